@@ -1,0 +1,73 @@
+# Backends are AUTO (use if found), ON (fail if missing) or OFF. A backend that is off is a source file that is not
+# compiled: its place is taken by a file that says why (collectives/libraries/*_absent.cpp, core/*_absent.cpp).
+set(LOCKSTEP_BACKEND_TABLE "" CACHE INTERNAL "")
+
+function(lockstep_backend_row name state why)
+  set(LOCKSTEP_BACKEND_TABLE "${LOCKSTEP_BACKEND_TABLE};${name}|${state}|${why}" CACHE INTERNAL "")
+  set(LOCKSTEP_HAVE_${name} ${state} CACHE INTERNAL "")
+  set(LOCKSTEP_WHY_${name} "${why}" CACHE INTERNAL "")
+endfunction()
+
+# Decides one backend after its find_package ran: name, whether it was found, what was found or how to get it.
+function(lockstep_decide_backend name found detail)
+  if(LOCKSTEP_${name} STREQUAL "OFF")
+    lockstep_backend_row(${name} OFF "switched off: -DLOCKSTEP_${name}=OFF")
+  elseif(found)
+    lockstep_backend_row(${name} ON "${detail}")
+  elseif(LOCKSTEP_${name} STREQUAL "ON")
+    message(FATAL_ERROR "LOCKSTEP_${name}=ON, but it was not found: ${detail}")
+  else()
+    lockstep_backend_row(${name} OFF "not found: ${detail}")
+  endif()
+endfunction()
+
+foreach(name MPI CUDA NCCL)
+  set(LOCKSTEP_${name} AUTO CACHE STRING "Backend ${name}: AUTO, ON or OFF")
+  set_property(CACHE LOCKSTEP_${name} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT LOCKSTEP_${name} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "LOCKSTEP_${name} is '${LOCKSTEP_${name}}'; allowed: AUTO, ON, OFF")
+  endif()
+endforeach()
+
+# MPI. Only its C interface is used. Debian can hold two MPIs at once; Open MPI is preferred by name.
+if(NOT LOCKSTEP_MPI STREQUAL "OFF")
+  enable_language(C)
+  find_program(LOCKSTEP_MPICC NAMES mpicc.openmpi mpicc)
+  if(LOCKSTEP_MPICC AND NOT MPI_C_COMPILER)
+    set(MPI_C_COMPILER ${LOCKSTEP_MPICC} CACHE FILEPATH "MPI compiler wrapper")
+  endif()
+  find_package(MPI QUIET COMPONENTS C)
+endif()
+lockstep_decide_backend(MPI "${MPI_C_FOUND}" "MPI ${MPI_C_VERSION} (libopenmpi-dev or libmpich-dev)")
+
+# CUDA toolkit: the runtime library for the device seam, nvcc for kernels.
+if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit QUIET)
+endif()
+lockstep_decide_backend(CUDA "${CUDAToolkit_FOUND}" "CUDA toolkit ${CUDAToolkit_VERSION}")
+
+# NCCL needs CUDA.
+if(NOT LOCKSTEP_NCCL STREQUAL "OFF" AND LOCKSTEP_HAVE_CUDA)
+  find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
+  find_library(LOCKSTEP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)
+  if(LOCKSTEP_NCCL_INCLUDE AND LOCKSTEP_NCCL_LIBRARY)
+    set(nccl_found TRUE)
+  endif()
+endif()
+lockstep_decide_backend(NCCL "${nccl_found}" "nccl.h and libnccl.so (needs CUDA, NCCL_HOME is looked at)")
+
+function(lockstep_print_backends)
+  message(STATUS "Lockstep ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, backends:")
+  message(STATUS "  backend  state  why")
+  foreach(row IN LISTS LOCKSTEP_BACKEND_TABLE)
+    if(row)
+      string(REPLACE "|" ";" cells "${row}")
+      list(GET cells 0 name)
+      list(GET cells 1 state)
+      list(GET cells 2 why)
+      string(SUBSTRING "${name}        " 0 8 name)
+      string(SUBSTRING "${state}     " 0 5 state)
+      message(STATUS "  ${name} ${state}  ${why}")
+    endif()
+  endforeach()
+endfunction()

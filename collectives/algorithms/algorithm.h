@@ -1,0 +1,62 @@
+// Collective algorithms: each a pure function from integers to a Plan, listed in one explicit catalogue.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/plan/plan.h"
+
+namespace lockstep::algorithms {
+
+// What a generator is given. `options` are the algorithm's own integers, complete (defaults filled in).
+struct Shape {
+  int num_ranks;
+  int root = 0;
+  std::map<std::string, int, std::less<>> options;
+  int option(std::string_view name) const;  // a bug of ours if it is not declared
+};
+
+// One integer that a user may set: `--algo ring:lanes=4`.
+struct Option {
+  std::string_view name;
+  int default_value;
+  int min_value;
+  int max_value;
+  std::string_view meaning;
+};
+
+struct Algorithm {
+  collectives::Kind kind;
+  std::string_view name;     // "ring", "double_tree", "recursive_doubling", ...
+  std::string_view idea;     // one line
+  std::string_view source;   // paper and section, or documentation
+  std::vector<Option> options;
+  // Why these integers are impossible (and what would be possible); nothing if they are fine.
+  std::optional<std::string> (*refuse)(const Shape&);
+  plan::Plan (*make)(const Shape&);
+};
+
+// All algorithms of all collectives, in the order in which they are shown.
+std::span<const Algorithm> catalogue();
+std::vector<const Algorithm*> algorithms_of(collectives::Kind kind);
+
+// An algorithm with its options chosen.
+struct Choice {
+  const Algorithm* algorithm;
+  std::map<std::string, int, std::less<>> options;  // complete
+  std::string label() const;                        // "ring", "ring:lanes=4": only what differs from the defaults
+};
+
+// Parses "name" or "name:key=value:key=value". Throws a usage Error that lists what is allowed.
+Choice parse_choice(collectives::Kind kind, std::string_view text);
+
+// The plan of a choice. Throws a usage Error where the algorithm refuses these integers.
+plan::Plan make_plan(const Choice& choice, int num_ranks, int root);
+// Whether make_plan would refuse, and why.
+std::optional<std::string> refusal(const Choice& choice, int num_ranks, int root);
+
+}  // namespace lockstep::algorithms

@@ -1,0 +1,96 @@
+// What a collective means, and the seam behind which every way to run one stands.
+//
+// A rank's input and output are arrays of blocks of `count` elements each. What each output block must hold is told by
+// origin_of(): the one definition that the plan checker, the verification of timed calls and the docs share.
+// n is the number of ranks. Bandwidth factors are nccl-tests' (doc/PERFORMANCE.md).
+//
+//   kind            input blocks   output blocks   output block b of rank r                busbw / algbw
+//   all_reduce      1              1               reduction of input 0 over ranks          2(n-1)/n
+//   reduce_scatter  n              1               reduction of input r over ranks          (n-1)/n
+//   all_gather      1              n               input 0 of rank b                        (n-1)/n
+//   broadcast       1              1               input 0 of the root                      1
+//   reduce          1              1 at the root   reduction of input 0 over ranks          1
+//   all_to_all      n              n               input r of rank b                        (n-1)/n
+//   all_to_all_v    n              n               the same, with block sizes by pair       (n-1)/n
+//   gather          1              n at the root   input 0 of rank b                        (n-1)/n
+//   scatter         n at the root  1               input r of the root                      (n-1)/n
+//   send_recv       1              1               input 0 of rank r-1 (ring shift)         1
+//   hypercube       1              n               as all_gather, by neighbour exchange     1
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/dtype.h"
+
+namespace lockstep::collectives {
+
+enum class Kind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  all_to_all,
+  all_to_all_v,
+  gather,
+  scatter,
+  send_recv,
+  hypercube,
+};
+
+std::span<const Kind> all_kinds();
+std::string_view name_of(Kind kind);   // "all_reduce"
+Kind parse_kind(std::string_view name);  // throws usage Error
+
+bool has_op(Kind kind);    // reduces
+bool has_root(Kind kind);  // has a root rank
+
+int input_blocks(Kind kind, int num_ranks, int root, int rank);   // 0 where a rank has none
+int output_blocks(Kind kind, int num_ranks, int root, int rank);
+
+// Where the content of an output block comes from.
+struct Origin {
+  bool reduced;  // true: the reduction over all ranks of input `block`; false: a copy of rank's input `block`
+  int rank;      // only if not reduced
+  int block;
+};
+Origin origin_of(Kind kind, int num_ranks, int root, int rank, int output_block);
+
+// In place, a rank's input and output share memory so that these two blocks coincide (nccl-tests' convention).
+struct InPlaceAlias {
+  int input_block;
+  int output_block;
+};
+InPlaceAlias in_place_alias(Kind kind, int num_ranks, int root, int rank);
+
+// Bytes by which algbw divides: `count` elements a block times the larger of the two block counts.
+std::int64_t message_bytes(Kind kind, int num_ranks, std::int64_t count, core::DType dtype);
+double bus_bandwidth_factor(Kind kind, int num_ranks);
+// algbw in GB/s (1e9 bytes a second), as nccl-tests defines it (hypercube counts n-1 blocks).
+double algorithm_bandwidth_gbps(Kind kind, int num_ranks, std::int64_t bytes, double time_us);
+
+// One collective operation with all its parameters: what a row of a sweep runs.
+struct Operation {
+  Kind kind;
+  std::int64_t count;  // elements a block
+  core::DType dtype;
+  core::ReduceOp op;   // ignored unless has_op(kind)
+  int root;            // ignored unless has_root(kind)
+  bool in_place;
+};
+
+// The seam: one rank's side of one operation, prepared, to be run any number of times. All ranks of the world make
+// theirs in the same order and call run() in the same order. Not to be shared between threads.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+  // Does the operation once. Host collectives are done when it returns; device collectives are enqueued on the
+  // stream that they were made with. Throws Error (timeout, rank_lost, ...), after which the object is unusable.
+  virtual void run(const void* input, void* output) = 0;
+};
+
+}  // namespace lockstep::collectives

@@ -1,0 +1,115 @@
+// A Plan: one collective algorithm for one number of ranks, as data.
+//
+// Five operations move and combine chunks. A block (collective.h) is split into `chunks_per_block` chunks of nearly
+// equal size; chunk c of a buffer is chunk c % chunks_per_block of block c / chunks_per_block. Scratch is a rank's own
+// working memory: slots that each hold one chunk of any kind; what a slot holds follows from what was put there.
+//
+//   send         src -> peer                   its slice, as it is when the step runs
+//   recv         dst <- peer
+//   recv_reduce  dst <- src (+) peer           src may be dst (accumulate), or another slice of the same rank
+//   copy         dst <- src
+//   reduce       dst <- dst (+) src
+//
+// Steps of a lane run in order; lanes of a rank run side by side. `after` makes a step wait for a step of another lane
+// of the same rank. The k-th send of lane l to a peer is received by the k-th recv or recv_reduce from that rank in
+// lane l at the peer: (from, to, lane) is a first-in first-out channel.
+// How many sends may be under way before their receives, whether bytes are copied or read in place, whether steps are
+// fused or cut into segments: that is the executor's business and never part of a plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/collective.h"
+
+namespace lockstep::plan {
+
+enum class Op : std::uint8_t { send, recv, recv_reduce, copy, reduce };
+enum class Buffer : std::uint8_t { input, output, scratch };
+
+std::string_view name_of(Op op);
+std::string_view name_of(Buffer buffer);
+
+// `count` chunks of a buffer from chunk `first` on.
+struct Slice {
+  Buffer buffer = Buffer::input;
+  int first = 0;
+  int count = 0;
+  friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+inline Slice input(int first, int count = 1) { return {Buffer::input, first, count}; }
+inline Slice output(int first, int count = 1) { return {Buffer::output, first, count}; }
+inline Slice scratch(int first, int count = 1) { return {Buffer::scratch, first, count}; }
+
+// A step of another lane of the same rank; lane -1: none.
+struct After {
+  int lane = -1;
+  int step = -1;
+  friend bool operator==(const After&, const After&) = default;
+};
+
+struct Step {
+  Op op = Op::copy;
+  int peer = -1;  // send, recv, recv_reduce
+  Slice src;      // what is read on this rank; unused by recv
+  Slice dst;      // what is written on this rank; unused by send
+  After after;
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+inline bool reads_peer(Op op) { return op == Op::recv || op == Op::recv_reduce; }
+inline bool reads_src(Op op) { return op != Op::recv; }
+inline bool writes_dst(Op op) { return op != Op::send; }
+inline bool reads_dst(Op op) { return op == Op::reduce; }
+
+using Lane = std::vector<Step>;
+
+struct RankSteps {
+  std::vector<Lane> lanes;
+  friend bool operator==(const RankSteps&, const RankSteps&) = default;
+};
+
+struct Plan {
+  collectives::Kind kind = collectives::Kind::all_reduce;
+  std::string algorithm;  // name with options, for people and records; no interpreter looks at it
+  int num_ranks = 0;
+  int root = 0;  // 0 where the collective has none
+  int chunks_per_block = 1;
+  int scratch_chunks = 0;        // a rank; the same for all
+  std::vector<RankSteps> ranks;  // [rank]
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+int input_chunks(const Plan& plan, int rank);
+int output_chunks(const Plan& plan, int rank);
+int num_lanes(const Plan& plan);  // the most that any rank has
+
+// Writes plans step by step: the one way in which algorithms make them.
+class PlanBuilder {
+ public:
+  PlanBuilder(collectives::Kind kind, int num_ranks, int root, int chunks_per_block);
+
+  // All calls append to `lane` of `rank` and return the step's index there, for use in an After.
+  int send(int rank, int peer, Slice src, int lane = 0, After after = {});
+  int recv(int rank, int peer, Slice dst, int lane = 0, After after = {});
+  int recv_reduce(int rank, int peer, Slice dst, Slice src, int lane = 0, After after = {});
+  int copy(int rank, Slice dst, Slice src, int lane = 0, After after = {});
+  int reduce(int rank, Slice dst, Slice src, int lane = 0, After after = {});
+
+  // A send at `from` and its recv at `to`.
+  void transfer(int from, int to, Slice src, Slice dst, int lane = 0);
+
+  // Takes the next `chunks` scratch slots on every rank; returns the first.
+  int take_scratch(int chunks);
+
+  Plan finish(std::string algorithm);
+
+ private:
+  int append(int rank, int lane, const Step& step);
+  Plan plan_;
+};
+
+}  // namespace lockstep::plan

@@ -1,0 +1,27 @@
+// The narrow floating-point formats, as bits and conversions to and from float (round to nearest, ties to even).
+//   Float16   IEEE 754 binary16                        1 + 5 + 10 bits
+//   BFloat16  the upper half of binary32               1 + 8 + 7
+//   Float8E4M3, Float8E5M2  OCP OFP8 1.0 (2023)        1 + 4 + 3 without infinity, 1 + 5 + 2
+// Overflow: binary16, bfloat16 and E5M2 go to infinity; E4M3, which has none, goes to NaN.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::core {
+
+struct Float16 { std::uint16_t bits; };
+struct BFloat16 { std::uint16_t bits; };
+struct Float8E4M3 { std::uint8_t bits; };
+struct Float8E5M2 { std::uint8_t bits; };
+
+float to_float(Float16 x);
+float to_float(BFloat16 x);
+float to_float(Float8E4M3 x);
+float to_float(Float8E5M2 x);
+
+Float16 to_float16(float x);
+BFloat16 to_bfloat16(float x);
+Float8E4M3 to_float8_e4m3(float x);
+Float8E5M2 to_float8_e5m2(float x);
+
+}  // namespace lockstep::core
