@@ -126,4 +126,20 @@ double algorithm_bandwidth_gbps(Kind kind, int num_ranks, std::int64_t bytes, do
   return moved / (time_us * 1e3);
 }
 
+std::vector<std::int64_t> input_offsets(const Operation& operation, int num_ranks, int rank) {
+  std::vector<std::int64_t> offsets{0};
+  for (int b = 0; b < input_blocks(operation.kind, num_ranks, operation.root, rank); ++b) {
+    offsets.push_back(offsets.back() + (operation.matrix ? operation.matrix->at(rank, b) : operation.count));
+  }
+  return offsets;
+}
+
+std::vector<std::int64_t> output_offsets(const Operation& operation, int num_ranks, int rank) {
+  std::vector<std::int64_t> offsets{0};
+  for (int b = 0; b < output_blocks(operation.kind, num_ranks, operation.root, rank); ++b) {
+    offsets.push_back(offsets.back() + (operation.matrix ? operation.matrix->at(b, rank) : operation.count));
+  }
+  return offsets;
+}
+
 }  // namespace lockstep::collectives

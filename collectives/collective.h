@@ -19,10 +19,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/dtype.h"
 
@@ -73,15 +73,29 @@ double bus_bandwidth_factor(Kind kind, int num_ranks);
 // algbw in GB/s (1e9 bytes a second), as nccl-tests defines it (hypercube counts n-1 blocks).
 double algorithm_bandwidth_gbps(Kind kind, int num_ranks, std::int64_t bytes, double time_us);
 
+// Elements that each rank sends to each other one in an all_to_all_v.
+struct CountMatrix {
+  int num_ranks;
+  std::vector<std::int64_t> counts;  // [from * num_ranks + to]
+  std::int64_t at(int from, int to) const {
+    return counts[static_cast<std::size_t>(from) * static_cast<std::size_t>(num_ranks) + static_cast<std::size_t>(to)];
+  }
+};
+
 // One collective operation with all its parameters: what a row of a sweep runs.
 struct Operation {
-  Kind kind;
-  std::int64_t count;  // elements a block
-  core::DType dtype;
-  core::ReduceOp op;   // ignored unless has_op(kind)
-  int root;            // ignored unless has_root(kind)
-  bool in_place;
+  Kind kind = Kind::all_reduce;
+  std::int64_t count = 0;  // elements a block; in all_to_all_v of no meaning
+  core::DType dtype = core::DType::f32;
+  core::ReduceOp op = core::ReduceOp::sum;  // ignored unless has_op(kind)
+  int root = 0;                             // ignored unless has_root(kind)
+  bool in_place = false;
+  std::shared_ptr<const CountMatrix> matrix = nullptr;  // all_to_all_v only
 };
+
+// Where the blocks of a rank's input (output) begin, in elements: one entry a block and one for the end.
+std::vector<std::int64_t> input_offsets(const Operation& operation, int num_ranks, int rank);
+std::vector<std::int64_t> output_offsets(const Operation& operation, int num_ranks, int rank);
 
 // The seam: one rank's side of one operation, prepared, to be run any number of times. All ranks of the world make
 // theirs in the same order and call run() in the same order. Not to be shared between threads.
