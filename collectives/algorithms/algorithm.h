@@ -31,9 +31,9 @@ struct Option {
 
 struct Algorithm {
   collectives::Kind kind;
-  std::string_view name;     // "ring", "double_tree", "recursive_doubling", ...
-  std::string_view idea;     // one line
-  std::string_view source;   // paper and section, or documentation
+  std::string_view name;    // "ring", "double_tree", "recursive_doubling", ...
+  std::string_view idea;    // one line
+  std::string_view source;  // paper and section, or documentation
   std::vector<Option> options;
   // Why these integers are impossible (and what would be possible); nothing if they are fine.
   std::optional<std::string> (*refuse)(const Shape&);

@@ -1,0 +1,120 @@
+// From what a user writes ("ring:lanes=4") to a plan.
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "collectives/algorithms/algorithm.h"
+#include "core/error.h"
+
+namespace lockstep::algorithms {
+
+namespace {
+
+using Options = std::map<std::string, int, std::less<>>;
+
+const Option* find_option(const Algorithm& algorithm, std::string_view name) {
+  for (const Option& option : algorithm.options) {
+    if (option.name == name) return &option;
+  }
+  return nullptr;
+}
+
+std::string options_help(const Algorithm& algorithm) {
+  if (algorithm.options.empty()) return fmt::format("{} has no options", algorithm.name);
+  std::string help = fmt::format("options of {}:", algorithm.name);
+  for (const Option& o : algorithm.options) help += fmt::format(" {}={}..{}", o.name, o.min_value, o.max_value);
+  return help;
+}
+
+const Algorithm& find_algorithm(collectives::Kind kind, std::string_view name) {
+  std::string names;
+  for (const Algorithm* algorithm : algorithms_of(kind)) {
+    if (algorithm->name == name) return *algorithm;
+    names += fmt::format(" {}", algorithm->name);
+  }
+  throw core::usage_error(
+      fmt::format("--algo: {} has no algorithm '{}'; allowed:{}", collectives::name_of(kind), name, names));
+}
+
+// The text up to the next ':', which is taken off.
+std::string_view take_part(std::string_view& text) {
+  const std::size_t end = text.find(':');
+  const std::string_view part = text.substr(0, end);
+  text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  return part;
+}
+
+void set_option(const Algorithm& algorithm, std::string_view part, Options& options) {
+  const std::size_t equals = part.find('=');
+  const Option* option = equals == std::string_view::npos ? nullptr : find_option(algorithm, part.substr(0, equals));
+  if (option == nullptr) {
+    throw core::usage_error(
+        fmt::format("--algo: '{}' is no option of {}; {}", part, algorithm.name, options_help(algorithm)));
+  }
+  const std::string_view digits = part.substr(equals + 1);
+  int value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  if (!is_number || value < option->min_value || value > option->max_value) {
+    throw core::usage_error(fmt::format("--algo: {}:{}={}: allowed are {} to {} ({})", algorithm.name, option->name,
+                                        digits, option->min_value, option->max_value, option->meaning));
+  }
+  options.find(option->name)->second = value;
+}
+
+plan::Plan copy_only(collectives::Kind kind) {
+  plan::PlanBuilder builder(kind, 1, 0, 1);
+  builder.copy(0, plan::output(0), plan::input(0));
+  return builder.finish("");
+}
+
+}  // namespace
+
+int Shape::option(std::string_view name) const {
+  const auto found = options.find(name);
+  LOCKSTEP_CHECK(found != options.end(), fmt::format("option '{}' is not declared in the catalogue", name));
+  return found->second;
+}
+
+std::vector<const Algorithm*> algorithms_of(collectives::Kind kind) {
+  std::vector<const Algorithm*> found;
+  for (const Algorithm& algorithm : catalogue()) {
+    if (algorithm.kind == kind) found.push_back(&algorithm);
+  }
+  return found;
+}
+
+std::string Choice::label() const {
+  std::string label(algorithm->name);
+  for (const Option& option : algorithm->options) {
+    const int value = options.find(option.name)->second;
+    if (value != option.default_value) label += fmt::format(":{}={}", option.name, value);
+  }
+  return label;
+}
+
+Choice parse_choice(collectives::Kind kind, std::string_view text) {
+  std::string_view rest = text;
+  const Algorithm& algorithm = find_algorithm(kind, take_part(rest));
+  Choice choice{&algorithm, {}};
+  for (const Option& option : algorithm.options) choice.options.emplace(option.name, option.default_value);
+  while (!rest.empty()) set_option(algorithm, take_part(rest), choice.options);
+  return choice;
+}
+
+std::optional<std::string> refusal(const Choice& choice, int num_ranks, int root) {
+  return choice.algorithm->refuse(Shape{num_ranks, root, choice.options});
+}
+
+plan::Plan make_plan(const Choice& choice, int num_ranks, int root) {
+  LOCKSTEP_CHECK(num_ranks >= 1 && root >= 0 && root < num_ranks, fmt::format("root {} of {} ranks", root, num_ranks));
+  if (const auto why = refusal(choice, num_ranks, root)) {
+    throw core::usage_error(fmt::format("--algo {}: {}", choice.label(), *why));
+  }
+  plan::Plan plan = num_ranks == 1 ? copy_only(choice.algorithm->kind)
+                                   : choice.algorithm->make(Shape{num_ranks, root, choice.options});
+  plan.algorithm = choice.label();
+  return plan;
+}
+
+}  // namespace lockstep::algorithms

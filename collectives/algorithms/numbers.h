@@ -1,0 +1,32 @@
+// The few integer functions that the generators share.
+#pragma once
+
+#include <bit>
+
+namespace lockstep::algorithms {
+
+// x modulo n in 0..n-1, for negative x too.
+inline int wrap(int x, int n) {
+  return (x % n + n) % n;
+}
+
+inline int floor_power_of_two(int n) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
+}
+inline int ceil_power_of_two(int n) {
+  return static_cast<int>(std::bit_ceil(static_cast<unsigned>(n)));
+}
+inline int log2_of_power(int n) {
+  return std::countr_zero(static_cast<unsigned>(n));
+}
+inline bool is_power_of_two(int n) {
+  return std::has_single_bit(static_cast<unsigned>(n));
+}
+inline int lowest_bit(int x) {
+  return x & -x;
+}
+inline int ceil_divide(int a, int b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace lockstep::algorithms

@@ -1,0 +1,46 @@
+// The ring as a building block: ranks in a circle, each piece travels once around it. Used by everything that has a
+// ring in it: ring, hierarchical, ring_2d, scatter_allgather, reduce_scatter_gather.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "collectives/plan/plan.h"
+
+namespace lockstep::algorithms {
+
+// Data go from ranks[i] to ranks[i + direction].
+struct Ring {
+  std::vector<int> ranks;
+  int direction = 1;  // 1 or -1
+};
+
+// One piece for each position of the ring: `width` chunks of a buffer from first + i * stride on.
+struct Pieces {
+  int first;
+  int width;
+  int stride;
+  plan::Slice in(plan::Buffer buffer, int i) const { return {buffer, first + i * stride, width}; }
+};
+
+// Where the rank at a position keeps the partial sum that it makes in a step (0 .. n-2).
+using Place = std::function<plan::Slice(int position, int step)>;
+// Whether the rank at a position is to receive a piece.
+using Needs = std::function<bool(int position, int piece)>;
+// What the rank at a position starts to send.
+using Own = std::function<plan::Slice(int position)>;
+
+// After n-1 steps position i has the sum of everybody's piece i of `from`, in place(i, n-2).
+void ring_reduce_scatter(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, plan::Buffer from,
+                         const Place& place, int lane);
+// The place of a partial sum if a rank has room for all pieces in its output.
+Place in_output(const Ring& ring, const Pieces& pieces);
+
+// After n-1 steps each position has everybody's piece in its output; own(i) is not put there.
+void ring_all_gather(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, const Own& own, int lane,
+                     const Needs& needs = nullptr);
+
+// Both: reduces the pieces of `from` into everybody's output.
+void ring_all_reduce(plan::PlanBuilder& builder, const Ring& ring, const Pieces& pieces, plan::Buffer from, int lane);
+
+}  // namespace lockstep::algorithms
