@@ -1,0 +1,79 @@
+// Proves a plan right by running it on symbols: every chunk is a name (whose input chunk, or which chunk of the
+// reduction) with the set of ranks that contributed to it.
+//
+// A plan passes if, whatever the timing: no step leaves its buffers or reads what nothing was written to; the input is
+// not written; every send meets one receive of its size; nothing waits for ever; accesses of two lanes that conflict
+// are ordered; and every output block ends as collectives::origin_of() says. docs/plan_format.md has the reasons why
+// running it once is enough, and what this does not prove.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/plan/plan.h"
+#include "collectives/plan/step_ids.h"
+
+namespace lockstep::plan {
+
+// A capacity: sends copy nothing and never wait; the receiver reads the sender's slice when its recv runs, and a step
+// that would write to memory that a receiver has yet to read waits for it.
+inline constexpr int kReadInPlace = 0;
+
+struct CheckOptions {
+  // Messages that may be under way in each (from, to, lane) channel before the next send waits, or kReadInPlace.
+  int capacity = 1;
+  // Input and output of each rank overlap as collectives::in_place_alias() says.
+  bool in_place = false;
+};
+
+struct Problem {
+  StepPlace where;   // parts that do not apply are -1
+  std::string what;  // one line, without the place
+  std::string text() const;
+};
+
+// What one chunk of a step is: the chunk that a send reads and that every other step has written when it is done.
+struct Moved {
+  int origin = -1;       // rank whose input it is from; -1 in collectives that reduce
+  int chunk = -1;        // chunk index in that input
+  bool complete = true;  // holds the contributions of all ranks (always true in collectives that do not reduce)
+  friend bool operator==(const Moved&, const Moved&) = default;
+};
+
+// What every step of a right plan moves; this tells executors the size of every chunk.
+class Contents {
+ public:
+  Contents() = default;
+  explicit Contents(const Plan& plan);
+  const Moved& at(int rank, int lane, int step, int i) const { return moved_[index(ids_.id(rank, lane, step), i)]; }
+  const Moved& at(int step_id, int i) const { return moved_[index(step_id, i)]; }
+  void set(int step_id, int i, const Moved& moved) { moved_[index(step_id, i)] = moved; }
+  const StepIds& ids() const { return ids_; }
+
+ private:
+  std::size_t index(int step_id, int i) const {
+    return static_cast<std::size_t>(first_[static_cast<std::size_t>(step_id)] + i);
+  }
+  StepIds ids_;
+  std::vector<int> first_;  // [step id]
+  std::vector<Moved> moved_;
+};
+
+struct CheckResult {
+  std::vector<Problem> problems;  // the first few
+  Contents contents;              // only if ok
+  bool ok() const { return problems.empty(); }
+  std::string text() const;  // "ok", or the problems, one a line
+};
+
+CheckResult check(const Plan& plan, const CheckOptions& options = {});
+
+// The contents of a plan that must be right: a bug of ours if check() finds a problem.
+Contents contents_of(const Plan& plan, const CheckOptions& options = {});
+
+// Chunks of a step: the count of the slice that it reads or writes.
+inline int chunks_of(const Step& step) {
+  return step.op == Op::send ? step.src.count : step.dst.count;
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,26 @@
+// Which send meets which receive: a static fact of a plan, because every (from, to, lane) is a first-in first-out
+// channel and the steps of a lane run in order.
+#pragma once
+
+#include <vector>
+
+#include "collectives/plan/plan.h"
+#include "collectives/plan/step_ids.h"
+
+namespace lockstep::plan {
+
+struct Message {
+  int send = -1;     // step id; -1: nobody sends what is received
+  int recv = -1;     // step id; -1: nobody receives what is sent
+  int position = 0;  // how many messages went before it through the same channel
+};
+
+struct Messages {
+  std::vector<Message> list;  // channel by channel: the message before list[m] in its channel is list[m - 1]
+  std::vector<int> of_step;   // [step id] index in list; -1 for steps that move nothing between ranks
+};
+
+// Peers must be ranks of the plan.
+Messages match_messages(const Plan& plan, const StepIds& ids);
+
+}  // namespace lockstep::plan
