@@ -62,7 +62,7 @@ double sum_tolerance(DType dtype, std::size_t terms) {
   if (!is_floating(dtype) || terms < 2) return 0;
   const double roundoff = std::ldexp(1.0, -significand_bits(dtype));
   const double product = static_cast<double>(terms - 1) * roundoff;
-  return product < 1 ? product / (1 - product) : 1;
+  return product < 0.5 ? product / (1 - product) : 1;
 }
 
 }  // namespace lockstep::core

@@ -25,7 +25,7 @@ bool is_floating(DType dtype);
 // Bits of the significand with the hidden one: every integer up to 2^bits is exact. For integers, the value bits.
 int significand_bits(DType dtype);
 // Largest relative error of summing `terms` numbers of one sign in this type in any order: (terms - 1) u / (1 - ...),
-// Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 4.4. Zero for integers.
+// Higham, Accuracy and Stability of Numerical Algorithms (2002), eq. 4.4; at most 1. Zero for integers.
 double sum_tolerance(DType dtype, std::size_t terms);
 
 }  // namespace lockstep::core

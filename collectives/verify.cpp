@@ -1,0 +1,186 @@
+#include "collectives/verify.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/verify_patterns.h"
+#include "core/error.h"
+#include "core/reduce_scalar.h"
+
+namespace lockstep::collectives {
+namespace {
+
+// Primes, of which the second stands in where the first divides the count. Times 8 bytes they fit a core's caches.
+constexpr std::int64_t kPeriod = 8191;
+constexpr std::int64_t kOtherPeriod = 8179;
+// How far block and round move a block's beginning in the pattern. Two blocks of up to 2,000 ranks never begin at the
+// same place, nor do the blocks of consecutive rounds.
+constexpr std::uint64_t kBlockStride = 1021;
+constexpr std::uint64_t kRoundStride = 4002;
+
+std::int64_t largest_block(const Operation& operation) {
+  if (!operation.matrix || operation.matrix->counts.empty()) return operation.count;
+  return *std::max_element(operation.matrix->counts.begin(), operation.matrix->counts.end());
+}
+
+std::size_t period_for(const Operation& operation) {
+  return static_cast<std::size_t>(largest_block(operation) % kPeriod == 0 ? kOtherPeriod : kPeriod);
+}
+
+// Calls f(at, pattern_at, size) for each stretch of a block that is contiguous both in the block and in the pattern.
+template <typename F>
+void for_each_tile(std::size_t block_bytes, std::size_t pattern_bytes, std::size_t phase_bytes, F f) {
+  for (std::size_t at = 0, pattern_at = phase_bytes; at < block_bytes; pattern_at = 0) {
+    const std::size_t size = std::min(block_bytes - at, pattern_bytes - pattern_at);
+    f(at, pattern_at, size);
+    at += size;
+  }
+}
+
+// Whether two floats of one sign are at most `ulps` codes apart.
+bool within_ulps(const std::byte* a, const std::byte* b, std::size_t size, int ulps) {
+  std::uint64_t a_bits = 0;
+  std::uint64_t b_bits = 0;
+  std::memcpy(&a_bits, a, size);
+  std::memcpy(&b_bits, b, size);
+  return std::max(a_bits, b_bits) - std::min(a_bits, b_bits) <= static_cast<std::uint64_t>(ulps);
+}
+
+// Elements of two stretches that differ by more than `ulps`.
+std::int64_t differing_elements(const std::byte* found, const std::byte* expected, std::size_t size_bytes,
+                                std::size_t element, int ulps) {
+  std::int64_t differing = 0;
+  for (std::size_t i = 0; i < size_bytes; i += element) {
+    if (std::memcmp(found + i, expected + i, element) == 0) continue;
+    if (!within_ulps(found + i, expected + i, element, ulps)) ++differing;
+  }
+  return differing;
+}
+
+std::int64_t blocks_end(const std::vector<std::int64_t>& offsets, const Operation& operation) {
+  return offsets.back() * static_cast<std::int64_t>(core::size_of(operation.dtype));
+}
+
+}  // namespace
+
+Verifier::Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps)
+    : operation_(operation),
+      num_ranks_(num_ranks),
+      seed_(seed),
+      average_ulps_(operation.op == core::ReduceOp::avg && core::is_floating(operation.dtype) ? average_ulps : 0),
+      period_(period_for(operation)) {
+  LOCKSTEP_CHECK(num_ranks > 0, "no ranks");
+  const bool reduces = has_op(operation.kind);
+  inputs_.reserve(static_cast<std::size_t>(num_ranks));
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    inputs_.push_back(reduces ? operand_pattern(operation.dtype, operation.op, rank, num_ranks, seed, period_)
+                              : copy_pattern(operation.dtype, rank, seed, period_));
+  }
+  if (!reduces) return;
+  reduced_ = inputs_.front();
+  for (std::size_t r = 1; r < inputs_.size(); ++r) {
+    core::reduce_scalar(operation.dtype, operation.op, reduced_.data(), reduced_.data(), inputs_[r].data(), period_);
+  }
+  if (operation.op == core::ReduceOp::avg) {
+    core::finish_average(operation.dtype, reduced_.data(), period_, num_ranks);
+  }
+}
+
+std::size_t Verifier::phase_bytes(int block, std::uint64_t round) const {
+  const std::uint64_t shift =
+      seed_ % period_ + static_cast<std::uint64_t>(block) * kBlockStride + (round % period_) * kRoundStride;
+  return static_cast<std::size_t>(shift % period_) * core::size_of(operation_.dtype);
+}
+
+std::vector<Verifier::Piece> Verifier::input_pieces(int rank, std::uint64_t round) const {
+  const std::vector<std::int64_t> offsets = input_offsets(operation_, num_ranks_, rank);
+  const std::size_t size = core::size_of(operation_.dtype);
+  std::vector<Piece> pieces;
+  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
+    pieces.push_back({static_cast<std::size_t>(offsets[b]) * size,
+                      static_cast<std::size_t>(offsets[b + 1] - offsets[b]) * size,
+                      &inputs_[static_cast<std::size_t>(rank)], phase_bytes(static_cast<int>(b), round)});
+  }
+  return pieces;
+}
+
+std::vector<Verifier::Piece> Verifier::output_pieces(int rank, std::uint64_t round) const {
+  const std::vector<std::int64_t> offsets = output_offsets(operation_, num_ranks_, rank);
+  const std::size_t size = core::size_of(operation_.dtype);
+  std::vector<Piece> pieces;
+  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
+    const Origin origin = origin_of(operation_.kind, num_ranks_, operation_.root, rank, static_cast<int>(b));
+    pieces.push_back({static_cast<std::size_t>(offsets[b]) * size,
+                      static_cast<std::size_t>(offsets[b + 1] - offsets[b]) * size,
+                      origin.reduced ? &reduced_ : &inputs_[static_cast<std::size_t>(origin.rank)],
+                      phase_bytes(origin.block, round)});
+  }
+  return pieces;
+}
+
+void Verifier::fill_input(int rank, std::uint64_t round, void* input) const {
+  for (const Piece& piece : input_pieces(rank, round)) {
+    std::byte* const block = static_cast<std::byte*>(input) + piece.offset_bytes;
+    for_each_tile(piece.size_bytes, piece.pattern->size(), piece.phase_bytes,
+                  [&](std::size_t at, std::size_t pattern_at, std::size_t size) {
+                    std::memcpy(block + at, piece.pattern->data() + pattern_at, size);
+                  });
+  }
+}
+
+void Verifier::fill_poison(int rank, std::uint64_t round, void* output) const {
+  for (const Piece& piece : output_pieces(rank, round)) {
+    std::byte* const block = static_cast<std::byte*>(output) + piece.offset_bytes;
+    for_each_tile(piece.size_bytes, piece.pattern->size(), piece.phase_bytes,
+                  [&](std::size_t at, std::size_t pattern_at, std::size_t size) {
+                    const std::byte* const expected = piece.pattern->data() + pattern_at;
+                    for (std::size_t i = 0; i < size; ++i) block[at + i] = ~expected[i];
+                  });
+  }
+}
+
+std::int64_t Verifier::count_wrong(int rank, std::uint64_t round, const void* output) const {
+  std::int64_t wrong = 0;
+  for (const Piece& piece : output_pieces(rank, round)) {
+    wrong += wrong_elements(piece, static_cast<const std::byte*>(output) + piece.offset_bytes);
+  }
+  return wrong;
+}
+
+std::int64_t Verifier::wrong_elements(const Piece& piece, const std::byte* block) const {
+  const std::size_t element = core::size_of(operation_.dtype);
+  std::int64_t wrong = 0;
+  for_each_tile(piece.size_bytes, piece.pattern->size(), piece.phase_bytes,
+                [&](std::size_t at, std::size_t pattern_at, std::size_t size) {
+                  const std::byte* const expected = piece.pattern->data() + pattern_at;
+                  if (std::memcmp(block + at, expected, size) == 0) return;
+                  wrong += differing_elements(block + at, expected, size, element, average_ulps_);
+                });
+  return wrong;
+}
+
+std::int64_t input_bytes(const Operation& operation, int num_ranks, int rank) {
+  return blocks_end(input_offsets(operation, num_ranks, rank), operation);
+}
+
+std::int64_t output_bytes(const Operation& operation, int num_ranks, int rank) {
+  return blocks_end(output_offsets(operation, num_ranks, rank), operation);
+}
+
+InPlaceLayout in_place_layout(const Operation& operation, int num_ranks, int rank) {
+  const std::vector<std::int64_t> inputs = input_offsets(operation, num_ranks, rank);
+  const std::vector<std::int64_t> outputs = output_offsets(operation, num_ranks, rank);
+  const InPlaceAlias alias = in_place_alias(operation.kind, num_ranks, operation.root, rank);
+  // A rank without input (output) still has the offset 0 of what it lacks.
+  const auto begin = [](const std::vector<std::int64_t>& offsets, int block) {
+    return offsets.size() > 1 ? offsets.at(static_cast<std::size_t>(block)) : 0;
+  };
+  const auto size = static_cast<std::int64_t>(core::size_of(operation.dtype));
+  const std::int64_t shift = (begin(outputs, alias.output_block) - begin(inputs, alias.input_block)) * size;
+  InPlaceLayout layout{0, std::max<std::int64_t>(shift, 0), std::max<std::int64_t>(-shift, 0)};
+  layout.buffer_bytes =
+      std::max(layout.input_at + blocks_end(inputs, operation), layout.output_at + blocks_end(outputs, operation));
+  return layout;
+}
+
+}  // namespace lockstep::collectives

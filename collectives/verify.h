@@ -1,0 +1,77 @@
+// Verification of collectives: inputs whose every partial result is exact, and the outputs that they must give.
+//
+// Inputs are functions of (seed, round, rank, block, element). For reductions they are chosen so that any grouping and
+// any order of the operands gives the same bits in the dtype itself; results are compared bit for bit, with no
+// tolerance and no reference reduction. The idea is nccl-tests' (verifiable/); how each case is kept exact:
+//
+//   sum, avg  floats: integers with sum of |x| <= 2^significand_bits; where ranks are too many for that, which of them
+//             are zero depends on the position. Integers: any bits for sum (wrap-around has no order); for avg the sum
+//             fits, so that int8 averages of 128 ranks and more (uint8: 256) are all zero and show little. avg has one
+//             sign a position, so that its quotient is far from cancellation.
+//   prod      floats: powers of two and signs, bounded so that no partial product leaves the normal range, times one
+//             significand at one rank a position. Integers: odd numbers (invertible: no factor can go unnoticed).
+//   max, min  any finite non-zero number (no NaN, no -0: those have no order).
+//   copies    any bits.
+//
+// Speed: a rank's input is one pattern of a prime number of elements, repeated; block and round only shift where in
+// the pattern a block begins. Filling is memcpy and checking is memcmp, of cache-sized tiles. Data displaced by d
+// elements compare equal only if the prime divides d, and a prime that divides `count` is not used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/collective.h"
+
+namespace lockstep::collectives {
+
+// Made once an operation; const calls may come from several threads at once.
+// The buffers hold the blocks of input_offsets() and output_offsets() and are aligned to the element.
+class Verifier {
+ public:
+  // `average_ulps`: how far a result of avg may lie off for floats, for libraries that scale inputs in place of
+  // dividing the sum (NCCL; nccl-tests grants it 2). Everything else is always exact.
+  Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps = 0);
+
+  void fill_input(int rank, std::uint64_t round, void* input) const;
+  // What no correct output holds: every element differs from what it must become. In place: poison first, then fill.
+  void fill_poison(int rank, std::uint64_t round, void* output) const;
+  // Elements of a rank's output that are wrong. Zero where the rank has no output.
+  std::int64_t count_wrong(int rank, std::uint64_t round, const void* output) const;
+
+ private:
+  using Pattern = std::vector<std::byte>;  // period_ elements
+  // A block of a buffer: where it lies, and where in which pattern it begins.
+  struct Piece {
+    std::size_t offset_bytes;
+    std::size_t size_bytes;
+    const Pattern* pattern;
+    std::size_t phase_bytes;
+  };
+  std::vector<Piece> input_pieces(int rank, std::uint64_t round) const;
+  std::vector<Piece> output_pieces(int rank, std::uint64_t round) const;
+  std::size_t phase_bytes(int block, std::uint64_t round) const;
+  std::int64_t wrong_elements(const Piece& piece, const std::byte* block) const;
+
+  Operation operation_;
+  int num_ranks_;
+  std::uint64_t seed_;
+  int average_ulps_;
+  std::size_t period_;           // elements
+  std::vector<Pattern> inputs_;  // [rank]
+  Pattern reduced_;              // of all inputs; empty unless the collective reduces
+};
+
+std::int64_t input_bytes(const Operation& operation, int num_ranks, int rank);
+std::int64_t output_bytes(const Operation& operation, int num_ranks, int rank);
+
+// One buffer that holds a rank's input and output in place, by in_place_alias().
+struct InPlaceLayout {
+  std::int64_t buffer_bytes;
+  std::int64_t input_at;  // bytes from the beginning of the buffer
+  std::int64_t output_at;
+};
+InPlaceLayout in_place_layout(const Operation& operation, int num_ranks, int rank);
+
+}  // namespace lockstep::collectives
