@@ -12,7 +12,9 @@ namespace lockstep::core {
 class Stream {
  public:
   virtual ~Stream() = default;
-  virtual void synchronize() = 0;   // waits until all queued work is done; throws Error
+  virtual void
+  synchronize() = 0;        // waits until all queued work is done; throws Error(timeout) at the device's deadline
+  virtual bool done() = 0;  // whether it is, without waiting; throws Error if the work failed
   virtual void* native() const = 0;  // cudaStream_t, or nullptr on the CPU
 };
 
@@ -21,15 +23,17 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual void record(Stream& stream) = 0;
-  virtual void synchronize() = 0;
+  virtual void synchronize() = 0;                         // waits until the recorded point is passed; as Stream's
   virtual double us_since(const Event& start) const = 0;  // both recorded and done
 };
 
-// One device as one rank sees it. Owned by the rank that made it; not shared between threads.
+// One device as one rank sees it. Owned by the rank that made it; not shared between threads. Its streams and events go
+// before it does.
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string name() const = 0;   // "Intel(R) Xeon(R) Processor", "NVIDIA H100 80GB HBM3"
+  virtual std::string name() const = 0;     // "Intel(R) Xeon(R) Processor", "NVIDIA H100 80GB HBM3"
+  virtual int index() const = 0;            // CUDA's number of the device in this process; 0 on the CPU
   virtual bool is_host_memory() const = 0;  // whether the host may read and write what allocate() returns
 
   // 128-byte aligned memory that the other ranks of the world can reach if the device allows it at all. Throws Error
@@ -39,7 +43,7 @@ class Device {
   virtual std::size_t allocated_bytes() const = 0;
   virtual std::size_t peak_bytes() const = 0;
 
-  // Done when they return.
+  // Done when they return; the host's side may be any memory. They wait for no stream: synchronize it first.
   virtual void copy_to_device(void* to, const void* from, std::size_t size_bytes) = 0;
   virtual void copy_to_host(void* to, const void* from, std::size_t size_bytes) = 0;
 

@@ -1,0 +1,26 @@
+// CUDA streams and events with deadlines: what device_cuda.cpp makes.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "core/cuda_call.h"
+#include "core/device.h"
+
+namespace lockstep::core {
+
+// What a CUDA device, its streams and its events share.
+struct CudaContext {
+  CudaPlace place;
+  std::chrono::nanoseconds timeout;
+  // A wait ran out of time: kernels may hang, and calls that wait for them (cudaFree, cudaStreamDestroy) would hang
+  // too. From then on nothing is freed; the end of the process frees it.
+  bool stuck = false;
+
+  void activate() const;  // makes the device the calling thread's current one
+};
+
+std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context);
+std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context);
+
+}  // namespace lockstep::core

@@ -1,0 +1,89 @@
+#include "core/device_cpu.h"
+
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "core/memory_ledger.h"
+#include "core/wait.h"
+
+namespace lockstep::core {
+namespace {
+
+class CpuStream final : public Stream {
+ public:
+  void synchronize() override {}
+  bool done() override { return true; }
+  void* native() const override { return nullptr; }
+};
+
+class CpuEvent final : public Event {
+ public:
+  void record(Stream& /*stream*/) override { at_ = Clock::now(); }
+  void synchronize() override {}
+  double us_since(const Event& start) const override {
+    const auto* other = dynamic_cast<const CpuEvent*>(&start);
+    LOCKSTEP_CHECK(other != nullptr, "the events are of two devices");
+    return us_between(other->at_, at_);
+  }
+
+ private:
+  Clock::time_point at_;
+};
+
+// The model name of the first processor.
+std::string cpu_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(HostAllocator allocator) : allocator_(std::move(allocator)) {}
+  CpuDevice(const CpuDevice&) = delete;
+  CpuDevice& operator=(const CpuDevice&) = delete;
+  ~CpuDevice() override {
+    for (const auto& [memory, size_bytes] : ledger_.blocks()) allocator_.release(memory, size_bytes);
+  }
+
+  std::string name() const override { return cpu_name(); }
+  int index() const override { return 0; }
+  bool is_host_memory() const override { return true; }
+
+  void* allocate(std::size_t size_bytes) override {
+    void* memory = allocator_.allocate(size_bytes);
+    ledger_.add(memory, size_bytes);
+    return memory;
+  }
+  void release(void* memory) override { allocator_.release(memory, ledger_.remove(memory)); }
+  std::size_t allocated_bytes() const override { return ledger_.allocated_bytes(); }
+  std::size_t peak_bytes() const override { return ledger_.peak_bytes(); }
+
+  void copy_to_device(void* to, const void* from, std::size_t size_bytes) override { copy(to, from, size_bytes); }
+  void copy_to_host(void* to, const void* from, std::size_t size_bytes) override { copy(to, from, size_bytes); }
+
+  std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
+  std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+
+ private:
+  static void copy(void* to, const void* from, std::size_t size_bytes) {
+    if (size_bytes > 0) std::memcpy(to, from, size_bytes);  // null is allowed for nothing, but not by memcpy
+  }
+
+  HostAllocator allocator_;
+  MemoryLedger ledger_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(HostAllocator allocator) {
+  return std::make_unique<CpuDevice>(std::move(allocator));
+}
+
+}  // namespace lockstep::core

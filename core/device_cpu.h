@@ -1,0 +1,26 @@
+// The CPU as a Device: memory from an allocator of the caller's choice, events from the steady clock, empty streams.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "core/device.h"
+
+namespace lockstep::core {
+
+// Where the memory of a CPU device comes from: private memory, or a region that ranks share.
+struct HostAllocator {
+  std::function<void*(std::size_t size_bytes)> allocate;  // 128-byte aligned; throws Error when it has none
+  std::function<void(void* memory, std::size_t size_bytes)> release;
+};
+
+// Zeroed memory of this process. Blocks of 4 MiB and more begin on a 2 MiB boundary and ask for huge pages.
+HostAllocator private_memory();
+
+// What the system could still hand out, in bytes: the least of free memory and the limits of our control groups.
+std::size_t available_host_bytes();
+
+std::unique_ptr<Device> make_cpu_device(HostAllocator allocator = private_memory());
+
+}  // namespace lockstep::core

@@ -1,0 +1,23 @@
+// Takes the place of device_cuda.cpp in builds without CUDA. LOCKSTEP_WHY_CUDA is configure's reason.
+#include "core/device_cuda.h"
+#include "core/error.h"
+
+namespace lockstep::core {
+
+std::optional<std::string> why_no_cuda() {
+  return std::string("CUDA is not built in: ") + LOCKSTEP_WHY_CUDA;
+}
+
+std::vector<CudaDeviceInfo> cuda_devices() {
+  return {};
+}
+
+bool cuda_can_reach(int /*from*/, int /*to*/) {
+  return false;
+}
+
+std::unique_ptr<Device> make_cuda_device(int /*index*/, int /*rank*/, std::chrono::nanoseconds /*timeout*/) {
+  throw Error(Failure::not_built, *why_no_cuda());
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,126 @@
+// Private host memory: asked for from the kernel directly, so that a block is zeroed, aligned, huge-paged if it is
+// large, and refused before the machine swaps or kills.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "core/device_cpu.h"
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+constexpr std::size_t kHugeFromBytes = std::size_t{4} << 20;
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+// MemAvailable of /proc/meminfo, which counts what the page cache would give back.
+std::optional<std::size_t> meminfo_available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string field;
+  std::size_t kib = 0;
+  while (meminfo >> field) {
+    if (field == "MemAvailable:" && meminfo >> kib) return kib * 1024;
+    meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t value = 0;
+  if (file >> value) return value;  // fails on "max": no limit
+  return std::nullopt;
+}
+
+// The number after a word in a file of "word number" lines; 0 if it is not there.
+std::size_t number_after(const std::string& word, const std::string& path) {
+  std::ifstream file(path);
+  std::string key;
+  std::size_t value = 0;
+  while (file >> key >> value) {
+    if (key == word) return value;
+  }
+  return 0;
+}
+
+// The limit of a control group less what it uses; pages of files that nobody uses can be had back.
+std::optional<std::size_t> group_available_bytes(const std::string& limit_path, const std::string& used_path,
+                                                 const std::string& stat_path, const std::string& cache_word) {
+  const auto limit_bytes = number_in(limit_path);
+  const auto used_bytes = number_in(used_path);
+  if (!limit_bytes || !used_bytes) return std::nullopt;
+  const std::size_t held_bytes = *used_bytes - std::min(*used_bytes, number_after(cache_word, stat_path));
+  return *limit_bytes - std::min(*limit_bytes, held_bytes);
+}
+
+// Inside a container its own group is at the root of the mount. Version 2 of control groups, then version 1.
+std::size_t group_available_bytes() {
+  const std::string v2 = "/sys/fs/cgroup/";
+  const std::string v1 = "/sys/fs/cgroup/memory/";
+  const auto new_style =
+      group_available_bytes(v2 + "memory.max", v2 + "memory.current", v2 + "memory.stat", "inactive_file");
+  const auto old_style = group_available_bytes(v1 + "memory.limit_in_bytes", v1 + "memory.usage_in_bytes",
+                                               v1 + "memory.stat", "total_inactive_file");
+  return std::min(new_style.value_or(kNoLimit), old_style.value_or(kNoLimit));
+}
+
+std::size_t round_up(std::size_t size_bytes, std::size_t multiple) {
+  return (size_bytes + multiple - 1) / multiple * multiple;
+}
+
+// What a block takes from the kernel: whole pages of the size that it will be made of.
+std::size_t mapped_bytes(std::size_t size_bytes) {
+  const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t unit = size_bytes >= kHugeFromBytes ? kHugePageBytes : page_bytes;
+  return round_up(std::max(size_bytes, std::size_t{1}), unit);
+}
+
+[[noreturn]] void refuse(std::size_t size_bytes, const std::string& why) {
+  throw usage_error("allocating " + std::to_string(size_bytes) + " bytes of host memory: " + why);
+}
+
+void* map(std::size_t size_bytes, std::size_t wanted_bytes) {
+  void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) refuse(wanted_bytes, std::string("mmap: ") + std::strerror(errno));
+  return memory;
+}
+
+// Maps one huge page more than asked for and gives the ends back, so that what is left begins on a boundary.
+void* map_huge(std::size_t size_bytes, std::size_t wanted_bytes) {
+  auto* whole = static_cast<std::byte*>(map(size_bytes + kHugePageBytes, wanted_bytes));
+  const auto address = reinterpret_cast<std::uintptr_t>(whole);
+  const std::size_t head = round_up(address, kHugePageBytes) - address;
+  if (head > 0) munmap(whole, head);
+  if (head < kHugePageBytes) munmap(whole + head + size_bytes, kHugePageBytes - head);
+  madvise(whole + head, size_bytes, MADV_HUGEPAGE);  // a wish: the memory is as good without
+  return whole + head;
+}
+
+void* allocate_private(std::size_t size_bytes) {
+  const std::size_t available_bytes = available_host_bytes();
+  if (size_bytes > available_bytes) refuse(size_bytes, std::to_string(available_bytes) + " are available");
+  const std::size_t mapped = mapped_bytes(size_bytes);
+  return size_bytes >= kHugeFromBytes ? map_huge(mapped, size_bytes) : map(mapped, size_bytes);
+}
+
+}  // namespace
+
+std::size_t available_host_bytes() {
+  return std::min(meminfo_available_bytes().value_or(kNoLimit), group_available_bytes());
+}
+
+HostAllocator private_memory() {
+  return {.allocate = allocate_private,
+          .release = [](void* memory, std::size_t size_bytes) { munmap(memory, mapped_bytes(size_bytes)); }};
+}
+
+}  // namespace lockstep::core
