@@ -37,15 +37,27 @@ constexpr std::array kKinds{Kind::all_reduce, Kind::reduce_scatter, Kind::all_ga
                             Kind::reduce,     Kind::all_to_all,     Kind::all_to_all_v, Kind::gather,
                             Kind::scatter,    Kind::send_recv,      Kind::hypercube};
 
-const KindRow& row(Kind kind) { return kRows.at(static_cast<std::size_t>(kind)); }
-int number_of(Blocks blocks, int num_ranks) { return blocks == Blocks::one ? 1 : num_ranks; }
+const KindRow& row(Kind kind) {
+  return kRows.at(static_cast<std::size_t>(kind));
+}
+int number_of(Blocks blocks, int num_ranks) {
+  return blocks == Blocks::one ? 1 : num_ranks;
+}
 
 }  // namespace
 
-std::span<const Kind> all_kinds() { return kKinds; }
-std::string_view name_of(Kind kind) { return row(kind).name; }
-bool has_op(Kind kind) { return row(kind).has_op; }
-bool has_root(Kind kind) { return row(kind).has_root; }
+std::span<const Kind> all_kinds() {
+  return kKinds;
+}
+std::string_view name_of(Kind kind) {
+  return row(kind).name;
+}
+bool has_op(Kind kind) {
+  return row(kind).has_op;
+}
+bool has_root(Kind kind) {
+  return row(kind).has_root;
+}
 
 Kind parse_kind(std::string_view name) {
   std::string allowed;
@@ -70,16 +82,23 @@ int output_blocks(Kind kind, int num_ranks, int root, int rank) {
 Origin origin_of(Kind kind, int num_ranks, int root, int rank, int output_block) {
   switch (kind) {
     case Kind::all_reduce:
-    case Kind::reduce: return {true, 0, 0};
-    case Kind::reduce_scatter: return {true, 0, rank};
+    case Kind::reduce:
+      return {true, 0, 0};
+    case Kind::reduce_scatter:
+      return {true, 0, rank};
     case Kind::all_gather:
     case Kind::gather:
-    case Kind::hypercube: return {false, output_block, 0};
-    case Kind::broadcast: return {false, root, 0};
+    case Kind::hypercube:
+      return {false, output_block, 0};
+    case Kind::broadcast:
+      return {false, root, 0};
     case Kind::all_to_all:
-    case Kind::all_to_all_v: return {false, output_block, rank};
-    case Kind::scatter: return {false, root, rank};
-    case Kind::send_recv: return {false, (rank + num_ranks - 1) % num_ranks, 0};
+    case Kind::all_to_all_v:
+      return {false, output_block, rank};
+    case Kind::scatter:
+      return {false, root, rank};
+    case Kind::send_recv:
+      return {false, (rank + num_ranks - 1) % num_ranks, 0};
   }
   LOCKSTEP_CHECK(false, "kind out of range");
   return {};
@@ -88,11 +107,16 @@ Origin origin_of(Kind kind, int num_ranks, int root, int rank, int output_block)
 InPlaceAlias in_place_alias(Kind kind, int /*num_ranks*/, int root, int rank) {
   switch (kind) {
     case Kind::all_gather:
-    case Kind::hypercube: return {0, rank};
-    case Kind::reduce_scatter: return {rank, 0};
-    case Kind::gather: return {0, rank == root ? rank : 0};
-    case Kind::scatter: return {rank == root ? rank : 0, 0};
-    default: return {0, 0};
+    case Kind::hypercube:
+      return {0, rank};
+    case Kind::reduce_scatter:
+      return {rank, 0};
+    case Kind::gather:
+      return {0, rank == root ? rank : 0};
+    case Kind::scatter:
+      return {rank == root ? rank : 0, 0};
+    default:
+      return {0, 0};
   }
 }
 
@@ -104,17 +128,20 @@ std::int64_t message_bytes(Kind kind, int num_ranks, std::int64_t count, core::D
 double bus_bandwidth_factor(Kind kind, int num_ranks) {
   const double n = num_ranks;
   switch (kind) {
-    case Kind::all_reduce: return 2 * (n - 1) / n;
+    case Kind::all_reduce:
+      return 2 * (n - 1) / n;
     case Kind::reduce_scatter:
     case Kind::all_gather:
     case Kind::all_to_all:
     case Kind::all_to_all_v:
     case Kind::gather:
-    case Kind::scatter: return (n - 1) / n;
+    case Kind::scatter:
+      return (n - 1) / n;
     case Kind::broadcast:
     case Kind::reduce:
     case Kind::send_recv:
-    case Kind::hypercube: return 1;
+    case Kind::hypercube:
+      return 1;
   }
   return 1;
 }

@@ -43,13 +43,13 @@ enum class Kind : std::uint8_t {
 };
 
 std::span<const Kind> all_kinds();
-std::string_view name_of(Kind kind);   // "all_reduce"
+std::string_view name_of(Kind kind);     // "all_reduce"
 Kind parse_kind(std::string_view name);  // throws usage Error
 
 bool has_op(Kind kind);    // reduces
 bool has_root(Kind kind);  // has a root rank
 
-int input_blocks(Kind kind, int num_ranks, int root, int rank);   // 0 where a rank has none
+int input_blocks(Kind kind, int num_ranks, int root, int rank);  // 0 where a rank has none
 int output_blocks(Kind kind, int num_ranks, int root, int rank);
 
 // Where the content of an output block comes from.

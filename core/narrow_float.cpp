@@ -77,16 +77,9 @@ std::uint32_t encode(const Format& f, float x) {
 float to_float(Float16 x) { return decode(kFloat16, x.bits); }
 float to_float(Float8E4M3 x) { return decode(kE4M3, x.bits); }
 float to_float(Float8E5M2 x) { return decode(kE5M2, x.bits); }
-float to_float(BFloat16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 
 Float16 to_float16(float x) { return {static_cast<std::uint16_t>(encode(kFloat16, x))}; }
 Float8E4M3 to_float8_e4m3(float x) { return {static_cast<std::uint8_t>(encode(kE4M3, x))}; }
 Float8E5M2 to_float8_e5m2(float x) { return {static_cast<std::uint8_t>(encode(kE5M2, x))}; }
-
-BFloat16 to_bfloat16(float x) {
-  const std::uint32_t wide = std::bit_cast<std::uint32_t>(x);
-  if (std::isnan(x)) return {static_cast<std::uint16_t>((wide >> 16) | 0x40u)};
-  return {static_cast<std::uint16_t>((wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16)};
-}
 
 }  // namespace lockstep::core

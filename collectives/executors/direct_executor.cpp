@@ -1,0 +1,241 @@
+#include "collectives/executors/direct_executor.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/executors/direct_lowering.h"
+#include "core/error.h"
+#include "kernels/reduce/reduce.h"
+
+namespace lockstep::executors {
+namespace {
+
+using plan::Instruction;
+using plan::LaneProgram;
+using plan::Place;
+using plan::Wait;
+using transports::LocalWorld;
+using transports::RankBoard;
+
+class DirectCollective final : public collectives::Collective {
+ public:
+  DirectCollective(plan::Program program, std::string label, const collectives::Operation& operation, LocalWorld& world,
+                   bool bypass_cache);
+  void run(const void* input, void* output) override;
+
+ private:
+  struct LaneCursor {
+    std::size_t instruction = 0;
+    std::size_t wait = 0;  // of the instruction: those before are satisfied
+  };
+
+  void enter(const void* input, void* output);
+  void run_one_lane();
+  void run_side_by_side();
+  bool waits_over(int lane, LaneCursor& cursor);
+  void execute(int lane, const Instruction& instruction);
+  void pace(const LaneProgram& lane, const Instruction& instruction);
+  void count_instruction(int lane, std::uint32_t done);
+  void wait(int peer, int lane, std::uint64_t target);
+  [[noreturn]] void time_out(int peer, int lane, std::uint64_t target) const;
+  std::uint64_t target_of(const Wait& wait) const { return call_ << 32 | wait.instructions; }
+  std::byte* address(const Place& place) const {
+    return group_.board(place.rank).calls[call_ % 2].base[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
+  }
+
+  const std::string label_;
+  const collectives::Operation operation_;
+  LocalWorld& world_;
+  transports::LocalGroup& group_;
+  RankBoard& board_;
+  const plan::RankProgram program_;
+  const bool bypass_cache_;
+  std::byte* scratch_[2] = {nullptr, nullptr};  // [call % 2]
+  std::int64_t* ready_ns_[2] = {nullptr, nullptr};
+  std::size_t ready_stride_ = 0;
+  std::uint64_t call_ = 0;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+  std::vector<LaneCursor> cursors_;
+};
+
+std::size_t most_instructions(const plan::Program& program) {
+  std::size_t most = 0;
+  for (const auto& rank : program.ranks) {
+    for (const auto& lane : rank.lanes) most = std::max(most, lane.instructions.size());
+  }
+  return most;
+}
+
+DirectCollective::DirectCollective(plan::Program program, std::string label, const collectives::Operation& operation,
+                                   LocalWorld& world, bool bypass_cache)
+    : label_(std::move(label)),
+      operation_(operation),
+      world_(world),
+      group_(world.group()),
+      board_(group_.board(world.rank())),
+      program_(std::move(program.ranks[static_cast<std::size_t>(world.rank())])),
+      bypass_cache_(bypass_cache) {
+  LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
+  if (program.scratch_bytes > 0) {
+    const auto half = static_cast<std::size_t>(program.scratch_bytes);
+    scratch_[0] = world.scratch(2 * half);
+    scratch_[1] = scratch_[0] + half;
+  }
+  if (group_.links() != nullptr) {
+    ready_stride_ = most_instructions(program) + 1;
+    const std::size_t times = ready_stride_ * static_cast<std::size_t>(program.num_lanes);
+    for (auto& ready : ready_ns_) ready = world.arena().make_array<std::int64_t>(times);
+  }
+  std::size_t most_sources = 0;
+  for (const LaneProgram& lane : program_.lanes) {
+    for (const Instruction& i : lane.instructions) most_sources = std::max<std::size_t>(most_sources, i.num_sources);
+  }
+  sources_.resize(most_sources);
+  destinations_.resize(1);
+  cursors_.resize(program_.lanes.size());
+}
+
+void DirectCollective::time_out(int peer, int lane, std::uint64_t target) const {
+  throw core::Error(core::Failure::timeout, "rank " + std::to_string(world_.rank()) + " waited " +
+                                                std::to_string(world_.wait_policy().deadline.count()) +
+                                                " ms for rank " + std::to_string(peer) + " (lane " +
+                                                std::to_string(lane) + ", instruction " +
+                                                std::to_string(static_cast<std::uint32_t>(target)) + ") in " + label_);
+}
+
+void DirectCollective::wait(int peer, int lane, std::uint64_t target) {
+  if (world_.reached(peer, lane, target)) return;
+  core::Waiter waiter(world_.wait_policy(), group_.abort());
+  while (!world_.reached(peer, lane, target)) {
+    if (!waiter.pause(group_.board(peer).lanes[lane], target)) time_out(peer, lane, target);
+  }
+}
+
+// Publishes where this rank's buffers lie in this call. The place was last used two calls ago: all ranks must have left
+// that call, which those have that have entered the one after it.
+void DirectCollective::enter(const void* input, void* output) {
+  call_ = world_.next_call();
+  for (int peer = 0; peer < world_.num_ranks(); ++peer) {
+    if (peer != world_.rank()) wait(peer, 0, (call_ - 1) << 32);
+  }
+  // The program never writes to the input (the checker has proved it), unless it is the output too.
+  auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
+  board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}, ready_ns_[call_ % 2]};
+  const int lanes = static_cast<int>(program_.lanes.size());
+  for (int lane = lanes - 1; lane > 0; --lane) count_instruction(lane, 0);
+  count_instruction(0, 0);
+}
+
+void DirectCollective::count_instruction(int lane, std::uint32_t done) {
+  if (ready_ns_[0] != nullptr) {
+    ready_ns_[call_ % 2][static_cast<std::size_t>(lane) * ready_stride_ + done] = transports::now_ns();
+  }
+  board_.lanes[lane].open(call_ << 32 | done);
+}
+
+// With emulated links: books every message of the instruction, and returns when the last has arrived.
+void DirectCollective::pace(const LaneProgram& lane, const Instruction& instruction) {
+  const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(core::size_of(operation_.dtype));
+  std::int64_t arrived = 0;
+  for (const Place& source : lane.sources_of(instruction)) {
+    if (source.rank == world_.rank()) continue;
+    const std::int64_t ready =
+        group_.board(source.rank)
+            .calls[call_ % 2]
+            .ready_ns[static_cast<std::size_t>(source.lane) * ready_stride_ + source.instructions];
+    arrived = std::max(arrived, group_.links()->book(source.rank, world_.rank(), size_bytes, ready));
+  }
+  if (arrived > 0) transports::wait_until_ns(arrived);
+}
+
+void DirectCollective::execute(int lane_index, const Instruction& instruction) {
+  const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
+  if (group_.links() != nullptr) pace(lane, instruction);
+  const auto sources = lane.sources_of(instruction);
+  for (std::size_t s = 0; s < sources.size(); ++s) sources_[s] = address(sources[s]);
+  const auto destinations = lane.destinations_of(instruction);
+  for (std::size_t d = 0; d < destinations.size(); ++d) destinations_[d] = address(destinations[d]);
+  const bool average = instruction.completes && operation_.op == core::ReduceOp::avg;
+  kernels::reduce({operation_.dtype, operation_.op, std::span<void* const>(destinations_).first(destinations.size()),
+                   std::span<const void* const>(sources_).first(sources.size()), instruction.count,
+                   average ? world_.num_ranks() : 0, bypass_cache_});
+}
+
+void DirectCollective::run_one_lane() {
+  const LaneProgram& lane = program_.lanes[0];
+  std::uint32_t done = 0;
+  for (const Instruction& instruction : lane.instructions) {
+    for (const Wait& w : lane.waits_of(instruction)) wait(w.rank, w.lane, target_of(w));
+    execute(0, instruction);
+    count_instruction(0, ++done);
+  }
+}
+
+bool DirectCollective::waits_over(int lane_index, LaneCursor& cursor) {
+  const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
+  const auto waits = lane.waits_of(lane.instructions[cursor.instruction]);
+  while (cursor.wait < waits.size()) {
+    const Wait& w = waits[cursor.wait];
+    if (!world_.reached(w.rank, w.lane, target_of(w))) return false;
+    ++cursor.wait;
+  }
+  return true;
+}
+
+// One instruction of each lane that can go on, in turn; a little wait when none can.
+void DirectCollective::run_side_by_side() {
+  constexpr auto kShortNap = std::chrono::microseconds(200);  // a nap watches one gate of several
+  std::fill(cursors_.begin(), cursors_.end(), LaneCursor{});
+  const int lanes = static_cast<int>(program_.lanes.size());
+  core::Waiter waiter(world_.wait_policy(), group_.abort());
+  while (true) {
+    bool moved = false;
+    const Wait* blocked = nullptr;
+    for (int l = 0; l < lanes; ++l) {
+      const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(l)];
+      LaneCursor& cursor = cursors_[static_cast<std::size_t>(l)];
+      if (cursor.instruction == lane.instructions.size()) continue;
+      if (!waits_over(l, cursor)) {
+        if (blocked == nullptr) blocked = &lane.waits_of(lane.instructions[cursor.instruction])[cursor.wait];
+        continue;
+      }
+      execute(l, lane.instructions[cursor.instruction]);
+      cursor = {cursor.instruction + 1, 0};
+      count_instruction(l, static_cast<std::uint32_t>(cursor.instruction));
+      moved = true;
+    }
+    if (moved) {
+      waiter = core::Waiter(world_.wait_policy(), group_.abort());
+      continue;
+    }
+    if (blocked == nullptr) return;
+    core::Gate& gate = group_.board(blocked->rank).lanes[blocked->lane];
+    if (!waiter.pause(gate, target_of(*blocked), kShortNap))
+      time_out(blocked->rank, blocked->lane, target_of(*blocked));
+  }
+}
+
+void DirectCollective::run(const void* input, void* output) {
+  enter(input, output);
+  if (program_.lanes.size() == 1) {
+    run_one_lane();
+  } else {
+    run_side_by_side();
+  }
+  for (const Wait& w : program_.exit_waits) wait(w.rank, w.lane, target_of(w));
+}
+
+}  // namespace
+
+std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
+                                                     LocalWorld& world, const DirectOptions& options) {
+  plan::Program program = lower_for_direct(plan, operation, options);
+  const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
+  const bool bypass = message * world.num_ranks() > options.bypass_above_bytes;
+  return std::make_unique<DirectCollective>(std::move(program), plan.algorithm, operation, world, bypass);
+}
+
+}  // namespace lockstep::executors

@@ -1,0 +1,54 @@
+#include "collectives/executors/direct_lowering.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "collectives/plan/check.h"
+#include "collectives/plan/lower.h"
+#include "core/error.h"
+
+namespace lockstep::executors {
+namespace {
+
+using plan::Plan;
+using plan::Program;
+
+std::int64_t longest_block(const collectives::Operation& operation) {
+  if (operation.matrix == nullptr) return operation.count;
+  return *std::max_element(operation.matrix->counts.begin(), operation.matrix->counts.end());
+}
+
+// A plan that gives the right result when input and output overlap.
+Plan made_fit_for_in_place(const Plan& plan) {
+  constexpr int kUnbounded = std::numeric_limits<int>::max();
+  if (plan::check(plan, {.capacity = kUnbounded, .in_place = true}).ok()) return plan;
+  return plan::stage_input(plan);
+}
+
+}  // namespace
+
+Program lower_for_direct(const Plan& plan, const collectives::Operation& operation, const DirectOptions& options) {
+  const Plan base = operation.in_place ? made_fit_for_in_place(plan) : plan;
+  const std::int64_t block_bytes = longest_block(operation) * static_cast<std::int64_t>(core::size_of(operation.dtype));
+  const std::int64_t chunk_bytes = block_bytes / plan.chunks_per_block;
+  constexpr std::int64_t kMostSegments = 64;
+  const auto segments =
+      static_cast<int>(std::clamp<std::int64_t>(chunk_bytes / options.segment_bytes, 1, kMostSegments));
+
+  if (chunk_bytes >= options.stage_below_bytes) {
+    for (const bool fuse : {true, false}) {
+      Program program = plan::lower(base, operation, {.segments = segments, .fuse = fuse});
+      if (!plan::find_deadlock(program)) return program;
+    }
+  }
+  const Plan staged = plan::stage_sends(base);
+  for (const bool fuse : {true, false}) {
+    Program program = plan::lower(staged, operation, {.segments = segments, .fuse = fuse});
+    if (!plan::find_deadlock(program)) return program;
+  }
+  throw core::Error(core::Failure::internal, "no lowering of plan '" + plan.algorithm + "' runs to its end: " +
+                                                 *plan::find_deadlock(plan::lower(staged, operation, {})));
+}
+
+}  // namespace lockstep::executors

@@ -1,0 +1,106 @@
+#include "collectives/transports/local_world.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/ranks.h"
+
+namespace lockstep::transports {
+namespace {
+
+std::size_t control_bytes(int num_ranks) {
+  const std::size_t a_rank = sizeof(RankBoard) + sizeof(LinkTable::Port) + 1024;
+  return (std::size_t{1} << 16) + a_rank * static_cast<std::size_t>(num_ranks);
+}
+
+std::size_t round_up_to_huge_page(std::size_t size_bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  return (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+}  // namespace
+
+LocalGroup::LocalGroup(const LocalOptions& options)
+    : options_(options), control_bytes_(round_up_to_huge_page(control_bytes(options.num_ranks))) {
+  const auto ranks = static_cast<std::size_t>(options.num_ranks);
+  const std::size_t rank_bytes = round_up_to_huge_page(options.memory_bytes_per_rank);
+  region_ = std::make_unique<core::SharedRegion>(options.sharing, control_bytes_ + ranks * rank_bytes);
+  core::Arena control(region_->data(), control_bytes_);
+  abort_ = control.make<core::AbortFlag>();
+  for (std::size_t r = 0; r < ranks; ++r) boards_.push_back(control.make<RankBoard>());
+  if (options.link) links_ = control.make<LinkTable>(*options.link, control.make_array<LinkTable::Port>(ranks));
+}
+
+LocalGroup::~LocalGroup() = default;
+
+core::Arena LocalGroup::arena_of(int rank) const {
+  const std::size_t rank_bytes = round_up_to_huge_page(options_.memory_bytes_per_rank);
+  return {region_->data() + control_bytes_ + rank_bytes * static_cast<std::size_t>(rank), rank_bytes};
+}
+
+void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
+  core::run_ranks(options_.sharing, options_.num_ranks, *abort_, [&](int rank) {
+    LocalWorld world(*this, rank);
+    body(world);
+  });
+}
+
+LocalWorld::LocalWorld(LocalGroup& group, int rank)
+    : group_(group),
+      rank_(rank),
+      policy_(
+          core::WaitPolicy::for_ranks(group.options().num_ranks, core::available_cores(), group.options().deadline)),
+      arena_(group.arena_of(rank)),
+      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {
+  if (group.options().bind && group.options().num_ranks <= core::available_cores()) core::bind_to_core(rank);
+}
+
+std::byte* LocalWorld::scratch(std::size_t size_bytes) {
+  if (size_bytes > scratch_bytes_) {
+    scratch_ = arena_.allocate(size_bytes);
+    scratch_bytes_ = size_bytes;
+  }
+  return scratch_;
+}
+
+// Two phases, so that nobody overwrites what another rank has yet to read.
+void LocalWorld::meet(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const auto wait_for_all = [&](std::uint64_t target) {
+    for (int peer = 0; peer < num_ranks(); ++peer) {
+      if (core::wait_for(group_.board(peer).coordination, target, policy_, group_.abort())) continue;
+      throw core::Error(core::Failure::timeout, "rank " + std::to_string(rank_) + " waited " +
+                                                    std::to_string(policy_.deadline.count()) + " ms for rank " +
+                                                    std::to_string(peer) + " at a barrier");
+    }
+  };
+  RankBoard& board = group_.board(rank_);
+  std::copy(mine.begin(), mine.end(), board.gathered);
+  board.coordination.open(++meetings_);
+  wait_for_all(meetings_);
+  for (int peer = 0; peer < num_ranks() && !mine.empty(); ++peer) {
+    std::memcpy(all.data() + static_cast<std::size_t>(peer) * mine.size(), group_.board(peer).gathered, mine.size());
+  }
+  board.coordination.open(++meetings_);
+  if (!mine.empty()) wait_for_all(meetings_);
+}
+
+void LocalWorld::barrier() {
+  meet({}, {});
+}
+
+void LocalWorld::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  LOCKSTEP_CHECK(all.size() == mine.size() * static_cast<std::size_t>(num_ranks()), "all_gather sizes");
+  const std::size_t piece = sizeof(RankBoard::gathered);
+  if (mine.size() <= piece) return meet(mine, all);
+  std::vector<std::byte> part(piece * static_cast<std::size_t>(num_ranks()));
+  for (std::size_t begin = 0; begin < mine.size(); begin += piece) {
+    const std::size_t length = std::min(piece, mine.size() - begin);
+    meet(mine.subspan(begin, length), std::span(part).first(length * static_cast<std::size_t>(num_ranks())));
+    for (std::size_t r = 0; r < static_cast<std::size_t>(num_ranks()); ++r) {
+      std::memcpy(all.data() + r * mine.size() + begin, part.data() + r * length, length);
+    }
+  }
+}
+
+}  // namespace lockstep::transports

@@ -1,0 +1,110 @@
+// Ranks on this machine that see each other's memory: threads of one process, or processes over a shared mapping.
+//
+//   LocalGroup   made once, before the ranks start: the mapping, the gates, the abort flag
+//   LocalWorld   one rank's end of it: the World seam, its memory, and what executors of shared memory need
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/transports/paced_link.h"
+#include "collectives/transports/world.h"
+#include "core/gate.h"
+#include "core/shared_memory.h"
+
+namespace lockstep::transports {
+
+struct LocalOptions {
+  int num_ranks = 1;
+  core::Sharing sharing = core::Sharing::threads;
+  std::size_t memory_bytes_per_rank = std::size_t{64} << 20;  // address space; pages are taken when touched
+  std::chrono::milliseconds deadline{60'000};                 // of every wait
+  bool bind = true;                                           // to cores, where each rank can have its own
+  std::optional<LinkSpec> link;                               // emulated, or none
+};
+
+// Where a rank's buffers lie in one call; written by the rank before it opens its gates, read by peers.
+struct alignas(64) CallBases {
+  std::byte* base[3];      // [plan::Buffer]
+  std::int64_t* ready_ns;  // with emulated links: when [lane * most instructions + instructions done] was reached
+};
+
+// One rank's part of the memory that all see.
+struct RankBoard {
+  static constexpr int kMaxLanes = 16;
+  // Executors: (call << 32 | instructions done), a lane each. Lane 0 also says which call the rank has entered.
+  core::Gate lanes[kMaxLanes];
+  CallBases calls[2];       // [call % 2]
+  core::Gate coordination;  // barriers and gathers done
+  std::byte gathered[1024];
+};
+
+class LocalGroup {
+ public:
+  explicit LocalGroup(const LocalOptions& options);
+  ~LocalGroup();
+
+  // Starts the ranks and waits for them; see core::run_ranks.
+  void run(const std::function<void(class LocalWorld&)>& body);
+
+  const LocalOptions& options() const { return options_; }
+  core::AbortFlag& abort() { return *abort_; }
+  RankBoard& board(int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
+  core::Arena arena_of(int rank) const;
+  LinkTable* links() { return links_; }  // nullptr without emulated links
+
+ private:
+  const LocalOptions options_;
+  std::size_t control_bytes_ = 0;
+  std::unique_ptr<core::SharedRegion> region_;
+  core::AbortFlag* abort_ = nullptr;
+  std::vector<RankBoard*> boards_;
+  LinkTable* links_ = nullptr;
+};
+
+class LocalWorld final : public World {
+ public:
+  LocalWorld(LocalGroup& group, int rank);
+
+  std::string_view name() const override { return "local"; }
+  int rank() const override { return rank_; }
+  int num_ranks() const override { return group_.options().num_ranks; }
+  void barrier() override;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+
+  LocalGroup& group() { return group_; }
+  const core::WaitPolicy& wait_policy() const { return policy_; }
+  core::Arena& arena() { return arena_; }
+
+  // Working memory of the executors of this rank, at least so large; one for all, as calls follow each other. What lay
+  // in a smaller one is lost.
+  std::byte* scratch(std::size_t size_bytes);
+  // Whether lane `lane` of `peer` has opened its gate so far. What was seen once is not looked at again.
+  bool reached(int peer, int lane, std::uint64_t target) {
+    std::uint64_t& seen = seen_[static_cast<std::size_t>(peer * RankBoard::kMaxLanes + lane)];
+    if (seen >= target) return true;
+    seen = group_.board(peer).lanes[lane].value.load(std::memory_order_acquire);
+    return seen >= target;
+  }
+  // The number of the next call of an executor; equal on all ranks, as they make the same calls in the same order.
+  std::uint64_t next_call() { return ++calls_; }
+
+ private:
+  void meet(std::span<const std::byte> mine, std::span<std::byte> all);
+
+  LocalGroup& group_;
+  const int rank_;
+  const core::WaitPolicy policy_;
+  core::Arena arena_;
+  std::byte* scratch_ = nullptr;
+  std::size_t scratch_bytes_ = 0;
+  std::vector<std::uint64_t> seen_;  // [peer * kMaxLanes + lane]
+  std::uint64_t calls_ = 0;
+  std::uint64_t meetings_ = 0;
+};
+
+}  // namespace lockstep::transports

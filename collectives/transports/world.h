@@ -1,0 +1,35 @@
+// The world of one rank: who it is, how many there are, and how they meet outside of what is measured.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace lockstep::transports {
+
+class World {
+ public:
+  virtual ~World() = default;
+  virtual std::string_view name() const = 0;  // "local", "mpi"
+  virtual int rank() const = 0;
+  virtual int num_ranks() const = 0;
+
+  // Both throw Error(timeout) at the world's deadline, and the abort's Error when a rank has failed or is lost.
+  virtual void barrier() = 0;
+  // all[r] is what rank r gave; all.size() == num_ranks * mine.size(), the same on every rank.
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+};
+
+// [rank] -> the value that the rank gave.
+template <class T>
+std::vector<T> all_gather_value(World& world, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>, "values travel as bytes");
+  std::vector<T> all(static_cast<std::size_t>(world.num_ranks()));
+  world.all_gather(std::as_bytes(std::span<const T>(&mine, 1)), std::as_writable_bytes(std::span<T>(all)));
+  return all;
+}
+
+}  // namespace lockstep::transports

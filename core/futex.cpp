@@ -1,0 +1,24 @@
+#include "core/futex.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+namespace lockstep::core {
+
+void futex_wait(const void* word, std::uint32_t expected, std::chrono::nanoseconds longest) {
+  timespec span{};
+  span.tv_sec = static_cast<time_t>(longest.count() / 1'000'000'000);
+  span.tv_nsec = static_cast<long>(longest.count() % 1'000'000'000);
+  // Without FUTEX_PRIVATE_FLAG: the word may lie in memory that processes share.
+  syscall(SYS_futex, word, FUTEX_WAIT, expected, &span, nullptr, 0);
+}
+
+void futex_wake_all(const void* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace lockstep::core

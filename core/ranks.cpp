@@ -1,0 +1,134 @@
+#include "core/ranks.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep::core {
+namespace {
+
+// Runs one rank; what it throws is raised for all.
+void run_guarded(int rank, AbortFlag& abort, const std::function<void(int)>& body) noexcept {
+  try {
+    body(rank);
+  } catch (const Error& error) {
+    abort.raise(rank, error.failure(), error.what());
+  } catch (const std::exception& error) {
+    abort.raise(rank, Failure::internal, "rank " + std::to_string(rank) + ": " + error.what());
+  }
+}
+
+void run_threads(int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
+  std::vector<std::jthread> threads;
+  threads.reserve(static_cast<std::size_t>(num_ranks) - 1);
+  for (int rank = 1; rank < num_ranks; ++rank) {
+    threads.emplace_back([rank, &abort, &body] { run_guarded(rank, abort, body); });
+  }
+  run_guarded(0, abort, body);
+}
+
+struct Child {
+  int rank;
+  pid_t pid;
+};
+
+std::string how_it_ended(const Child& child, int status) {
+  const std::string name = "rank " + std::to_string(child.rank) + " (process " + std::to_string(child.pid) + ")";
+  if (WIFSIGNALED(status)) {
+    return name + " was killed by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
+           ")";
+  }
+  return name + " ended with status " + std::to_string(WEXITSTATUS(status));
+}
+
+[[noreturn]] void run_child(int rank, pid_t parent, AbortFlag& abort, const std::function<void(int)>& body) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives rank 0
+  if (getppid() != parent) _exit(1);
+  run_guarded(rank, abort, body);
+  std::fflush(nullptr);
+  _exit(0);
+}
+
+std::vector<Child> fork_children(int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
+  std::fflush(nullptr);  // what is buffered now must not be printed once by every child
+  std::vector<Child> children;
+  const pid_t parent = getpid();
+  for (int rank = 1; rank < num_ranks; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) run_child(rank, parent, abort, body);
+    if (pid < 0) {
+      abort.raise(0, Failure::internal, "cannot fork rank " + std::to_string(rank) + ": " + std::strerror(errno));
+      break;
+    }
+    children.push_back({rank, pid});
+  }
+  return children;
+}
+
+// Waits for every child, and raises the abort flag for one that died without a word. After an abort, children that do
+// not end by themselves (stopped, stuck in a system call) are killed.
+void watch_children(const std::vector<Child>& children, AbortFlag& abort) {
+  constexpr auto kLook = std::chrono::milliseconds(2);
+  constexpr int kLooksOfGrace = 1500;  // 3 s
+  std::vector<Child> alive = children;
+  int looks_since_abort = 0;
+  while (!alive.empty()) {
+    if (abort.raised() && ++looks_since_abort == kLooksOfGrace) {
+      for (const Child& child : alive) kill(child.pid, SIGKILL);
+    }
+    for (std::size_t i = 0; i < alive.size();) {
+      int status = 0;
+      if (waitpid(alive[i].pid, &status, WNOHANG) != alive[i].pid) {
+        ++i;
+        continue;
+      }
+      if (status != 0) abort.raise(alive[i].rank, Failure::rank_lost, how_it_ended(alive[i], status));
+      alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+void run_processes(int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
+  const std::vector<Child> children = fork_children(num_ranks, abort, body);
+  std::jthread watcher([&] { watch_children(children, abort); });
+  run_guarded(0, abort, body);
+}
+
+}  // namespace
+
+void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
+  LOCKSTEP_CHECK(num_ranks >= 1, "no ranks to run");
+  if (sharing == Sharing::threads) {
+    run_threads(num_ranks, abort, body);
+  } else {
+    run_processes(num_ranks, abort, body);
+  }
+  if (abort.raised()) abort.throw_raised();
+}
+
+void bind_to_core(int rank) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int skip = rank % CPU_COUNT(&allowed);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,65 @@
+#include "core/shared_memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+constexpr std::size_t kSmallAlignment = 128;
+
+std::size_t round_up(std::size_t value, std::size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+SharedRegion::SharedRegion(Sharing sharing, std::size_t size_bytes)
+    : size_bytes_(round_up(size_bytes, kHugePageBytes)) {
+  const int visibility = sharing == Sharing::threads ? MAP_PRIVATE : MAP_SHARED;
+  void* mapping = mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, visibility | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    throw Error(Failure::internal, "cannot map " + std::to_string(size_bytes_) +
+                                       " bytes of memory for the ranks: " + std::strerror(errno));
+  }
+  madvise(mapping, size_bytes_, MADV_HUGEPAGE);  // a wish: fewer TLB misses where the kernel grants it
+  data_ = static_cast<std::byte*>(mapping);
+}
+
+SharedRegion::~SharedRegion() {
+  munmap(data_, size_bytes_);
+}
+
+std::byte* Arena::allocate(std::size_t size_bytes) {
+  const auto base = reinterpret_cast<std::uintptr_t>(data_);
+  const std::size_t alignment = size_bytes >= kHugePageBytes ? kHugePageBytes : kSmallAlignment;
+  const std::size_t begin = round_up(base + used_bytes_, alignment) - base;
+  if (begin > size_bytes_ || size_bytes > size_bytes_ - begin) {
+    throw Error(Failure::internal, "a rank's shared memory of " + std::to_string(size_bytes_) +
+                                       " bytes is used up: " + std::to_string(used_bytes_) + " in use, " +
+                                       std::to_string(size_bytes) + " more asked for");
+  }
+  used_bytes_ = begin + size_bytes;
+  return data_ + begin;
+}
+
+std::size_t available_memory_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  std::size_t kib = 0;
+  while (meminfo >> key >> kib) {
+    if (key == "MemAvailable:") return kib * 1024;
+    meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::numeric_limits<std::size_t>::max();
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,56 @@
+// Memory that all local ranks see at the same address: mapped before the ranks start, handed out piece by piece.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <new>
+#include <utility>
+
+namespace lockstep::core {
+
+enum class Sharing { threads, processes };
+
+// One mapping. Pages come into being when they are touched; nothing has a name in the file system, so nothing is left
+// behind however the processes end.
+class SharedRegion {
+ public:
+  SharedRegion(Sharing sharing, std::size_t size_bytes);
+  ~SharedRegion();
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+// Hands out pieces of a part of a region, in order; all are given back at once. Used by one rank.
+class Arena {
+ public:
+  Arena(std::byte* data, std::size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  // Throws Error that names the sizes when the part is used up. Large pieces begin on a huge page's border.
+  std::byte* allocate(std::size_t size_bytes);
+  void reset() { used_bytes_ = 0; }
+  std::size_t used_bytes() const { return used_bytes_; }
+
+  template <class T, class... Args>
+  T* make(Args&&... args) {
+    return new (allocate(sizeof(T))) T(std::forward<Args>(args)...);
+  }
+  template <class T>
+  T* make_array(std::size_t count) {
+    return new (allocate(sizeof(T) * count)) T[count];
+  }
+
+ private:
+  std::byte* data_;
+  std::size_t size_bytes_;
+  std::size_t used_bytes_ = 0;
+};
+
+std::size_t available_memory_bytes();  // that the machine can give without swapping (/proc/meminfo MemAvailable)
+
+}  // namespace lockstep::core

@@ -1,0 +1,338 @@
+#include "kernels/reduce/reduce.h"
+
+#include <array>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/narrow_float.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cpp"
+#include "hwy/foreach_target.h"
+// foreach_target.h must come first.
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using core::ReduceOp;
+
+template <ReduceOp kOp>
+struct Combine {
+  template <class T>
+  static T scalar(T a, T b) {
+    if constexpr (kOp == ReduceOp::prod) return static_cast<T>(a * b);
+    if constexpr (kOp == ReduceOp::max) return a < b ? b : a;
+    if constexpr (kOp == ReduceOp::min) return b < a ? b : a;
+    return static_cast<T>(a + b);
+  }
+  template <class V>
+  static HWY_INLINE V vector(V a, V b) {
+    if constexpr (kOp == ReduceOp::prod) return hn::Mul(a, b);
+    if constexpr (kOp == ReduceOp::max) return hn::Max(a, b);
+    if constexpr (kOp == ReduceOp::min) return hn::Min(a, b);
+    if constexpr (kOp == ReduceOp::sum) return hn::Add(a, b);
+  }
+};
+
+// Highway 1.0 has no vector multiply for 8 and 64-bit integers: those go through the scalar loop.
+template <class T, ReduceOp kOp>
+constexpr bool kHasVector = !(kOp == ReduceOp::prod && !hwy::IsFloat<T>() && (sizeof(T) == 1 || sizeof(T) == 8));
+
+template <class T>
+struct Pass {
+  T* const* destinations;
+  std::size_t num_destinations;
+  const T* const* sources;
+  std::size_t num_sources;
+  T divisor;  // 0: none
+};
+
+template <class T>
+T divided(T value, T divisor) {
+  return divisor == T{0} ? value : static_cast<T>(value / divisor);
+}
+
+template <ReduceOp kOp, class T>
+void scalar_range(const Pass<T>& pass, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    T value = pass.sources[0][i];
+    for (std::size_t k = 1; k < pass.num_sources; ++k) value = Combine<kOp>::scalar(value, pass.sources[k][i]);
+    value = divided(value, pass.divisor);
+    for (std::size_t d = 0; d < pass.num_destinations; ++d) pass.destinations[d][i] = value;
+  }
+}
+
+// Elements before the first one at which `pointer` is aligned for a whole vector.
+template <class T>
+std::size_t head_length(const T* pointer, std::size_t vector_bytes, std::size_t count) {
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(pointer) % vector_bytes;
+  const std::size_t head = past == 0 ? 0 : (vector_bytes - past) / sizeof(T);
+  return head < count ? head : count;
+}
+
+// Four vectors at a time: enough loads under way to hide memory latency when there are few sources.
+template <ReduceOp kOp, bool kStream, class T>
+std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t count) {
+  const hn::ScalableTag<T> d;
+  const std::size_t lanes = hn::Lanes(d);
+  using V = hn::Vec<decltype(d)>;
+  const V divisor = hn::Set(d, pass.divisor);
+  std::size_t i = begin;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    const T* source = pass.sources[0] + i;
+    V v0 = hn::LoadU(d, source);
+    V v1 = hn::LoadU(d, source + lanes);
+    V v2 = hn::LoadU(d, source + 2 * lanes);
+    V v3 = hn::LoadU(d, source + 3 * lanes);
+    for (std::size_t k = 1; k < pass.num_sources; ++k) {
+      source = pass.sources[k] + i;
+      v0 = Combine<kOp>::vector(v0, hn::LoadU(d, source));
+      v1 = Combine<kOp>::vector(v1, hn::LoadU(d, source + lanes));
+      v2 = Combine<kOp>::vector(v2, hn::LoadU(d, source + 2 * lanes));
+      v3 = Combine<kOp>::vector(v3, hn::LoadU(d, source + 3 * lanes));
+    }
+    if constexpr (hwy::IsFloat<T>()) {
+      if (pass.divisor != T{0}) {
+        v0 = hn::Div(v0, divisor);
+        v1 = hn::Div(v1, divisor);
+        v2 = hn::Div(v2, divisor);
+        v3 = hn::Div(v3, divisor);
+      }
+    }
+    for (std::size_t t = 0; t < pass.num_destinations; ++t) {
+      T* to = pass.destinations[t] + i;
+      if constexpr (kStream) {
+        hn::Stream(v0, d, to);
+        hn::Stream(v1, d, to + lanes);
+        hn::Stream(v2, d, to + 2 * lanes);
+        hn::Stream(v3, d, to + 3 * lanes);
+      } else {
+        hn::StoreU(v0, d, to);
+        hn::StoreU(v1, d, to + lanes);
+        hn::StoreU(v2, d, to + 2 * lanes);
+        hn::StoreU(v3, d, to + 3 * lanes);
+      }
+    }
+  }
+  return i;
+}
+
+// Streaming stores need every destination aligned alike.
+template <class T>
+bool aligned_alike(const Pass<T>& pass, std::size_t vector_bytes) {
+  for (std::size_t d = 1; d < pass.num_destinations; ++d) {
+    const auto distance =
+        reinterpret_cast<std::uintptr_t>(pass.destinations[d]) - reinterpret_cast<std::uintptr_t>(pass.destinations[0]);
+    if (distance % vector_bytes != 0) return false;
+  }
+  return true;
+}
+
+template <ReduceOp kOp, class T>
+void run_pass(const Pass<T>& pass, std::size_t count, bool bypass_cache) {
+  std::size_t done = 0;
+  const bool vector_division = hwy::IsFloat<T>() || pass.divisor == T{0};
+  if constexpr (kHasVector<T, kOp>) {
+    const hn::ScalableTag<T> d;
+    const std::size_t vector_bytes = hn::Lanes(d) * sizeof(T);
+    if (vector_division && bypass_cache && aligned_alike(pass, vector_bytes)) {
+      const std::size_t head = head_length(pass.destinations[0], vector_bytes, count);
+      scalar_range<kOp>(pass, 0, head);
+      done = vector_range<kOp, true>(pass, head, count);
+      hwy::FlushStream();
+    } else if (vector_division) {
+      done = vector_range<kOp, false>(pass, 0, count);
+    }
+  }
+  scalar_range<kOp>(pass, done, count);
+}
+
+template <class T>
+void run_native(const ReduceArgs& args) {
+  const auto* destinations = reinterpret_cast<T* const*>(args.destinations.data());
+  const auto* sources = reinterpret_cast<const T* const*>(args.sources.data());
+  const Pass<T> pass{destinations, args.destinations.size(), sources, args.sources.size(),
+                     static_cast<T>(args.average_over)};
+  const auto count = static_cast<std::size_t>(args.count);
+  switch (args.op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return run_pass<ReduceOp::sum>(pass, count, args.bypass_cache);
+    case ReduceOp::prod:
+      return run_pass<ReduceOp::prod>(pass, count, args.bypass_cache);
+    case ReduceOp::max:
+      return run_pass<ReduceOp::max>(pass, count, args.bypass_cache);
+    case ReduceOp::min:
+      return run_pass<ReduceOp::min>(pass, count, args.bypass_cache);
+  }
+}
+
+// Narrow floats: a block at a time is widened to float, combined there, and rounded once at the end.
+constexpr std::size_t kBlock = 512;
+
+void widen(const core::BFloat16* from, float* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_float(from[i]);
+}
+void narrow(const float* from, core::BFloat16* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_bfloat16(from[i]);
+}
+
+void widen(const core::Float16* from, float* to, std::size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::Rebind<hwy::float16_t, decltype(df)> dh;
+  const std::size_t lanes = hn::Lanes(df);
+  const auto* half = reinterpret_cast<const hwy::float16_t*>(from);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::PromoteTo(df, hn::LoadU(dh, half + i)), df, to + i);
+  for (; i < count; ++i) to[i] = core::to_float(from[i]);
+}
+void narrow(const float* from, core::Float16* to, std::size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::Rebind<hwy::float16_t, decltype(df)> dh;
+  const std::size_t lanes = hn::Lanes(df);
+  auto* half = reinterpret_cast<hwy::float16_t*>(to);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::DemoteTo(dh, hn::LoadU(df, from + i)), dh, half + i);
+  for (; i < count; ++i) to[i] = core::to_float16(from[i]);
+}
+
+template <class Narrow>
+const std::array<float, 256>& decode_table() {
+  static const std::array<float, 256> table = [] {
+    std::array<float, 256> values{};
+    for (std::size_t i = 0; i < 256; ++i) values[i] = core::to_float(Narrow{static_cast<std::uint8_t>(i)});
+    return values;
+  }();
+  return table;
+}
+void widen(const core::Float8E4M3* from, float* to, std::size_t count) {
+  const auto& table = decode_table<core::Float8E4M3>();
+  for (std::size_t i = 0; i < count; ++i) to[i] = table[from[i].bits];
+}
+void widen(const core::Float8E5M2* from, float* to, std::size_t count) {
+  const auto& table = decode_table<core::Float8E5M2>();
+  for (std::size_t i = 0; i < count; ++i) to[i] = table[from[i].bits];
+}
+void narrow(const float* from, core::Float8E4M3* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_float8_e4m3(from[i]);
+}
+void narrow(const float* from, core::Float8E5M2* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_float8_e5m2(from[i]);
+}
+
+template <ReduceOp kOp, class T>
+void narrow_block(const ReduceArgs& args, std::size_t begin, std::size_t count) {
+  alignas(64) std::array<float, kBlock> total;
+  alignas(64) std::array<float, kBlock> next;
+  widen(static_cast<const T*>(args.sources[0]) + begin, total.data(), count);
+  for (std::size_t k = 1; k < args.sources.size(); ++k) {
+    widen(static_cast<const T*>(args.sources[k]) + begin, next.data(), count);
+    for (std::size_t i = 0; i < count; ++i) total[i] = Combine<kOp>::scalar(total[i], next[i]);
+  }
+  if (args.average_over > 0) {
+    const auto divisor = static_cast<float>(args.average_over);
+    for (std::size_t i = 0; i < count; ++i) total[i] /= divisor;
+  }
+  for (void* destination : args.destinations) narrow(total.data(), static_cast<T*>(destination) + begin, count);
+}
+
+template <class T>
+void run_narrow(const ReduceArgs& args) {
+  const auto count = static_cast<std::size_t>(args.count);
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t length = count - begin < kBlock ? count - begin : kBlock;
+    switch (args.op) {
+      case ReduceOp::sum:
+      case ReduceOp::avg:
+        narrow_block<ReduceOp::sum, T>(args, begin, length);
+        break;
+      case ReduceOp::prod:
+        narrow_block<ReduceOp::prod, T>(args, begin, length);
+        break;
+      case ReduceOp::max:
+        narrow_block<ReduceOp::max, T>(args, begin, length);
+        break;
+      case ReduceOp::min:
+        narrow_block<ReduceOp::min, T>(args, begin, length);
+        break;
+    }
+  }
+}
+
+void run(const ReduceArgs& args) {
+  switch (args.dtype) {
+    case core::DType::i8:
+      return run_native<std::int8_t>(args);
+    case core::DType::u8:
+      return run_native<std::uint8_t>(args);
+    case core::DType::i32:
+      return run_native<std::int32_t>(args);
+    case core::DType::u32:
+      return run_native<std::uint32_t>(args);
+    case core::DType::i64:
+      return run_native<std::int64_t>(args);
+    case core::DType::u64:
+      return run_native<std::uint64_t>(args);
+    case core::DType::f32:
+      return run_native<float>(args);
+    case core::DType::f64:
+      return run_native<double>(args);
+    case core::DType::f16:
+      return run_narrow<core::Float16>(args);
+    case core::DType::bf16:
+      return run_narrow<core::BFloat16>(args);
+    case core::DType::f8e4m3:
+      return run_narrow<core::Float8E4M3>(args);
+    case core::DType::f8e5m2:
+      return run_narrow<core::Float8E5M2>(args);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+
+HWY_EXPORT(run);
+
+// A copy moves bits, whatever they mean; as 32-bit words where the size allows it.
+bool is_plain_copy(const ReduceArgs& args) {
+  return args.sources.size() == 1 && args.average_over <= 1;
+}
+
+void copy(const ReduceArgs& args) {
+  const auto size_bytes = static_cast<std::size_t>(args.count) * core::size_of(args.dtype);
+  if (!args.bypass_cache) {
+    for (void* destination : args.destinations) {
+      if (destination != args.sources[0]) std::memcpy(destination, args.sources[0], size_bytes);
+    }
+    return;
+  }
+  ReduceArgs bytes = args;
+  bytes.dtype = core::DType::u8;
+  bytes.op = core::ReduceOp::sum;
+  bytes.average_over = 0;
+  bytes.count = static_cast<std::int64_t>(size_bytes);
+  HWY_DYNAMIC_DISPATCH(run)(bytes);
+}
+
+}  // namespace
+
+void reduce(const ReduceArgs& args) {
+  LOCKSTEP_CHECK(!args.sources.empty(), "reduce needs a source");
+  if (args.count <= 0) return;
+  if (is_plain_copy(args)) return copy(args);
+  HWY_DYNAMIC_DISPATCH(run)(args);
+}
+
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE
