@@ -1,0 +1,20 @@
+// Takes the place of nccl_group.cpp and its neighbours in builds without NCCL. LOCKSTEP_WHY_NCCL is configure's reason.
+#include "collectives/libraries/nccl_library.h"
+#include "core/error.h"
+
+namespace lockstep::libraries {
+
+std::optional<std::string> why_no_nccl() {
+  return std::string("NCCL is not built in: ") + LOCKSTEP_WHY_NCCL;
+}
+
+std::string nccl_library_version() {
+  return "";
+}
+
+std::unique_ptr<NcclGroup> join_nccl(transports::World& /*world*/, const core::Device& /*device*/,
+                                     std::chrono::nanoseconds /*timeout*/) {
+  throw core::Error(core::Failure::not_built, *why_no_nccl());
+}
+
+}  // namespace lockstep::libraries

@@ -1,0 +1,86 @@
+#include "collectives/libraries/nccl_exchange.h"
+
+#include "core/error.h"
+
+namespace lockstep::libraries {
+namespace {
+
+using collectives::Kind;
+using collectives::Operation;
+
+// Every block of a buffer, to or from the rank of its number.
+std::vector<Message> block_each(const std::vector<std::int64_t>& offsets) {
+  std::vector<Message> messages;
+  for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
+    messages.push_back({.peer = static_cast<int>(b), .first = offsets[b], .count = offsets[b + 1] - offsets[b]});
+  }
+  return messages;
+}
+
+// In place, the root's own block is at its place already.
+void drop_own_if_in_place(const Operation& operation, int rank, Round& round) {
+  if (!operation.in_place || rank != operation.root) return;
+  std::erase_if(round.sends, [rank](const Message& message) { return message.peer == rank; });
+  std::erase_if(round.receives, [rank](const Message& message) { return message.peer == rank; });
+}
+
+Round gather(const Operation& operation, int num_ranks, int rank) {
+  Round round{.sends = {{.peer = operation.root, .first = 0, .count = operation.count}}, .receives = {}};
+  if (rank == operation.root) round.receives = block_each(output_offsets(operation, num_ranks, rank));
+  drop_own_if_in_place(operation, rank, round);
+  return round;
+}
+
+Round scatter(const Operation& operation, int num_ranks, int rank) {
+  Round round{.sends = {}, .receives = {{.peer = operation.root, .first = 0, .count = operation.count}}};
+  if (rank == operation.root) round.sends = block_each(input_offsets(operation, num_ranks, rank));
+  drop_own_if_in_place(operation, rank, round);
+  return round;
+}
+
+Round ring_shift(const Operation& operation, int num_ranks, int rank) {
+  const int next = (rank + 1) % num_ranks;
+  const int previous = (rank + num_ranks - 1) % num_ranks;
+  return {.sends = {{.peer = next, .first = 0, .count = operation.count}},
+          .receives = {{.peer = previous, .first = 0, .count = operation.count}}};
+}
+
+// In round k, neighbours across dimension k give each other the 2^k blocks that they have by then.
+std::vector<Round> hypercube(const Operation& operation, int num_ranks, int rank) {
+  std::vector<Round> rounds;
+  for (int width = 1; width < num_ranks; width *= 2) {
+    const int peer = rank ^ width;
+    const int mine = rank & ~(width - 1);
+    const int theirs = peer & ~(width - 1);
+    rounds.push_back(
+        {.sends = {{.peer = peer, .first = mine * operation.count, .count = width * operation.count}},
+         .receives = {{.peer = peer, .first = theirs * operation.count, .count = width * operation.count}}});
+  }
+  return rounds;
+}
+
+}  // namespace
+
+Exchange exchange_of(const Operation& operation, int num_ranks, int rank) {
+  switch (operation.kind) {
+    case Kind::all_to_all:
+    case Kind::all_to_all_v:
+      return {.own_block_at = std::nullopt,
+              .rounds = {{.sends = block_each(input_offsets(operation, num_ranks, rank)),
+                          .receives = block_each(output_offsets(operation, num_ranks, rank))}}};
+    case Kind::gather:
+      return {.own_block_at = std::nullopt, .rounds = {gather(operation, num_ranks, rank)}};
+    case Kind::scatter:
+      return {.own_block_at = std::nullopt, .rounds = {scatter(operation, num_ranks, rank)}};
+    case Kind::send_recv:
+      return {.own_block_at = std::nullopt, .rounds = {ring_shift(operation, num_ranks, rank)}};
+    case Kind::hypercube:
+      return {.own_block_at = rank * operation.count, .rounds = hypercube(operation, num_ranks, rank)};
+    default:
+      break;
+  }
+  LOCKSTEP_CHECK(false, "NCCL has a call for this collective");
+  return {};
+}
+
+}  // namespace lockstep::libraries

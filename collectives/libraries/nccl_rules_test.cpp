@@ -1,0 +1,67 @@
+#include "collectives/libraries/nccl_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep::libraries {
+namespace {
+
+using collectives::Kind;
+using collectives::Operation;
+using core::DType;
+
+constexpr int kHopper = 90;
+constexpr int kAmpere = 80;
+
+Operation operation(Kind kind, DType dtype = DType::f32, bool in_place = false) {
+  return {.kind = kind, .count = 16, .dtype = dtype, .in_place = in_place};
+}
+
+TEST(NcclRules, EveryKindAndDtypeRunsOutOfPlaceOnHopper) {
+  for (const Kind kind : collectives::all_kinds()) {
+    for (const DType dtype : core::all_dtypes()) {
+      EXPECT_EQ(nccl_refusal(operation(kind, dtype), 8, kHopper), std::nullopt)
+          << collectives::name_of(kind) << " " << core::name_of(dtype);
+    }
+  }
+}
+
+TEST(NcclRules, InPlaceIsRefusedWhereWhatArrivesOverwritesWhatIsToBeSent) {
+  for (const Kind kind : collectives::all_kinds()) {
+    const bool refused = kind == Kind::all_to_all || kind == Kind::all_to_all_v || kind == Kind::send_recv;
+    EXPECT_EQ(nccl_refusal(operation(kind, DType::f32, true), 4, kHopper).has_value(), refused)
+        << collectives::name_of(kind);
+  }
+  EXPECT_EQ(*nccl_refusal(operation(Kind::all_to_all, DType::f32, true), 4, kHopper),
+            "NCCL has no all_to_all in place");
+}
+
+TEST(NcclRules, HypercubeNeedsAPowerOfTwo) {
+  for (int n = 1; n <= 33; ++n) {
+    const bool power_of_two = n == 1 || n == 2 || n == 4 || n == 8 || n == 16 || n == 32;
+    EXPECT_EQ(nccl_refusal(operation(Kind::hypercube), n, kHopper).has_value(), !power_of_two) << n;
+  }
+  EXPECT_EQ(*nccl_refusal(operation(Kind::hypercube), 6, kHopper), "hypercube needs a power of two of ranks, not 6");
+}
+
+TEST(NcclRules, OldGpusMoveEightBitFloatsButDoNotReduceThem) {
+  EXPECT_EQ(*nccl_refusal(operation(Kind::all_reduce, DType::f8e4m3), 2, kAmpere),
+            "NCCL reduces f8e4m3 on GPUs of compute capability 9.0 and above; this one has 8.0");
+  EXPECT_TRUE(nccl_refusal(operation(Kind::reduce_scatter, DType::f8e5m2), 2, 89).has_value());
+  EXPECT_EQ(nccl_refusal(operation(Kind::all_gather, DType::f8e4m3), 2, kAmpere), std::nullopt);
+  EXPECT_EQ(nccl_refusal(operation(Kind::all_reduce, DType::bf16), 2, kAmpere), std::nullopt);
+}
+
+TEST(NcclRules, TwoRanksOnOneGpuAreNamed) {
+  const GpuUuid a{1};
+  const GpuUuid b{2};
+  const GpuUuid c{3};
+  EXPECT_EQ(shared_gpu_refusal(std::vector{a, b, c}), std::nullopt);
+  EXPECT_EQ(shared_gpu_refusal(std::vector{a}), std::nullopt);
+  EXPECT_EQ(*shared_gpu_refusal(std::vector{a, b, c, b}),
+            "NCCL needs one GPU a rank, but ranks 1 and 3 are on the same one");
+}
+
+}  // namespace
+}  // namespace lockstep::libraries
