@@ -1,0 +1,125 @@
+"""Which series is faster at which sizes: compared size by size, then told as ranges of sizes.
+
+Two times are level when they differ by at most the tolerance, or when the 95 % intervals of their medians overlap.
+"""
+from dataclasses import dataclass
+from enum import Enum
+from math import exp, log
+from typing import Optional, Sequence
+
+from reports.analysis.panels import Point, Series
+
+TOLERANCE = 0.05
+
+
+class Verdict(Enum):
+    FIRST = "first"
+    SECOND = "second"
+    LEVEL = "level"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A run of neighbouring tested sizes that share an answer."""
+
+    answer: object  # Verdict, or the label of the fastest series
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of two series at the sizes that both have; ratio is second over first: above 1, the first is faster."""
+
+    sizes: tuple[int, ...]
+    ratios: tuple[float, ...]
+    verdicts: tuple[Verdict, ...]
+    noisy: bool  # some size is level only because of its noise
+    spans: tuple[Span, ...]
+    crossing_bytes: Optional[float]  # where the ratio passes 1, if it does so once
+
+
+def verdict_of(first: Point, second: Point) -> Verdict:
+    ratio = second.time_us / first.time_us
+    if _close(ratio) or _intervals_overlap(first, second):
+        return Verdict.LEVEL
+    return Verdict.FIRST if ratio > 1 else Verdict.SECOND
+
+
+def compare(first: Series, second: Series) -> Comparison:
+    pairs = [(point, other) for point in first.points if (other := second.at(point.bytes))]
+    sizes = tuple(point.bytes for point, _ in pairs)
+    ratios = tuple(b.time_us / a.time_us for a, b in pairs)
+    verdicts = tuple(verdict_of(a, b) for a, b in pairs)
+    noisy = any(v is Verdict.LEVEL and not _close(r) for v, r in zip(verdicts, ratios))
+    return Comparison(sizes, ratios, verdicts, noisy, spans_of(sizes, verdicts), _crossing(sizes, ratios))
+
+
+def spans_of(sizes: Sequence[int], answers: Sequence[object]) -> tuple[Span, ...]:
+    spans: list[Span] = []
+    for size, answer in zip(sizes, answers):
+        if spans and spans[-1].answer == answer:
+            spans[-1] = Span(answer, spans[-1].first, size)
+        else:
+            spans.append(Span(answer, size, size))
+    return tuple(spans)
+
+
+def best_time(series: Sequence[Series], size: int) -> float:
+    return min(point.time_us for one in series if (point := one.at(size)))
+
+
+def fastest_spans(series: Sequence[Series]) -> tuple[Span, ...]:
+    """The fewest ranges such that one series is the fastest, or level with it, over each range.
+
+    Goes up the sizes and takes each time the series that stays level with the best for longest, which gives the fewest
+    ranges; of equals the one with the least summed log time. So noise does not change the winner at every size.
+    """
+    sizes = sorted({size for one in series for size in one.sizes})
+    level = {size: _level_with_best(series, size) for size in sizes}
+    answers: list[str] = []
+    while len(answers) < len(sizes):
+        rest = sizes[len(answers):]
+        lasts = {one.label: _lasts(level, rest, one.label) for one in series}
+        longest = max(lasts.values())
+        covered = rest[:longest]
+        candidates = [one for one in series if lasts[one.label] == longest]
+        chosen = min(candidates, key=lambda one: _log_time(one, covered))
+        answers += [chosen.label] * longest
+    return spans_of(sizes, answers)
+
+
+def _close(ratio: float) -> bool:
+    return 1 / (1 + TOLERANCE) <= ratio <= 1 + TOLERANCE
+
+
+def _intervals_overlap(a: Point, b: Point) -> bool:
+    if a.ci_low is None or a.ci_high is None or b.ci_low is None or b.ci_high is None:
+        return False
+    return a.ci_low <= b.ci_high and b.ci_low <= a.ci_high
+
+
+def _crossing(sizes: Sequence[int], ratios: Sequence[float]) -> Optional[float]:
+    """Straight lines between the tested sizes in log-log; None unless the ratio passes 1 exactly once."""
+    found = []
+    for i in range(len(sizes) - 1):
+        here, there = log(ratios[i]), log(ratios[i + 1])
+        if here * there < 0:
+            part = here / (here - there)
+            found.append(exp(log(sizes[i]) + part * (log(sizes[i + 1]) - log(sizes[i]))))
+    return found[0] if len(found) == 1 else None
+
+
+def _level_with_best(series: Sequence[Series], size: int) -> set[str]:
+    points = {one.label: point for one in series if (point := one.at(size))}
+    best = min(points.values(), key=lambda point: point.time_us)
+    return {label for label, point in points.items() if verdict_of(best, point) is Verdict.LEVEL}
+
+
+def _lasts(level: dict[int, set[str]], sizes: Sequence[int], label: str) -> int:
+    """At how many of the sizes from the first on the label stays level with the best."""
+    return next((i for i, size in enumerate(sizes) if label not in level[size]), len(sizes))
+
+
+def _log_time(one: Series, sizes: Sequence[int]) -> float:
+    return sum(log(point.time_us) for size in sizes if (point := one.at(size)))

@@ -1,0 +1,36 @@
+"""The main findings: what the page opens with and what the terminal prints."""
+from dataclasses import dataclass
+from typing import Sequence
+
+from reports.analysis.results import PanelResult, headline
+
+MOST = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    headline: str
+    text: str
+    why: str
+    number: int  # of the result, from 1
+
+
+def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
+    """Every all-reduce that answers ring or tree; of the other collectives the one with the most ranks."""
+    chosen: dict[tuple, int] = {}
+    for i, result in enumerate(results):
+        key = _group(result)
+        if key not in chosen or result.panel.setting.ranks > results[chosen[key]].panel.setting.ranks:
+            chosen[key] = i
+    picked = sorted(chosen.values(), key=lambda i: (not results[i].duels, i))[:MOST]
+    return [Finding(headline(results[i]), results[i].finding, results[i].why, i + 1) for i in picked]
+
+
+def _group(result: PanelResult) -> tuple:
+    setting = result.panel.setting
+    each = setting.ranks if result.duels and setting.collective == "all_reduce" else None
+    return (setting.collective, setting.basis, setting.link, setting.fingerprint, setting.build, each)
+
+
+def summary_text(results: Sequence[PanelResult]) -> str:
+    return "\n".join(f"{finding.headline}:\n  {finding.text}" for finding in main_findings(results))

@@ -1,0 +1,107 @@
+"""alpha and beta from send/recv: time = alpha * messages one after another + beta * bytes of the busiest rank."""
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Sequence, Union
+
+import numpy as np
+from scipy.optimize import nnls
+
+from reports.analysis.panels import Panel, Point, Setting, Variant
+
+MIN_SIZES = 4
+MIN_SPAN = 64  # the largest size over the smallest: less does not tell latency from bandwidth
+_HUBER = 0.1  # relative errors beyond 10 % weigh less
+
+
+@dataclass(frozen=True)
+class FitKey:
+    """Which rows a fit holds for: the same machine, build, basis, link, ranks, and the same way of running."""
+
+    setting: tuple
+    variant: Variant
+
+
+@dataclass(frozen=True)
+class Fit:
+    alpha_us: float
+    beta_us_per_byte: float
+    r2: float  # of the logarithm of time
+    typical_error: float  # median of |predicted / measured - 1|
+    worst_error: float
+    worst_bytes: int
+    sizes: int
+
+    @property
+    def gbps(self) -> float:
+        return 1e-3 / self.beta_us_per_byte
+
+    @property
+    def poor(self) -> bool:
+        return self.typical_error > 0.25
+
+    def predict(self, steps: float, wire_bytes: float) -> float:
+        return self.alpha_us * steps + self.beta_us_per_byte * wire_bytes
+
+
+@dataclass(frozen=True)
+class NoFit:
+    reason: str
+
+
+def key_of(setting: Setting, variant: Variant) -> FitKey:
+    where = (setting.ranks, setting.basis, setting.link, setting.fingerprint, setting.build)
+    return FitKey(where, variant)
+
+
+def fits_of(panels: Sequence[Panel]) -> dict[FitKey, Union[Fit, NoFit]]:
+    """A fit, or why there is none, for each way of running that has send_recv rows."""
+    points: dict[FitKey, list[Point]] = defaultdict(list)
+    for panel in panels:
+        if panel.setting.collective == "send_recv":
+            for series in panel.series:
+                points[key_of(panel.setting, series.variant)] += series.points
+    return {key: fit_points(found) for key, found in points.items()}
+
+
+def fit_points(points: Sequence[Point]) -> Union[Fit, NoFit]:
+    sizes = sorted({point.bytes for point in points})
+    if len(sizes) < MIN_SIZES or sizes[-1] < MIN_SPAN * sizes[0]:
+        return NoFit(f"send/recv was run at {len(sizes)} sizes; a fit needs at least {MIN_SIZES}, "
+                     f"the largest {MIN_SPAN} times the smallest")
+    steps = np.array([point.plan.steps if point.plan else 1 for point in points], dtype=float)
+    wire = np.array([point.plan.wire_bytes_max if point.plan else point.bytes for point in points], dtype=float)
+    times = np.array([point.time_us for point in points])
+    alpha, beta = robust_fit(steps, wire, times)
+    if beta <= 0:
+        return NoFit("the times of send/recv do not grow with the size, so there is no bandwidth to be seen")
+    if alpha <= 0:
+        return NoFit("the times of send/recv show no latency at the smallest sizes")
+    return _judged(alpha, beta, steps, wire, times, [point.bytes for point in points])
+
+
+def robust_fit(steps: np.ndarray, wire: np.ndarray, times: np.ndarray) -> tuple[float, float]:
+    """Least squares of the relative error, neither number negative, outliers weighed down (Huber), to convergence."""
+    matrix = np.column_stack([steps, wire]) / times[:, None]
+    scale = matrix.max(axis=0)
+    weights = np.ones(len(times))
+    solution = np.zeros(2)
+    for _ in range(50):
+        root = np.sqrt(weights)
+        found = nnls(matrix / scale * root[:, None], root)[0] / scale
+        if np.allclose(found, solution, rtol=1e-9, atol=0):
+            break
+        solution = found
+        error = np.abs(matrix @ solution - 1)
+        weights = np.minimum(1, _HUBER / np.maximum(error, 1e-12))
+    return float(solution[0]), float(solution[1])
+
+
+def _judged(alpha: float, beta: float, steps: np.ndarray, wire: np.ndarray, times: np.ndarray,
+            sizes: list[int]) -> Fit:
+    predicted = alpha * steps + beta * wire
+    error = np.abs(predicted / times - 1)
+    logs = np.log(times)
+    left = np.sum((logs - np.log(predicted)) ** 2)
+    worst = int(np.argmax(error))
+    r2 = 1 - left / max(float(np.sum((logs - logs.mean()) ** 2)), 1e-300)
+    return Fit(alpha, beta, float(r2), float(np.median(error)), float(error[worst]), sizes[worst], len(set(sizes)))

@@ -1,0 +1,182 @@
+"""Groups rows into panels: what may share a plot. A line of a panel is a series, one algorithm as one way ran it.
+
+Lines of one panel come from one machine, one build, one basis and one emulated link; anything else is another panel.
+"""
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Iterable, Optional
+
+import numpy as np
+
+from reports.records import Build, Link, Machine, PlanCounts, Records, Row
+from reports.units import collective_order
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rows of a panel have in common."""
+
+    collective: str
+    ranks: int
+    dtype: str
+    op: str
+    root: int
+    basis: str
+    link: Optional[Link]
+    fingerprint: str
+    build: Build
+
+
+@dataclass(frozen=True)
+class Point:
+    """A series at one size; times in microseconds, the slowest rank's. time_us is the median of the samples."""
+
+    bytes: int
+    time_us: float
+    p5: float
+    p95: float
+    p99: float
+    min: float
+    max: float
+    ci_low: Optional[float]
+    ci_high: Optional[float]
+    samples: int  # 0: none recorded, all times are the mean
+    bus_bytes: float  # busbw times time: what busbw divides
+    plan: Optional[PlanCounts]
+
+    def busbw_gbps(self, time_us: float) -> float:
+        return self.bus_bytes / time_us / 1e3
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How an algorithm was run."""
+
+    transport: str
+    executor: str
+    rank_kind: str
+
+
+@dataclass(frozen=True)
+class Series:
+    label: str  # unique in its panel
+    algorithm: str
+    variant: Variant
+    points: tuple[Point, ...]  # by size; sizes and times are above 0
+    pooled: int = 0  # sizes at which several rows were put together
+
+    def at(self, size: int) -> Optional[Point]:
+        return next((point for point in self.points if point.bytes == size), None)
+
+    @property
+    def sizes(self) -> list[int]:
+        return [point.bytes for point in self.points]
+
+
+@dataclass(frozen=True)
+class Panel:
+    setting: Setting
+    machine: Machine
+    rows: tuple[Row, ...]  # all of them: both placements, wrong and failed ones too
+    series: tuple[Series, ...]
+    in_place: bool  # which placement the series show
+
+    @property
+    def sizes(self) -> list[int]:
+        return sorted({size for series in self.series for size in series.sizes})
+
+    @property
+    def oversubscribed(self) -> bool:
+        return any(row.oversubscribed for row in self.rows)
+
+
+def panels_of(records: Records) -> list[Panel]:
+    groups: dict[Setting, list[Row]] = defaultdict(list)
+    for row in records.rows:
+        groups[_setting_of(row)].append(row)
+    panels = [_panel(setting, rows) for setting, rows in groups.items()]
+    return sorted(panels, key=lambda panel: _order(panel.setting))
+
+
+def variant_of(row: Row) -> Variant:
+    return Variant(row.transport, row.executor, row.run.rank_kind)
+
+
+def labels_of(rows: Iterable[Row]) -> dict[tuple[str, Variant], str]:
+    """Names of the series of a panel: the algorithm, with as much of the variant as tells them apart.
+
+    The transport is said wherever a panel has several, so that nobody takes MPI's numbers for shared memory's.
+    """
+    keys = sorted({(row.algorithm, variant_of(row)) for row in rows}, key=lambda key: (key[0], str(key[1])))
+    several_transports = len({variant.transport for _, variant in keys}) > 1
+    plain = {key: key[0] + (f" ({key[1].transport})" if several_transports else "") for key in keys}
+    names = list(plain.values())
+    return {key: name if names.count(name) == 1 else _full_label(*key) for key, name in plain.items()}
+
+
+def _full_label(algorithm: str, variant: Variant) -> str:
+    return f"{algorithm} ({variant.transport}, {variant.executor}, {variant.rank_kind})"
+
+
+def _setting_of(row: Row) -> Setting:
+    return Setting(row.collective, row.ranks, row.dtype, row.op, row.root, row.basis, row.run.link,
+                   row.run.machine.fingerprint, row.run.build)
+
+
+def _order(setting: Setting) -> tuple:
+    basis = ("measured", "emulated", "simulated").index(setting.basis)
+    return (collective_order(setting.collective), basis, str(setting.link), setting.fingerprint, str(setting.build),
+            setting.dtype, setting.op, setting.root, setting.ranks)
+
+
+def _panel(setting: Setting, rows: list[Row]) -> Panel:
+    timed = [row for row in rows if _is_plotted(row)]
+    in_place = bool(timed) and all(row.in_place for row in timed)
+    labels = labels_of(rows)
+    by_series: dict[tuple[str, Variant], list[Row]] = defaultdict(list)
+    for row in timed:
+        if row.in_place == in_place:
+            by_series[(row.algorithm, variant_of(row))].append(row)
+    series = tuple(_series(labels[key], *key, by_series[key]) for key in labels if key in by_series)
+    return Panel(setting, rows[0].run.machine, tuple(rows), series, in_place)
+
+
+def _is_plotted(row: Row) -> bool:
+    """Logarithmic axes and ratios know no 0; such rows are in the tables only."""
+    time = row.stats.median if row.stats else row.time_us
+    return row.ok and row.bytes > 0 and time is not None and time > 0
+
+
+def _series(label: str, algorithm: str, variant: Variant, rows: list[Row]) -> Series:
+    by_size: dict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_size[row.bytes].append(row)
+    points = tuple(point_of(by_size[size]) for size in sorted(by_size))
+    pooled = sum(len(same) > 1 for same in by_size.values())
+    return Series(label, algorithm, variant, points, pooled)
+
+
+def point_of(rows: list[Row]) -> Point:
+    """Rows of one series and size as a point; several rows have their samples pooled."""
+    first = rows[0]
+    bus_bytes = (first.busbw_gbps or 0.0) * (first.time_us or 0.0) * 1e3
+    samples = [sample for row in rows for sample in row.samples_us]
+    stats = first.stats
+    if stats and (len(rows) == 1 or not samples):
+        return Point(first.bytes, stats.median, stats.p5, stats.p95, stats.p99, stats.min, stats.max, stats.ci_low,
+                     stats.ci_high, stats.count, bus_bytes, first.plan)
+    if not samples:
+        mean = float(np.mean([row.time_us for row in rows]))
+        return Point(first.bytes, mean, mean, mean, mean, mean, mean, None, None, 0, bus_bytes, first.plan)
+    median, p5, p95, p99 = (float(q) for q in np.percentile(samples, [50, 5, 95, 99]))
+    low, high = median_interval(samples)
+    return Point(first.bytes, median, p5, p95, p99, min(samples), max(samples), low, high, len(samples), bus_bytes,
+                 first.plan)
+
+
+def median_interval(samples: list[float], resamples: int = 1000) -> tuple[float, float]:
+    """95 % bootstrap interval of the median (percentile method); the same samples give the same interval."""
+    values = np.asarray(samples)
+    drawn = np.random.default_rng(0).choice(values, size=(resamples, len(values)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(low), float(high)

@@ -1,0 +1,51 @@
+"""python3 -m reports RECORDS... [-o DIR] [--summary]"""
+import argparse
+import sys
+from pathlib import Path
+from typing import Optional, Sequence
+
+from reports.analysis.findings import summary_text
+from reports.analysis.results import analyse
+from reports.check import notes_on
+from reports.errors import ReportError
+from reports.load import load
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        """One line, as all our programs do."""
+        raise ReportError(f"{message}; see --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python3 -m reports", description="Makes a page of record files (docs/record_format.md).")
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the sweeps wrote")
+    parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
+                        help="folder of the page; a report that is there is replaced (default: %(default)s)")
+    parser.add_argument("--summary", action="store_true", help="only print the main findings; write nothing")
+    return parser
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    try:
+        return _report(_parser().parse_args(arguments))
+    except ReportError as error:
+        print(f"reports: {error}", file=sys.stderr)
+        return 2
+
+
+def _report(options: argparse.Namespace) -> int:
+    records = load(options.records)
+    analysis = analyse(records)
+    index = None
+    if not options.summary:
+        from reports.html.write import write_report  # matplotlib takes a second to import; a summary needs none
+
+        index = write_report(records, analysis, Path(options.output))
+    print(summary_text(analysis.results))
+    for note in notes_on(records, analysis):
+        if note.level == "error":
+            print(f"WRONG OR FAILED: {note.text}")
+    if index:
+        print(f"report: {index}")
+    return 0

@@ -1,0 +1,102 @@
+"""Record files to Records. Strict: the first thing that is wrong ends the reading with one line, FILE:LINE: what."""
+import json
+from pathlib import Path
+from typing import Any, Iterable
+
+from reports.errors import ReportError
+from reports.records import Records, Row, Run, row_from, run_from
+from reports.schema import problem_in, shown
+
+VERSION = 1
+
+
+def load(files: Iterable[str]) -> Records:
+    """All runs and rows of the files, in order. Raises ReportError."""
+    reader = _Reader()
+    names = tuple(files)
+    for name in names:
+        reader.read_file(name)
+    if not reader.rows:
+        raise ReportError(f"{', '.join(names)}: no rows (only {len(reader.runs)} run lines)")
+    return Records(names, tuple(reader.runs.values()), tuple(reader.rows))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.rows: list[Row] = []
+        self._first_seen: dict[str, str] = {}
+
+    def read_file(self, name: str) -> None:
+        lines = _lines_of(name)
+        if not lines:
+            raise ReportError(f"{name}: the file is empty; it must hold records (docs/record_format.md)")
+        for number, line in enumerate(lines, start=1):
+            place = f"{name}:{number}"
+            try:
+                self._take(_parse(line), place)
+            except _BadLine as bad:
+                cut = " (the file seems to be cut off here)" if number == len(lines) and bad.is_syntax else ""
+                raise ReportError(f"{place}: {bad}{cut}") from None
+
+    def _take(self, data: dict[str, Any], place: str) -> None:
+        kind = data.get("record")
+        if kind not in ("run", "row"):
+            raise _BadLine(f"field 'record' is {shown(kind)}, must be \"run\" or \"row\"")
+        if kind == "run" and data.get("version") != VERSION:
+            raise _BadLine(f"record format version {shown(data.get('version'))}; this program reads version {VERSION}"
+                           " only, and does not mix versions")
+        problem = problem_in(data, kind)
+        if problem:
+            raise _BadLine(problem)
+        if kind == "run":
+            self._take_run(run_from(data), place)
+        else:
+            self._take_row(data)
+
+    def _take_run(self, run: Run, place: str) -> None:
+        if run.run in self.runs:
+            raise _BadLine(f"run '{run.run}' was already given at {self._first_seen[run.run]}; give each run once")
+        self.runs[run.run] = run
+        self._first_seen[run.run] = place
+
+    def _take_row(self, data: dict[str, Any]) -> None:
+        run = self.runs.get(data["run"])
+        if run is None:
+            raise _BadLine(f"row of run '{data['run']}', but no run line with that name stands before it")
+        if data["basis"] != run.basis:
+            raise _BadLine(f"the row is {data['basis']} but its run is {run.basis}; the two are never mixed in a run")
+        self.rows.append(row_from(data, run))
+
+
+class _BadLine(Exception):
+    def __init__(self, text: str, is_syntax: bool = False) -> None:
+        super().__init__(text)
+        self.is_syntax = is_syntax
+
+
+def _lines_of(name: str) -> list[str]:
+    try:
+        text = Path(name).read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise ReportError(f"{name}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{name}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise ReportError(f"{name}: cannot be read: {error.strerror}") from None
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def _reject_constant(name: str) -> None:
+    raise _BadLine(f"{name} is not a JSON number; what is unknown is null")
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise _BadLine(f"not JSON: {error.msg} at column {error.colno}", is_syntax=True) from None
+    if not isinstance(data, dict):
+        raise _BadLine(f"must be a JSON object, is {shown(data)}")
+    return data

@@ -1,0 +1,99 @@
+"""The figures of all panels, rendered to files in a folder, on all cores."""
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from io import StringIO
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Callable, Sequence
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from reports.analysis.results import PanelResult
+from reports.analysis.results import headline as headline_of
+from reports.plots import curves, style
+from reports.plots.choose import ordered, shown_labels
+from reports.plots.frame import Heading
+from reports.plots.percentiles import percentiles
+from reports.plots.predicted import predicted
+from reports.plots.style import Style
+from reports.plots.titles import badge, subtitle, title_of
+
+PNG_DPI = 130
+
+
+@dataclass(frozen=True)
+class FigureFile:
+    kind: str  # "relative", "latency", "busbw", "predicted", "percentiles"
+    stem: str  # file name without its ending
+    title: str
+    alt: str
+
+
+def render_all(results: Sequence[PanelResult], folder: Path) -> list[list[FigureFile]]:
+    """For each result its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
+    styles = style.styles_for(ordered(results))
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = [(result, styles, folder, number) for number, result in enumerate(results, start=1)]
+    workers = min(os.cpu_count() or 1, len(tasks))
+    if workers <= 1:
+        return [render_panel(*task) for task in tasks]
+    # A forked child starts at once: the parent has no threads.
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
+        return list(pool.map(render_panel, *zip(*tasks)))
+
+
+def render_panel(result: PanelResult, styles: dict[str, Style], folder: Path, number: int) -> list[FigureFile]:
+    if not result.panel.series:
+        return []
+    shown = {label: styles[label] for label in shown_labels(result)}
+    setting = result.panel.setting
+    files = []
+    for kind, draw in _DRAW.items():
+        if not _wanted(kind, result):
+            continue
+        title = title_of(kind, result)
+        stem = f"{number:02d}-{setting.collective}-{setting.ranks}-ranks-{setting.basis}-{kind}"
+        with style.context():
+            save(draw(result, shown, Heading(title, subtitle(kind, result), badge(setting))), folder / stem)
+        alt = f"{_ALT[kind]}; {headline_of(result)}. {title}"
+        files.append(FigureFile(kind, stem, title, alt))
+    return files
+
+
+def save(figure: Figure, stem: Path) -> None:
+    FigureCanvasAgg(figure)
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": "Lockstep"})
+    stem.with_name(stem.name + ".svg").write_text(text.getvalue(), encoding="utf-8")
+    stem.with_name(stem.name + "-dark.svg").write_text(style.to_dark(text.getvalue()), encoding="utf-8")
+    figure.savefig(stem.with_name(stem.name + ".png"), dpi=PNG_DPI)
+
+
+def _wanted(kind: str, result: PanelResult) -> bool:
+    series = result.panel.series
+    if kind == "relative":
+        return len(series) > 1
+    if kind == "predicted":
+        return bool(result.predictions.by_label)
+    if kind == "percentiles":
+        return any(point.samples > 1 for one in series for point in one.points)
+    return True
+
+
+_DRAW: dict[str, Callable[[PanelResult, dict[str, Style], Heading], Figure]] = {
+    "relative": lambda result, shown, heading: curves.relative(result.panel, shown, heading),
+    "latency": lambda result, shown, heading: curves.latency(result.panel, shown, heading),
+    "busbw": lambda result, shown, heading: curves.busbw(result.panel, shown, heading),
+    "predicted": lambda result, shown, heading: predicted(result.predictions, shown, heading),
+    "percentiles": lambda result, shown, heading: percentiles(result.panel, shown, heading),
+}
+
+_ALT = {
+    "relative": "Time over the fastest algorithm's time against message size",
+    "latency": "Time of a call against message size",
+    "busbw": "Bus bandwidth against message size",
+    "predicted": "Measured over predicted time against message size",
+    "percentiles": "Percentiles of the time of a call against message size",
+}

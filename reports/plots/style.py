@@ -1,0 +1,49 @@
+"""Colours, markers and line styles: a series looks the same in every figure and can be told apart in grey."""
+from dataclasses import dataclass
+from typing import Sequence
+
+import matplotlib
+
+INK, MUTED, GRID, PAPER, OTHERS, ALARM = "#1c1f23", "#5f6670", "#dfe3e8", "#ffffff", "#b4bac2", "#9c2f00"
+
+# Okabe and Ito, "Color Universal Design" (2008), without their yellow, which is too light for a line on white.
+_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d"]
+_MARKERS = ["o", "^", "s", "D", "v", "P", "X", "<", ">"]
+_DASHES = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1))]
+
+# A dark page gets the same SVG with these colours exchanged.
+DARK = {INK: "#e8eaed", MUTED: "#a4abb5", GRID: "#33383f", PAPER: "#17191c", OTHERS: "#565d66", ALARM: "#ff9466",
+        "#0072b2": "#3fa7e6", "#d55e00": "#f0803c", "#009e73": "#1fc79a", "#4d4d4d": "#c9ced4"}
+
+
+@dataclass(frozen=True)
+class Style:
+    colour: str
+    marker: str
+    dash: object
+
+
+def styles_for(labels: Sequence[str]) -> dict[str, Style]:
+    """By order; 7 colours, 9 markers and 6 dashes repeat together only after 126 series."""
+    return {label: Style(_COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)], _DASHES[i % len(_DASHES)])
+            for i, label in enumerate(labels)}
+
+
+def settings() -> dict[str, object]:
+    """For matplotlib.rc_context; text becomes paths, so that a page looks the same without our fonts."""
+    return {
+        "font.family": "DejaVu Sans", "font.size": 9.5, "text.color": INK, "axes.edgecolor": MUTED,
+        "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK, "axes.linewidth": 0.8, "svg.fonttype": "path", "svg.hashsalt": "lockstep",
+        "figure.facecolor": PAPER, "axes.facecolor": PAPER, "savefig.facecolor": PAPER,
+    }
+
+
+def context():
+    return matplotlib.rc_context(settings())
+
+
+def to_dark(svg: str) -> str:
+    for light, dark in DARK.items():
+        svg = svg.replace(light, dark)
+    return svg

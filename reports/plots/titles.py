@@ -1,0 +1,77 @@
+"""The words on a figure: a title that says the finding, a line on what was run, a badge on what was not measured."""
+from statistics import median
+
+from reports.analysis.panels import Setting
+from reports.analysis.results import PanelResult, link_text
+from reports.analysis.words import comparison_text, fastest_text, sentence
+from reports.units import bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
+
+_SHOWS = {
+    "relative": "grey strip: within 5 % of the fastest",
+    "latency": "median, band p5 to p95",
+    "busbw": "at the median, band p5 to p95",
+    "predicted": "grey strip: within 25 %",
+    "percentiles": "over the median",
+}
+
+
+def badge(setting: Setting) -> str:
+    if setting.basis == "measured":
+        return ""
+    return f"{setting.basis.upper()}{link_text(setting.link)}: not a time of this machine's own"
+
+
+def subtitle(kind: str, result: PanelResult) -> str:
+    panel, setting = result.panel, result.panel.setting
+    transports = joined(sorted({series.variant.transport for series in panel.series}))
+    op = "" if setting.op in ("none", "") else f" {setting.op}"
+    parts = [f"{collective_name(setting.collective)}", counted(setting.ranks, "rank"), f"{setting.dtype}{op}", transports,
+             "in place" if panel.in_place else "out of place", _SHOWS[kind]]
+    return "  ·  ".join(parts)
+
+
+def title_of(kind: str, result: PanelResult) -> str:
+    return sentence(_TITLES[kind](result)).rstrip(".")
+
+
+def _relative(result: PanelResult) -> str:
+    return fastest_text(result.fastest)
+
+
+def _latency(result: PanelResult) -> str:
+    if result.duels:
+        duel = result.duels[0]
+        return comparison_text(duel.tree.called, duel.ring.called, duel.comparison)
+    size = result.panel.sizes[0]
+    best = min((point.time_us, one.label) for one in result.panel.series if (point := one.at(size)))
+    return f"{best[1]} takes {time_text(best[0])} at {bytes_text(size)}" + _of_all(result, "the least")
+
+
+def _busbw(result: PanelResult) -> str:
+    rate, label, size = max((point.busbw_gbps(point.time_us), one.label, point.bytes)
+                            for one in result.panel.series for point in one.points)
+    return f"{label} reaches {rate_text(rate)} at {bytes_text(size)}" + _of_all(result, "the most")
+
+
+def _of_all(result: PanelResult, rank: str) -> str:
+    number = len(result.panel.series)
+    return f", {rank} of {number} algorithms" if number > 1 else ""
+
+
+def _predicted(result: PanelResult) -> str:
+    known = result.predictions.by_label
+    ratios = [ratio for prediction in known.values() for ratio in prediction.ratios]
+    within = 100 * sum(0.8 <= ratio <= 1.25 for ratio in ratios) / len(ratios)
+    side = "longer" if median(ratios) > 1 else "shorter"
+    return (f"Half of the measured times lie within {short(100 * median(abs(ratio - 1) for ratio in ratios), 2)} % of the "
+            f"prediction, {within:.0f} % within 25 %; most are {side}")
+
+
+def _percentiles(result: PanelResult) -> str:
+    worst = max((point.p99 / point.time_us, one.label, point.bytes) for one in result.panel.series
+                for point in one.points)
+    return f"p99 is up to {times_text(worst[0])} the median ({worst[1]} at {bytes_text(worst[2])})"
+
+
+_TITLES = {"relative": _relative, "latency": _latency, "busbw": _busbw, "predicted": _predicted,
+           "percentiles": _percentiles}
