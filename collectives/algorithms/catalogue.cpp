@@ -1,47 +1,229 @@
 // The list of all algorithms.
+#include <fmt/format.h>
+
 #include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {
 
 namespace {
 
 using collectives::Kind;
+using Refusal = std::optional<std::string>;
 
-std::optional<std::string> any(const Shape&) {
+Refusal any(const Shape& /*shape*/) {
   return std::nullopt;
 }
+Refusal any_divisor_as_group(const Shape& shape) {
+  return refuse_non_divisor(shape, "group");
+}
+Refusal any_divisor_as_columns(const Shape& shape) {
+  return refuse_non_divisor(shape, "columns");
+}
+Refusal powers_of_two(const Shape& shape) {
+  if (is_power_of_two(shape.num_ranks)) return std::nullopt;
+  return fmt::format("needs a power of two ranks, not {}; nearest: {} or {}", shape.num_ranks,
+                     floor_power_of_two(shape.num_ranks), ceil_power_of_two(shape.num_ranks));
+}
 
+constexpr int kMostRanks = 1 << 20;  // a bound for options that count ranks
+constexpr int kMostChunks = 1 << 10;
+
+Option chunks(int default_value) {
+  return {"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"};
+}
 std::vector<Option> ring_options() {
   return {{"directions", 1, 1, 2, "2: half of the data goes round backwards"},
           {"lanes", 1, 1, 8, "rings side by side in each direction"}};
 }
+std::vector<Option> group_option() {
+  return {{"group", 0, 0, kMostRanks, "ranks in a group; 0: near the square root"}};
+}
+std::vector<Option> columns_option() {
+  return {{"columns", 0, 0, kMostRanks, "columns of the grid; 0: near the square root"}};
+}
+std::vector<Option> pat_options() {
+  return {{"aggregation", 0, 0, kMostRanks, "most blocks a message, rounded down to a power of two; 0: no limit"}};
+}
 
-std::vector<Algorithm> make_catalogue() {
-  const char* patarasuk = "Patarasuk, Yuan 2009, J. Parallel Distrib. Comput. 69";
-  const char* mpich_doubling = "MPICH allreduce_intra_recursive_doubling.c; Thakur, Rabenseifner, Gropp 2005, 4.5";
-  const char* vllm = "vLLM csrc/custom_all_reduce.cuh";
+constexpr const char* kPatarasuk = "Patarasuk, Yuan 2009, J. Parallel Distrib. Comput. 69, sections 3-4";
+constexpr const char* kSanders = "Sanders, Speck, Traff 2009, Parallel Computing 35; NCCL 2.4 blog (2019)";
+constexpr const char* kTraff = "Traff, Ripke 2005, Optimal broadcast for fully connected networks, HPCC";
+constexpr const char* kThakur = "Thakur, Rabenseifner, Gropp 2005, Int. J. High Perform. Comput. Appl. 19, section 4";
+constexpr const char* kRabenseifner = "Rabenseifner 2004, ICCS, section 4; MPICH";
+constexpr const char* kBruck = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE TPDS 8";
+constexpr const char* kPat = "Jeaugey 2025, arXiv:2506.20252";
+constexpr const char* kTwoLevel = "NCCL 2.4 blog (2019); Ying et al. 2018, section 2.1";
+constexpr const char* kVllm = "vLLM csrc/custom_all_reduce.cuh";
+constexpr const char* kDefinition = "collectives/collective.h: the definition, done literally";
+constexpr const char* kMpichTree = "MPICH bcast_intra_tree.c, bcast_intra_binomial.c";
+
+std::vector<Algorithm> all_reduces() {
+  const Kind kind = Kind::all_reduce;
   return {
-      {Kind::all_reduce, "ring", "reduce-scatter, then all-gather, around a circle", patarasuk, ring_options(), any,
+      {kind, "ring", "pieces go around a circle twice: summed, then finished", kPatarasuk, ring_options(), any,
        ring_all_reduce},
-      {Kind::all_reduce,
+      {kind,
+       "double_tree",
+       "two binary trees, each rank inner in one at most, half of the data each",
+       kSanders,
+       {chunks(8)},
+       any,
+       double_tree_all_reduce},
+      {kind, "binary_tree", "up and down one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_all_reduce},
+      {kind,
+       "tree",
+       "up and down a k-nomial tree",
+       kMpichTree,
+       {{"radix", 2, 2, kMostRanks, "2: binomial"}, chunks(1)},
+       any,
+       tree_all_reduce},
+      {kind,
        "recursive_doubling",
        "whole vectors exchanged with the rank that differs in one bit",
-       mpich_doubling,
+       kThakur,
        {},
        any,
        recursive_doubling_all_reduce},
-      {Kind::all_reduce, "one_shot", "everybody reads everybody's vector", vllm, {}, any, one_shot_all_reduce},
-      {Kind::all_reduce,
-       "two_shot",
-       "everybody sums one piece, then reads the others' sums",
-       vllm,
+      {kind,
+       "halving_doubling",
+       "half-vectors exchanged and summed, then gathered back",
+       kRabenseifner,
        {},
        any,
-       two_shot_all_reduce},
-      {Kind::reduce_scatter, "ring", "each block collects its sum on the way around", patarasuk, ring_options(), any,
-       ring_reduce_scatter},
-      {Kind::all_gather, "ring", "each block goes around", patarasuk, ring_options(), any, ring_all_gather},
+       halving_doubling_all_reduce},
+      {kind, "bruck", "all inputs gathered in lg p steps, summed by everybody", kBruck, {}, any, bruck_all_reduce},
+      {kind, "one_shot", "everybody reads everybody's vector", kVllm, {}, any, one_shot_all_reduce},
+      {kind, "two_shot", "everybody sums one piece, then reads the others' sums", kVllm, {}, any, two_shot_all_reduce},
+      {kind, "hierarchical", "rings inside groups, and between them", kTwoLevel, group_option(), any_divisor_as_group,
+       hierarchical_all_reduce},
+      {kind, "ring_2d", "rings along rows and columns, half of the data in each order", kTwoLevel, columns_option(),
+       any_divisor_as_columns, ring_2d_all_reduce},
   };
+}
+
+std::vector<Algorithm> reduce_scatters() {
+  const Kind kind = Kind::reduce_scatter;
+  return {
+      {kind, "ring", "each block collects its sum on the way around", kPatarasuk, ring_options(), any,
+       ring_reduce_scatter},
+      {kind,
+       "recursive_halving",
+       "half of the blocks exchanged, far ranks first",
+       kThakur,
+       {},
+       any,
+       recursive_halving_reduce_scatter},
+      {kind, "bruck", "Bruck's all-gather backwards", kBruck, {}, any, bruck_reduce_scatter},
+      {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
+       pat_reduce_scatter},
+      {kind, "direct", "everybody reads its block from everybody", kVllm, {}, any, direct_reduce_scatter},
+  };
+}
+
+std::vector<Algorithm> all_gathers() {
+  const Kind kind = Kind::all_gather;
+  return {
+      {kind, "ring", "each block goes around", kPatarasuk, ring_options(), any, ring_all_gather},
+      {kind,
+       "recursive_doubling",
+       "all blocks so far exchanged with the rank that differs in one bit",
+       kThakur,
+       {},
+       any,
+       recursive_doubling_all_gather},
+      {kind, "bruck", "all blocks so far passed on, 1, 2, 4, ... ranks away", kBruck, {}, any, bruck_all_gather},
+      {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
+       pat_all_gather},
+      {kind, "direct", "everybody sends its block to everybody", kDefinition, {}, any, direct_all_gather},
+  };
+}
+
+std::vector<Algorithm> broadcasts() {
+  const Kind kind = Kind::broadcast;
+  return {
+      {kind, "chain", "from rank to rank, pipelined", kTraff, {chunks(8)}, any, chain_broadcast},
+      {kind,
+       "double_tree",
+       "two binary trees below the root, half of the data each",
+       kSanders,
+       {chunks(8)},
+       any,
+       double_tree_broadcast},
+      {kind, "binary_tree", "down one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_broadcast},
+      {kind, "binomial", "whoever has it passes it on, every step", kMpichTree, {}, any, binomial_broadcast},
+      {kind,
+       "scatter_allgather",
+       "binomial scatter, then ring all-gather",
+       kThakur,
+       {},
+       any,
+       scatter_allgather_broadcast},
+      {kind, "direct", "root sends to everybody", kDefinition, {}, any, direct_broadcast},
+  };
+}
+
+std::vector<Algorithm> reduces() {
+  const Kind kind = Kind::reduce;
+  return {
+      {kind, "chain", "from rank to rank, pipelined", kTraff, {chunks(8)}, any, chain_reduce},
+      {kind,
+       "double_tree",
+       "two binary trees below the root, half of the data each",
+       kSanders,
+       {chunks(8)},
+       any,
+       double_tree_reduce},
+      {kind, "binary_tree", "up one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_reduce},
+      {kind, "binomial", "in every step half of the ranks give their sums away", kMpichTree, {}, any, binomial_reduce},
+      {kind,
+       "reduce_scatter_gather",
+       "ring reduce-scatter, then binomial gather",
+       kThakur,
+       {},
+       any,
+       reduce_scatter_gather_reduce},
+      {kind, "direct", "root reads everybody's vector", kDefinition, {}, any, direct_reduce},
+  };
+}
+
+std::vector<Algorithm> others() {
+  return {
+      {Kind::all_to_all, "pairwise", "in step i with ranks +i and -i", kThakur, {}, any, pairwise_all_to_all},
+      {Kind::all_to_all,
+       "bruck",
+       "blocks travel along the bits of their distance, packed",
+       kBruck,
+       {},
+       any,
+       bruck_all_to_all},
+      {Kind::all_to_all, "hierarchical", "between groups first, then inside",
+       "Traff, Rougier 2014, EuroMPI; NCCL 2.12 blog (PXN)", group_option(), any_divisor_as_group,
+       hierarchical_all_to_all},
+      {Kind::all_to_all, "direct", "all sends at once", kDefinition, {}, any, direct_all_to_all},
+      {Kind::all_to_all_v, "pairwise", "in step i with ranks +i and -i", kThakur, {}, any, pairwise_all_to_all_v},
+      {Kind::all_to_all_v, "direct", "all sends at once", kDefinition, {}, any, direct_all_to_all_v},
+      {Kind::gather, "binomial", "subtrees' blocks go up together", kThakur, {}, any, binomial_gather},
+      {Kind::gather, "direct", "everybody sends to the root", kDefinition, {}, any, direct_gather},
+      {Kind::scatter, "binomial", "subtrees' blocks go down together", kThakur, {}, any, binomial_scatter},
+      {Kind::scatter, "direct", "root sends to everybody", kDefinition, {}, any, direct_scatter},
+      {Kind::send_recv, "direct", "each to the next, around", kDefinition, {}, any, direct_send_recv},
+      {Kind::hypercube,
+       "exchange",
+       "all blocks so far exchanged along each dimension",
+       "nccl-tests hypercube.cu",
+       {},
+       powers_of_two,
+       exchange_hypercube},
+  };
+}
+
+std::vector<Algorithm> make_catalogue() {
+  std::vector<Algorithm> all;
+  for (const auto& part : {all_reduces(), reduce_scatters(), all_gathers(), broadcasts(), reduces(), others()}) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 }  // namespace

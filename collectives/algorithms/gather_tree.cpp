@@ -1,0 +1,93 @@
+// Gather and scatter along a binomial tree. With ranks counted from the root, the blocks of a subtree are neighbours,
+// so each edge carries one slice; only at the root, whose blocks are in rank order, may a slice wrap around and go as
+// two.
+//
+//   scatter, 8 ranks from root 0:   0 -> 4 (blocks 4..7), 2 (2, 3), 1 (1);   4 -> 6 (6, 7), 5;   2 -> 3;   6 -> 7
+//
+// Source: Thakur, Rabenseifner, Gropp 2005, section 4.2 (scatter within broadcast); MPICH, gather_intra_binomial.c,
+//   scatter_intra_binomial.c.
+// Steps: ceil(lg p). Bytes a rank, S = p blocks: S (p-1)/p at the root of scatter, (S/p) times its subtree elsewhere.
+#include <vector>
+
+#include "collectives/algorithms/binomial.h"
+#include "collectives/algorithms/generators.h"
+
+namespace lockstep::algorithms {
+
+using collectives::Kind;
+using plan::Buffer;
+using plan::PlanBuilder;
+using plan::Slice;
+
+namespace {
+
+// Where the blocks of the tree's vertices are on different ranks.
+class Subtrees {
+ public:
+  Subtrees(int num_ranks, int root) : n_(num_ranks), root_(root) {}
+  int rank_of(int v) const { return (root_ + v) % n_; }
+  // The slices of child's subtree in the buffer of its parent, which has them in `buffer` if it is the root. An inner
+  // vertex v keeps block v + i in scratch slot i.
+  std::vector<Slice> at_parent(int child, Buffer buffer) const {
+    const int count = binomial_size(child, n_);
+    const int parent = binomial_parent(child);
+    if (parent != 0) return {plan::scratch(child - parent, count)};
+    const int first = rank_of(child);
+    if (first + count <= n_) return {{buffer, first, count}};
+    return {{buffer, first, n_ - first}, {buffer, 0, first + count - n_}};
+  }
+
+ private:
+  int n_;
+  int root_;
+};
+
+}  // namespace
+
+plan::Plan binomial_scatter(const Shape& shape) {
+  const int n = shape.num_ranks;
+  const Subtrees trees(n, shape.root);
+  PlanBuilder builder(Kind::scatter, n, shape.root, 1);
+  if (n > 2) builder.take_scratch(largest_inner_size(n));
+  for (int v = 0; v < n; ++v) {
+    const int r = trees.rank_of(v);
+    const bool is_leaf = binomial_size(v, n) == 1;
+    if (v > 0) {
+      int slot = 0;
+      for (const Slice& part : trees.at_parent(v, Buffer::input)) {
+        builder.recv(r, trees.rank_of(binomial_parent(v)), is_leaf ? plan::output(0) : plan::scratch(slot, part.count));
+        slot += part.count;
+      }
+    }
+    for_each_child_down(v, n, [&](int child) {
+      for (const Slice& part : trees.at_parent(child, Buffer::input)) builder.send(r, trees.rank_of(child), part);
+    });
+    if (!is_leaf) builder.copy(r, plan::output(0), v == 0 ? plan::input(r) : plan::scratch(0));
+  }
+  return builder.finish("binomial");
+}
+
+plan::Plan binomial_gather(const Shape& shape) {
+  const int n = shape.num_ranks;
+  const Subtrees trees(n, shape.root);
+  PlanBuilder builder(Kind::gather, n, shape.root, 1);
+  if (n > 2) builder.take_scratch(largest_inner_size(n));
+  for (int v = 0; v < n; ++v) {
+    const int r = trees.rank_of(v);
+    const bool is_leaf = binomial_size(v, n) == 1;
+    if (!is_leaf) builder.copy(r, v == 0 ? plan::output(r) : plan::scratch(0), plan::input(0));
+    for_each_child_up(v, n, [&](int child) {
+      for (const Slice& part : trees.at_parent(child, Buffer::output)) builder.recv(r, trees.rank_of(child), part);
+    });
+    if (v > 0) {
+      int slot = 0;
+      for (const Slice& part : trees.at_parent(v, Buffer::output)) {
+        builder.send(r, trees.rank_of(binomial_parent(v)), is_leaf ? plan::input(0) : plan::scratch(slot, part.count));
+        slot += part.count;
+      }
+    }
+  }
+  return builder.finish("binomial");
+}
+
+}  // namespace lockstep::algorithms
