@@ -1,0 +1,341 @@
+#include "bench/sweep/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <span>
+
+#include "bench/sweep/flag_values.h"
+
+namespace lockstep::sweep {
+namespace {
+
+constexpr std::int64_t kMaxRanks = 1024;
+constexpr std::int64_t kMaxCalls = 1'000'000'000;
+
+// What is read before it is put together: -t and -g become ranks.
+struct Reading {
+  SweepFlags flags;
+  std::optional<int> threads;
+  std::optional<int> gpus;
+};
+
+// A flag that takes a value. `read` throws where the value is refused.
+struct Flag {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  void (*read)(Reading&, const FlagValue&);
+};
+
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  return static_cast<int>(value.integer(min, max));
+}
+
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  std::vector<int> integers;
+  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
+  return integers;
+}
+
+std::vector<std::string> text_list(const FlagValue& value) {
+  std::vector<std::string> texts;
+  for (const FlagValue& part : value.list()) texts.push_back(part.text);
+  return texts;
+}
+
+// A list of names, or "all" for everything.
+template <typename T, typename Parse>
+std::vector<T> named_list(const FlagValue& value, std::span<const T> all, Parse parse) {
+  if (value.text == "all") return {all.begin(), all.end()};
+  std::vector<T> found;
+  for (const FlagValue& part : value.list()) {
+    try {
+      found.push_back(parse(part.text));
+    } catch (const core::Error& error) {
+      throw part.refused(error);
+    }
+  }
+  return found;
+}
+
+std::vector<int> root_list(const FlagValue& value) {
+  if (value.text == "-1" || value.text == "all") return {};
+  return integer_list(value, 0, kMaxRanks - 1);
+}
+
+std::vector<std::string> transport_list(const FlagValue& value) {
+  for (const FlagValue& part : value.list()) {
+    if (part.text != "local" && part.text != "mpi" && part.text != "nccl") {
+      throw part.refused("unknown transport", "local mpi nccl");
+    }
+  }
+  return text_list(value);
+}
+
+TimeOf time_of(const FlagValue& value) {
+  constexpr std::array all{TimeOf::rank0, TimeOf::mean, TimeOf::min, TimeOf::max};
+  return all.at(static_cast<std::size_t>(value.integer(0, 3)));
+}
+
+constexpr const char* kNcclGroup = "nccl-tests' flags";
+constexpr const char* kOwnGroup = "Beyond nccl-tests";
+constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning here: only their defaults are accepted";
+
+const std::array kNcclFlags{
+    Flag{"-t,--nthreads", "1", "rank threads; ranks = t x g",
+         [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxRanks); }},
+    Flag{"-g,--ngpus", "1", "ranks a thread, for nccl-tests' scripts; ranks = t x g",
+         [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxRanks); }},
+    Flag{"-b,--minbytes", "32M", "smallest size; K, M, G are 1024-based",
+         [](Reading& r, const FlagValue& v) { r.flags.sizes.min_bytes = v.size_bytes(); }},
+    Flag{"-e,--maxbytes", "32M", "largest size",
+         [](Reading& r, const FlagValue& v) { r.flags.sizes.max_bytes = v.size_bytes(); }},
+    Flag{"-i,--stepbytes", "1M", "step between sizes",
+         [](Reading& r, const FlagValue& v) { r.flags.sizes.step_bytes = v.size_bytes(); }},
+    Flag{"-f,--stepfactor", "1", "factor between sizes; above 1 it wins over -i",
+         [](Reading& r, const FlagValue& v) { r.flags.sizes.step_factor = integer(v, 1, 1 << 20); }},
+    Flag{"-n,--iters", "20", "timed iterations",
+         [](Reading& r, const FlagValue& v) { r.flags.iterations = integer(v, 1, kMaxCalls); }},
+    Flag{"-w,--warmup_iters", "1", "iterations before the timed ones",
+         [](Reading& r, const FlagValue& v) { r.flags.warmup_iterations = integer(v, 0, kMaxCalls); }},
+    Flag{"-m,--agg_iters", "1", "calls in one timed iteration",
+         [](Reading& r, const FlagValue& v) { r.flags.calls_per_iteration = integer(v, 1, kMaxCalls); }},
+    Flag{"-N,--run_cycles", "1", "times to repeat the whole sweep",
+         [](Reading& r, const FlagValue& v) { r.flags.run_cycles = integer(v, 1, kMaxCalls); }},
+    Flag{"-a,--average", "1", "time of a call: 0 rank 0's, 1 mean, 2 min, 3 max over the ranks",
+         [](Reading& r, const FlagValue& v) { r.flags.time_of = time_of(v); }},
+    Flag{"-o,--op", "sum", "operations, or all: sum prod max min avg",
+         [](Reading& r, const FlagValue& v) {
+           r.flags.ops = named_list(v, core::all_reduce_ops(), core::parse_reduce_op);
+         }},
+    Flag{"-d,--datatype", "float", "element types, or all",
+         [](Reading& r, const FlagValue& v) { r.flags.dtypes = named_list(v, core::all_dtypes(), core::parse_dtype); }},
+    Flag{"-r,--root", "0", "root ranks; -1 or all: every one",
+         [](Reading& r, const FlagValue& v) { r.flags.roots = root_list(v); }},
+    Flag{"-c,--check", "1", "0: do not verify the results. Otherwise every timed call is verified",
+         [](Reading& r, const FlagValue& v) { r.flags.check = v.integer(0, kMaxCalls) != 0; }},
+    Flag{"-I,--per_iter_timing", "0", "1: columns i_min i_max i_p99 i_cv% of the timed iterations",
+         [](Reading& r, const FlagValue& v) { r.flags.per_iteration_timing = v.zero_or_one(); }},
+    Flag{"-K,--per_iter_skip", "0", "iterations to leave out of -I's columns, from the first on",
+         [](Reading& r, const FlagValue& v) { r.flags.per_iteration_skip = integer(v, 0, kMaxCalls); }},
+    Flag{"-S,--report_timestamps", "0", "1: a column with the time of day",
+         [](Reading& r, const FlagValue& v) { r.flags.timestamps = v.zero_or_one(); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails; 0: the default, as nothing waits forever",
+         [](Reading& r, const FlagValue& v) {
+           const int seconds = integer(v, 0, 86400);
+           r.flags.timeout_s = seconds == 0 ? SweepFlags{}.timeout_s : seconds;
+         }},
+    Flag{"-u,--unalign", "0", "elements by which both buffers are shifted",
+         [](Reading& r, const FlagValue& v) { r.flags.unalign_elems = integer(v, 0, 1 << 20); }},
+};
+
+const std::array kOwnFlags{
+    Flag{"--ranks", "4", "numbers of ranks, in place of -t and -g",
+         [](Reading& r, const FlagValue& v) {
+           r.flags.ranks = integer_list(v, 1, kMaxRanks);
+           r.flags.ranks_given = true;
+         }},
+    Flag{"--algo", "auto", "algorithms, as name or name:option=value, or all; auto: from the machine's measured table",
+         [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
+    Flag{"--transport", "local", "what moves the bytes: local, mpi, nccl",
+         [](Reading& r, const FlagValue& v) { r.flags.transports = transport_list(v); }},
+    Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
+         [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](Reading& r, const FlagValue& v) { r.flags.json_file = v.text; }},
+    Flag{"--time-budget", "0", "seconds for the whole run; when they are spent, fewer iterations are timed",
+         [](Reading& r, const FlagValue& v) { r.flags.time_budget_s = v.text == "0" ? 0 : v.number(0, 1e9); }},
+    Flag{"--seed", "1", "of the inputs",
+         [](Reading& r, const FlagValue& v) {
+           r.flags.seed = static_cast<std::uint64_t>(v.integer(0, std::numeric_limits<std::int64_t>::max()));
+         }},
+};
+
+// A flag of nccl-tests that is accepted at its default only, and why.
+struct RefusedFlag {
+  const char* names;
+  const char* default_text;
+  const char* why;
+};
+
+constexpr std::array kRefusedFlags{
+    RefusedFlag{"-p,--parallel_init", "0", "ranks are always started at once"},
+    RefusedFlag{"-z,--blocking", "0", "every call is waited for and timed by itself already"},
+    RefusedFlag{"-G,--cudagraph", "0", "calls are not captured into CUDA graphs"},
+    RefusedFlag{"-C,--report_cputime", "0", "a call has no part that only enqueues it"},
+    RefusedFlag{"-R,--local_register", "0", "there are no NCCL buffers to register"},
+    RefusedFlag{"-x,--cta_policy", "0", "there are no CTAs to place"},
+    RefusedFlag{"-D,--device_implementation", "0", "there are no device-API kernels; --algo chooses the algorithm"},
+    RefusedFlag{"-V,--device_cta_count", "16", "there are no device-API kernels"},
+    RefusedFlag{"-M,--memory,--memory_report", "0", "there is no GPU memory to report"},
+    RefusedFlag{"-y,--stream_null", "0", "there are no CUDA streams to choose from"},
+};
+
+// CLI11 with every flag declared; it keeps the values as text. The last one given wins, as with getopt.
+class CommandLine {
+ public:
+  explicit CommandLine(const std::string& purpose) : app_(purpose) {
+    app_.allow_extras();
+    app_.get_formatter()->column_width(32);
+  }
+
+  void add(const std::string& names, const std::string& default_text, const std::string& meaning, const char* group) {
+    const std::string help = default_text.empty() ? meaning : fmt::format("{} [{}]", meaning, default_text);
+    std::string& text = texts_[names];
+    options_[names] = app_.add_option(names, text, help)
+                          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+                          ->type_name("VALUE")
+                          ->group(group);
+  }
+  void add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group) {
+    app_.add_flag(name, value, meaning)->group(group);
+  }
+
+  // Turns CLI11's errors into ours.
+  std::optional<HelpRequested> parse(int argc, const char* const* argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::CallForHelp&) {
+      return HelpRequested{app_.help()};
+    } catch (const CLI::ParseError& error) {
+      throw core::usage_error(fmt::format("{}; allowed: what --help lists", error.what()));
+    }
+    const std::vector<std::string> unknown = app_.remaining();
+    if (unknown.empty()) return std::nullopt;
+    throw core::usage_error(fmt::format("unknown argument '{}'; allowed: what --help lists", unknown.front()));
+  }
+
+  // Nothing where the flag was not given.
+  std::optional<FlagValue> value(const std::string& names) const {
+    if (options_.at(names)->count() == 0) return std::nullopt;
+    return FlagValue{names, texts_.at(names)};
+  }
+
+ private:
+  CLI::App app_;
+  std::map<std::string, std::string> texts_;  // CLI11 holds references into it
+  std::map<std::string, CLI::Option*> options_;
+};
+
+constexpr const char* kOutputFile = "-J,--output_file";
+
+void declare(CommandLine& line, SweepFlags& flags) {
+  for (const Flag& flag : kNcclFlags) line.add(flag.names, flag.default_text, flag.meaning, kNcclGroup);
+  for (const Flag& flag : kOwnFlags) line.add(flag.names, flag.default_text, flag.meaning, kOwnGroup);
+  line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
+  line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
+  line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
+  for (const RefusedFlag& flag : kRefusedFlags) line.add(flag.names, flag.default_text, flag.why, kRefusedGroup);
+  line.add(kOutputFile, "", "use --json", kRefusedGroup);
+}
+
+void refuse_all(const CommandLine& line) {
+  for (const RefusedFlag& flag : kRefusedFlags) {
+    const auto value = line.value(flag.names);
+    if (value && value->text != flag.default_text) throw value->refused(flag.why, flag.default_text);
+  }
+  if (const auto value = line.value(kOutputFile)) {
+    throw value->refused("nccl-tests' JSON holds the whole environment and is not written here",
+                         "--json FILE, records as docs/record_format.md says");
+  }
+}
+
+template <typename Flags>
+void read_all(const CommandLine& line, const Flags& table, Reading& reading) {
+  for (const Flag& flag : table) {
+    if (const auto value = line.value(flag.names)) flag.read(reading, *value);
+  }
+}
+
+void decide_ranks(Reading& reading) {
+  SweepFlags& flags = reading.flags;
+  if (!reading.threads && !reading.gpus) return;
+  if (flags.ranks_given) throw core::usage_error("--ranks together with -t or -g; allowed: one of the two ways");
+  const std::int64_t ranks = std::int64_t{reading.threads.value_or(1)} * reading.gpus.value_or(1);
+  if (ranks > kMaxRanks) {
+    throw core::usage_error(fmt::format("-t times -g is {} ranks; allowed: at most {}", ranks, kMaxRanks));
+  }
+  flags.ranks = {static_cast<int>(ranks)};
+  flags.ranks_given = true;
+}
+
+void check_sizes(const SizeRange& sizes) {
+  if (sizes.min_bytes > sizes.max_bytes) {
+    throw core::usage_error(fmt::format("-b,--minbytes {} is above -e,--maxbytes {}; allowed: at most that",
+                                        sizes.min_bytes, sizes.max_bytes));
+  }
+  if (sizes.min_bytes == sizes.max_bytes) return;
+  if (sizes.step_factor > 1 && sizes.min_bytes == 0) {
+    throw core::usage_error("-b,--minbytes 0: multiplying by -f never leaves it; allowed: above 0, or -i without -f");
+  }
+  if (sizes.step_factor == 1 && sizes.step_bytes == 0) {
+    throw core::usage_error("-i,--stepbytes 0: the sizes would never end; allowed: above 0, or -f above 1");
+  }
+}
+
+// Operations and roots are one row each where the collective has none, as in nccl-tests.
+void drop_what_the_kind_lacks(SweepFlags& flags) {
+  if (!collectives::has_op(flags.kind)) flags.ops = {core::ReduceOp::sum};
+  if (!collectives::has_root(flags.kind)) flags.roots = {0};
+}
+
+void check_together(const SweepFlags& flags, bool ranks_known) {
+  check_sizes(flags.sizes);
+  if (ranks_known) roots_at(flags, *std::min_element(flags.ranks.begin(), flags.ranks.end()));
+  if (flags.per_iteration_skip >= flags.iterations) {
+    throw core::usage_error(fmt::format("-K,--per_iter_skip {}: leaves none of {} iterations; allowed: 0 to {}",
+                                        flags.per_iteration_skip, flags.iterations, flags.iterations - 1));
+  }
+}
+
+bool only_local(const SweepFlags& flags) {
+  return std::all_of(flags.transports.begin(), flags.transports.end(), [](const auto& t) { return t == "local"; });
+}
+
+}  // namespace
+
+std::vector<int> roots_at(const SweepFlags& flags, int num_ranks) {
+  std::vector<int> roots = flags.roots;
+  for (int r = 0; flags.roots.empty() && r < num_ranks; ++r) roots.push_back(r);
+  for (int root : roots) {
+    if (root < num_ranks) continue;
+    throw core::usage_error(fmt::format("-r,--root {}: there is no such rank among {}; allowed: 0 to {}, -1 for all",
+                                        root, num_ranks, num_ranks - 1));
+  }
+  return roots;
+}
+
+std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv) {
+  Reading reading;
+  SweepFlags& flags = reading.flags;
+  flags.kind = kind;
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
+
+  CommandLine line(fmt::format("{}: times {} and verifies every result.", flags.program, collectives::name_of(kind)));
+  declare(line, flags);
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_all(line, kNcclFlags, reading);
+  read_all(line, kOwnFlags, reading);
+  refuse_all(line);
+  decide_ranks(reading);
+  drop_what_the_kind_lacks(flags);
+  check_together(flags, flags.ranks_given || only_local(flags));
+  return flags;
+}
+
+std::optional<double> min_busbw_of_environment() {
+  const char* const text = std::getenv("NCCL_TESTS_MIN_BW");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return FlagValue{"NCCL_TESTS_MIN_BW", text}.number(0, 1e9);
+}
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,71 @@
+// The command line of the *_perf programs: nccl-tests 2.19.6's flags, names and defaults, and what Lockstep adds.
+// Flags that have no meaning here are accepted at nccl-tests' default and otherwise refused with the reason.
+//
+// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. (Under MPI they are its processes.)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/sweep/sizes.h"
+#include "collectives/collective.h"
+
+namespace lockstep::sweep {
+
+// Over which ranks the time of a call is taken (-a).
+enum class TimeOf : std::uint8_t { rank0, mean, min, max };
+
+struct SweepFlags {
+  collectives::Kind kind = collectives::Kind::all_reduce;
+  std::string program;               // "all_reduce_perf"
+  std::vector<std::string> command;  // as given, the program without its folder
+
+  // Swept, in this order of nesting: every combination is a row of its own.
+  std::vector<int> ranks{4};
+  std::vector<std::string> transports{"local"};  // local, mpi, nccl
+  std::vector<core::DType> dtypes{core::DType::f32};
+  std::vector<core::ReduceOp> ops{core::ReduceOp::sum};  // one entry where the collective has no operation
+  std::vector<int> roots{0};                             // empty: every root (-r -1); {0} where there is none
+  SizeRange sizes;
+  std::vector<std::string> algorithms{"auto"};  // "name:key=value", "all" or "auto"; see algorithms::parse_choice
+
+  bool ranks_given = false;  // by --ranks, -t or -g
+  bool processes = false;    // local ranks are forked processes in place of threads
+  int iterations = 20;
+  int warmup_iterations = 1;
+  int calls_per_iteration = 1;
+  int run_cycles = 1;
+  TimeOf time_of = TimeOf::mean;
+  bool check = true;
+  bool per_iteration_timing = false;
+  int per_iteration_skip = 0;
+  bool timestamps = false;
+  int timeout_s = 60;     // of every wait
+  int unalign_elems = 0;  // both buffers are shifted by so many elements
+
+  bool explain = false;
+  bool stats = false;
+  std::string json_file;     // empty: no records
+  double time_budget_s = 0;  // of the whole run; 0: none
+  std::string link;          // empty: not emulated; else for transports::parse_link
+  std::uint64_t seed = 1;
+};
+
+// The roots to run at this number of ranks. Throws a usage Error where one is no rank.
+std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
+
+struct HelpRequested {
+  std::string text;
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv);
+
+// NCCL_TESTS_MIN_BW, the regression gate: an average busbw (GB/s) below 0.9 of it fails the run. To be called once, at
+// the start. Throws a usage Error where it is set to something that is no number.
+std::optional<double> min_busbw_of_environment();
+
+}  // namespace lockstep::sweep

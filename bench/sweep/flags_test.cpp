@@ -1,0 +1,304 @@
+#include "bench/sweep/flags.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace lockstep::sweep {
+namespace {
+
+using collectives::Kind;
+using core::DType;
+using core::ReduceOp;
+
+std::variant<SweepFlags, HelpRequested> parsed(const std::string& arguments, Kind kind) {
+  std::vector<std::string> words{"/some/folder/all_reduce_perf"};
+  std::istringstream stream(arguments);
+  for (std::string word; stream >> word;) words.push_back(word);
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  return parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data());
+}
+
+SweepFlags flags_of(const std::string& arguments, Kind kind = Kind::all_reduce) {
+  return std::get<SweepFlags>(parsed(arguments, kind));
+}
+
+// The text of the usage error.
+std::string refusal_of(const std::string& arguments, Kind kind = Kind::all_reduce) {
+  try {
+    parsed(arguments, kind);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.exit_status(), 6) << arguments;
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << "one line";
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted: " << arguments;
+  return "";
+}
+
+TEST(Flags, DefaultsAreNcclTests) {
+  const SweepFlags flags = flags_of("");
+  EXPECT_EQ(flags.sizes.min_bytes, 33554432);
+  EXPECT_EQ(flags.sizes.max_bytes, 33554432);
+  EXPECT_EQ(flags.sizes.step_bytes, 1048576);
+  EXPECT_EQ(flags.sizes.step_factor, 1);
+  EXPECT_EQ(flags.iterations, 20);
+  EXPECT_EQ(flags.warmup_iterations, 1);
+  EXPECT_EQ(flags.calls_per_iteration, 1);
+  EXPECT_EQ(flags.run_cycles, 1);
+  EXPECT_EQ(flags.time_of, TimeOf::mean);
+  EXPECT_EQ(flags.ops, std::vector{ReduceOp::sum});
+  EXPECT_EQ(flags.dtypes, std::vector{DType::f32});
+  EXPECT_EQ(flags.roots, std::vector{0});
+  EXPECT_TRUE(flags.check);
+  EXPECT_FALSE(flags.per_iteration_timing);
+  EXPECT_FALSE(flags.timestamps);
+}
+
+TEST(Flags, OwnDefaults) {
+  const SweepFlags flags = flags_of("");
+  EXPECT_EQ(flags.ranks, std::vector{4});
+  EXPECT_FALSE(flags.ranks_given);
+  EXPECT_EQ(flags.algorithms, std::vector<std::string>{"auto"});
+  EXPECT_EQ(flags.transports, std::vector<std::string>{"local"});
+  EXPECT_EQ(flags.timeout_s, 60);
+  EXPECT_EQ(flags.seed, 1u);
+  EXPECT_EQ(flags.json_file, "");
+  EXPECT_EQ(flags.link, "");
+  EXPECT_EQ(flags.time_budget_s, 0);
+  EXPECT_FALSE(flags.processes || flags.explain || flags.stats);
+  EXPECT_EQ(flags.program, "all_reduce_perf");
+  EXPECT_EQ(flags.command, std::vector<std::string>{"all_reduce_perf"});
+}
+
+TEST(Flags, ShortNames) {
+  const SweepFlags flags = flags_of("-b 8 -e 64M -f 2 -n 5 -w 0 -m 3 -N 2 -a 3 -c 0 -I 1 -K 2 -S 1 -T 9 -u 1 -i 4K");
+  EXPECT_EQ(flags.sizes.min_bytes, 8);
+  EXPECT_EQ(flags.sizes.max_bytes, 64 << 20);
+  EXPECT_EQ(flags.sizes.step_factor, 2);
+  EXPECT_EQ(flags.sizes.step_bytes, 4096);
+  EXPECT_EQ(flags.iterations, 5);
+  EXPECT_EQ(flags.warmup_iterations, 0);
+  EXPECT_EQ(flags.calls_per_iteration, 3);
+  EXPECT_EQ(flags.run_cycles, 2);
+  EXPECT_EQ(flags.time_of, TimeOf::max);
+  EXPECT_FALSE(flags.check);
+  EXPECT_TRUE(flags.per_iteration_timing);
+  EXPECT_EQ(flags.per_iteration_skip, 2);
+  EXPECT_TRUE(flags.timestamps);
+  EXPECT_EQ(flags.timeout_s, 9);
+  EXPECT_EQ(flags.unalign_elems, 1);
+}
+
+TEST(Flags, LongNamesAndGluedValues) {
+  const SweepFlags flags = flags_of(
+      "--minbytes=1K --maxbytes 1M --stepfactor 4 --iters=7 --warmup_iters 2 --agg_iters 2 --op max --datatype half "
+      "--check 1 --per_iter_timing 0 --average 0 --timeout 30 -n8");
+  EXPECT_EQ(flags.sizes.min_bytes, 1024);
+  EXPECT_EQ(flags.iterations, 8);  // the last one wins
+  EXPECT_EQ(flags.ops, std::vector{ReduceOp::max});
+  EXPECT_EQ(flags.dtypes, std::vector{DType::f16});
+  EXPECT_EQ(flags.time_of, TimeOf::rank0);
+  EXPECT_EQ(flags.timeout_s, 30);
+}
+
+TEST(Flags, TimeoutZeroIsTheDefaultAsNothingWaitsForever) {
+  EXPECT_EQ(flags_of("-T 0").timeout_s, 60);
+}
+
+TEST(Flags, SeveralValues) {
+  const SweepFlags flags =
+      flags_of("-d float,bf16 -o sum,max -r 0,1 --ranks 2,4,8 --algo ring:lanes=2,double_tree --transport local,mpi",
+               Kind::reduce);
+  EXPECT_EQ(flags.dtypes, (std::vector{DType::f32, DType::bf16}));
+  EXPECT_EQ(flags.ops, (std::vector{ReduceOp::sum, ReduceOp::max}));
+  EXPECT_EQ(flags.roots, (std::vector{0, 1}));
+  EXPECT_EQ(flags.ranks, (std::vector{2, 4, 8}));
+  EXPECT_EQ(flags.algorithms, (std::vector<std::string>{"ring:lanes=2", "double_tree"}));
+  EXPECT_EQ(flags.transports, (std::vector<std::string>{"local", "mpi"}));
+}
+
+TEST(Flags, All) {
+  const SweepFlags flags = flags_of("-d all -o all -r -1", Kind::reduce);
+  EXPECT_EQ(flags.dtypes.size(), 12u);
+  EXPECT_EQ(flags.ops.size(), 5u);
+  EXPECT_EQ(roots_at(flags, 3), (std::vector{0, 1, 2}));
+  EXPECT_EQ(roots_at(flags_of("-r all", Kind::broadcast), 2), (std::vector{0, 1}));
+  EXPECT_EQ(roots_at(flags_of("--root=-1", Kind::broadcast), 2), (std::vector{0, 1}));
+}
+
+TEST(Flags, OperationsAndRootsOfCollectivesWithoutThemAreOneRow) {
+  EXPECT_EQ(flags_of("-o all", Kind::broadcast).ops, std::vector{ReduceOp::sum});
+  EXPECT_EQ(flags_of("-r -1", Kind::all_reduce).roots, std::vector{0});
+}
+
+TEST(Flags, RanksAreThreadsTimesGpus) {
+  EXPECT_EQ(flags_of("-t 3").ranks, std::vector{3});
+  EXPECT_EQ(flags_of("-g 8").ranks, std::vector{8});
+  EXPECT_EQ(flags_of("-t 2 -g 4").ranks, std::vector{8});
+  EXPECT_TRUE(flags_of("-t 1").ranks_given);
+}
+
+TEST(Flags, Own) {
+  const SweepFlags flags = flags_of(
+      "--processes --explain --stats --json out/r.jsonl --time-budget 2.5 --link latency_us=10,gbps=1 --seed 77");
+  EXPECT_TRUE(flags.processes && flags.explain && flags.stats);
+  EXPECT_EQ(flags.json_file, "out/r.jsonl");
+  EXPECT_EQ(flags.time_budget_s, 2.5);
+  EXPECT_EQ(flags.link, "latency_us=10,gbps=1");
+  EXPECT_EQ(flags.seed, 77u);
+  EXPECT_EQ(flags.command.size(), 12u);
+}
+
+TEST(Flags, HelpListsEveryFlag) {
+  const auto result = parsed("--help", Kind::all_reduce);
+  ASSERT_TRUE(std::holds_alternative<HelpRequested>(result));
+  const std::string text = std::get<HelpRequested>(result).text;
+  for (const char* name : {"--nthreads",
+                           "--ngpus",
+                           "--minbytes",
+                           "--maxbytes",
+                           "--stepbytes",
+                           "--stepfactor",
+                           "--iters",
+                           "--agg_iters",
+                           "--run_cycles",
+                           "--warmup_iters",
+                           "--average",
+                           "--op",
+                           "--datatype",
+                           "--root",
+                           "--parallel_init",
+                           "--check",
+                           "--blocking",
+                           "--cudagraph",
+                           "--report_cputime",
+                           "--per_iter_timing",
+                           "--per_iter_skip",
+                           "--local_register",
+                           "--cta_policy",
+                           "--device_implementation",
+                           "--device_cta_count",
+                           "--report_timestamps",
+                           "--output_file",
+                           "--timeout",
+                           "--memory",
+                           "--unalign",
+                           "--stream_null",
+                           "--ranks",
+                           "--processes",
+                           "--algo",
+                           "--transport",
+                           "--explain",
+                           "--stats",
+                           "--json",
+                           "--time-budget",
+                           "--link",
+                           "--seed"}) {
+    EXPECT_NE(text.find(name), std::string::npos) << name;
+  }
+}
+
+TEST(Flags, WhatHasNoMeaningIsAcceptedAtItsDefault) {
+  flags_of("-p 0 -z 0 -G 0 -C 0 -R 0 -x 0 -D 0 -V 16 -M 0 -y 0");
+  flags_of(
+      "--parallel_init 0 --blocking 0 --cudagraph 0 --report_cputime 0 --local_register 0 --cta_policy 0 "
+      "--device_implementation 0 --device_cta_count 16 --memory 0 --stream_null 0");
+}
+
+struct Refusal {
+  const char* arguments;
+  const char* text;
+};
+
+class Refusals : public testing::TestWithParam<Refusal> {};
+
+TEST_P(Refusals, NameFlagValueAndWhatIsAllowed) {
+  EXPECT_EQ(refusal_of(GetParam().arguments), GetParam().text);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    WithoutMeaningHere, Refusals,
+    testing::Values(
+        Refusal{"-p 1", "-p,--parallel_init 1: ranks are always started at once; allowed: 0"},
+        Refusal{"-z 1", "-z,--blocking 1: every call is waited for and timed by itself already; allowed: 0"},
+        Refusal{"-G 4", "-G,--cudagraph 4: calls are not captured into CUDA graphs; allowed: 0"},
+        Refusal{"-C 1", "-C,--report_cputime 1: a call has no part that only enqueues it; allowed: 0"},
+        Refusal{"-R 2", "-R,--local_register 2: there are no NCCL buffers to register; allowed: 0"},
+        Refusal{"-x 1", "-x,--cta_policy 1: there are no CTAs to place; allowed: 0"},
+        Refusal{"-D 1",
+                "-D,--device_implementation 1: there are no device-API kernels; --algo chooses the algorithm; "
+                "allowed: 0"},
+        Refusal{"-V 8", "-V,--device_cta_count 8: there are no device-API kernels; allowed: 16"},
+        Refusal{"-M 1", "-M,--memory,--memory_report 1: there is no GPU memory to report; allowed: 0"},
+        Refusal{"-y 1", "-y,--stream_null 1: there are no CUDA streams to choose from; allowed: 0"},
+        Refusal{"-J a.json",
+                "-J,--output_file a.json: nccl-tests' JSON holds the whole environment and is not written "
+                "here; allowed: --json FILE, records as docs/record_format.md says"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    BadValues, Refusals,
+    testing::Values(
+        Refusal{"-b 12Q", "-b,--minbytes 12Q: not a size; allowed: bytes, or a number with K, M or G (1024-based)"},
+        Refusal{"-e -5", "-e,--maxbytes -5: not a size; allowed: bytes, or a number with K, M or G (1024-based)"},
+        Refusal{"-b 2M -e 1M", "-b,--minbytes 2097152 is above -e,--maxbytes 1048576; allowed: at most that"},
+        Refusal{"-b 0 -e 8 -f 2",
+                "-b,--minbytes 0: multiplying by -f never leaves it; allowed: above 0, or -i without -f"},
+        Refusal{"-b 4 -e 8 -i 0", "-i,--stepbytes 0: the sizes would never end; allowed: above 0, or -f above 1"},
+        Refusal{"-f 0", "-f,--stepfactor 0: out of range; allowed: an integer from 1 to 1048576"},
+        Refusal{"-n 0", "-n,--iters 0: out of range; allowed: an integer from 1 to 1000000000"},
+        Refusal{"-n ten", "-n,--iters ten: not an integer; allowed: an integer from 1 to 1000000000"},
+        Refusal{"-a 4", "-a,--average 4: out of range; allowed: an integer from 0 to 3"},
+        Refusal{"-I 2", "-I,--per_iter_timing 2: not a switch; allowed: 0 or 1"},
+        Refusal{"-K 20", "-K,--per_iter_skip 20: leaves none of 20 iterations; allowed: 0 to 19"},
+        Refusal{"-T -1", "-T,--timeout -1: out of range; allowed: an integer from 0 to 86400"},
+        Refusal{"-o mulsum", "-o,--op mulsum: unknown operation 'mulsum'; allowed: sum prod max min avg all"},
+        Refusal{"-o sum,,max", "-o,--op sum,,max: an empty item; allowed: items between single commas"},
+        Refusal{"-d float,f12",
+                "-d,--datatype f12: unknown datatype 'f12'; allowed: int8 uint8 int32 uint32 int64 uint64 half float "
+                "double bfloat16 f8e4m3 f8e5m2 all"},
+        Refusal{"--ranks 0", "--ranks 0: out of range; allowed: an integer from 1 to 1024"},
+        Refusal{"--ranks 2,x", "--ranks x: not an integer; allowed: an integer from 1 to 1024"},
+        Refusal{"--ranks 2 -t 2", "--ranks together with -t or -g; allowed: one of the two ways"},
+        Refusal{"-t 100 -g 100", "-t times -g is 10000 ranks; allowed: at most 1024"},
+        Refusal{"--transport tcp", "--transport tcp: unknown transport; allowed: local mpi nccl"},
+        Refusal{"--time-budget -3", "--time-budget -3: out of range; allowed: a number above 0, at most 1e+09"},
+        Refusal{"--seed -1", "--seed -1: out of range; allowed: an integer from 0 to 9223372036854775807"},
+        Refusal{"--frobnicate 3", "unknown argument '--frobnicate'; allowed: what --help lists"},
+        Refusal{"-b 8 stray", "unknown argument 'stray'; allowed: what --help lists"},
+        Refusal{"--minbytes", "--minbytes: 1 required VALUE missing; allowed: what --help lists"}));
+
+TEST(Flags, ARootThatIsNoRankIsRefused) {
+  EXPECT_EQ(refusal_of("--ranks 4,2 -r 0,2", Kind::broadcast),
+            "-r,--root 2: there is no such rank among 2; allowed: 0 to 1, -1 for all");
+  EXPECT_EQ(refusal_of("-r -2", Kind::broadcast), "-r,--root -2: out of range; allowed: an integer from 0 to 1023");
+  // Under MPI the number of ranks is known only later; roots_at() then says it.
+  const SweepFlags flags = flags_of("--transport mpi -r 7", Kind::broadcast);
+  EXPECT_THROW(roots_at(flags, 4), core::Error);
+  EXPECT_EQ(roots_at(flags, 8), std::vector{7});
+}
+
+class Environment : public testing::Test {
+ protected:
+  void TearDown() override { unsetenv("NCCL_TESTS_MIN_BW"); }
+};
+
+TEST_F(Environment, MinimumBandwidth) {
+  EXPECT_EQ(min_busbw_of_environment(), std::nullopt);
+  setenv("NCCL_TESTS_MIN_BW", "12.5", 1);
+  EXPECT_EQ(min_busbw_of_environment(), 12.5);
+  setenv("NCCL_TESTS_MIN_BW", "much", 1);
+  try {
+    min_busbw_of_environment();
+    FAIL() << "accepted";
+  } catch (const core::Error& error) {
+    EXPECT_STREQ(error.what(), "NCCL_TESTS_MIN_BW much: not a number; allowed: a number above 0, at most 1e+09");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::sweep

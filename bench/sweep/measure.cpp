@@ -1,0 +1,182 @@
+#include "bench/sweep/measure.h"
+
+#include <algorithm>
+
+#include "core/wait.h"
+
+namespace lockstep::sweep {
+namespace {
+
+using collectives::Operation;
+
+constexpr std::size_t kAlignment = 128;
+
+std::size_t aligned(std::int64_t size_bytes) {
+  return (static_cast<std::size_t>(size_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t shift_bytes(const Operation& operation, int unalign_elems) {
+  return static_cast<std::size_t>(unalign_elems) * core::size_of(operation.dtype);
+}
+
+// Of the rank with the largest buffers, so that all ranks agree on the number of slots.
+std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_elems) {
+  const auto shift = static_cast<std::int64_t>(shift_bytes(operation, unalign_elems));
+  std::size_t largest = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const std::size_t needed = operation.in_place
+                                   ? aligned(in_place_layout(operation, num_ranks, rank).buffer_bytes + shift)
+                                   : aligned(input_bytes(operation, num_ranks, rank) + shift) +
+                                         aligned(output_bytes(operation, num_ranks, rank) + shift);
+    largest = std::max(largest, needed);
+  }
+  return largest;
+}
+
+int number_of_slots(std::size_t bytes_of_a_slot, int calls_per_sample) {
+  const std::size_t fit = kBatchBytes / std::max<std::size_t>(bytes_of_a_slot, 1);
+  return std::max(static_cast<int>(std::clamp<std::size_t>(fit, 1, kMostCallsOfABatch)), calls_per_sample);
+}
+
+}  // namespace
+
+std::size_t pool_bytes(const Operation& operation, int num_ranks, const RowOptions& options) {
+  const std::size_t slot = slot_bytes(operation, num_ranks, options.unalign_elems);
+  return slot * static_cast<std::size_t>(number_of_slots(slot, options.calls_per_sample));
+}
+
+Row::Row(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
+         const RowOptions& options)
+    : endpoint_(endpoint),
+      operation_(operation),
+      options_(options),
+      prepared_(endpoint.prepare(operation, algorithm)),
+      verifier_(operation, endpoint.world.num_ranks(), options.seed,
+                prepared_.executor == "library" ? 2 : 0) {  // libraries may scale before they sum
+  lay_out_slots(pool);
+}
+
+void Row::lay_out_slots(std::byte* pool) {
+  const int ranks = endpoint_.world.num_ranks();
+  const int me = endpoint_.world.rank();
+  const std::size_t slot = slot_bytes(operation_, ranks, options_.unalign_elems);
+  const std::size_t shift = shift_bytes(operation_, options_.unalign_elems);
+  for (int i = 0; i < number_of_slots(slot, options_.calls_per_sample); ++i) {
+    std::byte* base = pool + slot * static_cast<std::size_t>(i) + shift;
+    if (operation_.in_place) {
+      const auto layout = in_place_layout(operation_, ranks, me);
+      slots_.push_back({base + layout.input_at, base + layout.output_at});
+    } else {
+      slots_.push_back({base, base + aligned(input_bytes(operation_, ranks, me) + static_cast<std::int64_t>(shift))});
+    }
+  }
+  if (!endpoint_.device.is_host_memory()) mirror_.resize(slot);
+}
+
+void Row::fill(int calls) {
+  const int me = endpoint_.world.rank();
+  const int ranks = endpoint_.world.num_ranks();
+  for (int i = 0; i < calls; ++i) {
+    const Slot& slot = slots_[static_cast<std::size_t>(i)];
+    const std::uint64_t round = round_ + static_cast<std::uint64_t>(i);
+    if (mirror_.empty()) {
+      verifier_.fill_poison(me, round, slot.output);
+      verifier_.fill_input(me, round, slot.input);
+      continue;
+    }
+    const auto output = static_cast<std::size_t>(output_bytes(operation_, ranks, me));
+    const auto input = static_cast<std::size_t>(input_bytes(operation_, ranks, me));
+    verifier_.fill_poison(me, round, mirror_.data());
+    endpoint_.device.copy_to_device(slot.output, mirror_.data(), output);
+    verifier_.fill_input(me, round, mirror_.data());
+    endpoint_.device.copy_to_device(slot.input, mirror_.data(), input);
+  }
+}
+
+int Row::samples_of_a_batch(int most_samples) const {
+  return std::min(most_samples, static_cast<int>(slots_.size()) / options_.calls_per_sample);
+}
+
+void Row::call_sample(int sample) {
+  for (int i = 0; i < options_.calls_per_sample; ++i) {
+    const Slot& slot = slots_[static_cast<std::size_t>(sample * options_.calls_per_sample + i)];
+    prepared_.collective->run(slot.input, slot.output);
+  }
+}
+
+void Row::time_host(int samples) {
+  const auto start = core::Clock::now();
+  auto before = start;
+  for (int i = 0; i < samples; ++i) {
+    call_sample(i);
+    const auto after = core::Clock::now();
+    measured_.samples_us.push_back(core::us_between(before, after) / options_.calls_per_sample);
+    before = after;
+  }
+  measured_.total_us += core::us_between(start, before);
+}
+
+// The host's clock for the whole batch, as in nccl-tests, and events for the single calls.
+void Row::time_device(int samples) {
+  std::vector<std::unique_ptr<core::Event>> events;
+  for (int i = 0; i <= samples; ++i) events.push_back(endpoint_.device.make_event());
+  const auto start = core::Clock::now();
+  events[0]->record(endpoint_.stream);
+  for (int i = 0; i < samples; ++i) {
+    call_sample(i);
+    events[static_cast<std::size_t>(i) + 1]->record(endpoint_.stream);
+  }
+  endpoint_.finish();
+  measured_.total_us += core::us_between(start, core::Clock::now());
+  for (std::size_t i = 1; i < events.size(); ++i) {
+    measured_.samples_us.push_back(events[i]->us_since(*events[i - 1]) / options_.calls_per_sample);
+  }
+}
+
+// The barrier behind the calls keeps the next fill from meeting a peer's reads.
+void Row::time_batch(int samples) {
+  const int calls = samples * options_.calls_per_sample;
+  fill(calls);
+  endpoint_.world.barrier();
+  if (endpoint_.device.is_host_memory()) {
+    time_host(samples);
+  } else {
+    time_device(samples);
+  }
+  endpoint_.world.barrier();
+  measured_.timed_calls += calls;
+}
+
+void Row::check(int calls) {
+  const int me = endpoint_.world.rank();
+  for (int i = 0; i < calls; ++i) {
+    const Slot& slot = slots_[static_cast<std::size_t>(i)];
+    const void* output = slot.output;
+    if (!mirror_.empty()) {
+      const auto size = static_cast<std::size_t>(output_bytes(operation_, endpoint_.world.num_ranks(), me));
+      endpoint_.device.copy_to_host(mirror_.data(), slot.output, size);
+      output = mirror_.data();
+    }
+    measured_.wrong += verifier_.count_wrong(me, round_ + static_cast<std::uint64_t>(i), output);
+  }
+}
+
+void Row::warm_up(int samples) {
+  for (int left = samples; left > 0;) {
+    const int batch = samples_of_a_batch(left);
+    time_batch(batch);
+    round_ += static_cast<std::uint64_t>(batch * options_.calls_per_sample);
+    left -= batch;
+  }
+  measured_ = {};
+}
+
+void Row::run_batch(int most_samples) {
+  const int samples = samples_of_a_batch(most_samples);
+  time_batch(samples);
+  const int calls = samples * options_.calls_per_sample;
+  if (options_.check) check(calls);
+  round_ += static_cast<std::uint64_t>(calls);
+}
+
+}  // namespace lockstep::sweep

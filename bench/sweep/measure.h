@@ -1,0 +1,75 @@
+// One rank's side of one row: buffers, timed calls, and the check of every one of them.
+//
+// Calls are timed in batches. Each call of a batch has buffers of its own, so that the batch runs without a pause, as
+// in nccl-tests, and every output is still there to be checked when it is over. A batch is as long as fits into
+// kBatchBytes; large messages are timed one by one, after a barrier.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/backends/backend.h"
+#include "collectives/verify.h"
+
+namespace lockstep::sweep {
+
+inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
+inline constexpr int kMostCallsOfABatch = 32;
+
+struct RowOptions {
+  std::uint64_t seed = 1;
+  bool check = true;
+  int unalign_elems = 0;
+  int calls_per_sample = 1;  // nccl-tests' agg_iters: a sample is the mean of so many calls
+};
+
+// Memory that the rows of an operation need on a rank: a batch of calls, each with buffers of its own.
+std::size_t pool_bytes(const collectives::Operation& operation, int num_ranks, const RowOptions& options);
+
+struct MeasuredRow {
+  std::vector<double> samples_us;  // this rank's time of a call
+  double total_us = 0;             // of all timed calls, batches end to end
+  std::int64_t timed_calls = 0;
+  std::int64_t wrong = 0;          // elements of this rank, over all timed calls
+};
+
+class Row {
+ public:
+  // `pool` is memory of endpoint.device of at least pool_bytes(); the rows of a sweep share it.
+  Row(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
+      std::byte* pool, const RowOptions& options);
+
+  void warm_up(int samples);
+  // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
+  void run_batch(int most_samples);
+
+  const backends::Prepared& prepared() const { return prepared_; }
+  const MeasuredRow& measured() const { return measured_; }
+
+ private:
+  struct Slot {
+    std::byte* input;
+    std::byte* output;
+  };
+  void lay_out_slots(std::byte* pool);
+  void fill(int calls);
+  int samples_of_a_batch(int most_samples) const;
+  void time_batch(int samples);
+  void time_host(int samples);
+  void time_device(int samples);
+  void call_sample(int sample);
+  void check(int calls);
+
+  backends::Endpoint& endpoint_;
+  const collectives::Operation operation_;
+  const RowOptions options_;
+  backends::Prepared prepared_;
+  const collectives::Verifier verifier_;
+  std::vector<Slot> slots_;
+  std::vector<std::byte> mirror_;  // host copy of a slot, where the device's memory is not the host's
+  std::uint64_t round_ = 0;        // of the batch's first call: inputs differ from call to call
+  MeasuredRow measured_;
+};
+
+}  // namespace lockstep::sweep

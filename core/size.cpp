@@ -1,0 +1,56 @@
+#include "core/size.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+namespace lockstep::core {
+namespace {
+
+// The factor of a unit: "", "K", "KB", "KiB", in any case. Nothing if it is none.
+std::optional<double> unit_factor(std::string_view unit) {
+  if (unit.empty()) return 1;
+  const char letter = static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front())));
+  const std::string_view rest = unit.substr(1);
+  if (letter == 'B' && rest.empty()) return 1;
+  if (!rest.empty() && rest != "B" && rest != "b" && rest != "iB") return std::nullopt;
+  switch (letter) {
+    case 'K':
+      return 0x1p10;
+    case 'M':
+      return 0x1p20;
+    case 'G':
+      return 0x1p30;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<std::int64_t> parse_size(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc{}) return std::nullopt;
+  const auto factor = unit_factor(text.substr(static_cast<std::size_t>(end - text.data())));
+  if (!factor) return std::nullopt;
+  const double size = number * *factor;
+  if (!(size >= 0) || size > 0x1p62) return std::nullopt;
+  return std::llround(size);
+}
+
+std::string format_size(std::int64_t size_bytes) {
+  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  double size = static_cast<double>(size_bytes);
+  std::size_t unit = 0;
+  while (std::abs(size) >= 1024 && unit + 1 < units.size()) {
+    size /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.4g} {}", std::round(size * 100) / 100, units[unit]);
+}
+
+}  // namespace lockstep::core
