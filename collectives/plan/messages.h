@@ -23,4 +23,8 @@ struct Messages {
 // Peers must be ranks of the plan.
 Messages match_messages(const Plan& plan, const StepIds& ids);
 
+// All step ids, each after the step before it in its lane, its `after`, and the send that it receives. The plan must
+// have passed the checker.
+std::vector<int> dependence_order(const Plan& plan, const StepIds& ids, const Messages& messages);
+
 }  // namespace lockstep::plan

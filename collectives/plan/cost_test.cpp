@@ -1,0 +1,110 @@
+#include "collectives/plan/cost.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/plan/hand_made_plans.h"
+
+namespace lockstep::plan {
+namespace {
+
+using collectives::Kind;
+
+// Powers of two, so that every sum is exact and times can be compared with ==.
+constexpr CostModel kModel{.alpha_us = 8, .beta_us_per_byte = 0.5, .gamma_us_per_byte = 0.25, .copy_us_per_byte = 0};
+constexpr double kAlpha = kModel.alpha_us;
+constexpr double kBeta = kModel.beta_us_per_byte;
+constexpr double kGamma = kModel.gamma_us_per_byte;
+
+double time_us(const Plan& plan, std::int64_t count, const CostModel& model = kModel) {
+  collectives::Operation operation;
+  operation.kind = plan.kind;
+  operation.count = count;
+  operation.root = plan.root;
+  return predict(plan, contents_of(plan, {plan.num_ranks, false}), operation, model).time_us;
+}
+
+TEST(Cost, RingIsTheClosedForm) {
+  for (int p = 2; p <= 33; ++p) {
+    const double chunk_bytes = 64;
+    EXPECT_EQ(time_us(ring_plan(p), 16 * p),
+              2 * (p - 1) * (kAlpha + chunk_bytes * kBeta) + (p - 1) * chunk_bytes * kGamma)
+        << p;
+  }
+}
+
+TEST(Cost, ExchangeIsTheClosedForm) {
+  for (const int lg : {1, 2, 3, 5, 7}) {
+    const double bytes = 4096;
+    EXPECT_EQ(time_us(exchange_plan(1 << lg), 1024), lg * (kAlpha + bytes * kBeta + bytes * kGamma)) << lg;
+  }
+}
+
+TEST(Cost, ChainIsTheClosedForm) {
+  for (int p = 2; p <= 9; ++p) {
+    for (int k = 1; k <= 8; ++k) {
+      EXPECT_EQ(time_us(chain_plan(p, 0, k), 16 * k), (p - 2 + k) * (kAlpha + 64 * kBeta)) << p << " " << k;
+    }
+  }
+}
+
+TEST(Cost, RotatedDirectAllToAllKeepsAllPortsBusy) {
+  for (int p = 2; p <= 12; ++p) {
+    EXPECT_EQ(time_us(direct_all_to_all_plan(Kind::all_to_all, p), 16), (p - 1) * (kAlpha + 64 * kBeta)) << p;
+  }
+}
+
+// Everybody sends to rank 0, whose port takes one at a time.
+TEST(Cost, ManyToOneQueuesAtTheReceiver) {
+  for (int p = 2; p <= 9; ++p) {
+    PlanBuilder plan(Kind::gather, p, 0, 1);
+    plan.copy(0, output(0), input(0));
+    for (int r = 1; r < p; ++r) plan.transfer(r, 0, input(0), output(r));
+    EXPECT_EQ(time_us(plan.finish("direct"), 16), (p - 1) * (kAlpha + 64 * kBeta));
+  }
+}
+
+// Two lanes share the rank's port and its core, but one lane's messages fly while the other's sums are made.
+TEST(Cost, LanesOverlapReductionWithMessages) {
+  const double chunk = 64;
+  const double message = kAlpha + chunk * kBeta;
+  const double one_lane = time_us(ring_plan(4, 1), 16 * 8);
+  const double two_lanes = time_us(ring_plan(4, 2), 16 * 8);
+  EXPECT_EQ(one_lane, 6 * (kAlpha + 2 * chunk * kBeta) + 3 * 2 * chunk * kGamma);
+  EXPECT_EQ(two_lanes, 12 * message);  // all sums are hidden: the port never rests
+}
+
+TEST(Cost, CopiesCostWhatTheModelSays) {
+  CostModel model = kModel;
+  model.copy_us_per_byte = 0.125;
+  EXPECT_EQ(time_us(ring_plan(1), 16, model), 8);
+}
+
+TEST(Cost, ReductionsOfARankTakeTurns) {
+  PlanBuilder plan(Kind::reduce, 1, 0, 2);
+  plan.take_scratch(2);
+  for (int lane = 0; lane < 2; ++lane) plan.copy(0, output(lane), input(lane), lane);
+  CostModel model;
+  model.copy_us_per_byte = 1;
+  EXPECT_EQ(time_us(plan.finish("x"), 8, model), 32);
+}
+
+TEST(Cost, SpansSayWhenEachStepWorks) {
+  const Plan plan = chain_plan(3, 0, 2);
+  const Contents contents = contents_of(plan);
+  collectives::Operation operation;
+  operation.kind = Kind::broadcast;
+  operation.count = 2;
+  const Prediction prediction = predict(plan, contents, operation, {.alpha_us = 1});
+  const auto span = [&](int rank, int step) {
+    return prediction.spans[static_cast<std::size_t>(contents.ids().id(rank, 0, step))];
+  };
+  EXPECT_EQ(span(0, 1).begin_us, 0);  // copy, send, copy, send
+  EXPECT_EQ(span(0, 3).begin_us, 1);
+  EXPECT_EQ(span(1, 1).begin_us, 1);  // recv, send, recv, send
+  EXPECT_EQ(span(1, 3).end_us, 3);
+  EXPECT_EQ(span(2, 1).end_us, 3);
+  EXPECT_EQ(prediction.time_us, 3);
+}
+
+}  // namespace
+}  // namespace lockstep::plan

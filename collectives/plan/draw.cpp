@@ -1,0 +1,97 @@
+#include "collectives/plan/draw.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "collectives/plan/cost.h"
+#include "collectives/plan/messages.h"
+
+namespace lockstep::plan {
+namespace {
+
+std::size_t at(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+std::string label_of(const Moved& moved) {
+  return moved.origin < 0 ? fmt::format("{}", moved.chunk) : fmt::format("{}.{}", moved.origin, moved.chunk);
+}
+
+// "0-3,7": runs of consecutive chunks of one origin.
+std::string chunks_text(const Contents& contents, int step_id, int count) {
+  std::string text;
+  for (int i = 0; i < count;) {
+    int last = i;
+    const auto follows = [&](int next) {
+      const Moved& first = contents.at(step_id, i);
+      const Moved& moved = contents.at(step_id, next);
+      return moved.origin == first.origin && moved.chunk == first.chunk + next - i;
+    };
+    while (last + 1 < count && follows(last + 1)) ++last;
+    text += text.empty() ? "" : ",";
+    text += label_of(contents.at(step_id, i));
+    if (last > i) text += fmt::format("-{}", contents.at(step_id, last).chunk);
+    i = last + 1;
+  }
+  return text;
+}
+
+// One element a chunk is enough: only rounds are asked for.
+collectives::Operation smallest_operation(const Plan& plan) {
+  collectives::Operation operation;
+  operation.kind = plan.kind;
+  operation.root = plan.root;
+  operation.count = plan.chunks_per_block;
+  if (plan.kind == collectives::Kind::all_to_all_v) {
+    const auto pairs = at(plan.num_ranks) * at(plan.num_ranks);
+    operation.matrix = std::make_shared<collectives::CountMatrix>(
+        collectives::CountMatrix{plan.num_ranks, std::vector<std::int64_t>(pairs, plan.chunks_per_block)});
+  }
+  return operation;
+}
+
+using Grid = std::vector<std::vector<std::string>>;  // [rank][round]
+
+Grid cells_of(const Plan& plan, const Contents& contents, const Prediction& unit) {
+  const StepIds& ids = contents.ids();
+  const Messages messages = match_messages(plan, ids);
+  const auto rounds = static_cast<std::size_t>(std::lround(unit.time_us));
+  Grid cells(at(plan.num_ranks), std::vector<std::string>(rounds, "."));
+  for (const Message& message : messages.list) {
+    const Step& send = step_at(plan, ids.place(message.send));
+    const bool adds = step_at(plan, ids.place(message.recv)).op == Op::recv_reduce;
+    const auto round = static_cast<std::size_t>(std::lround(unit.spans[at(message.send)].begin_us));
+    cells[at(ids.place(message.send).rank)][round] =
+        fmt::format("{}{}>{}", chunks_text(contents, message.send, send.src.count), adds ? "+" : "", send.peer);
+  }
+  return cells;
+}
+
+}  // namespace
+
+std::string draw(const Plan& plan, const Contents& contents) {
+  const Grid cells = cells_of(plan, contents, predict(plan, contents, smallest_operation(plan), {.alpha_us = 1}));
+  const std::size_t rounds = cells.front().size();
+  std::string text = fmt::format("{} {}, {} ranks, {} chunks a block: {} rounds\nrank", collectives::name_of(plan.kind),
+                                 plan.algorithm, plan.num_ranks, plan.chunks_per_block, rounds);
+  std::vector<std::size_t> widths;
+  for (std::size_t round = 0; round < rounds; ++round) {
+    std::size_t width = fmt::formatted_size("{}", round + 1);
+    for (const auto& row : cells) width = std::max(width, row[round].size());
+    text += fmt::format("  {:<{}}", round + 1, width);
+    widths.push_back(width);
+  }
+  for (std::size_t rank = 0; rank < cells.size(); ++rank) {
+    text += fmt::format("\n{:>4}", rank);
+    for (std::size_t round = 0; round < rounds; ++round) {
+      text += fmt::format("  {:<{}}", cells[rank][round], widths[round]);
+    }
+  }
+  return text + "\n";
+}
+
+}  // namespace lockstep::plan
