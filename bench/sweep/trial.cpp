@@ -1,4 +1,4 @@
-#include "bench/sweep/measure.h"
+#include "bench/sweep/trial.h"
 
 #include <algorithm>
 
@@ -40,13 +40,13 @@ int number_of_slots(std::size_t bytes_of_a_slot, int calls_per_sample) {
 
 }  // namespace
 
-std::size_t pool_bytes(const Operation& operation, int num_ranks, const RowOptions& options) {
+std::size_t pool_bytes(const Operation& operation, int num_ranks, const TrialOptions& options) {
   const std::size_t slot = slot_bytes(operation, num_ranks, options.unalign_elems);
   return slot * static_cast<std::size_t>(number_of_slots(slot, options.calls_per_sample));
 }
 
-Row::Row(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
-         const RowOptions& options)
+Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
+         const TrialOptions& options)
     : endpoint_(endpoint),
       operation_(operation),
       options_(options),
@@ -56,7 +56,7 @@ Row::Row(backends::Endpoint& endpoint, const Operation& operation, std::string_v
   lay_out_slots(pool);
 }
 
-void Row::lay_out_slots(std::byte* pool) {
+void Trial::lay_out_slots(std::byte* pool) {
   const int ranks = endpoint_.world.num_ranks();
   const int me = endpoint_.world.rank();
   const std::size_t slot = slot_bytes(operation_, ranks, options_.unalign_elems);
@@ -73,7 +73,7 @@ void Row::lay_out_slots(std::byte* pool) {
   if (!endpoint_.device.is_host_memory()) mirror_.resize(slot);
 }
 
-void Row::fill(int calls) {
+void Trial::fill(int calls) {
   const int me = endpoint_.world.rank();
   const int ranks = endpoint_.world.num_ranks();
   for (int i = 0; i < calls; ++i) {
@@ -93,18 +93,18 @@ void Row::fill(int calls) {
   }
 }
 
-int Row::samples_of_a_batch(int most_samples) const {
+int Trial::samples_of_a_batch(int most_samples) const {
   return std::min(most_samples, static_cast<int>(slots_.size()) / options_.calls_per_sample);
 }
 
-void Row::call_sample(int sample) {
+void Trial::call_sample(int sample) {
   for (int i = 0; i < options_.calls_per_sample; ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(sample * options_.calls_per_sample + i)];
     prepared_.collective->run(slot.input, slot.output);
   }
 }
 
-void Row::time_host(int samples) {
+void Trial::time_host(int samples) {
   const auto start = core::Clock::now();
   auto before = start;
   for (int i = 0; i < samples; ++i) {
@@ -113,11 +113,11 @@ void Row::time_host(int samples) {
     measured_.samples_us.push_back(core::us_between(before, after) / options_.calls_per_sample);
     before = after;
   }
-  measured_.total_us += core::us_between(start, before);
+  measured_.total_us += core::us_between(start, before) / options_.calls_per_sample;
 }
 
 // The host's clock for the whole batch, as in nccl-tests, and events for the single calls.
-void Row::time_device(int samples) {
+void Trial::time_device(int samples) {
   std::vector<std::unique_ptr<core::Event>> events;
   for (int i = 0; i <= samples; ++i) events.push_back(endpoint_.device.make_event());
   const auto start = core::Clock::now();
@@ -127,14 +127,14 @@ void Row::time_device(int samples) {
     events[static_cast<std::size_t>(i) + 1]->record(endpoint_.stream);
   }
   endpoint_.finish();
-  measured_.total_us += core::us_between(start, core::Clock::now());
+  measured_.total_us += core::us_between(start, core::Clock::now()) / options_.calls_per_sample;
   for (std::size_t i = 1; i < events.size(); ++i) {
     measured_.samples_us.push_back(events[i]->us_since(*events[i - 1]) / options_.calls_per_sample);
   }
 }
 
 // The barrier behind the calls keeps the next fill from meeting a peer's reads.
-void Row::time_batch(int samples) {
+void Trial::time_batch(int samples) {
   const int calls = samples * options_.calls_per_sample;
   fill(calls);
   endpoint_.world.barrier();
@@ -147,7 +147,7 @@ void Row::time_batch(int samples) {
   measured_.timed_calls += calls;
 }
 
-void Row::check(int calls) {
+void Trial::check(int calls) {
   const int me = endpoint_.world.rank();
   for (int i = 0; i < calls; ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(i)];
@@ -161,7 +161,7 @@ void Row::check(int calls) {
   }
 }
 
-void Row::warm_up(int samples) {
+void Trial::warm_up(int samples) {
   for (int left = samples; left > 0;) {
     const int batch = samples_of_a_batch(left);
     time_batch(batch);
@@ -171,7 +171,7 @@ void Row::warm_up(int samples) {
   measured_ = {};
 }
 
-void Row::run_batch(int most_samples) {
+void Trial::run_batch(int most_samples) {
   const int samples = samples_of_a_batch(most_samples);
   time_batch(samples);
   const int calls = samples * options_.calls_per_sample;

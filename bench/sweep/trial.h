@@ -17,7 +17,7 @@ namespace lockstep::sweep {
 inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
 inline constexpr int kMostCallsOfABatch = 32;
 
-struct RowOptions {
+struct TrialOptions {
   std::uint64_t seed = 1;
   bool check = true;
   int unalign_elems = 0;
@@ -25,27 +25,27 @@ struct RowOptions {
 };
 
 // Memory that the rows of an operation need on a rank: a batch of calls, each with buffers of its own.
-std::size_t pool_bytes(const collectives::Operation& operation, int num_ranks, const RowOptions& options);
+std::size_t pool_bytes(const collectives::Operation& operation, int num_ranks, const TrialOptions& options);
 
-struct MeasuredRow {
+struct TrialData {
   std::vector<double> samples_us;  // this rank's time of a call
-  double total_us = 0;             // of all timed calls, batches end to end
+  double total_us = 0;             // sum over samples of the time of a call, batches timed as a whole
   std::int64_t timed_calls = 0;
   std::int64_t wrong = 0;          // elements of this rank, over all timed calls
 };
 
-class Row {
+class Trial {
  public:
   // `pool` is memory of endpoint.device of at least pool_bytes(); the rows of a sweep share it.
-  Row(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
-      std::byte* pool, const RowOptions& options);
+  Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
+      std::byte* pool, const TrialOptions& options);
 
   void warm_up(int samples);
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
   void run_batch(int most_samples);
 
   const backends::Prepared& prepared() const { return prepared_; }
-  const MeasuredRow& measured() const { return measured_; }
+  const TrialData& measured() const { return measured_; }
 
  private:
   struct Slot {
@@ -63,13 +63,13 @@ class Row {
 
   backends::Endpoint& endpoint_;
   const collectives::Operation operation_;
-  const RowOptions options_;
+  const TrialOptions options_;
   backends::Prepared prepared_;
   const collectives::Verifier verifier_;
   std::vector<Slot> slots_;
   std::vector<std::byte> mirror_;  // host copy of a slot, where the device's memory is not the host's
   std::uint64_t round_ = 0;        // of the batch's first call: inputs differ from call to call
-  MeasuredRow measured_;
+  TrialData measured_;
 };
 
 }  // namespace lockstep::sweep

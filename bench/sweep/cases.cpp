@@ -1,0 +1,92 @@
+#include "bench/sweep/cases.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "bench/sweep/result.h"
+#include "bench/sweep/sizes.h"
+#include "core/error.h"
+#include "core/random.h"
+
+namespace lockstep::sweep {
+
+using collectives::Kind;
+using collectives::Operation;
+
+std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
+  const double spread = flags.kind == Kind::all_to_all_v ? alltoallv_spread_of_environment() : 0;
+  std::vector<Operation> operations;
+  for (core::DType dtype : flags.dtypes) {
+    for (core::ReduceOp op : flags.ops) {
+      for (int root : roots_at(flags, num_ranks)) {
+        for (std::int64_t size_bytes : sizes_of(flags.sizes)) {
+          Operation operation;
+          operation.kind = flags.kind;
+          operation.count = block_count(flags.kind, size_bytes, dtype, num_ranks);
+          operation.dtype = dtype;
+          operation.op = op;
+          operation.root = root;
+          if (flags.kind == Kind::all_to_all_v) {
+            operation.matrix = uneven_counts(operation.count, num_ranks, spread, flags.seed);
+          }
+          operations.push_back(std::move(operation));
+        }
+      }
+    }
+  }
+  return operations;
+}
+
+bool has_in_place(Kind kind) { return kind != Kind::all_to_all_v; }
+
+double alltoallv_spread_of_environment() {
+  const char* text = std::getenv("NCCL_TESTS_ALLTOALLV_SPREAD");  // NOLINT(concurrency-mt-unsafe): before any rank
+  if (text == nullptr) return 1;
+  const std::string_view value(text);
+  double spread = -1;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), spread);
+  if (error != std::errc{} || end != value.data() + value.size() || !(spread >= 0 && spread <= 1)) {
+    throw core::usage_error("NCCL_TESTS_ALLTOALLV_SPREAD=" + std::string(value) + ": allowed: a number from 0 to 1");
+  }
+  return spread;
+}
+
+std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_count, int num_ranks, double spread,
+                                                              std::uint64_t seed) {
+  auto matrix = std::make_shared<collectives::CountMatrix>();
+  matrix->num_ranks = num_ranks;
+  for (int from = 0; from < num_ranks; ++from) {
+    for (int to = 0; to < num_ranks; ++to) {
+      const std::uint64_t pair = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to);
+      const double uniform = static_cast<double>(core::random_bits(seed, pair) >> 11) * 0x1p-53;
+      const double share = 1 + spread * (uniform - 0.5);
+      matrix->counts.push_back(static_cast<std::int64_t>(static_cast<double>(mean_count) * share));
+    }
+  }
+  return matrix;
+}
+
+std::vector<std::string> algorithms_for(const SweepFlags& flags, const backends::Backend& backend,
+                                        const Operation& operation, int num_ranks, const tuning::Table& table) {
+  std::vector<std::string> names;
+  const auto add = [&names](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string& wanted : flags.algorithms) {
+    if (wanted == "all") {
+      for (const std::string& name : backends::algorithm_names(backend, operation.kind, num_ranks)) add(name);
+    } else if (wanted == "auto" && !backend.has_plans) {
+      add(std::string(backends::kLibrary));
+    } else if (wanted == "auto") {
+      const tuning::Query query{backend.name, operation.kind, num_ranks, row_bytes(operation, num_ranks)};
+      add(tuning::measured_choice(table, query).value_or(tuning::rule_of_thumb(query)));
+    } else {
+      add(wanted);
+    }
+  }
+  return names;
+}
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,30 @@
+// What a sweep runs: every operation of its flags, and every algorithm of an operation.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/sweep/flags.h"
+#include "collectives/backends/backend.h"
+#include "collectives/tuning/tuning.h"
+
+namespace lockstep::sweep {
+
+// Out of place; in nccl-tests' order: types, operations, roots, sizes.
+std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int num_ranks);
+
+bool has_in_place(collectives::Kind kind);  // not where input and output blocks differ in size
+
+// How uneven an all_to_all_v is: each pair's count is drawn, from (seed, from, to), evenly out of
+// [1 - spread / 2, 1 + spread / 2] times the mean. NCCL_TESTS_ALLTOALLV_SPREAD, 0 to 1, default 1. Read once.
+double alltoallv_spread_of_environment();
+std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_count, int num_ranks, double spread,
+                                                              std::uint64_t seed);
+
+// Algorithm names for one operation: `all` and `auto` replaced by what they mean, each once.
+std::vector<std::string> algorithms_for(const SweepFlags& flags, const backends::Backend& backend,
+                                        const collectives::Operation& operation, int num_ranks,
+                                        const tuning::Table& table);
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,101 @@
+// The text that a sweep prints: nccl-tests 2.19.6's, byte for byte, so that scripts which read one read the other.
+// Columns that nccl-tests does not have stand to the right of its own. Functions of their arguments; they print
+// nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/sweep/sizes.h"
+
+namespace lockstep::sweep {
+
+// A rank's line under "# Using devices".
+struct DeviceLine {
+  int rank;
+  int process_id;
+  std::string host;
+  int device;          // core or GPU
+  std::string bus_id;  // "0000:1b:00"; for cores "cpu"
+  std::string name;    // "NVIDIA H100 80GB HBM3"
+};
+
+struct Heading {
+  std::string program;
+  std::string version;  // Lockstep's
+  int threads = 1;
+  int gpus = 1;
+  SizeRange sizes;
+  int warmup_iterations = 1;
+  int iterations = 20;
+  int calls_per_iteration = 1;
+  bool check = true;
+  int unalign_elems = 0;
+  bool per_iteration_timing = false;
+  std::vector<std::string> notes;  // lines of ours, each becomes "# <note>": emulated link, oversubscribed, ...
+  std::vector<DeviceLine> devices;
+};
+
+// From the version line to the last device line.
+std::string heading_text(const Heading& heading);
+
+// Which columns stand beside nccl-tests' own.
+struct Columns {
+  bool per_iteration = false;  // -I
+  bool timestamps = false;     // -S
+  bool choice = false;         // what was swept beyond nccl-tests: ranks, algorithm
+  bool explain = false;        // --explain
+  bool stats = false;          // --stats
+};
+
+// One placement of a row: out of place or in place.
+struct Measured {
+  double time_us = 0;
+  double algbw_gbps = 0;
+  double busbw_gbps = 0;
+  std::optional<std::int64_t> wrong;  // N/A if unchecked
+  bool failed = false;                // shown as N/A N/A N/A FAILED
+  // Of the timed iterations: -I prints min, max, p99 and the coefficient of variation, --stats the percentiles.
+  double min_us = 0, max_us = 0, p50_us = 0, p95_us = 0, p99_us = 0, cv_percent = 0;
+  std::optional<double> measured_over_predicted;  // --explain
+};
+
+struct Row {
+  std::int64_t bytes = 0;
+  std::int64_t count = 0;
+  std::string type;
+  std::string op = "none";
+  int root = -1;
+  Measured out_of_place;
+  Measured in_place;
+  std::string timestamp;  // "2026-01-31 23:59:59"
+  int ranks = 0;
+  std::string algorithm;
+  // --explain; nothing where there is no plan or alpha and beta are not known
+  std::optional<std::int64_t> steps;
+  std::optional<std::int64_t> wire_bytes;  // of the busiest rank
+  std::optional<double> predicted_us;
+};
+
+std::string table_heading_text(const Columns& columns);
+std::string row_text(const Columns& columns, const Row& row);
+
+struct Footing {
+  std::string program;
+  int wrong_rows = 0;  // rows with wrong data, and failed ones
+  double average_busbw_gbps = 0;
+  std::optional<double> min_busbw_gbps;  // NCCL_TESTS_MIN_BW
+};
+
+std::string footing_text(const Footing& footing);
+bool below_minimum(const Footing& footing);  // an average below 0.9 of the minimum
+
+// A number in `width` characters with as many decimals (at most two) as fit.
+std::string number_text(double value, int width);
+
+// The local time now, as -S prints it.
+std::string timestamp_now();
+
+}  // namespace lockstep::sweep
