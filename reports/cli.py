@@ -1,5 +1,6 @@
 """python3 -m reports RECORDS... [-o DIR] [--summary]"""
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
@@ -32,6 +33,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ReportError as error:
         print(f"reports: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output left, as head does; nothing is lost but text
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """How sizes, times and names are written, everywhere alike."""
 import math
+import re
 
 _BINARY = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
 
@@ -77,3 +78,8 @@ def joined(words: list[str]) -> str:
 def counted(number: int, word: str) -> str:
     """1 row, 2 rows."""
     return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def unbroken(text: str) -> str:
+    """No line break between a number and its unit."""
+    return re.sub(r"(\d) (?=(?:B|[KMGT]iB|[nµm]?s|GB/s|%|ranks?|times)(?!\w))", "\\1\u00a0", text)

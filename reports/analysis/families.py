@@ -6,10 +6,11 @@ from reports.analysis.crossover import fastest_spans
 from reports.analysis.panels import Series, Variant
 from reports.units import joined
 
-# By the words of an algorithm's name. A chain is the ring of a rooted collective: every rank hands on to the next.
+# By the words of an algorithm's name. A chain is the ring of a rooted collective: every rank hands on to the next. PAT
+# is a binomial tree for each block, messages shared.
 _WORDS = {
     "ring": {"ring", "chain"},
-    "tree": {"tree", "binomial", "knomial"},
+    "tree": {"tree", "binomial", "pat"},
 }
 
 
@@ -23,7 +24,13 @@ class Family:
     def called(self) -> str:
         """The name in a sentence: a member's, if it is the fastest of its family, or level with it, at every size."""
         spans = fastest_spans(self.members)
-        return str(spans[0].answer) if len(spans) == 1 else f"the best {self.name}"
+        return str(spans[0].answer) if len(spans) == 1 else f"the best {self._noun}"
+
+    @property
+    def _noun(self) -> str:
+        """What all members are called, if they are one algorithm with several options; else the family."""
+        bases = {member.algorithm.split(":")[0] for member in self.members}
+        return bases.pop() if len(bases) == 1 else self.name
 
     @property
     def representative(self) -> Series:
@@ -39,7 +46,7 @@ class Family:
             return ""
         names = [member.label for member in self.members]
         listed = joined(names) if len(names) <= 4 else str(len(names))
-        return f"{self.name}s run: {listed}"
+        return f"{self.name.capitalize()}s run: {listed}"
 
 
 def family_of(algorithm: str) -> Optional[str]:

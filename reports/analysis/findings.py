@@ -12,6 +12,7 @@ class Finding:
     headline: str
     text: str
     why: str
+    badge: str  # what was not measured is said to be so
     number: int  # of the result, from 1
 
 
@@ -23,7 +24,12 @@ def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
         if key not in chosen or result.panel.setting.ranks > results[chosen[key]].panel.setting.ranks:
             chosen[key] = i
     picked = sorted(chosen.values(), key=lambda i: (not results[i].duels, i))[:MOST]
-    return [Finding(headline(results[i]), results[i].finding, results[i].why, i + 1) for i in picked]
+    return [Finding(headline(results[i]), results[i].finding, results[i].why, _badge(results[i]), i + 1) for i in picked]
+
+
+def _badge(result: PanelResult) -> str:
+    basis = result.panel.setting.basis
+    return "" if basis == "measured" else basis
 
 
 def _group(result: PanelResult) -> tuple:

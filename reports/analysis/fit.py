@@ -10,6 +10,7 @@ from reports.analysis.panels import Panel, Point, Setting, Variant
 
 MIN_SIZES = 4
 MIN_SPAN = 64  # the largest size over the smallest: less does not tell latency from bandwidth
+MIN_SHARE = 0.1  # of the time that alpha takes at the smallest sizes and beta at the largest; less is not to be seen
 _HUBER = 0.1  # relative errors beyond 10 % weigh less
 
 
@@ -72,9 +73,9 @@ def fit_points(points: Sequence[Point]) -> Union[Fit, NoFit]:
     wire = np.array([point.plan.wire_bytes_max if point.plan else point.bytes for point in points], dtype=float)
     times = np.array([point.time_us for point in points])
     alpha, beta = robust_fit(steps, wire, times)
-    if beta <= 0:
+    if beta * wire.max() < MIN_SHARE * times.max():
         return NoFit("the times of send/recv do not grow with the size, so there is no bandwidth to be seen")
-    if alpha <= 0:
+    if alpha * steps.min() < MIN_SHARE * times.min():
         return NoFit("the times of send/recv show no latency at the smallest sizes")
     return _judged(alpha, beta, steps, wire, times, [point.bytes for point in points])
 

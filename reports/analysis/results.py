@@ -94,7 +94,7 @@ def _result(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]], tags: _Tags) ->
     answer = _answer(panel, duels, fits)
     why = " ".join(duel.why for duel in duels if duel.why)
     return PanelResult(tags.name(panel.setting), panel, duels, fastest, predictions, answer,
-                       _best_text(panel, fastest), why, _bounds_text(duels, predictions))
+                       _best_text(panel, fastest) + _members_text(duels), why, _bounds_text(duels, predictions))
 
 
 def _answer(panel: Panel, duels: tuple[Duel, ...], fits: dict[FitKey, Union[Fit, NoFit]]) -> str:
@@ -130,11 +130,9 @@ def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions, ov
     place = f"at {counted(panel.setting.ranks, 'rank')}{over}"
     text = comparison_text(tree.called, ring.called, comparison, place)
     margin = margin_text(tree.called, ring.called, comparison)
-    members = "; ".join(each for each in (tree.explained, ring.explained) if each)
-    notes = "; ".join(each for each in (margin, members) if each)
     known = predictions.by_label.get(ring.members[0].label)
     why = why_text(tree, ring, comparison, known.fit if known else None)
-    return Duel(tree, ring, comparison, sentence(text + (f" ({notes})" if notes else "")), sentence(why))
+    return Duel(tree, ring, comparison, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
 
 
 def _no_answer(panel: Panel) -> str:
@@ -170,6 +168,12 @@ def _stake_text(panel: Panel) -> str:
     worst, size, label = max((point.time_us / best_time(panel.series, point.bytes), point.bytes, one.label)
                              for one in panel.series for point in one.points)
     return f"The wrong choice costs up to {times_text(worst)} the time ({label} at {bytes_text(size)})."
+
+
+def _members_text(duels: tuple[Duel, ...]) -> str:
+    """What "the best tree" is the best of."""
+    told = dict.fromkeys(family.explained for duel in duels for family in (duel.tree, duel.ring) if family.explained)
+    return "".join(f" {text}." for text in told)
 
 
 def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:

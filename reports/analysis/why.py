@@ -40,9 +40,9 @@ def _model_text(first: Family, second: Family, measured: Comparison, fit: Option
         return ""
     model = compare(predict_series(first.best, fit).model, predict_series(second.best, fit).model)
     same = model.spans == measured.spans
-    said = "just these ranges" if same else comparison_text(first.called, second.called, model)
+    said = " just these ranges" if same else ": " + comparison_text(first.called, second.called, model)
     near = _crossings_text(measured, model)
-    return (f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts "
+    return (f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
             f"{said}{near}.{_disagreement(first, second, measured, model)}")
 
 

@@ -1,6 +1,5 @@
 """Writes the report's folder: built beside its place, then renamed into it, so that a failure leaves the old one."""
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Sequence
@@ -12,6 +11,7 @@ from reports.errors import ReportError
 from reports.html.view import Page, page_of
 from reports.plots.figures import render_all
 from reports.records import Records
+from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
@@ -71,11 +71,6 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
         shutil.copyfile(source, folder / name)
         names.append(name)
     return names
-
-
-def unbroken(text: str) -> str:
-    """No line break between a number and its unit."""
-    return re.sub(r"(\d) (?=(?:[KMGT]?i?B|[nµm]?s|GB/s|%|ranks?|times|GiB)(?!\w))", "\\1\u00a0", text)
 
 
 def html_of(page: Page) -> str:

@@ -16,8 +16,9 @@ def shown_labels(result: PanelResult) -> list[str]:
         return [one.label for one in series]
     duellists = [family.representative.label for duel in result.duels for family in (duel.ring, duel.tree)]
     libraries = [one.label for one in series if one.variant.executor == "library"]
+    plain = [one.label for one in series if one.algorithm in _FIRST[:1]]
     winners = sorted(result.fastest, key=lambda span: span.first / span.last)
-    wanted = [*duellists, *(str(span.answer) for span in winners), *libraries, *_by_distance(result)]
+    wanted = [*duellists, *plain, *(str(span.answer) for span in winners), *libraries, *_by_distance(result)]
     return list(dict.fromkeys(wanted))[:MOST]
 
 

@@ -4,7 +4,7 @@ from statistics import median
 from reports.analysis.panels import Setting
 from reports.analysis.results import PanelResult, link_text
 from reports.analysis.words import comparison_text, fastest_text, sentence
-from reports.units import bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
+from reports.units import bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text, unbroken
 
 _SHOWS = {
     "relative": "grey strip: within 5 % of the fastest",
@@ -31,7 +31,7 @@ def subtitle(kind: str, result: PanelResult) -> str:
 
 
 def title_of(kind: str, result: PanelResult) -> str:
-    return sentence(_TITLES[kind](result)).rstrip(".")
+    return unbroken(sentence(_TITLES[kind](result)).rstrip("."))
 
 
 def _relative(result: PanelResult) -> str:

@@ -1,0 +1,174 @@
+"""What the page says of whole files: sentences, and nothing mixed or hidden."""
+import pytest
+
+from reports.analysis.findings import main_findings, summary_text
+from reports.analysis.results import headline
+from reports.check import notes_on
+from reports.plots.choose import MOST, shown_labels
+from reports.tests.world import ALGORITHMS, SIZES, World, failed, wrong
+
+MANY = [name for name in ALGORITHMS if name not in ("pairwise", "shift")]
+
+
+def notes(records_and_analysis, level=None):
+    return " ".join(note.text for note in notes_on(*records_and_analysis) if level in (None, note.level))
+
+
+def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):
+    world = World(alpha=5, beta=2e-3, noise=0.003)
+    _, analysis = analysis_of([world.run()] + world.sweep(["ring", "double_tree"]) + world.send_recv())
+    why = analysis.results[0].why
+    assert "double_tree needs 6 messages one after another, ring 14" in why
+    assert "of double_tree sends 2 bytes for each byte of the message, of ring 1.75" in why
+    assert "With 5 µs a message and 0.5 GB/s (fitted to send/recv)" in why
+    assert "just these ranges (crossing near 81 KiB; measured near" in why
+    assert analysis.results[0].bounds.startswith("ring turns from latency-bound to bandwidth-bound near 20 KiB")
+
+
+def test_where_the_model_is_wrong_that_is_said(analysis_of):
+    world = World(alpha=5, beta=2e-3, noise=0.003)
+    rows = world.sweep(["ring", "double_tree"])
+    for row in rows:
+        if row["algorithm"] == "ring" and row["bytes"] >= 1 << 20:
+            row["stats"] = {name: v if name == "count" else 3 * v for name, v in row["stats"].items()}
+    why = analysis_of([world.run()] + rows + world.send_recv())[1].results[0].why
+    assert "The measurement says the opposite at 7 sizes, 64 MiB among them, where double_tree is faster" in why
+
+
+def test_several_trees_and_rings_are_compared_by_their_best(analysis_of):
+    world = World(noise=0.003)
+    result = analysis_of([world.run()] + world.sweep(["ring", "double_tree", "tree:radix=4", "tree"]))[1].results[0]
+    assert result.answer.startswith("The best tree is faster up to") and "ring from" in result.answer
+    assert "Trees run: double_tree, tree and tree:radix=4." in result.best
+
+
+@pytest.mark.parametrize("names, expected", [
+    (["ring", "two_shot"], "no tree was run"), (["double_tree", "two_shot"], "no ring was run"),
+    (["ring"], "no tree was run"), (["one_shot", "two_shot"], "")])
+def test_no_answer_without_both(analysis_of, names, expected):
+    world = World()
+    result = analysis_of([world.run()] + world.sweep(names))[1].results[0]
+    assert expected in result.answer and (expected or result.answer == "")
+    assert result.best
+
+
+def test_emulated_and_measured_are_never_in_one_panel(analysis_of):
+    world = World()
+    paced = World(run_name="run-2", run_fields={"basis": "emulated", "link": {"latency_us": 10, "gbps": 1.0}})
+    slower = World(run_name="run-3", run_fields={"basis": "emulated", "link": {"latency_us": 90, "gbps": 1.0}})
+    both = analysis_of(*[[w.run()] + w.sweep(["ring", "tree"]) for w in (world, paced, slower)])
+    assert len(both[1].results) == 3
+    for result in both[1].results:
+        assert {(row.basis, row.run.link) for row in result.panel.rows} == {
+            (result.panel.setting.basis, result.panel.setting.link)}
+    assert headline(both[1].results[1]) == "All-reduce, 8 ranks, float sum, emulated link of 10 µs, 1 GB/s"
+    assert "are emulated" in notes(both)
+
+
+def test_two_machines_are_said_and_kept_apart(analysis_of):
+    one = World()
+    other = World(run_name="run-2", alpha=9)
+    other.run_fields = {"machine": {**one.run()["machine"], "fingerprint": "ffff", "cpu": "Other CPU"}}
+    both = analysis_of([one.run()] + one.sweep(["ring"]), [other.run()] + other.sweep(["tree"]))
+    assert [[s.label for s in r.panel.series] for r in both[1].results] == [["ring"], ["tree"]]
+    said = notes(both, "warning")
+    assert "2 machines" in said and "machine 1 is Example CPU" in said and "machine 2 is Other CPU" in said
+    assert [r.name.endswith(f"machine {i}") for i, r in enumerate(both[1].results, start=1)] == [True, True]
+
+
+def test_builds_dirt_days_and_debug_are_said(analysis_of):
+    one = World()
+    other = World(run_name="run-2", run_fields={
+        "git": {"revision": "beef" * 10, "dirty": True}, "started": "2026-03-03T00:00:00Z",
+        "build": {"compiler": "g++", "flags": "-O0", "type": "Debug"}})
+    both = analysis_of([one.run()] + one.sweep(["ring"]), [other.run()] + other.sweep(["ring"]))
+    said = notes(both, "warning")
+    for part in ("2 builds", "uncommitted changes", "Build type Debug", "2 days, 2026-03-01 to 2026-03-03"):
+        assert part in said
+    assert len(both[1].results) == 2
+
+
+def test_oversubscription_is_said_for_the_ranks_it_holds_for(analysis_of):
+    world = World(ranks=8, run_fields={"oversubscribed": True})
+    world.run_fields["machine"] = {**world.run()["machine"], "cores": 4}
+    rows = world.sweep(["ring"]) + [{**row, "ranks": 2} for row in world.sweep(["ring"])]
+    assert "8 ranks on 4 cores. " in notes(analysis_of([world.run()] + rows), "warning")
+
+
+def test_wrong_and_failed_rows_are_said_and_not_timed(analysis_of):
+    world = World()
+    rows = world.sweep(["ring", "tree"])
+    rows[0], rows[3] = wrong(rows[0]), failed(rows[3])
+    both = analysis_of([world.run()] + rows)
+    errors = notes(both, "error")
+    assert "1 row had wrong results" in errors and "all_reduce ring at 8 ranks" in errors and "1 row failed" in errors
+    assert {s.label: min(s.sizes) for s in both[1].results[0].panel.series} == {"ring": 8, "tree": 8} | {"ring": 16}
+    said = notes(both, "warning")
+    assert "ring has no time at 8 B." in said and "tree has no time at 16 B." in said
+
+
+def test_all_rows_failed_still_makes_a_result(analysis_of):
+    world = World()
+    both = analysis_of([world.run()] + [failed(row) for row in world.sweep(["ring", "tree"], SIZES[:3])])
+    assert both[1].results[0].best == "Nothing here was timed correctly."
+    assert "6 rows failed" in notes(both, "error") and summary_text(both[1].results)
+
+
+def test_size_zero_is_said_and_not_plotted(analysis_of):
+    world = World()
+    both = analysis_of([world.run()] + world.sweep(["ring"], [0, 8, 16], collective="all_gather"))
+    assert both[1].results[0].panel.sizes == [8, 16] and len(both[1].results[0].panel.rows) == 3
+    assert "1 row of 0 bytes" in notes(both)
+
+
+def test_placements_are_not_mixed(analysis_of):
+    world = World()
+    rows = world.sweep(["ring"]) + [{**row, "in_place": True, "time_us": 1e9} for row in world.sweep(["ring"])]
+    panel = analysis_of([world.run()] + rows)[1].results[0].panel
+    assert not panel.in_place and panel.series[0].pooled == 0 and panel.series[0].points[0].max < 1e8
+    only = analysis_of([world.run()] + rows[len(SIZES):])[1].results[0].panel
+    assert only.in_place and len(only.series[0].points) == len(SIZES)
+
+
+def test_transports_share_a_panel_with_their_names(analysis_of):
+    local, mpi = World(), World(run_name="run-2", run_fields={"transport": "mpi", "rank_kind": "mpi"}, alpha=20)
+    rows = [{**row, "executor": "message"} for row in mpi.sweep(["ring", "double_tree"])]
+    library = [{**row, "algorithm": "library", "executor": "library", "plan": None} for row in mpi.sweep(["ring"])]
+    result = analysis_of([local.run()] + local.sweep(["ring", "double_tree"]), [mpi.run()] + rows + library)[1].results[0]
+    assert {s.label for s in result.panel.series} == {
+        "ring (local)", "double_tree (local)", "ring (mpi)", "double_tree (mpi)", "library (mpi)"}
+    assert len(result.duels) == 2 and "over local" in result.answer and "over mpi" in result.answer
+
+
+def test_the_same_rows_of_two_runs_are_pooled_and_said(analysis_of):
+    one, two = World(samples=20), World(run_name="run-2", seed=2, samples=10)
+    both = analysis_of([one.run()] + one.sweep(["ring"]), [two.run()] + two.sweep(["ring"]))
+    point = both[1].results[0].panel.series[0].points[0]
+    assert point.samples == 30 and point.ci_low <= point.time_us <= point.ci_high
+    assert "had their samples put together, for ring" in notes(both)
+
+
+def test_few_samples_and_unverified_rows_are_said(analysis_of):
+    world = World(samples=3)
+    said = notes(analysis_of([world.run()] + [{**row, "wrong": None} for row in world.sweep(["ring"])]))
+    assert "24 rows have fewer than 10 samples" in said and "The results of 24 rows were not verified" in said
+
+
+def test_many_algorithms_show_ring_tree_and_winners(analysis_of):
+    world = World(noise=0.003)
+    result = analysis_of([world.run()] + world.sweep(MANY))[1].results[0]
+    shown = shown_labels(result)
+    assert len(shown) == MOST and {"ring", "double_tree", "one_shot", "two_shot"} <= set(shown)
+    assert {span.answer for span in result.fastest} <= set(shown)
+
+
+def test_findings_lead_with_ring_or_tree_and_are_few(analysis_of):
+    worlds = [World(ranks=ranks, run_name=f"run-{ranks}") for ranks in (2, 4, 8)]
+    lists = [[w.run()] + w.sweep(["ring", "double_tree"]) + w.sweep(["pairwise", "bruck"], collective="all_to_all")
+             for w in worlds]
+    results = analysis_of(*lists)[1].results
+    found = main_findings(results)
+    assert [f.headline.split(", float")[0] for f in found] == [
+        "All-reduce, 2 ranks", "All-reduce, 4 ranks", "All-reduce, 8 ranks", "All-to-all, 8 ranks"]
+    assert all(results[f.number - 1].finding == f.text for f in found)
+    assert summary_text(results).count("\n") == 2 * len(found) - 1
