@@ -47,7 +47,7 @@ endif()
 lockstep_decide_backend(CUDA "${CUDAToolkit_FOUND}" "CUDA toolkit ${CUDAToolkit_VERSION}")
 
 # NCCL needs CUDA, and to know 8-bit floats.
-set(nccl_detail "nccl.h and libnccl.so (needs CUDA; NCCL_HOME is looked at)")
+set(nccl_detail "nccl.h and libnccl.so (needs CUDA, NCCL_HOME is looked at)")
 if(NOT LOCKSTEP_NCCL STREQUAL "OFF" AND LOCKSTEP_HAVE_CUDA)
   find_path(LOCKSTEP_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} $ENV{NCCL_HOME}/include)
   find_library(LOCKSTEP_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} $ENV{NCCL_HOME}/lib)

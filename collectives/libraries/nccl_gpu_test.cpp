@@ -46,7 +46,7 @@ class ThreadWorld final : public transports::World {
 
 // Small integers: their sum over ranks is exact in float.
 float input_value(int rank, std::int64_t index) {
-  return static_cast<float>((rank * 31 + index * 7) % 64);
+  return static_cast<float>((std::int64_t{31} * rank + index * 7) % 64);
 }
 
 float expected_value(const Operation& operation, int num_ranks, int rank, int block, std::int64_t i) {

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only; and
+that each header compiles alone. Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
+
+    ci/check_includes.py [--root FOLDER] [--table FILE] [--cxx COMPILER] [--no-compile]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from source_tree import HEADERS, SOURCES, SourceTree, Stamps
+
+STANDARD_HEADERS = frozenset(
+    """algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono cinttypes climits
+    clocale cmath codecvt compare complex concepts condition_variable coroutine csetjmp csignal cstdarg cstddef cstdint
+    cstdio cstdlib cstring ctime cuchar cwchar cwctype deque exception execution filesystem forward_list fstream
+    functional future initializer_list iomanip ios iosfwd iostream istream iterator latch limits list locale map memory
+    memory_resource mutex new numbers numeric optional ostream queue random ranges ratio regex scoped_allocator semaphore
+    set shared_mutex span sstream stack stdexcept stop_token streambuf string string_view strstream syncstream
+    system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray variant vector
+    version""".split()
+)
+COMPILE_FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
+
+
+@dataclass
+class Table:
+    """ci/includes.txt, read."""
+
+    allowed: dict[str, set[str]] = field(default_factory=dict)  # folder -> folders
+    allowed_in_tests: dict[str, set[str]] = field(default_factory=dict)
+    shows: dict[str, set[str]] = field(default_factory=dict)  # header -> third-party headers that it may include
+
+    @staticmethod
+    def read(path: Path) -> "Table":
+        table = Table()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            if m := re.fullmatch(r"(\S+) shows (\S+)", line.strip()):
+                table.shows.setdefault(m.group(1), set()).add(m.group(2))
+            elif m := re.fullmatch(r"(\S+)( \(tests\))?:(.*)", line.strip()):
+                rows = table.allowed_in_tests if m.group(2) else table.allowed
+                rows[m.group(1)] = set(m.group(3).split())
+            else:
+                raise SystemExit(f"{path}:{number}: neither 'folder: folders' nor 'header shows header': {line}")
+        return table
+
+    def row_of(self, path: str) -> str | None:
+        """The row that covers a file: its folder, or the nearest one above."""
+        for folder in Path(path).parents:
+            if str(folder) in self.allowed:
+                return str(folder)
+        return None
+
+    def allowed_for(self, path: str, row: str) -> set[str]:
+        is_test = re.search(r"_(test|cases)\.\w+$", path) is not None
+        return self.allowed[row] | {row} | (self.allowed_in_tests.get(row, set()) if is_test else set())
+
+    def cycle(self) -> list[str] | None:
+        """Folders that lead back to the first of them."""
+        done: set[str] = set()
+
+        def visit(folder: str, way: list[str]) -> list[str] | None:
+            if folder in way:
+                return way[way.index(folder) :] + [folder]
+            if folder in done:
+                return None
+            for below in sorted(self.allowed.get(folder, ())):
+                if found := visit(below, way + [folder]):
+                    return found
+            done.add(folder)
+            return None
+
+        return next((found for folder in self.allowed if (found := visit(folder, []))), None)
+
+
+def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -> str | None:
+    """What is wrong with `path` including our header `name`."""
+    if not (tree.root / name).is_file():
+        return f'"{name}" is no file of ours; write the path from the root, and <> for others\' headers'
+    if Path(path).suffix in HEADERS and name in table.shows:
+        return f'"{name}" shows {", ".join(sorted(table.shows[name]))}; only sources may include it'
+    target = table.row_of(name)
+    allowed = table.allowed_for(path, row)
+    if target not in allowed:
+        return f'{row} may not include "{name}"; allowed: {" ".join(sorted(allowed))} (ci/includes.txt)'
+    return None
+
+
+def check_third_party(table: Table, path: str, name: str) -> str | None:
+    """What is wrong with `path` including somebody else's header `name`."""
+    if Path(path).suffix not in HEADERS or name in STANDARD_HEADERS or name in table.shows.get(path, set()):
+        return None
+    return f"<{name}> in a header; allowed: the C++ standard library and our own headers (move it to the source)"
+
+
+def check_file(tree: SourceTree, table: Table, path: str) -> list[str]:
+    row = table.row_of(path)
+    if row is None:
+        return [f"{path}:1: its folder has no row in ci/includes.txt"]
+    problems = []
+    for include in tree.includes(path):
+        if include.quoted:
+            problem = check_edge(tree, table, path, row, include.name)
+        else:
+            problem = check_third_party(table, path, include.name)
+        if problem:
+            problems.append(f"{path}:{include.line}: {problem}")
+    return problems
+
+
+def compile_alone(tree: SourceTree, path: str, cxx: str) -> str | None:
+    """Included by an empty source, so that the header is not the main file."""
+    command = [cxx, *COMPILE_FLAGS, "-I", str(tree.root), "-include", path, "-x", "c++", "/dev/null"]
+    done = subprocess.run(command, cwd=tree.root, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    return f"{path}:1: does not compile alone: {' '.join(command)}\n{done.stderr.rstrip()}"
+
+
+def check_headers_alone(tree: SourceTree, table: Table, cxx: str) -> list[str]:
+    stamps = Stamps(tree.root / "build" / "lint" / "headers")
+    waiting = []
+    for path in tree.files(".h"):
+        digest = tree.digest(path, cxx, *COMPILE_FLAGS)
+        if path not in table.shows and not stamps.has(digest):
+            waiting.append((path, digest))
+    problems = []
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        results = pool.map(lambda item: compile_alone(tree, item[0], cxx), waiting)
+        for (_, digest), problem in zip(waiting, results):
+            if problem:
+                problems.append(problem)
+            else:
+                stamps.add(digest)
+    return problems
+
+
+def main() -> int:
+    here = Path(__file__).resolve().parent
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=here.parent)
+    parser.add_argument("--table", type=Path, default=here / "includes.txt")
+    parser.add_argument("--cxx", default="g++")
+    parser.add_argument("--no-compile", action="store_true", help="skip compiling each header alone")
+    options = parser.parse_args()
+
+    tree = SourceTree(options.root.resolve())
+    table = Table.read(options.table)
+    problems = [f"{options.table}: the table has a cycle: {' -> '.join(way)}"] if (way := table.cycle()) else []
+    files = tree.files(*HEADERS, *SOURCES)
+    for path in files:
+        problems += check_file(tree, table, path)
+    if not options.no_compile:
+        problems += check_headers_alone(tree, table, options.cxx)
+    print("\n".join(problems + [f"include check: {len(files)} files, {len(problems)} problems"]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Runs CI's stages, all or those named, in this order; stops at the first that fails and says how to repeat it.
+#   ci/run.sh                  all of them, as ci/test.sh does
+#   ci/run.sh build ctest      these
+#   ci/run.sh --list           their names
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+source ci/stages.sh
+stage_logs=$root/build/ci-logs
+stage_repeat="$root/ci/run.sh"
+mkdir -p "$stage_logs"
+python=/usr/bin/python3   # Debian's, which has the packages that ci/install.sh installs
+
+stages=(install format includes configure build ctest pytest tidy asan tsan)
+
+stage_install() { ci/install.sh build report test peers; }
+
+stage_configure() {
+  cmake --preset asan
+  cmake --preset tsan
+  cmake --preset ci
+  say "backends of preset ci: $(sed -nE 's/^--   ([A-Z]+) +(ON|OFF) .*/\1 \2/p' "$stage_logs/configure.log" | tail -n 3 | paste -sd ' ')"
+}
+
+stage_build() {
+  cmake --build --preset ci
+}
+
+stage_format() {
+  local files
+  mapfile -t files < <("$python" ci/list_sources.py)
+  clang-format-14 --dry-run -Werror "${files[@]}"
+  say "${#files[@]} files"
+}
+
+stage_includes() {
+  "$python" ci/check_includes.py
+  say "$(tail -n 1 "$stage_logs/includes.log")"
+}
+
+# run_ctest NAME PRESET arguments: ctest in a build folder, with its own closing line as what the stage says.
+run_ctest() {
+  local name=$1 folder=build/$2 log=$stage_logs/$1.log
+  shift 2
+  ctest --test-dir "$folder" --parallel 2 --output-on-failure --no-tests=error "$@"
+  close_with "$(grep -E '[0-9]+% tests passed' "$log")"
+  local skipped
+  skipped=$(grep -cE '\*\*\*Skipped' "$log" || true)
+  [ "$skipped" -eq 0 ] || say "$skipped skipped (need a GPU)"
+  count "$name $(sed -nE 's/.*tests failed out of ([0-9]+)/\1/p' "$log")"
+}
+
+stage_ctest() { run_ctest ctest ci; }
+
+stage_pytest() {
+  "$python" -m pytest -q reports tests ci
+  close_with "$(tail -n 1 "$stage_logs/pytest.log")"
+  count "pytest $(sed -nE 's/^([0-9]+) passed.*/\1/p' "$stage_logs/pytest.log" | tail -n 1)"
+}
+
+stage_tidy() {
+  "$python" ci/tidy.py --build build/ci
+  say "$(tail -n 1 "$stage_logs/tidy.log")"
+}
+
+stage_asan() {
+  cmake --build --preset asan --target tests_all
+  run_ctest asan asan
+}
+
+stage_tsan() {
+  cmake --build --preset tsan --target tests_ranks
+  run_ctest tsan tsan --label-regex '^ranks$'
+}
+
+[ "${1-}" != --list ] || { printf '%s\n' "${stages[@]}"; exit 0; }
+for name in "$@"; do
+  [[ " ${stages[*]} " == *" $name "* ]] || { echo "ci/run.sh: no stage '$name'; allowed: ${stages[*]}" >&2; exit 2; }
+done
+
+start=$(seconds_now)
+for name in "${stages[@]}"; do
+  [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
+  run_stage "$name"
+done
+printf '%s' "$stage_closing"
+echo "${CI_NAME:-ci/run.sh}: passed${stage_summary:+: $stage_summary} in $(seconds_since "$start") s"

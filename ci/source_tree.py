@@ -1,0 +1,70 @@
+"""The C++ sources of this repository and what they include: shared by the include check and the linter."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+FOLDERS = ("core", "kernels", "collectives", "parallel", "schedules", "simulator", "trainer", "bench", "tests")
+HEADERS = (".h", ".cuh")
+SOURCES = (".cpp", ".cu")
+_INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+@dataclass(frozen=True)
+class Include:
+    line: int
+    name: str
+    quoted: bool  # "ours", as against <theirs>
+
+
+class SourceTree:
+    def __init__(self, root: Path):
+        self.root = root
+
+    def files(self, *suffixes: str) -> list[str]:
+        """Paths from the root, sorted."""
+        found = (path for folder in FOLDERS for path in (self.root / folder).rglob("*") if path.suffix in suffixes)
+        return sorted(str(path.relative_to(self.root)) for path in found)
+
+    @lru_cache(maxsize=None)
+    def includes(self, path: str) -> tuple[Include, ...]:
+        lines = (self.root / path).read_text(encoding="utf-8").splitlines()
+        matches = ((number, _INCLUDE.match(line)) for number, line in enumerate(lines, start=1))
+        return tuple(Include(number, m.group(2), m.group(1) == '"') for number, m in matches if m)
+
+    def closure(self, path: str) -> list[str]:
+        """The file and all of our headers that it sees, sorted."""
+        seen: set[str] = set()
+        waiting = [path]
+        while waiting:
+            current = waiting.pop()
+            if current in seen or not (self.root / current).is_file():
+                continue
+            seen.add(current)
+            waiting.extend(include.name for include in self.includes(current) if include.quoted)
+        return sorted(seen)
+
+    def digest(self, path: str, *salt: str) -> str:
+        """Changes when the file, a header of ours that it sees, or the salt changes."""
+        text = hashlib.sha256("\0".join(salt).encode())
+        for name in self.closure(path):
+            text.update(name.encode() + b"\0" + (self.root / name).read_bytes())
+        return text.hexdigest()
+
+
+class Stamps:
+    """Remembers in a folder which digests were found good."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def has(self, digest: str) -> bool:
+        return (self.folder / digest).exists()
+
+    def add(self, digest: str) -> None:
+        (self.folder / digest).touch()

@@ -1,0 +1,76 @@
+"""ci/tidy.py finds a planted finding, remembers what was clean, and looks again when a header changes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CI = Path(__file__).resolve().parent
+pytestmark = pytest.mark.skipif(shutil.which("clang-tidy-14") is None, reason="clang-tidy-14 is not installed")
+
+
+def plant(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def tidy(root: Path, *arguments: str):
+    command = [sys.executable, CI / "tidy.py", "--root", root, "--build", root / "build/ci", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    plant(
+        tmp_path,
+        {
+            ".clang-tidy": "Checks: '-*,modernize-use-nullptr'\nWarningsAsErrors: '*'\nHeaderFilterRegex: '/core/'\n",
+            "core/a.h": "#pragma once\ninline int* nothing() { return nullptr; }\n",
+            "core/a.cpp": '#include "core/a.h"\nint* a() { return nothing(); }\n',
+            "core/b.cpp": "int b() { return 1; }\n",
+            "core/b_test.cpp": "int* b_test() { return 0; }\n",
+        },
+    )
+    database = [
+        {"directory": str(tmp_path), "file": str(path), "command": f"c++ -I{tmp_path} -c {path}"}
+        for path in sorted(tmp_path.glob("core/*.cpp"))
+    ]
+    plant(tmp_path, {"build/ci/compile_commands.json": json.dumps(database)})
+    return tmp_path
+
+
+def test_clean_sources_are_remembered(tree):
+    assert "2 files, 0 unchanged since they were clean, 0 with findings" in tidy(tree).stdout
+    assert "2 files, 2 unchanged since they were clean, 0 with findings" in tidy(tree).stdout
+
+
+def test_a_finding_fails_and_is_not_remembered(tree):
+    plant(tree, {"core/b.cpp": "int* b() { return 0; }\n"})
+    for _ in range(2):
+        done = tidy(tree)
+        assert done.returncode == 1
+        assert "core/b.cpp:1:19: error: use nullptr" in done.stdout
+        assert "1 with findings" in done.stdout
+
+
+def test_a_changed_header_is_seen_through_its_includer(tree):
+    assert tidy(tree).returncode == 0
+    plant(tree, {"core/a.h": "#pragma once\ninline int* nothing() { return 0; }\n"})
+    done = tidy(tree)
+    assert done.returncode == 1
+    assert "core/a.h:2" in done.stdout
+    assert "2 files, 1 unchanged" in done.stdout
+
+
+def test_tests_are_linted_when_asked(tree):
+    assert tidy(tree, "--tests").returncode == 1
+
+
+def test_a_file_that_is_not_built_is_named(tree):
+    done = tidy(tree, "core/c.cpp")
+    assert done.returncode != 0
+    assert "core/c.cpp" in done.stderr
