@@ -1,0 +1,105 @@
+#include "core/statistics.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace lockstep::core {
+namespace {
+
+using Samples = std::vector<double>;
+
+// Exponential times on top of a floor: skewed, as real timings are.
+Samples skewed(std::size_t count, std::uint64_t seed) {
+  Random random(seed);
+  Samples samples;
+  for (std::size_t k = 0; k < count; ++k) samples.push_back(10 - std::log(1 - random.uniform()));
+  return samples;
+}
+
+TEST(Quantile, IsType7) {
+  const Samples x{1, 2, 3, 4};  // numpy.quantile gives these
+  EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0), 1);
+  EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0.25), 1.75);
+  EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0.5), 2.5);
+  EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 0.95), 3.85);
+  EXPECT_DOUBLE_EQ(quantile_of_sorted(x, 1), 4);
+  EXPECT_DOUBLE_EQ(quantile_of_sorted(Samples{7}, 0.99), 7);
+  EXPECT_THROW(quantile_of_sorted(Samples{}, 0.5), Error);
+  EXPECT_THROW(quantile_of_sorted(x, 1.5), Error);
+}
+
+TEST(Median, OfOddAndEvenCounts) {
+  EXPECT_EQ(median(Samples{3, 1, 2}), 2);
+  EXPECT_EQ(median(Samples{4, 1, 3, 2}), 2.5);
+  EXPECT_EQ(median(Samples{5}), 5);
+}
+
+TEST(Summary, OfKnownSamples) {
+  const Summary summary = summarize(Samples{2, 4, 4, 4, 5, 5, 7, 9});
+  EXPECT_EQ(summary.count, 8u);
+  EXPECT_EQ(summary.median, 4.5);
+  EXPECT_EQ(summary.mean, 5);
+  EXPECT_EQ(summary.min, 2);
+  EXPECT_EQ(summary.max, 9);
+  EXPECT_EQ(summary.stddev, 2);
+  EXPECT_DOUBLE_EQ(summary.p5, 2.7);
+  EXPECT_DOUBLE_EQ(summary.p95, 8.3);
+  EXPECT_DOUBLE_EQ(summary.p99, 8.86);
+  EXPECT_LE(summary.ci_low, summary.median);
+  EXPECT_GE(summary.ci_high, summary.median);
+}
+
+TEST(Summary, OfOneSampleAndOfNone) {
+  const Summary one = summarize(Samples{3});
+  EXPECT_EQ(one.p5, 3);
+  EXPECT_EQ(one.ci_low, 3);
+  EXPECT_EQ(one.ci_high, 3);
+  EXPECT_EQ(one.stddev, 0);
+  EXPECT_EQ(summarize(Samples{}).count, 0u);
+}
+
+TEST(Summary, DoesNotDependOnTheOrder) {
+  Samples samples = skewed(101, 1);
+  const Summary forward = summarize(samples);
+  std::reverse(samples.begin(), samples.end());
+  const Summary backward = summarize(samples);
+  EXPECT_EQ(forward.ci_low, backward.ci_low);
+  EXPECT_EQ(forward.mean, backward.mean);
+}
+
+TEST(Bootstrap, IsDeterministicAndDependsOnTheSeed) {
+  const Samples samples = skewed(50, 2);
+  EXPECT_EQ(bootstrap_median(samples, 1).low, bootstrap_median(samples, 1).low);
+  const Interval one = bootstrap_median(samples, 1);
+  const Interval two = bootstrap_median(samples, 2);
+  EXPECT_TRUE(one.low != two.low || one.high != two.high);
+}
+
+// The interval covers the true median in about 95 of 100 experiments.
+TEST(Bootstrap, CoversTheMedianAsOftenAsItSays) {
+  const double truth = 10 + std::log(2);
+  int covered = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    const Interval interval = bootstrap_median(skewed(40, 1000 + seed), seed, 400);
+    if (interval.low <= truth && truth <= interval.high) ++covered;
+  }
+  EXPECT_GE(covered, 366);  // 91.5 %
+  EXPECT_LE(covered, 394);  // 98.5 %
+}
+
+TEST(Bootstrap, NarrowsWithTheRootOfTheCount) {
+  const auto width = [](std::size_t count) {
+    const Interval interval = bootstrap_median(skewed(count, 3));
+    return interval.high - interval.low;
+  };
+  EXPECT_NEAR(width(100) / width(10000), 10, 5);
+}
+
+}  // namespace
+}  // namespace lockstep::core

@@ -1,0 +1,43 @@
+// When a row has been timed often enough. Holds no clock: it is fed, so that it can be tested with made-up series.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace lockstep::core {
+
+struct StoppingOptions {
+  std::size_t min_samples = 5;
+  std::size_t max_samples = 20;
+  // Half the width of the median's 95 % interval over the median; 0: never precise enough, so that only the most
+  // samples or the time end a row.
+  double wanted_precision = 0;
+  double time_budget_us = std::numeric_limits<double>::infinity();  // of the row; wins over min_samples
+};
+
+enum class Stop : unsigned char { no, precise, most_samples, time_spent };
+
+// Looks at the precision each time the number of samples has grown by a quarter: looking after every sample would make
+// stopping at a chance moment of narrowness likely, and cost time between samples.
+class StoppingRule {
+ public:
+  explicit StoppingRule(const StoppingOptions& options);
+
+  // One more sample; `elapsed_us` since the row began, everything included.
+  void add(double sample_us, double elapsed_us);
+
+  Stop stop() const { return stop_; }
+  const std::vector<double>& samples() const { return samples_; }
+
+ private:
+  Stop decide(double elapsed_us);
+  bool is_precise() const;
+
+  StoppingOptions options_;
+  std::vector<double> samples_;
+  std::size_t next_look_;
+  Stop stop_ = Stop::no;
+};
+
+}  // namespace lockstep::core
