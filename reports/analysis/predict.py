@@ -1,6 +1,10 @@
-"""What the alpha-beta model says of a series: predicted times, and up to which size latency decides."""
+"""What the plans predict of a series, and up to which size latency decides.
+
+Two predictions, the better one first: the program's own (plan.predicted_us), which plays the plan out message by message
+with the alpha and beta that it measured; else alpha * steps + beta * bytes with alpha and beta fitted here.
+"""
 from dataclasses import dataclass, replace
-from typing import Optional, Union
+from typing import Optional, Sequence, Union
 
 from reports.analysis.fit import Fit, FitKey, NoFit, key_of
 from reports.analysis.panels import Panel, Series
@@ -12,33 +16,29 @@ class Prediction:
 
     label: str
     model: Series
+    played_out: bool  # message by message, by the program; else alpha * steps + beta * bytes
     ratios: tuple[float, ...]  # measured over predicted, by size
     steps: int  # at the smallest size
     wire_per_byte: float  # bytes that the busiest rank sends for a byte of the message, at the largest size
-    fit: Optional[Fit]  # None: the times were predicted by the program that wrote the records
+    fit: Optional[Fit]
     latency_bound_below: Optional[float]  # bytes; None without a fit
 
 
 @dataclass(frozen=True)
 class Predictions:
-    source: str  # "fit", "recorded", "none"
-    reason: str  # why not "fit"; empty if it is
+    no_fit: str  # why there is no fit of alpha and beta; empty if there is
     by_label: dict[str, Prediction]
 
 
 def predictions_of(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]]) -> Predictions:
     planned = [series for series in panel.series if all(point.plan for point in series.points)]
     if not planned:
-        return Predictions("none", "no row has a plan (a library's own collectives have none)", {})
+        return Predictions("no row has a plan (a library's own collectives have none)", {})
     # Variants may differ in their links (shared memory, MPI): each series is predicted by its own fit.
     found = {series.label: fits.get(key_of(panel.setting, series.variant)) for series in planned}
-    good = {label: fit for label, fit in found.items() if isinstance(fit, Fit)}
-    if good:
-        made = {s.label: predict_series(s, good[s.label]) for s in planned if s.label in good}
-        return Predictions("fit", "", made)
-    reason = _reason(found, panel)
-    recorded = {s.label: p for s in planned if (p := recorded_prediction(s))}
-    return Predictions("recorded" if recorded else "none", reason, recorded)
+    made = {s.label: predict(s, fit if isinstance(fit := found[s.label], Fit) else None) for s in planned}
+    has_fit = any(isinstance(fit, Fit) for fit in found.values())
+    return Predictions("" if has_fit else _reason(found, panel), {label: p for label, p in made.items() if p})
 
 
 def _reason(found: dict[str, Optional[Union[Fit, NoFit]]], panel: Panel) -> str:
@@ -46,27 +46,22 @@ def _reason(found: dict[str, Optional[Union[Fit, NoFit]]], panel: Panel) -> str:
     return told or f"there are no send/recv rows of the same build and transport at {panel.setting.ranks} ranks"
 
 
-def predict_series(series: Series, fit: Fit) -> Prediction:
-    times = [fit.predict(point.plan.steps, point.plan.wire_bytes_max) for point in series.points]
-    first, wire = series.points[0].plan.steps, _wire_per_byte(series)
-    below = fit.alpha_us * first / (fit.beta_us_per_byte * wire) if wire > 0 else None
-    return _prediction(series, times, fit, below)
+def predict(series: Series, fit: Optional[Fit]) -> Optional[Prediction]:
+    """None if neither the program nor a fit predicts all sizes."""
+    recorded = [point.plan.predicted_us for point in series.points]
+    if all(recorded):
+        return _prediction(series, recorded, True, fit)
+    if fit is None:
+        return None
+    closed = [fit.predict(point.plan.steps, point.plan.wire_bytes_max) for point in series.points]
+    return _prediction(series, closed, False, fit)
 
 
-def recorded_prediction(series: Series) -> Optional[Prediction]:
-    """From the times that the program itself predicted, where it knew alpha and beta."""
-    times = [point.plan.predicted_us for point in series.points]
-    return _prediction(series, times, None, None) if all(times) else None
-
-
-def _prediction(series: Series, times: list[float], fit: Optional[Fit], below: Optional[float]) -> Prediction:
-    points = tuple(replace(point, time_us=time, ci_low=None, ci_high=None)
-                   for point, time in zip(series.points, times))
-    ratios = tuple(point.time_us / time for point, time in zip(series.points, times))
-    return Prediction(series.label, replace(series, points=points), ratios, series.points[0].plan.steps,
-                      _wire_per_byte(series), fit, below)
-
-
-def _wire_per_byte(series: Series) -> float:
-    last = series.points[-1]
-    return last.plan.wire_bytes_max / last.bytes
+def _prediction(series: Series, times: Sequence[float], played_out: bool, fit: Optional[Fit]) -> Prediction:
+    pairs = list(zip(series.points, times))
+    points = tuple(replace(point, time_us=time, ci_low=None, ci_high=None) for point, time in pairs)
+    steps, last = series.points[0].plan.steps, series.points[-1]
+    wire = last.plan.wire_bytes_max / last.bytes
+    below = fit.alpha_us * steps / (fit.beta_us_per_byte * wire) if fit and wire > 0 else None
+    ratios = tuple(point.time_us / time for point, time in pairs)
+    return Prediction(series.label, replace(series, points=points), played_out, ratios, steps, wire, fit, below)

@@ -130,8 +130,7 @@ def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions, ov
     place = f"at {counted(panel.setting.ranks, 'rank')}{over}"
     text = comparison_text(tree.called, ring.called, comparison, place)
     margin = margin_text(tree.called, ring.called, comparison)
-    known = predictions.by_label.get(ring.members[0].label)
-    why = why_text(tree, ring, comparison, known.fit if known else None)
+    why = why_text(tree, ring, comparison, predictions)
     return Duel(tree, ring, comparison, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
 
 

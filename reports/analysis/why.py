@@ -1,21 +1,20 @@
 """Why one family is faster here and the other there: steps and bytes from the plans, alpha and beta from the fit."""
-from typing import Optional
+from dataclasses import replace
 
 from reports.analysis.crossover import Comparison, Verdict, compare
 from reports.analysis.families import Family
-from reports.analysis.fit import Fit
-from reports.analysis.panels import Point
-from reports.analysis.predict import predict_series
+from reports.analysis.panels import Point, Series
+from reports.analysis.predict import Prediction, Predictions
 from reports.analysis.words import comparison_text
 from reports.units import about, bytes_text, counted, rate_text, short, time_text
 
 
-def why_text(first: Family, second: Family, measured: Comparison, fit: Optional[Fit]) -> str:
+def why_text(first: Family, second: Family, measured: Comparison, predictions: Predictions) -> str:
     """Sentences, or nothing where the plans do not tell."""
     if not measured.sizes or not _planned(first) or not _planned(second):
         return ""
     return " ".join(text for text in (_counts_text(first, second, measured),
-                                      _model_text(first, second, measured, fit)) if text)
+                                      _model_text(first, second, measured, predictions)) if text)
 
 
 def _planned(family: Family) -> bool:
@@ -35,15 +34,31 @@ def _per_byte(point: Point) -> str:
     return short(point.plan.wire_bytes_max / point.bytes)
 
 
-def _model_text(first: Family, second: Family, measured: Comparison, fit: Optional[Fit]) -> str:
-    if fit is None:
+def _model_text(first: Family, second: Family, measured: Comparison, predictions: Predictions) -> str:
+    known = [predictions.by_label.get(member.label) for member in (*first.members, *second.members)]
+    if not all(known) or len({p.played_out for p in known}) > 1:
         return ""
-    model = compare(predict_series(first.best, fit).model, predict_series(second.best, fit).model)
+    model = compare(_predicted(first, predictions), _predicted(second, predictions))
     same = model.spans == measured.spans
     said = " just these ranges" if same else ": " + comparison_text(first.called, second.called, model)
-    near = _crossings_text(measured, model)
-    return (f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
-            f"{said}{near}.{_disagreement(first, second, measured, model)}")
+    return (f"{_source_text(known[0])}{said}{_crossings_text(measured, model)}."
+            f"{_disagreement(first, second, measured, model)}")
+
+
+def _source_text(prediction: Prediction) -> str:
+    if prediction.played_out:
+        return "Played out message by message, with the alpha and beta that the program measured, the plans predict"
+    fit = prediction.fit
+    return f"With {time_text(fit.alpha_us)} a message and {rate_text(fit.gbps)} (fitted to send/recv) that predicts"
+
+
+def _predicted(family: Family, predictions: Predictions) -> Series:
+    """The family's best series with the predicted times of the members that it is made of."""
+    points = []
+    for size in family.best.sizes:
+        member = min((m for m in family.members if m.at(size)), key=lambda m: m.at(size).time_us)
+        points.append(predictions.by_label[member.label].model.at(size))
+    return replace(family.best, points=tuple(points))
 
 
 def _crossings_text(measured: Comparison, model: Comparison) -> str:

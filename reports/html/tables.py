@@ -112,6 +112,7 @@ _PLANS = (
     Column("algorithm", "and its options", False), Column("steps", "messages one after another on the longest path"),
     Column("wire bytes / byte", "bytes that the busiest rank sends for a byte of the message, at the largest size"),
     Column("latency-bound below", "where alpha times steps equals beta times bytes"),
+    Column("predicted by", "the program, message by message; or alpha × steps + beta × bytes", False),
     Column("measured / predicted, smallest", "at the smallest size"), Column("largest", "at the largest size"),
     Column("worst", "the ratio farthest from 1"),
 )
@@ -124,5 +125,5 @@ def plan_table(predictions: Predictions) -> Table:
         below = p.latency_bound_below
         lines.append(Line((word(p.label), number(p.steps), number(p.wire_per_byte, 3),
                            Cell("–", None) if below is None else Cell(about(below), below),
-                           number(p.ratios[0], 3), number(p.ratios[-1], 3), number(worst, 3))))
+                           word("message by message" if p.played_out else "alpha, beta"), number(p.ratios[0], 3), number(p.ratios[-1], 3), number(worst, 3))))
     return Table("Plans and their prediction", _PLANS, tuple(lines))

@@ -31,7 +31,7 @@ class PanelView:
     anchor: str
     result: PanelResult
     badge: str  # "emulated link of ..."; empty for what was measured
-    no_prediction: str  # why there is none, or where it comes from
+    about_prediction: str  # why there is none, or where it comes from
     figures: Sequence[FigureFile]
     tables: Sequence[Table]
 
@@ -82,16 +82,17 @@ def _panel(number: int, result: PanelResult, figures: Sequence[FigureFile]) -> P
     spread = percentile_table(result.panel)
     tables += [results_table(result)] + ([spread] if spread.lines else [])
     return PanelView(f"panel-{number}", result, "" if setting.basis == "measured" else basis_text(setting),
-                     _no_prediction(result), figures, tables)
+                     _about_prediction(result), figures, tables)
 
 
-def _no_prediction(result: PanelResult) -> str:
+def _about_prediction(result: PanelResult) -> str:
+    """What a reader must know of the predicted times; empty if they are simply there."""
     predictions = result.predictions
-    if predictions.source == "fit" or not result.panel.series:
+    if not result.panel.series or not predictions.no_fit:
         return ""
-    if predictions.source == "recorded":
-        return f"The predicted times are those that the program recorded; none were fitted here: {predictions.reason}."
-    return f"Measured against predicted: not possible here, {predictions.reason}."
+    if not predictions.by_label:
+        return f"Measured against predicted: not possible here, {predictions.no_fit}."
+    return f"No alpha and beta from send/recv, {predictions.no_fit}; the predicted times are the program's own."
 
 
 def _machines(records: Records) -> list[Machine]:

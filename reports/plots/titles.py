@@ -61,10 +61,11 @@ def _of_all(result: PanelResult, rank: str) -> str:
 def _predicted(result: PanelResult) -> str:
     known = result.predictions.by_label
     ratios = [ratio for prediction in known.values() for ratio in prediction.ratios]
-    within = 100 * sum(0.8 <= ratio <= 1.25 for ratio in ratios) / len(ratios)
-    side = "longer" if median(ratios) > 1 else "shorter"
-    return (f"Half of the measured times lie within {short(100 * median(abs(ratio - 1) for ratio in ratios), 2)} % of the "
-            f"prediction, {within:.0f} % within 25 %; most are {side}")
+    within = 100 * sum(0.8 <= ratio <= 1.25 for ratio in ratios) // len(ratios)
+    off = median(abs(ratio - 1) for ratio in ratios)
+    side = "" if off < 0.05 else "; most are longer" if median(ratios) > 1 else "; most are shorter"
+    return (f"Half of the measured times lie within {short(100 * off, 2)} % of the prediction, "
+            f"{'all' if within == 100 else f'{within} %'} within 25 %{side}")
 
 
 def _percentiles(result: PanelResult) -> str:

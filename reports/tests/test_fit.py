@@ -56,14 +56,14 @@ def test_predictions_use_the_fit_of_the_same_ranks_only(analysis_of):
     eight, four = World(noise=0), World(noise=0, ranks=4, run_name="run-2")
     _, analysis = analysis_of([eight.run()] + eight.sweep(["ring"]) + [four.run()] + four.send_recv())
     ring = analysis.results[0]
-    assert ring.predictions.source == "none" and "no send/recv rows" in ring.predictions.reason
+    assert ring.predictions.by_label == {} and "no send/recv rows" in ring.predictions.no_fit
 
 
 def test_predicted_times_and_latency_bound(analysis_of):
     world = World(alpha=5, beta=1e-3, noise=0)
     _, analysis = analysis_of([world.run()] + world.sweep(["ring", "double_tree"]) + world.send_recv())
     predictions = analysis.results[0].predictions
-    assert predictions.source == "fit"
+    assert predictions.no_fit == ""
     for label, prediction in predictions.by_label.items():
         assert all(ratio == pytest.approx(1, rel=1e-6) for ratio in prediction.ratios)
         steps, wire = ALGORITHMS[label](8)
@@ -76,4 +76,7 @@ def test_recorded_predictions_are_used_and_said(analysis_of):
     for row in rows:
         row["plan"]["predicted_us"] = row["time_us"] / 2
     predictions = analysis_of([world.run()] + rows)[1].results[0].predictions
-    assert predictions.source == "recorded" and set(np.round(predictions.by_label["ring"].ratios, 6)) == {2.0}
+    assert predictions.no_fit and predictions.by_label["ring"].played_out
+    assert set(np.round(predictions.by_label["ring"].ratios, 6)) == {2.0}
+    with_fit = analysis_of([world.run()] + rows + world.send_recv())[1].results[0].predictions.by_label["ring"]
+    assert with_fit.played_out and with_fit.ratios[0] == pytest.approx(2) and with_fit.latency_bound_below

@@ -25,6 +25,15 @@ def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):
     assert analysis.results[0].bounds.startswith("ring turns from latency-bound to bandwidth-bound near 20 KiB")
 
 
+def test_the_program_s_own_prediction_is_taken_first(analysis_of):
+    world = World(alpha=5, beta=2e-3, noise=0.003)
+    rows = world.sweep(["ring", "double_tree", "tree"])
+    for row in rows:
+        row["plan"]["predicted_us"] = world.time_us(row["algorithm"], row["bytes"])
+    why = analysis_of([world.run()] + rows)[1].results[0].why
+    assert "Played out message by message" in why and "predict just these ranges (crossing near 81 KiB" in why
+
+
 def test_where_the_model_is_wrong_that_is_said(analysis_of):
     world = World(alpha=5, beta=2e-3, noise=0.003)
     rows = world.sweep(["ring", "double_tree"])
