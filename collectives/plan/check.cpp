@@ -22,12 +22,12 @@ std::string CheckResult::text() const {
 }
 
 Contents::Contents(const Plan& plan) : ids_(plan) {
-  int chunks = 0;
+  std::size_t chunks = 0;
   for (int id = 0; id < ids_.num_steps(); ++id) {
     first_.push_back(chunks);
-    chunks += chunks_of(step_at(plan, ids_.place(id)));
+    chunks += static_cast<std::size_t>(chunks_of(step_at(plan, ids_.place(id))));
   }
-  moved_.resize(static_cast<std::size_t>(chunks));
+  moved_.resize(chunks);
 }
 
 namespace {

@@ -52,10 +52,10 @@ class Contents {
 
  private:
   std::size_t index(int step_id, int i) const {
-    return static_cast<std::size_t>(first_[static_cast<std::size_t>(step_id)] + i);
+    return first_[static_cast<std::size_t>(step_id)] + static_cast<std::size_t>(i);
   }
   StepIds ids_;
-  std::vector<int> first_;  // [step id]
+  std::vector<std::size_t> first_;  // [step id]
   std::vector<Moved> moved_;
 };
 

@@ -15,7 +15,7 @@ constexpr double kAlpha = kModel.alpha_us;
 constexpr double kBeta = kModel.beta_us_per_byte;
 constexpr double kGamma = kModel.gamma_us_per_byte;
 
-double time_us(const Plan& plan, std::int64_t count, const CostModel& model = kModel) {
+double time_us(const Plan& plan, int count, const CostModel& model = kModel) {
   collectives::Operation operation;
   operation.kind = plan.kind;
   operation.count = count;

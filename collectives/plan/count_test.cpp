@@ -10,7 +10,7 @@ namespace {
 
 using collectives::Kind;
 
-collectives::Operation floats(Kind kind, std::int64_t count) {
+collectives::Operation floats(Kind kind, int count) {
   collectives::Operation operation;
   operation.kind = kind;
   operation.count = count;

@@ -76,22 +76,25 @@ Grid cells_of(const Plan& plan, const Contents& contents, const Prediction& unit
 std::string draw(const Plan& plan, const Contents& contents) {
   const Grid cells = cells_of(plan, contents, predict(plan, contents, smallest_operation(plan), {.alpha_us = 1}));
   const std::size_t rounds = cells.front().size();
-  std::string text = fmt::format("{} {}, {} ranks, {} chunks a block: {} rounds\nrank", collectives::name_of(plan.kind),
-                                 plan.algorithm, plan.num_ranks, plan.chunks_per_block, rounds);
-  std::vector<std::size_t> widths;
+  std::string heading = "rank";
+  std::vector<std::string> rows;
+  for (int rank = 0; rank < plan.num_ranks; ++rank) rows.push_back(fmt::format("{:>4}", rank));
   for (std::size_t round = 0; round < rounds; ++round) {
-    std::size_t width = fmt::formatted_size("{}", round + 1);
-    for (const auto& row : cells) width = std::max(width, row[round].size());
-    text += fmt::format("  {:<{}}", round + 1, width);
-    widths.push_back(width);
-  }
-  for (std::size_t rank = 0; rank < cells.size(); ++rank) {
-    text += fmt::format("\n{:>4}", rank);
-    for (std::size_t round = 0; round < rounds; ++round) {
-      text += fmt::format("  {:<{}}", cells[rank][round], widths[round]);
+    std::size_t width = 0;
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      rows[rank] += "  " + cells[rank][round];
+      width = std::max(width, rows[rank].size());
     }
+    heading += fmt::format("  {}", round + 1);
+    width = std::max(width, heading.size());
+    if (round + 1 == rounds) break;
+    for (std::string& row : rows) row.resize(width, ' ');
+    heading.resize(width, ' ');
   }
-  return text + "\n";
+  std::string text = fmt::format("{} {}, {} ranks, {} chunks a block: {} rounds\n{}\n", collectives::name_of(plan.kind),
+                                 plan.algorithm, plan.num_ranks, plan.chunks_per_block, rounds, heading);
+  for (const std::string& row : rows) text += row + "\n";
+  return text;
 }
 
 }  // namespace lockstep::plan

@@ -11,7 +11,7 @@ TEST(Draw, Ring) {
   const Plan plan = ring_plan(3);
   EXPECT_EQ(draw(plan, contents_of(plan)),
             "all_reduce ring, 3 ranks, 3 chunks a block: 4 rounds\n"
-            "rank  1     2     3    4  \n"
+            "rank  1     2     3    4\n"
             "   0  0+>1  2+>1  1>1  0>1\n"
             "   1  1+>2  0+>2  2>2  1>2\n"
             "   2  2+>0  1+>0  0>0  2>0\n");
@@ -21,9 +21,9 @@ TEST(Draw, ChainNamesWhoseChunks) {
   const Plan plan = chain_plan(3, 1, 2);
   EXPECT_EQ(draw(plan, contents_of(plan)),
             "broadcast chain, 3 ranks, 2 chunks a block: 3 rounds\n"
-            "rank  1      2      3    \n"
-            "   0  .      .      .    \n"
-            "   1  1.0>2  1.1>2  .    \n"
+            "rank  1      2      3\n"
+            "   0  .      .      .\n"
+            "   1  1.0>2  1.1>2  .\n"
             "   2  .      1.0>0  1.1>0\n");
 }
 

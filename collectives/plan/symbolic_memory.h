@@ -1,0 +1,50 @@
+// All ranks' memory, on symbols: what each step does to it, and whether the outputs end as they must. When steps may
+// run is check_run.cpp's business.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/plan/check.h"
+#include "collectives/plan/locations.h"
+#include "collectives/plan/symbols.h"
+
+namespace lockstep::plan {
+
+class SymbolicMemory {
+ public:
+  // Cells are the locations, and then `message_cells` more for messages under way.
+  SymbolicMemory(const Plan& plan, const Locations& locations, bool in_place, int message_cells);
+
+  // Runs a step. `message`: the cells that a send copies its chunks to (empty: it copies nothing) or that a receive
+  // reads. Returns what is wrong with it, or nothing.
+  std::string run(int step_id, const StepPlace& where, const Step& step, std::span<const int> message,
+                  Contents& contents);
+
+  struct WrongOutput {
+    int rank;
+    std::string what;
+  };
+  std::vector<WrongOutput> compare_outputs() const;
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  void put_inputs();
+  void find_expected_outputs();
+  std::string refuse_write(int step_id, const StepPlace& where, const Step& step);
+  std::string run_send(int source, const Slice& src, int i, std::span<const int> message);
+  std::string run_write(const StepPlace& where, const Step& step, int i, std::span<const int> message);
+  std::string refuse_read(int cell, const Slice& slice, int i) const;
+  std::string add(int target, int source);
+  std::string refuse_size(int location) const;
+
+  const Plan& plan_;
+  const Locations& locations_;
+  bool in_place_;
+  Symbols symbols_;
+  std::vector<Moved> expected_;   // [location] if it is an output chunk
+  std::vector<int> write_stamp_;  // [location] the last step that wrote it
+};
+
+}  // namespace lockstep::plan
