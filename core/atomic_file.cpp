@@ -1,0 +1,86 @@
+#include "core/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::string reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+void refuse_special_target(const std::string& target) {
+  struct stat status {};
+  if (stat(target.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw usage_error("cannot write " + target + ": it is there and no regular file; allowed: a new file's name");
+}
+
+// The rename itself must survive a crash too. A file system that cannot sync folders is left to its ways.
+void sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& target)
+    : target_(target), partial_(target + ".partial-" + std::to_string(getpid())) {
+  refuse_special_target(target_);
+  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    throw usage_error("cannot write " + target_ + ": " + reason(errno) +
+                      "; allowed: a file in a folder that is there and can be written");
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  discard();
+}
+
+void AtomicFile::discard() {
+  if (descriptor_ < 0) return;
+  close(descriptor_);
+  unlink(partial_.c_str());
+  descriptor_ = -1;
+}
+
+void AtomicFile::fail(int error_number) {
+  discard();
+  throw Error(Failure::internal, "cannot write " + target_ + ": " + reason(error_number) + "; no file was left");
+}
+
+void AtomicFile::write(std::string_view text) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(errno);
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  if (fsync(descriptor_) != 0) fail(errno);
+  if (rename(partial_.c_str(), target_.c_str()) != 0) fail(errno);
+  close(descriptor_);
+  descriptor_ = -1;
+  sync_folder(folder_of(target_));
+}
+
+}  // namespace lockstep::core

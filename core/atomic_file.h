@@ -1,0 +1,32 @@
+// A file that is there whole or not at all: written beside its target under another name, synced, then renamed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::core {
+
+// Not to be shared between threads. Unless commit() has returned, the destructor leaves the target as it was and no
+// other file behind. All failures throw an Error that names the target and the system's reason.
+class AtomicFile {
+ public:
+  // Finds out at once whether the folder can be written. A target that is no regular file (a device, a folder) is
+  // refused with a usage Error, as renaming would replace it.
+  explicit AtomicFile(const std::string& target);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view text);
+  void commit();  // once; nothing may be written afterwards
+
+ private:
+  void discard();
+  [[noreturn]] void fail(int error_number);
+
+  std::string target_;
+  std::string partial_;  // the name while it is written
+  int descriptor_ = -1;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,150 @@
+#include "core/atomic_file.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "lockstep_atomic_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    target_ = (folder_ / "records.jsonl").string();
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static std::string content(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
+
+  fs::path folder_;
+  std::string target_;
+};
+
+std::string error_text(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Runs the action in a child; what it returns is the child's text, or "killed".
+std::string in_child(const std::function<std::string()>& action) {
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string text = action();
+    const bool all = ::write(pipe_ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    _exit(all ? 0 : 1);
+  }
+  close(pipe_ends[1]);
+  std::string text(4096, '\0');
+  const ssize_t size = read(pipe_ends[0], text.data(), text.size());
+  close(pipe_ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  return WIFEXITED(status) ? text : "killed";
+}
+
+TEST_F(AtomicFileTest, IsThereOnlyAfterCommit) {
+  AtomicFile file(target_);
+  file.write("one\n");
+  file.write("two\n");
+  EXPECT_FALSE(fs::exists(target_));
+  file.commit();
+  EXPECT_EQ(content(target_), "one\ntwo\n");
+  EXPECT_EQ(files(), 1);
+  EXPECT_THROW(file.write("three"), Error);
+}
+
+TEST_F(AtomicFileTest, WithoutCommitNothingChanges) {
+  std::ofstream(target_) << "old";
+  {
+    AtomicFile file(target_);
+    file.write("new");
+  }
+  EXPECT_EQ(content(target_), "old");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, CommitReplacesWhatWasThere) {
+  std::ofstream(target_) << "old and longer";
+  AtomicFile file(target_);
+  file.write("new");
+  file.commit();
+  EXPECT_EQ(content(target_), "new");
+  EXPECT_EQ(files(), 1);
+}
+
+TEST_F(AtomicFileTest, AFolderThatIsNotThereIsRefusedAtOnce) {
+  const std::string path = (folder_ / "missing" / "r.jsonl").string();
+  EXPECT_EQ(error_text([&] { AtomicFile file(path); }),
+            "cannot write " + path +
+                ": No such file or directory; allowed: a file in a folder that is there and can be written");
+}
+
+TEST_F(AtomicFileTest, DevicesAndFoldersAreRefused) {
+  EXPECT_EQ(error_text([] { AtomicFile file("/dev/full"); }),
+            "cannot write /dev/full: it is there and no regular file; allowed: a new file's name");
+  EXPECT_NE(error_text([&] { AtomicFile file(folder_.string()); }).find("no regular file"), std::string::npos);
+  EXPECT_TRUE(fs::is_character_file("/dev/full"));
+}
+
+TEST_F(AtomicFileTest, AFileThatGrowsPastTheLimitLeavesNothing) {
+  const std::string text = in_child([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return error_text([&] {
+      AtomicFile file(target_);
+      for (int k = 0; k < 100; ++k) file.write(std::string(1000, 'x'));
+      file.commit();
+    });
+  });
+  EXPECT_EQ(text, "cannot write " + target_ + ": File too large; no file was left");
+  EXPECT_EQ(files(), 0);
+}
+
+TEST_F(AtomicFileTest, AFullDiskLeavesNothing) {
+  const std::string text = in_child([&]() -> std::string {
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", folder_.c_str(), "tmpfs", 0, "size=64k") != 0) {
+      return "skip";
+    }
+    const std::string error = error_text([&] {
+      AtomicFile file(target_);
+      for (int k = 0; k < 1000; ++k) file.write(std::string(1000, 'x'));
+      file.commit();
+    });
+    return error + " " + std::to_string(files());
+  });
+  if (text == "skip") GTEST_SKIP() << "a small file system can be mounted by root only";
+  EXPECT_EQ(text, "cannot write " + target_ + ": No space left on device; no file was left 0");
+}
+
+}  // namespace
+}  // namespace lockstep::core

@@ -1,0 +1,118 @@
+#include "core/record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/statistics.h"
+
+namespace lockstep::core {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Null where there is nothing. Numbers that are not finite become null as well (nlohmann's way).
+template <typename T>
+Json nullable(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json nullable_text(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+Json machine_json(const Machine& machine) {
+  return {{"fingerprint", machine.fingerprint()},
+          {"cpu", nullable(machine.cpu)},
+          {"cores", machine.cores},
+          {"memory_bytes", nullable(machine.memory_bytes)},
+          {"kernel", nullable_text(machine.kernel)},
+          {"caches",
+           {{"l1d_bytes", nullable(machine.caches.l1d_bytes)},
+            {"l2_bytes", nullable(machine.caches.l2_bytes)},
+            {"l3_bytes", nullable(machine.caches.l3_bytes)}}},
+          {"mhz", nullable(machine.mhz)},
+          {"gpus", Json(machine.gpus)},
+          {"hosts", machine.hosts}};
+}
+
+Json build_json(const Build& build) {
+  return {{"compiler", nullable_text(build.compiler)},
+          {"flags", nullable_text(build.flags)},
+          {"type", nullable_text(build.type)},
+          {"version", nullable_text(build.version)}};
+}
+
+Json link_json(const std::optional<LinkRecord>& link) {
+  if (!link) return nullptr;
+  return {{"latency_us", nullable(link->latency_us)}, {"gbps", nullable(link->gbps)}};
+}
+
+Json stats_json(const std::vector<double>& samples) {
+  if (samples.empty()) return nullptr;
+  const Summary s = summarize(samples);
+  return {{"count", s.count}, {"median", s.median}, {"mean", s.mean}, {"min", s.min},       {"max", s.max},
+          {"p5", s.p5},       {"p95", s.p95},       {"p99", s.p99},   {"ci_low", s.ci_low}, {"ci_high", s.ci_high}};
+}
+
+Json plan_json(const std::optional<PlanRecord>& plan) {
+  if (!plan) return nullptr;
+  return {{"steps", plan->steps},
+          {"wire_bytes_max", plan->wire_bytes_max},
+          {"wire_bytes_total", plan->wire_bytes_total},
+          {"predicted_us", nullable(plan->predicted_us)}};
+}
+
+// Bytes that are not UTF-8, as a file's name may hold, are replaced.
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string to_json(const RunRecord& run) {
+  return line_of({{"record", "run"},
+                  {"version", 1},
+                  {"run", run.run},
+                  {"program", run.program},
+                  {"command", Json(public_command(run.command))},
+                  {"started", run.started},
+                  {"git", {{"revision", run.source.revision}, {"dirty", nullable(run.source.dirty)}}},
+                  {"build", build_json(run.build)},
+                  {"machine", machine_json(run.machine)},
+                  {"libraries", Json(run.libraries)},
+                  {"ranks", run.ranks},
+                  {"transport", run.transport},
+                  {"rank_kind", run.rank_kind},
+                  {"oversubscribed", run.oversubscribed},
+                  {"seed", nullable(run.seed)},
+                  {"link", link_json(run.link)},
+                  {"basis", run.basis}});
+}
+
+std::string to_json(const RowRecord& row) {
+  return line_of({{"record", "row"},
+                  {"run", row.run},
+                  {"collective", row.collective},
+                  {"algorithm", row.algorithm},
+                  {"executor", row.executor},
+                  {"transport", row.transport},
+                  {"ranks", row.ranks},
+                  {"bytes", row.bytes},
+                  {"count", row.count},
+                  {"dtype", row.dtype},
+                  {"op", row.op},
+                  {"root", row.root},
+                  {"in_place", row.in_place},
+                  {"basis", row.basis},
+                  {"status", row.status},
+                  {"error", nullable(row.error)},
+                  {"wrong", nullable(row.wrong)},
+                  {"iterations", row.iterations},
+                  {"time_us", nullable(row.time_us)},
+                  {"algbw_gbps", nullable(row.algbw_gbps)},
+                  {"busbw_gbps", nullable(row.busbw_gbps)},
+                  {"samples_us", Json(row.samples_us)},
+                  {"stats", stats_json(row.samples_us)},
+                  {"plan", plan_json(row.plan)}});
+}
+
+}  // namespace lockstep::core

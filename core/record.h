@@ -1,0 +1,87 @@
+// Records: what a run was and what it measured, as lines of JSON. docs/record_format.md says what each field means and
+// in which unit; the names here are the names there. A field that is not known is left empty and becomes null.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/atomic_file.h"
+#include "core/provenance.h"
+
+namespace lockstep::core {
+
+struct LinkRecord {
+  std::optional<double> latency_us;
+  std::optional<double> gbps;  // 1e9 bytes a second each way
+};
+
+struct RunRecord {
+  std::string run;  // new_run_id()
+  std::string program;
+  std::vector<std::string> command;  // as given; folders are taken away when it is written
+  std::string started;               // utc_now()
+  Source source;
+  Build build;
+  Machine machine;
+  std::map<std::string, std::string> libraries;  // "mpi": "Open MPI 4.1.4"
+  int ranks = 1;
+  std::string transport;  // "local", "mpi", "nccl"
+  std::string rank_kind;  // "threads", "processes", "mpi"
+  bool oversubscribed = false;
+  std::optional<std::uint64_t> seed;
+  std::optional<LinkRecord> link;
+  std::string basis = "measured";  // or "emulated", "simulated"
+};
+
+struct PlanRecord {
+  std::int64_t steps = 0;
+  std::int64_t wire_bytes_max = 0;
+  std::int64_t wire_bytes_total = 0;
+  std::optional<double> predicted_us;
+};
+
+struct RowRecord {
+  std::string run;
+  std::string collective;
+  std::string algorithm;
+  std::string executor;  // "direct", "message", "library"
+  std::string transport;
+  int ranks = 1;
+  std::int64_t bytes = 0;
+  std::int64_t count = 0;
+  std::string dtype;
+  std::string op = "none";
+  int root = -1;
+  bool in_place = false;
+  std::string basis = "measured";
+  std::string status = "ok";  // or "wrong", "failed"
+  std::optional<std::string> error;
+  std::optional<std::int64_t> wrong;
+  std::int64_t iterations = 0;
+  std::optional<double> time_us;
+  std::optional<double> algbw_gbps;
+  std::optional<double> busbw_gbps;
+  std::vector<double> samples_us;  // `stats` of the line is summarize(samples_us)
+  std::optional<PlanRecord> plan;
+};
+
+// One line of JSON without its newline.
+std::string to_json(const RunRecord& run);
+std::string to_json(const RowRecord& row);
+
+// Writes a record file: nothing is there before commit(), and nothing is left if commit() is never reached.
+class RecordWriter {
+ public:
+  explicit RecordWriter(const std::string& path) : file_(path) {}
+  void write(const RunRecord& run) { file_.write(to_json(run) + "\n"); }
+  void write(const RowRecord& row) { file_.write(to_json(row) + "\n"); }
+  void commit() { file_.commit(); }
+
+ private:
+  AtomicFile file_;
+};
+
+}  // namespace lockstep::core

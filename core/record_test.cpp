@@ -1,0 +1,156 @@
+#include "core/record.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+RunRecord sample_run() {
+  RunRecord run;
+  run.run = "0123456789abcdef";
+  run.program = "all_reduce_perf";
+  run.command = {"all_reduce_perf", "--json", "/home/someone/r.jsonl"};
+  run.started = "2026-01-31T23:59:59Z";
+  run.source = {"unknown", std::nullopt};
+  run.build = {"0.1.0", "GNU 12.2.0", "-O3", "Release"};
+  run.machine.cpu = "A processor";
+  run.machine.cores = 2;
+  run.machine.kernel = "Linux 6.1.0";
+  run.machine.caches.l2_bytes = 2097152;
+  run.libraries = {{"mpi", "Open MPI 4.1.4"}};
+  run.ranks = 4;
+  run.transport = "local";
+  run.rank_kind = "threads";
+  run.oversubscribed = true;
+  run.seed = std::numeric_limits<std::uint64_t>::max();
+  return run;
+}
+
+RowRecord sample_row() {
+  RowRecord row;
+  row.run = "0123456789abcdef";
+  row.collective = "all_reduce";
+  row.algorithm = "ring:lanes=2";
+  row.executor = "direct";
+  row.transport = "local";
+  row.ranks = 4;
+  row.bytes = 1024;
+  row.count = 256;
+  row.dtype = "float";
+  row.op = "sum";
+  row.wrong = 0;
+  row.iterations = 3;
+  row.time_us = 2;
+  row.algbw_gbps = 0.512;
+  row.busbw_gbps = 0.768;
+  row.samples_us = {1, 2, 3};
+  row.plan = PlanRecord{6, 1536, 6144, std::nullopt};
+  return row;
+}
+
+TEST(RecordTest, RunIsTheDocumentedLine) {
+  const std::string line = to_json(sample_run());
+  EXPECT_EQ(line.find('\n'), std::string::npos);
+  EXPECT_EQ(json::parse(line), json::parse(R"({
+      "record": "run", "version": 1, "run": "0123456789abcdef", "program": "all_reduce_perf",
+      "command": ["all_reduce_perf", "--json", "r.jsonl"], "started": "2026-01-31T23:59:59Z",
+      "git": {"revision": "unknown", "dirty": null},
+      "build": {"compiler": "GNU 12.2.0", "flags": "-O3", "type": "Release", "version": "0.1.0"},
+      "machine": {"fingerprint": ")" + sample_run().machine.fingerprint() +
+                                           R"(", "cpu": "A processor", "cores": 2,
+                  "memory_bytes": null, "kernel": "Linux 6.1.0",
+                  "caches": {"l1d_bytes": null, "l2_bytes": 2097152, "l3_bytes": null},
+                  "mhz": null, "gpus": [], "hosts": 1},
+      "libraries": {"mpi": "Open MPI 4.1.4"}, "ranks": 4, "transport": "local", "rank_kind": "threads",
+      "oversubscribed": true, "seed": 18446744073709551615, "link": null, "basis": "measured"})"));
+}
+
+TEST(RecordTest, RowIsTheDocumentedLine) {
+  json row = json::parse(to_json(sample_row()));
+  const json stats = row.at("stats");
+  EXPECT_EQ(stats.at("median"), 2);
+  EXPECT_EQ(stats.at("count"), 3);
+  EXPECT_EQ(stats.at("p5"), 1.1);
+  EXPECT_LE(stats.at("ci_low"), stats.at("ci_high"));
+  row.erase("stats");
+  EXPECT_EQ(row, json::parse(R"({
+      "record": "row", "run": "0123456789abcdef", "collective": "all_reduce", "algorithm": "ring:lanes=2",
+      "executor": "direct", "transport": "local", "ranks": 4, "bytes": 1024, "count": 256, "dtype": "float",
+      "op": "sum", "root": -1, "in_place": false, "basis": "measured", "status": "ok", "error": null, "wrong": 0,
+      "iterations": 3, "time_us": 2.0, "algbw_gbps": 0.512, "busbw_gbps": 0.768, "samples_us": [1.0, 2.0, 3.0],
+      "plan": {"steps": 6, "wire_bytes_max": 1536, "wire_bytes_total": 6144, "predicted_us": null}})"));
+}
+
+TEST(RecordTest, AFailedRowHasNoNumbers) {
+  RowRecord row;
+  row.run = "0";
+  row.status = "failed";
+  row.error = "rank 3 is lost";
+  const json line = json::parse(to_json(row));
+  EXPECT_EQ(line.at("error"), "rank 3 is lost");
+  for (const char* field : {"time_us", "algbw_gbps", "busbw_gbps", "stats", "plan", "wrong"}) {
+    EXPECT_TRUE(line.at(field).is_null()) << field;
+  }
+  EXPECT_TRUE(line.at("samples_us").empty());
+}
+
+TEST(RecordTest, WhatIsNoNumberIsNull) {
+  RowRecord row = sample_row();
+  row.busbw_gbps = std::nan("");
+  row.algbw_gbps = HUGE_VAL;
+  const json line = json::parse(to_json(row));
+  EXPECT_TRUE(line.at("busbw_gbps").is_null());
+  EXPECT_TRUE(line.at("algbw_gbps").is_null());
+}
+
+TEST(RecordTest, AnEmulatedLinkIsSaid) {
+  RunRecord run = sample_run();
+  run.link = LinkRecord{10, std::nullopt};
+  run.basis = "emulated";
+  EXPECT_EQ(json::parse(to_json(run)).at("link"), json::parse(R"({"latency_us": 10.0, "gbps": null})"));
+}
+
+TEST(RecordTest, BytesThatAreNoUtf8DoNotBreakTheLine) {
+  RunRecord run = sample_run();
+  run.command = {"a", "\xff\xfe"};
+  EXPECT_NO_THROW(json::parse(to_json(run)));
+}
+
+TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
+  std::string folder = (fs::temp_directory_path() / "lockstep_record_XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/r.jsonl";
+  {
+    RecordWriter abandoned(path);
+    abandoned.write(sample_run());
+  }
+  EXPECT_TRUE(fs::is_empty(folder));
+  RecordWriter writer(path);
+  writer.write(sample_run());
+  writer.write(sample_row());
+  writer.commit();
+  std::ifstream file(path);
+  std::vector<std::string> kinds;
+  for (std::string line; std::getline(file, line);) kinds.push_back(json::parse(line).at("record"));
+  EXPECT_EQ(kinds, (std::vector<std::string>{"run", "row"}));
+  fs::remove_all(folder);
+}
+
+TEST(RecordWriterTest, SaysAtOnceThatItCannotWrite) {
+  EXPECT_THROW(RecordWriter("/nonexistent/folder/r.jsonl"), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::core
