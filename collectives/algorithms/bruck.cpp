@@ -7,9 +7,8 @@
 //
 // all_gather: this, then the slots are copied to their places.
 // reduce_scatter: the same backwards, adding where all-gather copies.
-// all_reduce: all inputs are gathered so (p S bytes of scratch: for small sizes), and each rank sums them, in rank
-// order,
-//   so that all get the same bits.
+// all_reduce: all inputs are gathered so (p S bytes of scratch: for small sizes), and each rank sums them in rank
+//   order, so that all get the same bits.
 //
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, Efficient algorithms for all-to-all communications in multiport
 //   message-passing systems, IEEE TPDS 8 (1997), section 4; MPICH, allgather_intra_brucks.c.

@@ -36,12 +36,15 @@ const Algorithm& find_algorithm(collectives::Kind kind, std::string_view name) {
       fmt::format("--algo: {} has no algorithm '{}'; allowed:{}", collectives::name_of(kind), name, names));
 }
 
-// The text up to the next ':', which is taken off.
-std::string_view take_part(std::string_view& text) {
-  const std::size_t end = text.find(':');
-  const std::string_view part = text.substr(0, end);
-  text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
-  return part;
+std::vector<std::string_view> split_at_colons(std::string_view text) {
+  std::vector<std::string_view> parts;
+  std::size_t begin = 0;
+  for (std::size_t end = text.find(':'); end != std::string_view::npos; end = text.find(':', begin)) {
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
 }
 
 void set_option(const Algorithm& algorithm, std::string_view part, Options& options) {
@@ -59,7 +62,9 @@ void set_option(const Algorithm& algorithm, std::string_view part, Options& opti
     throw core::usage_error(fmt::format("--algo: {}:{}={}: allowed are {} to {} ({})", algorithm.name, option->name,
                                         digits, option->min_value, option->max_value, option->meaning));
   }
-  options.find(option->name)->second = value;
+  if (!options.emplace(option->name, value).second) {
+    throw core::usage_error(fmt::format("--algo: {}: {} is given twice", algorithm.name, option->name));
+  }
 }
 
 plan::Plan copy_only(collectives::Kind kind) {
@@ -94,11 +99,10 @@ std::string Choice::label() const {
 }
 
 Choice parse_choice(collectives::Kind kind, std::string_view text) {
-  std::string_view rest = text;
-  const Algorithm& algorithm = find_algorithm(kind, take_part(rest));
-  Choice choice{&algorithm, {}};
-  for (const Option& option : algorithm.options) choice.options.emplace(option.name, option.default_value);
-  while (!rest.empty()) set_option(algorithm, take_part(rest), choice.options);
+  const std::vector<std::string_view> parts = split_at_colons(text);
+  Choice choice{&find_algorithm(kind, parts.front()), {}};
+  for (std::size_t i = 1; i < parts.size(); ++i) set_option(*choice.algorithm, parts[i], choice.options);
+  for (const Option& option : choice.algorithm->options) choice.options.emplace(option.name, option.default_value);
   return choice;
 }
 

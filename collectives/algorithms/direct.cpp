@@ -20,8 +20,8 @@ plan::Plan direct_all_gather(const Shape& shape) {
   PlanBuilder builder(Kind::all_gather, p, 0, 1);
   for (int r = 0; r < p; ++r) {
     for_each_peer(r, p, [&](int peer) { builder.send(r, peer, plan::input(0)); });
-    builder.copy(r, plan::output(r), plan::input(0));
     for_each_peer(r, p, [&](int peer) { builder.recv(r, peer, plan::output(peer)); });
+    builder.copy(r, plan::output(r), plan::input(0));  // last: in place it would wait for the readers of what was sent
   }
   return builder.finish("direct");
 }

@@ -16,11 +16,12 @@
 // other tree (one up) it sends at most 2 S in an all-reduce. For broadcast and reduce the root stands above both trees,
 // which hold the other ranks.
 //
+// NCCL numbers its trees from 0 with the root on top, which for an odd number of ranks makes one rank inner in both.
+//
 // Source: Sanders, Speck, Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, Parallel
-// Computing
-//   35 (2009), sections 2 and 3; NCCL 2.4, "Massively scale your deep learning training with NCCL 2.4" (2019).
-// Steps: up to 2 lg p + 2 (chunks - 1) in the longest chain of dependent messages of one tree; bytes a rank: <= 2 S
-//   (all-reduce), <= S (broadcast, reduce).
+//   Computing 35 (2009), sections 2 and 3; "Massively scale your deep learning training with NCCL 2.4" (2019).
+// Steps: 2 floor(lg p) (all-reduce), 1 + floor(lg (p-1)) (broadcast, reduce), for each chunk, which follow each other.
+//   Bytes a rank: at most 2 S (all-reduce), S (broadcast, reduce).
 #include "collectives/algorithms/generators.h"
 #include "collectives/algorithms/tree.h"
 

@@ -1,12 +1,12 @@
 // Gather and scatter along a binomial tree. With ranks counted from the root, the blocks of a subtree are neighbours,
-// so each edge carries one slice; only at the root, whose blocks are in rank order, may a slice wrap around and go as
-// two.
+// so each edge carries one slice. Only at the root, whose blocks are in rank order, one may wrap around and go as two.
 //
 //   scatter, 8 ranks from root 0:   0 -> 4 (blocks 4..7), 2 (2, 3), 1 (1);   4 -> 6 (6, 7), 5;   2 -> 3;   6 -> 7
 //
 // Source: Thakur, Rabenseifner, Gropp 2005, section 4.2 (scatter within broadcast); MPICH, gather_intra_binomial.c,
 //   scatter_intra_binomial.c.
-// Steps: ceil(lg p). Bytes a rank, S = p blocks: S (p-1)/p at the root of scatter, (S/p) times its subtree elsewhere.
+// Steps: floor(lg p); ceil(lg p) rounds. Bytes a rank, S = p blocks: S (p-1)/p at the root of scatter, (S/p) times its
+// subtree elsewhere.
 #include <vector>
 
 #include "collectives/algorithms/binomial.h"

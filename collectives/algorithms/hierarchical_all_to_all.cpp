@@ -1,15 +1,14 @@
-// Two-level all-to-all: between hosts, few big messages instead of many small ones. m groups of g ranks, rank = group *
-// g
-// + place:
+// Two-level all-to-all: between hosts, few big messages instead of many small ones. m groups of g ranks,
+// rank = group * g + place:
 //   1. between groups: to the rank of equal place in each other group go all g blocks for that group, in one message;
 //   2. inside the group: what arrived for place l, m blocks, is packed and goes to l in one message.
 //
 //   2 groups of 2, rank 0's blocks 0 1 | 2 3:   (2 3) go to rank 2, which keeps block 2 and passes 3 on to rank 3
 //
-// Source: Traff, Rougier, MPI collectives and datatypes for hierarchical all-to-all communication, EuroMPI 2014; the
-// same
-//   idea, inside first, is NCCL's PXN ("Doubling all2all performance with NCCL 2.12", 2022).
-// Steps: (m-1) + (g-1). Bytes a rank, S = p blocks: S (m-1)/m between groups and S (g-1)/g inside.
+// Source: Traff, Rougier, MPI collectives and datatypes for hierarchical all-to-all communication, EuroMPI 2014. Inside
+//   first, it is NCCL's PXN ("Doubling all2all performance with NCCL 2.12", 2022).
+// Steps: 2 (all peers of a level at once); messages a rank: (m-1) + (g-1). Bytes a rank, S = p blocks: S (m-1)/m
+//   between groups and S (g-1)/g inside.
 #include "collectives/algorithms/direct.h"
 #include "collectives/algorithms/generators.h"
 
@@ -34,8 +33,10 @@ class TwoLevel {
     const int r = group * g_ + place;
     for (int i = 1; i < m_; ++i) {
       const int to = wrap(group + i, m_);
-      const int from = wrap(group - i, m_);
       builder_.send(r, to * g_ + place, plan::input(to * g_, g_));
+    }
+    for (int i = 1; i < m_; ++i) {
+      const int from = wrap(group - i, m_);
       builder_.recv(r, from * g_ + place, plan::scratch(arrived_ + from * g_, g_));
     }
   }

@@ -3,22 +3,21 @@
 //
 // The block of rank b reaches rank b + o along a binomial tree over the offsets o: from offset o with its lowest bit
 // cleared to o. All ranks' trees are this one, shifted. So for each offset o > 0 a rank gets one block, from
-// rank - lowest_bit(o), and may aggregate blocks of different trees that go the same way. Let P be the power of two >=
-// p and D = P / A, A the number of blocks that a message may have:
+// rank - lowest_bit(o), and may aggregate blocks of different trees that go the same way. Let P be the power of two
+// that is p or next above it, A the number of blocks that a message may have, and D = P / A:
 //   1. offsets 0, D, 2D, ...: lg A steps, far ones first, with 1, 2, ..., A/2 blocks a message;
-//   2. from each of those A offsets, the D-1 offsets up to the next: one after the other, depth first, A blocks a
-//   message.
+//   2. from each of those A offsets, the D-1 offsets up to the next: one by one, depth first, A blocks a message.
 //
-//   p = 8, A = 2, D = 4:   0->4 | 0,4 -> 1,5 | 0,4 -> 2,6 | 2,6 -> 3,7        A = 4: 0->4 | 0,4 -> 2,6 | 0,2,4,6 ->
-//   1,3,5,7
+//   p = 8, A = 2, D = 4:   0 -> 4 | 0,4 -> 1,5 | 0,4 -> 2,6 | 2,6 -> 3,7
+//          A = 4, D = 2:   0 -> 4 | 0,4 -> 2,6 | 0,2,4,6 -> 1,3,5,7
 //
 // Depth first, so that an offset's blocks are needed only until its subtree is done: A (1 + lg D) slots of buffer,
 // whatever p is. Blocks of a message lie next to each other in the buffer. reduce_scatter is all_gather read backwards,
 // adding where the other copies: partial sums flow from offset o to o with its lowest bit cleared.
 //
 // Source: Jeaugey, PAT: a new algorithm for all-gather and reduce-scatter operations at scale, arXiv:2506.20252 (2025).
-// Steps: lg A + min(D, p) - 1; ceil(lg p) with the most aggregation, p-1 with A = 1. Bytes a rank, S = p blocks:
-//   S (p-1)/p.
+// Steps: lg A + min(D, p) - 1: ceil(lg p) with the most aggregation, p-1 messages with A = 1. Bytes a rank: S (p-1)/p,
+//   S = p blocks.
 #include "collectives/algorithms/pat.h"
 
 #include <algorithm>

@@ -3,12 +3,14 @@
 //
 //   step 0:  0<->1  2<->3  4<->5  6<->7      step 1:  0<->2  1<->3 ...      step 2:  0<->4  1<->5 ...
 //
-// A partial sum is never made in the slot that is being sent: output and a scratch slot take turns. So ranks that read
-// each other's memory in place need not wait for each other before they write.
+// A partial sum is never made in the slot that is being sent: two scratch slots take turns, the last sum goes to
+// output. So ranks that read each other's memory in place need not wait for each other before they write.
 //
 // Source: MPICH, allreduce_intra_recursive_doubling.c; Thakur, Rabenseifner, Gropp, Optimization of collective
 //   communication operations in MPICH (2005), section 4.5.
 // Steps: lg p; floor(lg p) + 2 if p is no power of two (folding.h). Bytes a rank: S lg p; S (floor(lg p) + 1).
+#include <algorithm>
+
 #include "collectives/algorithms/folding.h"
 #include "collectives/algorithms/generators.h"
 
@@ -19,12 +21,12 @@ using plan::Slice;
 
 namespace {
 
-// Where the partial sum of one rank is, and where the next one goes: the last of `sums` lands in output.
+// Where the partial sum of one rank is, and where the next one goes: the last of `sums` into output.
 class Accumulator {
  public:
   explicit Accumulator(int sums) : left_(sums) {}
   Slice now() const { return now_; }
-  Slice next() const { return left_ % 2 == 1 ? plan::output(0) : plan::scratch(0); }
+  Slice next() const { return left_ == 1 ? plan::output(0) : plan::scratch(left_ % 2); }
   void advance() {
     now_ = next();
     --left_;
@@ -35,10 +37,13 @@ class Accumulator {
   int left_;
 };
 
+int num_sums(const Folding& folding, int v) {
+  return log2_of_power(folding.core()) + (folding.has_guest(v) ? 1 : 0);
+}
+
 void add_core_rank(PlanBuilder& builder, const Folding& folding, int v) {
   const int r = folding.rank_of(v);
-  const int doublings = log2_of_power(folding.core());
-  Accumulator sum(doublings + (folding.has_guest(v) ? 1 : 0));
+  Accumulator sum(num_sums(folding, v));
   if (folding.has_guest(v)) {
     builder.recv_reduce(r, folding.guest_of(v), sum.next(), sum.now());
     sum.advance();
@@ -57,7 +62,7 @@ void add_core_rank(PlanBuilder& builder, const Folding& folding, int v) {
 plan::Plan recursive_doubling_all_reduce(const Shape& shape) {
   const Folding folding(shape.num_ranks);
   PlanBuilder builder(collectives::Kind::all_reduce, shape.num_ranks, 0, 1);
-  if (shape.num_ranks > 2) builder.take_scratch(1);
+  builder.take_scratch(std::min(num_sums(folding, 0) - 1, 2));
   for (int v = 0; v < folding.core(); ++v) {
     if (folding.has_guest(v)) builder.send(folding.guest_of(v), folding.rank_of(v), plan::input(0));
     add_core_rank(builder, folding, v);

@@ -7,9 +7,8 @@
 // Blocks stay in rank order, so each exchange is one contiguous slice. If p is no power of two, a core rank with a
 // guest works for two blocks (folding.h).
 //
-// Source: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH (2005),
-// sections 4.1
-//   and 4.3; MPICH, reduce_scatter_block_intra_recursive_halving.c. hypercube: nccl-tests, hypercube.cu.
+// Source: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH (2005), sections
+//   4.1 and 4.3; MPICH, reduce_scatter_block_intra_recursive_halving.c. hypercube: nccl-tests, hypercube.cu.
 // Steps: lg p; floor(lg p) + 2 if p is no power of two. Bytes a rank (S = p blocks): S (p-1)/p; with folding guests
 //   send S (reduce-scatter), or their hosts send S more (all-gather).
 #include <algorithm>

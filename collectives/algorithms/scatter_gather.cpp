@@ -1,13 +1,12 @@
 // Large broadcast and reduce with all ranks' links: the vector is cut into p pieces, and every rank works on one.
 //
 // scatter_allgather (broadcast): binomial scatter of the pieces from the root, then a ring all-gather, in which no rank
-// is
-//   sent what it had to pass on in the scatter.
+//   is sent what it had to pass on in the scatter.
 // reduce_scatter_gather (reduce): ring reduce-scatter, then binomial gather to the root: the same backwards.
 //
 // Ranks are counted from the root; piece v belongs to the v-th. Source: van de Geijn's algorithm as in Thakur,
 //   Rabenseifner, Gropp 2005, sections 4.2 and 4.4; MPICH, bcast_intra_scatter_ring_allgather.c.
-// Steps: ceil(lg p) + p - 1. Bytes at the busiest rank: 2 S (p-1)/p (broadcast: the root), at most
+// Rounds: ceil(lg p) + p - 1. Bytes at the busiest rank: 2 S (p-1)/p (broadcast: the root), at most
 //   S (p-1)/p + S/2 (reduce).
 #include <algorithm>
 

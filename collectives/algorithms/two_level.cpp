@@ -6,13 +6,11 @@
 //                     all-reduce 0 <-> 3, 1 <-> 4, 2 <-> 5, then all-gather
 //
 // hierarchical: groups are neighbours (the ranks of a host), so a host's port carries S/g for each of its ranks.
-// ring_2d: ranks are a grid of rows. Half of the data goes along rows first, then columns; the other half columns
-// first,
-//   so that the links of both dimensions work all the time.
+// ring_2d: ranks are a grid of rows. Half of the data goes along rows first, then columns, the other half along columns
+//   first, so that the links of both dimensions work all the time.
 //
-// Source: Massively scale your deep learning training with NCCL 2.4 (2019), "2D ring"; Ying et al., Image
-// classification
-//   at supercomputer scale (2018), section 2.1 (2-D gradient summation on a torus); Horovod's hierarchical all-reduce.
+// Source: "Massively scale your deep learning training with NCCL 2.4" (2019), 2D ring; Ying et al., Image
+//   classification at supercomputer scale (2018), 2-D gradient summation on a torus; Horovod's hierarchical all-reduce.
 // Steps: 2 (g-1) + 2 (m-1), m = p/g. Bytes a rank: 2 S (g-1)/g inside and 2 (S/g) (m-1)/m between: in all 2 S (p-1)/p.
 #include <fmt/format.h>
 
