@@ -1,4 +1,4 @@
-"""What a reader must know before the numbers: mixed, missing, wrong or doubtful records. Said on the page, not hidden."""
+"""What a reader must know before the numbers: mixed, missing, wrong or doubtful records are said, not hidden."""
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,10 +41,11 @@ def _bad_rows(records: Records) -> Iterable[Note]:
     wrong = [row for row in records.rows if row.status == "wrong"]
     failed = [row for row in records.rows if row.status == "failed"]
     if wrong:
-        yield Note("error", f"{counted(len(wrong), 'row')} had wrong results and {_are(wrong)} left out of every plot and "
-                            f"sentence: {_of_algorithms(wrong)}.")
+        yield Note("error", f"{counted(len(wrong), 'row')} had wrong results and {_are(wrong)} left out of every plot "
+                            f"and sentence: {_of_algorithms(wrong)}.")
     if failed:
-        yield Note("error", f"{counted(len(failed), 'row')} failed and {_have(failed)} no times: {_of_algorithms(failed)}.")
+        yield Note("error", f"{counted(len(failed), 'row')} failed and {_have(failed)} no times: "
+                            f"{_of_algorithms(failed)}.")
 
 
 def _are(rows: list) -> str:
@@ -71,7 +72,8 @@ def _builds(records: Records) -> Iterable[Note]:
     builds = list(dict.fromkeys(run.build for run in records.runs))
     if len(builds) > 1:
         told = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
-        yield Note("warning", f"These records come from {len(builds)} builds, which are never in one plot: {joined(told)}.")
+        yield Note("warning", f"These records come from {len(builds)} builds, which are never in one plot: "
+                              f"{joined(told)}.")
     if any(build.dirty for build in builds):
         yield Note("warning", "The source had uncommitted changes: the revision alone does not repeat these numbers.")
     if any(build.revision == "unknown" for build in builds):
@@ -86,16 +88,16 @@ def _bases(records: Records) -> Iterable[Note]:
     for basis, meaning in (("emulated", "over links paced to a stated latency and bandwidth"),
                            ("simulated", "computed in virtual time, not run")):
         if counts[basis]:
-            yield Note("info", f"{counts[basis]:,} of {counted(len(records.rows), 'row')} are {basis} ({meaning}). They are "
-                               "labelled so and are never in one plot with measured ones.")
+            yield Note("info", f"{counts[basis]:,} of {counted(len(records.rows), 'row')} are {basis} ({meaning}). "
+                               "They are labelled so and are never in one plot with measured ones.")
 
 
 def _oversubscribed(records: Records) -> Iterable[Note]:
     ranks = sorted({(row.ranks, row.run.machine.cores) for row in records.rows if row.oversubscribed})
     if ranks:
         told = joined([f"{ranks} ranks on {counted(cores, 'core')}" for ranks, cores in ranks])
-        yield Note("warning", f"More ranks than cores: {told}. Ranks then wait for a core as well as for each other, so "
-                              "these times say more about the scheduler than a machine with a core a rank would.")
+        yield Note("warning", f"More ranks than cores: {told}. Ranks then wait for a core as well as for each other, "
+                              "so these times say more about the scheduler than a machine with a core a rank would.")
 
 
 def _started(text: str) -> Optional[datetime]:
@@ -120,8 +122,8 @@ def _unverified(records: Records) -> Iterable[Note]:
 def _samples(records: Records) -> Iterable[Note]:
     few = [row for row in records.rows if row.ok and len(row.samples_us) < FEW_SAMPLES]
     if few:
-        yield Note("info", f"{counted(len(few), 'row')} {_have(few)} fewer than {FEW_SAMPLES} samples: their p95 and p99 "
-                           "are little more than the maximum.")
+        yield Note("info", f"{counted(len(few), 'row')} {_have(few)} fewer than {FEW_SAMPLES} samples: their p95 and "
+                           "p99 are little more than the maximum.")
 
 
 def _empty_runs(records: Records) -> Iterable[Note]:

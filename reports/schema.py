@@ -35,7 +35,8 @@ def _problem(value: Any, schema: dict[str, Any], where: str) -> Optional[str]:
 
 def _is_type(value: Any, name: str) -> bool:
     if name == "integer":
-        return not isinstance(value, bool) and (isinstance(value, int) or isinstance(value, float) and value.is_integer())
+        whole = isinstance(value, int) or isinstance(value, float) and value.is_integer()
+        return whole and not isinstance(value, bool)
     if name == "number":
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     kinds = {"string": str, "boolean": bool, "object": dict, "array": list, "null": type(None)}

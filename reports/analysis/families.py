@@ -24,7 +24,13 @@ class Family:
     def called(self) -> str:
         """The name in a sentence: a member's, if it is the fastest of its family, or level with it, at every size."""
         spans = fastest_spans(self.members)
-        return str(spans[0].answer) if len(spans) == 1 else f"the best {self._noun}"
+        return str(spans[0].answer) if len(spans) == 1 else f"the best {self._noun}{self._over}"
+
+    @property
+    def _over(self) -> str:
+        """The transport, where the members' labels say it: a panel with several."""
+        endings = {member.label[len(member.algorithm):] for member in self.members}
+        return endings.pop() if len(endings) == 1 else ""
 
     @property
     def _noun(self) -> str:

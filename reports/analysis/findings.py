@@ -24,7 +24,11 @@ def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
         if key not in chosen or result.panel.setting.ranks > results[chosen[key]].panel.setting.ranks:
             chosen[key] = i
     picked = sorted(chosen.values(), key=lambda i: (not results[i].duels, i))[:MOST]
-    return [Finding(headline(results[i]), results[i].finding, results[i].why, _badge(results[i]), i + 1) for i in picked]
+    return [_finding(results[i], i + 1) for i in picked]
+
+
+def _finding(result: PanelResult, number: int) -> Finding:
+    return Finding(headline(result), result.finding, result.why, _badge(result), number)
 
 
 def _badge(result: PanelResult) -> str:

@@ -1,7 +1,7 @@
 """What the plans predict of a series, and up to which size latency decides.
 
-Two predictions, the better one first: the program's own (plan.predicted_us), which plays the plan out message by message
-with the alpha and beta that it measured; else alpha * steps + beta * bytes with alpha and beta fitted here.
+Two predictions, the better one first: the program's own (plan.predicted_us), which plays the plan out message by
+message with the alpha and beta that it measured; else alpha * steps + beta * bytes with alpha and beta fitted here.
 """
 from dataclasses import dataclass, replace
 from typing import Optional, Sequence, Union
@@ -26,8 +26,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    no_fit: str  # why there is no fit of alpha and beta; empty if there is
+    no_fit: str  # why some series has no fit of alpha and beta; empty if all have
     by_label: dict[str, Prediction]
+    left_out: tuple[str, ...] = ()  # series with plans but without a prediction
 
 
 def predictions_of(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]]) -> Predictions:
@@ -37,8 +38,8 @@ def predictions_of(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]]) -> Predi
     # Variants may differ in their links (shared memory, MPI): each series is predicted by its own fit.
     found = {series.label: fits.get(key_of(panel.setting, series.variant)) for series in planned}
     made = {s.label: predict(s, fit if isinstance(fit := found[s.label], Fit) else None) for s in planned}
-    has_fit = any(isinstance(fit, Fit) for fit in found.values())
-    return Predictions("" if has_fit else _reason(found, panel), {label: p for label, p in made.items() if p})
+    no_fit = "" if all(isinstance(fit, Fit) for fit in found.values()) else _reason(found, panel)
+    return Predictions(no_fit, {label: p for label, p in made.items() if p}, tuple(s for s, p in made.items() if not p))
 
 
 def _reason(found: dict[str, Optional[Union[Fit, NoFit]]], panel: Panel) -> str:

@@ -120,15 +120,13 @@ def _duels(panel: Panel, predictions: Predictions) -> list[Duel]:
     for variant in variants:
         tree, ring = family("tree", panel.series, variant), family("ring", panel.series, variant)
         if tree and ring:
-            several = len({v.transport for v in variants}) > 1
-            duels.append(_duel(tree, ring, panel, predictions, f" over {variant.transport}" if several else ""))
+            duels.append(_duel(tree, ring, panel, predictions))
     return duels
 
 
-def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions, over: str) -> Duel:
+def _duel(tree: Family, ring: Family, panel: Panel, predictions: Predictions) -> Duel:
     comparison = compare(tree.best, ring.best)
-    place = f"at {counted(panel.setting.ranks, 'rank')}{over}"
-    text = comparison_text(tree.called, ring.called, comparison, place)
+    text = comparison_text(tree.called, ring.called, comparison, f"at {counted(panel.setting.ranks, 'rank')}")
     margin = margin_text(tree.called, ring.called, comparison)
     why = why_text(tree, ring, comparison, predictions)
     return Duel(tree, ring, comparison, sentence(text + (f" ({margin})" if margin else "")), sentence(why))
@@ -159,7 +157,8 @@ def _single_text(panel: Panel) -> str:
     text = f"Only {series.label} was run: {time_text(first.time_us)} at {bytes_text(first.bytes)}"
     if last is first:
         return text + "."
-    return f"{text}, {time_text(last.time_us)} at {bytes_text(last.bytes)} ({rate_text(last.busbw_gbps(last.time_us))} busbw)."
+    rate = rate_text(last.busbw_gbps(last.time_us))
+    return f"{text}, {time_text(last.time_us)} at {bytes_text(last.bytes)} ({rate} busbw)."
 
 
 def _stake_text(panel: Panel) -> str:
@@ -176,7 +175,7 @@ def _members_text(duels: tuple[Duel, ...]) -> str:
 
 
 def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
-    """As "ring is latency-bound below about 20 KiB and bandwidth-bound above; double_tree 7.3 KiB". The rest: a table."""
+    """Up to which size latency decides, for ring and tree; the table of plans has the others."""
     told = [member.label for duel in duels for family in (duel.ring, duel.tree) for member in family.members][:4]
     known = [p for label in told if (p := predictions.by_label.get(label)) and p.latency_bound_below]
     if not known:

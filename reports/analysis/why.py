@@ -26,8 +26,8 @@ def _counts_text(first: Family, second: Family, measured: Comparison) -> str:
     a, b = first.best.at(small), second.best.at(small)
     x, y = first.best.at(large), second.best.at(large)
     return (f"{first.called} needs {counted(a.plan.steps, 'message')} one after another, {second.called} "
-            f"{b.plan.steps} (at {bytes_text(small)}); the busiest rank of {first.called} sends {_per_byte(x)} bytes for "
-            f"each byte of the message, of {second.called} {_per_byte(y)} (at {bytes_text(large)}).")
+            f"{b.plan.steps} (at {bytes_text(small)}); the busiest rank of {first.called} sends {_per_byte(x)} bytes "
+            f"for each byte of the message, of {second.called} {_per_byte(y)} (at {bytes_text(large)}).")
 
 
 def _per_byte(point: Point) -> str:

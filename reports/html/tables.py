@@ -54,7 +54,8 @@ _RESULTS = (
     Column("placement", "in place or out of place", False), Column("median µs", "time of a call, the slowest rank's"),
     Column("95 % interval µs", "bootstrap interval of the median"), Column("mean µs", "as nccl-tests prints it"),
     Column("algbw GB/s", "size / mean time"), Column("busbw GB/s", "algbw times nccl-tests' factor"),
-    Column("vs fastest", "median over the fastest median at this size and placement"), Column("wrong", "elements that differ"),
+    Column("vs fastest", "median over the fastest median at this size and placement"),
+    Column("wrong", "elements that differ"),
     Column("status", "ok, wrong or failed", False),
 )
 
@@ -94,14 +95,16 @@ def _interval(row: Row) -> Cell:
 
 _PERCENTILES = (
     Column("size", "bytes of the message"), Column("algorithm", "and its options", False),
-    Column("samples", "timed calls"), Column("min µs", "the fastest call"), Column("p5 µs", ""), Column("p50 µs", "median"),
+    Column("samples", "timed calls"), Column("min µs", "the fastest call"), Column("p5 µs", ""),
+    Column("p50 µs", "median"),
     Column("p95 µs", ""), Column("p99 µs", ""), Column("max µs", "the slowest call"),
     Column("p99 / p50", "how long the tail is"),
 )
 
 
 def percentile_table(panel: Panel) -> Table:
-    points = sorted(((p, one.label) for one in panel.series for p in one.points if p.samples), key=lambda x: (x[0].bytes, x[1]))
+    points = [(p, one.label) for one in panel.series for p in one.points if p.samples]
+    points.sort(key=lambda labelled: (labelled[0].bytes, labelled[1]))
     lines = tuple(Line((size(p.bytes), word(label), number(p.samples), number(p.min), number(p.p5), number(p.time_us),
                         number(p.p95), number(p.p99), number(p.max), number(p.p99 / p.time_us, 3)))
                   for p, label in points)
@@ -125,5 +128,6 @@ def plan_table(predictions: Predictions) -> Table:
         below = p.latency_bound_below
         lines.append(Line((word(p.label), number(p.steps), number(p.wire_per_byte, 3),
                            Cell("–", None) if below is None else Cell(about(below), below),
-                           word("message by message" if p.played_out else "alpha, beta"), number(p.ratios[0], 3), number(p.ratios[-1], 3), number(worst, 3))))
+                           word("message by message" if p.played_out else "alpha, beta"), number(p.ratios[0], 3),
+                           number(p.ratios[-1], 3), number(worst, 3))))
     return Table("Plans and their prediction", _PLANS, tuple(lines))

@@ -92,6 +92,8 @@ def _about_prediction(result: PanelResult) -> str:
         return ""
     if not predictions.by_label:
         return f"Measured against predicted: not possible here, {predictions.no_fit}."
+    if predictions.left_out:
+        return f"No prediction for {joined(list(predictions.left_out))}: {predictions.no_fit}."
     return f"No alpha and beta from send/recv, {predictions.no_fit}; the predicted times are the program's own."
 
 

@@ -25,7 +25,8 @@ def shown_labels(result: PanelResult) -> list[str]:
 def ordered(results: Sequence[PanelResult]) -> list[str]:
     """All labels that are shown anywhere, in the order in which styles are given out: ring and tree first."""
     labels = list(dict.fromkeys(label for result in results for label in shown_labels(result)))
-    return sorted(labels, key=lambda label: _FIRST.index(label) if label in _FIRST else len(_FIRST))
+    names = {label: label.split(" (")[0] for label in labels}  # without the transport
+    return sorted(labels, key=lambda label: _FIRST.index(names[label]) if names[label] in _FIRST else len(_FIRST))
 
 
 def _by_distance(result: PanelResult) -> list[str]:

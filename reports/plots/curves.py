@@ -1,5 +1,5 @@
 """Bus bandwidth, latency, and time over the fastest's time, against size: one line a series, with its p5-p95 band."""
-from typing import Callable, Sequence
+from typing import Callable
 
 from matplotlib.figure import Figure
 

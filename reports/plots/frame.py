@@ -29,7 +29,8 @@ def new_figure(heading: Heading, height: float = HEIGHT) -> tuple[Figure, float]
     head = _LINE * len(lines) + (0.46 if not heading.badge else 0.72)
     figure = Figure(figsize=(WIDTH, height + _LINE * len(lines)))
     total = height + _LINE * len(lines)
-    figure.text(0.015, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK, linespacing=1.15)
+    figure.text(0.015, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK,
+                linespacing=1.15)
     below = 1 - (0.2 + _LINE * len(lines)) / total
     figure.text(0.015, below, heading.subtitle, va="top", size=8.5, color=MUTED)
     if heading.badge:

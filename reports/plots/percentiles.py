@@ -1,4 +1,4 @@
-"""The spread of a call's time over its median: p5 to p95, p99 and the slowest call, a small plot for each shown series."""
+"""The spread of a call's time over its median: p5 to p95, p99 and the slowest call, a small plot a shown series."""
 from typing import Sequence
 
 from matplotlib.axes import Axes

@@ -4,7 +4,8 @@ from statistics import median
 from reports.analysis.panels import Setting
 from reports.analysis.results import PanelResult, link_text
 from reports.analysis.words import comparison_text, fastest_text, sentence
-from reports.units import bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text, unbroken
+from reports.units import (bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text,
+                           unbroken)
 
 _SHOWS = {
     "relative": "grey strip: within 5 % of the fastest",
@@ -25,7 +26,7 @@ def subtitle(kind: str, result: PanelResult) -> str:
     panel, setting = result.panel, result.panel.setting
     transports = joined(sorted({series.variant.transport for series in panel.series}))
     op = "" if setting.op in ("none", "") else f" {setting.op}"
-    parts = [f"{collective_name(setting.collective)}", counted(setting.ranks, "rank"), f"{setting.dtype}{op}", transports,
+    parts = [collective_name(setting.collective), counted(setting.ranks, "rank"), f"{setting.dtype}{op}", transports,
              "in place" if panel.in_place else "out of place", _SHOWS[kind]]
     return "  ·  ".join(parts)
 

@@ -23,15 +23,20 @@ PROBE = """<script>window.addEventListener("load", async () => {
   const result = {problems, broken: []};
   for (const image of document.images) { image.loading = "eager"; }
   await Promise.all(Array.from(document.images, (i) => i.decode().catch(() => result.broken.push(i.src))));
-  const table = Array.from(document.querySelectorAll("table.sortable")).find((t) => t.tHead.textContent.includes("busbw"));
+  const tables = Array.from(document.querySelectorAll("table.sortable"));
+  const table = tables.find((t) => t.tHead.textContent.includes("busbw"));
   const heads = Array.from(table.tHead.rows[0].cells, (c) => c.textContent.trim());
-  const column = (name) => Array.from(table.tBodies[0].rows, (r) => r.cells[heads.indexOf(name)].dataset.v ?? r.cells[heads.indexOf(name)].textContent);
-  const click = (name) => table.tHead.rows[0].cells[heads.indexOf(name)].querySelector("button").click();
-  click("median µs"); result.up = column("median µs"); result.sort = table.tHead.rows[0].cells[heads.indexOf("median µs")].ariaSort;
+  const head = (name) => table.tHead.rows[0].cells[heads.indexOf(name)];
+  const cell = (row, name) => row.cells[heads.indexOf(name)];
+  const value = (row, name) => cell(row, name).dataset.v ?? cell(row, name).textContent;
+  const column = (name) => Array.from(table.tBodies[0].rows, (row) => value(row, name));
+  const click = (name) => head(name).querySelector("button").click();
+  click("median µs"); result.up = column("median µs"); result.sort = head("median µs").ariaSort;
   click("median µs"); result.down = column("median µs");
   click("algorithm"); result.names = column("algorithm");
   let copied = null;
-  Object.defineProperty(navigator, "clipboard", {value: {writeText: async (text) => { copied = text; }}, configurable: true});
+  const clipboard = {writeText: async (text) => { copied = text; }};
+  Object.defineProperty(navigator, "clipboard", {value: clipboard, configurable: true});
   table.querySelector("button.copy").click();
   await Promise.resolve();
   result.tsv = copied; result.heads = heads;

@@ -55,7 +55,8 @@ def test_overlapping_intervals_are_level_and_say_why():
 def test_margin_and_place():
     comparison = compare(series("tree", [1, 1, 3]), series("ring", [2.5, 1, 1]))
     assert margin_text("tree", "ring", comparison) == "tree by 2.5 times at 8 B, ring by 3 times at 32 B"
-    assert "tree is faster up to 8 B at 8 ranks, ring from 32 B on" in comparison_text("tree", "ring", comparison, "at 8 ranks")
+    placed = comparison_text("tree", "ring", comparison, "at 8 ranks")
+    assert placed.startswith("tree is faster up to 8 B at 8 ranks, ring from 32 B on")
 
 
 def test_crossing_lies_between_sizes_and_only_if_single():

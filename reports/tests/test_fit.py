@@ -80,3 +80,13 @@ def test_recorded_predictions_are_used_and_said(analysis_of):
     assert set(np.round(predictions.by_label["ring"].ratios, 6)) == {2.0}
     with_fit = analysis_of([world.run()] + rows + world.send_recv())[1].results[0].predictions.by_label["ring"]
     assert with_fit.played_out and with_fit.ratios[0] == pytest.approx(2) and with_fit.latency_bound_below
+
+
+def test_series_without_a_prediction_are_named(analysis_of):
+    """A transport without send/recv rows has no fit, and borrows no other's."""
+    local = World(noise=0)
+    mpi = World(noise=0, run_name="run-2", run_fields={"transport": "mpi", "rank_kind": "mpi"})
+    lists = [[local.run()] + local.sweep(["ring"]) + local.send_recv(), [mpi.run()] + mpi.sweep(["ring"])]
+    predictions = analysis_of(*lists)[1].results[0].predictions
+    assert list(predictions.by_label) == ["ring (local)"] and predictions.left_out == ("ring (mpi)",)
+    assert "no send/recv rows" in predictions.no_fit

@@ -61,7 +61,8 @@ def test_bad_file_gives_one_line_and_exit_code_2(name, tmp_path, capsys):
 def test_missing_file_directory_and_binary(tmp_path, capsys):
     binary = tmp_path / "b.jsonl"
     binary.write_bytes(b"\xff\xfe")
-    for name, expected in ((tmp_path / "no.jsonl", "no such file"), (tmp_path, "cannot be read"), (binary, "not UTF-8")):
+    cases = {tmp_path / "no.jsonl": "no such file", tmp_path: "cannot be read", binary: "not UTF-8"}
+    for name, expected in cases.items():
         assert main([str(name), "--summary"]) == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and str(name) in err and expected in err

@@ -69,7 +69,8 @@ def test_no_text_lies_on_another_or_outside(analysis_of, kind, names, sizes, emu
 
 def test_files_light_and_dark(analysis_of, tmp_path):
     world = World()
-    results = analysis_of([world.run()] + world.sweep(["ring", "double_tree"], SIZES[:8]) + world.send_recv())[1].results
+    rows = world.sweep(["ring", "double_tree"], SIZES[:8]) + world.send_recv()
+    results = analysis_of([world.run()] + rows)[1].results
     figures = render_all(results, tmp_path / "figures")
     assert [f.kind for f in figures[0]] == ["relative", "latency", "busbw", "predicted", "percentiles"]
     assert [f.kind for f in figures[1]] == ["latency", "busbw", "predicted", "percentiles"]

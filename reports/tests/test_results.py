@@ -4,7 +4,7 @@ import pytest
 from reports.analysis.findings import main_findings, summary_text
 from reports.analysis.results import headline
 from reports.check import notes_on
-from reports.plots.choose import MOST, shown_labels
+from reports.plots.choose import MOST, ordered, shown_labels
 from reports.tests.world import ALGORITHMS, SIZES, World, failed, wrong
 
 MANY = [name for name in ALGORITHMS if name not in ("pairwise", "shift")]
@@ -143,10 +143,13 @@ def test_transports_share_a_panel_with_their_names(analysis_of):
     local, mpi = World(), World(run_name="run-2", run_fields={"transport": "mpi", "rank_kind": "mpi"}, alpha=20)
     rows = [{**row, "executor": "message"} for row in mpi.sweep(["ring", "double_tree"])]
     library = [{**row, "algorithm": "library", "executor": "library", "plan": None} for row in mpi.sweep(["ring"])]
-    result = analysis_of([local.run()] + local.sweep(["ring", "double_tree"]), [mpi.run()] + rows + library)[1].results[0]
+    here = [local.run()] + local.sweep(["ring", "double_tree"])
+    result = analysis_of(here, [mpi.run()] + rows + library)[1].results[0]
     assert {s.label for s in result.panel.series} == {
         "ring (local)", "double_tree (local)", "ring (mpi)", "double_tree (mpi)", "library (mpi)"}
-    assert len(result.duels) == 2 and "over local" in result.answer and "over mpi" in result.answer
+    assert len(result.duels) == 2
+    assert "double_tree (local) is faster" in result.answer and "double_tree (mpi) is faster" in result.answer
+    assert ordered([result])[0].startswith("ring ")
 
 
 def test_the_same_rows_of_two_runs_are_pooled_and_said(analysis_of):
