@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "collectives/plan/hand_made_plans.h"
 
@@ -48,11 +48,11 @@ TEST(Check, OtherPlansOfAllSizes) {
 }
 
 TEST(Check, LargePlansTakeSeconds) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();  // of this process: other load does not count
   EXPECT_EQ(problems_of(ring_plan(128, 4)), "ok");
   EXPECT_EQ(problems_of(direct_all_to_all_plan(Kind::all_to_all, 128, 4)), "ok");
   EXPECT_EQ(problems_of(exchange_plan(128)), "ok");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::clock() - begin, std::clock_t{30} * CLOCKS_PER_SEC);  // 0.2 s; sanitizers take 20 times that
 }
 
 TEST(Check, CapacityIsWhatSeparatesHalvingDoublingFromARing) {
