@@ -86,11 +86,4 @@ bool wait_for(Gate& gate, std::uint64_t target, const WaitPolicy& policy, const 
   return true;
 }
 
-int available_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 }  // namespace lockstep::core

@@ -80,6 +80,4 @@ class Waiter {
 // Waits until the gate reaches the target; false at the deadline.
 bool wait_for(Gate& gate, std::uint64_t target, const WaitPolicy& policy, const AbortFlag& abort);
 
-int available_cores();  // that this process may run on
-
 }  // namespace lockstep::core

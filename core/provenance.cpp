@@ -14,6 +14,7 @@
 
 #include "core/random.h"
 #include "core/size.h"
+#include "core/cores.h"
 
 namespace lockstep::core {
 namespace {
@@ -89,13 +90,6 @@ std::string without_folders(const std::string& path) {
 }
 
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more cores than the set has room for
-}
 
 Machine this_machine() {
   Machine machine;

@@ -41,7 +41,6 @@ struct Machine {
 Source source();
 Build build();
 Machine this_machine();  // without GPUs, one host: the caller knows better
-int usable_cores();      // that the scheduler grants this process
 
 // A command line as it may be shown to strangers: of absolute paths only the last part stays.
 std::vector<std::string> public_command(const std::vector<std::string>& command);

@@ -1,6 +1,5 @@
 #include "core/ranks.h"
 
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -114,21 +113,6 @@ void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::func
     run_processes(num_ranks, abort, body);
   }
   if (abort.raised()) abort.throw_raised();
-}
-
-void bind_to_core(int rank) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  int skip = rank % CPU_COUNT(&allowed);
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
 }
 
 }  // namespace lockstep::core

@@ -14,7 +14,4 @@ namespace lockstep::core {
 // a crash) is noticed and named; and no child outlives this process. `abort` must lie in memory of the same sharing.
 void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body);
 
-// Keeps the calling thread on one core: rank r on the r-th of those allowed (cyclically).
-void bind_to_core(int rank);
-
 }  // namespace lockstep::core

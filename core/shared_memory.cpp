@@ -4,8 +4,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <limits>
 #include <string>
 
 #include "core/error.h"
@@ -49,17 +47,6 @@ std::byte* Arena::allocate(std::size_t size_bytes) {
   }
   used_bytes_ = begin + size_bytes;
   return data_ + begin;
-}
-
-std::size_t available_memory_bytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  std::size_t kib = 0;
-  while (meminfo >> key >> kib) {
-    if (key == "MemAvailable:") return kib * 1024;
-    meminfo.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<std::size_t>::max();
 }
 
 }  // namespace lockstep::core

@@ -51,6 +51,4 @@ class Arena {
   std::size_t used_bytes_ = 0;
 };
 
-std::size_t available_memory_bytes();  // that the machine can give without swapping (/proc/meminfo MemAvailable)
-
 }  // namespace lockstep::core

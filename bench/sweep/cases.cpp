@@ -39,7 +39,9 @@ std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
   return operations;
 }
 
-bool has_in_place(Kind kind) { return kind != Kind::all_to_all_v; }
+bool has_in_place(Kind kind) {
+  return kind != Kind::all_to_all_v;
+}
 
 double alltoallv_spread_of_environment() {
   const char* text = std::getenv("NCCL_TESTS_ALLTOALLV_SPREAD");  // NOLINT(concurrency-mt-unsafe): before any rank
@@ -60,7 +62,7 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
   for (int from = 0; from < num_ranks; ++from) {
     for (int to = 0; to < num_ranks; ++to) {
       const std::uint64_t pair = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to);
-      const double uniform = static_cast<double>(core::random_bits(seed, pair) >> 11) * 0x1p-53;
+      const double uniform = static_cast<double>(core::hash64(seed, pair) >> 11) * 0x1p-53;
       const double share = 1 + spread * (uniform - 0.5);
       matrix->counts.push_back(static_cast<std::int64_t>(static_cast<double>(mean_count) * share));
     }

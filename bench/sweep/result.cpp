@@ -8,10 +8,14 @@ namespace {
 
 double over_ranks(const std::vector<double>& times, TimeOf time_of) {
   switch (time_of) {
-    case TimeOf::rank0: return times.front();
-    case TimeOf::mean: return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
-    case TimeOf::min: return *std::min_element(times.begin(), times.end());
-    case TimeOf::max: return *std::max_element(times.begin(), times.end());
+    case TimeOf::rank0:
+      return times.front();
+    case TimeOf::mean:
+      return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+    case TimeOf::min:
+      return *std::min_element(times.begin(), times.end());
+    case TimeOf::max:
+      return *std::max_element(times.begin(), times.end());
   }
   return 0;
 }

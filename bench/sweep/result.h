@@ -13,9 +13,9 @@ namespace lockstep::sweep {
 
 // What a plan says of itself before anything runs.
 struct PlanFacts {
-  int steps;                          // messages on the longest chain
-  std::int64_t wire_bytes_max;        // sent by the busiest rank
-  std::int64_t wire_bytes_total;      // sent by all
+  int steps;                           // messages on the longest chain
+  std::int64_t wire_bytes_max;         // sent by the busiest rank
+  std::int64_t wire_bytes_total;       // sent by all
   std::optional<double> predicted_us;  // if alpha and beta are known
 };
 
@@ -24,8 +24,8 @@ struct RowResult {
   std::int64_t bytes = 0;  // what algbw divides by
   std::string algorithm;
   std::string executor;
-  std::vector<double> samples_us;  // [timed call] the slowest rank
-  double time_us = 0;              // of a call, over the ranks as -a says
+  std::vector<double> samples_us;     // [timed call] the slowest rank
+  double time_us = 0;                 // of a call, over the ranks as -a says
   std::optional<std::int64_t> wrong;  // elements, all ranks and calls; nothing if unchecked
   std::int64_t timed_calls = 0;
   std::optional<PlanFacts> plan;

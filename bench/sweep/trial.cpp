@@ -46,7 +46,7 @@ std::size_t pool_bytes(const Operation& operation, int num_ranks, const TrialOpt
 }
 
 Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
-         const TrialOptions& options)
+             const TrialOptions& options)
     : endpoint_(endpoint),
       operation_(operation),
       options_(options),

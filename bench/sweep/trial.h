@@ -31,14 +31,14 @@ struct TrialData {
   std::vector<double> samples_us;  // this rank's time of a call
   double total_us = 0;             // sum over samples of the time of a call, batches timed as a whole
   std::int64_t timed_calls = 0;
-  std::int64_t wrong = 0;          // elements of this rank, over all timed calls
+  std::int64_t wrong = 0;  // elements of this rank, over all timed calls
 };
 
 class Trial {
  public:
   // `pool` is memory of endpoint.device of at least pool_bytes(); the rows of a sweep share it.
   Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
-      std::byte* pool, const TrialOptions& options);
+        std::byte* pool, const TrialOptions& options);
 
   void warm_up(int samples);
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().

@@ -14,8 +14,6 @@ namespace lockstep::plan {
 struct LowerOptions {
   int segments = 1;  // pieces of every pass
   bool fuse = true;
-  // The writer of a freshly made piece also stores it where its receivers would have copied it to.
-  bool push = false;
 };
 
 // The plan must have passed the checker for operation.in_place. The program may deadlock where the plan, whose sends

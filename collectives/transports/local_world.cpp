@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/cores.h"
 #include "core/error.h"
 #include "core/ranks.h"
 
@@ -22,7 +23,9 @@ std::size_t round_up_to_huge_page(std::size_t size_bytes) {
 }  // namespace
 
 LocalGroup::LocalGroup(const LocalOptions& options)
-    : options_(options), control_bytes_(round_up_to_huge_page(control_bytes(options.num_ranks))) {
+    : options_(options),
+      num_cores_(core::usable_cores()),
+      control_bytes_(round_up_to_huge_page(control_bytes(options.num_ranks))) {
   const auto ranks = static_cast<std::size_t>(options.num_ranks);
   const std::size_t rank_bytes = round_up_to_huge_page(options.memory_bytes_per_rank);
   region_ = std::make_unique<core::SharedRegion>(options.sharing, control_bytes_ + ranks * rank_bytes);
@@ -41,6 +44,8 @@ core::Arena LocalGroup::arena_of(int rank) const {
 
 void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
   core::run_ranks(options_.sharing, options_.num_ranks, *abort_, [&](int rank) {
+    std::optional<core::CoreBinding> binding;  // rank 0's thread is the caller's, and goes back to where it was
+    if (options_.bind && options_.num_ranks <= num_cores_) binding.emplace(rank);
     LocalWorld world(*this, rank);
     body(world);
   });
@@ -49,12 +54,9 @@ void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
 LocalWorld::LocalWorld(LocalGroup& group, int rank)
     : group_(group),
       rank_(rank),
-      policy_(
-          core::WaitPolicy::for_ranks(group.options().num_ranks, core::available_cores(), group.options().deadline)),
+      policy_(core::WaitPolicy::for_ranks(group.options().num_ranks, group.num_cores(), group.options().deadline)),
       arena_(group.arena_of(rank)),
-      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {
-  if (group.options().bind && group.options().num_ranks <= core::available_cores()) core::bind_to_core(rank);
-}
+      seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {}
 
 std::byte* LocalWorld::scratch(std::size_t size_bytes) {
   if (size_bytes > scratch_bytes_) {

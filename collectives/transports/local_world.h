@@ -52,6 +52,7 @@ class LocalGroup {
   void run(const std::function<void(class LocalWorld&)>& body);
 
   const LocalOptions& options() const { return options_; }
+  int num_cores() const { return num_cores_; }  // before any rank was bound
   core::AbortFlag& abort() { return *abort_; }
   RankBoard& board(int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
   core::Arena arena_of(int rank) const;
@@ -59,6 +60,7 @@ class LocalGroup {
 
  private:
   const LocalOptions options_;
+  const int num_cores_;
   std::size_t control_bytes_ = 0;
   std::unique_ptr<core::SharedRegion> region_;
   core::AbortFlag* abort_ = nullptr;

@@ -46,7 +46,7 @@ LinkSpec parse_link(std::string_view text) {
 }
 
 std::int64_t LinkTable::book(int from, int to, std::int64_t size_bytes, std::int64_t ready_ns) {
-  const double occupied_ns = spec_.gbps > 0 ? static_cast<double>(size_bytes) * 8 / spec_.gbps : 0;
+  const double occupied_ns = spec_.gbps > 0 ? static_cast<double>(size_bytes) / spec_.gbps : 0;
   while (booking_.exchange(true, std::memory_order_acquire)) sched_yield();  // held for a few instructions only
   std::atomic<std::int64_t>& out = ports_[from].out_free_ns;
   std::atomic<std::int64_t>& in = ports_[to].in_free_ns;

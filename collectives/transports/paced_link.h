@@ -16,7 +16,7 @@ namespace lockstep::transports {
 
 struct LinkSpec {
   double latency_us = 0;
-  double gbps = 0;  // 1e9 bits a second, each way; 0: without limit
+  double gbps = 0;  // 1e9 bytes a second, each way (10 Gbit/s are 1.25); 0: without limit
 };
 
 // "latency_us=10,gbps=1". Throws a usage Error that says what is allowed.

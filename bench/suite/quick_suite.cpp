@@ -1,0 +1,27 @@
+#include "bench/suite/suite.h"
+
+namespace lockstep::suite {
+
+// Send/recv comes with every kind of link, as the report fits alpha and beta from it. The emulated link is a 10 Gbit/s
+// network with 20 us latency: slow enough that two cores can play eight ranks.
+Suite quick_suite() {
+  const std::string link = " --link latency_us=20,gbps=1.25";
+  const std::string all_reduces =
+      " --algo ring,double_tree,binary_tree,tree,recursive_doubling,halving_doubling,one_shot,two_shot";
+  return {
+      {"01-sendrecv", "sendrecv_perf --ranks 2,4,8 -b 64 -e 4M -f 4 -w 2 --algo direct", 1},
+      {"02-all_reduce", "all_reduce_perf --ranks 2,4,8 -b 8 -e 16M -f 8 -w 2 --explain" + all_reduces, 5},
+      {"03-all_gather", "all_gather_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all", 1},
+      {"04-reduce_scatter", "reduce_scatter_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all", 1},
+      {"05-broadcast", "broadcast_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all", 1},
+      {"06-alltoall", "alltoall_perf --ranks 4 -b 1K -e 16M -f 16 -w 2 --explain --algo all", 1},
+      {"07-sendrecv-emulated", "sendrecv_perf --ranks 8 -b 64 -e 4M -f 8 -w 1 --algo direct" + link, 1},
+      {"08-all_reduce-emulated",
+       "all_reduce_perf --ranks 8 -b 64 -e 4M -f 4 -w 1 --explain"
+       " --algo ring,double_tree,tree,recursive_doubling,halving_doubling" +
+           link,
+       3},
+  };
+}
+
+}  // namespace lockstep::suite

@@ -1,0 +1,130 @@
+#include "bench/suite/suite.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "bench/sweep/programs.h"
+#include "bench/sweep/sweep.h"
+#include "core/error.h"
+#include "core/size.h"
+#include "core/wait.h"
+
+namespace lockstep::suite {
+namespace {
+
+using collectives::Kind;
+using sweep::SweepFlags;
+
+std::vector<std::string> words_of(const std::string& command) {
+  std::istringstream stream(command);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+SweepFlags parse_line(const SuiteLine& line) {
+  const std::vector<std::string> words = words_of(line.command);
+  if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  const auto kind = sweep::kind_of_program(words.front());
+  const auto parsed = sweep::parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data());
+  if (std::holds_alternative<sweep::HelpRequested>(parsed)) {
+    throw core::usage_error(fmt::format("suite line '{}': --help has no place in a suite", line.name));
+  }
+  return std::get<SweepFlags>(parsed);
+}
+
+// How far the suite is: a line that is written over on a terminal, else a line a sweep.
+class Progress {
+ public:
+  Progress(std::size_t lines, bool shown) : lines_(lines), shown_(shown), terminal_(isatty(STDERR_FILENO) == 1) {}
+
+  void begin(std::size_t index, const SuiteLine& line) {
+    index_ = index;
+    name_ = line.name;
+    if (shown_ && !terminal_) std::fprintf(stderr, "%s %s\n", position().c_str(), name_.c_str());
+  }
+  void row(int num_ranks, const sweep::Comparison& comparison) {
+    if (!shown_ || !terminal_) return;
+    const auto& result = comparison.out_of_place;
+    const std::string text = fmt::format("{} {}: {} ranks, {}, {}", position(), name_, num_ranks,
+                                         core::format_size(result.bytes), result.algorithm);
+    std::fprintf(stderr, "\r\033[K%s", text.substr(0, 100).c_str());
+  }
+  void end() const {
+    if (shown_ && terminal_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  std::string position() const {
+    const auto seconds = core::us_between(start_, core::Clock::now()) / 1e6;
+    return fmt::format("[{}/{}] {:4.0f} s", index_ + 1, lines_, seconds);
+  }
+
+  const std::size_t lines_;
+  const bool shown_;
+  const bool terminal_;
+  const core::Clock::time_point start_ = core::Clock::now();
+  std::size_t index_ = 0;
+  std::string name_;
+};
+
+}  // namespace
+
+Suite load_suite(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, or a file", path));
+  Suite suite;
+  std::string text;
+  for (int number = 1; std::getline(file, text); ++number) {
+    text = text.substr(0, text.find('#'));
+    std::istringstream stream(text);
+    SuiteLine line;
+    if (!(stream >> line.name)) continue;
+    if (!(stream >> line.weight) || line.weight <= 0 || !std::getline(stream >> std::ws, line.command)) {
+      throw core::usage_error(fmt::format("{}:{}: allowed: NAME WEIGHT COMMAND, the weight above 0", path, number));
+    }
+    suite.push_back(line);
+  }
+  if (suite.empty()) throw core::usage_error(fmt::format("{}: holds no line; allowed: NAME WEIGHT COMMAND", path));
+  return suite;
+}
+
+int run_suite(const Suite& suite, const SuiteOptions& options) {
+  std::vector<SweepFlags> sweeps;
+  double weights = 0;
+  for (const SuiteLine& line : suite) {
+    sweeps.push_back(parse_line(line));
+    weights += line.weight * static_cast<double>(sweeps.back().ranks.size());
+  }
+  std::error_code failed;
+  std::filesystem::create_directories(options.folder, failed);
+  if (failed) throw core::usage_error(fmt::format("--out {}: cannot be made: {}", options.folder, failed.message()));
+
+  Progress progress(suite.size(), options.show_progress);
+  int worst = 0;
+  for (std::size_t i = 0; i < suite.size(); ++i) {
+    SweepFlags& flags = sweeps[i];
+    flags.json_file = fmt::format("{}/{}.jsonl", options.folder, suite[i].name);
+    flags.time_budget_s = options.time_budget_s * suite[i].weight / weights;
+    progress.begin(i, suite[i]);
+    sweep::SweepOutput output;
+    output.print = [](const std::string&) {};
+    output.measured = [&](const backends::Backend&, int num_ranks, const sweep::Comparison& comparison) {
+      progress.row(num_ranks, comparison);
+    };
+    worst = std::max(worst, sweep::run_sweep(flags, sweep::read_environment(flags), nullptr, output));
+  }
+  progress.end();
+  return worst;
+}
+
+}  // namespace lockstep::suite

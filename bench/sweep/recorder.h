@@ -1,0 +1,39 @@
+// Writes a sweep's results as records (docs/record_format.md).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bench/sweep/session.h"
+#include "core/record.h"
+
+namespace lockstep::sweep {
+
+// What a run is, beyond its flags.
+struct RunFacts {
+  int num_ranks = 1;
+  std::string transport;
+  std::string rank_kind;  // "threads", "processes", "mpi"
+  bool oversubscribed = false;
+  int num_hosts = 1;
+  std::string mpi_version;  // empty without MPI
+};
+
+class Recorder {
+ public:
+  explicit Recorder(const std::string& path) : writer_(path) {}
+
+  void begin_run(const SweepFlags& flags, const RunFacts& facts);
+  void add(const Comparison& comparison);
+  void add_failure(const collectives::Operation& operation, const std::string& algorithm, const std::string& error);
+  void commit() { writer_.commit(); }
+
+ private:
+  core::RowRecord row_of(const collectives::Operation& operation) const;
+  void add_result(const RowResult& result);
+
+  core::RecordWriter writer_;
+  core::RunRecord run_;
+};
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,170 @@
+#include "bench/sweep/session.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/stopping.h"
+#include "core/wait.h"
+
+namespace lockstep::sweep {
+namespace {
+
+using collectives::Operation;
+
+TrialOptions trial_options(const SweepFlags& flags) {
+  return {flags.seed, flags.check, flags.unalign_elems, flags.calls_per_iteration};
+}
+
+Operation in_place(Operation operation) {
+  operation.in_place = true;
+  return operation;
+}
+
+// One trial of a row of the table, with what it measures.
+struct Placement {
+  Operation operation;
+  std::unique_ptr<Trial> trial;
+};
+
+class Session {
+ public:
+  Session(const SessionPlan& session, backends::Endpoint& endpoint, const Sink& sink)
+      : session_(session),
+        flags_(session.flags),
+        endpoint_(endpoint),
+        sink_(sink),
+        is_rank0_(endpoint.world.rank() == 0),
+        pool_(static_cast<std::byte*>(endpoint.device.allocate(session_bytes(session)))),
+        start_(core::Clock::now()) {}
+  ~Session() { endpoint_.device.release(pool_); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void run() {
+    if (flags_.explain && session_.backend.has_plans)
+      model_ = measure_cost_model(endpoint_, pool_, trial_options(flags_));
+    if (is_rank0_) sink_.started(model_);
+    for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
+  }
+
+ private:
+  void run_operation(std::size_t index);
+  Placement prepare(const Operation& operation, const std::string& algorithm);
+  void measure_in_turn(std::vector<Placement>& placements, double budget_s);
+  bool rank0_says(bool mine);
+  RowResult result_of(const Placement& placement);
+  double budget_of_operation_s(std::size_t index) const;
+
+  const SessionPlan& session_;
+  const SweepFlags& flags_;
+  backends::Endpoint& endpoint_;
+  const Sink& sink_;
+  const bool is_rank0_;
+  std::byte* pool_;
+  const core::Clock::time_point start_;
+  std::optional<plan::CostModel> model_;
+};
+
+Placement Session::prepare(const Operation& operation, const std::string& algorithm) {
+  auto trial = std::make_unique<Trial>(endpoint_, operation, algorithm, pool_, trial_options(flags_));
+  trial->warm_up(flags_.warmup_iterations);
+  return {operation, std::move(trial)};
+}
+
+// What is left of the run's budget, shared evenly among the operations to come; 0 without a budget.
+double Session::budget_of_operation_s(std::size_t index) const {
+  if (flags_.time_budget_s <= 0) return 0;
+  const double used_s = core::us_between(start_, core::Clock::now()) / 1e6;
+  const double left_s = std::max(flags_.time_budget_s - used_s, 0.0);
+  return left_s / static_cast<double>(session_.operations.size() - index);
+}
+
+// Rank 0 decides, as the clocks and samples of ranks differ.
+bool Session::rank0_says(bool mine) {
+  return transports::all_gather_value(endpoint_.world, mine ? 1 : 0)[0] != 0;
+}
+
+// A batch of every placement in turn, so that drift of the machine hits all alike, until each has been timed enough:
+// -n samples, or, with a time budget, until the median is known to 1 % or the time is over.
+void Session::measure_in_turn(std::vector<Placement>& placements, double budget_s) {
+  core::StoppingOptions options;
+  options.min_samples = options.max_samples = static_cast<std::size_t>(flags_.iterations);
+  if (budget_s > 0) {
+    constexpr std::size_t kMostOverIterations = 50;
+    options.max_samples *= kMostOverIterations;
+    options.wanted_precision = 0.01;
+    options.time_budget_us = budget_s * 1e6;
+  }
+  std::vector<core::StoppingRule> rules(placements.size(), core::StoppingRule(options));
+  std::vector<bool> ready(placements.size(), false);
+  const auto start = core::Clock::now();
+  while (std::find(ready.begin(), ready.end(), false) != ready.end()) {
+    for (std::size_t i = 0; i < placements.size(); ++i) {
+      if (ready[i]) continue;
+      const auto& samples = placements[i].trial->measured().samples_us;
+      const std::size_t before = samples.size();
+      placements[i].trial->run_batch(static_cast<int>(options.max_samples - before));
+      const double elapsed_us = core::us_between(start, core::Clock::now());
+      for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
+        rules[i].add(samples[s], elapsed_us);
+      }
+      ready[i] = rank0_says(rules[i].stop() != core::Stop::no);
+    }
+  }
+}
+
+RowResult Session::result_of(const Placement& placement) {
+  RowResult result = combine(endpoint_.world, placement.operation, *placement.trial, flags_.time_of, flags_.check);
+  // Counting a plan takes longer than running it: one rank does, for those who asked.
+  const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
+  const auto& plan = placement.trial->prepared().plan;
+  if (wanted && plan) result.plan = facts_of(*plan, placement.operation, model_);
+  return result;
+}
+
+void Session::run_operation(std::size_t index) {
+  const Operation& operation = session_.operations[index];
+  const std::vector<std::string>& algorithms = session_.algorithms[index];
+  std::vector<Placement> placements;
+  for (const std::string& algorithm : algorithms) {
+    if (is_rank0_) sink_.running(operation, algorithm);
+    placements.push_back(prepare(operation, algorithm));
+    if (has_in_place(operation.kind)) placements.push_back(prepare(in_place(operation), algorithm));
+  }
+  measure_in_turn(placements, budget_of_operation_s(index));
+  std::size_t next = 0;
+  for (const std::string& algorithm : algorithms) {
+    Comparison comparison{algorithm, result_of(placements[next++]), std::nullopt};
+    if (has_in_place(operation.kind)) comparison.in_place = result_of(placements[next++]);
+    if (is_rank0_) sink_.measured(comparison);
+  }
+}
+
+}  // namespace
+
+SessionPlan plan_session(const SweepFlags& flags, const backends::Backend& backend, int num_ranks,
+                         const tuning::Table& table) {
+  SessionPlan session{flags, backend, num_ranks, operations_of(flags, num_ranks), {}};
+  for (const Operation& operation : session.operations) {
+    session.algorithms.push_back(algorithms_for(flags, backend, operation, num_ranks, table));
+  }
+  return session;
+}
+
+std::size_t session_bytes(const SessionPlan& session) {
+  const TrialOptions options = trial_options(session.flags);
+  std::size_t most = session.flags.explain ? cost_model_pool_bytes(session.num_ranks, options) : 0;
+  for (const Operation& operation : session.operations) {
+    most = std::max(most, pool_bytes(operation, session.num_ranks, options));
+    if (has_in_place(operation.kind)) {
+      most = std::max(most, pool_bytes(in_place(operation), session.num_ranks, options));
+    }
+  }
+  return most;
+}
+
+void run_session(const SessionPlan& session, backends::Endpoint& endpoint, const Sink& sink) {
+  Session(session, endpoint, sink).run();
+}
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,243 @@
+#include "bench/sweep/sweep.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "bench/sweep/recorder.h"
+#include "bench/sweep/report.h"
+#include "bench/sweep/session.h"
+#include "bench/sweep/table.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/cores.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "core/provenance.h"
+#include "core/size.h"
+
+namespace lockstep::sweep {
+namespace {
+
+// The sum over rows of a whole sweep, for the closing lines.
+struct Totals {
+  int wrong_rows = 0;
+  double busbw_gbps = 0;
+  int placements = 0;
+
+  void add(const RowResult& result) {
+    if (result.wrong.value_or(0) != 0) ++wrong_rows;
+    busbw_gbps += result.busbw_gbps;
+    ++placements;
+  }
+};
+
+class Sweep {
+ public:
+  Sweep(const SweepFlags& flags, const SweepEnvironment& environment, transports::MpiWorld* mpi,
+        const SweepOutput& output)
+      : flags_(flags),
+        environment_(environment),
+        mpi_(mpi),
+        output_(output),
+        num_cores_(core::usable_cores()),
+        prints_(mpi == nullptr || mpi->placement().rank == 0) {
+    if (prints_ && !flags.json_file.empty()) recorder_.emplace(flags.json_file);
+  }
+
+  int run();
+
+ private:
+  void run_backend(const backends::Backend& backend, int num_ranks);
+  void show_heading(const SessionPlan& session);
+  std::vector<DeviceLine> device_lines(const SessionPlan& session) const;
+  std::vector<std::string> notes(const SessionPlan& session) const;
+  void show(const backends::Backend& backend, int num_ranks, const Comparison& comparison);
+  void show_failure(const core::Error& error, int num_ranks);
+  void check_memory(const SessionPlan& session) const;
+  bool oversubscribed(const SessionPlan& session) const;
+  RunFacts run_facts(const SessionPlan& session) const;
+
+  const SweepFlags& flags_;
+  const SweepEnvironment& environment_;
+  transports::MpiWorld* const mpi_;
+  const SweepOutput& output_;
+  const int num_cores_;  // before ranks are bound to some
+  const bool prints_;
+  std::optional<Recorder> recorder_;
+  Totals totals_;
+  collectives::Operation running_;
+  std::string running_algorithm_;
+};
+
+bool Sweep::oversubscribed(const SessionPlan& session) const {
+  return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > num_cores_;
+}
+
+std::vector<std::string> Sweep::notes(const SessionPlan& session) const {
+  std::vector<std::string> lines;
+  const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
+  std::string line = "transport " + std::string(session.backend.name) + ", " + std::to_string(session.num_ranks) +
+                     " ranks (" + ranks + ") on " + std::to_string(num_cores_) + " cores" +
+                     (mpi_ != nullptr ? " a host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
+  if (oversubscribed(session)) line += ", oversubscribed";
+  lines.push_back(line);
+  if (!flags_.link.empty()) lines.push_back("EMULATED links: " + flags_.link + "; times are not this machine's own");
+  for (const std::string& algorithm : flags_.algorithms) {
+    if (algorithm == "auto" && session.backend.has_plans) lines.push_back("auto: " + environment_.tuning_note);
+  }
+  return lines;
+}
+
+std::vector<DeviceLine> Sweep::device_lines(const SessionPlan& session) const {
+  std::vector<DeviceLine> lines;
+  const core::Machine machine = core::this_machine();
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  for (int rank = 0; rank < session.num_ranks; ++rank) {
+    lines.push_back({rank, static_cast<int>(getpid()), mpi_ != nullptr && rank > 0 ? "-" : host, rank % num_cores_,
+                     "cpu", machine.cpu.value_or("cpu")});
+  }
+  return lines;
+}
+
+void Sweep::show_heading(const SessionPlan& session) {
+  Heading heading;
+  heading.program = flags_.program;
+  heading.version = core::build().version;
+  heading.threads = mpi_ != nullptr ? 1 : session.num_ranks;
+  heading.sizes = flags_.sizes;
+  heading.warmup_iterations = flags_.warmup_iterations;
+  heading.iterations = flags_.iterations;
+  heading.calls_per_iteration = flags_.calls_per_iteration;
+  heading.check = flags_.check;
+  heading.unalign_elems = flags_.unalign_elems;
+  heading.per_iteration_timing = flags_.per_iteration_timing;
+  heading.notes = notes(session);
+  heading.devices = device_lines(session);
+  output_.print(heading_text(heading) + table_heading_text(columns_of(flags_)));
+}
+
+RunFacts Sweep::run_facts(const SessionPlan& session) const {
+  RunFacts facts;
+  facts.num_ranks = session.num_ranks;
+  facts.transport = session.backend.name;
+  facts.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
+  facts.oversubscribed = oversubscribed(session);
+  facts.num_hosts = mpi_ != nullptr ? mpi_->placement().num_hosts : 1;
+  if (mpi_ != nullptr) facts.mpi_version = mpi_->library_version();
+  return facts;
+}
+
+void Sweep::show(const backends::Backend& backend, int num_ranks, const Comparison& comparison) {
+  totals_.add(comparison.out_of_place);
+  if (comparison.in_place) totals_.add(*comparison.in_place);
+  output_.print(row_text(columns_of(flags_), table_row(comparison, flags_, num_ranks)));
+  if (recorder_) recorder_->add(comparison);
+  output_.measured(backend, num_ranks, comparison);
+}
+
+void Sweep::show_failure(const core::Error& error, int num_ranks) {
+  if (!prints_ || running_algorithm_.empty()) return;
+  ++totals_.wrong_rows;
+  output_.print(row_text(columns_of(flags_), failed_row(running_, running_algorithm_, num_ranks)));
+  if (!recorder_) return;
+  recorder_->add_failure(running_, running_algorithm_, error.what());
+  recorder_->commit();
+}
+
+// Before anything is allocated; what the caches of the system hold can be given up.
+void Sweep::check_memory(const SessionPlan& session) const {
+  const std::size_t ranks_here = mpi_ != nullptr ? static_cast<std::size_t>(mpi_->placement().most_ranks_of_a_host)
+                                                 : static_cast<std::size_t>(session.num_ranks);
+  const std::size_t needed = session_bytes(session) * ranks_here;
+  const std::size_t available = core::available_host_bytes();
+  if (needed <= available / 10 * 9) return;
+  throw core::usage_error("-e,--maxbytes " + core::format_size(flags_.sizes.max_bytes) + ": " +
+                          std::to_string(ranks_here) + " ranks need " +
+                          core::format_size(static_cast<std::int64_t>(needed)) +
+                          " of memory here; available: " + core::format_size(static_cast<std::int64_t>(available)));
+}
+
+void Sweep::run_backend(const backends::Backend& backend, int num_ranks) {
+  const SessionPlan session = plan_session(flags_, backend, num_ranks, environment_.tuning);
+  check_memory(session);
+  backends::BackendOptions options;
+  options.num_ranks = num_ranks;
+  options.sharing = flags_.processes ? core::Sharing::processes : core::Sharing::threads;
+  if (!flags_.link.empty()) options.link = transports::parse_link(flags_.link);
+  options.timeout = std::chrono::seconds(flags_.timeout_s);
+  options.memory_bytes_per_rank = session_bytes(session);
+  options.mpi = mpi_;
+  Sink sink;
+  sink.started = [&](const std::optional<plan::CostModel>& /*model*/) {
+    show_heading(session);
+    if (recorder_) recorder_->begin_run(flags_, run_facts(session));
+  };
+  sink.measured = [&](const Comparison& comparison) { show(backend, num_ranks, comparison); };
+  sink.running = [&](const collectives::Operation& operation, const std::string& algorithm) {
+    running_ = operation;
+    running_algorithm_ = algorithm;
+  };
+  running_algorithm_.clear();
+  try {
+    backend.run(options, [&](backends::Endpoint& endpoint) { run_session(session, endpoint, sink); });
+  } catch (const core::Error& error) {
+    if (error.failure() != core::Failure::usage) show_failure(error, num_ranks);
+    throw;
+  }
+}
+
+int Sweep::run() {
+  for (const std::string& transport : flags_.transports) {
+    const backends::Backend& backend = backends::find_backend(transport);
+    if (const auto why = backend.absence()) {
+      throw core::Error(core::Failure::not_built, "--transport " + transport + ": " + *why);
+    }
+    if (mpi_ != nullptr) {
+      run_backend(backend, mpi_->placement().num_ranks);
+      continue;
+    }
+    for (int ranks : flags_.ranks) run_backend(backend, ranks);
+  }
+  Footing footing{flags_.program, totals_.wrong_rows,
+                  totals_.placements > 0 ? totals_.busbw_gbps / totals_.placements : 0, environment_.min_busbw_gbps};
+  if (prints_) output_.print(footing_text(footing));
+  if (recorder_) recorder_->commit();
+  const bool bad = totals_.wrong_rows > 0 || below_minimum(footing);
+  return bad ? static_cast<int>(core::Failure::wrong_data) : 0;
+}
+
+}  // namespace
+
+SweepEnvironment read_environment(const SweepFlags& /*flags*/) {
+  SweepEnvironment environment;
+  environment.min_busbw_gbps = min_busbw_of_environment();
+  const std::string path = tuning::default_table_path();
+  if (!tuning::has_table(path)) {
+    environment.tuning_note = "rule of thumb; no measured table at " + path + " (bench/tune writes one)";
+    return environment;
+  }
+  tuning::Table table = tuning::load_table(path);
+  if (table.machine == core::this_machine().fingerprint()) {
+    environment.tuning = std::move(table);
+    environment.tuning_note = "measured table " + path;
+  } else {
+    environment.tuning_note = "rule of thumb; " + path + " was measured on another machine (bench/tune writes it anew)";
+  }
+  return environment;
+}
+
+SweepOutput to_stdout() {
+  return {[](const std::string& text) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  }};
+}
+
+int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, transports::MpiWorld* mpi,
+              const SweepOutput& output) {
+  return Sweep(flags, environment, mpi, output).run();
+}
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,40 @@
+// A whole sweep: every transport and number of ranks that the flags name, the table on stdout, the records in a file.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "bench/sweep/flags.h"
+#include "bench/sweep/session.h"
+#include "collectives/tuning/tuning.h"
+
+namespace lockstep::transports {
+class MpiWorld;
+}
+
+namespace lockstep::sweep {
+
+// What is not a flag; read once, at the start.
+struct SweepEnvironment {
+  std::optional<double> min_busbw_gbps;  // NCCL_TESTS_MIN_BW
+  tuning::Table tuning;                  // empty if this machine has none
+  std::string tuning_note;               // for the heading: where `auto` looks
+};
+SweepEnvironment read_environment(const SweepFlags& flags);
+
+// Where a sweep's output goes; called on the process that has rank 0, in order.
+struct SweepOutput {
+  std::function<void(const std::string& text)> print;
+  std::function<void(const backends::Backend&, int num_ranks, const Comparison&)> measured =
+      [](const backends::Backend&, int, const Comparison&) {};
+};
+SweepOutput to_stdout();
+
+// Returns the exit status: 0, or core::Failure::wrong_data if a row was wrong or the bandwidth below the minimum.
+// Throws Error for everything else; what was measured until then has been printed and recorded.
+// `mpi` is the world of a program under mpirun, else nullptr.
+int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, transports::MpiWorld* mpi,
+              const SweepOutput& output);
+
+}  // namespace lockstep::sweep

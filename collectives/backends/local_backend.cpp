@@ -1,0 +1,50 @@
+#include "collectives/backends/local_backend.h"
+
+#include "collectives/backends/plan_choice.h"
+#include "collectives/executors/direct_executor.h"
+#include "collectives/transports/local_world.h"
+#include "core/device_cpu.h"
+
+namespace lockstep::backends {
+namespace {
+
+using transports::LocalWorld;
+
+// A rank's memory is given back all at once, when the group ends.
+core::HostAllocator allocator_of(LocalWorld& world) {
+  return {[&world](std::size_t size_bytes) -> void* { return world.arena().allocate(size_bytes); },
+          [](void*, std::size_t) {}};
+}
+
+Prepared prepare_plan(LocalWorld& world, const collectives::Operation& operation, std::string_view algorithm) {
+  plan::Plan plan = plan_for(operation, world.num_ranks(), algorithm);
+  auto collective = executors::make_direct(plan, operation, world, {});
+  std::string label = plan.algorithm;
+  return {std::move(collective), std::move(label), "direct", std::move(plan)};
+}
+
+void run_rank(LocalWorld& world, const std::function<void(Endpoint&)>& body) {
+  const auto device = core::make_cpu_device(allocator_of(world));
+  const auto stream = device->make_stream();
+  Endpoint endpoint{world, *device, *stream, [&world](const collectives::Operation& operation, std::string_view name) {
+                      return prepare_plan(world, operation, name);
+                    }};
+  body(endpoint);
+}
+
+}  // namespace
+
+void run_local(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
+  // Address space only: pages are taken when they are touched. Scratch of staged plans comes out of the same part.
+  constexpr std::size_t kScratchFactor = 6;
+  transports::LocalOptions local;
+  local.num_ranks = options.num_ranks;
+  local.sharing = options.sharing;
+  local.memory_bytes_per_rank = kScratchFactor * options.memory_bytes_per_rank + (std::size_t{256} << 20);
+  local.deadline = options.timeout;
+  local.link = options.link;
+  transports::LocalGroup group(local);
+  group.run([&body](LocalWorld& world) { run_rank(world, body); });
+}
+
+}  // namespace lockstep::backends

@@ -1,0 +1,53 @@
+#include "collectives/backends/mpi_backend.h"
+
+#include "collectives/backends/plan_choice.h"
+#include "collectives/executors/message_executor.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+
+namespace lockstep::backends {
+namespace {
+
+Prepared prepare_library(transports::MpiWorld& mpi, const collectives::Operation& operation,
+                         std::chrono::milliseconds timeout) {
+  (void)mpi;
+  (void)operation;
+  (void)timeout;
+  throw core::usage_error("pending");
+}
+
+Prepared prepare_plan(transports::Transport& transport, const collectives::Operation& operation,
+                      std::string_view algorithm, std::chrono::milliseconds timeout) {
+  plan::Plan plan = plan_for(operation, transport.num_ranks(), algorithm);
+  executors::MessageOptions options;
+  options.timeout = timeout;
+  auto collective = executors::make_message_collective(plan, operation, transport, options);
+  std::string label = plan.algorithm;
+  return {std::move(collective), std::move(label), "message", std::move(plan)};
+}
+
+}  // namespace
+
+std::optional<std::string> mpi_absence() {
+  if (transports::mpi_is_built()) return std::nullopt;
+  return transports::mpi_absence();
+}
+
+void run_mpi(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
+  LOCKSTEP_CHECK(options.mpi != nullptr, "the mpi backend runs in a program that has started MPI");
+  if (options.link)
+    throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
+  transports::MpiWorld& mpi = *options.mpi;
+  const auto transport = mpi.make_transport();
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) {
+    if (algorithm == kLibrary) return prepare_library(mpi, operation, options.timeout);
+    return prepare_plan(*transport, operation, algorithm, options.timeout);
+  };
+  Endpoint endpoint{*transport, *device, *stream, prepare};
+  body(endpoint);
+}
+
+}  // namespace lockstep::backends

@@ -1,0 +1,131 @@
+#include "collectives/tuning/tuning.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+
+namespace lockstep::tuning {
+namespace {
+
+using collectives::Kind;
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+
+double distance(std::int64_t a, std::int64_t b) {
+  return std::abs(std::log2(static_cast<double>(std::max<std::int64_t>(a, 1))) -
+                  std::log2(static_cast<double>(std::max<std::int64_t>(b, 1))));
+}
+
+Entry entry_of(const json& row) {
+  return {row.at("transport").get<std::string>(), collectives::parse_kind(row.at("collective").get<std::string>()),
+          row.at("ranks").get<int>(), row.at("bytes").get<std::int64_t>(), row.at("algorithm").get<std::string>()};
+}
+
+}  // namespace
+
+std::optional<std::string> measured_choice(const Table& table, const Query& query) {
+  const Entry* nearest = nullptr;
+  for (const Entry& entry : table.entries) {
+    if (entry.transport != query.transport || entry.kind != query.kind || entry.num_ranks != query.num_ranks) continue;
+    if (nearest == nullptr || distance(entry.bytes, query.bytes) < distance(nearest->bytes, query.bytes)) {
+      nearest = &entry;
+    }
+  }
+  if (nearest == nullptr) return std::nullopt;
+  return nearest->algorithm;
+}
+
+std::string rule_of_thumb(const Query& query) {
+  const bool shared_memory = query.transport == "local";
+  // Where a message's latency and its bytes cost the same: about 1 us at 8 GB/s, and 20 us at 1 Gbit/s and up.
+  const std::int64_t small = (shared_memory ? 8 : 16) << 10;
+  const bool latency_bound = query.bytes <= small;
+  switch (query.kind) {
+    case Kind::all_reduce:
+      if (shared_memory) return latency_bound ? "one_shot" : "two_shot";
+      return latency_bound ? "recursive_doubling" : "ring";
+    case Kind::reduce_scatter:
+      if (shared_memory) return "direct";
+      return latency_bound ? "recursive_halving" : "ring";
+    case Kind::all_gather:
+      if (shared_memory) return "direct";
+      return latency_bound ? "bruck" : "ring";
+    case Kind::broadcast:
+    case Kind::reduce:
+      if (latency_bound) return "binomial";
+      return shared_memory ? "direct" : "chain";
+    case Kind::all_to_all:
+      return latency_bound && !shared_memory ? "bruck" : "pairwise";
+    case Kind::all_to_all_v:
+      return "pairwise";
+    case Kind::gather:
+    case Kind::scatter:
+      return latency_bound && !shared_memory ? "binomial" : "direct";
+    case Kind::send_recv:
+      return "direct";
+    case Kind::hypercube:
+      return "exchange";
+  }
+  return "direct";
+}
+
+Table load_table(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw core::usage_error(fmt::format("tuning table {}: cannot be read", path));
+  try {
+    const json document = json::parse(file);
+    if (document.at("version").get<int>() != kVersion) {
+      throw core::usage_error(fmt::format("tuning table {}: version {}; this program reads {}", path,
+                                          document.at("version").get<int>(), kVersion));
+    }
+    Table table{document.at("machine").get<std::string>(), {}};
+    for (const json& row : document.at("entries")) table.entries.push_back(entry_of(row));
+    return table;
+  } catch (const json::exception& error) {
+    throw core::usage_error(fmt::format("tuning table {}: {}; write it anew with bench/tune", path, error.what()));
+  }
+}
+
+void save_table(const Table& table, const std::string& path) {
+  json document{{"version", kVersion}, {"machine", table.machine}, {"entries", json::array()}};
+  for (const Entry& entry : table.entries) {
+    document["entries"].push_back({{"transport", entry.transport},
+                                   {"collective", collectives::name_of(entry.kind)},
+                                   {"ranks", entry.num_ranks},
+                                   {"bytes", entry.bytes},
+                                   {"algorithm", entry.algorithm}});
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;  // the file's own error says more
+  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
+  core::AtomicFile file(path);
+  file.write(document.dump(1) + "\n");
+  file.commit();
+}
+
+bool has_table(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+std::string default_table_path() {
+  const auto from_environment = [](const char* name) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, before any rank starts
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const std::string path = from_environment("LOCKSTEP_TUNING"); !path.empty()) return path;
+  if (const std::string cache = from_environment("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/lockstep/tuning.json";
+  return from_environment("HOME") + "/.cache/lockstep/tuning.json";
+}
+
+}  // namespace lockstep::tuning
