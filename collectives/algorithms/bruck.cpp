@@ -21,7 +21,6 @@
 namespace lockstep::algorithms {
 
 using collectives::Kind;
-using plan::Buffer;
 using plan::PlanBuilder;
 
 namespace {

@@ -1,6 +1,7 @@
 // What is counted from the plans equals the closed forms of docs/metrics.md, for every algorithm of the catalogue.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <functional>
 
@@ -33,7 +34,7 @@ int ceil_lg(std::int64_t p) {
   return log2_of_power(ceil_power_of_two(static_cast<int>(p)));
 }
 std::int64_t core(std::int64_t p) {
-  return floor_power_of_two(static_cast<int>(p));
+  return std::max(1, floor_power_of_two(static_cast<int>(p)));
 }
 bool folded(std::int64_t p) {
   return core(p) != p;
@@ -117,7 +118,7 @@ std::vector<Row> all_reduce_rows() {
        [](auto p, auto S) { return S * (floor_lg(p) + (folded(p) ? 1 : 0)); }, kMpich, true},
       {kind, "halving_doubling", [](auto p, auto) { return 2 * floor_lg(p) + (folded(p) ? 2 : 0); },
        [](auto p, auto) { return 2 * floor_lg(p) + (folded(p) ? 2 : 0); },
-       [](auto p, auto S) { return 2 * (S / core(p)) * (core(p) - 1) + (folded(p) ? S : 0); }, kMpich, true},
+       [](auto p, auto S) { return 2 * (S - S / core(p)) + (folded(p) ? S : 0); }, kMpich, true},
       {kind, "bruck", ceil_log, ceil_log, to_all, kBruck},
       {kind, "one_shot", one, peers, to_all, kCounting},
       {kind, "two_shot", [](auto, auto) { return 2; }, twice_peers, twice_part, kCounting},
@@ -218,7 +219,7 @@ std::vector<Row> all_rows() {
 collectives::Operation operation_for(const plan::Plan& plan) {
   collectives::Operation operation;
   operation.kind = plan.kind;
-  operation.count = 3 * plan.chunks_per_block;
+  operation.count = std::int64_t{3} * plan.chunks_per_block;
   if (plan.kind == Kind::all_to_all_v) {
     const auto pairs = static_cast<std::size_t>(plan.num_ranks) * static_cast<std::size_t>(plan.num_ranks);
     operation.matrix = std::make_shared<collectives::CountMatrix>(
@@ -267,7 +268,7 @@ TEST(Counts, EveryAlgorithmHasAClosedForm) {
   }
 }
 
-// Of g ranks in a group, each sends 2 (S/g) (m-1)/m to other groups: m groups share the vector g ways.
+// Each rank sends 2 (S/g) (m-1)/m = 2 S (m-1)/p to other groups: the ranks of a group share the vector.
 TEST(Counts, HierarchicalSendsLittleBetweenGroups) {
   const int p = 24;
   for (const int g : {2, 3, 4, 6, 8, 12}) {
@@ -278,7 +279,7 @@ TEST(Counts, HierarchicalSendsLittleBetweenGroups) {
     for (const plan::LinkCounts& link : counts_of(plan).links) {
       if (link.from / g != link.to / g) between[static_cast<std::size_t>(link.from)] += link.bytes;
     }
-    for (const std::int64_t bytes : between) EXPECT_EQ(bytes, 2 * S * (m - 1) / (g * m)) << "group " << g;
+    for (const std::int64_t bytes : between) EXPECT_EQ(bytes, 2 * S * (m - 1) / p) << "group " << g;
   }
 }
 

@@ -21,7 +21,6 @@ namespace lockstep::algorithms {
 
 using plan::Buffer;
 using plan::PlanBuilder;
-using plan::Slice;
 
 namespace {
 
