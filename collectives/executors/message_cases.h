@@ -1,0 +1,126 @@
+// For tests: one rank's side of running a plan over a transport with exact inputs, and the cases that every transport
+// has to pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/executors/message_executor.h"
+#include "collectives/verify.h"
+
+namespace lockstep::executors {
+
+inline std::shared_ptr<const collectives::CountMatrix> uneven_matrix(int num_ranks, std::int64_t count) {
+  auto matrix = std::make_shared<collectives::CountMatrix>();
+  matrix->num_ranks = num_ranks;
+  for (int from = 0; from < num_ranks; ++from) {
+    for (int to = 0; to < num_ranks; ++to) matrix->counts.push_back(count * ((from + 2 * to) % 4));
+  }
+  return matrix;
+}
+
+inline collectives::Operation make_operation(collectives::Kind kind, int num_ranks, std::int64_t count,
+                                             core::DType dtype = core::DType::f32,
+                                             core::ReduceOp op = core::ReduceOp::sum) {
+  collectives::Operation operation{kind, count, dtype, op, 0, false, nullptr};
+  if (kind == collectives::Kind::all_to_all_v) operation.matrix = uneven_matrix(num_ranks, count);
+  return operation;
+}
+
+// A rank's input and output, apart or as the collective wants them in place.
+class RankBuffers {
+ public:
+  RankBuffers(const collectives::Operation& operation, int num_ranks, int rank) {
+    if (operation.in_place) {
+      const auto layout = in_place_layout(operation, num_ranks, rank);
+      memory_.resize(static_cast<std::size_t>(layout.buffer_bytes) + 1);
+      input_ = memory_.data() + layout.input_at;
+      output_ = memory_.data() + layout.output_at;
+      return;
+    }
+    const auto inputs = static_cast<std::size_t>((input_bytes(operation, num_ranks, rank) + 63) / 64 * 64);
+    const auto outputs = static_cast<std::size_t>(output_bytes(operation, num_ranks, rank));
+    memory_.resize(inputs + outputs + 1);
+    input_ = memory_.data();
+    output_ = memory_.data() + inputs;
+  }
+  std::byte* input() { return input_; }
+  std::byte* output() { return output_; }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::byte* input_;
+  std::byte* output_;
+};
+
+// Runs a collective some times, without a barrier between; returns how many elements were wrong in all.
+inline std::int64_t count_wrong_results(collectives::Collective& collective, const collectives::Operation& operation,
+                                        int num_ranks, int rank, std::uint64_t rounds = 3) {
+  RankBuffers buffers(operation, num_ranks, rank);
+  const collectives::Verifier verifier(operation, num_ranks, 11);
+  std::int64_t wrong = 0;
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    verifier.fill_poison(rank, round, buffers.output());
+    verifier.fill_input(rank, round, buffers.input());
+    collective.run(buffers.input(), buffers.output());
+    wrong += verifier.count_wrong(rank, round, buffers.output());
+  }
+  return wrong;
+}
+
+// Calls use(plan, operation, options) for every algorithm of the catalogue that takes so many ranks: roots at both
+// ends, in place and out of place, counts below the rank count, segments that divide nothing.
+template <class Use>
+void for_each_message_case(int num_ranks, const Use& use) {
+  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
+    const algorithms::Choice choice = algorithms::parse_choice(algorithm.kind, algorithm.name);
+    for (int root : {0, num_ranks - 1}) {
+      if (root > 0 && !collectives::has_root(algorithm.kind)) continue;
+      if (algorithms::refusal(choice, num_ranks, root)) continue;
+      const plan::Plan plan = algorithms::make_plan(choice, num_ranks, root);
+      for (std::int64_t count : {0, 1, 3, 1001}) {
+        for (bool in_place : {false, true}) {
+          // all_to_all_v has no place for its input in its output, as the sizes of their blocks differ.
+          if (in_place && algorithm.kind == collectives::Kind::all_to_all_v) continue;
+          collectives::Operation operation = make_operation(algorithm.kind, num_ranks, count);
+          operation.root = root;
+          operation.in_place = in_place;
+          use(plan, operation,
+              MessageOptions{
+                  .segment_bytes = 1000, .recv_window = 2, .send_window = 2, .timeout = std::chrono::seconds(5)});
+          if (count == 1001) use(plan, operation, MessageOptions{});
+        }
+      }
+    }
+  }
+}
+
+// The same for every dtype and operation, by one algorithm of each collective.
+template <class Use>
+void for_each_message_type(int num_ranks, const Use& use) {
+  for (collectives::Kind kind : collectives::all_kinds()) {
+    for (const algorithms::Algorithm* algorithm : algorithms::algorithms_of(kind)) {
+      const algorithms::Choice choice = algorithms::parse_choice(kind, algorithm->name);
+      if (algorithms::refusal(choice, num_ranks, 0)) continue;
+      const plan::Plan plan = algorithms::make_plan(choice, num_ranks, 0);
+      for (core::DType dtype : core::all_dtypes()) {
+        for (core::ReduceOp op : core::all_reduce_ops()) {
+          if (op != core::ReduceOp::sum && !collectives::has_op(kind)) continue;
+          use(plan, make_operation(kind, num_ranks, 77, dtype, op), MessageOptions{});
+        }
+      }
+      break;
+    }
+  }
+}
+
+inline std::string describe(const plan::Plan& plan, const collectives::Operation& operation) {
+  return std::string(name_of(operation.kind)) + ' ' + plan.algorithm + ", ranks " + std::to_string(plan.num_ranks) +
+         ", root " + std::to_string(operation.root) + ", count " + std::to_string(operation.count) + ' ' +
+         std::string(core::name_of(operation.dtype)) + ' ' + std::string(core::name_of(operation.op)) +
+         (operation.in_place ? ", in place" : ", out of place");
+}
+
+}  // namespace lockstep::executors

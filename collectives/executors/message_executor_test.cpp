@@ -1,0 +1,163 @@
+#include "collectives/executors/message_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "collectives/executors/message_cases.h"
+#include "collectives/transports/loopback.h"
+#include "core/error.h"
+#include "core/wait.h"
+
+namespace lockstep::executors {
+namespace {
+
+using collectives::Operation;
+using transports::LoopbackWorld;
+using transports::Transport;
+
+// Runs body on a thread a rank; a rank that throws aborts the others. Returns the first failure's text.
+std::string run_ranks(LoopbackWorld& world, int num_ranks, const std::function<void(Transport&)>& body) {
+  std::mutex mutex;
+  std::string failure;
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        const auto transport = world.endpoint(rank);
+        body(*transport);
+      } catch (const std::exception& error) {
+        const std::scoped_lock lock(mutex);
+        if (failure.empty()) failure = error.what();
+        world.abort(error.what());
+      }
+    });
+  }
+  ranks.clear();
+  return failure;
+}
+
+void expect_exact(const plan::Plan& plan, const Operation& operation, const MessageOptions& options, int capacity) {
+  LoopbackWorld world(plan.num_ranks, capacity, std::chrono::seconds(20));
+  std::atomic<std::int64_t> wrong{0};
+  const std::string failure = run_ranks(world, plan.num_ranks, [&](Transport& transport) {
+    const auto collective = make_message_collective(plan, operation, transport, options);
+    wrong += count_wrong_results(*collective, operation, plan.num_ranks, transport.rank());
+  });
+  EXPECT_EQ(failure, "") << describe(plan, operation) << ", capacity " << capacity;
+  EXPECT_EQ(wrong, 0) << describe(plan, operation) << ", capacity " << capacity;
+}
+
+class MessageExecutor : public testing::TestWithParam<int> {};
+
+TEST_P(MessageExecutor, EveryAlgorithmIsExactUnderEveryBuffering) {
+  const int num_ranks = GetParam();
+  for_each_message_case(num_ranks, [](const auto& plan, const auto& operation, const auto& options) {
+    const int capacity = operation.count == 1001 ? 0 : 1;  // rendezvous where there are segments
+    expect_exact(plan, operation, options, capacity);
+    if (operation.count == 1001 && plan.num_ranks <= 5) expect_exact(plan, operation, options, 100);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MessageExecutor, testing::Range(1, 10));
+INSTANTIATE_TEST_SUITE_P(ManyRanks, MessageExecutor, testing::Values(17));
+
+TEST(MessageExecutorTypes, EveryTypeAndOperationIsExact) {
+  for_each_message_type(3, [](const auto& plan, const auto& operation, const auto& options) {
+    expect_exact(plan, operation, options, 1);
+  });
+}
+
+// Two ranks that overwrite what they send: under rendezvous one of them must receive elsewhere first.
+TEST(MessageExecutorFlow, SwapsInPlaceUnderRendezvous) {
+  plan::PlanBuilder builder(collectives::Kind::send_recv, 2, 0, 1);
+  for (int rank : {0, 1}) {
+    builder.send(rank, 1 - rank, plan::input(0));
+    builder.recv(rank, 1 - rank, plan::output(0));
+  }
+  const plan::Plan plan = builder.finish("swap");
+  Operation operation = make_operation(collectives::Kind::send_recv, 2, 5000);
+  operation.in_place = true;
+  for (int capacity : {0, 1}) expect_exact(plan, operation, {.segment_bytes = 1024}, capacity);
+}
+
+// Rank 1 asks for rank 2's message first, which depends on what rank 0 does after its slot is overwritten: the send of
+// rank 0 must leave from a copy.
+TEST(MessageExecutorFlow, BuffersASendThatItsReceiverWantsLate) {
+  plan::PlanBuilder builder(collectives::Kind::broadcast, 3, 0, 1);
+  const int slot = builder.take_scratch(2);
+  builder.copy(0, plan::output(0), plan::input(0));
+  builder.copy(0, plan::scratch(slot), plan::input(0));
+  builder.send(0, 1, plan::scratch(slot));
+  builder.copy(0, plan::scratch(slot), plan::output(0));  // overwrites what is under way
+  builder.send(0, 2, plan::scratch(slot));
+  builder.recv(2, 0, plan::output(0));
+  builder.send(2, 1, plan::output(0));
+  builder.recv(1, 2, plan::scratch(slot + 1));
+  builder.recv(1, 0, plan::output(0));
+  const plan::Plan plan = builder.finish("late");
+  for (int capacity : {0, 1}) {
+    expect_exact(plan, make_operation(collectives::Kind::broadcast, 3, 5000), {.recv_window = 1}, capacity);
+  }
+}
+
+plan::Plan ring(int num_ranks) {
+  return make_plan(algorithms::parse_choice(collectives::Kind::all_reduce, "ring"), num_ranks, 0);
+}
+
+TEST(MessageExecutorFailures, ARankThatThrowsEndsTheOthers) {
+  LoopbackWorld world(4, 1, std::chrono::seconds(20));
+  const Operation operation = make_operation(collectives::Kind::all_reduce, 4, 1000);
+  const auto start = core::Clock::now();
+  std::atomic<int> ended{0};
+  const std::string failure = run_ranks(world, 4, [&](Transport& transport) {
+    const auto collective = make_message_collective(ring(4), operation, transport);
+    if (transport.rank() == 2) throw core::Error(core::Failure::internal, "rank 2 has had enough");
+    try {
+      count_wrong_results(*collective, operation, 4, transport.rank());
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::rank_lost);
+      EXPECT_STREQ(error.what(), "rank 2 has had enough");
+      ++ended;
+    }
+  });
+  EXPECT_EQ(failure, "rank 2 has had enough");
+  EXPECT_EQ(ended, 3);
+  EXPECT_LT(core::Clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(MessageExecutorFailures, ASilentRankEndsTheOthersAtTheDeadline) {
+  LoopbackWorld world(3, 1, std::chrono::seconds(20));
+  const Operation operation = make_operation(collectives::Kind::all_reduce, 3, 1000);
+  std::atomic<int> timeouts{0};
+  run_ranks(world, 3, [&](Transport& transport) {
+    if (transport.rank() == 1) return;
+    const auto collective =
+        make_message_collective(ring(3), operation, transport, {.timeout = std::chrono::milliseconds(200)});
+    try {
+      count_wrong_results(*collective, operation, 3, transport.rank());
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::timeout);
+      EXPECT_NE(std::string(error.what()).find("no message for 200 ms; waits for"), std::string::npos) << error.what();
+      ++timeouts;
+    }
+  });
+  EXPECT_EQ(timeouts, 2);
+}
+
+TEST(MessageExecutorFailures, RefusesOptionsOfNoMeaning) {
+  LoopbackWorld world(1, 1, std::chrono::seconds(1));
+  const auto transport = world.endpoint(0);
+  const Operation operation = make_operation(collectives::Kind::all_reduce, 1, 1);
+  for (const MessageOptions& options :
+       {MessageOptions{.segment_bytes = 0}, MessageOptions{.recv_window = 0}, MessageOptions{.send_window = -1}}) {
+    EXPECT_THROW(make_message_collective(ring(1), operation, *transport, options), core::Error);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::executors

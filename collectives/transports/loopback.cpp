@@ -1,0 +1,204 @@
+#include "collectives/transports/loopback.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/wait.h"
+
+namespace lockstep::transports {
+namespace {
+
+using Flag = std::shared_ptr<std::atomic<bool>>;
+
+struct Outgoing {
+  std::span<const std::byte> bytes;  // the sender's memory, or `copy`
+  std::vector<std::byte> copy;
+  Flag done;
+  bool copied;
+};
+
+struct Incoming {
+  std::span<std::byte> bytes;
+  Flag done;
+};
+
+// One (from, to, channel): sends and receives that have not met yet. At most one of the queues holds anything.
+struct Channel {
+  std::deque<Outgoing> sends;
+  std::deque<Incoming> receives;
+};
+
+void meet(Channel& channel) {
+  while (!channel.sends.empty() && !channel.receives.empty()) {
+    const Outgoing& out = channel.sends.front();
+    const Incoming& in = channel.receives.front();
+    LOCKSTEP_CHECK(out.bytes.size() == in.bytes.size(), "a send and its receive differ in size");
+    if (!out.bytes.empty()) std::memcpy(in.bytes.data(), out.bytes.data(), out.bytes.size());
+    // Release: whoever sees the flag sees the bytes (and, for the sender, that they were read).
+    out.done->store(true, std::memory_order_release);
+    in.done->store(true, std::memory_order_release);
+    channel.sends.pop_front();
+    channel.receives.pop_front();
+  }
+}
+
+// Copies the oldest messages, as many as the mailbox holds.
+void fill_mailbox(Channel& channel, int capacity) {
+  const std::size_t held = std::min(channel.sends.size(), static_cast<std::size_t>(capacity));
+  for (std::size_t i = 0; i < held; ++i) {
+    Outgoing& out = channel.sends[i];
+    if (out.copied) continue;
+    out.copy.assign(out.bytes.begin(), out.bytes.end());
+    out.bytes = out.copy;
+    out.copied = true;
+    out.done->store(true, std::memory_order_release);
+  }
+}
+
+// What one rank has been sent.
+struct Inbox {
+  std::mutex mutex;
+  std::map<std::pair<int, int>, Channel> channels;  // by (from, channel)
+};
+
+}  // namespace
+
+struct LoopbackWorld::State {
+  State(int num_ranks, int capacity_of_channel, std::chrono::nanoseconds timeout_of_world)
+      : capacity(capacity_of_channel), timeout(timeout_of_world), inboxes(static_cast<std::size_t>(num_ranks)) {}
+
+  int capacity;
+  std::chrono::nanoseconds timeout;
+  std::vector<Inbox> inboxes;
+  std::atomic<bool> aborted{false};
+  std::mutex mutex;  // guards what follows
+  std::string reason;
+  int arrived = 0;
+  std::vector<std::byte> gathered;
+  std::atomic<std::int64_t> meetings{0};  // of all ranks, in barrier() and all_gather()
+
+  int num_ranks() const { return static_cast<int>(inboxes.size()); }
+
+  void throw_if_aborted() {
+    if (!aborted.load(std::memory_order_acquire)) return;
+    const std::scoped_lock lock(mutex);
+    throw core::Error(core::Failure::rank_lost, reason);
+  }
+
+  // Leaves `mine` in this rank's place of `gathered` and waits until all ranks did so.
+  void wait_for_all(int rank, std::span<const std::byte> mine) {
+    const std::int64_t meeting = meetings.load(std::memory_order_acquire);
+    {
+      const std::scoped_lock lock(mutex);
+      gathered.resize(mine.size() * inboxes.size());
+      std::copy(mine.begin(), mine.end(), gathered.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank);
+      if (++arrived == num_ranks()) {
+        arrived = 0;
+        meetings.store(meeting + 1, std::memory_order_release);
+      }
+    }
+    const core::Deadline deadline = core::Deadline::after(timeout);
+    while (meetings.load(std::memory_order_acquire) == meeting) {
+      throw_if_aborted();
+      if (deadline.passed()) throw core::Error(core::Failure::timeout, "loopback: not all ranks came to the barrier");
+      std::this_thread::yield();
+    }
+  }
+};
+
+namespace {
+
+class Loopback final : public Transport {
+ public:
+  Loopback(std::shared_ptr<LoopbackWorld::State> state, int rank) : state_(std::move(state)), rank_(rank) {}
+
+  std::string_view name() const override { return "loopback"; }
+  int rank() const override { return rank_; }
+  int num_ranks() const override { return state_->num_ranks(); }
+
+  Request send(int peer, int channel_number, std::span<const std::byte> bytes) override {
+    Flag flag = std::make_shared<std::atomic<bool>>(false);
+    Inbox& inbox = state_->inboxes.at(static_cast<std::size_t>(peer));
+    const std::scoped_lock lock(inbox.mutex);
+    Channel& channel = inbox.channels[{rank_, channel_number}];
+    channel.sends.push_back({bytes, {}, flag, false});
+    meet(channel);
+    fill_mailbox(channel, state_->capacity);
+    return remember(std::move(flag));
+  }
+
+  Request recv(int peer, int channel_number, std::span<std::byte> bytes) override {
+    Flag flag = std::make_shared<std::atomic<bool>>(false);
+    Inbox& inbox = state_->inboxes.at(static_cast<std::size_t>(rank_));
+    const std::scoped_lock lock(inbox.mutex);
+    Channel& channel = inbox.channels[{peer, channel_number}];
+    channel.receives.push_back({bytes, flag});
+    meet(channel);
+    fill_mailbox(channel, state_->capacity);
+    return remember(std::move(flag));
+  }
+
+  bool done(Request request) override {
+    const auto found = requests_.find(request.id);
+    LOCKSTEP_CHECK(found != requests_.end(), "loopback: this request is spent");
+    if (!found->second->load(std::memory_order_acquire)) return false;
+    requests_.erase(found);
+    return true;
+  }
+
+  void idle() override {
+    state_->throw_if_aborted();
+    std::this_thread::yield();
+  }
+
+  void barrier() override { state_->wait_for_all(rank_, {}); }
+
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    LOCKSTEP_CHECK(all.size() == mine.size() * state_->inboxes.size(), "all_gather: sizes do not fit");
+    state_->wait_for_all(rank_, mine);
+    {
+      const std::scoped_lock lock(state_->mutex);
+      std::copy(state_->gathered.begin(), state_->gathered.end(), all.begin());
+    }
+    state_->wait_for_all(rank_, mine);  // nobody overwrites what another has still to read
+  }
+
+ private:
+  Request remember(Flag flag) {
+    requests_.emplace(next_id_, std::move(flag));
+    return {next_id_++};
+  }
+
+  std::shared_ptr<LoopbackWorld::State> state_;
+  int rank_;
+  std::map<std::int64_t, Flag> requests_;
+  std::int64_t next_id_ = 0;
+};
+
+}  // namespace
+
+LoopbackWorld::LoopbackWorld(int num_ranks, int capacity, std::chrono::nanoseconds timeout)
+    : state_(std::make_shared<State>(num_ranks, capacity, timeout)) {}
+LoopbackWorld::~LoopbackWorld() = default;
+
+std::unique_ptr<Transport> LoopbackWorld::endpoint(int rank) {
+  return std::make_unique<Loopback>(state_, rank);
+}
+
+void LoopbackWorld::abort(const std::string& reason) {
+  {
+    const std::scoped_lock lock(state_->mutex);
+    if (state_->reason.empty()) state_->reason = reason;
+  }
+  state_->aborted.store(true, std::memory_order_release);
+}
+
+}  // namespace lockstep::transports

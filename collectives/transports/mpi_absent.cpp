@@ -1,0 +1,45 @@
+// Takes the place of mpi_transport.cpp where MPI is not built.
+#include "collectives/transports/mpi_transport.h"
+#include "core/error.h"
+
+namespace lockstep::transports {
+
+struct MpiWorld::State {};
+
+bool mpi_is_built() {
+  return false;
+}
+std::string mpi_absence() {
+  return LOCKSTEP_WHY_MPI;
+}
+
+MpiWorld::MpiWorld(int* /*argc*/, char*** /*argv*/, std::chrono::nanoseconds /*timeout*/) {
+  throw core::Error(core::Failure::not_built, "MPI is not built in: " + mpi_absence());
+}
+
+// None of these can be reached, as there is no world.
+MpiWorld::~MpiWorld() = default;
+const MpiPlacement& MpiWorld::placement() const {
+  static const MpiPlacement none;
+  return none;
+}
+std::string MpiWorld::library_version() const {
+  return "none";
+}
+std::unique_ptr<Transport> MpiWorld::make_transport() {
+  return nullptr;
+}
+void* MpiWorld::native_communicator() const {
+  return nullptr;
+}
+void MpiWorld::abort(const core::Error& error) const {
+  throw error;
+}
+
+int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout,
+                    const std::function<int(MpiWorld&)>& body) {
+  MpiWorld world(&argc, &argv, timeout);
+  return body(world);
+}
+
+}  // namespace lockstep::transports
