@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -185,15 +186,17 @@ TEST(Verifier, OneWrongBitIsOneWrongElement) {
 TEST(Verifier, RoundsRanksAndBlocksHaveDifferentInputs) {
   const Operation operation = operation_of(Kind::all_to_all, 64, DType::i8);
   const Verifier verifier(operation, 8, kSeed);
-  std::vector<Bytes> blocks;
+  std::set<std::string> blocks;
   for (std::uint64_t round : {0, 1, 2}) {
     for (int rank = 0; rank < 8; ++rank) {
       const Bytes input = input_of(verifier, operation, 8, rank, round);
-      for (int b = 0; b < 8; ++b) blocks.push_back(block_of(input, input_offsets(operation, 8, rank), b, 1));
+      for (int b = 0; b < 8; ++b) {
+        const Bytes block = block_of(input, input_offsets(operation, 8, rank), b, 1);
+        blocks.emplace(reinterpret_cast<const char*>(block.data()), block.size());
+      }
     }
   }
-  std::sort(blocks.begin(), blocks.end());
-  EXPECT_EQ(std::adjacent_find(blocks.begin(), blocks.end()), blocks.end());
+  EXPECT_EQ(blocks.size(), 3u * 8 * 8);
 }
 
 TEST(Verifier, TheSeedDecidesAll) {

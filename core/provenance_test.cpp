@@ -9,6 +9,8 @@
 #include <regex>
 #include <set>
 
+#include "core/cores.h"
+
 namespace lockstep::core {
 namespace {
 
