@@ -116,11 +116,15 @@ void for_each_message_type(int num_ranks, const Use& use) {
   }
 }
 
-inline std::string describe(const plan::Plan& plan, const collectives::Operation& operation) {
-  return std::string(name_of(operation.kind)) + ' ' + plan.algorithm + ", ranks " + std::to_string(plan.num_ranks) +
-         ", root " + std::to_string(operation.root) + ", count " + std::to_string(operation.count) + ' ' +
+inline std::string describe(const collectives::Operation& operation, int num_ranks) {
+  return std::string(name_of(operation.kind)) + ", ranks " + std::to_string(num_ranks) + ", root " +
+         std::to_string(operation.root) + ", count " + std::to_string(operation.count) + ' ' +
          std::string(core::name_of(operation.dtype)) + ' ' + std::string(core::name_of(operation.op)) +
          (operation.in_place ? ", in place" : ", out of place");
+}
+
+inline std::string describe(const plan::Plan& plan, const collectives::Operation& operation) {
+  return plan.algorithm + ' ' + describe(operation, plan.num_ranks);
 }
 
 }  // namespace lockstep::executors

@@ -32,6 +32,9 @@ std::unique_ptr<Transport> MpiWorld::make_transport() {
 void* MpiWorld::native_communicator() const {
   return nullptr;
 }
+Watchdog& MpiWorld::watchdog() {
+  throw core::Error(core::Failure::not_built, mpi_absence());
+}
 void MpiWorld::abort(const core::Error& error) const {
   throw error;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/transports/mpi_calls.h"
+#include "collectives/transports/watchdog.h"
 #include "core/wait.h"
 
 namespace lockstep::transports {
@@ -190,6 +191,7 @@ struct MpiWorld::State {
   MPI_Comm comm = MPI_COMM_NULL;
   MpiPlacement placement;
   std::chrono::nanoseconds timeout{};
+  std::unique_ptr<Watchdog> watchdog;  // its thread begins with the first use
 };
 
 bool mpi_is_built() {
@@ -212,6 +214,7 @@ MpiWorld::~MpiWorld() {
   if (std::uncaught_exceptions() > 0) {
     abort(core::Error(core::Failure::internal, "an exception ended this rank"));
   }
+  state_->watchdog.reset();
   MPI_Comm_free(&state_->comm);
   MPI_Finalize();
 }
@@ -225,6 +228,16 @@ void* MpiWorld::native_communicator() const {
 
 std::unique_ptr<Transport> MpiWorld::make_transport() {
   return std::make_unique<MpiTransport>(state_->comm, state_->placement, state_->timeout);
+}
+
+Watchdog& MpiWorld::watchdog() {
+  if (!state_->watchdog) {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(state_->timeout).count();
+    const core::Error error(core::Failure::timeout,
+                            "a collective of MPI is not done after " + std::to_string(ms) + " ms");
+    state_->watchdog = std::make_unique<Watchdog>(state_->timeout, [this, error] { abort(error); });
+  }
+  return *state_->watchdog;
 }
 
 std::string MpiWorld::library_version() const {

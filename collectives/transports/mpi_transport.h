@@ -12,6 +12,8 @@
 
 namespace lockstep::transports {
 
+class Watchdog;
+
 // Who the ranks are. The same on every rank but for `rank`.
 struct MpiPlacement {
   int rank = 0;
@@ -37,6 +39,9 @@ class MpiWorld {
   std::unique_ptr<Transport> make_transport();
 
   void* native_communicator() const;  // MPI_Comm*: the world's own duplicate, for MPI's collectives
+
+  // Ends all ranks when a blocking call of MPI's takes longer than the timeout.
+  Watchdog& watchdog();
 
   // Prints one line and ends all ranks with the failure's exit status. May be called from any thread.
   [[noreturn]] void abort(const core::Error& error) const;

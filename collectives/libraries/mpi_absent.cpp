@@ -1,0 +1,17 @@
+// Takes the place of mpi_library.cpp and its neighbours in builds without MPI. No MpiWorld can be made there.
+#include "collectives/libraries/mpi_library.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/error.h"
+
+namespace lockstep::libraries {
+
+std::optional<std::string> mpi_refusal(const collectives::Operation& /*operation*/, int /*num_ranks*/) {
+  return "MPI is not built in: " + transports::mpi_absence();
+}
+
+std::unique_ptr<collectives::Collective> make_mpi_collective(const collectives::Operation& operation,
+                                                             transports::MpiWorld& /*world*/) {
+  throw core::Error(core::Failure::not_built, *mpi_refusal(operation, 1));
+}
+
+}  // namespace lockstep::libraries

@@ -1,0 +1,213 @@
+#include "collectives/libraries/mpi_library.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <vector>
+
+#include "collectives/libraries/mpi_types.h"
+#include "collectives/transports/mpi_calls.h"
+#include "collectives/transports/mpi_transport.h"
+#include "collectives/transports/watchdog.h"
+#include "collectives/verify.h"
+#include "core/error.h"
+
+namespace lockstep::libraries {
+namespace {
+
+using collectives::Kind;
+using collectives::Operation;
+
+// What a call is made with: all that does not change from run to run.
+struct Call {
+  MPI_Comm comm;
+  int rank;
+  int num_ranks;
+  int root;
+  int count;  // elements a block
+  std::size_t block_bytes;
+  bool in_place;
+  MPI_Datatype type;
+  MPI_Op op;
+  // all_to_all_v
+  std::vector<int> send_counts;
+  std::vector<int> send_offsets;
+  std::vector<int> recv_counts;
+  std::vector<int> recv_offsets;
+
+  bool is_root() const { return rank == root; }
+};
+
+// MPI's in-place convention is nccl-tests' in all of these.
+int all_reduce(const Call& c, const void* input, void* output) {
+  return MPI_Allreduce(c.in_place ? MPI_IN_PLACE : input, output, c.count, c.type, c.op, c.comm);
+}
+
+int reduce_scatter(const Call& c, const void* input, void* output) {
+  return MPI_Reduce_scatter_block(input, output, c.count, c.type, c.op, c.comm);
+}
+
+int all_gather(const Call& c, const void* input, void* output) {
+  return MPI_Allgather(c.in_place ? MPI_IN_PLACE : input, c.count, c.type, output, c.count, c.type, c.comm);
+}
+
+int broadcast(const Call& c, const void* input, void* output) {
+  if (c.is_root() && !c.in_place) std::memcpy(output, input, c.block_bytes);  // MPI has one buffer only
+  return MPI_Bcast(output, c.count, c.type, c.root, c.comm);
+}
+
+int reduce(const Call& c, const void* input, void* output) {
+  return MPI_Reduce(c.in_place && c.is_root() ? MPI_IN_PLACE : input, output, c.count, c.type, c.op, c.root, c.comm);
+}
+
+int all_to_all(const Call& c, const void* input, void* output) {
+  return MPI_Alltoall(c.in_place ? MPI_IN_PLACE : input, c.count, c.type, output, c.count, c.type, c.comm);
+}
+
+int all_to_all_v(const Call& c, const void* input, void* output) {
+  return MPI_Alltoallv(input, c.send_counts.data(), c.send_offsets.data(), c.type, output, c.recv_counts.data(),
+                       c.recv_offsets.data(), c.type, c.comm);
+}
+
+int gather(const Call& c, const void* input, void* output) {
+  const void* from = c.in_place && c.is_root() ? MPI_IN_PLACE : input;
+  return MPI_Gather(from, c.count, c.type, output, c.count, c.type, c.root, c.comm);
+}
+
+int scatter(const Call& c, const void* input, void* output) {
+  void* to = c.in_place && c.is_root() ? MPI_IN_PLACE : output;
+  return MPI_Scatter(input, c.count, c.type, to, c.count, c.type, c.root, c.comm);
+}
+
+int send_recv(const Call& c, const void* input, void* output) {
+  const int next = (c.rank + 1) % c.num_ranks;
+  const int previous = (c.rank + c.num_ranks - 1) % c.num_ranks;
+  if (c.in_place) {
+    return MPI_Sendrecv_replace(output, c.count, c.type, next, 0, previous, 0, c.comm, MPI_STATUS_IGNORE);
+  }
+  return MPI_Sendrecv(input, c.count, c.type, next, 0, output, c.count, c.type, previous, 0, c.comm, MPI_STATUS_IGNORE);
+}
+
+struct KindCall {
+  const char* name;
+  int (*function)(const Call&, const void* input, void* output);
+};
+
+KindCall call_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return {"MPI_Allreduce", all_reduce};
+    case Kind::reduce_scatter:
+      return {"MPI_Reduce_scatter_block", reduce_scatter};
+    case Kind::all_gather:
+      return {"MPI_Allgather", all_gather};
+    case Kind::broadcast:
+      return {"MPI_Bcast", broadcast};
+    case Kind::reduce:
+      return {"MPI_Reduce", reduce};
+    case Kind::all_to_all:
+      return {"MPI_Alltoall", all_to_all};
+    case Kind::all_to_all_v:
+      return {"MPI_Alltoallv", all_to_all_v};
+    case Kind::gather:
+      return {"MPI_Gather", gather};
+    case Kind::scatter:
+      return {"MPI_Scatter", scatter};
+    case Kind::send_recv:
+      return {"MPI_Sendrecv", send_recv};
+    case Kind::hypercube:
+      break;
+  }
+  return {nullptr, nullptr};
+}
+
+class MpiCollective final : public collectives::Collective {
+ public:
+  MpiCollective(const Operation& operation, transports::MpiWorld& world)
+      : function_(call_of(operation.kind)),
+        op_(operation.dtype, operation.op),
+        call_(make_call(operation, world)),
+        watchdog_(world.watchdog()) {
+    // MPI's in-place reduce-scatter leaves its result at the beginning of the input, ours in block `rank` of it.
+    if (operation.kind == Kind::reduce_scatter && operation.in_place) {
+      input_copy_.resize(static_cast<std::size_t>(input_bytes(operation, call_.num_ranks, call_.rank)));
+    }
+  }
+
+  void run(const void* input, void* output) override {
+    if (!input_copy_.empty()) {
+      std::memcpy(input_copy_.data(), input, input_copy_.size());
+      input = input_copy_.data();
+    }
+    watchdog_.enter();
+    const int code = function_.function(call_, input, output);
+    watchdog_.leave();
+    transports::check_mpi(code, [this] {
+      return std::string(function_.name) + ": rank " + std::to_string(call_.rank) + ", " +
+             std::to_string(call_.block_bytes) + " bytes a block";
+    });
+  }
+
+ private:
+  Call make_call(const Operation& operation, const transports::MpiWorld& world) const {
+    const int rank = world.placement().rank;
+    const int num_ranks = world.placement().num_ranks;
+    Call call{};
+    call.comm = *static_cast<MPI_Comm*>(world.native_communicator());
+    call.rank = rank;
+    call.num_ranks = num_ranks;
+    call.root = operation.root;
+    call.count = static_cast<int>(operation.count);
+    call.block_bytes = static_cast<std::size_t>(operation.count) * core::size_of(operation.dtype);
+    call.in_place = operation.in_place;
+    call.type = mpi_type(operation.dtype);
+    call.op = op_.get();
+    if (!operation.matrix) return call;
+    for (int peer = 0; peer < num_ranks; ++peer) {
+      call.send_counts.push_back(static_cast<int>(operation.matrix->at(rank, peer)));
+      call.recv_counts.push_back(static_cast<int>(operation.matrix->at(peer, rank)));
+    }
+    for (std::int64_t offset : input_offsets(operation, num_ranks, rank)) {
+      call.send_offsets.push_back(static_cast<int>(offset));
+    }
+    for (std::int64_t offset : output_offsets(operation, num_ranks, rank)) {
+      call.recv_offsets.push_back(static_cast<int>(offset));
+    }
+    return call;
+  }
+
+  KindCall function_;
+  MpiOp op_;
+  Call call_;
+  transports::Watchdog& watchdog_;
+  std::vector<std::byte> input_copy_;
+};
+
+}  // namespace
+
+std::optional<std::string> mpi_refusal(const Operation& operation, int num_ranks) {
+  if (operation.kind == Kind::hypercube) return "MPI has no collective of its own for hypercube; all_gather has";
+  if (has_op(operation.kind) && operation.op == core::ReduceOp::avg) return "MPI has no operation avg";
+  if (operation.kind == Kind::all_to_all_v && operation.in_place) {
+    return "all_to_all_v in place: blocks differ in size between input and output";
+  }
+  std::int64_t most = operation.count;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    if (operation.kind != Kind::all_to_all_v) break;
+    most = std::max(
+        {most, input_offsets(operation, num_ranks, rank).back(), output_offsets(operation, num_ranks, rank).back()});
+  }
+  if (most > INT_MAX) {
+    return std::to_string(most) + " elements: counts of MPI are int, at most " + std::to_string(INT_MAX);
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<collectives::Collective> make_mpi_collective(const Operation& operation, transports::MpiWorld& world) {
+  if (const auto refusal = mpi_refusal(operation, world.placement().num_ranks)) throw core::usage_error(*refusal);
+  return std::make_unique<MpiCollective>(operation, world);
+}
+
+}  // namespace lockstep::libraries
