@@ -187,7 +187,7 @@ TEST(Verifier, RoundsRanksAndBlocksHaveDifferentInputs) {
   const Operation operation = operation_of(Kind::all_to_all, 64, DType::i8);
   const Verifier verifier(operation, 8, kSeed);
   std::set<std::string> blocks;
-  for (std::uint64_t round : {0, 1, 2}) {
+  for (std::uint64_t round : {0u, 1u, 2u}) {
     for (int rank = 0; rank < 8; ++rank) {
       const Bytes input = input_of(verifier, operation, 8, rank, round);
       for (int b = 0; b < 8; ++b) {
@@ -297,7 +297,7 @@ TEST(Verifier, BlocksOfManyRanksAndConsecutiveRoundsBeginAtDifferentPlaces) {
     operation.count = count;
     const Verifier verifier(operation, kRanks, kSeed);
     std::vector<std::uint64_t> firsts;
-    for (std::uint64_t round : {0, 1}) {
+    for (std::uint64_t round : {0u, 1u}) {
       std::vector<std::uint64_t> input(static_cast<std::size_t>(kRanks * count));
       verifier.fill_input(0, round, input.data());
       for (std::size_t b = 0; b < kRanks; ++b) firsts.push_back(input[b * static_cast<std::size_t>(count)]);
@@ -322,7 +322,7 @@ TEST(Verifier, AllToAllVFollowsItsMatrix) {
     EXPECT_EQ(verifier.count_wrong(rank, 1, output.data()), 0) << rank;
   }
   Bytes output = correct_output(inputs, operation, 1, random);
-  std::fill_n(output.begin() + 5 * 8, 9000 * 8, std::byte{0});
+  std::fill_n(output.begin() + 40, 72000, std::byte{0});
   EXPECT_EQ(verifier.count_wrong(1, 1, output.data()), 9000);
 }
 

@@ -125,7 +125,7 @@ TEST(RecordTest, AnEmulatedLinkIsSaid) {
 TEST(RecordTest, BytesThatAreNoUtf8DoNotBreakTheLine) {
   RunRecord run = sample_run();
   run.command = {"a", "\xff\xfe"};
-  EXPECT_NO_THROW(json::parse(to_json(run)));
+  EXPECT_TRUE(json::accept(to_json(run)));
 }
 
 TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
