@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Runs stages: sourced by ci/run.sh. A stage is a shell function stage_NAME whose output goes to a log; the terminal gets
 # one line with its duration and what it has to say of itself (lines that begin with "== " in the log).
 # The caller sets stage_logs (a folder) and stage_repeat (the command that repeats a stage, before its name).
