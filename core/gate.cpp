@@ -77,13 +77,4 @@ bool Waiter::pause(Gate& gate, std::uint64_t target, std::chrono::nanoseconds lo
   return true;
 }
 
-bool wait_for(Gate& gate, std::uint64_t target, const WaitPolicy& policy, const AbortFlag& abort) {
-  if (gate.reached(target)) return true;
-  Waiter waiter(policy, abort);
-  while (!gate.reached(target)) {
-    if (!waiter.pause(gate, target)) return gate.reached(target);
-  }
-  return true;
-}
-
 }  // namespace lockstep::core

@@ -77,7 +77,4 @@ class Waiter {
   Clock::time_point start_{};
 };
 
-// Waits until the gate reaches the target; false at the deadline.
-bool wait_for(Gate& gate, std::uint64_t target, const WaitPolicy& policy, const AbortFlag& abort);
-
 }  // namespace lockstep::core

@@ -60,12 +60,13 @@ plan::CostModel fit_alpha_beta(const std::vector<TimedSize>& points) {
   return model;
 }
 
-plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool, const TrialOptions& options) {
+plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool, std::uint64_t& rounds,
+                                   const TrialOptions& options) {
   constexpr int kSamples = 24;
   std::vector<TimedSize> points;
   for (std::int64_t bytes : kShiftBytes) {
     const collectives::Operation operation = ring_shift(bytes);
-    Trial trial(endpoint, operation, "direct", pool, options);
+    Trial trial(endpoint, operation, "direct", pool, rounds, options);
     trial.warm_up(2);
     while (trial.measured().samples_us.size() < kSamples) {
       trial.run_batch(kSamples - static_cast<int>(trial.measured().samples_us.size()));

@@ -10,7 +10,8 @@ namespace lockstep::sweep {
 
 // alpha and beta fitted to ring shifts of several sizes over the same endpoint: least squares of the relative error.
 // Reductions are part of the pass that moves the bytes, so gamma stays 0.
-plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool, const TrialOptions& options);
+plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool, std::uint64_t& rounds,
+                                   const TrialOptions& options);
 // Memory that measure_cost_model needs.
 std::size_t cost_model_pool_bytes(int num_ranks, const TrialOptions& options);
 

@@ -12,8 +12,7 @@ void Recorder::begin_run(const SweepFlags& flags, const RunFacts& facts) {
   run_.started = core::utc_now();
   run_.source = core::source();
   run_.build = core::build();
-  run_.machine = core::this_machine();
-  run_.machine.hosts = facts.num_hosts;
+  run_.machine = facts.machine;
   if (!facts.mpi_version.empty()) run_.libraries["mpi"] = facts.mpi_version;
   run_.ranks = facts.num_ranks;
   run_.transport = facts.transport;

@@ -15,7 +15,7 @@ struct RunFacts {
   std::string transport;
   std::string rank_kind;  // "threads", "processes", "mpi"
   bool oversubscribed = false;
-  int num_hosts = 1;
+  core::Machine machine;
   std::string mpi_version;  // empty without MPI
 };
 

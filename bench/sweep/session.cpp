@@ -42,7 +42,7 @@ class Session {
 
   void run() {
     if (flags_.explain && session_.backend.has_plans)
-      model_ = measure_cost_model(endpoint_, pool_, trial_options(flags_));
+      model_ = measure_cost_model(endpoint_, pool_, rounds_, trial_options(flags_));
     if (is_rank0_) sink_.started(model_);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
   }
@@ -61,21 +61,23 @@ class Session {
   const Sink& sink_;
   const bool is_rank0_;
   std::byte* pool_;
+  std::uint64_t rounds_ = 0;  // of the trials, which share the pool
   const core::Clock::time_point start_;
   std::optional<plan::CostModel> model_;
 };
 
 Placement Session::prepare(const Operation& operation, const std::string& algorithm) {
-  auto trial = std::make_unique<Trial>(endpoint_, operation, algorithm, pool_, trial_options(flags_));
+  auto trial = std::make_unique<Trial>(endpoint_, operation, algorithm, pool_, rounds_, trial_options(flags_));
   trial->warm_up(flags_.warmup_iterations);
   return {operation, std::move(trial)};
 }
 
-// What is left of the run's budget, shared evenly among the operations to come; 0 without a budget.
+// What is left of the session's budget, shared evenly among the operations to come; 0 without a budget.
 double Session::budget_of_operation_s(std::size_t index) const {
-  if (flags_.time_budget_s <= 0) return 0;
+  if (session_.time_budget_s <= 0) return 0;
+  constexpr double kLeastBudgetS = 1e-3;  // an overspent budget is still a budget
   const double used_s = core::us_between(start_, core::Clock::now()) / 1e6;
-  const double left_s = std::max(flags_.time_budget_s - used_s, 0.0);
+  const double left_s = std::max(session_.time_budget_s - used_s, kLeastBudgetS);
   return left_s / static_cast<double>(session_.operations.size() - index);
 }
 
@@ -144,7 +146,8 @@ void Session::run_operation(std::size_t index) {
 
 SessionPlan plan_session(const SweepFlags& flags, const backends::Backend& backend, int num_ranks,
                          const tuning::Table& table) {
-  SessionPlan session{flags, backend, num_ranks, operations_of(flags, num_ranks), {}};
+  const auto sessions = static_cast<double>(flags.transports.size() * flags.ranks.size());
+  SessionPlan session{flags, backend, num_ranks, flags.time_budget_s / sessions, operations_of(flags, num_ranks), {}};
   for (const Operation& operation : session.operations) {
     session.algorithms.push_back(algorithms_for(flags, backend, operation, num_ranks, table));
   }

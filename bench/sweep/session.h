@@ -31,6 +31,7 @@ struct SessionPlan {
   const SweepFlags& flags;
   const backends::Backend& backend;
   int num_ranks;
+  double time_budget_s;  // of this session; 0: none
   std::vector<collectives::Operation> operations;
   std::vector<std::vector<std::string>> algorithms;  // [operation]
 };

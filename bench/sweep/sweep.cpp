@@ -10,7 +10,6 @@
 #include "bench/sweep/session.h"
 #include "bench/sweep/table.h"
 #include "collectives/transports/mpi_transport.h"
-#include "core/cores.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -40,7 +39,7 @@ class Sweep {
         environment_(environment),
         mpi_(mpi),
         output_(output),
-        num_cores_(core::usable_cores()),
+        machine_(core::this_machine()),
         prints_(mpi == nullptr || mpi->placement().rank == 0) {
     if (prints_ && !flags.json_file.empty()) recorder_.emplace(flags.json_file);
   }
@@ -54,6 +53,7 @@ class Sweep {
   std::vector<std::string> notes(const SessionPlan& session) const;
   void show(const backends::Backend& backend, int num_ranks, const Comparison& comparison);
   void show_failure(const core::Error& error, int num_ranks);
+  void record(const std::function<void(Recorder&)>& write);
   void check_memory(const SessionPlan& session) const;
   bool oversubscribed(const SessionPlan& session) const;
   RunFacts run_facts(const SessionPlan& session) const;
@@ -62,7 +62,7 @@ class Sweep {
   const SweepEnvironment& environment_;
   transports::MpiWorld* const mpi_;
   const SweepOutput& output_;
-  const int num_cores_;  // before ranks are bound to some
+  const core::Machine machine_;  // seen before ranks are bound to cores
   const bool prints_;
   std::optional<Recorder> recorder_;
   Totals totals_;
@@ -71,14 +71,14 @@ class Sweep {
 };
 
 bool Sweep::oversubscribed(const SessionPlan& session) const {
-  return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > num_cores_;
+  return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > machine_.cores;
 }
 
 std::vector<std::string> Sweep::notes(const SessionPlan& session) const {
   std::vector<std::string> lines;
   const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
   std::string line = "transport " + std::string(session.backend.name) + ", " + std::to_string(session.num_ranks) +
-                     " ranks (" + ranks + ") on " + std::to_string(num_cores_) + " cores" +
+                     " ranks (" + ranks + ") on " + std::to_string(machine_.cores) + " cores" +
                      (mpi_ != nullptr ? " a host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
   if (oversubscribed(session)) line += ", oversubscribed";
   lines.push_back(line);
@@ -91,12 +91,11 @@ std::vector<std::string> Sweep::notes(const SessionPlan& session) const {
 
 std::vector<DeviceLine> Sweep::device_lines(const SessionPlan& session) const {
   std::vector<DeviceLine> lines;
-  const core::Machine machine = core::this_machine();
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
   for (int rank = 0; rank < session.num_ranks; ++rank) {
-    lines.push_back({rank, static_cast<int>(getpid()), mpi_ != nullptr && rank > 0 ? "-" : host, rank % num_cores_,
-                     "cpu", machine.cpu.value_or("cpu")});
+    lines.push_back({rank, static_cast<int>(getpid()), mpi_ != nullptr && rank > 0 ? "-" : host, rank % machine_.cores,
+                     "cpu", machine_.cpu.value_or("cpu")});
   }
   return lines;
 }
@@ -124,16 +123,28 @@ RunFacts Sweep::run_facts(const SessionPlan& session) const {
   facts.transport = session.backend.name;
   facts.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
   facts.oversubscribed = oversubscribed(session);
-  facts.num_hosts = mpi_ != nullptr ? mpi_->placement().num_hosts : 1;
+  facts.machine = machine_;
+  facts.machine.hosts = mpi_ != nullptr ? mpi_->placement().num_hosts : 1;
   if (mpi_ != nullptr) facts.mpi_version = mpi_->library_version();
   return facts;
+}
+
+// A record file that cannot be written ends the run, and is not tried again.
+void Sweep::record(const std::function<void(Recorder&)>& write) {
+  if (!recorder_) return;
+  try {
+    write(*recorder_);
+  } catch (...) {
+    recorder_.reset();
+    throw;
+  }
 }
 
 void Sweep::show(const backends::Backend& backend, int num_ranks, const Comparison& comparison) {
   totals_.add(comparison.out_of_place);
   if (comparison.in_place) totals_.add(*comparison.in_place);
   output_.print(row_text(columns_of(flags_), table_row(comparison, flags_, num_ranks)));
-  if (recorder_) recorder_->add(comparison);
+  record([&](Recorder& recorder) { recorder.add(comparison); });
   output_.measured(backend, num_ranks, comparison);
 }
 
@@ -141,9 +152,10 @@ void Sweep::show_failure(const core::Error& error, int num_ranks) {
   if (!prints_ || running_algorithm_.empty()) return;
   ++totals_.wrong_rows;
   output_.print(row_text(columns_of(flags_), failed_row(running_, running_algorithm_, num_ranks)));
-  if (!recorder_) return;
-  recorder_->add_failure(running_, running_algorithm_, error.what());
-  recorder_->commit();
+  record([&](Recorder& recorder) {
+    recorder.add_failure(running_, running_algorithm_, error.what());
+    recorder.commit();
+  });
 }
 
 // Before anything is allocated; what the caches of the system hold can be given up.
@@ -172,7 +184,7 @@ void Sweep::run_backend(const backends::Backend& backend, int num_ranks) {
   Sink sink;
   sink.started = [&](const std::optional<plan::CostModel>& /*model*/) {
     show_heading(session);
-    if (recorder_) recorder_->begin_run(flags_, run_facts(session));
+    record([&](Recorder& recorder) { recorder.begin_run(flags_, run_facts(session)); });
   };
   sink.measured = [&](const Comparison& comparison) { show(backend, num_ranks, comparison); };
   sink.running = [&](const collectives::Operation& operation, const std::string& algorithm) {
@@ -203,7 +215,7 @@ int Sweep::run() {
   Footing footing{flags_.program, totals_.wrong_rows,
                   totals_.placements > 0 ? totals_.busbw_gbps / totals_.placements : 0, environment_.min_busbw_gbps};
   if (prints_) output_.print(footing_text(footing));
-  if (recorder_) recorder_->commit();
+  record([](Recorder& recorder) { recorder.commit(); });
   const bool bad = totals_.wrong_rows > 0 || below_minimum(footing);
   return bad ? static_cast<int>(core::Failure::wrong_data) : 0;
 }

@@ -46,13 +46,14 @@ std::size_t pool_bytes(const Operation& operation, int num_ranks, const TrialOpt
 }
 
 Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
-             const TrialOptions& options)
+             std::uint64_t& rounds, const TrialOptions& options)
     : endpoint_(endpoint),
       operation_(operation),
       options_(options),
       prepared_(endpoint.prepare(operation, algorithm)),
       verifier_(operation, endpoint.world.num_ranks(), options.seed,
-                prepared_.executor == "library" ? 2 : 0) {  // libraries may scale before they sum
+                prepared_.executor == "library" ? 2 : 0),  // libraries may scale before they sum
+      rounds_(rounds) {
   lay_out_slots(pool);
 }
 
@@ -73,21 +74,23 @@ void Trial::lay_out_slots(std::byte* pool) {
   if (!endpoint_.device.is_host_memory()) mirror_.resize(slot);
 }
 
-void Trial::fill(int calls) {
+void Trial::fill(int calls, bool poison) {
   const int me = endpoint_.world.rank();
   const int ranks = endpoint_.world.num_ranks();
   for (int i = 0; i < calls; ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(i)];
     const std::uint64_t round = round_ + static_cast<std::uint64_t>(i);
     if (mirror_.empty()) {
-      verifier_.fill_poison(me, round, slot.output);
+      if (poison) verifier_.fill_poison(me, round, slot.output);
       verifier_.fill_input(me, round, slot.input);
       continue;
     }
     const auto output = static_cast<std::size_t>(output_bytes(operation_, ranks, me));
     const auto input = static_cast<std::size_t>(input_bytes(operation_, ranks, me));
-    verifier_.fill_poison(me, round, mirror_.data());
-    endpoint_.device.copy_to_device(slot.output, mirror_.data(), output);
+    if (poison) {
+      verifier_.fill_poison(me, round, mirror_.data());
+      endpoint_.device.copy_to_device(slot.output, mirror_.data(), output);
+    }
     verifier_.fill_input(me, round, mirror_.data());
     endpoint_.device.copy_to_device(slot.input, mirror_.data(), input);
   }
@@ -133,10 +136,14 @@ void Trial::time_device(int samples) {
   }
 }
 
+// Outputs are poisoned once; later, what an earlier call left behind is wrong by itself, as its inputs were others.
 // The barrier behind the calls keeps the next fill from meeting a peer's reads.
 void Trial::time_batch(int samples) {
   const int calls = samples * options_.calls_per_sample;
-  fill(calls);
+  round_ = rounds_;
+  rounds_ += static_cast<std::uint64_t>(calls);
+  fill(calls, !poisoned_);
+  poisoned_ = true;
   endpoint_.world.barrier();
   if (endpoint_.device.is_host_memory()) {
     time_host(samples);
@@ -165,7 +172,6 @@ void Trial::warm_up(int samples) {
   for (int left = samples; left > 0;) {
     const int batch = samples_of_a_batch(left);
     time_batch(batch);
-    round_ += static_cast<std::uint64_t>(batch * options_.calls_per_sample);
     left -= batch;
   }
   measured_ = {};
@@ -174,9 +180,7 @@ void Trial::warm_up(int samples) {
 void Trial::run_batch(int most_samples) {
   const int samples = samples_of_a_batch(most_samples);
   time_batch(samples);
-  const int calls = samples * options_.calls_per_sample;
-  if (options_.check) check(calls);
-  round_ += static_cast<std::uint64_t>(calls);
+  if (options_.check) check(samples * options_.calls_per_sample);
 }
 
 }  // namespace lockstep::sweep

@@ -36,9 +36,11 @@ struct TrialData {
 
 class Trial {
  public:
-  // `pool` is memory of endpoint.device of at least pool_bytes(); the rows of a sweep share it.
+  // Rounds number the calls of all trials that share a pool: no two have the same inputs, so that what an earlier call
+  // left behind is never taken for a result. `pool` is memory of endpoint.device of at least pool_bytes(); the rows of
+  // a sweep share it.
   Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
-        std::byte* pool, const TrialOptions& options);
+        std::byte* pool, std::uint64_t& rounds, const TrialOptions& options);
 
   void warm_up(int samples);
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
@@ -53,7 +55,7 @@ class Trial {
     std::byte* output;
   };
   void lay_out_slots(std::byte* pool);
-  void fill(int calls);
+  void fill(int calls, bool poison);
   int samples_of_a_batch(int most_samples) const;
   void time_batch(int samples);
   void time_host(int samples);
@@ -68,7 +70,9 @@ class Trial {
   const collectives::Verifier verifier_;
   std::vector<Slot> slots_;
   std::vector<std::byte> mirror_;  // host copy of a slot, where the device's memory is not the host's
-  std::uint64_t round_ = 0;        // of the batch's first call: inputs differ from call to call
+  std::uint64_t& rounds_;
+  std::uint64_t round_ = 0;  // of the batch's first call
+  bool poisoned_ = false;
   TrialData measured_;
 };
 

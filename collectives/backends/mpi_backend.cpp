@@ -2,6 +2,7 @@
 
 #include "collectives/backends/plan_choice.h"
 #include "collectives/executors/message_executor.h"
+#include "collectives/libraries/mpi_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
@@ -9,12 +10,8 @@
 namespace lockstep::backends {
 namespace {
 
-Prepared prepare_library(transports::MpiWorld& mpi, const collectives::Operation& operation,
-                         std::chrono::milliseconds timeout) {
-  (void)mpi;
-  (void)operation;
-  (void)timeout;
-  throw core::usage_error("pending");
+Prepared prepare_library(transports::MpiWorld& mpi, const collectives::Operation& operation) {
+  return {libraries::make_mpi_collective(operation, mpi), std::string(kLibrary), "library", std::nullopt};
 }
 
 Prepared prepare_plan(transports::Transport& transport, const collectives::Operation& operation,
@@ -43,7 +40,7 @@ void run_mpi(const BackendOptions& options, const std::function<void(Endpoint&)>
   const auto device = core::make_cpu_device();
   const auto stream = device->make_stream();
   const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) {
-    if (algorithm == kLibrary) return prepare_library(mpi, operation, options.timeout);
+    if (algorithm == kLibrary) return prepare_library(mpi, operation);
     return prepare_plan(*transport, operation, algorithm, options.timeout);
   };
   Endpoint endpoint{*transport, *device, *stream, prepare};

@@ -21,8 +21,8 @@ using transports::RankBoard;
 
 class DirectCollective final : public collectives::Collective {
  public:
-  DirectCollective(plan::Program program, std::string label, const collectives::Operation& operation, LocalWorld& world,
-                   bool bypass_cache);
+  DirectCollective(const plan::Program& program, std::string label, const collectives::Operation& operation,
+                   LocalWorld& world, bool bypass_cache);
   void run(const void* input, void* output) override;
 
  private:
@@ -39,7 +39,6 @@ class DirectCollective final : public collectives::Collective {
   void pace(const LaneProgram& lane, const Instruction& instruction);
   void count_instruction(int lane, std::uint32_t done);
   void wait(int peer, int lane, std::uint64_t target);
-  [[noreturn]] void time_out(int peer, int lane, std::uint64_t target) const;
   std::uint64_t target_of(const Wait& wait) const { return call_ << 32 | wait.instructions; }
   std::byte* address(const Place& place) const {
     return group_.board(place.rank).calls[call_ % 2].base[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
@@ -69,14 +68,14 @@ std::size_t most_instructions(const plan::Program& program) {
   return most;
 }
 
-DirectCollective::DirectCollective(plan::Program program, std::string label, const collectives::Operation& operation,
-                                   LocalWorld& world, bool bypass_cache)
+DirectCollective::DirectCollective(const plan::Program& program, std::string label,
+                                   const collectives::Operation& operation, LocalWorld& world, bool bypass_cache)
     : label_(std::move(label)),
       operation_(operation),
       world_(world),
       group_(world.group()),
       board_(group_.board(world.rank())),
-      program_(std::move(program.ranks[static_cast<std::size_t>(world.rank())])),
+      program_(program.ranks[static_cast<std::size_t>(world.rank())]),
       bypass_cache_(bypass_cache) {
   LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
   if (program.scratch_bytes > 0) {
@@ -98,20 +97,8 @@ DirectCollective::DirectCollective(plan::Program program, std::string label, con
   cursors_.resize(program_.lanes.size());
 }
 
-void DirectCollective::time_out(int peer, int lane, std::uint64_t target) const {
-  throw core::Error(core::Failure::timeout, "rank " + std::to_string(world_.rank()) + " waited " +
-                                                std::to_string(world_.wait_policy().deadline.count()) +
-                                                " ms for rank " + std::to_string(peer) + " (lane " +
-                                                std::to_string(lane) + ", instruction " +
-                                                std::to_string(static_cast<std::uint32_t>(target)) + ") in " + label_);
-}
-
 void DirectCollective::wait(int peer, int lane, std::uint64_t target) {
-  if (world_.reached(peer, lane, target)) return;
-  core::Waiter waiter(world_.wait_policy(), group_.abort());
-  while (!world_.reached(peer, lane, target)) {
-    if (!waiter.pause(group_.board(peer).lanes[lane], target)) time_out(peer, lane, target);
-  }
+  if (!world_.reached(peer, lane, target)) world_.wait(peer, group_.board(peer).lanes[lane], target, label_);
 }
 
 // Publishes where this rank's buffers lie in this call. The place was last used two calls ago: all ranks must have left
@@ -213,8 +200,7 @@ void DirectCollective::run_side_by_side() {
     }
     if (blocked == nullptr) return;
     core::Gate& gate = group_.board(blocked->rank).lanes[blocked->lane];
-    if (!waiter.pause(gate, target_of(*blocked), kShortNap))
-      time_out(blocked->rank, blocked->lane, target_of(*blocked));
+    world_.pause(waiter, blocked->rank, gate, target_of(*blocked), kShortNap, label_);
   }
 }
 
@@ -232,10 +218,10 @@ void DirectCollective::run(const void* input, void* output) {
 
 std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                                      LocalWorld& world, const DirectOptions& options) {
-  plan::Program program = lower_for_direct(plan, operation, options);
+  const plan::Program program = lower_for_direct(plan, operation, options);
   const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
   const bool bypass = message * world.num_ranks() > options.bypass_above_bytes;
-  return std::make_unique<DirectCollective>(std::move(program), plan.algorithm, operation, world, bypass);
+  return std::make_unique<DirectCollective>(program, plan.algorithm, operation, world, bypass);
 }
 
 }  // namespace lockstep::executors

@@ -30,7 +30,7 @@ bool accumulates(const Step& step) {
          (step.op == Op::reduce && !overlap(step.src, step.dst));
 }
 
-// Scratch slots of a slice do not lie end to end, as each has room for the largest chunk.
+// Cells of scratch do not lie end to end, as each has room for the longest.
 bool touches_scratch(const Plan& plan, const Step& step, const StepRef& partner) {
   if (writes_dst(step.op) && step.dst.buffer == Buffer::scratch) return true;
   if (reads_src(step.op) && step.src.buffer == Buffer::scratch) return true;

@@ -98,7 +98,7 @@ class Lowering {
   const std::int64_t element_bytes_;
   const Partners partners_;
   const Grouping grouping_;
-  std::int64_t slot_bytes_ = 0;
+  std::int64_t scratch_cell_bytes_ = 0;
   std::vector<RankMemory> memory_;
   std::vector<std::vector<int>> next_;                       // [rank][lane] step
   std::vector<std::vector<std::vector<Message>>> messages_;  // [rank][lane][step]
@@ -135,9 +135,12 @@ void Lowering::make_memory() {
     known_.emplace_back(plan_.ranks[at(rank)].lanes.size());
   }
   leave_.resize(plan_.ranks.size());
-  constexpr std::int64_t kLine = 64;  // slots begin on cache lines
-  const std::int64_t longest_chunk = (longest_block + plan_.chunks_per_block - 1) / plan_.chunks_per_block;
-  slot_bytes_ = (longest_chunk * element_bytes_ + kLine - 1) / kLine * kLine;
+  // Cells of scratch have a fixed place each, with room for the longest: were they packed, cells of chunks that lie in
+  // the same slot one after the other would overlap by an element, and waits are counted by cells.
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t parts = static_cast<std::int64_t>(plan_.chunks_per_block) * segments_;
+  const std::int64_t longest_cell = (longest_block + parts - 1) / parts;
+  scratch_cell_bytes_ = (longest_cell * element_bytes_ + kLine - 1) / kLine * kLine;
 }
 
 void Lowering::fill_contents(RankMemory& memory, int /*rank*/) {
@@ -172,8 +175,7 @@ Place Lowering::place(int rank, const Slice& slice, int cell_in_slice, const Con
   const int parts = plan_.chunks_per_block * segments_;
   const std::int64_t within = chunk_begin(held.block_elems, parts, held.chunk_in_block * segments_ + segment);
   if (slice.buffer == Buffer::scratch) {
-    const std::int64_t chunk_start = chunk_begin(held.block_elems, parts, held.chunk_in_block * segments_);
-    return {rank, slice.buffer, chunk * slot_bytes_ + (within - chunk_start) * element_bytes_};
+    return {rank, slice.buffer, (static_cast<std::int64_t>(chunk) * segments_ + segment) * scratch_cell_bytes_};
   }
   const auto& offsets = memory_[at(rank)].offsets[static_cast<std::size_t>(slice.buffer)];
   return {rank, slice.buffer, (offsets.at(at(chunk / plan_.chunks_per_block)) + within) * element_bytes_};
@@ -338,7 +340,7 @@ void Lowering::do_step(int rank, int lane) {
 Program Lowering::run() {
   program_.num_ranks = plan_.num_ranks;
   program_.num_lanes = num_lanes(plan_);
-  program_.scratch_bytes = plan_.scratch_chunks * slot_bytes_;
+  program_.scratch_bytes = static_cast<std::int64_t>(plan_.scratch_chunks) * segments_ * scratch_cell_bytes_;
   program_.ranks.resize(plan_.ranks.size());
   for (auto& rank : program_.ranks) rank.lanes.resize(at(program_.num_lanes));
   for (bool moved = true; moved;) {

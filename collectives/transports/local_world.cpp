@@ -66,15 +66,45 @@ std::byte* LocalWorld::scratch(std::size_t size_bytes) {
   return scratch_;
 }
 
+// Follows who waits for whom from `peer` on: a rank that waits for nobody is the one that does not answer.
+void LocalWorld::time_out(int peer, const std::string& doing) {
+  std::string text = "rank " + std::to_string(rank_) + " waited " + std::to_string(policy_.deadline.count()) +
+                     " ms for rank " + std::to_string(peer) + " (" + doing + ")";
+  int last = peer;
+  for (int hops = 0; hops < num_ranks(); ++hops) {
+    const int next = group_.board(last).blocked_on.load(std::memory_order_relaxed);
+    if (next < 0) {
+      text += ", " + std::string(last == peer ? "which" : "and rank " + std::to_string(last)) + " does not answer";
+      break;
+    }
+    text += ", which waits for rank " + std::to_string(next);
+    last = next;
+  }
+  throw core::Error(core::Failure::timeout, text);
+}
+
+void LocalWorld::pause(core::Waiter& waiter, int peer, core::Gate& gate, std::uint64_t target,
+                       std::chrono::nanoseconds longest, const std::string& doing) {
+  if (waiter.pause(gate, target, longest)) return;
+  group_.board(rank_).blocked_on.store(peer, std::memory_order_relaxed);
+  time_out(peer, doing);
+}
+
+void LocalWorld::wait(int peer, core::Gate& gate, std::uint64_t target, const std::string& doing) {
+  if (gate.reached(target)) return;
+  std::atomic<int>& blocked_on = group_.board(rank_).blocked_on;
+  blocked_on.store(peer, std::memory_order_relaxed);
+  core::Waiter waiter(policy_, group_.abort());
+  while (!gate.reached(target)) {
+    if (!waiter.pause(gate, target)) time_out(peer, doing);
+  }
+  blocked_on.store(-1, std::memory_order_relaxed);
+}
+
 // Two phases, so that nobody overwrites what another rank has yet to read.
 void LocalWorld::meet(std::span<const std::byte> mine, std::span<std::byte> all) {
   const auto wait_for_all = [&](std::uint64_t target) {
-    for (int peer = 0; peer < num_ranks(); ++peer) {
-      if (core::wait_for(group_.board(peer).coordination, target, policy_, group_.abort())) continue;
-      throw core::Error(core::Failure::timeout, "rank " + std::to_string(rank_) + " waited " +
-                                                    std::to_string(policy_.deadline.count()) + " ms for rank " +
-                                                    std::to_string(peer) + " at a barrier");
-    }
+    for (int peer = 0; peer < num_ranks(); ++peer) wait(peer, group_.board(peer).coordination, target, "at a barrier");
   };
   RankBoard& board = group_.board(rank_);
   std::copy(mine.begin(), mine.end(), board.gathered);

@@ -38,8 +38,9 @@ struct RankBoard {
   static constexpr int kMaxLanes = 16;
   // Executors: (call << 32 | instructions done), a lane each. Lane 0 also says which call the rank has entered.
   core::Gate lanes[kMaxLanes];
-  CallBases calls[2];       // [call % 2]
-  core::Gate coordination;  // barriers and gathers done
+  CallBases calls[2];               // [call % 2]
+  core::Gate coordination;          // barriers and gathers done
+  std::atomic<int> blocked_on{-1};  // the rank that this one has been waiting for for a while; for error messages
   std::byte gathered[1024];
 };
 
@@ -92,10 +93,17 @@ class LocalWorld final : public World {
     seen = group_.board(peer).lanes[lane].value.load(std::memory_order_acquire);
     return seen >= target;
   }
+  // Waits for a gate of a peer, at most until the deadline: then throws Error(timeout), which names the rank that all
+  // others wait for in the end. `doing` says what was waited for.
+  void wait(int peer, core::Gate& gate, std::uint64_t target, const std::string& doing);
+  // One round of a wait that looks at several gates itself; see core::Waiter::pause.
+  void pause(core::Waiter& waiter, int peer, core::Gate& gate, std::uint64_t target, std::chrono::nanoseconds longest,
+             const std::string& doing);
   // The number of the next call of an executor; equal on all ranks, as they make the same calls in the same order.
   std::uint64_t next_call() { return ++calls_; }
 
  private:
+  [[noreturn]] void time_out(int peer, const std::string& doing);
   void meet(std::span<const std::byte> mine, std::span<std::byte> all);
 
   LocalGroup& group_;

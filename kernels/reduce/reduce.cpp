@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/narrow_float.h"
@@ -43,18 +44,22 @@ struct Combine {
 template <class T, ReduceOp kOp>
 constexpr bool kHasVector = !(kOp == ReduceOp::prod && !hwy::IsFloat<T>() && (sizeof(T) == 1 || sizeof(T) == 8));
 
+// What an average divides by: in the type itself for floats; an int for integers, as 200 ranks do not fit an int8.
+template <class T>
+using Divisor = std::conditional_t<hwy::IsFloat<T>(), T, int>;
+
 template <class T>
 struct Pass {
   T* const* destinations;
   std::size_t num_destinations;
   const T* const* sources;
   std::size_t num_sources;
-  T divisor;  // 0: none
+  Divisor<T> divisor;  // 0: none
 };
 
 template <class T>
-T divided(T value, T divisor) {
-  return divisor == T{0} ? value : static_cast<T>(value / divisor);
+T divided(T value, Divisor<T> divisor) {
+  return divisor == 0 ? value : static_cast<T>(value / divisor);
 }
 
 template <ReduceOp kOp, class T>
@@ -81,7 +86,7 @@ std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t cou
   const hn::ScalableTag<T> d;
   const std::size_t lanes = hn::Lanes(d);
   using V = hn::Vec<decltype(d)>;
-  const V divisor = hn::Set(d, pass.divisor);
+  const V divisor = hn::Set(d, static_cast<T>(pass.divisor));
   std::size_t i = begin;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
     const T* source = pass.sources[0] + i;
@@ -97,7 +102,7 @@ std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t cou
       v3 = Combine<kOp>::vector(v3, hn::LoadU(d, source + 3 * lanes));
     }
     if constexpr (hwy::IsFloat<T>()) {
-      if (pass.divisor != T{0}) {
+      if (pass.divisor != 0) {
         v0 = hn::Div(v0, divisor);
         v1 = hn::Div(v1, divisor);
         v2 = hn::Div(v2, divisor);
@@ -136,7 +141,7 @@ bool aligned_alike(const Pass<T>& pass, std::size_t vector_bytes) {
 template <ReduceOp kOp, class T>
 void run_pass(const Pass<T>& pass, std::size_t count, bool bypass_cache) {
   std::size_t done = 0;
-  const bool vector_division = hwy::IsFloat<T>() || pass.divisor == T{0};
+  const bool vector_division = hwy::IsFloat<T>() || pass.divisor == 0;
   if constexpr (kHasVector<T, kOp>) {
     const hn::ScalableTag<T> d;
     const std::size_t vector_bytes = hn::Lanes(d) * sizeof(T);
@@ -157,7 +162,7 @@ void run_native(const ReduceArgs& args) {
   const auto* destinations = reinterpret_cast<T* const*>(args.destinations.data());
   const auto* sources = reinterpret_cast<const T* const*>(args.sources.data());
   const Pass<T> pass{destinations, args.destinations.size(), sources, args.sources.size(),
-                     static_cast<T>(args.average_over)};
+                     static_cast<Divisor<T>>(args.average_over)};
   const auto count = static_cast<std::size_t>(args.count);
   switch (args.op) {
     case ReduceOp::sum:

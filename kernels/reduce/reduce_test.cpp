@@ -119,6 +119,20 @@ TEST(Reduce, EqualsTheReferenceInAllTypesOperationsAndShapes) {
   }
 }
 
+TEST(Reduce, AnAverageMayDivideByMoreThanTheTypeHolds) {
+  std::vector<std::int8_t> a(300, 127);
+  std::vector<std::int8_t> b(300, 0);
+  std::vector<std::int8_t> fast(300);
+  std::vector<std::int8_t> slow(300);
+  const std::array<const void*, 2> sources{a.data(), b.data()};
+  const std::array<void*, 1> to_fast{fast.data()};
+  const std::array<void*, 1> to_slow{slow.data()};
+  reduce({DType::i8, ReduceOp::avg, to_fast, sources, 300, 128});
+  reduce_reference({DType::i8, ReduceOp::avg, to_slow, sources, 300, 128});
+  EXPECT_EQ(fast, slow);
+  EXPECT_EQ(fast.front(), 0);
+}
+
 TEST(Reduce, DestinationMayBeASource) {
   std::mt19937 random(3);
   std::vector<float> a(1000);

@@ -1,0 +1,37 @@
+"""Where the built programs are: LOCKSTEP_BIN, or the first build folder that has them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def find_binaries() -> Path | None:
+    chosen = os.environ.get("LOCKSTEP_BIN")
+    folders = [Path(chosen)] if chosen else [ROOT / "build" / preset / "bin" for preset in ("ci", "release", "dev")]
+    return next((folder for folder in folders if (folder / "all_reduce_perf").exists()), None)
+
+
+class Programs:
+    """Runs built programs; every run has a deadline."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, *words: str, env: dict[str, str] | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        command = [str(self.folder / words[0]), *words[1:]]
+        whole_env = {**os.environ, "LOCKSTEP_TUNING": "/nonexistent/tuning.json", **(env or {})}
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=whole_env, check=False)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Programs:
+    folder = find_binaries()
+    if folder is None:
+        pytest.fail("no built programs: build a preset first, or set LOCKSTEP_BIN")
+    return Programs(folder)

@@ -1,0 +1,241 @@
+"""The *_perf programs end to end: output as nccl-tests' scripts read it, records, refusals, lost ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import nccl_output
+from conftest import ROOT, Programs
+
+ALL_PROGRAMS = ["all_reduce_perf", "reduce_scatter_perf", "all_gather_perf", "broadcast_perf", "reduce_perf",
+                "alltoall_perf", "alltoallv_perf", "sendrecv_perf", "gather_perf", "scatter_perf", "hypercube_perf"]
+FACTORS = {"all_reduce_perf": lambda n: 2 * (n - 1) / n, "all_gather_perf": lambda n: (n - 1) / n,
+           "broadcast_perf": lambda n: 1.0}
+
+
+@pytest.mark.parametrize("program", ALL_PROGRAMS)
+def test_every_program_gives_verified_rows(programs: Programs, program: str) -> None:
+    result = programs.run(program, "-b", "8", "-e", "64K", "-f", "16", "--ranks", "4", "-n", "5", "--algo", "all")
+    assert result.returncode == 0, result.stderr
+    rows = nccl_output.rows(result.stdout)
+    assert len({row.size for row in rows}) >= 3
+    assert all(row.out_of_place.wrong == 0 for row in rows)
+    if program != "alltoallv_perf":
+        assert all(row.in_place.wrong == 0 for row in rows)
+    assert nccl_output.out_of_bounds(result.stdout) == (0, "OK")
+    assert nccl_output.average_bus_bandwidth(result.stdout) >= 0
+
+
+@pytest.mark.parametrize("program", sorted(FACTORS))
+def test_bandwidths_follow_from_size_and_time(programs: Programs, program: str) -> None:
+    result = programs.run(program, "-b", "1M", "-e", "1M", "--ranks", "3", "-n", "5")
+    (row,) = nccl_output.rows(result.stdout)
+    algbw = row.size / row.out_of_place.time_us / 1e3
+    assert row.out_of_place.algbw == pytest.approx(algbw, abs=0.006, rel=0.01)
+    assert row.out_of_place.busbw == pytest.approx(algbw * FACTORS[program](3), abs=0.011, rel=0.01)
+
+
+def test_counts_below_the_rank_count_and_all_types(programs: Programs) -> None:
+    result = programs.run("all_reduce_perf", "-b", "1", "-e", "32", "-f", "2", "--ranks", "5", "-d", "all", "-o", "all",
+                          "-n", "2", "--algo", "ring,two_shot")
+    assert result.returncode == 0, result.stderr
+    rows = nccl_output.rows(result.stdout)
+    assert len({row.dtype for row in rows}) == 12
+    assert len({row.op for row in rows}) == 5
+    assert all(row.out_of_place.wrong == 0 and row.in_place.wrong == 0 for row in rows)
+
+
+def test_processes_give_the_same_rows_as_threads(programs: Programs) -> None:
+    words = ["all_reduce_perf", "-b", "4K", "-e", "256K", "-f", "8", "--ranks", "3", "-n", "3", "--algo", "all"]
+    threads = programs.run(*words)
+    processes = programs.run(*words, "--processes")
+    assert threads.returncode == processes.returncode == 0, processes.stderr
+    def shape(text: str) -> list[tuple[int, int, int]]:
+        return [(row.size, row.count, row.out_of_place.wrong) for row in nccl_output.rows(text)]
+    assert shape(threads.stdout) == shape(processes.stdout)
+
+
+def test_records_follow_the_schema_and_repeat_the_table(programs: Programs, tmp_path: Path) -> None:
+    import jsonschema
+    target = tmp_path / "records.jsonl"
+    result = programs.run("all_reduce_perf", "-b", "8", "-e", "1K", "-f", "128", "--ranks", "2", "--algo", "ring,one_shot",
+                          "--explain", "--json", str(target))
+    assert result.returncode == 0, result.stderr
+    schema = json.loads((ROOT / "docs" / "record.schema.json").read_text())
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    for line in lines:
+        jsonschema.validate(line, schema)
+    run, *rows = lines
+    assert run["record"] == "run" and run["ranks"] == 2 and run["machine"]["cores"] >= 1
+    assert len(rows) == 2 * 2 * 2  # sizes, algorithms, placements
+    for row in rows:
+        assert row["status"] == "ok" and row["wrong"] == 0 and row["iterations"] == len(row["samples_us"]) == 20
+        assert row["plan"]["steps"] == {"ring": 2, "one_shot": 1}[row["algorithm"]]
+        assert row["plan"]["predicted_us"] > 0
+    assert str(tmp_path) not in json.dumps(run), "a folder of this machine got into the record"
+
+
+def test_emulated_links_are_labelled_and_slow(programs: Programs, tmp_path: Path) -> None:
+    target = tmp_path / "records.jsonl"
+    result = programs.run("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "5", "--link",
+                          "latency_us=300,gbps=1", "--json", str(target))
+    assert result.returncode == 0, result.stderr
+    assert "EMULATED" in result.stdout
+    (row,) = nccl_output.rows(result.stdout)
+    assert row.out_of_place.time_us > 300 + (1 << 20) / 1e3  # the stated link cannot be beaten
+    assert {json.loads(line)["basis"] for line in target.read_text().splitlines()} == {"emulated"}
+
+
+@pytest.mark.parametrize(("words", "named", "allowed"), [
+    (["--frobnicate"], "--frobnicate", ""),
+    (["-d", "float128"], "float128", "bfloat16"),
+    (["-o", "xor"], "xor", "sum"),
+    (["--ranks", "0"], "--ranks", ""),
+    (["--algo", "rign"], "rign", "ring"),
+    (["--algo", "ring:lanes=900"], "lanes", "8"),
+    (["--algo", "hierarchical:group=3", "--ranks", "4"], "group", ""),
+    (["--transport", "pigeon"], "pigeon", "local"),
+    (["--link", "latency=3"], "--link", "latency_us"),
+    (["-b", "2M", "-e", "1M"], "-b", ""),
+    (["-b", "12Q"], "12Q", ""),
+    (["-b", "8E", "-e", "8E"], "-b", ""),
+    (["-e", "900G", "-b", "900G"], "-e", "available"),
+    (["-G", "3"], "-G", ""),
+    (["--json", "/nonexistent/folder/file.jsonl"], "/nonexistent/folder/file.jsonl", ""),
+])
+def test_bad_input_gets_one_line_and_leaves_nothing(programs: Programs, tmp_path: Path, words: list[str], named: str,
+                                                    allowed: str) -> None:
+    target = tmp_path / "records.jsonl"
+    extra = [] if "--json" in words else ["--json", str(target)]
+    result = programs.run("all_reduce_perf", *words, *extra)
+    assert result.returncode != 0
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert named in lines[0] and allowed in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_no_partial_file(programs: Programs, tmp_path: Path) -> None:
+    target = tmp_path / "records.jsonl"
+    command = [str(programs.folder / "all_reduce_perf"), "-b", "8", "-e", "1K", "-f", "2", "--ranks", "2", "--algo", "all",
+               "--json", str(target)]
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
+    assert result.returncode != 0
+    assert str(target) in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(word) for word in text.split()]
+
+
+def wait_for_children(process: subprocess.Popen, number: int) -> list[int]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        children = children_of(process.pid)
+        if len(children) == number:
+            return children
+        time.sleep(0.01)
+    raise AssertionError("the ranks did not start")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"
+
+
+def start_long_run(programs: Programs) -> subprocess.Popen:
+    command = [str(programs.folder / "all_reduce_perf"), "-b", "1M", "-e", "1M", "--ranks", "4", "--processes", "-n",
+               "1000000", "--algo", "ring"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_killed_rank_is_named_and_nothing_stays_behind(programs: Programs) -> None:
+    before = set(os.listdir("/dev/shm"))
+    process = start_long_run(programs)
+    children = wait_for_children(process, 3)
+    time.sleep(0.3)
+    os.kill(children[1], signal.SIGKILL)
+    started = time.monotonic()
+    _, errors = process.communicate(timeout=30)
+    assert time.monotonic() - started < 15
+    assert process.returncode == 8
+    assert "rank 2" in errors and "signal 9" in errors
+    assert not any(is_alive(child) for child in children)
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+def test_ranks_do_not_outlive_rank_0(programs: Programs) -> None:
+    process = start_long_run(programs)
+    children = wait_for_children(process, 3)
+    process.kill()
+    process.communicate(timeout=10)
+    deadline = time.monotonic() + 10
+    while any(is_alive(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(child) for child in children)
+
+
+def test_a_stopped_rank_ends_the_run_at_the_deadline(programs: Programs) -> None:
+    command = [str(programs.folder / "all_reduce_perf"), "-b", "1M", "-e", "1M", "--ranks", "3", "--processes", "-n",
+               "1000000", "--algo", "ring", "-T", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    children = wait_for_children(process, 2)
+    time.sleep(0.3)
+    os.kill(children[0], signal.SIGSTOP)
+    _, errors = process.communicate(timeout=40)
+    assert process.returncode == 4
+    assert "rank 1" in errors and "waited" in errors
+    assert not any(is_alive(child) for child in children)
+
+
+def test_minimum_bandwidth_fails_the_run_as_in_nccl_tests(programs: Programs) -> None:
+    words = ["all_reduce_perf", "-b", "64K", "-e", "64K", "--ranks", "2"]
+    assert programs.run(*words, env={"NCCL_TESTS_MIN_BW": "0.000001"}).returncode == 0
+    failed = programs.run(*words, env={"NCCL_TESTS_MIN_BW": "1000000"})
+    assert failed.returncode == 7
+    assert "FAILED" in failed.stdout
+
+
+def test_the_records_of_a_suite_make_a_report(programs: Programs, tmp_path: Path) -> None:
+    suite = tmp_path / "small.suite"
+    suite.write_text("# name weight command\n"
+                     "shift 1 sendrecv_perf --ranks 2 -b 64 -e 1M -f 4 -n 5 --algo direct\n"
+                     "sums  2 all_reduce_perf --ranks 2 -b 64 -e 1M -f 16 -n 5 --explain --algo ring,tree\n")
+    ran = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "3")
+    assert ran.returncode == 0, ran.stderr
+    records = sorted(str(path) for path in (tmp_path / "records").iterdir())
+    assert len(records) == 2
+    made = subprocess.run(["/usr/bin/python3", "-m", "reports", *records, "-o", str(tmp_path / "report")], cwd=ROOT,
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == 0, made.stderr
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "ring" in page and "alpha" in page
+
+
+def test_tune_writes_a_table_that_auto_follows(programs: Programs, tmp_path: Path) -> None:
+    table = tmp_path / "tuning.json"
+    tuned = programs.run("tune", "--collectives", "all_reduce", "--ranks", "2", "-b", "1K", "-e", "1K", "--time-budget", "2",
+                         "--output", str(table))
+    assert tuned.returncode == 0, tuned.stderr
+    (entry,) = json.loads(table.read_text())["entries"]
+    swept = programs.run("all_reduce_perf", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "--algo", "auto",
+                         env={"LOCKSTEP_TUNING": str(table)})
+    assert entry["algorithm"] in swept.stdout and "measured table" in swept.stdout
