@@ -15,10 +15,10 @@ enum class ReduceOp : std::uint8_t { sum, prod, max, min, avg };
 std::span<const DType> all_dtypes();         // in nccl-tests' order
 std::span<const ReduceOp> all_reduce_ops();  // in nccl-tests' order
 
-std::size_t size_of(DType dtype);           // bytes an element
-std::string_view name_of(DType dtype);      // "int8", "float", "bfloat16", "f8e4m3", ...
-std::string_view name_of(ReduceOp op);      // "sum", ...
-DType parse_dtype(std::string_view name);   // also f32, bf16, ...; throws usage Error that lists what is allowed
+std::size_t size_of(DType dtype);          // bytes an element
+std::string_view name_of(DType dtype);     // "int8", "float", "bfloat16", "f8e4m3", ...
+std::string_view name_of(ReduceOp op);     // "sum", ...
+DType parse_dtype(std::string_view name);  // also f32, bf16, ...; throws usage Error that lists what is allowed
 ReduceOp parse_reduce_op(std::string_view name);
 
 bool is_floating(DType dtype);

@@ -29,7 +29,9 @@ class Error : public std::runtime_error {
   Failure failure_;
 };
 
-inline Error usage_error(const std::string& message) { return {Failure::usage, message}; }
+inline Error usage_error(const std::string& message) {
+  return {Failure::usage, message};
+}
 
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
 

@@ -74,12 +74,24 @@ std::uint32_t encode(const Format& f, float x) {
 
 }  // namespace
 
-float to_float(Float16 x) { return decode(kFloat16, x.bits); }
-float to_float(Float8E4M3 x) { return decode(kE4M3, x.bits); }
-float to_float(Float8E5M2 x) { return decode(kE5M2, x.bits); }
+float to_float(Float16 x) {
+  return decode(kFloat16, x.bits);
+}
+float to_float(Float8E4M3 x) {
+  return decode(kE4M3, x.bits);
+}
+float to_float(Float8E5M2 x) {
+  return decode(kE5M2, x.bits);
+}
 
-Float16 to_float16(float x) { return {static_cast<std::uint16_t>(encode(kFloat16, x))}; }
-Float8E4M3 to_float8_e4m3(float x) { return {static_cast<std::uint8_t>(encode(kE4M3, x))}; }
-Float8E5M2 to_float8_e5m2(float x) { return {static_cast<std::uint8_t>(encode(kE5M2, x))}; }
+Float16 to_float16(float x) {
+  return {static_cast<std::uint16_t>(encode(kFloat16, x))};
+}
+Float8E4M3 to_float8_e4m3(float x) {
+  return {static_cast<std::uint8_t>(encode(kE4M3, x))};
+}
+Float8E5M2 to_float8_e5m2(float x) {
+  return {static_cast<std::uint8_t>(encode(kE5M2, x))};
+}
 
 }  // namespace lockstep::core

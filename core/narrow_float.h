@@ -10,10 +10,18 @@
 
 namespace lockstep::core {
 
-struct Float16 { std::uint16_t bits; };
-struct BFloat16 { std::uint16_t bits; };
-struct Float8E4M3 { std::uint8_t bits; };
-struct Float8E5M2 { std::uint8_t bits; };
+struct Float16 {
+  std::uint16_t bits;
+};
+struct BFloat16 {
+  std::uint16_t bits;
+};
+struct Float8E4M3 {
+  std::uint8_t bits;
+};
+struct Float8E5M2 {
+  std::uint8_t bits;
+};
 
 float to_float(Float16 x);
 float to_float(Float8E4M3 x);
@@ -24,7 +32,9 @@ Float8E4M3 to_float8_e4m3(float x);
 Float8E5M2 to_float8_e5m2(float x);
 
 // bfloat16 is converted so often, and so simply, that the loops of kernels must be able to inline it.
-inline float to_float(BFloat16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
+inline float to_float(BFloat16 x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
+}
 
 inline BFloat16 to_bfloat16(float x) {
   const auto wide = std::bit_cast<std::uint32_t>(x);

@@ -12,9 +12,9 @@
 #include <ctime>
 #include <fstream>
 
+#include "core/cores.h"
 #include "core/random.h"
 #include "core/size.h"
-#include "core/cores.h"
 
 namespace lockstep::core {
 namespace {

@@ -114,8 +114,7 @@ int run_suite(const Suite& suite, const SuiteOptions& options) {
   for (std::size_t i = 0; i < suite.size(); ++i) {
     SweepFlags& flags = sweeps[i];
     flags.json_file = fmt::format("{}/{}.jsonl", options.folder, suite[i].name);
-    flags.time_budget_s =
-        options.time_budget_s * suite[i].weight * static_cast<double>(flags.ranks.size()) / weights;
+    flags.time_budget_s = options.time_budget_s * suite[i].weight * static_cast<double>(flags.ranks.size()) / weights;
     progress.begin(i, suite[i]);
     sweep::SweepOutput output;
     output.print = [](const std::string&) {};

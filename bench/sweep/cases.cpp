@@ -7,6 +7,7 @@
 
 #include "bench/sweep/result.h"
 #include "bench/sweep/sizes.h"
+#include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "core/random.h"
 
@@ -37,6 +38,23 @@ std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
     }
   }
   return operations;
+}
+
+void check_algorithms(const SweepFlags& flags, const backends::Backend& backend, int num_ranks) {
+  for (const std::string& name : flags.algorithms) {
+    if (name == "all" || name == "auto") continue;
+    const bool library = name == backends::kLibrary;
+    if (library ? !backend.has_library : !backend.has_plans) {
+      throw core::usage_error("--algo " + name + ": the transport " + std::string(backend.name) + " runs " +
+                              (library ? "plans only; allowed: all, auto, or an algorithm's name"
+                                       : "its library's own collectives only; allowed: library"));
+    }
+    if (library) continue;
+    const algorithms::Choice choice = algorithms::parse_choice(flags.kind, name);
+    if (const auto why = algorithms::refusal(choice, num_ranks, 0)) {
+      throw core::usage_error("--algo " + name + ": " + *why);
+    }
+  }
 }
 
 bool has_in_place(Kind kind) {

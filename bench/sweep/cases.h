@@ -14,6 +14,10 @@ namespace lockstep::sweep {
 // Out of place; in nccl-tests' order: types, operations, roots, sizes.
 std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int num_ranks);
 
+// Throws a usage Error for an algorithm that the collective does not have, that the backend cannot run, or that is
+// impossible at this number of ranks.
+void check_algorithms(const SweepFlags& flags, const backends::Backend& backend, int num_ranks);
+
 bool has_in_place(collectives::Kind kind);  // not where input and output blocks differ in size
 
 // How uneven an all_to_all_v is: each pair's count is drawn, from (seed, from, to), evenly out of

@@ -146,6 +146,7 @@ void Session::run_operation(std::size_t index) {
 
 SessionPlan plan_session(const SweepFlags& flags, const backends::Backend& backend, int num_ranks,
                          const tuning::Table& table) {
+  check_algorithms(flags, backend, num_ranks);
   const auto sessions = static_cast<double>(flags.transports.size() * flags.ranks.size());
   SessionPlan session{flags, backend, num_ranks, flags.time_budget_s / sessions, operations_of(flags, num_ranks), {}};
   for (const Operation& operation : session.operations) {

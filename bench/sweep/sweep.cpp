@@ -41,13 +41,15 @@ class Sweep {
         output_(output),
         machine_(core::this_machine()),
         prints_(mpi == nullptr || mpi->placement().rank == 0) {
+    plan_sessions();
     if (prints_ && !flags.json_file.empty()) recorder_.emplace(flags.json_file);
   }
 
   int run();
 
  private:
-  void run_backend(const backends::Backend& backend, int num_ranks);
+  void plan_sessions();
+  void run_session_of(const SessionPlan& session);
   void show_heading(const SessionPlan& session);
   std::vector<DeviceLine> device_lines(const SessionPlan& session) const;
   std::vector<std::string> notes(const SessionPlan& session) const;
@@ -65,6 +67,7 @@ class Sweep {
   const core::Machine machine_;  // seen before ranks are bound to cores
   const bool prints_;
   std::optional<Recorder> recorder_;
+  std::vector<SessionPlan> sessions_;
   Totals totals_;
   collectives::Operation running_;
   std::string running_algorithm_;
@@ -171,8 +174,24 @@ void Sweep::check_memory(const SessionPlan& session) const {
                           " of memory here; available: " + core::format_size(static_cast<std::int64_t>(available)));
 }
 
-void Sweep::run_backend(const backends::Backend& backend, int num_ranks) {
-  const SessionPlan session = plan_session(flags_, backend, num_ranks, environment_.tuning);
+// Everything that can be refused is refused here, alike on all ranks.
+void Sweep::plan_sessions() {
+  for (const std::string& transport : flags_.transports) {
+    const backends::Backend& backend = backends::find_backend(transport);
+    if (const auto why = backend.absence()) {
+      throw core::Error(core::Failure::not_built, "--transport " + transport + ": " + *why);
+    }
+    if (mpi_ != nullptr) {
+      sessions_.push_back(plan_session(flags_, backend, mpi_->placement().num_ranks, environment_.tuning));
+      continue;
+    }
+    for (int ranks : flags_.ranks) sessions_.push_back(plan_session(flags_, backend, ranks, environment_.tuning));
+  }
+}
+
+void Sweep::run_session_of(const SessionPlan& session) {
+  const backends::Backend& backend = session.backend;
+  const int num_ranks = session.num_ranks;
   check_memory(session);
   backends::BackendOptions options;
   options.num_ranks = num_ranks;
@@ -201,17 +220,7 @@ void Sweep::run_backend(const backends::Backend& backend, int num_ranks) {
 }
 
 int Sweep::run() {
-  for (const std::string& transport : flags_.transports) {
-    const backends::Backend& backend = backends::find_backend(transport);
-    if (const auto why = backend.absence()) {
-      throw core::Error(core::Failure::not_built, "--transport " + transport + ": " + *why);
-    }
-    if (mpi_ != nullptr) {
-      run_backend(backend, mpi_->placement().num_ranks);
-      continue;
-    }
-    for (int ranks : flags_.ranks) run_backend(backend, ranks);
-  }
+  for (const SessionPlan& session : sessions_) run_session_of(session);
   Footing footing{flags_.program, totals_.wrong_rows,
                   totals_.placements > 0 ? totals_.busbw_gbps / totals_.placements : 0, environment_.min_busbw_gbps};
   if (prints_) output_.print(footing_text(footing));
@@ -249,7 +258,16 @@ SweepOutput to_stdout() {
 
 int run_sweep(const SweepFlags& flags, const SweepEnvironment& environment, transports::MpiWorld* mpi,
               const SweepOutput& output) {
-  return Sweep(flags, environment, mpi, output).run();
+  std::optional<Sweep> sweep;
+  try {
+    sweep.emplace(flags, environment, mpi, output);
+  } catch (const core::Error& error) {
+    // All ranks of MPI refuse alike: one says so, and none needs to be aborted.
+    if (mpi == nullptr || error.failure() != core::Failure::usage) throw;
+    if (mpi->placement().rank == 0) std::fprintf(stderr, "%s: %s\n", flags.program.c_str(), error.what());
+    return error.exit_status();
+  }
+  return sweep->run();
 }
 
 }  // namespace lockstep::sweep

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <deque>
 #include <queue>
+#include <set>
+#include <tuple>
 
 #include "collectives/plan/messages.h"
 #include "collectives/plan/sizes.h"
@@ -16,13 +18,24 @@ std::size_t at(int i) {
   return static_cast<std::size_t>(i);
 }
 
+// A message in line at its sender's port: the first of its lane.
+struct InLine {
+  double since_us;
+  int sent;  // messages that its lane has sent before
+  int lane;
+  int rank;  // of the sender
+  int message;
+  friend bool operator<(const InLine& a, const InLine& b) {
+    return std::tie(a.since_us, a.sent, a.lane, a.rank) < std::tie(b.since_us, b.sent, b.lane, b.rank);
+  }
+};
+
 // A rank's port and core.
 struct Station {
   bool sending = false;
   bool receiving = false;
-  bool head_waits = false;   // the first of `outgoing` stands in its receiver's `incoming`
-  std::deque<int> outgoing;  // messages posted and not begun
-  std::deque<int> incoming;  // messages that wait for this rank to be able to receive
+  std::set<InLine> outgoing;  // at most one of each lane
+  std::set<InLine> incoming;  // of all ranks, that are for this one
   double core_free_us = 0;
 };
 
@@ -45,6 +58,8 @@ class Simulation {
         bytes_(std::move(bytes)),
         model_(model),
         stations_(at(plan.num_ranks)),
+        posted_(at(ids.num_lanes())),
+        sent_(at(ids.num_lanes()), 0),
         begun_(at(ids.num_steps()), 0),
         done_(at(ids.num_steps()), 0),
         arrived_(messages_.list.size(), 0),
@@ -55,11 +70,9 @@ class Simulation {
   Prediction run() {
     for (int lane = 0; lane < ids_.num_lanes(); ++lane) next_.push_back(ids_.lane_begin(lane));
     for (int lane = 0; lane < ids_.num_lanes(); ++lane) run_lane(lane);
-    for (run_ready_lanes(); !events_.empty(); run_ready_lanes()) {
-      const Event event = events_.top();
-      events_.pop();
-      now_us_ = event.time_us;
-      event.is_arrival ? arrive(event.id) : finish(event.id);
+    for (give_out_ports(); !events_.empty(); give_out_ports()) {
+      now_us_ = events_.top().time_us;
+      while (!events_.empty() && events_.top().time_us == now_us_) take_event();
     }
     LOCKSTEP_CHECK(std::all_of(done_.begin(), done_.end(), [](char d) { return d != 0; }), "the plan was not checked");
     prediction_.time_us = now_us_;
@@ -68,8 +81,14 @@ class Simulation {
 
  private:
   const Step& step_of(int id) const { return step_at(plan_, ids_.place(id)); }
-  Station& sender_of(int message) { return stations_[at(ids_.place(messages_.list[at(message)].send).rank)]; }
-  Station& receiver_of(int message) { return stations_[at(ids_.place(messages_.list[at(message)].recv).rank)]; }
+  const StepPlace& sender_of(int message) const { return ids_.place(messages_.list[at(message)].send); }
+  const StepPlace& receiver_of(int message) const { return ids_.place(messages_.list[at(message)].recv); }
+
+  void take_event() {
+    const Event event = events_.top();
+    events_.pop();
+    event.is_arrival ? arrive(event.id) : finish(event.id);
+  }
 
   // Goes on until the lane has to wait for an event: a step done, or a message arrived (num_steps + message).
   void run_lane(int lane) {
@@ -97,11 +116,7 @@ class Simulation {
   void begin(int id) {
     begun_[at(id)] = 1;
     const Op op = step_of(id).op;
-    if (op == Op::send) {
-      Station& sender = sender_of(messages_.of_step[at(id)]);
-      sender.outgoing.push_back(messages_.of_step[at(id)]);
-      offer_next(sender);
-    }
+    if (op == Op::send) post(messages_.of_step[at(id)]);
     if (op == Op::send || op == Op::recv) {
       if (op == Op::recv) prediction_.spans[at(id)] = {now_us_, now_us_};
       set_done(id);
@@ -138,23 +153,43 @@ class Simulation {
     set_done(id);
   }
 
-  // Puts the sender's first message on the wire, or in line at its receiver.
-  void offer_next(Station& sender) {
-    if (sender.sending || sender.head_waits || sender.outgoing.empty()) return;
-    const int message = sender.outgoing.front();
-    if (receiver_of(message).receiving) {
-      sender.head_waits = true;
-      receiver_of(message).incoming.push_back(message);
-    } else {
-      transmit(message);
+  void post(int message) {
+    const int lane = ids_.lane_of(messages_.list[at(message)].send);
+    posted_[at(lane)].push_back(message);
+    if (posted_[at(lane)].size() == 1) get_in_line(lane);
+  }
+
+  void get_in_line(int lane) {
+    const int message = posted_[at(lane)].front();
+    const StepPlace& from = sender_of(message);
+    const InLine place{now_us_, sent_[at(lane)], from.lane, from.rank, message};
+    stations_[at(from.rank)].outgoing.insert(place);
+    stations_[at(receiver_of(message).rank)].incoming.insert(place);
+    changed_.insert(from.rank);
+  }
+
+  // When all is known that happens at this time: the first in line go first, if both ports are free.
+  void give_out_ports() {
+    run_ready_lanes();
+    std::set<InLine> candidates;
+    for (const int rank : changed_) {
+      const Station& here = stations_[at(rank)];
+      if (!here.sending) candidates.insert(here.outgoing.begin(), here.outgoing.end());
+      if (!here.receiving) candidates.insert(here.incoming.begin(), here.incoming.end());
+    }
+    changed_.clear();
+    for (const InLine& place : candidates) {
+      Station& sender = stations_[at(place.rank)];
+      Station& receiver = stations_[at(receiver_of(place.message).rank)];
+      if (sender.sending || receiver.receiving) continue;
+      sender.outgoing.erase(place);
+      receiver.incoming.erase(place);
+      sender.sending = receiver.receiving = true;
+      transmit(place.message);
     }
   }
 
   void transmit(int message) {
-    Station& sender = sender_of(message);
-    sender.outgoing.pop_front();
-    sender.head_waits = false;
-    sender.sending = receiver_of(message).receiving = true;
     const int send = messages_.list[at(message)].send;
     const double end_us = now_us_ + model_.alpha_us + model_.beta_us_per_byte * static_cast<double>(bytes_[at(send)]);
     prediction_.spans[at(send)] = {now_us_, end_us};
@@ -162,15 +197,14 @@ class Simulation {
   }
 
   void arrive(int message) {
-    Station& sender = sender_of(message);
-    Station& receiver = receiver_of(message);
-    sender.sending = receiver.receiving = false;
-    if (!receiver.incoming.empty()) {
-      const int next = receiver.incoming.front();
-      receiver.incoming.pop_front();
-      transmit(next);
-    }
-    offer_next(sender);
+    const int from = sender_of(message).rank;
+    const int to = receiver_of(message).rank;
+    stations_[at(from)].sending = stations_[at(to)].receiving = false;
+    changed_.insert({from, to});
+    const int lane = ids_.lane_of(messages_.list[at(message)].send);
+    ++sent_[at(lane)];
+    posted_[at(lane)].pop_front();
+    if (!posted_[at(lane)].empty()) get_in_line(lane);
     arrived_[at(message)] = 1;
     wake(ids_.num_steps() + message);
   }
@@ -184,6 +218,9 @@ class Simulation {
   std::int64_t num_events_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Station> stations_;          // [rank]
+  std::set<int> changed_;                  // ranks with a port or a message in line that they had not before
+  std::vector<std::deque<int>> posted_;    // [lane id] messages that have not arrived
+  std::vector<int> sent_;                  // [lane id] messages that have
   std::vector<int> next_;                  // [lane id] step id
   std::vector<char> begun_;                // [step id]
   std::vector<char> done_;                 // [step id]

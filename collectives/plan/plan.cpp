@@ -9,20 +9,28 @@ namespace lockstep::plan {
 
 std::string_view name_of(Op op) {
   switch (op) {
-    case Op::send: return "send";
-    case Op::recv: return "recv";
-    case Op::recv_reduce: return "recv_reduce";
-    case Op::copy: return "copy";
-    case Op::reduce: return "reduce";
+    case Op::send:
+      return "send";
+    case Op::recv:
+      return "recv";
+    case Op::recv_reduce:
+      return "recv_reduce";
+    case Op::copy:
+      return "copy";
+    case Op::reduce:
+      return "reduce";
   }
   return "?";
 }
 
 std::string_view name_of(Buffer buffer) {
   switch (buffer) {
-    case Buffer::input: return "input";
-    case Buffer::output: return "output";
-    case Buffer::scratch: return "scratch";
+    case Buffer::input:
+      return "input";
+    case Buffer::output:
+      return "output";
+    case Buffer::scratch:
+      return "scratch";
   }
   return "?";
 }
@@ -83,7 +91,9 @@ void PlanBuilder::transfer(int from, int to, Slice src, Slice dst, int lane) {
   recv(to, from, dst, lane);
 }
 
-int PlanBuilder::take_scratch(int chunks) { return std::exchange(plan_.scratch_chunks, plan_.scratch_chunks + chunks); }
+int PlanBuilder::take_scratch(int chunks) {
+  return std::exchange(plan_.scratch_chunks, plan_.scratch_chunks + chunks);
+}
 
 Plan PlanBuilder::finish(std::string algorithm) {
   plan_.algorithm = std::move(algorithm);

@@ -40,9 +40,15 @@ struct Slice {
   friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-inline Slice input(int first, int count = 1) { return {Buffer::input, first, count}; }
-inline Slice output(int first, int count = 1) { return {Buffer::output, first, count}; }
-inline Slice scratch(int first, int count = 1) { return {Buffer::scratch, first, count}; }
+inline Slice input(int first, int count = 1) {
+  return {Buffer::input, first, count};
+}
+inline Slice output(int first, int count = 1) {
+  return {Buffer::output, first, count};
+}
+inline Slice scratch(int first, int count = 1) {
+  return {Buffer::scratch, first, count};
+}
 
 // A step of another lane of the same rank; lane -1: none.
 struct After {
@@ -60,10 +66,18 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-inline bool reads_peer(Op op) { return op == Op::recv || op == Op::recv_reduce; }
-inline bool reads_src(Op op) { return op != Op::recv; }
-inline bool writes_dst(Op op) { return op != Op::send; }
-inline bool reads_dst(Op op) { return op == Op::reduce; }
+inline bool reads_peer(Op op) {
+  return op == Op::recv || op == Op::recv_reduce;
+}
+inline bool reads_src(Op op) {
+  return op != Op::recv;
+}
+inline bool writes_dst(Op op) {
+  return op != Op::send;
+}
+inline bool reads_dst(Op op) {
+  return op == Op::reduce;
+}
 
 using Lane = std::vector<Step>;
 

@@ -9,10 +9,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cpp"
-#include "hwy/foreach_target.h"
-// foreach_target.h must come first.
-#include "hwy/cache_control.h"
-#include "hwy/highway.h"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before highway.h.
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
