@@ -301,5 +301,19 @@ TEST(Counts, DoubleTreeRootSendsHalf) {
   }
 }
 
+// Four lanes share a rank's port and take turns, so that a pipelined double tree needs few more rounds than the busiest
+// rank has messages to send: a fifth more, and filling the pipeline, which takes a message's way twice.
+TEST(Counts, DoubleTreeKeepsPortsBusy) {
+  for (const int chunks : {8, 32}) {
+    const Choice choice = parse_choice(Kind::all_reduce, "double_tree:chunks=" + std::to_string(chunks));
+    for (int p = 2; p <= 33; ++p) {
+      const plan::Counts counts = counts_of(make_plan(choice, p, 0));
+      const auto messages = static_cast<int>(counts.busiest().messages_sent);
+      EXPECT_GE(counts.rounds, messages) << p << " ranks, " << chunks << " chunks";
+      EXPECT_LE(counts.rounds, messages + messages / 5 + 2 * counts.steps) << p << " ranks, " << chunks << " chunks";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::algorithms

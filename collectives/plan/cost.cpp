@@ -70,9 +70,12 @@ class Simulation {
   Prediction run() {
     for (int lane = 0; lane < ids_.num_lanes(); ++lane) next_.push_back(ids_.lane_begin(lane));
     for (int lane = 0; lane < ids_.num_lanes(); ++lane) run_lane(lane);
-    for (give_out_ports(); !events_.empty(); give_out_ports()) {
-      now_us_ = events_.top().time_us;
-      while (!events_.empty() && events_.top().time_us == now_us_) take_event();
+    while (true) {
+      run_ready_lanes();
+      const bool all_known = events_.empty() || events_.top().time_us > now_us_;
+      if (all_known) give_out_ports();
+      if (events_.empty()) break;
+      take_event();
     }
     LOCKSTEP_CHECK(std::all_of(done_.begin(), done_.end(), [](char d) { return d != 0; }), "the plan was not checked");
     prediction_.time_us = now_us_;
@@ -87,6 +90,7 @@ class Simulation {
   void take_event() {
     const Event event = events_.top();
     events_.pop();
+    now_us_ = event.time_us;
     event.is_arrival ? arrive(event.id) : finish(event.id);
   }
 
@@ -168,9 +172,8 @@ class Simulation {
     changed_.insert(from.rank);
   }
 
-  // When all is known that happens at this time: the first in line go first, if both ports are free.
+  // Called when all is known that happens at this time. The first in line go first, if both their ports are free.
   void give_out_ports() {
-    run_ready_lanes();
     std::set<InLine> candidates;
     for (const int rank : changed_) {
       const Station& here = stations_[at(rank)];

@@ -1,8 +1,14 @@
 // Predicted time of a plan in an alpha-beta-gamma model, event by event.
 //
-// Every rank has one full-duplex port: it sends one message at a time and receives one at a time, in the order in which
-// they are ready. A message takes alpha + bytes * beta and occupies both ends' ports. Reductions and copies of a rank
-// take turns on its core. Sends do not hold up their lane: buffers never run full.
+// Every rank has one full-duplex port: it sends one message at a time and receives one at a time. A message takes
+// alpha + bytes * beta and occupies both ends' ports. Reductions and copies of a rank take turns on its core. Sends do
+// not hold up their lane: buffers never run full.
+//
+// Lanes take turns at a port. The messages of a lane leave in order, and only the first of them stands in line; the
+// next gets in line when it has arrived. A message goes when both its ports are free and no other for one of them,
+// whose ports are free too, came into line earlier. At equal times the lane that has sent fewer messages goes first,
+// then the lower lane, then the lower rank. So a receiver that is busy holds up the lane that sends to it, and no
+// other.
 #pragma once
 
 #include <vector>

@@ -73,6 +73,42 @@ TEST(Cost, LanesOverlapReductionWithMessages) {
   EXPECT_EQ(two_lanes, 12 * message);  // all sums are hidden: the port never rests
 }
 
+// A scatter to two ranks, a lane each: both have all their messages ready at once.
+TEST(Cost, LanesTakeTurnsAtThePort) {
+  const int k = 4;
+  PlanBuilder builder(Kind::scatter, 3, 0, k);
+  for (int c = 0; c < k; ++c) builder.copy(0, output(c), input(c));
+  for (int to = 1; to < 3; ++to) {
+    for (int c = 0; c < k; ++c) builder.transfer(0, to, input(to * k + c), output(c), to);
+  }
+  const Plan plan = builder.finish("lanes");
+  const Contents contents = contents_of(plan, {k, false});
+  collectives::Operation operation;
+  operation.kind = Kind::scatter;
+  operation.count = k;
+  const Prediction prediction = predict(plan, contents, operation, {.alpha_us = 1});
+  for (int to = 1; to < 3; ++to) {
+    for (int c = 0; c < k; ++c) {
+      const int send = contents.ids().id(0, to, c);
+      EXPECT_EQ(prediction.spans[static_cast<std::size_t>(send)].begin_us, 2 * c + to - 1) << to << " " << c;
+    }
+  }
+}
+
+// Ranks 1 and 2 begin with rank 0, which takes rank 1 first. Rank 2's other lane need not wait for that: all ports are
+// busy all the time.
+TEST(Cost, BusyReceiverHoldsUpOneLaneOnly) {
+  PlanBuilder plan(Kind::all_gather, 3, 0, 1);
+  for (int r = 0; r < 3; ++r) plan.copy(r, output(r), input(0));
+  plan.transfer(1, 0, input(0), output(1), 0);
+  plan.transfer(2, 0, input(0), output(2), 0);
+  plan.transfer(1, 2, input(0), output(1), 0);
+  plan.transfer(2, 1, input(0), output(2), 1);
+  plan.transfer(0, 2, input(0), output(0), 1);
+  plan.transfer(0, 1, input(0), output(0), 1);
+  EXPECT_EQ(time_us(plan.finish("crossed"), 16), 2 * (kAlpha + 64 * kBeta));
+}
+
 TEST(Cost, CopiesCostWhatTheModelSays) {
   CostModel model = kModel;
   model.copy_us_per_byte = 0.125;
