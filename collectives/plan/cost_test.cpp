@@ -99,13 +99,13 @@ TEST(Cost, LanesTakeTurnsAtThePort) {
 // busy all the time.
 TEST(Cost, BusyReceiverHoldsUpOneLaneOnly) {
   PlanBuilder plan(Kind::all_gather, 3, 0, 1);
-  for (int r = 0; r < 3; ++r) plan.copy(r, output(r), input(0));
   plan.transfer(1, 0, input(0), output(1), 0);
   plan.transfer(2, 0, input(0), output(2), 0);
   plan.transfer(1, 2, input(0), output(1), 0);
   plan.transfer(2, 1, input(0), output(2), 1);
   plan.transfer(0, 2, input(0), output(0), 1);
   plan.transfer(0, 1, input(0), output(0), 1);
+  for (int r = 0; r < 3; ++r) plan.copy(r, output(r), input(0));
   EXPECT_EQ(time_us(plan.finish("crossed"), 16), 2 * (kAlpha + 64 * kBeta));
 }
 
