@@ -88,12 +88,14 @@ DirectCollective::DirectCollective(const plan::Program& program, std::string lab
     const std::size_t times = ready_stride_ * static_cast<std::size_t>(program.num_lanes);
     for (auto& ready : ready_ns_) ready = world.arena().make_array<std::int64_t>(times);
   }
-  std::size_t most_sources = 0;
+  std::size_t most_places = 0;
   for (const LaneProgram& lane : program_.lanes) {
-    for (const Instruction& i : lane.instructions) most_sources = std::max<std::size_t>(most_sources, i.num_sources);
+    for (const Instruction& i : lane.instructions) {
+      most_places = std::max<std::size_t>({most_places, i.num_sources, i.num_destinations});
+    }
   }
-  sources_.resize(most_sources);
-  destinations_.resize(1);
+  sources_.resize(most_places);
+  destinations_.resize(most_places);
   cursors_.resize(program_.lanes.size());
 }
 
@@ -141,6 +143,7 @@ void DirectCollective::pace(const LaneProgram& lane, const Instruction& instruct
 void DirectCollective::execute(int lane_index, const Instruction& instruction) {
   const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
   if (group_.links() != nullptr) pace(lane, instruction);
+  if (instruction.num_destinations == 0) return;
   const auto sources = lane.sources_of(instruction);
   for (std::size_t s = 0; s < sources.size(); ++s) sources_[s] = address(sources[s]);
   const auto destinations = lane.destinations_of(instruction);
@@ -148,7 +151,7 @@ void DirectCollective::execute(int lane_index, const Instruction& instruction) {
   const bool average = instruction.completes && operation_.op == core::ReduceOp::avg;
   kernels::reduce({operation_.dtype, operation_.op, std::span<void* const>(destinations_).first(destinations.size()),
                    std::span<const void* const>(sources_).first(sources.size()), instruction.count,
-                   average ? world_.num_ranks() : 0, bypass_cache_});
+                   average ? world_.num_ranks() : 0, bypass_cache_ && destinations.size() > 1});
 }
 
 void DirectCollective::run_one_lane() {
@@ -220,7 +223,8 @@ std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, con
                                                      LocalWorld& world, const DirectOptions& options) {
   const plan::Program program = lower_for_direct(plan, operation, options);
   const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
-  const bool bypass = message * world.num_ranks() > options.bypass_above_bytes;
+  // In place, what is stored has just been read and lies in the caches: there is nothing to bypass.
+  const bool bypass = !operation.in_place && message * world.num_ranks() > options.bypass_above_bytes;
   return std::make_unique<DirectCollective>(program, plan.algorithm, operation, world, bypass);
 }
 

@@ -11,6 +11,7 @@
 namespace lockstep::executors {
 namespace {
 
+using plan::LowerOptions;
 using plan::Plan;
 using plan::Program;
 
@@ -37,14 +38,15 @@ Program lower_for_direct(const Plan& plan, const collectives::Operation& operati
       static_cast<int>(std::clamp<std::int64_t>(chunk_bytes / options.segment_bytes, 1, kMostSegments));
 
   if (chunk_bytes >= options.stage_below_bytes) {
-    for (const bool fuse : {true, false}) {
-      Program program = plan::lower(base, operation, {.segments = segments, .fuse = fuse});
+    for (const LowerOptions& lowering : {LowerOptions{segments, true, true}, LowerOptions{segments, true, false},
+                                         LowerOptions{segments, false, false}}) {
+      Program program = plan::lower(base, operation, lowering);
       if (!plan::find_deadlock(program)) return program;
     }
   }
   const Plan staged = plan::stage_sends(base);
   for (const bool fuse : {true, false}) {
-    Program program = plan::lower(staged, operation, {.segments = segments, .fuse = fuse});
+    Program program = plan::lower(staged, operation, {segments, fuse, false});
     if (!plan::find_deadlock(program)) return program;
   }
   throw core::Error(core::Failure::internal, "no lowering of plan '" + plan.algorithm + "' runs to its end: " +

@@ -23,6 +23,7 @@ struct Ref {
   int rank = -1;
   int lane = -1;
   int instruction = -1;
+  friend bool operator==(const Ref&, const Ref&) = default;
 };
 
 // A segment of a chunk in one rank's memory.
@@ -41,7 +42,18 @@ struct Content {
 // A send as it was issued.
 struct Message {
   std::vector<Ref> writers;       // [cell of the slice]
+  std::vector<Ref> readers;       // [cell of the slice]
   std::vector<Content> contents;  // [chunk of the slice]
+};
+
+// An instruction while it is still growing: the program keeps the same in flat arrays.
+struct Draft {
+  std::vector<Wait> waits;
+  std::vector<Place> sources;
+  std::vector<Place> destinations;
+  std::int64_t count = 0;
+  bool completes = false;
+  bool pushed = false;  // somebody else writes the destination; what is left is the wait for it
 };
 
 // One source of a pass.
@@ -67,6 +79,7 @@ class Lowering {
       : plan_(plan),
         operation_(operation),
         segments_(options.segments),
+        push_(options.push),
         element_bytes_(static_cast<std::int64_t>(core::size_of(operation.dtype))),
         partners_(match_channels(plan)),
         grouping_(group_steps(plan, partners_, options.segments, options.fuse)) {
@@ -84,8 +97,13 @@ class Lowering {
   void issue(const StepRef& send);
   void do_group(int rank, int lane, const Group& group);
   std::vector<Operand> operands_of(int rank, int lane, const Group& group);
-  void emit_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece);
-  void emit_waits(int rank, int lane, LaneProgram& out, std::vector<Wait> waits);
+  void draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece);
+  bool push_piece(const Ref& self, const Group& group, const Operand& operand, int piece);
+  bool used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells);
+  void add_hazards(const Ref& writer, int rank, const Group& group, CellRange cells, Draft& draft);
+  Place source_place(const Operand& operand, CellRange cells) const;
+  Draft& draft_of(const Ref& ref) { return drafts_[at(ref.rank)][at(ref.lane)][at(ref.instruction)]; }
+  std::vector<Wait> exit_waits(int rank);
 
   Cell& cell(int rank, Buffer buffer, int index);
   Content& content(int rank, Buffer buffer, int chunk);
@@ -95,6 +113,7 @@ class Lowering {
   const Plan& plan_;
   const Operation& operation_;
   const int segments_;
+  const bool push_;
   const std::int64_t element_bytes_;
   const Partners partners_;
   const Grouping grouping_;
@@ -103,9 +122,7 @@ class Lowering {
   std::vector<std::vector<int>> next_;                       // [rank][lane] step
   std::vector<std::vector<std::vector<Message>>> messages_;  // [rank][lane][step]
   std::vector<std::vector<std::vector<bool>>> issued_;       // [rank][lane][step] sends done, and steps done
-  std::vector<std::vector<std::map<std::pair<int, int>, std::uint32_t>>> known_;  // [rank][lane] waited for already
-  std::vector<std::map<std::pair<int, int>, std::uint32_t>> leave_;               // [rank] exit waits
-  Program program_;
+  std::vector<std::vector<std::vector<Draft>>> drafts_;      // [rank][lane][instruction]
 };
 
 void Lowering::make_memory() {
@@ -132,9 +149,8 @@ void Lowering::make_memory() {
       messages_.back().emplace_back(lane.size());
       issued_.back().emplace_back(lane.size(), false);
     }
-    known_.emplace_back(plan_.ranks[at(rank)].lanes.size());
+    drafts_.emplace_back(plan_.ranks[at(rank)].lanes.size());
   }
-  leave_.resize(plan_.ranks.size());
   // Cells of scratch have a fixed place each, with room for the longest: were they packed, cells of chunks that lie in
   // the same slot one after the other would overlap by an element, and waits are counted by cells.
   constexpr std::int64_t kLine = 64;
@@ -212,12 +228,9 @@ void Lowering::issue(const StepRef& send) {
   Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
   for (int i = 0; i < step.src.count * segments_; ++i) {
     Cell& read = cell(send.rank, step.src.buffer, step.src.first * segments_ + i);
-    const Ref reader{receive.rank, receive.lane, instruction_of_cell(group, i)};
     message.writers.push_back(read.writer);
-    read.readers.push_back(reader);
-    if (step.src.buffer == Buffer::scratch) continue;
-    auto& last = leave_[at(send.rank)][{reader.rank, reader.lane}];
-    last = std::max(last, static_cast<std::uint32_t>(reader.instruction) + 1);
+    message.readers.push_back({receive.rank, receive.lane, instruction_of_cell(group, i)});
+    read.readers.push_back(message.readers.back());
   }
   for (int c = 0; c < step.src.count; ++c) {
     message.contents.push_back(content(send.rank, step.src.buffer, step.src.first + c));
@@ -247,78 +260,114 @@ std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& grou
   return operands;
 }
 
-// Keeps the waits that say something new, the strongest of each lane.
-void Lowering::emit_waits(int rank, int lane, LaneProgram& out, std::vector<Wait> waits) {
-  auto& known = known_[at(rank)][at(lane)];
-  for (const Wait& wait : waits) {
-    if (wait.rank == rank && wait.lane == lane) continue;
-    auto [entry, is_new] = known.try_emplace({wait.rank, wait.lane}, wait.instructions);
-    if (!is_new && entry->second >= wait.instructions) continue;
-    entry->second = wait.instructions;
-    const auto same = [&](const Wait& w) { return w.rank == wait.rank && w.lane == wait.lane; };
-    const auto begin = out.waits.begin() + out.instructions.back().first_wait;
-    const auto stronger = std::find_if(begin, out.waits.end(), same);
-    if (stronger != out.waits.end()) {
-      stronger->instructions = wait.instructions;
-    } else {
-      out.waits.push_back(wait);
-    }
+Place Lowering::source_place(const Operand& operand, CellRange cells) const {
+  Place source = place(operand.rank, operand.slice, cells.begin, operand.contents[at(cells.begin / segments_)]);
+  for (int i = cells.begin; operand.message != nullptr && i < cells.end; ++i) {
+    const Ref& writer = operand.message->writers[at(i)];
+    if (writer.rank < 0) continue;
+    source.lane = writer.lane;
+    source.instructions = static_cast<std::uint32_t>(writer.instruction) + 1;
   }
-  out.instructions.back().num_waits = static_cast<std::uint32_t>(out.waits.size()) - out.instructions.back().first_wait;
+  return source;
 }
 
-void Lowering::emit_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece) {
-  LaneProgram& out = program_.ranks[at(rank)].lanes[at(lane)];
-  const CellRange cells = piece_cells(group, piece);
-  const Ref self{rank, lane, group.first_instruction + piece};
-  std::vector<Wait> waits;
-  const auto wait_for = [&](const Ref& ref) {
-    if (ref.rank >= 0) waits.push_back({ref.rank, ref.lane, static_cast<std::uint32_t>(ref.instruction) + 1});
-  };
-  Instruction instruction{};
-  instruction.first_wait = static_cast<std::uint32_t>(out.waits.size());
-  instruction.first_source = static_cast<std::uint32_t>(out.sources.size());
-  instruction.first_destination = static_cast<std::uint32_t>(out.destinations.size());
-  instruction.count = elems(operands.front().contents, cells);
-  for (const Operand& operand : operands) {
-    Place source = place(operand.rank, operand.slice, cells.begin, operand.contents[at(cells.begin / segments_)]);
-    if (operand.message != nullptr) waits.push_back({operand.rank, 0, 0});
-    for (int i = cells.begin; i < cells.end; ++i) {
-      if (operand.message != nullptr) {
-        const Ref& writer = operand.message->writers[at(i)];
-        wait_for(writer);
-        if (writer.rank >= 0) source.lane = writer.lane;
-        if (writer.rank >= 0) source.instructions = static_cast<std::uint32_t>(writer.instruction) + 1;
-      } else {
-        Cell& read = cell(rank, operand.slice.buffer, operand.slice.first * segments_ + i);
-        wait_for(read.writer);
-        read.readers.push_back(self);
-      }
-    }
-    out.sources.push_back(source);
-  }
-  const Content& made = operands.front().contents[at(cells.begin / segments_)];
-  out.destinations.push_back(place(rank, group.destination, cells.begin, made));
+void add_wait(Draft& draft, const Ref& ref) {
+  if (ref.rank < 0) return;  // as it was at the start
+  draft.waits.push_back({ref.rank, ref.lane, static_cast<std::uint32_t>(ref.instruction) + 1});
+}
+
+// `writer`, whose draft this is, is about to write a rank's cells: it waits for whoever wrote or still reads them, and
+// becomes their writer.
+void Lowering::add_hazards(const Ref& writer, int rank, const Group& group, CellRange cells, Draft& draft) {
   for (int i = cells.begin; i < cells.end; ++i) {
     Cell& written = cell(rank, group.destination.buffer, group.destination.first * segments_ + i);
-    wait_for(written.writer);
-    for (const Ref& reader : written.readers) wait_for(reader);
-    written.writer = self;
+    if (written.writer != writer) add_wait(draft, written.writer);
+    for (const Ref& reader : written.readers) {
+      if (reader != writer) add_wait(draft, reader);
+    }
+    written.writer = writer;
     written.readers.clear();
   }
+}
+
+// Whether a later instruction of `maker`'s own lane has read or written the cells that it would write: waits cannot put
+// the two in order.
+bool Lowering::used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells) {
+  const auto is_later = [&](const Ref& ref) {
+    return ref.rank == maker.rank && ref.lane == maker.lane && ref.instruction > maker.instruction;
+  };
+  for (int i = cells.begin; i < cells.end; ++i) {
+    const Cell& used = cell(rank, group.destination.buffer, group.destination.first * segments_ + i);
+    if (is_later(used.writer) || std::any_of(used.readers.begin(), used.readers.end(), is_later)) return true;
+  }
+  return false;
+}
+
+// A piece that the sender made in one pass, and that is received by a plain copy, is stored here by that very pass:
+// it saves reading it again. Messages keep to their links, as the pass must be the sender's own.
+bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& operand, int piece) {
+  const CellRange cells = piece_cells(group, piece);
+  const Ref maker = operand.message->writers[at(cells.begin)];
+  if (maker.rank != operand.rank || maker.rank == self.rank) return false;
+  const auto first = operand.message->writers.begin();
+  if (!std::all_of(first + cells.begin, first + cells.end, [&](const Ref& w) { return w == maker; })) return false;
+  Draft& made = draft_of(maker);
+  const Place source = source_place(operand, cells);
+  const bool same_piece = !made.pushed && made.count == elems(operand.contents, cells) &&
+                          made.destinations.front().buffer == source.buffer &&
+                          made.destinations.front().offset_bytes == source.offset_bytes;
+  if (!same_piece || used_later_in_lane(maker, self.rank, group, cells)) return false;
+
+  Draft draft;
+  draft.pushed = true;
+  draft.count = made.count;
+  draft.sources.push_back(source);  // what travels, for emulated links
+  add_wait(draft, maker);
+  made.waits.push_back({self.rank, 0, 0});
+  made.destinations.push_back(
+      place(self.rank, group.destination, cells.begin, operand.contents[at(cells.begin / segments_)]));
+  for (int i = cells.begin; i < cells.end; ++i) {
+    std::erase(cell(operand.rank, operand.slice.buffer, operand.slice.first * segments_ + i).readers, self);
+  }
+  add_hazards(maker, self.rank, group, cells, made);
+  drafts_[at(self.rank)][at(self.lane)].push_back(std::move(draft));
+  return true;
+}
+
+void Lowering::draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece) {
+  const CellRange cells = piece_cells(group, piece);
+  const Ref self{rank, lane, group.first_instruction + piece};
+  const bool plain_receive = operands.size() == 1 && operands.front().message != nullptr;
+  if (push_ && plain_receive && push_piece(self, group, operands.front(), piece)) return;
+
+  Draft draft;
+  draft.count = elems(operands.front().contents, cells);
   int terms = 0;
-  for (const Operand& operand : operands) terms += operand.contents[at(cells.begin / segments_)].terms;
-  instruction.completes =
+  for (const Operand& operand : operands) {
+    terms += operand.contents[at(cells.begin / segments_)].terms;
+    draft.sources.push_back(source_place(operand, cells));
+    if (operand.message != nullptr) draft.waits.push_back({operand.rank, 0, 0});
+    for (int i = cells.begin; i < cells.end; ++i) {
+      if (operand.message != nullptr) {
+        add_wait(draft, operand.message->writers[at(i)]);
+        continue;
+      }
+      Cell& read = cell(rank, operand.slice.buffer, operand.slice.first * segments_ + i);
+      add_wait(draft, read.writer);
+      read.readers.push_back(self);
+    }
+  }
+  const Content& made = operands.front().contents[at(cells.begin / segments_)];
+  draft.destinations.push_back(place(rank, group.destination, cells.begin, made));
+  add_hazards(self, rank, group, cells, draft);
+  draft.completes =
       collectives::has_op(plan_.kind) && terms == plan_.num_ranks && (operands.size() > 1 || plan_.num_ranks == 1);
-  instruction.num_sources = static_cast<std::uint32_t>(operands.size());
-  instruction.num_destinations = 1;
-  out.instructions.push_back(instruction);
-  emit_waits(rank, lane, out, std::move(waits));
+  drafts_[at(rank)][at(lane)].push_back(std::move(draft));
 }
 
 void Lowering::do_group(int rank, int lane, const Group& group) {
   const std::vector<Operand> operands = operands_of(rank, lane, group);
-  for (int piece = 0; piece < group.num_instructions; ++piece) emit_piece(rank, lane, group, operands, piece);
+  for (int piece = 0; piece < group.num_instructions; ++piece) draft_piece(rank, lane, group, operands, piece);
   for (int c = 0; c < group.destination.count; ++c) {
     Content made = operands.front().contents[at(c)];
     made.terms = 0;
@@ -337,12 +386,80 @@ void Lowering::do_step(int rank, int lane) {
   if (group.steps.back() == i) do_group(rank, lane, group);
 }
 
+// Until nobody reads this rank's input and output any more: the last reader in each lane of the others.
+std::vector<Wait> Lowering::exit_waits(int rank) {
+  std::map<std::pair<int, int>, std::uint32_t> last;
+  const auto& lanes = plan_.ranks[at(rank)].lanes;
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    for (std::size_t i = 0; i < lanes[l].size(); ++i) {
+      if (lanes[l][i].op != Op::send || lanes[l][i].src.buffer == Buffer::scratch) continue;
+      for (const Ref& reader : messages_[at(rank)][l][i].readers) {
+        if (reader.rank == rank || draft_of(reader).pushed) continue;
+        auto& instructions = last[{reader.rank, reader.lane}];
+        instructions = std::max(instructions, static_cast<std::uint32_t>(reader.instruction) + 1);
+      }
+    }
+  }
+  std::vector<Wait> waits;
+  for (const auto& [lane, instructions] : last) waits.push_back({lane.first, lane.second, instructions});
+  return waits;
+}
+
+// The waits that say something new after those of earlier instructions of the lane, the strongest of each other lane.
+class WaitFilter {
+ public:
+  WaitFilter(int rank, int lane) : rank_(rank), lane_(lane) {}
+
+  std::vector<Wait> filter(const std::vector<Wait>& waits) {
+    std::map<std::pair<int, int>, std::uint32_t> strongest;
+    for (const Wait& wait : waits) {
+      if (wait.rank == rank_ && wait.lane == lane_) continue;
+      auto& instructions = strongest.try_emplace({wait.rank, wait.lane}, wait.instructions).first->second;
+      instructions = std::max(instructions, wait.instructions);
+    }
+    std::vector<Wait> kept;
+    for (const auto& [lane, instructions] : strongest) {
+      const auto [known, is_new] = known_.try_emplace(lane, instructions);
+      if (!is_new && known->second >= instructions) continue;
+      known->second = instructions;
+      kept.push_back({lane.first, lane.second, instructions});
+    }
+    return kept;
+  }
+
+ private:
+  const int rank_;
+  const int lane_;
+  std::map<std::pair<int, int>, std::uint32_t> known_;  // (rank, lane) -> instructions
+};
+
+template <class T>
+std::uint32_t append(std::vector<T>& all, const std::vector<T>& more) {
+  const auto first = static_cast<std::uint32_t>(all.size());
+  all.insert(all.end(), more.begin(), more.end());
+  return first;
+}
+
+LaneProgram flatten(const std::vector<Draft>& drafts, int rank, int lane) {
+  LaneProgram out;
+  WaitFilter filter(rank, lane);
+  for (const Draft& draft : drafts) {
+    const std::vector<Wait> waits = filter.filter(draft.waits);
+    Instruction instruction{};
+    instruction.first_wait = append(out.waits, waits);
+    instruction.num_waits = static_cast<std::uint32_t>(waits.size());
+    instruction.first_source = append(out.sources, draft.sources);
+    instruction.num_sources = static_cast<std::uint32_t>(draft.sources.size());
+    instruction.first_destination = append(out.destinations, draft.destinations);
+    instruction.num_destinations = static_cast<std::uint32_t>(draft.destinations.size());
+    instruction.count = draft.count;
+    instruction.completes = draft.completes;
+    out.instructions.push_back(instruction);
+  }
+  return out;
+}
+
 Program Lowering::run() {
-  program_.num_ranks = plan_.num_ranks;
-  program_.num_lanes = num_lanes(plan_);
-  program_.scratch_bytes = static_cast<std::int64_t>(plan_.scratch_chunks) * segments_ * scratch_cell_bytes_;
-  program_.ranks.resize(plan_.ranks.size());
-  for (auto& rank : program_.ranks) rank.lanes.resize(at(program_.num_lanes));
   for (bool moved = true; moved;) {
     moved = false;
     for (int rank = 0; rank < plan_.num_ranks; ++rank) {
@@ -352,118 +469,27 @@ Program Lowering::run() {
       }
     }
   }
+  Program program;
+  program.num_ranks = plan_.num_ranks;
+  program.num_lanes = num_lanes(plan_);
+  program.scratch_bytes = static_cast<std::int64_t>(plan_.scratch_chunks) * segments_ * scratch_cell_bytes_;
+  program.ranks.resize(plan_.ranks.size());
   for (int rank = 0; rank < plan_.num_ranks; ++rank) {
+    RankProgram& out = program.ranks[at(rank)];
+    out.lanes.resize(at(program.num_lanes));
     for (std::size_t l = 0; l < next_[at(rank)].size(); ++l) {
       LOCKSTEP_CHECK(at(next_[at(rank)][l]) == plan_.ranks[at(rank)].lanes[l].size(), "the plan was not checked");
+      out.lanes[l] = flatten(drafts_[at(rank)][l], rank, static_cast<int>(l));
     }
-    for (const auto& [lane, count] : leave_[at(rank)]) {
-      if (lane.first != rank) program_.ranks[at(rank)].exit_waits.push_back({lane.first, lane.second, count});
-    }
+    out.exit_waits = exit_waits(rank);
   }
-  return std::move(program_);
+  return program;
 }
-
-// Copies what sends read to fresh scratch slots, the same slice once until it is written again.
-class SendStaging {
- public:
-  explicit SendStaging(const Plan& plan) : plan_(plan) {}
-
-  Plan run() {
-    Plan staged = plan_;
-    int slots = plan_.scratch_chunks;
-    for (std::size_t r = 0; r < plan_.ranks.size(); ++r) {
-      next_slot_ = plan_.scratch_chunks;
-      stage_rank(plan_.ranks[r], staged.ranks[r]);
-      slots = std::max(slots, next_slot_);
-    }
-    staged.scratch_chunks = slots;
-    return staged;
-  }
-
- private:
-  struct Staged {
-    Slice from;
-    int slot;
-  };
-
-  void stage_rank(const RankSteps& from, RankSteps& to) {
-    std::vector<std::vector<int>> moved;  // [lane][step] -> index after staging
-    for (std::size_t l = 0; l < from.lanes.size(); ++l) {
-      moved.emplace_back();
-      to.lanes[l].clear();
-      staged_.clear();
-      for (const Step& step : from.lanes[l]) {
-        stage_step(step, to.lanes[l]);
-        moved.back().push_back(static_cast<int>(to.lanes[l].size()) - 1);
-      }
-    }
-    for (Lane& lane : to.lanes) {
-      for (Step& step : lane) {
-        if (step.after.lane >= 0) step.after.step = moved.at(at(step.after.lane)).at(at(step.after.step));
-      }
-    }
-  }
-
-  void stage_step(const Step& step, Lane& lane) {
-    if (step.op != Op::send || step.src.buffer == Buffer::scratch) {
-      if (writes_dst(step.op)) {
-        std::erase_if(staged_,
-                      [&](const Staged& s) { return overlap(s.from, step.dst) || step.dst.buffer != Buffer::scratch; });
-      }
-      lane.push_back(step);
-      return;
-    }
-    auto known = std::find_if(staged_.begin(), staged_.end(), [&](const Staged& s) { return s.from == step.src; });
-    if (known == staged_.end()) {
-      lane.push_back({Op::copy, -1, step.src, scratch(next_slot_, step.src.count), step.after});
-      staged_.push_back({step.src, next_slot_});
-      known = staged_.end() - 1;
-      next_slot_ += step.src.count;
-    }
-    Step send = step;
-    send.src = scratch(known->slot, step.src.count);
-    lane.push_back(send);
-  }
-
-  const Plan& plan_;
-  std::vector<Staged> staged_;
-  int next_slot_ = 0;
-};
 
 }  // namespace
 
 Program lower(const Plan& plan, const Operation& operation, const LowerOptions& options) {
   return Lowering(plan, operation, options).run();
-}
-
-Plan stage_sends(const Plan& plan) {
-  return SendStaging(plan).run();
-}
-
-Plan stage_input(const Plan& plan) {
-  Plan staged = plan;
-  const int first_slot = plan.scratch_chunks;
-  int most = 0;
-  for (int rank = 0; rank < plan.num_ranks; ++rank) {
-    const int chunks = input_chunks(plan, rank);
-    auto& lanes = staged.ranks[at(rank)].lanes;
-    if (chunks == 0 || lanes.empty()) continue;
-    most = std::max(most, chunks);
-    const auto redirect = [&](Slice& slice) {
-      if (slice.buffer == Buffer::input && slice.count > 0) slice = scratch(first_slot + slice.first, slice.count);
-    };
-    for (std::size_t l = 0; l < lanes.size(); ++l) {
-      for (Step& step : lanes[l]) {
-        redirect(step.src);
-        if (step.after.lane == 0) ++step.after.step;
-      }
-      // Other lanes begin after the copy, which is the first step of lane 0.
-      if (l > 0 && !lanes[l].empty() && lanes[l].front().after.lane < 0) lanes[l].front().after = {0, 0};
-    }
-    lanes[0].insert(lanes[0].begin(), Step{Op::copy, -1, input(0, chunks), scratch(first_slot, chunks), {}});
-  }
-  staged.scratch_chunks = first_slot + most;
-  return staged;
 }
 
 }  // namespace lockstep::plan

@@ -4,6 +4,7 @@
 // rank's memory). That tells for every read which instruction wrote the cell last, and for every write who may still
 // read it. These are the only waits that the program gets: sends, channels and `after` edges have done their work.
 //   fusion    runs of steps of a lane that build up one destination become one pass over several sources
+//   push      a receive of what its sender has just made is done by the sender: one pass, several destinations
 //   segments  every pass is cut into so many pieces, so that a reader can follow its writer closely
 #pragma once
 
@@ -14,6 +15,8 @@ namespace lockstep::plan {
 struct LowerOptions {
   int segments = 1;  // pieces of every pass
   bool fuse = true;
+  // The pass that makes a piece also stores it where its receivers would have copied it to.
+  bool push = false;
 };
 
 // The plan must have passed the checker for operation.in_place. The program may deadlock where the plan, whose sends

@@ -32,7 +32,8 @@ struct Wait {
   std::uint32_t instructions;
 };
 
-// destination = source (+) source (+) ..., `count` elements; with one source, a copy.
+// Each destination = source (+) source (+) ..., `count` elements; with one source, a copy. Without a destination it is a
+// wait only: the source's rank has stored here what it made.
 struct Instruction {
   std::uint32_t first_wait;
   std::uint32_t num_waits;
