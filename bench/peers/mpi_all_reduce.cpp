@@ -2,7 +2,7 @@
 // outside. Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
 #include <mpi.h>
 
-#include "peer_timing.h"
+#include "bench/peers/peer_timing.h"
 
 using namespace lockstep::peers;
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "peer_timing.h"
+#include "bench/peers/peer_timing.h"
 
 using namespace lockstep::peers;
 

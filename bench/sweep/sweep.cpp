@@ -220,7 +220,9 @@ void Sweep::run_session_of(const SessionPlan& session) {
 }
 
 int Sweep::run() {
-  for (const SessionPlan& session : sessions_) run_session_of(session);
+  for (int cycle = 0; cycle < flags_.run_cycles; ++cycle) {
+    for (const SessionPlan& session : sessions_) run_session_of(session);
+  }
   Footing footing{flags_.program, totals_.wrong_rows,
                   totals_.placements > 0 ? totals_.busbw_gbps / totals_.placements : 0, environment_.min_busbw_gbps};
   if (prints_) output_.print(footing_text(footing));

@@ -74,12 +74,13 @@ void Trial::lay_out_slots(std::byte* pool) {
   if (!endpoint_.device.is_host_memory()) mirror_.resize(slot);
 }
 
-void Trial::fill(int calls, bool poison) {
+void Trial::fill(int calls) {
   const int me = endpoint_.world.rank();
   const int ranks = endpoint_.world.num_ranks();
   for (int i = 0; i < calls; ++i) {
     const Slot& slot = slots_[static_cast<std::size_t>(i)];
     const std::uint64_t round = round_ + static_cast<std::uint64_t>(i);
+    const bool poison = i >= poisoned_slots_;
     if (mirror_.empty()) {
       if (poison) verifier_.fill_poison(me, round, slot.output);
       verifier_.fill_input(me, round, slot.input);
@@ -94,6 +95,7 @@ void Trial::fill(int calls, bool poison) {
     verifier_.fill_input(me, round, mirror_.data());
     endpoint_.device.copy_to_device(slot.input, mirror_.data(), input);
   }
+  poisoned_slots_ = std::max(poisoned_slots_, calls);
 }
 
 int Trial::samples_of_a_batch(int most_samples) const {
@@ -136,14 +138,13 @@ void Trial::time_device(int samples) {
   }
 }
 
-// Outputs are poisoned once; later, what an earlier call left behind is wrong by itself, as its inputs were others.
-// The barrier behind the calls keeps the next fill from meeting a peer's reads.
+// Each slot's output is poisoned once; later, what an earlier call left behind is wrong by itself, as its inputs were
+// others. The barrier behind the calls keeps the next fill from meeting a peer's reads.
 void Trial::time_batch(int samples) {
   const int calls = samples * options_.calls_per_sample;
   round_ = rounds_;
   rounds_ += static_cast<std::uint64_t>(calls);
-  fill(calls, !poisoned_);
-  poisoned_ = true;
+  fill(calls);
   endpoint_.world.barrier();
   if (endpoint_.device.is_host_memory()) {
     time_host(samples);

@@ -55,7 +55,7 @@ class Trial {
     std::byte* output;
   };
   void lay_out_slots(std::byte* pool);
-  void fill(int calls, bool poison);
+  void fill(int calls);
   int samples_of_a_batch(int most_samples) const;
   void time_batch(int samples);
   void time_host(int samples);
@@ -72,7 +72,7 @@ class Trial {
   std::vector<std::byte> mirror_;  // host copy of a slot, where the device's memory is not the host's
   std::uint64_t& rounds_;
   std::uint64_t round_ = 0;  // of the batch's first call
-  bool poisoned_ = false;
+  int poisoned_slots_ = 0;
   TrialData measured_;
 };
 

@@ -35,12 +35,13 @@ void run_rank(LocalWorld& world, const std::function<void(Endpoint&)>& body) {
 }  // namespace
 
 void run_local(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
-  // Address space only: pages are taken when they are touched. Scratch of staged plans comes out of the same part.
-  constexpr std::size_t kScratchFactor = 6;
+  // Address space only: pages are taken when they are touched. The thirstiest plan (Bruck's) keeps every rank's message
+  // in scratch, twice for even and odd calls, and scratch that grew leaves its smaller selves behind.
+  const std::size_t scratch_factor = 4 * (static_cast<std::size_t>(options.num_ranks) + 1);
   transports::LocalOptions local;
   local.num_ranks = options.num_ranks;
   local.sharing = options.sharing;
-  local.memory_bytes_per_rank = kScratchFactor * options.memory_bytes_per_rank + (std::size_t{256} << 20);
+  local.memory_bytes_per_rank = scratch_factor * options.memory_bytes_per_rank + (std::size_t{256} << 20);
   local.deadline = options.timeout;
   local.link = options.link;
   transports::LocalGroup group(local);

@@ -37,7 +37,7 @@ class DirectCollective final : public collectives::Collective {
   bool waits_over(int lane, LaneCursor& cursor);
   void execute(int lane, const Instruction& instruction);
   void pace(const LaneProgram& lane, const Instruction& instruction);
-  void count_instruction(int lane, std::uint32_t done);
+  void count_instruction(int lane, std::uint32_t done, bool awaited);
   void wait(int peer, int lane, std::uint64_t target);
   std::uint64_t target_of(const Wait& wait) const { return call_ << 32 | wait.instructions; }
   std::byte* address(const Place& place) const {
@@ -51,6 +51,8 @@ class DirectCollective final : public collectives::Collective {
   RankBoard& board_;
   const plan::RankProgram program_;
   const bool bypass_cache_;
+  // Whether lane 0 opens its gate on the way. If not it does so on entry, as others look there for calls entered.
+  bool lane0_awaited_ = false;
   std::byte* scratch_[2] = {nullptr, nullptr};  // [call % 2]
   std::int64_t* ready_ns_[2] = {nullptr, nullptr};
   std::size_t ready_stride_ = 0;
@@ -94,6 +96,7 @@ DirectCollective::DirectCollective(const plan::Program& program, std::string lab
       most_places = std::max<std::size_t>({most_places, i.num_sources, i.num_destinations});
     }
   }
+  for (const Instruction& i : program_.lanes.at(0).instructions) lane0_awaited_ |= i.awaited;
   sources_.resize(most_places);
   destinations_.resize(most_places);
   cursors_.resize(program_.lanes.size());
@@ -114,15 +117,18 @@ void DirectCollective::enter(const void* input, void* output) {
   auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
   board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}, ready_ns_[call_ % 2]};
   const int lanes = static_cast<int>(program_.lanes.size());
-  for (int lane = lanes - 1; lane > 0; --lane) count_instruction(lane, 0);
-  count_instruction(0, 0);
+  for (int lane = lanes - 1; lane >= 0; --lane) {
+    const bool awaited = program_.lanes[static_cast<std::size_t>(lane)].entry_awaited;
+    count_instruction(lane, 0, awaited || (lane == 0 && !lane0_awaited_));
+  }
 }
 
-void DirectCollective::count_instruction(int lane, std::uint32_t done) {
+// Every opening costs those who look at the gate a cache miss, so gates that nobody waits for stay shut.
+void DirectCollective::count_instruction(int lane, std::uint32_t done, bool awaited) {
   if (ready_ns_[0] != nullptr) {
     ready_ns_[call_ % 2][static_cast<std::size_t>(lane) * ready_stride_ + done] = transports::now_ns();
   }
-  board_.lanes[lane].open(call_ << 32 | done);
+  if (awaited) board_.lanes[lane].open(call_ << 32 | done);
 }
 
 // With emulated links: books every message of the instruction, and returns when the last has arrived.
@@ -160,7 +166,7 @@ void DirectCollective::run_one_lane() {
   for (const Instruction& instruction : lane.instructions) {
     for (const Wait& w : lane.waits_of(instruction)) wait(w.rank, w.lane, target_of(w));
     execute(0, instruction);
-    count_instruction(0, ++done);
+    count_instruction(0, ++done, instruction.awaited);
   }
 }
 
@@ -192,9 +198,10 @@ void DirectCollective::run_side_by_side() {
         if (blocked == nullptr) blocked = &lane.waits_of(lane.instructions[cursor.instruction])[cursor.wait];
         continue;
       }
+      const bool awaited = lane.instructions[cursor.instruction].awaited;
       execute(l, lane.instructions[cursor.instruction]);
       cursor = {cursor.instruction + 1, 0};
-      count_instruction(l, static_cast<std::uint32_t>(cursor.instruction));
+      count_instruction(l, static_cast<std::uint32_t>(cursor.instruction), awaited);
       moved = true;
     }
     if (moved) {

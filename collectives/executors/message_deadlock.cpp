@@ -124,11 +124,7 @@ class DryRun {
     const std::size_t before = recvs.landed;
     while (recvs.landed < recvs.posted && ranks_[rank].taken[at(queue[recvs.landed])]) {
       const int index = queue[recvs.landed++];
-      if (op_at(rank, index).action == Action::recv) {
-        complete(rank, index);
-      } else if (--ranks_[rank].waits[at(index)] == 0) {
-        complete(rank, index);
-      }
+      if (op_at(rank, index).action == Action::recv || --ranks_[rank].waits[at(index)] == 0) complete(rank, index);
     }
     return recvs.landed != before;
   }

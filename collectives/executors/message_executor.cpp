@@ -71,13 +71,18 @@ class MessageCollective final : public collectives::Collective {
     left_ = program_.ops.size();
     for (SendState& sends : sends_) sends.next = 0;
     for (RecvState& recvs : recvs_) recvs.posted = recvs.landed = recvs.retired = 0;
-    do_ready();
-    while (left_ > 0) {
-      if (advance()) {
-        idle_rounds_ = 0;
-      } else {
-        idle();
+    try {
+      do_ready();
+      while (left_ > 0) {
+        if (advance()) {
+          idle_rounds_ = 0;
+        } else {
+          idle();
+        }
       }
+    } catch (...) {
+      transport_.abandon();
+      throw;
     }
   }
 

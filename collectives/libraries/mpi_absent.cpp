@@ -6,7 +6,7 @@
 namespace lockstep::libraries {
 
 std::optional<std::string> mpi_refusal(const collectives::Operation& /*operation*/, int /*num_ranks*/) {
-  return "MPI is not built in: " + transports::mpi_absence();
+  return transports::mpi_absence();
 }
 
 std::unique_ptr<collectives::Collective> make_mpi_collective(const collectives::Operation& operation,

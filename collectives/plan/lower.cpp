@@ -459,6 +459,22 @@ LaneProgram flatten(const std::vector<Draft>& drafts, int rank, int lane) {
   return out;
 }
 
+// Puts down at every instruction whether anybody waits for it: a gate that nobody waits for need not be opened.
+void mark_awaited(Program& program) {
+  const auto mark = [&program](const Wait& wait) {
+    LaneProgram& lane = program.ranks[at(wait.rank)].lanes[at(wait.lane)];
+    if (wait.instructions == 0) {
+      lane.entry_awaited = true;
+    } else {
+      lane.instructions[wait.instructions - 1].awaited = true;
+    }
+  };
+  for (const RankProgram& rank : program.ranks) {
+    for (const LaneProgram& lane : rank.lanes) std::for_each(lane.waits.begin(), lane.waits.end(), mark);
+    std::for_each(rank.exit_waits.begin(), rank.exit_waits.end(), mark);
+  }
+}
+
 Program Lowering::run() {
   for (bool moved = true; moved;) {
     moved = false;
@@ -483,6 +499,7 @@ Program Lowering::run() {
     }
     out.exit_waits = exit_waits(rank);
   }
+  mark_awaited(program);
   return program;
 }
 

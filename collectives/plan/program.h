@@ -32,8 +32,8 @@ struct Wait {
   std::uint32_t instructions;
 };
 
-// Each destination = source (+) source (+) ..., `count` elements; with one source, a copy. Without a destination it is a
-// wait only: the source's rank has stored here what it made.
+// Each destination = source (+) source (+) ..., `count` elements; with one source, a copy. Without a destination it is
+// a wait only: the source's rank has stored here what it made.
 struct Instruction {
   std::uint32_t first_wait;
   std::uint32_t num_waits;
@@ -43,9 +43,11 @@ struct Instruction {
   std::uint32_t num_destinations;
   std::int64_t count;  // elements
   bool completes;      // the result has the contribution of every rank: an average divides here
+  bool awaited;        // somebody waits for just this instruction: its gate must be opened now
 };
 
 struct LaneProgram {
+  bool entry_awaited = false;  // somebody waits for this rank's entry
   std::vector<Instruction> instructions;
   std::vector<Wait> waits;
   std::vector<Place> sources;

@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "core/cores.h"
+#include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/ranks.h"
+#include "core/size.h"
 
 namespace lockstep::transports {
 namespace {
@@ -60,6 +62,12 @@ LocalWorld::LocalWorld(LocalGroup& group, int rank)
 
 std::byte* LocalWorld::scratch(std::size_t size_bytes) {
   if (size_bytes > scratch_bytes_) {
+    const std::size_t available = core::available_host_bytes() / static_cast<std::size_t>(num_ranks());
+    if (size_bytes > available) {
+      throw core::usage_error(
+          "this algorithm needs " + core::format_size(static_cast<std::int64_t>(size_bytes)) +
+          " of scratch a rank at this size; available: " + core::format_size(static_cast<std::int64_t>(available)));
+    }
     scratch_ = arena_.allocate(size_bytes);
     scratch_bytes_ = size_bytes;
   }

@@ -159,6 +159,17 @@ class Loopback final : public Transport {
     std::this_thread::yield();
   }
 
+  void abandon() override {
+    for (int to = 0; to < num_ranks(); ++to) {
+      Inbox& inbox = state_->inboxes[static_cast<std::size_t>(to)];
+      const std::scoped_lock lock(inbox.mutex);
+      for (auto& [key, channel] : inbox.channels) {
+        if (to == rank_) channel.receives.clear();
+        if (key.first == rank_) std::erase_if(channel.sends, [](const Outgoing& out) { return !out.copied; });
+      }
+    }
+  }
+
   void barrier() override { state_->wait_for_all(rank_, {}); }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {

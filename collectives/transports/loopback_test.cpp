@@ -53,6 +53,24 @@ TEST(Loopback, CapacityDecidesWhenASendIsDone) {
   }
 }
 
+TEST(Loopback, AnAbandonedRankIsNotTouched) {
+  LoopbackWorld world(2, 0, std::chrono::seconds(1));
+  const auto a = world.endpoint(0);
+  const auto b = world.endpoint(1);
+  Bytes posted = bytes(1);
+  Bytes got = bytes(2);
+  const Bytes sent = bytes(3);
+  b->recv(0, 0, posted);
+  b->send(0, 0, posted);
+  b->abandon();
+  const Request send = a->send(1, 0, sent);
+  const Request recv = a->recv(1, 0, got);
+  EXPECT_FALSE(a->done(send));
+  EXPECT_FALSE(a->done(recv));
+  EXPECT_EQ(posted, bytes(1));
+  EXPECT_EQ(got, bytes(2));
+}
+
 TEST(Loopback, SizesThatDifferAreABug) {
   LoopbackWorld world(2, 1, std::chrono::seconds(1));
   const auto a = world.endpoint(0);

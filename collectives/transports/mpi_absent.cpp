@@ -10,11 +10,11 @@ bool mpi_is_built() {
   return false;
 }
 std::string mpi_absence() {
-  return LOCKSTEP_WHY_MPI;
+  return std::string("MPI is not built in: ") + LOCKSTEP_WHY_MPI;
 }
 
 MpiWorld::MpiWorld(int* /*argc*/, char*** /*argv*/, std::chrono::nanoseconds /*timeout*/) {
-  throw core::Error(core::Failure::not_built, "MPI is not built in: " + mpi_absence());
+  throw core::Error(core::Failure::not_built, mpi_absence());
 }
 
 // None of these can be reached, as there is no world.

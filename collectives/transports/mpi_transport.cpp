@@ -115,7 +115,7 @@ class MpiTransport final : public Transport {
   void barrier() override {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ibarrier(comm_, &request), [] { return std::string("MPI_Ibarrier"); });
-    wait(request, "MPI_Ibarrier");
+    wait(request, "MPI_Ibarrier");  // NOLINT(clang-analyzer-optin.mpi.MPI-Checker): it tests until the request is done
   }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
@@ -125,7 +125,7 @@ class MpiTransport final : public Transport {
     const int count = static_cast<int>(mine.size());
     check_mpi(MPI_Iallgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, comm_, &request),
               [] { return std::string("MPI_Iallgather"); });
-    wait(request, "MPI_Iallgather");
+    wait(request, "MPI_Iallgather");  // NOLINT(clang-analyzer-optin.mpi.MPI-Checker): as above
   }
 
  private:

@@ -26,6 +26,9 @@ class Transport : public World {
   // What a rank does between two looks at messages that are not there yet: yields the core, and throws Error when the
   // run was aborted or a rank is lost. Callers keep the deadline.
   virtual void idle() = 0;
+  // After an Error: no message under way touches this rank's memory any more. The transport is unusable from then on.
+  // (Where nothing can promise that, as in MPI, the program has to end.)
+  virtual void abandon() {}
 };
 
 }  // namespace lockstep::transports
