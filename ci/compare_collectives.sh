@@ -78,9 +78,9 @@ gloo() {  # RANKS GROUP ROUND ALGORITHM
   rm -rf "$store"
 }
 
+# On as many threads as there are ranks: on a machine that does other things they get the same share of it.
 limit() {  # RANKS GROUP ROUND
-  try "limit-$1-$2-$3" "$build/bin/peers/two_shot_limit" "$1" "$(($1 < cores ? $1 : cores))" "$(sizes_of "$2")" \
-    "$(calls_of "$2")"
+  try "limit-$1-$2-$3" "$build/bin/peers/two_shot_limit" "$1" "$1" "$(sizes_of "$2")" "$(calls_of "$2")"
 }
 
 openmpi_algorithms=(default basic_linear nonoverlapping recursive_doubling ring segmented_ring rabenseifner)
