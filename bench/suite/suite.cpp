@@ -19,7 +19,6 @@
 namespace lockstep::suite {
 namespace {
 
-using collectives::Kind;
 using sweep::SweepFlags;
 
 std::vector<std::string> words_of(const std::string& command) {

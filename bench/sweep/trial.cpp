@@ -104,7 +104,8 @@ int Trial::samples_of_a_batch(int most_samples) const {
 
 void Trial::call_sample(int sample) {
   for (int i = 0; i < options_.calls_per_sample; ++i) {
-    const Slot& slot = slots_[static_cast<std::size_t>(sample * options_.calls_per_sample + i)];
+    const int index = sample * options_.calls_per_sample + i;
+    const Slot& slot = slots_[static_cast<std::size_t>(index)];
     prepared_.collective->run(slot.input, slot.output);
   }
 }

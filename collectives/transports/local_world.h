@@ -88,7 +88,8 @@ class LocalWorld final : public World {
   std::byte* scratch(std::size_t size_bytes);
   // Whether lane `lane` of `peer` has opened its gate so far. What was seen once is not looked at again.
   bool reached(int peer, int lane, std::uint64_t target) {
-    std::uint64_t& seen = seen_[static_cast<std::size_t>(peer * RankBoard::kMaxLanes + lane)];
+    const int gate = peer * RankBoard::kMaxLanes + lane;
+    std::uint64_t& seen = seen_[static_cast<std::size_t>(gate)];
     if (seen >= target) return true;
     seen = group_.board(peer).lanes[lane].value.load(std::memory_order_acquire);
     return seen >= target;

@@ -122,7 +122,7 @@ std::string default_table_path() {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, before any rank starts
     return std::string(value == nullptr ? "" : value);
   };
-  if (const std::string path = from_environment("LOCKSTEP_TUNING"); !path.empty()) return path;
+  if (std::string path = from_environment("LOCKSTEP_TUNING"); !path.empty()) return path;
   if (const std::string cache = from_environment("XDG_CACHE_HOME"); !cache.empty())
     return cache + "/lockstep/tuning.json";
   return from_environment("HOME") + "/.cache/lockstep/tuning.json";

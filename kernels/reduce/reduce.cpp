@@ -22,14 +22,21 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using core::ReduceOp;
 
+// The type in which T is added and multiplied: unsigned for integers, as signed overflow is undefined. The low bits
+// are the same.
+template <class T>
+using Wrapping = std::conditional_t<hwy::IsFloat<T>(), T, std::uint64_t>;
+
 template <ReduceOp kOp>
 struct Combine {
   template <class T>
   static T scalar(T a, T b) {
-    if constexpr (kOp == ReduceOp::prod) return static_cast<T>(a * b);
     if constexpr (kOp == ReduceOp::max) return a < b ? b : a;
     if constexpr (kOp == ReduceOp::min) return b < a ? b : a;
-    return static_cast<T>(a + b);
+    const auto x = static_cast<Wrapping<T>>(a);
+    const auto y = static_cast<Wrapping<T>>(b);
+    if constexpr (kOp == ReduceOp::prod) return static_cast<T>(x * y);
+    return static_cast<T>(x + y);
   }
   template <class V>
   static HWY_INLINE V vector(V a, V b) {
@@ -59,7 +66,9 @@ struct Pass {
 
 template <class T>
 T divided(T value, Divisor<T> divisor) {
-  return divisor == 0 ? value : static_cast<T>(value / divisor);
+  if (divisor == 0) return value;
+  if constexpr (std::is_unsigned_v<T>) return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
+  return static_cast<T>(value / divisor);
 }
 
 template <ReduceOp kOp, class T>
