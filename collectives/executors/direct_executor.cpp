@@ -21,8 +21,8 @@ using transports::RankBoard;
 
 class DirectCollective final : public collectives::Collective {
  public:
-  DirectCollective(const plan::Program& program, std::string label, const collectives::Operation& operation,
-                   LocalWorld& world, bool bypass_cache);
+  DirectCollective(std::shared_ptr<const plan::Program> program, std::string label,
+                   const collectives::Operation& operation, LocalWorld& world, bool bypass_cache);
   void run(const void* input, void* output) override;
 
  private:
@@ -39,7 +39,7 @@ class DirectCollective final : public collectives::Collective {
   void pace(const LaneProgram& lane, const Instruction& instruction);
   void count_instruction(int lane, std::uint32_t done, bool awaited);
   void wait(int peer, int lane, std::uint64_t target);
-  std::uint64_t target_of(const Wait& wait) const { return call_ << 32 | wait.instructions; }
+  std::uint64_t target_of(const Wait& wait) const { return transports::progress(call_, wait.instructions); }
   std::byte* address(const Place& place) const {
     return group_.board(place.rank).calls[call_ % 2].base[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
   }
@@ -49,7 +49,8 @@ class DirectCollective final : public collectives::Collective {
   LocalWorld& world_;
   transports::LocalGroup& group_;
   RankBoard& board_;
-  const plan::RankProgram program_;
+  const std::shared_ptr<const plan::Program> whole_program_;
+  const plan::RankProgram& program_;  // this rank's part of it
   const bool bypass_cache_;
   // Whether lane 0 opens its gate on the way. If not it does so on entry, as others look there for calls entered.
   bool lane0_awaited_ = false;
@@ -70,16 +71,19 @@ std::size_t most_instructions(const plan::Program& program) {
   return most;
 }
 
-DirectCollective::DirectCollective(const plan::Program& program, std::string label,
+DirectCollective::DirectCollective(std::shared_ptr<const plan::Program> whole_program, std::string label,
                                    const collectives::Operation& operation, LocalWorld& world, bool bypass_cache)
     : label_(std::move(label)),
       operation_(operation),
       world_(world),
       group_(world.group()),
       board_(group_.board(world.rank())),
-      program_(program.ranks[static_cast<std::size_t>(world.rank())]),
+      whole_program_(std::move(whole_program)),
+      program_(whole_program_->ranks[static_cast<std::size_t>(world.rank())]),
       bypass_cache_(bypass_cache) {
+  const plan::Program& program = *whole_program_;
   LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
+  LOCKSTEP_CHECK(most_instructions(program) < std::size_t{1} << transports::kInstructionBits, "a lane is too long");
   if (program.scratch_bytes > 0) {
     const auto half = static_cast<std::size_t>(program.scratch_bytes);
     scratch_[0] = world.scratch(2 * half);
@@ -111,7 +115,7 @@ void DirectCollective::wait(int peer, int lane, std::uint64_t target) {
 void DirectCollective::enter(const void* input, void* output) {
   call_ = world_.next_call();
   for (int peer = 0; peer < world_.num_ranks(); ++peer) {
-    if (peer != world_.rank()) wait(peer, 0, (call_ - 1) << 32);
+    if (peer != world_.rank()) wait(peer, 0, transports::progress(call_ - 1, 0));
   }
   // The program never writes to the input (the checker has proved it), unless it is the output too.
   auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
@@ -128,7 +132,7 @@ void DirectCollective::count_instruction(int lane, std::uint32_t done, bool awai
   if (ready_ns_[0] != nullptr) {
     ready_ns_[call_ % 2][static_cast<std::size_t>(lane) * ready_stride_ + done] = transports::now_ns();
   }
-  if (awaited) board_.lanes[lane].open(call_ << 32 | done);
+  if (awaited) board_.lanes[lane].open(transports::progress(call_, done));
 }
 
 // With emulated links: books every message of the instruction, and returns when the last has arrived.
@@ -228,11 +232,12 @@ void DirectCollective::run(const void* input, void* output) {
 
 std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                                      LocalWorld& world, const DirectOptions& options) {
-  const plan::Program program = lower_for_direct(plan, operation, options);
+  auto program = world.make_once<plan::Program>(
+      [&] { return std::make_shared<const plan::Program>(lower_for_direct(plan, operation, options)); });
   const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
   // In place, what is stored has just been read and lies in the caches: there is nothing to bypass.
   const bool bypass = !operation.in_place && message * world.num_ranks() > options.bypass_above_bytes;
-  return std::make_unique<DirectCollective>(program, plan.algorithm, operation, world, bypass);
+  return std::make_unique<DirectCollective>(std::move(program), plan.algorithm, operation, world, bypass);
 }
 
 }  // namespace lockstep::executors

@@ -46,53 +46,60 @@ RankBuffers allocate(LocalWorld& world, const Operation& operation) {
 
 struct Case {
   const algorithms::Algorithm* algorithm;
-  int num_ranks;
   std::int64_t count;
   core::DType dtype = core::DType::f32;
   core::ReduceOp op = core::ReduceOp::sum;
   bool in_place = false;
-  int rounds = 3;
   DirectOptions options{};
-  Sharing sharing = Sharing::threads;
 };
 
-void run_rank(LocalWorld& world, const plan::Plan& plan, const Operation& operation, const Case& c) {
+void run_rank(LocalWorld& world, const plan::Plan& plan, const Operation& operation, const DirectOptions& options) {
+  constexpr int kRounds = 3;
   const RankBuffers buffers = allocate(world, operation);
   const collectives::Verifier verifier(operation, world.num_ranks(), 11);
-  const auto collective = make_direct(plan, operation, world, c.options);
-  for (int round = 0; round < c.rounds; ++round) {
+  const auto collective = make_direct(plan, operation, world, options);
+  for (int round = 0; round < kRounds; ++round) {
     verifier.fill_poison(world.rank(), static_cast<std::uint64_t>(round), buffers.output);
     verifier.fill_input(world.rank(), static_cast<std::uint64_t>(round), buffers.input);
     if (round % 2 == 0) world.barrier();
     collective->run(buffers.input, buffers.output);
     const auto wrong = verifier.count_wrong(world.rank(), static_cast<std::uint64_t>(round), buffers.output);
-    if (wrong != 0) {
-      throw core::Error(core::Failure::wrong_data, plan.algorithm + " rank " + std::to_string(world.rank()) + ": " +
-                                                       std::to_string(wrong) + " wrong");
-    }
+    if (wrong == 0) continue;
+    throw core::Error(core::Failure::wrong_data,
+                      std::string(name_of(operation.kind)) + ' ' + plan.algorithm + ", rank " +
+                          std::to_string(world.rank()) + ", root " + std::to_string(operation.root) + ", " +
+                          std::to_string(operation.count) + ' ' + std::string(core::name_of(operation.dtype)) + ' ' +
+                          std::string(core::name_of(operation.op)) +
+                          (operation.in_place ? " in place: " : " out of place: ") + std::to_string(wrong) + " wrong");
   }
 }
 
-void run_case(const Case& c) {
+void run_case(LocalWorld& world, const Case& c) {
+  const int ranks = world.num_ranks();
   const algorithms::Choice choice = algorithms::parse_choice(c.algorithm->kind, c.algorithm->name);
-  if (algorithms::refusal(choice, c.num_ranks, 0)) return;
-  for (int root : {0, c.num_ranks - 1}) {
+  if (algorithms::refusal(choice, ranks, 0)) return;
+  for (int root : {0, ranks - 1}) {
     if (root > 0 && !collectives::has_root(c.algorithm->kind)) continue;
-    const plan::Plan plan = algorithms::make_plan(choice, c.num_ranks, root);
     Operation operation{c.algorithm->kind, c.count, c.dtype, c.op, root, c.in_place, nullptr};
-    if (operation.kind == collectives::Kind::all_to_all_v) operation.matrix = uneven_matrix(c.num_ranks, c.count);
-    LocalOptions options;
-    options.num_ranks = c.num_ranks;
-    options.sharing = c.sharing;
-    options.deadline = std::chrono::milliseconds(20000);
-    LocalGroup group(options);
-    try {
-      group.run([&](LocalWorld& world) { run_rank(world, plan, operation, c); });
-    } catch (const core::Error& error) {
-      ADD_FAILURE() << name_of(operation.kind) << ' ' << plan.algorithm << " ranks " << c.num_ranks << " root " << root
-                    << " count " << c.count << ' ' << core::name_of(c.dtype) << ' ' << core::name_of(c.op)
-                    << (c.in_place ? " in place: " : " out of place: ") << error.what();
-    }
+    if (operation.kind == collectives::Kind::all_to_all_v) operation.matrix = uneven_matrix(ranks, c.count);
+    run_rank(world, algorithms::make_plan(choice, ranks, root), operation, c.options);
+  }
+}
+
+// All cases one after the other on the same ranks.
+void run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sharing = Sharing::threads) {
+  LocalOptions options;
+  options.num_ranks = num_ranks;
+  options.sharing = sharing;
+  options.memory_bytes_per_rank = std::size_t{256} << 20;
+  options.deadline = std::chrono::milliseconds(60000);
+  LocalGroup group(options);
+  try {
+    group.run([&](LocalWorld& world) {
+      for (const Case& c : cases) run_case(world, c);
+    });
+  } catch (const core::Error& error) {
+    ADD_FAILURE() << num_ranks << " ranks: " << error.what();
   }
 }
 
@@ -100,54 +107,45 @@ bool runs_in_place(const algorithms::Algorithm& algorithm) {
   return algorithm.kind != collectives::Kind::all_to_all_v;  // block sizes differ between input and output
 }
 
-TEST(DirectExecutor, EveryAlgorithmGivesExactBitsForEveryNumberOfRanks) {
+std::vector<Case> all_algorithms(std::int64_t count, const DirectOptions& options) {
+  std::vector<Case> cases;
   for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
-    for (int ranks = 1; ranks <= 17; ++ranks) {
-      for (bool in_place : {false, true}) {
-        if (in_place && !runs_in_place(algorithm)) continue;
-        run_case({.algorithm = &algorithm, .num_ranks = ranks, .count = 1000, .in_place = in_place});
-      }
+    for (bool in_place : {false, true}) {
+      if (in_place && !runs_in_place(algorithm)) continue;
+      cases.push_back({.algorithm = &algorithm, .count = count, .in_place = in_place, .options = options});
     }
   }
+  return cases;
+}
+
+TEST(DirectExecutor, EveryAlgorithmGivesExactBitsForEveryNumberOfRanks) {
+  for (int ranks = 1; ranks <= 17; ++ranks) run_cases(ranks, all_algorithms(1000, {}));
 }
 
 TEST(DirectExecutor, InPlaceReadsAndSegmentsGiveExactBits) {
-  DirectOptions options;
-  options.stage_below_bytes = 0;
-  options.segment_bytes = 256;
-  options.bypass_above_bytes = 0;
-  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
-    for (int ranks : {2, 3, 4, 7, 8}) {
-      for (bool in_place : {false, true}) {
-        if (in_place && !runs_in_place(algorithm)) continue;
-        run_case(
-            {.algorithm = &algorithm, .num_ranks = ranks, .count = 5000, .in_place = in_place, .options = options});
-      }
-    }
-  }
+  const DirectOptions options{.stage_below_bytes = 0, .segment_bytes = 256, .bypass_above_bytes = 0};
+  for (int ranks : {2, 3, 4, 7, 8}) run_cases(ranks, all_algorithms(5000, options));
 }
 
-TEST(DirectExecutor, CountsBelowTheRankCountAndAllTypesAndOperations) {
-  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
-    for (std::int64_t count : {0, 1, 3}) run_case({.algorithm = &algorithm, .num_ranks = 5, .count = count});
-  }
+TEST(DirectExecutor, CountsBelowTheRankCount) {
+  for (std::int64_t count : {0, 1, 3}) run_cases(5, all_algorithms(count, {}));
+}
+
+TEST(DirectExecutor, AllTypesAndOperations) {
+  std::vector<Case> cases;
   for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
     for (core::DType dtype : core::all_dtypes()) {
-      if (!collectives::has_op(algorithm.kind)) {
-        run_case({.algorithm = &algorithm, .num_ranks = 3, .count = 100, .dtype = dtype});
-        continue;
-      }
       for (core::ReduceOp op : core::all_reduce_ops()) {
-        run_case({.algorithm = &algorithm, .num_ranks = 3, .count = 100, .dtype = dtype, .op = op});
+        if (op != core::ReduceOp::sum && !collectives::has_op(algorithm.kind)) continue;
+        cases.push_back({.algorithm = &algorithm, .count = 100, .dtype = dtype, .op = op});
       }
     }
   }
+  run_cases(3, cases);
 }
 
 TEST(DirectExecutor, RunsOnForkedProcesses) {
-  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
-    run_case({.algorithm = &algorithm, .num_ranks = 4, .count = 3000, .sharing = Sharing::processes});
-  }
+  run_cases(4, all_algorithms(3000, {}), Sharing::processes);
 }
 
 }  // namespace

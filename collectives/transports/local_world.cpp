@@ -44,6 +44,16 @@ core::Arena LocalGroup::arena_of(int rank) const {
   return {region_->data() + control_bytes_ + rank_bytes * static_cast<std::size_t>(rank), rank_bytes};
 }
 
+LocalGroup::Shared LocalGroup::make_once(std::uint64_t number, const std::function<Shared()>& make) {
+  const std::lock_guard lock(made_mutex_);
+  Made& made = made_[number];
+  if (made.thing == nullptr) made.thing = make();
+  Shared thing = made.thing;
+  const int ranks_here = options_.sharing == core::Sharing::threads ? options_.num_ranks : 1;
+  if (++made.takers == ranks_here) made_.erase(number);
+  return thing;
+}
+
 void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
   core::run_ranks(options_.sharing, options_.num_ranks, *abort_, [&](int rank) {
     std::optional<core::CoreBinding> binding;  // rank 0's thread is the caller's, and goes back to where it was

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,13 @@ struct LocalOptions {
   std::optional<LinkSpec> link;                               // emulated, or none
 };
 
+// How far a rank is: in which call, and how many instructions of a lane it has done there. Both are in the low half of
+// the number, as a futex compares only that: a sleeper must see that a gate has moved, also from one call to the next.
+inline constexpr int kInstructionBits = 20;
+constexpr std::uint64_t progress(std::uint64_t call, std::uint64_t instructions) {
+  return call << kInstructionBits | instructions;
+}
+
 // Where a rank's buffers lie in one call; written by the rank before it opens its gates, read by peers.
 struct alignas(64) CallBases {
   std::byte* base[3];      // [plan::Buffer]
@@ -36,7 +45,7 @@ struct alignas(64) CallBases {
 // One rank's part of the memory that all see.
 struct RankBoard {
   static constexpr int kMaxLanes = 16;
-  // Executors: (call << 32 | instructions done), a lane each. Lane 0 also says which call the rank has entered.
+  // Executors: progress(), a lane each. Lane 0 also says which call the rank has entered.
   core::Gate lanes[kMaxLanes];
   CallBases calls[2];               // [call % 2]
   core::Gate coordination;          // barriers and gathers done
@@ -59,6 +68,11 @@ class LocalGroup {
   core::Arena arena_of(int rank) const;
   LinkTable* links() { return links_; }  // nullptr without emulated links
 
+  // What all ranks need alike is made once: by the first rank that asks for number `number`; the others of this process
+  // wait for it. (Forked ranks have a process each, and make it each.)
+  using Shared = std::shared_ptr<const void>;
+  Shared make_once(std::uint64_t number, const std::function<Shared()>& make);
+
  private:
   const LocalOptions options_;
   const int num_cores_;
@@ -67,6 +81,12 @@ class LocalGroup {
   core::AbortFlag* abort_ = nullptr;
   std::vector<RankBoard*> boards_;
   LinkTable* links_ = nullptr;
+  struct Made {
+    Shared thing;
+    int takers = 0;
+  };
+  std::mutex made_mutex_;
+  std::map<std::uint64_t, Made> made_;  // until every rank has taken its share
 };
 
 class LocalWorld final : public World {
@@ -81,6 +101,11 @@ class LocalWorld final : public World {
 
   LocalGroup& group() { return group_; }
   const core::WaitPolicy& wait_policy() const { return policy_; }
+  // As LocalGroup::make_once; the ranks ask for the same things in the same order.
+  template <class T>
+  std::shared_ptr<const T> make_once(const std::function<std::shared_ptr<const T>()>& make) {
+    return std::static_pointer_cast<const T>(group_.make_once(++things_, make));
+  }
   core::Arena& arena() { return arena_; }
 
   // Working memory of the executors of this rank, at least so large; one for all, as calls follow each other. What lay
@@ -115,6 +140,7 @@ class LocalWorld final : public World {
   std::size_t scratch_bytes_ = 0;
   std::vector<std::uint64_t> seen_;  // [peer * kMaxLanes + lane]
   std::uint64_t calls_ = 0;
+  std::uint64_t things_ = 0;
   std::uint64_t meetings_ = 0;
 };
 
