@@ -1,8 +1,6 @@
 // Running the catalogue through the direct executor: shared by its tests.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <string>
 #include <vector>
@@ -88,8 +86,8 @@ inline void run_case(LocalWorld& world, const Case& c) {
   }
 }
 
-// All cases one after the other on the same ranks.
-inline void run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sharing = Sharing::threads) {
+// All cases one after the other on the same ranks. What went wrong, or nothing.
+inline std::string run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sharing = Sharing::threads) {
   LocalOptions options;
   options.num_ranks = num_ranks;
   options.sharing = sharing;
@@ -101,8 +99,9 @@ inline void run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sha
       for (const Case& c : cases) run_case(world, c);
     });
   } catch (const core::Error& error) {
-    ADD_FAILURE() << num_ranks << " ranks: " << error.what();
+    return std::to_string(num_ranks) + " ranks: " + error.what();
   }
+  return "";
 }
 
 inline bool runs_in_place(const algorithms::Algorithm& algorithm) {

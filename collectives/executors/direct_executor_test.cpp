@@ -1,3 +1,5 @@
+#include <gtest/gtest.h>
+
 #include "collectives/executors/direct_cases.h"
 
 namespace lockstep::executors {
@@ -5,16 +7,16 @@ namespace {
 
 // The other numbers up to 17 are in direct_executor_many_ranks_test.cpp: too slow for the thread sanitizer.
 TEST(DirectExecutor, EveryAlgorithmGivesExactBits) {
-  for (int ranks : {1, 2, 3, 4, 5, 8}) run_cases(ranks, all_algorithms(1000, {}));
+  for (int ranks : {1, 2, 3, 4, 5, 8}) EXPECT_EQ(run_cases(ranks, all_algorithms(1000, {})), "");
 }
 
 TEST(DirectExecutor, InPlaceReadsAndSegmentsGiveExactBits) {
   const DirectOptions options{.stage_below_bytes = 0, .segment_bytes = 256, .bypass_above_bytes = 0};
-  for (int ranks : {2, 3, 4, 7}) run_cases(ranks, all_algorithms(5000, options));
+  for (int ranks : {2, 3, 4, 7}) EXPECT_EQ(run_cases(ranks, all_algorithms(5000, options)), "");
 }
 
 TEST(DirectExecutor, CountsBelowTheRankCount) {
-  for (std::int64_t count : {0, 1, 3}) run_cases(5, all_algorithms(count, {}));
+  for (std::int64_t count : {0, 1, 3}) EXPECT_EQ(run_cases(5, all_algorithms(count, {})), "");
 }
 
 TEST(DirectExecutor, AllTypesAndOperations) {
@@ -27,11 +29,11 @@ TEST(DirectExecutor, AllTypesAndOperations) {
       }
     }
   }
-  run_cases(3, cases);
+  EXPECT_EQ(run_cases(3, cases), "");
 }
 
 TEST(DirectExecutor, RunsOnForkedProcesses) {
-  run_cases(4, all_algorithms(3000, {}), Sharing::processes);
+  EXPECT_EQ(run_cases(4, all_algorithms(3000, {}), Sharing::processes), "");
 }
 
 }  // namespace
