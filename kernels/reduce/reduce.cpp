@@ -25,7 +25,19 @@ using core::ReduceOp;
 // The type in which T is added and multiplied: unsigned for integers, as signed overflow is undefined. The low bits
 // are the same.
 template <class T>
-using Wrapping = std::conditional_t<hwy::IsFloat<T>(), T, std::uint64_t>;
+struct WrappingType {
+  using Type = std::make_unsigned_t<T>;
+};
+template <>
+struct WrappingType<float> {
+  using Type = float;
+};
+template <>
+struct WrappingType<double> {
+  using Type = double;
+};
+template <class T>
+using Wrapping = typename WrappingType<T>::Type;
 
 template <ReduceOp kOp>
 struct Combine {
@@ -67,8 +79,11 @@ struct Pass {
 template <class T>
 T divided(T value, Divisor<T> divisor) {
   if (divisor == 0) return value;
-  if constexpr (std::is_unsigned_v<T>) return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
-  return static_cast<T>(value / divisor);
+  if constexpr (std::is_unsigned_v<T>) {
+    return static_cast<T>(value / static_cast<std::uint64_t>(divisor));
+  } else {
+    return static_cast<T>(value / divisor);
+  }
 }
 
 template <ReduceOp kOp, class T>
