@@ -1,9 +1,6 @@
 #include "collectives/plan/dataflow.h"
 
-#include <deque>
-#include <map>
-#include <tuple>
-
+#include "collectives/plan/messages.h"
 #include "core/error.h"
 
 namespace lockstep::plan {
@@ -31,7 +28,7 @@ bool accumulates(const Step& step) {
 }
 
 // Cells of scratch do not lie end to end, as each has room for the longest.
-bool touches_scratch(const Plan& plan, const Step& step, const StepRef& partner) {
+bool touches_scratch(const Plan& plan, const Step& step, const StepPlace& partner) {
   if (writes_dst(step.op) && step.dst.buffer == Buffer::scratch) return true;
   if (reads_src(step.op) && step.src.buffer == Buffer::scratch) return true;
   if (partner.rank < 0) return false;
@@ -70,32 +67,16 @@ bool overlap(const Slice& a, const Slice& b) {
 
 Partners match_channels(const Plan& plan) {
   Partners partners(plan.ranks.size());
-  std::map<std::tuple<int, int, int>, std::deque<StepRef>> sends;  // (from, to, lane)
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const auto& lanes = plan.ranks[r].lanes;
-    for (std::size_t l = 0; l < lanes.size(); ++l) {
-      partners[r].emplace_back(lanes[l].size());
-      for (std::size_t i = 0; i < lanes[l].size(); ++i) {
-        if (lanes[l][i].op != Op::send) continue;
-        const StepRef ref{static_cast<int>(r), static_cast<int>(l), static_cast<int>(i)};
-        sends[{ref.rank, lanes[l][i].peer, ref.lane}].push_back(ref);
-      }
-    }
+    for (const Lane& lane : plan.ranks[r].lanes) partners[r].emplace_back(lane.size());
   }
-  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
-    const auto& lanes = plan.ranks[r].lanes;
-    for (std::size_t l = 0; l < lanes.size(); ++l) {
-      for (std::size_t i = 0; i < lanes[l].size(); ++i) {
-        if (!reads_peer(lanes[l][i].op)) continue;
-        auto& queue = sends[{lanes[l][i].peer, static_cast<int>(r), static_cast<int>(l)}];
-        LOCKSTEP_CHECK(!queue.empty(), "a receive without a send: the plan was not checked");
-        const StepRef send = queue.front();
-        queue.pop_front();
-        partners[r][l][i] = send;
-        partners[at(send.rank)][at(send.lane)][at(send.step)] = {static_cast<int>(r), static_cast<int>(l),
-                                                                 static_cast<int>(i)};
-      }
-    }
+  const StepIds ids(plan);
+  for (const Message& message : match_messages(plan, ids).list) {
+    LOCKSTEP_CHECK(message.send >= 0 && message.recv >= 0, "a message without a partner: the plan was not checked");
+    const StepPlace& send = ids.place(message.send);
+    const StepPlace& recv = ids.place(message.recv);
+    partners[at(send.rank)][at(send.lane)][at(send.step)] = recv;
+    partners[at(recv.rank)][at(recv.lane)][at(recv.step)] = send;
   }
   return partners;
 }

@@ -5,17 +5,12 @@
 #include <vector>
 
 #include "collectives/plan/plan.h"
+#include "collectives/plan/step_ids.h"
 
 namespace lockstep::plan {
 
-struct StepRef {
-  int rank = -1;
-  int lane = -1;
-  int step = -1;
-};
-
 // The other end of every send and receive: [rank][lane][step]; rank -1 for other steps.
-using Partners = std::vector<std::vector<std::vector<StepRef>>>;
+using Partners = std::vector<std::vector<std::vector<StepPlace>>>;
 Partners match_channels(const Plan& plan);
 
 // Steps of a lane that one pass does, in order: they build up `destination`.

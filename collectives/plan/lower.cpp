@@ -91,10 +91,10 @@ class Lowering {
 
  private:
   void make_memory();
-  void fill_contents(RankMemory& memory, int rank);
+  void fill_contents(RankMemory& memory);
   bool ready(int rank, int lane) const;
   void do_step(int rank, int lane);
-  void issue(const StepRef& send);
+  void issue(const StepPlace& send);
   void do_group(int rank, int lane, const Group& group);
   std::vector<Operand> operands_of(int rank, int lane, const Group& group);
   void draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece);
@@ -135,7 +135,7 @@ void Lowering::make_memory() {
     const std::array<int, 3> chunks{input_chunks(plan_, rank), output_chunks(plan_, rank), plan_.scratch_chunks};
     for (std::size_t b = 0; b < 3; ++b) memory.cells[b].resize(at(chunks[b] * segments_));
     memory.scratch_content.resize(at(plan_.scratch_chunks));
-    fill_contents(memory, rank);
+    fill_contents(memory);
     for (const auto& offsets : memory.offsets) {
       for (std::size_t b = 1; b < offsets.size(); ++b)
         longest_block = std::max(longest_block, offsets[b] - offsets[b - 1]);
@@ -159,7 +159,7 @@ void Lowering::make_memory() {
   scratch_cell_bytes_ = (longest_cell * element_bytes_ + kLine - 1) / kLine * kLine;
 }
 
-void Lowering::fill_contents(RankMemory& memory, int /*rank*/) {
+void Lowering::fill_contents(RankMemory& memory) {
   const auto fill = [this](const std::vector<std::int64_t>& offsets, std::vector<Content>& contents) {
     for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
       for (int c = 0; c < plan_.chunks_per_block; ++c) contents.push_back({offsets[b + 1] - offsets[b], c, 1});
@@ -215,14 +215,14 @@ bool Lowering::ready(int rank, int lane) const {
   const Step& step = steps[at(i)];
   if (step.after.lane >= 0 && !issued_[at(rank)][at(step.after.lane)][at(step.after.step)]) return false;
   if (!reads_peer(step.op)) return true;
-  const StepRef& send = partners_[at(rank)][at(lane)][at(i)];
+  const StepPlace& send = partners_[at(rank)][at(lane)][at(i)];
   return issued_[at(send.rank)][at(send.lane)][at(send.step)];
 }
 
 // A send takes note of who wrote what it sends, and puts its receiver down as a reader.
-void Lowering::issue(const StepRef& send) {
+void Lowering::issue(const StepPlace& send) {
   const Step& step = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)];
-  const StepRef& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
+  const StepPlace& receive = partners_[at(send.rank)][at(send.lane)][at(send.step)];
   const LaneGroups& groups = grouping_[at(receive.rank)][at(receive.lane)];
   const Group& group = groups.groups[at(groups.group_of_step[at(receive.step)])];
   Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
@@ -252,7 +252,7 @@ std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& grou
     if (first && step.op == Op::reduce) add_local(step.dst);
     if (step.op == Op::copy || step.op == Op::reduce) add_local(step.src);
     if (!reads_peer(step.op)) continue;
-    const StepRef& send = partners_[at(rank)][at(lane)][at(index)];
+    const StepPlace& send = partners_[at(rank)][at(lane)][at(index)];
     const Message& message = messages_[at(send.rank)][at(send.lane)][at(send.step)];
     const Slice& slice = plan_.ranks[at(send.rank)].lanes[at(send.lane)][at(send.step)].src;
     operands.push_back({send.rank, slice, &message, message.contents});
