@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$PWD/${1:-build/release} out=${2:-out/compare_hosts}
 rounds=${ROUNDS:-2} hosts=${HOSTS:-4}
 sizes=${SIZES:-8 64 1024 4096 16384 65536 262144 1048576 4194304 16777216 67108864}
-plans=${PLANS:-recursive_doubling,one_shot,two_shot,halving_doubling,ring,ring:lanes=2}
+plans=${PLANS:-auto,recursive_doubling,one_shot,two_shot,halving_doubling,ring,ring:lanes=2}
 namespaces=ci/hosts/namespaces.sh
 
 fail() { echo "ci/compare_hosts.sh: $*" >&2; exit 1; }
@@ -18,10 +18,11 @@ for tool in ip tc unshare mpirun.openmpi; do
   command -v "$tool" >/dev/null || fail "$tool is not there; ci/install.sh build peers installs it"
 done
 [ -f "$build/CMakeCache.txt" ] || cmake --preset release -B "$build" >/dev/null
-cmake --build "$build" --target all_reduce_perf sendrecv_perf peers | grep '^peers:' || true
+cmake --build "$build" --target all_reduce_perf sendrecv_perf tune peers | grep '^peers:' || true
 
 rm -rf "$out"
 mkdir -p "$out"
+export LOCKSTEP_TUNING=$PWD/$out/tuning.json  # not this machine's own
 trap '$namespaces down' EXIT
 $namespaces down
 $namespaces up "$hosts"
@@ -30,7 +31,7 @@ $namespaces up "$hosts"
 on_hosts() {
   $namespaces enter 0 mpirun.openmpi --allow-run-as-root --host "$($namespaces addresses "$hosts")" -np "$hosts" \
     --bind-to none --mca plm_rsh_agent "$PWD/ci/hosts/agent.sh" --mca oob_tcp_if_include 10.78.0.0/24 \
-    --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include 10.78.0.0/24 --mca mpi_yield_when_idle 1 "$@"
+    --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include 10.78.0.0/24 --mca mpi_yield_when_idle 1 -x LOCKSTEP_TUNING "$@"
 }
 
 calls_for() { if [ "$1" -ge 16777216 ]; then echo 3; elif [ "$1" -ge 262144 ]; then echo 9; else echo 100; fi; }
@@ -69,6 +70,10 @@ goodput=$(python3 -c '
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
 print(max(r["bytes"] / r["stats"]["median"] for r in rows if r["record"] == "row"))' "$out/wire.json")
+
+# What --algo auto chooses by.
+on_hosts "$build/bin/tune" --transport mpi --collectives all_reduce -e 4M -f 2 --time-budget 90 \
+  --output "$LOCKSTEP_TUNING" >&2 || fail "tune failed"
 
 for size in $sizes; do
   for ((round = 1; round <= rounds; ++round)); do

@@ -50,6 +50,9 @@ struct SweepFlags {
   bool stats = false;
   std::string json_file;     // empty: no records
   double time_budget_s = 0;  // of the whole run; 0: none
+  // For those who want the fastest only (bench/tune), no flag: out of place alone, and what is clearly slower than the
+  // fastest so far is timed no further (racing: Maron and Moore, "Hoeffding Races", NIPS 1993).
+  bool race = false;
   std::string link;          // empty: not emulated; else for transports::parse_link
   std::uint64_t seed = 1;
 };

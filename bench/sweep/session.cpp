@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/statistics.h"
 #include "core/stopping.h"
 #include "core/wait.h"
 
@@ -51,6 +52,8 @@ class Session {
   void run_operation(std::size_t index);
   Placement prepare(const Operation& operation, const std::string& algorithm);
   void measure_in_turn(std::vector<Placement>& placements, double budget_s);
+  bool has_lost(const std::vector<Placement>& placements, std::size_t index) const;
+  bool wants_in_place(const Operation& operation) const { return has_in_place(operation.kind) && !flags_.race; }
   bool rank0_says(bool mine);
   RowResult result_of(const Placement& placement);
   double budget_of_operation_s(std::size_t index) const;
@@ -86,6 +89,19 @@ bool Session::rank0_says(bool mine) {
   return transports::all_gather_value(endpoint_.world, mine ? 1 : 0)[0] != 0;
 }
 
+// A margin above the noise of a few samples on a shared machine, so that the fastest is not dropped by a hiccup.
+bool Session::has_lost(const std::vector<Placement>& placements, std::size_t index) const {
+  constexpr std::size_t kLeastSamples = 5;
+  constexpr double kMargin = 1.5;
+  const auto& mine = placements[index].trial->measured().samples_us;
+  if (mine.size() < kLeastSamples) return false;
+  const double mine_us = core::median(mine);
+  return std::any_of(placements.begin(), placements.end(), [&](const Placement& rival) {
+    const auto& samples = rival.trial->measured().samples_us;
+    return samples.size() >= kLeastSamples && core::median(samples) * kMargin < mine_us;
+  });
+}
+
 // A batch of every placement in turn, so that drift of the machine hits all alike, until each has been timed enough:
 // -n samples, or, with a time budget, until the median is known to 1 % or the time is over.
 void Session::measure_in_turn(std::vector<Placement>& placements, double budget_s) {
@@ -110,7 +126,7 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
       for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
         rules[i].add(samples[s], elapsed_us);
       }
-      ready[i] = rank0_says(rules[i].stop() != core::Stop::no);
+      ready[i] = rank0_says(rules[i].stop() != core::Stop::no || (flags_.race && has_lost(placements, i)));
     }
   }
 }
@@ -131,13 +147,13 @@ void Session::run_operation(std::size_t index) {
   for (const std::string& algorithm : algorithms) {
     if (is_rank0_) sink_.running(operation, algorithm);
     placements.push_back(prepare(operation, algorithm));
-    if (has_in_place(operation.kind)) placements.push_back(prepare(in_place(operation), algorithm));
+    if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), algorithm));
   }
   measure_in_turn(placements, budget_of_operation_s(index));
   std::size_t next = 0;
   for (const std::string& algorithm : algorithms) {
     Comparison comparison{algorithm, result_of(placements[next++]), std::nullopt};
-    if (has_in_place(operation.kind)) comparison.in_place = result_of(placements[next++]);
+    if (wants_in_place(operation)) comparison.in_place = result_of(placements[next++]);
     if (is_rank0_) sink_.measured(comparison);
   }
 }

@@ -9,6 +9,7 @@
 
 #include "bench/sweep/programs.h"
 #include "bench/sweep/sweep.h"
+#include "collectives/algorithms/algorithm.h"
 #include "core/provenance.h"
 #include "core/size.h"
 #include "core/statistics.h"
@@ -37,6 +38,12 @@ void consider(Points& points, int num_ranks, const sweep::Comparison& comparison
   if (!is_new && median_us < best->second.median_us * kClearlyFaster) best->second = {comparison.requested, median_us};
 }
 
+std::string algorithms_to_try(Kind kind) {
+  std::string names = "all";
+  for (const std::string& variant : algorithms::tuned_variants(kind)) names += "," + variant;
+  return names;
+}
+
 sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, bool under_mpi) {
   std::vector<std::string> words{std::string(sweep::program_of_kind(kind)),
                                  "--transport",
@@ -50,13 +57,15 @@ sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, bool under_m
                                  "-w",
                                  "2",
                                  "--algo",
-                                 "all",
+                                 algorithms_to_try(kind),
                                  "--time-budget",
                                  fmt::format("{}", options.time_budget_s / static_cast<double>(options.kinds.size()))};
   if (!under_mpi) words.insert(words.end(), {"--ranks", options.ranks});
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
-  return std::get<sweep::SweepFlags>(sweep::parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data()));
+  auto flags = std::get<sweep::SweepFlags>(sweep::parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data()));
+  flags.race = true;
+  return flags;
 }
 
 void merge(tuning::Table& table, const std::string& transport, const Points& points) {

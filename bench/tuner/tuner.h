@@ -19,8 +19,8 @@ struct TunerOptions {
   std::string ranks = "2,4,8";    // as --ranks of the sweeps; under MPI it is mpirun's number
   std::string min_bytes = "8";    // as -b
   std::string max_bytes = "16M";  // as -e
-  int step_factor = 4;            // as -f
-  double time_budget_s = 60;      // of all
+  int step_factor = 2;            // as -f
+  double time_budget_s = 120;     // of all
   std::string path;               // of the table
 };
 

@@ -27,6 +27,7 @@ struct Option {
   int min_value;
   int max_value;
   std::string_view meaning;
+  std::vector<int> also_tuned = {};  // beside the default: what bench/tune tries
 };
 
 struct Algorithm {
@@ -53,6 +54,9 @@ struct Choice {
 
 // Parses "name" or "name:key=value:key=value". Throws a usage Error that lists what is allowed.
 Choice parse_choice(collectives::Kind kind, std::string_view text);
+
+// "tree:radix=4", ...: the collective's algorithms with one option at one of its also_tuned values.
+std::vector<std::string> tuned_variants(collectives::Kind kind);
 
 // The plan of a choice. Throws a usage Error where the algorithm refuses these integers.
 plan::Plan make_plan(const Choice& choice, int num_ranks, int root);

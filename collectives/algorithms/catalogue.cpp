@@ -32,9 +32,13 @@ constexpr int kMostChunks = 1 << 10;
 Option chunks(int default_value) {
   return {"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"};
 }
+// Radix p and above is the flat tree: fewest messages in a row.
+Option radix() {
+  return {"radix", 2, 2, kMostRanks, "2: binomial", {4, 8}};
+}
 std::vector<Option> ring_options() {
   return {{"directions", 1, 1, 2, "2: half of the data goes round backwards"},
-          {"lanes", 1, 1, 8, "rings side by side in each direction"}};
+          {"lanes", 1, 1, 8, "rings side by side in each direction", {2}}};
 }
 std::vector<Option> group_option() {
   return {{"group", 0, 0, kMostRanks, "ranks in a group; 0: near the square root"}};
@@ -71,13 +75,7 @@ std::vector<Algorithm> all_reduces() {
        any,
        double_tree_all_reduce},
       {kind, "binary_tree", "up and down one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_all_reduce},
-      {kind,
-       "tree",
-       "up and down a k-nomial tree",
-       kMpichTree,
-       {{"radix", 2, 2, kMostRanks, "2: binomial"}, chunks(1)},
-       any,
-       tree_all_reduce},
+      {kind, "tree", "up and down a k-nomial tree", kMpichTree, {radix(), chunks(1)}, any, tree_all_reduce},
       {kind,
        "recursive_doubling",
        "whole vectors exchanged with the rank that differs in one bit",

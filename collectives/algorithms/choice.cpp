@@ -110,6 +110,17 @@ std::optional<std::string> refusal(const Choice& choice, int num_ranks, int root
   return choice.algorithm->refuse(Shape{num_ranks, root, choice.options});
 }
 
+std::vector<std::string> tuned_variants(collectives::Kind kind) {
+  std::vector<std::string> variants;
+  for (const Algorithm* algorithm : algorithms_of(kind)) {
+    for (const Option& option : algorithm->options) {
+      for (int value : option.also_tuned)
+        variants.push_back(fmt::format("{}:{}={}", algorithm->name, option.name, value));
+    }
+  }
+  return variants;
+}
+
 plan::Plan make_plan(const Choice& choice, int num_ranks, int root) {
   LOCKSTEP_CHECK(num_ranks >= 1 && root >= 0 && root < num_ranks, fmt::format("root {} of {} ranks", root, num_ranks));
   if (const auto why = refusal(choice, num_ranks, root)) {

@@ -97,4 +97,14 @@ TEST(Catalogue, DefaultsAreInRange) {
 }
 
 }  // namespace
+TEST(Choice, TunedVariantsAreChoicesThatAreNotTheDefaults) {
+  for (const Algorithm& algorithm : catalogue()) {
+    for (const std::string& variant : tuned_variants(algorithm.kind)) {
+      EXPECT_EQ(parse_choice(algorithm.kind, variant).label(), variant);
+    }
+  }
+  EXPECT_EQ(tuned_variants(Kind::all_reduce),
+            (std::vector<std::string>{"ring:lanes=2", "tree:radix=4", "tree:radix=8"}));
+}
+
 }  // namespace lockstep::algorithms
