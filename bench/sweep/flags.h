@@ -53,7 +53,7 @@ struct SweepFlags {
   // For those who want the fastest only (bench/tune), no flag: out of place alone, and what is clearly slower than the
   // fastest so far is timed no further (racing: Maron and Moore, "Hoeffding Races", NIPS 1993).
   bool race = false;
-  std::string link;          // empty: not emulated; else for transports::parse_link
+  std::string link;  // empty: not emulated; else for transports::parse_link
   std::uint64_t seed = 1;
 };
 
