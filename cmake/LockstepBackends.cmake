@@ -40,11 +40,19 @@ if(NOT LOCKSTEP_MPI STREQUAL "OFF")
 endif()
 lockstep_decide_backend(MPI "${MPI_C_FOUND}" "MPI ${MPI_C_VERSION} (libopenmpi-dev or libmpich-dev)")
 
-# CUDA toolkit: the runtime library for the device seam, nvcc for kernels.
+# CUDA toolkit: the runtime library for the device seam, nvcc for kernels, cuBLASLt for GEMM.
 if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
 endif()
-lockstep_decide_backend(CUDA "${CUDAToolkit_FOUND}" "CUDA toolkit ${CUDAToolkit_VERSION}")
+if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cublasLt)
+  set(cuda_found TRUE)
+endif()
+lockstep_decide_backend(CUDA "${cuda_found}" "CUDA toolkit ${CUDAToolkit_VERSION} (with nvcc and cuBLASLt)")
+if(LOCKSTEP_HAVE_CUDA)
+  set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
+  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "Hopper; kernels use its instructions")
+  enable_language(CUDA)
+endif()
 
 # NCCL needs CUDA, and to know 8-bit floats.
 set(nccl_detail "nccl.h and libnccl.so (needs CUDA, NCCL_HOME is looked at)")

@@ -48,6 +48,9 @@ std::size_t size_of(DType dtype) {
 std::string_view name_of(DType dtype) {
   return row(dtype).name;
 }
+std::string_view short_name_of(DType dtype) {
+  return row(dtype).short_name;
+}
 std::string_view name_of(ReduceOp op) {
   return kOpNames.at(static_cast<std::size_t>(op));
 }

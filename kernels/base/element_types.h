@@ -1,0 +1,26 @@
+// From a run-time dtype to the C++ type of an element.
+#pragma once
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/narrow_float.h"
+
+namespace lockstep::kernels {
+
+// Calls visit(T{}) with the type of an activation's element: float, BFloat16 or Float16. Other dtypes are a bug of
+// ours, as arguments have been checked.
+template <class Visit>
+void with_activation_type(core::DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case core::DType::f32:
+      return visit(float{});
+    case core::DType::bf16:
+      return visit(core::BFloat16{});
+    case core::DType::f16:
+      return visit(core::Float16{});
+    default:
+      LOCKSTEP_CHECK(false, "not an activation's dtype");
+  }
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,115 @@
+// A kernel with a shape, a dtype and inputs: one object that is tested, timed, drawn on the roofline and, by its cost,
+// simulated. Made from a kernel's arguments, whose views have dtypes and lengths and no memory yet.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/base/cost.h"
+#include "kernels/base/counted.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/reference_data.h"
+
+namespace lockstep::kernels {
+
+// How an input's elements are drawn, each from (seed, operand, index) alone.
+struct Draw {
+  enum class Kind : std::uint8_t {
+    normal,    // mean 0, standard deviation `scale`
+    positive,  // uniform in [scale / 2, scale)
+    index,     // integers, uniform in [0, below)
+    zero,
+  };
+  Kind kind = Kind::normal;
+  double scale = 1;
+  std::int64_t below = 0;
+};
+
+// What a case states beyond its kernel's arguments.
+struct CaseFacts {
+  std::string shape;                       // "B8_T1024_C768"
+  core::DType dtype = core::DType::f32;    // of the activations, for the name
+  std::map<std::string, Draw> draws = {};  // of operands that are not normal with scale 1
+  // Length of the longest sum that an element of an output comes from; outputs not named: 1. See allowed_error().
+  std::map<std::string, std::int64_t> terms = {};
+  // Overwrites inputs that follow from others, such as a backward's mean and rstd.
+  std::function<void(ReferenceData<double>&)> derive = {};
+  bool deterministic = true;  // bitwise equal from run to run and for any number of threads
+};
+
+struct CaseOperand {
+  std::string name;
+  Access access;
+  core::DType dtype;
+  std::int64_t elems;
+  Draw draw;
+  std::int64_t terms;
+  std::size_t bytes() const { return size_bytes(dtype, elems); }
+};
+
+struct KernelCase {
+  std::string kernel;  // "layernorm_fwd"
+  std::string shape;
+  core::DType dtype;
+  std::vector<CaseOperand> operands;
+  Cost cost;
+  bool deterministic;
+
+  // Memory of operands, in their order, in the context's device.
+  std::function<void(std::span<void* const> memory, const Context& where)> run;
+  std::function<void(ReferenceData<double>&)> derive;  // may be empty
+  std::function<void(ReferenceData<double>&)> reference;
+  std::function<void(ReferenceData<Counted>&)> counted_reference;
+
+  std::string name() const;  // "layernorm_fwd/bf16/B8_T1024_C768"
+};
+
+// Inputs in f64, rounded to the operands' dtypes, and derived; outputs zero.
+ReferenceData<double> draw_inputs(const KernelCase& one, std::uint64_t seed);
+
+// Between f64 and an operand's memory on the host. Values are rounded to nearest even; integers are exact.
+void store(std::span<const double> values, core::DType dtype, void* memory);
+std::vector<double> load(core::DType dtype, const void* memory, std::int64_t elems);
+
+// How far a result may be from the reference `wanted`, where the largest element of the operand is `largest`: two
+// roundings to the operand's dtype, and sums of `terms` numbers in f32, whose error grows as the square root of their
+// length: lambda sqrt(n) u (Higham, Mary 2019, SIAM J. Sci. Comput. 41, theorem 2.4) with lambda = 8.
+double allowed_error(const CaseOperand& operand, double wanted, double largest);
+
+// The case of a kernel, whose views need not be filled in.
+template <class Args>
+KernelCase make_case(const Args& shape, CaseFacts facts) {
+  shape.check_shape();
+  const Args args = shaped(shape, facts.dtype);
+  KernelCase made;
+  made.kernel = std::string(args.name());
+  made.shape = std::move(facts.shape);
+  made.dtype = facts.dtype;
+  for (const Operand& operand : operands_of(args)) {
+    const auto draw = facts.draws.find(operand.name);
+    const auto terms = facts.terms.find(operand.name);
+    made.operands.push_back({operand.name, operand.access, operand.dtype, operand.expected_elems,
+                             draw == facts.draws.end() ? Draw{} : draw->second,
+                             terms == facts.terms.end() ? 1 : terms->second});
+  }
+  made.cost = cost_of(args);
+  made.deterministic = facts.deterministic;
+  made.derive = std::move(facts.derive);
+  made.run = [args](std::span<void* const> memory, const Context& where) {
+    Args bound = args;
+    std::size_t next = 0;
+    Args::visit_operands(
+        bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
+    kernels::run(bound, where);
+  };
+  made.reference = [args](ReferenceData<double>& data) { reference(args, data); };
+  made.counted_reference = [args](ReferenceData<Counted>& data) { reference(args, data); };
+  return made;
+}
+
+}  // namespace lockstep::kernels

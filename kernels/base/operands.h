@@ -1,0 +1,84 @@
+// What a kernel's arguments say about its operands, for checks, costs and test cases alike.
+//
+// A kernel is a struct of arguments, say GeluForward: integers, flags and views. It has
+//   std::string_view name() const       "gelu_fwd"
+//   void check_shape() const            throws a usage Error that names the integer that is wrong
+//   template <class Self, class Visit> static void visit_operands(Self& self, Visit&& visit)
+//                                       calls visit(name, view, elems, dtypes) for each operand that takes part, in a
+//                                       fixed order: the elements that it must have and the dtypes that it may have
+//   static constexpr std::array kInPlace{InPlace{"y", "x"}};   if operands may be the same memory
+// and the free functions
+//   Cost cost_of(const GeluForward&)                 declared work
+//   void run_cpu(const GeluForward&, ThreadPool&)    takes checked arguments
+//   void run_cuda(const GeluForward&, CudaContext&)  likewise
+//   template <class S> void reference(const GeluForward&, ReferenceData<S>&)   the obvious loops, in x_reference.h
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+// An operand as visited.
+struct Operand {
+  std::string name;
+  Access access;
+  const void* data;
+  core::DType dtype;
+  std::int64_t elems;           // as given
+  std::int64_t expected_elems;  // as the shape says
+  DTypes allowed;
+};
+
+template <class Args>
+std::vector<Operand> operands_of(const Args& args) {
+  std::vector<Operand> operands;
+  Args::visit_operands(args, [&](std::string_view name, const auto& view, std::int64_t elems, const DTypes& allowed) {
+    operands.push_back({std::string(name), access_of(view), view.data, view.dtype, view.elems, elems, allowed});
+  });
+  return operands;
+}
+
+// The arguments with every view's length and dtype filled in, and no memory yet: the one dtype that an operand may
+// have, or `dtype` if there is a choice.
+template <class Args>
+Args shaped(Args args, core::DType dtype) {
+  Args::visit_operands(args, [&](std::string_view, auto& view, std::int64_t elems, const DTypes& allowed) {
+    view.elems = elems;
+    view.dtype = allowed.only_one().value_or(dtype);
+  });
+  return args;
+}
+
+// Throws a usage Error "KERNEL: OPERAND ..." if an operand is missing, has the wrong length or dtype, is not aligned to
+// its elements, or if one that is written overlaps another (a pair that `in_place` names
+// may be the same memory).
+struct InPlace {
+  std::string_view written;
+  std::string_view read;
+};
+void check_operands(std::string_view kernel, const std::vector<Operand>& operands,
+                    std::span<const InPlace> in_place = {});
+
+// Throws a usage Error "KERNEL: NAME is VALUE; allowed: at least LEAST".
+void check_at_least(std::string_view kernel, std::string_view name, std::int64_t value, std::int64_t least);
+
+// For a kernel that has them: static constexpr std::array<InPlace, n> kInPlace.
+template <class Args>
+void check(const Args& args) {
+  args.check_shape();
+  if constexpr (requires { Args::kInPlace; }) {
+    check_operands(args.name(), operands_of(args), Args::kInPlace);
+  } else {
+    check_operands(args.name(), operands_of(args));
+  }
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,55 @@
+// Refusals: every check of a kernel's arguments names the argument.
+#include "kernels/base/operands.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <string>
+
+#include "kernels/base/context.h"
+#include "kernels/gelu/gelu.h"
+
+namespace lockstep::kernels {
+namespace {
+
+alignas(64) std::array<float, 64> memory{};
+
+GeluForward good() {
+  GeluForward args = shaped(GeluForward{.count = 8}, core::DType::f32);
+  args.x.data = memory.data();
+  args.y.data = memory.data() + 8;
+  return args;
+}
+
+std::string refusal(const std::function<void(GeluForward&)>& spoil) {
+  GeluForward args = good();
+  spoil(args);
+  try {
+    check(args);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Operands, GoodArgumentsPass) {
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_EQ(refusal([](auto& args) { args.y.data = memory.data(); }), "") << "y may be x";
+}
+
+TEST(Operands, WrongArgumentsAreNamed) {
+  EXPECT_EQ(refusal([](auto& args) { args.count = 0; }), "gelu_fwd: count is 0; allowed: at least 1");
+  EXPECT_EQ(refusal([](auto& args) { args.y.elems = 7; }), "gelu_fwd: y has 7 elements; its shape asks for 8");
+  EXPECT_EQ(refusal([](auto& args) { args.x.data = nullptr; }), "gelu_fwd: x has no memory");
+  EXPECT_EQ(refusal([](auto& args) { args.x.dtype = core::DType::i32; }),
+            "gelu_fwd: x is int32; allowed: half, float, bfloat16");
+  EXPECT_EQ(refusal([](auto& args) { args.y.dtype = core::DType::bf16; }), "gelu_fwd: y is bfloat16; allowed: float");
+  EXPECT_EQ(refusal([](auto& args) { args.x.data = reinterpret_cast<std::byte*>(memory.data()) + 2; }),
+            "gelu_fwd: x is not aligned to its elements of 4 bytes");
+  EXPECT_EQ(refusal([](auto& args) { args.y.data = memory.data() + 4; }), "gelu_fwd: x and y overlap");
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

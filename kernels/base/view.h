@@ -1,0 +1,88 @@
+// Operands of kernels: dense arrays in the memory of one device, and what a kernel does with them.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
+#include "core/dtype.h"
+
+namespace lockstep::kernels {
+
+// Views own nothing. A view of no elements is an operand that is left out, where the kernel allows it.
+struct In {  // read
+  const void* data = nullptr;
+  core::DType dtype = core::DType::f32;
+  std::int64_t elems = 0;
+
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
+  bool given() const { return elems != 0; }
+};
+
+struct Out {  // written, every element; not read
+  void* data = nullptr;
+  core::DType dtype = core::DType::f32;
+  std::int64_t elems = 0;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  bool given() const { return elems != 0; }
+};
+
+struct InOut {  // read and written
+  void* data = nullptr;
+  core::DType dtype = core::DType::f32;
+  std::int64_t elems = 0;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+  bool given() const { return elems != 0; }
+};
+
+enum class Access : std::uint8_t { read, write, update };
+constexpr Access access_of(const In& /*view*/) {
+  return Access::read;
+}
+constexpr Access access_of(const Out& /*view*/) {
+  return Access::write;
+}
+constexpr Access access_of(const InOut& /*view*/) {
+  return Access::update;
+}
+
+// A set of dtypes, for what an operand may be.
+class DTypes {
+ public:
+  constexpr DTypes(core::DType one) : DTypes({one}) {}  // NOLINT(google-explicit-constructor): a set of one
+  constexpr DTypes(std::initializer_list<core::DType> members) {
+    for (core::DType member : members) bits_ |= 1u << static_cast<unsigned>(member);
+  }
+  constexpr bool contains(core::DType dtype) const { return (bits_ >> static_cast<unsigned>(dtype) & 1u) != 0; }
+  constexpr std::optional<core::DType> only_one() const {
+    if (!std::has_single_bit(bits_)) return std::nullopt;
+    return static_cast<core::DType>(std::countr_zero(bits_));
+  }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+// What activations and weights may be. Sums over them are taken in f32.
+inline constexpr DTypes kActivations{core::DType::f32, core::DType::bf16, core::DType::f16};
+inline constexpr DTypes kF32{core::DType::f32};
+inline constexpr DTypes kI32{core::DType::i32};
+
+inline std::size_t size_bytes(core::DType dtype, std::int64_t elems) {
+  return core::size_of(dtype) * static_cast<std::size_t>(elems);
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,43 @@
+// Conversions between floating dtypes, rounded to nearest even; overflow as core/narrow_float.h says. Deterministic.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+inline constexpr DTypes kFloats{core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f8e4m3,
+                                core::DType::f8e5m2};
+
+// y = x * scale, rounded once. fp8 tensors come with a scale; elsewhere it is 1.
+struct Cast {
+  std::int64_t count;
+  core::DType from;
+  core::DType to;
+  float scale = 1;
+  In x = {};   // [count] of dtype from
+  Out y = {};  // [count] of dtype to
+
+  std::string_view name() const { return "cast"; }
+  void check_shape() const;
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, self.count, DTypes(self.from));
+    visit("y", self.y, self.count, DTypes(self.to));
+  }
+};
+
+Cost cost_of(const Cast& args);
+
+void run_cpu(const Cast& args, ThreadPool& pool);
+void run_cuda(const Cast& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

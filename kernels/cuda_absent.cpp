@@ -1,0 +1,20 @@
+// In place of all .cu files in a build without CUDA: every kernel says why it cannot run there.
+#include <string>
+
+#include "core/error.h"
+#include "kernels/base/cuda_context.h"
+#include "kernels/gelu/gelu.h"
+
+namespace lockstep::kernels {
+namespace {
+
+[[noreturn]] void not_built(std::string_view kernel) {
+  throw core::Error(core::Failure::not_built, std::string(kernel) + " on CUDA: " + LOCKSTEP_WHY_CUDA);
+}
+
+}  // namespace
+
+void run_cuda(const GeluForward& args, CudaContext& /*cuda*/) { not_built(args.name()); }
+void run_cuda(const GeluBackward& args, CudaContext& /*cuda*/) { not_built(args.name()); }
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,83 @@
+// Token (and position) embedding: y[n] = table[ids[n]] (+ positions[n % length]). A table may be a shard of the
+// vocabulary, rows first_id to first_id + rows - 1: an id outside gives zeros (Shoeybi et al. 2019, arXiv:1909.08053,
+// section 3). Deterministic: the backward adds the tokens of a row in their order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+struct EmbeddingForward {
+  std::int64_t tokens;
+  std::int64_t length = 0;  // of a sequence; 0: without positions
+  std::int64_t rows;        // of the table
+  std::int64_t columns;
+  std::int64_t first_id = 0;
+  In ids = {};        // [tokens] i32
+  In table = {};      // [rows, columns]
+  In positions = {};  // [length, columns], if length > 0
+  Out y = {};         // [tokens, columns]
+
+  std::string_view name() const { return "embedding_fwd"; }
+  void check_shape() const {
+    check_at_least(name(), "tokens", tokens, 1);
+    check_at_least(name(), "length", length, 0);
+    check_at_least(name(), "rows", rows, 1);
+    check_at_least(name(), "columns", columns, 1);
+  }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("ids", self.ids, self.tokens, kI32);
+    visit("table", self.table, self.rows * self.columns, kActivations);
+    const DTypes same(self.table.dtype);
+    if (self.length > 0) visit("positions", self.positions, self.length * self.columns, same);
+    visit("y", self.y, self.tokens * self.columns, same);
+  }
+};
+
+// Gradients are added to what is there.
+struct EmbeddingBackward {
+  std::int64_t tokens;
+  std::int64_t length = 0;
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t first_id = 0;
+  In ids = {};            // [tokens] i32
+  In dy = {};             // [tokens, columns]
+  InOut dtable = {};      // [rows, columns] f32
+  InOut dpositions = {};  // [length, columns] f32, if length > 0
+
+  std::string_view name() const { return "embedding_bwd"; }
+  void check_shape() const {
+    check_at_least(name(), "tokens", tokens, 1);
+    check_at_least(name(), "length", length, 0);
+    check_at_least(name(), "rows", rows, 1);
+    check_at_least(name(), "columns", columns, 1);
+  }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("ids", self.ids, self.tokens, kI32);
+    visit("dy", self.dy, self.tokens * self.columns, kActivations);
+    visit("dtable", self.dtable, self.rows * self.columns, kF32);
+    if (self.length > 0) visit("dpositions", self.dpositions, self.length * self.columns, kF32);
+  }
+};
+
+Cost cost_of(const EmbeddingForward& args);
+Cost cost_of(const EmbeddingBackward& args);
+
+void run_cpu(const EmbeddingForward& args, ThreadPool& pool);
+void run_cpu(const EmbeddingBackward& args, ThreadPool& pool);
+void run_cuda(const EmbeddingForward& args, CudaContext& cuda);
+void run_cuda(const EmbeddingBackward& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,60 @@
+// GELU in its tanh form: y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks, Gimpel 2016, arXiv:1606.08415,
+// section 2; the form that GPT-2 uses. Deterministic. NaN gives NaN; +inf gives +inf; -inf gives -0.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+struct GeluForward {
+  static constexpr std::array kInPlace{InPlace{"y", "x"}};
+  std::int64_t count;
+  In x = {};   // [count]
+  Out y = {};  // [count], may be x
+
+  std::string_view name() const { return "gelu_fwd"; }
+  void check_shape() const { check_at_least(name(), "count", count, 1); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, self.count, kActivations);
+    visit("y", self.y, self.count, DTypes(self.x.dtype));
+  }
+};
+
+// dx = dy * gelu'(x).
+struct GeluBackward {
+  static constexpr std::array kInPlace{InPlace{"dx", "dy"}};
+  std::int64_t count;
+  In x = {};    // [count], the forward's
+  In dy = {};   // [count]
+  Out dx = {};  // [count], may be dy
+
+  std::string_view name() const { return "gelu_bwd"; }
+  void check_shape() const { check_at_least(name(), "count", count, 1); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, self.count, kActivations);
+    visit("dy", self.dy, self.count, DTypes(self.x.dtype));
+    visit("dx", self.dx, self.count, DTypes(self.x.dtype));
+  }
+};
+
+// 8 FLOPs an element forward, 15 backward, as the reference does them.
+Cost cost_of(const GeluForward& args);
+Cost cost_of(const GeluBackward& args);
+
+void run_cpu(const GeluForward& args, ThreadPool& pool);
+void run_cpu(const GeluBackward& args, ThreadPool& pool);
+void run_cuda(const GeluForward& args, CudaContext& cuda);
+void run_cuda(const GeluBackward& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,136 @@
+// Matrix products of linear layers and attention. Arrays are row-major, sums in f32.
+//   forward          y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T (+ bias) (then GELU)
+//   input gradient   dx[rows, inputs] = dy[rows, outputs] w[outputs, inputs] (times gelu'(pre))
+//   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
+//   batched          c[batch] = alpha op(a[batch]) op(b[batch])
+// On the CPU an implementation is chosen for each shape by measurement (gemm_choice.h): oneDNN, or our own packed
+// kernels (f32 by AVX-512; bf16 by AMX). On CUDA cuBLASLt, the best of the algorithms that its heuristic names. Results
+// repeat from run to run for one number of threads and one implementation; they may differ between numbers of threads
+// in the last bits.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+struct GemmShape {
+  std::int64_t rows;     // N tokens
+  std::int64_t inputs;   // C
+  std::int64_t outputs;  // O
+  void check(std::string_view kernel) const;
+};
+
+enum class Epilogue : std::uint8_t { none, bias, bias_gelu };
+
+struct GemmForward {
+  GemmShape shape;
+  Epilogue epilogue = Epilogue::none;
+  In x = {};     // [rows, inputs]
+  In w = {};     // [outputs, inputs]
+  In bias = {};  // [outputs], with an epilogue
+  Out pre = {};  // [rows, outputs], with bias_gelu: before the GELU, for the backward
+  Out y = {};    // [rows, outputs]
+
+  std::string_view name() const {
+    if (epilogue == Epilogue::none) return "gemm_fwd";
+    return epilogue == Epilogue::bias ? "gemm_bias_fwd" : "gemm_bias_gelu_fwd";
+  }
+  void check_shape() const { shape.check(name()); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const GemmShape& s = self.shape;
+    visit("x", self.x, s.rows * s.inputs, kActivations);
+    const DTypes same(self.x.dtype);
+    visit("w", self.w, s.outputs * s.inputs, same);
+    if (self.epilogue != Epilogue::none) visit("bias", self.bias, s.outputs, same);
+    if (self.epilogue == Epilogue::bias_gelu) visit("pre", self.pre, s.rows * s.outputs, same);
+    visit("y", self.y, s.rows * s.outputs, same);
+  }
+};
+
+struct GemmInputGradient {
+  GemmShape shape;
+  bool through_gelu = false;  // x came out of a GELU: dx is the gradient of what went into it
+  In dy = {};                 // [rows, outputs]
+  In w = {};                  // [outputs, inputs]
+  In pre = {};                // [rows, inputs], if through_gelu
+  Out dx = {};                // [rows, inputs]
+
+  std::string_view name() const { return through_gelu ? "gemm_dgelu_dgrad" : "gemm_dgrad"; }
+  void check_shape() const { shape.check(name()); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const GemmShape& s = self.shape;
+    visit("dy", self.dy, s.rows * s.outputs, kActivations);
+    const DTypes same(self.dy.dtype);
+    visit("w", self.w, s.outputs * s.inputs, same);
+    if (self.through_gelu) visit("pre", self.pre, s.rows * s.inputs, same);
+    visit("dx", self.dx, s.rows * s.inputs, same);
+  }
+};
+
+struct GemmWeightGradient {
+  GemmShape shape;
+  bool with_bias = false;
+  In x = {};         // [rows, inputs]
+  In dy = {};        // [rows, outputs]
+  InOut dw = {};     // [outputs, inputs] f32
+  InOut dbias = {};  // [outputs] f32, if with_bias
+
+  std::string_view name() const { return with_bias ? "gemm_bias_wgrad" : "gemm_wgrad"; }
+  void check_shape() const { shape.check(name()); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const GemmShape& s = self.shape;
+    visit("x", self.x, s.rows * s.inputs, kActivations);
+    visit("dy", self.dy, s.rows * s.outputs, DTypes(self.x.dtype));
+    visit("dw", self.dw, s.outputs * s.inputs, kF32);
+    if (self.with_bias) visit("dbias", self.dbias, s.outputs, kF32);
+  }
+};
+
+struct GemmBatched {
+  std::int64_t batch;
+  std::int64_t m, n, k;
+  bool transpose_a = false;  // a is [k, m]
+  bool transpose_b = false;  // b is [n, k]
+  float alpha = 1;
+  In a = {};   // [batch, m, k]
+  In b = {};   // [batch, k, n]
+  Out c = {};  // [batch, m, n]
+
+  std::string_view name() const { return "gemm_batched"; }
+  void check_shape() const;
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("a", self.a, self.batch * self.m * self.k, kActivations);
+    const DTypes same(self.a.dtype);
+    visit("b", self.b, self.batch * self.k * self.n, same);
+    visit("c", self.c, self.batch * self.m * self.n, same);
+  }
+};
+
+Cost cost_of(const GemmForward& args);
+Cost cost_of(const GemmInputGradient& args);
+Cost cost_of(const GemmWeightGradient& args);
+Cost cost_of(const GemmBatched& args);
+
+void run_cpu(const GemmForward& args, ThreadPool& pool);
+void run_cpu(const GemmInputGradient& args, ThreadPool& pool);
+void run_cpu(const GemmWeightGradient& args, ThreadPool& pool);
+void run_cpu(const GemmBatched& args, ThreadPool& pool);
+void run_cuda(const GemmForward& args, CudaContext& cuda);
+void run_cuda(const GemmInputGradient& args, CudaContext& cuda);
+void run_cuda(const GemmWeightGradient& args, CudaContext& cuda);
+void run_cuda(const GemmBatched& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

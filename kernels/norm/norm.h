@@ -1,0 +1,113 @@
+// LayerNorm and RMSNorm over rows, alone or fused with the residual addition before them.
+//   layer: y = (x - mean) * rstd * gamma + beta,  rstd = 1 / sqrt(variance + epsilon); Ba, Kiros, Hinton 2016,
+//          arXiv:1607.06450, equations 3 and 4
+//   rms:   y = x * rstd * gamma,                  rstd = 1 / sqrt(mean(x^2) + epsilon); Zhang, Sennrich 2019,
+//          arXiv:1910.07467, equation 4
+// Sums are taken in f32. Deterministic: sums over rows go by fixed blocks of rows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+enum class Norm : std::uint8_t { layer, rms };
+
+// With a residual: sum = x + residual, and the norm is of the sum, rounded to its dtype.
+struct NormForward {
+  Norm norm;
+  std::int64_t rows;
+  std::int64_t columns;
+  bool with_residual = false;
+  float epsilon = 1e-5F;
+  In x = {};         // [rows, columns]
+  In residual = {};  // [rows, columns], if with_residual
+  In gamma = {};     // [columns]
+  In beta = {};      // [columns], layer only
+  Out sum = {};      // [rows, columns], if with_residual
+  Out y = {};        // [rows, columns]
+  Out mean = {};     // [rows] f32, layer only
+  Out rstd = {};     // [rows] f32
+
+  std::string_view name() const {
+    if (norm == Norm::layer) return with_residual ? "residual_layernorm_fwd" : "layernorm_fwd";
+    return with_residual ? "residual_rmsnorm_fwd" : "rmsnorm_fwd";
+  }
+  void check_shape() const {
+    check_at_least(name(), "rows", rows, 1);
+    check_at_least(name(), "columns", columns, 1);
+  }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const std::int64_t all = self.rows * self.columns;
+    visit("x", self.x, all, kActivations);
+    const DTypes same(self.x.dtype);
+    if (self.with_residual) visit("residual", self.residual, all, same);
+    visit("gamma", self.gamma, self.columns, same);
+    if (self.norm == Norm::layer) visit("beta", self.beta, self.columns, same);
+    if (self.with_residual) visit("sum", self.sum, all, same);
+    visit("y", self.y, all, same);
+    if (self.norm == Norm::layer) visit("mean", self.mean, self.rows, kF32);
+    visit("rstd", self.rstd, self.rows, kF32);
+  }
+};
+
+// dx of y, plus, with a residual, what reaches the sum past the norm (dsum): dx is then the gradient of x and of the
+// residual. Parameter gradients are added to what is there, as gradients accumulate over microbatches.
+struct NormBackward {
+  static constexpr std::array kInPlace{InPlace{"dx", "dy"}, InPlace{"dx", "dsum"}};
+  Norm norm;
+  std::int64_t rows;
+  std::int64_t columns;
+  bool with_residual = false;
+  In dy = {};         // [rows, columns]
+  In dsum = {};       // [rows, columns], if with_residual
+  In x = {};          // [rows, columns]: what was normalised; with a residual, the sum
+  In gamma = {};      // [columns]
+  In mean = {};       // [rows] f32, layer only
+  In rstd = {};       // [rows] f32
+  Out dx = {};        // [rows, columns], may be dy or dsum
+  InOut dgamma = {};  // [columns] f32
+  InOut dbeta = {};   // [columns] f32, layer only
+
+  std::string_view name() const {
+    if (norm == Norm::layer) return with_residual ? "residual_layernorm_bwd" : "layernorm_bwd";
+    return with_residual ? "residual_rmsnorm_bwd" : "rmsnorm_bwd";
+  }
+  void check_shape() const {
+    check_at_least(name(), "rows", rows, 1);
+    check_at_least(name(), "columns", columns, 1);
+  }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const std::int64_t all = self.rows * self.columns;
+    visit("dy", self.dy, all, kActivations);
+    const DTypes same(self.dy.dtype);
+    if (self.with_residual) visit("dsum", self.dsum, all, same);
+    visit("x", self.x, all, same);
+    visit("gamma", self.gamma, self.columns, same);
+    if (self.norm == Norm::layer) visit("mean", self.mean, self.rows, kF32);
+    visit("rstd", self.rstd, self.rows, kF32);
+    visit("dx", self.dx, all, same);
+    visit("dgamma", self.dgamma, self.columns, kF32);
+    if (self.norm == Norm::layer) visit("dbeta", self.dbeta, self.columns, kF32);
+  }
+};
+
+Cost cost_of(const NormForward& args);
+Cost cost_of(const NormBackward& args);
+
+void run_cpu(const NormForward& args, ThreadPool& pool);
+void run_cpu(const NormBackward& args, ThreadPool& pool);
+void run_cuda(const NormForward& args, CudaContext& cuda);
+void run_cuda(const NormBackward& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,147 @@
+// Optimizer steps over a flat shard of parameters, the global norm of gradients, and the check for overflow.
+// Weights in f32 are updated in place; with narrow weights (bf16, f16) the f32 master is updated and its rounded copy
+// written in the same pass. Deterministic.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+inline constexpr DTypes kGradients{core::DType::f32, core::DType::bf16, core::DType::f16};
+
+// AdamW: Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2, with the bias correction of Kingma, Ba 2015,
+// arXiv:1412.6980, algorithm 1. g = grad * grad_scale * (*clip); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// w -= rate * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + epsilon) + decay * w).
+struct AdamW {
+  std::int64_t count;
+  bool narrow_weights = false;
+  float rate = 1e-3F;
+  float beta1 = 0.9F;
+  float beta2 = 0.999F;
+  float epsilon = 1e-8F;
+  float decay = 0;
+  std::int64_t step = 1;  // from 1
+  float grad_scale = 1;
+  In grad = {};       // [count] f32, bf16 or f16
+  In clip = {};       // [1] f32: a factor of all gradients that the device has computed (ClipFactor)
+  InOut master = {};  // [count] f32: the weights themselves, or their master copy
+  InOut m = {};       // [count] f32
+  InOut v = {};       // [count] f32
+  Out weights = {};   // [count] bf16 or f16, if narrow_weights
+
+  std::string_view name() const { return "adamw"; }
+  void check_shape() const;
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("grad", self.grad, self.count, kGradients);
+    visit("clip", self.clip, std::int64_t{1}, kF32);
+    visit("master", self.master, self.count, kF32);
+    visit("m", self.m, self.count, kF32);
+    visit("v", self.v, self.count, kF32);
+    if (self.narrow_weights) visit("weights", self.weights, self.count, DTypes{core::DType::bf16, core::DType::f16});
+  }
+};
+
+// momentum = mu * momentum + g + decay * w; w -= rate * momentum. Sutskever, Martens, Dahl, Hinton 2013, section 2, in
+// PyTorch's form (torch.optim.SGD: the rate outside of the velocity).
+struct SgdMomentum {
+  std::int64_t count;
+  bool narrow_weights = false;
+  float rate = 1e-2F;
+  float mu = 0.9F;
+  float decay = 0;
+  float grad_scale = 1;
+  In grad = {};         // [count] f32, bf16 or f16
+  In clip = {};         // [1] f32, as AdamW's
+  InOut master = {};    // [count] f32
+  InOut momentum = {};  // [count] f32
+  Out weights = {};     // [count] bf16 or f16, if narrow_weights
+
+  std::string_view name() const { return "sgd_momentum"; }
+  void check_shape() const;
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("grad", self.grad, self.count, kGradients);
+    visit("clip", self.clip, std::int64_t{1}, kF32);
+    visit("master", self.master, self.count, kF32);
+    visit("momentum", self.momentum, self.count, kF32);
+    if (self.narrow_weights) visit("weights", self.weights, self.count, DTypes{core::DType::bf16, core::DType::f16});
+  }
+};
+
+// sum = sum over i of x[i]^2, in f32 partial sums of fixed pieces that are added in f64. Of several shards: sum the
+// sums. Overflow, infinity and NaN show in the sum, so that it is the loss scaler's check too.
+struct SumOfSquares {
+  std::int64_t count;
+  In x = {};     // [count] f32, bf16 or f16
+  Out sum = {};  // [1] f64
+
+  std::string_view name() const { return "sum_of_squares"; }
+  void check_shape() const { check_at_least(name(), "count", count, 1); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, self.count, kGradients);
+    visit("sum", self.sum, std::int64_t{1}, DTypes(core::DType::f64));
+  }
+};
+
+// factor = min(1, most / (sqrt(sum of sums) + 1e-6)), as torch.nn.utils.clip_grad_norm_; `norm` for the log.
+struct ClipFactor {
+  std::int64_t shards;  // sums of squares to be added
+  float most;           // norm
+  In sums = {};         // [shards] f64
+  Out factor = {};      // [1] f32
+  Out norm = {};        // [1] f32
+
+  std::string_view name() const { return "clip_factor"; }
+  void check_shape() const { check_at_least(name(), "shards", shards, 1); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("sums", self.sums, self.shards, DTypes(core::DType::f64));
+    visit("factor", self.factor, std::int64_t{1}, kF32);
+    visit("norm", self.norm, std::int64_t{1}, kF32);
+  }
+};
+
+// Whether all of x is finite: 1 or 0. For scaled f16 gradients, before they are used.
+struct FiniteCheck {
+  std::int64_t count;
+  In x = {};        // [count] f32, bf16 or f16
+  Out finite = {};  // [1] i32
+
+  std::string_view name() const { return "finite_check"; }
+  void check_shape() const { check_at_least(name(), "count", count, 1); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, self.count, kGradients);
+    visit("finite", self.finite, std::int64_t{1}, kI32);
+  }
+};
+
+Cost cost_of(const AdamW& args);
+Cost cost_of(const SgdMomentum& args);
+Cost cost_of(const SumOfSquares& args);
+Cost cost_of(const ClipFactor& args);
+Cost cost_of(const FiniteCheck& args);
+
+void run_cpu(const AdamW& args, ThreadPool& pool);
+void run_cpu(const SgdMomentum& args, ThreadPool& pool);
+void run_cpu(const SumOfSquares& args, ThreadPool& pool);
+void run_cpu(const ClipFactor& args, ThreadPool& pool);
+void run_cpu(const FiniteCheck& args, ThreadPool& pool);
+void run_cuda(const AdamW& args, CudaContext& cuda);
+void run_cuda(const SgdMomentum& args, CudaContext& cuda);
+void run_cuda(const SumOfSquares& args, CudaContext& cuda);
+void run_cuda(const ClipFactor& args, CudaContext& cuda);
+void run_cuda(const FiniteCheck& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels
