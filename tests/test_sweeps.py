@@ -83,6 +83,26 @@ def test_records_follow_the_schema_and_repeat_the_table(programs: Programs, tmp_
     assert str(tmp_path) not in json.dumps(run), "a folder of this machine got into the record"
 
 
+def test_nccl_tests_json_repeats_the_table_and_replaces_nothing(programs: Programs, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    target.write_text("mine")
+    words = ["all_reduce_perf", "-b", "1K", "-e", "4K", "-f", "4", "--ranks", "2", "-n", "4", "-I", "1", "-K", "1"]
+    result = programs.run(*words, "-J", str(target))
+    assert result.returncode == 0, result.stderr
+    assert target.read_text() == "mine"
+    document = json.loads((tmp_path / "out.json.0").read_text())
+    assert document["version"] == 3 and document["env"] == []
+    assert str(tmp_path) not in json.dumps(document["args"])
+    assert document["config"]["step_factor"] == 4 and len(document["config"]["devices"]) == 2
+    for written, row in zip(document["results"], nccl_output.rows(result.stdout), strict=True):
+        assert (written["size"], written["type"], written["redop"], written["root"]) == (row.size, "float", "sum", "    -1")
+        assert written["out_of_place"]["time"] == pytest.approx(row.out_of_place.time_us, abs=0.006)
+        assert written["in_place"]["nwrong"] == 0
+        assert len(written["out_of_place_per_iter"]["times_us"]) == 3
+    assert document["out_of_bounds"] == {"count": 0, "okay": "true"}
+    assert document["average_bus_bandwidth"]["okay"] == "unchecked"
+
+
 def test_emulated_links_are_labelled_and_slow(programs: Programs, tmp_path: Path) -> None:
     target = tmp_path / "records.jsonl"
     result = programs.run("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "5", "--link",

@@ -84,6 +84,11 @@ TimeOf time_of(const FlagValue& value) {
   return all.at(static_cast<std::size_t>(value.integer(0, 3)));
 }
 
+std::string json_file(const FlagValue& value) {
+  if (!value.text.ends_with(".json")) throw value.refused("not the name of a JSON file", "a name that ends in .json");
+  return value.text;
+}
+
 constexpr const char* kNcclGroup = "nccl-tests' flags";
 constexpr const char* kOwnGroup = "Beyond nccl-tests";
 constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning here: only their defaults are accepted";
@@ -132,6 +137,8 @@ const std::array kNcclFlags{
            const int seconds = integer(v, 0, 86400);
            r.flags.timeout_s = seconds == 0 ? SweepFlags{}.timeout_s : seconds;
          }},
+    Flag{"-J,--output_file", "", "nccl-tests' JSON, its name ends in .json; never replaces a file: adds .0, .1, ...",
+         [](Reading& r, const FlagValue& v) { r.flags.nccl_json_file = json_file(v); }},
     Flag{"-u,--unalign", "0", "elements by which both buffers are shifted",
          [](Reading& r, const FlagValue& v) { r.flags.unalign_elems = integer(v, 0, 1 << 20); }},
 };
@@ -224,8 +231,6 @@ class CommandLine {
   std::map<std::string, CLI::Option*> options_;
 };
 
-constexpr const char* kOutputFile = "-J,--output_file";
-
 void declare(CommandLine& line, SweepFlags& flags) {
   for (const Flag& flag : kNcclFlags) line.add(flag.names, flag.default_text, flag.meaning, kNcclGroup);
   for (const Flag& flag : kOwnFlags) line.add(flag.names, flag.default_text, flag.meaning, kOwnGroup);
@@ -233,17 +238,12 @@ void declare(CommandLine& line, SweepFlags& flags) {
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
   line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
   for (const RefusedFlag& flag : kRefusedFlags) line.add(flag.names, flag.default_text, flag.why, kRefusedGroup);
-  line.add(kOutputFile, "", "use --json", kRefusedGroup);
 }
 
 void refuse_all(const CommandLine& line) {
   for (const RefusedFlag& flag : kRefusedFlags) {
     const auto value = line.value(flag.names);
     if (value && value->text != flag.default_text) throw value->refused(flag.why, flag.default_text);
-  }
-  if (const auto value = line.value(kOutputFile)) {
-    throw value->refused("nccl-tests' JSON holds the whole environment and is not written here",
-                         "--json FILE, records as docs/record_format.md says");
   }
 }
 

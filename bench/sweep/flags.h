@@ -48,8 +48,9 @@ struct SweepFlags {
 
   bool explain = false;
   bool stats = false;
-  std::string json_file;     // empty: no records
-  double time_budget_s = 0;  // of the whole run; 0: none
+  std::string json_file;       // empty: no records
+  std::string nccl_json_file;  // -J; empty: none
+  double time_budget_s = 0;    // of the whole run; 0: none
   // For those who want the fastest only (bench/tune), no flag: out of place alone, and what is clearly slower than the
   // fastest so far is timed no further (racing: Maron and Moore, "Hoeffding Races", NIPS 1993).
   bool race = false;

@@ -235,14 +235,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "allowed: 0"},
         Refusal{"-V 8", "-V,--device_cta_count 8: there are no device-API kernels; allowed: 16"},
         Refusal{"-M 1", "-M,--memory,--memory_report 1: there is no GPU memory to report; allowed: 0"},
-        Refusal{"-y 1", "-y,--stream_null 1: there are no CUDA streams to choose from; allowed: 0"},
-        Refusal{"-J a.json",
-                "-J,--output_file a.json: nccl-tests' JSON holds the whole environment and is not written "
-                "here; allowed: --json FILE, records as docs/record_format.md says"}));
+        Refusal{"-y 1", "-y,--stream_null 1: there are no CUDA streams to choose from; allowed: 0"}));
 
 INSTANTIATE_TEST_SUITE_P(
     BadValues, Refusals,
     testing::Values(
+        Refusal{"-J a.txt", "-J,--output_file a.txt: not the name of a JSON file; allowed: a name that ends in .json"},
         Refusal{"-b 12Q", "-b,--minbytes 12Q: not a size; allowed: bytes, or a number with K, M or G (1024-based)"},
         Refusal{"-e -5", "-e,--maxbytes -5: not a size; allowed: bytes, or a number with K, M or G (1024-based)"},
         Refusal{"-b 2M -e 1M", "-b,--minbytes 2097152 is above -e,--maxbytes 1048576; allowed: at most that"},

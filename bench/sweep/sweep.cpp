@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <string>
 
+#include "bench/sweep/nccl_json.h"
 #include "bench/sweep/recorder.h"
 #include "bench/sweep/report.h"
 #include "bench/sweep/session.h"
@@ -43,6 +44,10 @@ class Sweep {
         prints_(mpi == nullptr || mpi->placement().rank == 0) {
     plan_sessions();
     if (prints_ && !flags.json_file.empty()) recorder_.emplace(flags.json_file);
+    if (prints_ && !flags.nccl_json_file.empty()) {
+      nccl_json_.emplace(flags.nccl_json_file);
+      output_.print("# Writing JSON output to " + nccl_json_->path() + "\n");
+    }
   }
 
   int run();
@@ -56,6 +61,7 @@ class Sweep {
   void show(const backends::Backend& backend, int num_ranks, const Comparison& comparison);
   void show_failure(const core::Error& error, int num_ranks);
   void record(const std::function<void(Recorder&)>& write);
+  Footing footing() const;
   void check_memory(const SessionPlan& session) const;
   bool oversubscribed(const SessionPlan& session) const;
   RunFacts run_facts(const SessionPlan& session) const;
@@ -67,6 +73,7 @@ class Sweep {
   const core::Machine machine_;  // seen before ranks are bound to cores
   const bool prints_;
   std::optional<Recorder> recorder_;
+  std::optional<NcclJson> nccl_json_;
   std::vector<SessionPlan> sessions_;
   Totals totals_;
   collectives::Operation running_;
@@ -118,6 +125,7 @@ void Sweep::show_heading(const SessionPlan& session) {
   heading.notes = notes(session);
   heading.devices = device_lines(session);
   output_.print(heading_text(heading) + table_heading_text(columns_of(flags_)));
+  if (nccl_json_) nccl_json_->begin(flags_, heading);
 }
 
 RunFacts Sweep::run_facts(const SessionPlan& session) const {
@@ -146,7 +154,9 @@ void Sweep::record(const std::function<void(Recorder&)>& write) {
 void Sweep::show(const backends::Backend& backend, int num_ranks, const Comparison& comparison) {
   totals_.add(comparison.out_of_place);
   if (comparison.in_place) totals_.add(*comparison.in_place);
-  output_.print(row_text(columns_of(flags_), table_row(comparison, flags_, num_ranks)));
+  const Row row = table_row(comparison, flags_, num_ranks);
+  output_.print(row_text(columns_of(flags_), row));
+  if (nccl_json_) nccl_json_->add(row, comparison, flags_);
   record([&](Recorder& recorder) { recorder.add(comparison); });
   output_.measured(backend, num_ranks, comparison);
 }
@@ -154,7 +164,12 @@ void Sweep::show(const backends::Backend& backend, int num_ranks, const Comparis
 void Sweep::show_failure(const core::Error& error, int num_ranks) {
   if (!prints_ || running_algorithm_.empty()) return;
   ++totals_.wrong_rows;
-  output_.print(row_text(columns_of(flags_), failed_row(running_, running_algorithm_, num_ranks)));
+  const Row row = failed_row(running_, running_algorithm_, num_ranks);
+  output_.print(row_text(columns_of(flags_), row));
+  if (nccl_json_) {
+    nccl_json_->add_failure(row, error.what());
+    nccl_json_->finish(footing());
+  }
   record([&](Recorder& recorder) {
     recorder.add_failure(running_, running_algorithm_, error.what());
     recorder.commit();
@@ -219,15 +234,19 @@ void Sweep::run_session_of(const SessionPlan& session) {
   }
 }
 
+Footing Sweep::footing() const {
+  const double average_gbps = totals_.placements > 0 ? totals_.busbw_gbps / totals_.placements : 0;
+  return {flags_.program, totals_.wrong_rows, average_gbps, environment_.min_busbw_gbps};
+}
+
 int Sweep::run() {
   for (int cycle = 0; cycle < flags_.run_cycles; ++cycle) {
     for (const SessionPlan& session : sessions_) run_session_of(session);
   }
-  Footing footing{flags_.program, totals_.wrong_rows,
-                  totals_.placements > 0 ? totals_.busbw_gbps / totals_.placements : 0, environment_.min_busbw_gbps};
-  if (prints_) output_.print(footing_text(footing));
+  if (prints_) output_.print(footing_text(footing()));
+  if (nccl_json_) nccl_json_->finish(footing());
   record([](Recorder& recorder) { recorder.commit(); });
-  const bool bad = totals_.wrong_rows > 0 || below_minimum(footing);
+  const bool bad = totals_.wrong_rows > 0 || below_minimum(footing());
   return bad ? static_cast<int>(core::Failure::wrong_data) : 0;
 }
 
