@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <typeindex>
 
 #include "core/device.h"
 
@@ -23,8 +24,17 @@ class CudaContext {
   int num_multiprocessors() const;
   // 256-byte aligned memory for the time of one kernel; valid until the next call. Growing waits for the stream.
   void* workspace(std::size_t size_bytes);
+  // What a kernel family keeps for the life of the context, such as GEMM's choice of algorithms: one object of each
+  // type, made by T(CudaContext&) on first use.
+  template <class T>
+  T& kept() {
+    std::shared_ptr<void>& slot = kept_slot(typeid(T));
+    if (!slot) slot = std::make_shared<T>(*this);
+    return *static_cast<T*>(slot.get());
+  }
 
  private:
+  std::shared_ptr<void>& kept_slot(std::type_index type);
   struct State;
   std::unique_ptr<State> state_;
 };
