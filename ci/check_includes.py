@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only; and
-that each header compiles alone. Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
+"""Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only
+(what CUDA sources share, .cuh, may include CUDA's, and no .h may include it); and that each header compiles alone. Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
 
     ci/check_includes.py [--root FOLDER] [--table FILE] [--cxx COMPILER] [--no-compile]
 """
@@ -86,6 +86,8 @@ def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -
     """What is wrong with `path` including our header `name`."""
     if not (tree.root / name).is_file():
         return f'"{name}" is no file of ours; write the path from the root, and <> for others\' headers'
+    if Path(path).suffix == ".h" and Path(name).suffix == ".cuh":
+        return f'"{name}" is for CUDA sources; only .cu and .cuh files may include it'
     if Path(path).suffix in HEADERS and name in table.shows:
         return f'"{name}" shows {", ".join(sorted(table.shows[name]))}; only sources may include it'
     target = table.row_of(name)
@@ -97,7 +99,7 @@ def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -
 
 def check_third_party(table: Table, path: str, name: str) -> str | None:
     """What is wrong with `path` including somebody else's header `name`."""
-    if Path(path).suffix not in HEADERS or name in STANDARD_HEADERS or name in table.shows.get(path, set()):
+    if Path(path).suffix != ".h" or name in STANDARD_HEADERS or name in table.shows.get(path, set()):
         return None
     return f"<{name}> in a header; allowed: the C++ standard library and our own headers (move it to the source)"
 

@@ -5,24 +5,35 @@
 #include <memory>
 #include <typeindex>
 
+#include "core/cuda_call.h"
 #include "core/device.h"
 
 namespace lockstep::kernels {
 
-// A stream in which a rank's kernels run in order, a cuBLASLt handle, and device memory for partial results, which
-// grows to the most that was asked for. To be used by one thread at a time; the device and the stream outlive it.
+// A stream in which a rank's kernels run in order, a cuBLASLt handle, and device memory for partial results. To be used
+// by one thread at a time, whose current CUDA device is the context's, as it is in the thread that made the device. The
+// device and the stream outlive it.
+//
+// Graphs: once a kernel ran with the same arguments, running it again allocates nothing and waits for nothing, so that
+// it can be captured from the stream: run what is to be captured once, then capture it. A graph may be replayed as
+// long as the context lives, and only in its stream or where nothing else runs that uses the workspace.
 class CudaContext {
  public:
-  CudaContext(core::Device& device, core::Stream& stream);
+  // `rank` is for the text of errors; -1 where there are no ranks.
+  CudaContext(core::Device& device, core::Stream& stream, int rank = -1);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
   core::Device& device() const;
-  void* stream() const;    // cudaStream_t
+  core::CudaPlace place() const;  // for core::check_cuda
+  core::Stream& queue() const;
+  void* stream() const;    // the same, as cudaStream_t
   void* cublaslt() const;  // cublasLtHandle_t, made on first use
   int num_multiprocessors() const;
-  // 256-byte aligned memory for the time of one kernel; valid until the next call. Growing waits for the stream.
+  // 256-byte aligned memory for the time of one run(): a kernel asks once, and its content is lost at the next call.
+  // Growing at least doubles it and keeps the old memory, which graphs may refer to, until the context goes; it throws
+  // Error(cuda) while the stream is captured.
   void* workspace(std::size_t size_bytes);
   // What a kernel family keeps for the life of the context, such as GEMM's choice of algorithms: one object of each
   // type, made by T(CudaContext&) on first use.

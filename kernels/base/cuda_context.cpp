@@ -1,0 +1,112 @@
+#include "kernels/base/cuda_context.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "core/error.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr std::size_t kLeastWorkspaceBytes = std::size_t{8} << 20;
+
+int attribute_of(core::CudaPlace place, cudaDeviceAttr attribute) {
+  int value = 0;
+  core::check_cuda(cudaDeviceGetAttribute(&value, attribute, place.device), "cudaDeviceGetAttribute", place);
+  return value;
+}
+
+void check_cublaslt(cublasStatus_t status, const char* call, core::CudaPlace place) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw core::Error(core::Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {}", call, place.rank,
+                                                     place.device, cublasLtGetStatusString(status)));
+}
+
+}  // namespace
+
+struct CudaContext::State {
+  core::Device& device;
+  core::Stream& stream;
+  core::CudaPlace place;
+  int num_multiprocessors;
+  cublasLtHandle_t cublaslt = nullptr;
+  std::vector<void*> workspaces = {};  // the last is in use
+  std::size_t workspace_bytes = 0;     // of the last
+  std::map<std::type_index, std::shared_ptr<void>> kept = {};
+
+  cudaStream_t native() const { return static_cast<cudaStream_t>(stream.native()); }
+  void grow(std::size_t size_bytes);
+};
+
+void CudaContext::State::grow(std::size_t size_bytes) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  core::check_cuda(cudaStreamIsCapturing(native(), &capture), "cudaStreamIsCapturing", place);
+  if (capture != cudaStreamCaptureStatusNone) {
+    throw core::Error(
+        core::Failure::cuda,
+        fmt::format("rank {}, CUDA device {}: a kernel that is captured needs a workspace of {} bytes, and "
+                    "it has {}: run it once before the capture",
+                    place.rank, place.device, size_bytes, workspace_bytes));
+  }
+  const std::size_t grown_bytes = std::max({size_bytes, 2 * workspace_bytes, kLeastWorkspaceBytes});
+  workspaces.push_back(device.allocate(grown_bytes));
+  workspace_bytes = grown_bytes;
+}
+
+CudaContext::CudaContext(core::Device& device, core::Stream& stream, int rank) {
+  const core::CudaPlace place{.rank = rank, .device = device.index()};
+  const int num_multiprocessors = attribute_of(place, cudaDevAttrMultiProcessorCount);
+  state_ = std::make_unique<State>(
+      State{.device = device, .stream = stream, .place = place, .num_multiprocessors = num_multiprocessors});
+}
+
+CudaContext::~CudaContext() {
+  state_->kept.clear();
+  if (state_->cublaslt != nullptr) cublasLtDestroy(state_->cublaslt);
+  try {
+    for (void* memory : state_->workspaces) state_->device.release(memory);
+  } catch (const core::Error&) {
+    // The device failed before; what it holds goes with the process.
+  }
+}
+
+core::Device& CudaContext::device() const {
+  return state_->device;
+}
+
+core::CudaPlace CudaContext::place() const {
+  return state_->place;
+}
+
+core::Stream& CudaContext::queue() const {
+  return state_->stream;
+}
+
+void* CudaContext::stream() const {
+  return state_->stream.native();
+}
+
+void* CudaContext::cublaslt() const {
+  if (state_->cublaslt == nullptr) check_cublaslt(cublasLtCreate(&state_->cublaslt), "cublasLtCreate", state_->place);
+  return state_->cublaslt;
+}
+
+int CudaContext::num_multiprocessors() const {
+  return state_->num_multiprocessors;
+}
+
+void* CudaContext::workspace(std::size_t size_bytes) {
+  if (size_bytes > state_->workspace_bytes) state_->grow(size_bytes);
+  return state_->workspaces.empty() ? nullptr : state_->workspaces.back();
+}
+
+std::shared_ptr<void>& CudaContext::kept_slot(std::type_index type) {
+  return state_->kept[type];
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,119 @@
+// Elements of activations in CUDA kernels: their types, and packs of neighbours that are loaded and stored at once.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace lockstep::kernels {
+
+// Calls visit(T{}) with the device's type of an activation's element.
+template <class Visit>
+void with_cuda_activation_type(core::DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case core::DType::f32:
+      return visit(float{});
+    case core::DType::bf16:
+      return visit(__nv_bfloat16{});
+    case core::DType::f16:
+      return visit(__half{});
+    default:
+      LOCKSTEP_CHECK(false, "not an activation's dtype");
+  }
+}
+
+__device__ __forceinline__ float to_f32(float x) {
+  return x;
+}
+__device__ __forceinline__ float to_f32(__nv_bfloat16 x) {
+  return __bfloat162float(x);
+}
+__device__ __forceinline__ float to_f32(__half x) {
+  return __half2float(x);
+}
+
+// Rounded to nearest even.
+template <class T>
+__device__ __forceinline__ T from_f32(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(x);
+  } else {
+    static_assert(std::is_same_v<T, __nv_bfloat16>);
+    return __float2bfloat16_rn(x);
+  }
+}
+
+// What is moved by one access.
+template <int kBytes>
+struct AccessOf;
+template <>
+struct AccessOf<1> {
+  using Type = std::uint8_t;
+};
+template <>
+struct AccessOf<2> {
+  using Type = std::uint16_t;
+};
+template <>
+struct AccessOf<4> {
+  using Type = std::uint32_t;
+};
+template <>
+struct AccessOf<8> {
+  using Type = uint2;
+};
+template <>
+struct AccessOf<16> {
+  using Type = uint4;
+};
+
+// kItems neighbours of an array, in the form in which they lie in memory. Their address is a multiple of their size, or
+// of 16 bytes if they are larger.
+template <class T, int kItems>
+struct Pack {
+  static constexpr int kBytes = kItems * static_cast<int>(sizeof(T));
+  static constexpr int kBytesAtOnce = kBytes < 16 ? kBytes : 16;
+  static constexpr int kAccesses = kBytes / kBytesAtOnce;
+  using Access = typename AccessOf<kBytesAtOnce>::Type;
+
+  alignas(kBytesAtOnce) T items[kItems];
+
+  __device__ __forceinline__ static Pack load(const T* from) {
+    Pack pack;
+#pragma unroll
+    for (int k = 0; k < kAccesses; ++k) {
+      reinterpret_cast<Access*>(pack.items)[k] = reinterpret_cast<const Access*>(from)[k];
+    }
+    return pack;
+  }
+  __device__ __forceinline__ void store(T* to) const {
+#pragma unroll
+    for (int k = 0; k < kAccesses; ++k) {
+      reinterpret_cast<Access*>(to)[k] = reinterpret_cast<const Access*>(items)[k];
+    }
+  }
+  __device__ __forceinline__ float operator[](int i) const {
+    return to_f32(items[i]);
+  }
+  __device__ __forceinline__ void set(int i, float value) {
+    items[i] = from_f32<T>(value);
+  }
+};
+
+// Calls visit(std::integral_constant<int, items>) for the two numbers of elements a thread takes at once: those of an
+// access of 16 bytes of the widest type, or 1. See items_an_access().
+template <int kWide, class Visit>
+void with_items(int items, Visit&& visit) {
+  if (items == 1) return visit(std::integral_constant<int, 1>{});
+  LOCKSTEP_CHECK(items == kWide, "no kernel for so many elements an access");
+  return visit(std::integral_constant<int, kWide>{});
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,50 @@
+#include "kernels/base/cuda_geometry.h"
+
+#include <algorithm>
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr std::int64_t kBlocksAMultiprocessor = 32;  // 8 blocks of 256 threads fit at a time: four rounds
+constexpr std::int64_t kPacksAThread = 4;            // of a row, where a block has a row
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+int row_threads(std::int64_t packs) {
+  const std::int64_t warps = ceil_div(ceil_div(packs, kPacksAThread), kWarpLanes);
+  return static_cast<int>(std::clamp<std::int64_t>(warps, 4, 32)) * kWarpLanes;
+}
+
+}  // namespace
+
+int items_an_access(std::size_t widest_bytes, std::int64_t row_elems, std::initializer_list<const void*> operands) {
+  const auto items = static_cast<int>(kAccessBytes / widest_bytes);
+  if (row_elems % items != 0) return 1;
+  for (const void* operand : operands) {
+    if (reinterpret_cast<std::uintptr_t>(operand) % kAccessBytes != 0) return 1;
+  }
+  return items;
+}
+
+std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors) {
+  return std::min(tiles, kBlocksAMultiprocessor * num_multiprocessors);
+}
+
+RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
+                     int num_multiprocessors) {
+  if (columns <= kWarpRowElems) {
+    return {true, kBlockThreads, grid_blocks(ceil_div(rows, kWarpsABlock), num_multiprocessors), 0};
+  }
+  const std::size_t stash_bytes = static_cast<std::size_t>(columns) * stash_bytes_an_elem;
+  return {false, row_threads(columns / items), grid_blocks(rows, num_multiprocessors),
+          stash_bytes <= kStashBytes ? stash_bytes : 0};
+}
+
+std::int64_t column_sum_parts(std::int64_t rows, std::int64_t rows_at_once, int num_multiprocessors) {
+  constexpr std::int64_t kPartsAMultiprocessor = 2;
+  return std::min(ceil_div(rows, rows_at_once), kPartsAMultiprocessor * num_multiprocessors);
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,59 @@
+// How work is laid out on a CUDA device: plain arithmetic, the same in every build and tested without a device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+namespace lockstep::kernels {
+
+inline constexpr int kWarpLanes = 32;
+inline constexpr int kBlockThreads = 256;
+inline constexpr std::size_t kAccessBytes = 16;  // the widest that one thread loads or stores at once
+
+// Elements a thread takes at once: as many of the widest type as one access holds, or 1 if an operand or a row is not
+// aligned to that. `row_elems`: what each row of a matrix has; 0 where there are no rows.
+int items_an_access(std::size_t widest_bytes, std::int64_t row_elems, std::initializer_list<const void*> operands);
+
+// Blocks for `tiles` of equal work that a block takes with the stride of the grid: enough to fill the device a few
+// times, as blocks end at different times, and no more.
+std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors);
+
+// Rows that are read, summed up and read again: a warp a row where a row fits its registers, else a block a row, which
+// keeps what it read in shared memory if that is large enough.
+inline constexpr std::int64_t kWarpRowElems = 1024;
+inline constexpr int kWarpItems = static_cast<int>(kWarpRowElems) / kWarpLanes;  // a lane
+inline constexpr int kWarpsABlock = kBlockThreads / kWarpLanes;
+inline constexpr std::size_t kStashBytes = std::size_t{224} << 10;  // of the 227 KiB that a block may have on Hopper
+
+struct RowLayout {
+  bool warp_a_row;
+  int threads;              // a block
+  std::int64_t blocks;      // which take rows with the stride of the grid
+  std::size_t stash_bytes;  // of dynamic shared memory; 0: rows are read from memory again
+};
+
+// `stash_bytes_an_elem`: what a block keeps of each element of its row.
+RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
+                     int num_multiprocessors);
+
+// Sums over rows, column by column: each of `parts` groups of workers adds the rows part, part + parts, ... into one
+// partial sum in the workspace, and a second kernel adds these in their order.
+std::int64_t column_sum_parts(std::int64_t rows, std::int64_t rows_at_once, int num_multiprocessors);
+
+// Offsets into a workspace, each piece aligned for any access.
+class WorkspacePlan {
+ public:
+  std::size_t add(std::size_t size_bytes) {
+    const std::size_t offset = total_bytes_;
+    total_bytes_ += (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return offset;
+  }
+  std::size_t total_bytes() const { return total_bytes_; }
+
+ private:
+  static constexpr std::size_t kAlignment = 256;
+  std::size_t total_bytes_ = 0;
+};
+
+}  // namespace lockstep::kernels

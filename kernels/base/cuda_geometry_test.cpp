@@ -1,0 +1,65 @@
+#include "kernels/base/cuda_geometry.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr int kProcessors = 132;
+
+TEST(CudaGeometry, WideAccessesNeedAlignedOperandsAndRows) {
+  alignas(16) std::array<std::byte, 32> memory{};
+  const std::byte* const aligned = memory.data();
+  EXPECT_EQ(items_an_access(2, 0, {aligned, aligned + 16}), 8);
+  EXPECT_EQ(items_an_access(4, 0, {aligned}), 4);
+  EXPECT_EQ(items_an_access(2, 0, {aligned, aligned + 8}), 1);
+  EXPECT_EQ(items_an_access(2, 24, {aligned}), 8);
+  EXPECT_EQ(items_an_access(2, 20, {aligned}), 1);
+  EXPECT_EQ(items_an_access(4, 20, {aligned}), 4);
+}
+
+TEST(CudaGeometry, AGridHasNoIdleBlocksAndABound) {
+  EXPECT_EQ(grid_blocks(1, kProcessors), 1);
+  EXPECT_EQ(grid_blocks(1000, kProcessors), 1000);
+  EXPECT_EQ(grid_blocks(std::int64_t{1} << 40, kProcessors), 32 * kProcessors);
+}
+
+TEST(CudaGeometry, ShortRowsHaveAWarp) {
+  const RowLayout layout = row_layout(8192, 768, 8, 2, kProcessors);
+  EXPECT_TRUE(layout.warp_a_row);
+  EXPECT_EQ(layout.blocks, 1024);
+  EXPECT_EQ(layout.threads, 256);
+  EXPECT_TRUE(row_layout(1, 1, 1, 4, kProcessors).warp_a_row);
+  EXPECT_TRUE(row_layout(1, 1024, 1, 4, kProcessors).warp_a_row);
+  EXPECT_FALSE(row_layout(1, 1025, 1, 4, kProcessors).warp_a_row);
+}
+
+TEST(CudaGeometry, LongRowsHaveABlockAndAStashThatFits) {
+  const RowLayout vocabulary = row_layout(4096, 50304, 4, 4, kProcessors);
+  EXPECT_FALSE(vocabulary.warp_a_row);
+  EXPECT_EQ(vocabulary.threads, 1024);
+  EXPECT_EQ(vocabulary.blocks, 4096);
+  EXPECT_EQ(vocabulary.stash_bytes, std::size_t{50304} * 4);
+  EXPECT_EQ(row_layout(4096, 65536, 4, 4, kProcessors).stash_bytes, 0U);
+  EXPECT_EQ(row_layout(8, 1031, 1, 4, kProcessors).threads, 288);
+  EXPECT_EQ(row_layout(8, 2048, 8, 2, kProcessors).threads, 128);
+}
+
+TEST(CudaGeometry, ColumnSumsHaveAPartForEachGroupOfRowsUpToABound) {
+  EXPECT_EQ(column_sum_parts(1, 8, kProcessors), 1);
+  EXPECT_EQ(column_sum_parts(17, 8, kProcessors), 3);
+  EXPECT_EQ(column_sum_parts(1 << 20, 8, kProcessors), 2 * kProcessors);
+}
+
+TEST(CudaGeometry, WorkspacePiecesAreAlignedAndApart) {
+  WorkspacePlan plan;
+  EXPECT_EQ(plan.add(1), 0U);
+  EXPECT_EQ(plan.add(256), 256U);
+  EXPECT_EQ(plan.add(257), 512U);
+  EXPECT_EQ(plan.total_bytes(), 1024U);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

@@ -1,0 +1,44 @@
+// Launches with checked results.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "core/cuda_call.h"
+#include "kernels/base/cuda_context.h"
+#include "kernels/base/cuda_geometry.h"
+
+namespace lockstep::kernels {
+
+struct LaunchShape {
+  std::int64_t blocks;
+  int threads = kBlockThreads;
+  std::size_t shared_bytes = 0;  // dynamic
+};
+
+inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be asked for
+
+inline cudaStream_t stream_of(const CudaContext& cuda) {
+  return static_cast<cudaStream_t>(cuda.stream());
+}
+
+// Queues kernel(args...) on the context's stream. `name` is what an error says: "gelu_fwd".
+template <class... Params>
+void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
+            const std::type_identity_t<Params>&... args) {
+  if (shape.shared_bytes > kSharedBytesOfEveryKernel) {
+    core::check_cuda(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(shape.shared_bytes)),
+        name, cuda.place());
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream_of(cuda);
+  core::check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name, cuda.place());
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,19 @@
+#include "kernels/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace lockstep::kernels {
+namespace {
+
+TEST(Registry, EachCaseHasAnotherName) {
+  for (const auto& cases : {all_test_cases(), all_bench_cases()}) {
+    EXPECT_FALSE(cases.empty());
+    std::set<std::string> names;
+    for (const KernelCase& one : cases) EXPECT_TRUE(names.insert(one.name()).second) << one.name();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
