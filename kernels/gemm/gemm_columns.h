@@ -1,0 +1,36 @@
+// How a product of row-major arrays is told to cuBLASLt, whose arrays are column-major; plain integers, so that it is
+// tested on any machine. Row-major memory read by columns is the transpose, and c^T = b^T a^T: so b is cuBLASLt's first
+// factor and a its second.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/gemm/gemm_product.h"
+
+namespace lockstep::kernels {
+
+// Element (r, c) of matrix number i is at i * batch_stride + c * leading + r.
+struct ColumnMatrix {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t leading;
+  std::int64_t batch_stride;
+  bool transposed;  // the product takes the transpose of it
+};
+
+struct ColumnProduct {
+  ColumnMatrix first;   // b
+  ColumnMatrix second;  // a
+  ColumnMatrix result;  // c
+};
+ColumnProduct in_columns(const Product& product);
+
+// The largest power of two, at most 256, of which the address is a multiple.
+std::uint32_t alignment_bytes(const void* address);
+
+// Which of several algorithms to keep, by their times in order of the heuristic's preference: the first that is within
+// 2 % of the fastest, so that noise does not decide between equals. Infinity: it failed. -1: all failed.
+int choose_algorithm(std::span<const double> times_us);
+
+}  // namespace lockstep::kernels

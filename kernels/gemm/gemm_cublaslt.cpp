@@ -1,0 +1,283 @@
+#include "kernels/gemm/gemm_cublaslt.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/cuda_call.h"
+#include "core/error.h"
+#include "kernels/gemm/gemm_columns.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr int kMostCandidates = 8;
+constexpr int kTimedRuns = 10;  // queued together, so that the GPU's time is measured and not the CPU's
+
+// Whom calls are made for.
+class Calls {
+ public:
+  explicit Calls(core::CudaPlace place) : place_(place) {}
+  void operator()(cublasStatus_t status, const char* call) const {
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    throw core::Error(core::Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {}", call, place_.rank,
+                                                       place_.device, cublasLtGetStatusString(status)));
+  }
+  void operator()(cudaError_t status, const char* call) const { core::check_cuda(status, call, place_); }
+
+ private:
+  core::CudaPlace place_;
+};
+
+// cuBLASLt's descriptions are pointers to be destroyed.
+template <auto kDestroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* description) const {
+    kDestroy(description);
+  }
+};
+using Layout = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Destroy<cublasLtMatrixLayoutDestroy>>;
+using MatmulDesc = std::unique_ptr<cublasLtMatmulDescOpaque_t, Destroy<cublasLtMatmulDescDestroy>>;
+using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Destroy<cublasLtMatmulPreferenceDestroy>>;
+
+cudaDataType_t cuda_type(core::DType dtype) {
+  switch (dtype) {
+    case core::DType::f32:
+      return CUDA_R_32F;
+    case core::DType::bf16:
+      return CUDA_R_16BF;
+    case core::DType::f16:
+      return CUDA_R_16F;
+    default:
+      LOCKSTEP_CHECK(false, "not an activation's dtype");
+  }
+}
+
+Layout make_layout(const Calls& check, core::DType dtype, const ColumnMatrix& m, std::int64_t batch) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublasLtMatrixLayoutCreate(&made, cuda_type(dtype), static_cast<std::uint64_t>(m.rows),
+                                   static_cast<std::uint64_t>(m.columns), m.leading),
+        "cublasLtMatrixLayoutCreate");
+  Layout layout(made);
+  if (batch == 1) return layout;
+  const auto count = static_cast<std::int32_t>(batch);
+  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+        "cublasLtMatrixLayoutSetAttribute(batch count)");
+  check(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &m.batch_stride,
+                                         sizeof m.batch_stride),
+        "cublasLtMatrixLayoutSetAttribute(batch offset)");
+  return layout;
+}
+
+cublasLtEpilogue_t epilogue_of(Finish finish) {
+  switch (finish) {
+    case Finish::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Finish::bias_gelu:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case Finish::times_gelu_slope:
+      return CUBLASLT_EPILOGUE_DGELU;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+template <class T>
+void set(const Calls& check, const MatmulDesc& desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(desc.get(), attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+
+MatmulDesc make_desc(const Calls& check, const Product& product, const ColumnProduct& columns) {
+  cublasLtMatmulDesc_t made = nullptr;
+  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  MatmulDesc desc(made);
+  const auto operation = [](const ColumnMatrix& m) { return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  set(check, desc, CUBLASLT_MATMUL_DESC_TRANSA, operation(columns.first));
+  set(check, desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(columns.second));
+  const Sums& c = product.c;
+  set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(c.finish));
+  if (c.bias != nullptr) set(check, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, c.bias);
+  const void* const aux = c.pre_written != nullptr ? c.pre_written : c.pre_read;
+  if (aux != nullptr) {
+    set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns.result.leading);
+  }
+  return desc;
+}
+
+// A product in cuBLASLt's words.
+struct Described {
+  Described(const Calls& check, const Product& product) : Described(check, product, in_columns(product)) {}
+  Described(const Calls& check, const Product& product, const ColumnProduct& columns)
+      : desc(make_desc(check, product, columns)),
+        first(make_layout(check, product.b.dtype, columns.first, product.batch)),
+        second(make_layout(check, product.a.dtype, columns.second, product.batch)),
+        result(make_layout(check, product.c.dtype, columns.result, product.batch)) {}
+  MatmulDesc desc;
+  Layout first;
+  Layout second;
+  Layout result;
+};
+
+Preference make_preference(const Calls& check, const Product& product) {
+  cublasLtMatmulPreference_t made = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
+  Preference preference(made);
+  const auto put = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    check(cublasLtMatmulPreferenceSetAttribute(made, attribute, &value, sizeof value),
+          "cublasLtMatmulPreferenceSetAttribute");
+  };
+  put(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{kCublasltWorkspaceBytes});
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_bytes(product.b.data));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_bytes(product.a.data));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_bytes(product.c.data));
+  put(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_bytes(product.c.data));
+  return preference;
+}
+
+// Finishes that are left to our own kernels: GELU in f32, as nothing states how exact cuBLASLt's is; a pre-activation
+// whose rows are no multiple of 8 elements, which cuBLASLt does not take (cublasLt.h, EPILOGUE_AUX_LD); batches.
+bool takes(const Product& product) {
+  constexpr std::int64_t kMostBatch = std::numeric_limits<std::int32_t>::max();
+  const Sums& c = product.c;
+  const bool gelu = c.finish == Finish::bias_gelu || c.finish == Finish::times_gelu_slope;
+  if (gelu && (c.dtype == core::DType::f32 || product.n % 8 != 0)) return false;
+  const bool plain = c.finish == Finish::store || c.finish == Finish::add;
+  return product.batch <= kMostBatch && (plain || product.batch == 1);
+}
+
+std::size_t result_bytes(const Product& product) {
+  return core::size_of(product.c.dtype) * static_cast<std::size_t>(product.batch * product.m * product.n);
+}
+
+// Everything that an algorithm's speed, or whether it may run, depends on.
+using Key = std::pair<Product::Key, std::array<std::uint32_t, 6>>;
+Key key_of(const Product& product) {
+  const Sums& c = product.c;
+  return {product.key(),
+          {alignment_bytes(product.a.data), alignment_bytes(product.b.data), alignment_bytes(c.data),
+           alignment_bytes(c.bias), alignment_bytes(c.pre_written), alignment_bytes(c.pre_read)}};
+}
+
+}  // namespace
+
+struct CublasltGemm::State {
+  explicit State(CudaContext& context) : cuda(context), check(context.place()) {}
+
+  std::vector<cublasLtMatmulAlgo_t> candidates(const Product& product, const Described& described) const;
+  bool is_captured() const;
+  cublasStatus_t queue(const Product& product, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
+                       void* workspace, void* result) const;
+  double time_us(const Product& product, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
+                 void* workspace, void* result) const;
+  std::optional<cublasLtMatmulAlgo_t> fastest(const Product& product, const Described& described,
+                                              const std::vector<cublasLtMatmulAlgo_t>& algorithms,
+                                              void* workspace) const;
+  std::optional<cublasLtMatmulAlgo_t> algorithm_for(const Product& product, const Described& described,
+                                                    void* workspace);
+
+  CudaContext& cuda;
+  Calls check;
+  // Nothing: cuBLASLt cannot do it.
+  std::map<Key, std::optional<cublasLtMatmulAlgo_t>> kept;
+};
+
+std::vector<cublasLtMatmulAlgo_t> CublasltGemm::State::candidates(const Product& product,
+                                                                  const Described& described) const {
+  const Preference preference = make_preference(check, product);
+  std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> found{};
+  int count = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(cuda.cublaslt()), described.desc.get(),
+                                     described.first.get(), described.second.get(), described.result.get(),
+                                     described.result.get(), preference.get(), kMostCandidates, found.data(), &count);
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return algorithms;
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  for (int i = 0; i < count; ++i) {
+    const auto& one = found.at(static_cast<std::size_t>(i));
+    if (one.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(one.algo);
+  }
+  return algorithms;
+}
+
+bool CublasltGemm::State::is_captured() const {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(static_cast<cudaStream_t>(cuda.stream()), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+// Adding reads c and writes `result`, which is c but where algorithms are timed.
+cublasStatus_t CublasltGemm::State::queue(const Product& product, const Described& described,
+                                          const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) const {
+  const float alpha = product.c.finish == Finish::store ? product.c.alpha : 1.0F;
+  const float beta = product.c.finish == Finish::add ? 1.0F : 0.0F;
+  return cublasLtMatmul(static_cast<cublasLtHandle_t>(cuda.cublaslt()), described.desc.get(), &alpha, product.b.data,
+                        described.first.get(), product.a.data, described.second.get(), &beta, product.c.data,
+                        described.result.get(), result, described.result.get(), &algorithm, workspace,
+                        kCublasltWorkspaceBytes, static_cast<cudaStream_t>(cuda.stream()));
+}
+
+double CublasltGemm::State::time_us(const Product& product, const Described& described,
+                                    const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) const {
+  // The heuristic may name an algorithm that then refuses; the first run also warms up.
+  const cublasStatus_t first = queue(product, described, algorithm, workspace, result);
+  if (first != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<double>::infinity();
+  const auto start = cuda.device().make_event();
+  const auto end = cuda.device().make_event();
+  start->record(cuda.queue());
+  for (int i = 0; i < kTimedRuns; ++i) {
+    check(queue(product, described, algorithm, workspace, result), "cublasLtMatmul");
+  }
+  end->record(cuda.queue());
+  end->synchronize();
+  return end->us_since(*start) / kTimedRuns;
+}
+
+std::optional<cublasLtMatmulAlgo_t> CublasltGemm::State::fastest(const Product& product, const Described& described,
+                                                                 const std::vector<cublasLtMatmulAlgo_t>& algorithms,
+                                                                 void* workspace) const {
+  // Runs that add must not add to c more than once.
+  const bool aside = product.c.finish == Finish::add;
+  core::Device& device = cuda.device();
+  void* const result = aside ? device.allocate(result_bytes(product)) : product.c.data;
+  std::vector<double> times_us;
+  for (const auto& algorithm : algorithms) {
+    times_us.push_back(time_us(product, described, algorithm, workspace, result));
+  }
+  if (aside) device.release(result);
+  const int chosen = choose_algorithm(times_us);
+  if (chosen < 0) return std::nullopt;
+  return algorithms.at(static_cast<std::size_t>(chosen));
+}
+
+std::optional<cublasLtMatmulAlgo_t> CublasltGemm::State::algorithm_for(const Product& product,
+                                                                       const Described& described, void* workspace) {
+  const Key key = key_of(product);
+  if (const auto known = kept.find(key); known != kept.end()) return known->second;
+  const auto algorithms = candidates(product, described);
+  if (!algorithms.empty() && is_captured()) return algorithms.front();
+  return kept.emplace(key, fastest(product, described, algorithms, workspace)).first->second;
+}
+
+CublasltGemm::CublasltGemm(CudaContext& cuda) : state_(std::make_unique<State>(cuda)) {}
+CublasltGemm::~CublasltGemm() = default;
+
+bool CublasltGemm::run(const Product& product, void* workspace) {
+  if (!takes(product)) return false;
+  const Described described(state_->check, product);
+  const auto algorithm = state_->algorithm_for(product, described, workspace);
+  if (!algorithm) return false;
+  state_->check(state_->queue(product, described, *algorithm, workspace, product.c.data), "cublasLtMatmul");
+  return true;
+}
+
+}  // namespace lockstep::kernels
