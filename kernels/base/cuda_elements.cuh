@@ -105,6 +105,10 @@ struct Pack {
   __device__ __forceinline__ void set(int i, float value) {
     items[i] = from_f32<T>(value);
   }
+  __device__ __forceinline__ void widen(float (&values)[kItems]) const {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) values[i] = to_f32(items[i]);
+  }
 };
 
 // Calls visit(std::integral_constant<int, items>) for the two numbers of elements a thread takes at once: those of an

@@ -14,7 +14,7 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 
 int row_threads(std::int64_t packs) {
   const std::int64_t warps = ceil_div(ceil_div(packs, kPacksAThread), kWarpLanes);
-  return static_cast<int>(std::clamp<std::int64_t>(warps, 4, 32)) * kWarpLanes;
+  return static_cast<int>(std::clamp<std::int64_t>(warps, 4, kRowThreads / kWarpLanes)) * kWarpLanes;
 }
 
 }  // namespace
@@ -32,14 +32,17 @@ std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors) {
   return std::min(tiles, kBlocksAMultiprocessor * num_multiprocessors);
 }
 
-RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
-                     int num_multiprocessors) {
-  if (columns <= kWarpRowElems) {
-    return {true, kBlockThreads, grid_blocks(ceil_div(rows, kWarpsABlock), num_multiprocessors), 0};
-  }
+RowLayout block_row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
+                           int num_multiprocessors) {
   const std::size_t stash_bytes = static_cast<std::size_t>(columns) * stash_bytes_an_elem;
   return {false, row_threads(columns / items), grid_blocks(rows, num_multiprocessors),
           stash_bytes <= kStashBytes ? stash_bytes : 0};
+}
+
+RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
+                     int num_multiprocessors) {
+  if (columns > kWarpRowElems) return block_row_layout(rows, columns, items, stash_bytes_an_elem, num_multiprocessors);
+  return {true, kBlockThreads, grid_blocks(ceil_div(rows, kWarpsABlock), num_multiprocessors), 0};
 }
 
 std::int64_t column_sum_parts(std::int64_t rows, std::int64_t rows_at_once, int num_multiprocessors) {

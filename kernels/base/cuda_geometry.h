@@ -24,6 +24,8 @@ std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors);
 inline constexpr std::int64_t kWarpRowElems = 1024;
 inline constexpr int kWarpItems = static_cast<int>(kWarpRowElems) / kWarpLanes;  // a lane
 inline constexpr int kWarpsABlock = kBlockThreads / kWarpLanes;
+inline constexpr int kRowThreads = 512;  // the most of a block that has a row: two such fit, one reads, one writes
+inline constexpr int kRowBlocks = 2;     // on a multiprocessor at least, for __launch_bounds__
 inline constexpr std::size_t kStashBytes = std::size_t{224} << 10;  // of the 227 KiB that a block may have on Hopper
 
 struct RowLayout {
@@ -33,7 +35,10 @@ struct RowLayout {
   std::size_t stash_bytes;  // of dynamic shared memory; 0: rows are read from memory again
 };
 
-// `stash_bytes_an_elem`: what a block keeps of each element of its row.
+// For kernels that always take a block a row. `stash_bytes_an_elem`: what a block keeps of each element of its row.
+RowLayout block_row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
+                           int num_multiprocessors);
+
 RowLayout row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
                      int num_multiprocessors);
 

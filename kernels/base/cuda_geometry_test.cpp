@@ -39,7 +39,7 @@ TEST(CudaGeometry, ShortRowsHaveAWarp) {
 TEST(CudaGeometry, LongRowsHaveABlockAndAStashThatFits) {
   const RowLayout vocabulary = row_layout(4096, 50304, 4, 4, kProcessors);
   EXPECT_FALSE(vocabulary.warp_a_row);
-  EXPECT_EQ(vocabulary.threads, 1024);
+  EXPECT_EQ(vocabulary.threads, 512);
   EXPECT_EQ(vocabulary.blocks, 4096);
   EXPECT_EQ(vocabulary.stash_bytes, std::size_t{50304} * 4);
   EXPECT_EQ(row_layout(4096, 65536, 4, 4, kProcessors).stash_bytes, 0U);

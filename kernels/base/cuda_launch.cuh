@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/cuda_call.h"
 #include "kernels/base/cuda_context.h"
@@ -16,6 +17,10 @@ struct LaunchShape {
   int threads = kBlockThreads;
   std::size_t shared_bytes = 0;  // dynamic
 };
+
+inline LaunchShape shape_of(const RowLayout& layout) {
+  return {.blocks = layout.blocks, .threads = layout.threads, .shared_bytes = layout.stash_bytes};
+}
 
 inline constexpr std::size_t kSharedBytesOfEveryKernel = std::size_t{48} << 10;  // more must be asked for
 

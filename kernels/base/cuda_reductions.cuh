@@ -1,0 +1,117 @@
+// Sums and maxima over the threads of a warp or a block. Every thread gets the result, and the same bits each time: the
+// order of additions follows from the threads' numbers alone.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/base/cuda_elements.cuh"
+#include "kernels/base/cuda_geometry.h"
+
+namespace lockstep::kernels {
+
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+inline constexpr int kMostWarps = 32;  // of a block
+
+__device__ __forceinline__ int lane_index() {
+  return static_cast<int>(threadIdx.x) % kWarpLanes;
+}
+__device__ __forceinline__ int warp_index() {
+  return static_cast<int>(threadIdx.x) / kWarpLanes;
+}
+
+__device__ __forceinline__ float not_a_number() {
+  return __int_as_float(0x7fffffff);
+}
+
+// What is reduced: a value, the value that changes nothing, and how two become one. combine(a, b) must equal
+// combine(b, a) bit for bit, as partners in a butterfly take them in either order.
+struct Sum {
+  float value = 0;
+  __device__ __forceinline__ static Sum combine(Sum a, Sum b) { return {a.value + b.value}; }
+  __device__ __forceinline__ Sum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
+};
+
+struct TwoSums {
+  float a = 0;
+  float b = 0;
+  __device__ __forceinline__ static TwoSums combine(TwoSums x, TwoSums y) { return {x.a + y.a, x.b + y.b}; }
+  __device__ __forceinline__ TwoSums partner(int mask) const {
+    return {__shfl_xor_sync(kAllLanes, a, mask), __shfl_xor_sync(kAllLanes, b, mask)};
+  }
+};
+
+struct WideSum {
+  double value = 0;
+  __device__ __forceinline__ static WideSum combine(WideSum a, WideSum b) { return {a.value + b.value}; }
+  __device__ __forceinline__ WideSum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
+};
+
+struct Maximum {  // of numbers that are not NaN
+  float value = -INFINITY;
+  __device__ __forceinline__ static Maximum combine(Maximum a, Maximum b) { return {fmaxf(a.value, b.value)}; }
+  __device__ __forceinline__ Maximum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
+};
+
+// The maximum, and the sum of exp(x - maximum), of numbers that come a few at a time (Milakov, Gimelshein 2018,
+// arXiv:1805.02867, algorithm 3). NaN makes the sum NaN and not the maximum. Of no numbers or of -infinity alone the
+// sum is 0.
+struct ExpSum {
+  float maximum = -INFINITY;
+  float sum = 0;
+
+  // What x is taken off by: 0 while the maximum is -infinity, as -infinity less itself is NaN.
+  __device__ __forceinline__ static float shift_of(float maximum) { return maximum == -INFINITY ? 0.0F : maximum; }
+
+  // The first `count` of a pack.
+  template <class T, int kItems>
+  __device__ __forceinline__ void add(const Pack<T, kItems>& x, std::int64_t count = kItems) {
+    float top = maximum;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      if (i < count) top = fmaxf(top, x[i]);
+    }
+    const float shift = shift_of(top);
+    float added = 0;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      if (i < count) added += expf(x[i] - shift);
+    }
+    sum = sum * expf(maximum - shift) + added;
+    maximum = top;
+  }
+  // Products and sum are rounded one by one: a fused multiply-add would treat a and b differently.
+  __device__ __forceinline__ static ExpSum combine(ExpSum a, ExpSum b) {
+    const float top = fmaxf(a.maximum, b.maximum);
+    const float shift = shift_of(top);
+    const float of_a = __fmul_rn(a.sum, expf(a.maximum - shift));
+    const float of_b = __fmul_rn(b.sum, expf(b.maximum - shift));
+    return {top, __fadd_rn(of_a, of_b)};
+  }
+  __device__ __forceinline__ ExpSum partner(int mask) const {
+    return {__shfl_xor_sync(kAllLanes, maximum, mask), __shfl_xor_sync(kAllLanes, sum, mask)};
+  }
+};
+
+// All lanes must call it.
+template <class V>
+__device__ __forceinline__ V warp_reduce(V value) {
+#pragma unroll
+  for (int mask = kWarpLanes / 2; mask > 0; mask /= 2) value = V::combine(value, value.partner(mask));
+  return value;
+}
+
+// All threads of a block, which has whole warps, must call it; they wait for each other. What they wrote to shared or
+// global memory before is seen by all after it.
+template <class V>
+__device__ __forceinline__ V block_reduce(V value) {
+  __shared__ V of_warps[kMostWarps];
+  value = warp_reduce(value);
+  __syncthreads();  // the call before may still be read
+  if (lane_index() == 0) of_warps[warp_index()] = value;
+  __syncthreads();
+  const int warps = static_cast<int>(blockDim.x) / kWarpLanes;
+  return warp_reduce(lane_index() < warps ? of_warps[lane_index()] : V{});
+}
+
+}  // namespace lockstep::kernels

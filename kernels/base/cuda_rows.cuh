@@ -1,0 +1,84 @@
+// Rows of a matrix in CUDA kernels; see row_layout().
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/cuda_elements.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/base/cuda_reductions.cuh"
+
+namespace lockstep::kernels {
+
+// Packs of a row that a lane holds in registers, where a warp has a row.
+template <int kItems>
+inline constexpr int kWarpPacks = kWarpItems / kItems;
+
+// Calls visit(k, first) for each pack of this lane: its number among the lane's, and its first element in the row.
+template <int kItems, class Visit>
+__device__ __forceinline__ void for_lane_packs(std::int64_t columns, Visit&& visit) {
+  const int packs = static_cast<int>(columns) / kItems;
+#pragma unroll
+  for (int k = 0; k < kWarpPacks<kItems>; ++k) {
+    const int pack = k * kWarpLanes + lane_index();
+    if (pack < packs) visit(k, pack * kItems);
+  }
+}
+
+// Calls use(first, load(first)) for each pack of this thread, where a block has a row. A few loads go ahead of the
+// first use: bytes under way hide the latency of memory.
+template <int kItems, int kAhead = 4, class Load, class Use>
+__device__ __forceinline__ void for_thread_packs(std::int64_t columns, Load&& load, Use&& use) {
+  const std::int64_t stride = std::int64_t{blockDim.x} * kItems;
+  for (std::int64_t begin = std::int64_t{threadIdx.x} * kItems; begin < columns; begin += kAhead * stride) {
+    decltype(load(begin)) loaded[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (begin + k * stride < columns) loaded[k] = load(begin + k * stride);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (begin + k * stride < columns) use(begin + k * stride, loaded[k]);
+    }
+  }
+}
+
+// Rows of this warp, or of this block.
+template <class Visit>
+__device__ __forceinline__ void for_warp_rows(std::int64_t rows, Visit&& visit) {
+  const std::int64_t stride = std::int64_t{gridDim.x} * kWarpsABlock;
+  for (std::int64_t row = std::int64_t{blockIdx.x} * kWarpsABlock + warp_index(); row < rows; row += stride) visit(row);
+}
+template <class Visit>
+__device__ __forceinline__ void for_block_rows(std::int64_t rows, Visit&& visit) {
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) visit(row);
+}
+
+// Dynamic shared memory of a block, as an array of T.
+template <class T>
+__device__ __forceinline__ T* dynamic_shared() {
+  extern __shared__ uint4 dynamic_shared_memory[];
+  return reinterpret_cast<T*>(dynamic_shared_memory);
+}
+
+// Where a block keeps what its threads read of a row, from element `first` of its shared memory on: each thread reads
+// back what it wrote itself, so that nobody waits. A block that has no stash reads the row from memory again.
+template <class T, bool kStashed>
+class Stash {
+ public:
+  __device__ explicit Stash(std::int64_t first = 0) : first_(first) {}
+
+  template <int kItems>
+  __device__ __forceinline__ void keep(std::int64_t at, const Pack<T, kItems>& pack) const {
+    if constexpr (kStashed) pack.store(dynamic_shared<T>() + first_ + at);
+  }
+  template <int kItems>
+  __device__ __forceinline__ Pack<T, kItems> load_again(const T* row, std::int64_t at) const {
+    if constexpr (kStashed) return Pack<T, kItems>::load(dynamic_shared<T>() + first_ + at);
+    return Pack<T, kItems>::load(row + at);
+  }
+
+ private:
+  std::int64_t first_;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,183 @@
+#include "kernels/base/cuda_rows.cuh"
+#include "kernels/softmax/softmax.h"
+
+namespace lockstep::kernels {
+namespace {
+
+template <class T>
+struct ForwardRows {
+  std::int64_t rows;
+  std::int64_t columns;
+  const T* x;
+  T* y;
+};
+
+template <class T>
+struct BackwardRows {
+  std::int64_t rows;
+  std::int64_t columns;
+  const T* y;
+  const T* dy;
+  T* dx;
+};
+
+// A row in the registers of a warp: read once, and the exponentials are kept.
+template <class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T> args) {
+  for_warp_rows(args.rows, [&](std::int64_t row) {
+    const T* x = args.x + row * args.columns;
+    T* y = args.y + row * args.columns;
+    float held[kWarpPacks<kItems>][kItems];
+    Maximum top;
+    for_lane_packs<kItems>(args.columns, [&](int k, int first) {
+      Pack<T, kItems>::load(x + first).widen(held[k]);
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) top.value = fmaxf(top.value, held[k][i]);
+    });
+    const float maximum = warp_reduce(top).value;
+    Sum sum;
+    for_lane_packs<kItems>(args.columns, [&](int k, int) {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        held[k][i] = expf(held[k][i] - maximum);
+        sum.value += held[k][i];
+      }
+    });
+    const float inverse = 1.0F / warp_reduce(sum).value;
+    for_lane_packs<kItems>(args.columns, [&](int k, int first) {
+      Pack<T, kItems> out;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) out.set(i, held[k][i] * inverse);
+      out.store(y + first);
+    });
+  });
+}
+
+// A row by a block: maximum and sum in one pass over memory, the quotient in a second over the stash.
+template <class T, int kItems, bool kStashed>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
+  using RowPack = Pack<T, kItems>;
+  const Stash<T, kStashed> stash;
+  for_block_rows(args.rows, [&](std::int64_t row) {
+    const T* x = args.x + row * args.columns;
+    T* y = args.y + row * args.columns;
+    ExpSum mine;
+    for_thread_packs<kItems>(
+        args.columns, [&](std::int64_t first) { return RowPack::load(x + first); },
+        [&](std::int64_t first, const RowPack& pack) {
+          stash.keep(first, pack);
+          mine.add(pack);
+        });
+    const ExpSum all = block_reduce(mine);
+    const float inverse = 1.0F / all.sum;
+    for_thread_packs<kItems>(
+        args.columns, [&](std::int64_t first) { return stash.template load_again<kItems>(x, first); },
+        [&](std::int64_t first, RowPack pack) {
+#pragma unroll
+          for (int i = 0; i < kItems; ++i) pack.set(i, expf(pack[i] - all.maximum) * inverse);
+          pack.store(y + first);
+        });
+  });
+}
+
+template <class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) backward_by_warps(BackwardRows<T> args) {
+  for_warp_rows(args.rows, [&](std::int64_t row) {
+    const std::int64_t begin = row * args.columns;
+    Pack<T, kItems> y[kWarpPacks<kItems>];
+    Pack<T, kItems> dy[kWarpPacks<kItems>];
+    Sum mine;
+    for_lane_packs<kItems>(args.columns, [&](int k, int first) {
+      y[k] = Pack<T, kItems>::load(args.y + begin + first);
+      dy[k] = Pack<T, kItems>::load(args.dy + begin + first);
+    });
+    for_lane_packs<kItems>(args.columns, [&](int k, int) {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) mine.value += y[k][i] * dy[k][i];
+    });
+    const float dot = warp_reduce(mine).value;
+    for_lane_packs<kItems>(args.columns, [&](int k, int first) {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) dy[k].set(i, y[k][i] * (dy[k][i] - dot));
+      dy[k].store(args.dx + begin + first);
+    });
+  });
+}
+
+template <class T, int kItems>
+struct TwoPacks {
+  Pack<T, kItems> y;
+  Pack<T, kItems> dy;
+};
+
+template <class T, int kItems, bool kStashed>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(BackwardRows<T> args) {
+  using Packs = TwoPacks<T, kItems>;
+  const Stash<T, kStashed> stash_y(0);
+  const Stash<T, kStashed> stash_dy(args.columns);
+  for_block_rows(args.rows, [&](std::int64_t row) {
+    const T* y = args.y + row * args.columns;
+    const T* dy = args.dy + row * args.columns;
+    T* dx = args.dx + row * args.columns;
+    Sum mine;
+    for_thread_packs<kItems, 2>(
+        args.columns,
+        [&](std::int64_t first) {
+          return Packs{Pack<T, kItems>::load(y + first), Pack<T, kItems>::load(dy + first)};
+        },
+        [&](std::int64_t first, const Packs& in) {
+          stash_y.keep(first, in.y);
+          stash_dy.keep(first, in.dy);
+#pragma unroll
+          for (int i = 0; i < kItems; ++i) mine.value += in.y[i] * in.dy[i];
+        });
+    const float dot = block_reduce(mine).value;
+    for_thread_packs<kItems, 2>(
+        args.columns,
+        [&](std::int64_t first) {
+          return Packs{stash_y.template load_again<kItems>(y, first), stash_dy.template load_again<kItems>(dy, first)};
+        },
+        [&](std::int64_t first, Packs in) {
+#pragma unroll
+          for (int i = 0; i < kItems; ++i) in.dy.set(i, in.y[i] * (in.dy[i] - dot));
+          in.dy.store(dx + first);
+        });
+  });
+}
+
+}  // namespace
+
+void run_cuda(const SoftmaxForward& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const ForwardRows<T> rows{args.rows, args.columns, args.x.as<T>(), args.y.as<T>()};
+    with_items<kAccessBytes / sizeof(T)>(
+        items_an_access(sizeof(T), args.columns, {args.x.data, args.y.data}), [&](auto constant) {
+          constexpr int kItems = decltype(constant)::value;
+          const RowLayout layout = row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors());
+          auto* const kernel = layout.warp_a_row        ? forward_by_warps<T, kItems>
+                               : layout.stash_bytes > 0 ? forward_by_blocks<T, kItems, true>
+                                                        : forward_by_blocks<T, kItems, false>;
+          launch(cuda, "softmax_fwd", shape_of(layout), kernel, rows);
+        });
+  });
+}
+
+void run_cuda(const SoftmaxBackward& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const BackwardRows<T> rows{args.rows, args.columns, args.y.as<T>(), args.dy.as<T>(), args.dx.as<T>()};
+    with_items<kAccessBytes / sizeof(T)>(
+        items_an_access(sizeof(T), args.columns, {args.y.data, args.dy.data, args.dx.data}), [&](auto constant) {
+          constexpr int kItems = decltype(constant)::value;
+          const RowLayout layout =
+              row_layout(args.rows, args.columns, kItems, 2 * sizeof(T), cuda.num_multiprocessors());
+          auto* const kernel = layout.warp_a_row        ? backward_by_warps<T, kItems>
+                               : layout.stash_bytes > 0 ? backward_by_blocks<T, kItems, true>
+                                                        : backward_by_blocks<T, kItems, false>;
+          launch(cuda, "softmax_bwd", shape_of(layout), kernel, rows);
+        });
+  });
+}
+
+}  // namespace lockstep::kernels
