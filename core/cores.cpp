@@ -15,6 +15,10 @@ int usable_cores() {
   return std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));  // more cores than the set has room for
 }
 
+int present_core() {
+  return sched_getcpu();
+}
+
 CoreBinding::CoreBinding(int index) {
   static_assert(sizeof before_ == sizeof(cpu_set_t), "a set of the same size");
   cpu_set_t allowed;

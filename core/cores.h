@@ -4,6 +4,7 @@
 namespace lockstep::core {
 
 int usable_cores();  // that the scheduler grants the calling thread
+int present_core();  // the system's number of the core that the calling thread runs on right now; -1 if it is not told
 
 // Keeps the calling thread on one core while it lives: number `index` of those usable, cyclically. Best effort: where
 // the system refuses, the thread stays as it was.

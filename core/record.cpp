@@ -115,4 +115,47 @@ std::string to_json(const RowRecord& row) {
                   {"plan", plan_json(row.plan)}});
 }
 
+std::string to_json(const KernelRecord& kernel) {
+  return line_of({{"record", "kernel"},
+                  {"run", kernel.run},
+                  {"kernel", kernel.kernel},
+                  {"shape", kernel.shape},
+                  {"dtype", kernel.dtype},
+                  {"device", kernel.device},
+                  {"threads", kernel.threads},
+                  {"cores", Json(kernel.cores)},
+                  {"cache", kernel.cache},
+                  {"timing", kernel.timing},
+                  {"implementation", nullable(kernel.implementation)},
+                  {"basis", kernel.basis},
+                  {"status", kernel.status},
+                  {"checked", kernel.checked},
+                  {"error", nullable(kernel.error)},
+                  {"flops", kernel.flops},
+                  {"bytes", kernel.bytes},
+                  {"iterations", kernel.iterations},
+                  {"time_us", nullable(kernel.time_us)},
+                  {"samples_us", Json(kernel.samples_us)},
+                  {"stats", stats_json(kernel.samples_us)},
+                  {"gbps", nullable(kernel.gbps)},
+                  {"gflops", nullable(kernel.gflops)},
+                  {"bound", nullable(kernel.bound)},
+                  {"ceiling_us", nullable(kernel.ceiling_us)},
+                  {"share", nullable(kernel.share)}});
+}
+
+std::string to_json(const CeilingRecord& ceiling) {
+  return line_of({{"record", "ceiling"},
+                  {"run", ceiling.run},
+                  {"device", ceiling.device},
+                  {"threads", ceiling.threads},
+                  {"name", ceiling.name},
+                  {"level", nullable(ceiling.level)},
+                  {"dtype", nullable(ceiling.dtype)},
+                  {"value", ceiling.value},
+                  {"unit", ceiling.unit},
+                  {"samples", Json(ceiling.samples)},
+                  {"stats", stats_json(ceiling.samples)}});
+}
+
 }  // namespace lockstep::core

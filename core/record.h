@@ -68,16 +68,59 @@ struct RowRecord {
   std::optional<PlanRecord> plan;
 };
 
+struct KernelRecord {
+  std::string run;
+  std::string kernel;
+  std::string shape;
+  std::string dtype;
+  std::string device = "cpu";  // or "cuda"
+  int threads = 1;
+  std::vector<int> cores;       // on which each thread was seen; none on a GPU
+  std::string cache = "warm";   // or "cold"
+  std::string timing = "host";  // or "events", "graph"
+  std::optional<std::string> implementation;
+  std::string basis = "measured";
+  std::string status = "ok";  // or "wrong", "failed"
+  bool checked = false;
+  std::optional<std::string> error;
+  double flops = 0;
+  double bytes = 0;
+  std::int64_t iterations = 0;
+  std::optional<double> time_us;
+  std::vector<double> samples_us;
+  std::optional<double> gbps;
+  std::optional<double> gflops;
+  std::optional<std::string> bound;  // "memory", "compute", "launch"
+  std::optional<double> ceiling_us;
+  std::optional<double> share;
+};
+
+struct CeilingRecord {
+  std::string run;
+  std::string device = "cpu";
+  int threads = 1;
+  std::string name;                  // "copy", "read", "triad", "fma", "gemm", "launch"
+  std::optional<std::string> level;  // "l1", "l2", "l3", "memory"
+  std::optional<std::string> dtype;
+  double value = 0;
+  std::string unit;  // "gbps", "gflops", "us"
+  std::vector<double> samples;
+};
+
 // One line of JSON without its newline.
 std::string to_json(const RunRecord& run);
 std::string to_json(const RowRecord& row);
+std::string to_json(const KernelRecord& kernel);
+std::string to_json(const CeilingRecord& ceiling);
 
 // Writes a record file: nothing is there before commit(), and nothing is left if commit() is never reached.
 class RecordWriter {
  public:
   explicit RecordWriter(const std::string& path) : file_(path) {}
-  void write(const RunRecord& run) { file_.write(to_json(run) + "\n"); }
-  void write(const RowRecord& row) { file_.write(to_json(row) + "\n"); }
+  template <class Record>
+  void write(const Record& record) {
+    file_.write(to_json(record) + "\n");
+  }
   void commit() { file_.commit(); }
 
  private:

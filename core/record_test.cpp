@@ -93,6 +93,52 @@ TEST(RecordTest, RowIsTheDocumentedLine) {
       "plan": {"steps": 6, "wire_bytes_max": 1536, "wire_bytes_total": 6144, "predicted_us": null}})"));
 }
 
+TEST(RecordTest, KernelIsTheDocumentedLine) {
+  KernelRecord kernel;
+  kernel.run = "0123456789abcdef";
+  kernel.kernel = "gelu_fwd";
+  kernel.shape = "N3";
+  kernel.dtype = "bf16";
+  kernel.threads = 2;
+  kernel.cores = {0, 1};
+  kernel.cache = "cold";
+  kernel.checked = true;
+  kernel.flops = 27;
+  kernel.bytes = 12;
+  kernel.iterations = 6;
+  kernel.time_us = 2;
+  kernel.samples_us = {1, 2, 3};
+  kernel.gbps = 0.006;
+  kernel.bound = "launch";
+  kernel.ceiling_us = 1;
+  kernel.share = 0.5;
+  json line = json::parse(to_json(kernel));
+  EXPECT_EQ(line.at("stats").at("median"), 2);
+  line.erase("stats");
+  EXPECT_EQ(line, json::parse(R"({
+      "record": "kernel", "run": "0123456789abcdef", "kernel": "gelu_fwd", "shape": "N3", "dtype": "bf16",
+      "device": "cpu", "threads": 2, "cores": [0, 1], "cache": "cold", "timing": "host", "implementation": null,
+      "basis": "measured", "status": "ok", "checked": true, "error": null, "flops": 27.0, "bytes": 12.0,
+      "iterations": 6, "time_us": 2.0, "samples_us": [1.0, 2.0, 3.0], "gbps": 0.006, "gflops": null,
+      "bound": "launch", "ceiling_us": 1.0, "share": 0.5})"));
+}
+
+TEST(RecordTest, CeilingIsTheDocumentedLine) {
+  CeilingRecord ceiling;
+  ceiling.run = "0123456789abcdef";
+  ceiling.name = "copy";
+  ceiling.level = "l2";
+  ceiling.value = 90;
+  ceiling.unit = "gbps";
+  ceiling.samples = {80, 90};
+  json line = json::parse(to_json(ceiling));
+  EXPECT_EQ(line.at("stats").at("count"), 2);
+  line.erase("stats");
+  EXPECT_EQ(line, json::parse(R"({
+      "record": "ceiling", "run": "0123456789abcdef", "device": "cpu", "threads": 1, "name": "copy", "level": "l2",
+      "dtype": null, "value": 90.0, "unit": "gbps", "samples": [80.0, 90.0]})"));
+}
+
 TEST(RecordTest, AFailedRowHasNoNumbers) {
   RowRecord row;
   row.run = "0";

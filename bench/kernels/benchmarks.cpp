@@ -1,0 +1,103 @@
+#include "bench/kernels/benchmarks.h"
+
+#include <benchmark/benchmark.h>
+
+#include <regex>
+
+#include "core/error.h"
+#include "core/statistics.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+constexpr std::int64_t kMostSamples = 200;  // of a trial; a sample is then a batch of calls
+
+void count(benchmark::State& state, const Bench& bench, const Instance& instance) {
+  const double median_us = core::median(instance.outcome.trials.back().samples_us);
+  const kernels::Cost& cost = instance.one->cost;
+  state.counters["GB/s"] = cost.bytes / median_us / 1e3;
+  state.counters["GFLOP/s"] = cost.flops / median_us / 1e3;
+  const std::string unchecked = instance.outcome.checked ? "" : " unchecked";
+  if (const auto bound = bench.bound_of_instance(instance)) {
+    state.counters["%roofline"] = 100 * bound->us / median_us;
+    state.SetLabel(bound->name + unchecked);
+  } else {
+    state.SetLabel(unchecked);
+  }
+}
+
+void time_instance(benchmark::State& state, Instance& instance, Workbench& workbench) {
+  const std::int64_t calls = (state.max_iterations + kMostSamples - 1) / kMostSamples;
+  Trial trial;
+  while (state.KeepRunningBatch(calls)) {
+    const double us = workbench.us_of_call(calls);
+    state.SetIterationTime(us * static_cast<double>(calls) / 1e6);
+    trial.samples_us.push_back(us);
+    trial.iterations += calls;
+  }
+  instance.outcome.trials.push_back(std::move(trial));
+}
+
+void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
+  Outcome& outcome = instance.outcome;
+  try {
+    workbench.prepare(instance);
+    if (outcome.status == "ok") {
+      time_instance(state, instance, workbench);
+      workbench.end(instance);
+      count(state, bench, instance);
+    }
+  } catch (const std::exception& error) {
+    outcome.status = "failed";
+    outcome.error = error.what();
+  }
+  if (outcome.status != "ok") state.SkipWithError((outcome.status + ": " + outcome.error).c_str());
+}
+
+bool matches(const std::string& name, const std::string& filter) {
+  if (filter.empty() || filter == "all") return true;
+  const bool negative = filter.front() == '-';
+  return std::regex_search(name, std::regex(filter.substr(negative ? 1 : 0), std::regex::extended)) != negative;
+}
+
+// Google Benchmark spends about as much again on finding the number of iterations.
+double seconds_each(const Bench& bench) {
+  constexpr double kTimedShare = 0.5;
+  constexpr double kLeast = 1e-3;
+  const std::string filter = benchmark::GetBenchmarkFilter();
+  double number = 0;
+  for (const Instance& instance : bench.instances) number += matches(instance.name(), filter) ? 1 : 0;
+  return std::max(kTimedShare * bench.flags.time_budget_s / std::max(number, 1.0), kLeast);
+}
+
+}  // namespace
+
+void make_instances(Bench& bench) {
+  const std::vector<int> threads = bench.flags.device == "cpu" ? bench.flags.threads : std::vector<int>{1};
+  for (const kernels::KernelCase& one : bench.cases) {
+    for (int number : threads) {
+      for (const std::string& timing : timings_of(bench.flags.device)) {
+        for (Cache cache : bench.flags.caches) {
+          bench.instances.push_back({&one, {bench.flags.device, number, cache}, timing});
+        }
+      }
+    }
+  }
+}
+
+void register_benchmarks(Bench& bench, Workbench& workbench) {
+  const double seconds = bench.flags.time_budget_s > 0 ? seconds_each(bench) : 0;
+  for (Instance& instance : bench.instances) {
+    auto* const benchmark = benchmark::RegisterBenchmark(
+        instance.name().c_str(),
+        [&bench, &instance, &workbench](benchmark::State& state) { run(state, bench, instance, workbench); });
+    benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
+    if (seconds > 0) benchmark->MinTime(seconds);
+  }
+}
+
+double cold_bytes_of(const core::Caches& caches) {
+  return footprint_of(Level::memory, 1, caches);
+}
+
+}  // namespace lockstep::kernel_bench

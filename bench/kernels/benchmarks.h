@@ -1,0 +1,35 @@
+// Instances as benchmarks of Google Benchmark.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "bench/kernels/flags.h"
+#include "bench/kernels/instance.h"
+#include "bench/kernels/workbench.h"
+#include "core/provenance.h"
+
+namespace lockstep::kernel_bench {
+
+// What instances are held against and run on; outlives the benchmarks.
+struct Bench {
+  BenchFlags flags;
+  core::Machine machine;
+  std::vector<kernels::KernelCase> cases;
+  std::deque<Instance> instances = {};  // addresses stay
+  Ceilings ceilings = {};
+
+  std::optional<Bound> bound_of_instance(const Instance& instance) const {
+    return bound_of(work_of(*instance.one), instance.setting, ceilings, machine.caches);
+  }
+};
+
+// Every case with every number of threads, way of timing and state of the caches that the flags ask for.
+void make_instances(Bench& bench);
+
+void register_benchmarks(Bench& bench, Workbench& workbench);
+
+// What has to be rotated through so that no cache holds it from call to call.
+double cold_bytes_of(const core::Caches& caches);
+
+}  // namespace lockstep::kernel_bench

@@ -1,0 +1,205 @@
+#include "bench/kernels/ceilings.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <new>
+
+#include "bench/kernels/ceiling_loops.h"
+#include "core/error.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kSampleUs = 2000;  // at least; long against the start of a pool's threads
+constexpr int kSamples = 9;
+constexpr std::int64_t kGrainFloats = 128;  // of ceiling_loops.h
+
+// Where caches are not told: a common machine's.
+constexpr double kCommonL1 = 32 << 10;
+constexpr double kCommonL2 = 1 << 20;
+constexpr double kCommonL3 = 32 << 20;
+
+double bytes_of(const std::optional<std::int64_t>& told, double common) {
+  return told ? static_cast<double>(*told) : common;
+}
+
+double us_of(const std::function<void()>& work) {
+  const auto before = Clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(Clock::now() - before).count();
+}
+
+// Times of work(rounds), with the rounds that make a sample long enough.
+struct Timed {
+  std::int64_t rounds;
+  std::vector<double> samples_us;
+};
+Timed time_rounds(const std::function<void(std::int64_t rounds)>& work) {
+  Timed timed{1, {}};
+  while (us_of([&] { work(timed.rounds); }) < kSampleUs) timed.rounds *= 2;
+  for (int k = 0; k < kSamples; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
+  return timed;
+}
+
+// Three arrays, in which each thread has a slice of its own.
+class Arrays {
+ public:
+  explicit Arrays(double bytes) : floats_(static_cast<std::int64_t>(bytes / 4) / kGrainFloats * kGrainFloats) {
+    for (auto& array : arrays_) {
+      array.reset(new (std::align_val_t{64}) float[static_cast<std::size_t>(floats_)]);
+      std::fill_n(array.get(), floats_, 1.0F);
+    }
+  }
+  float* operator[](int index) const { return arrays_[static_cast<std::size_t>(index)].get(); }
+  std::int64_t floats() const { return floats_; }
+
+ private:
+  struct Free {
+    void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+  };
+  std::int64_t floats_;
+  std::array<std::unique_ptr<float[], Free>, 3> arrays_;
+};
+
+// A bandwidth's loop over a thread's slice.
+struct Stream {
+  CeilingKind kind;
+  int arrays;  // that it passes over
+  void (*pass)(const Arrays& arrays, std::int64_t begin, std::int64_t floats);
+};
+
+template <bool kPastCaches>
+void copy_pass(const Arrays& a, std::int64_t begin, std::int64_t floats) {
+  copy_loop(a[0] + begin, a[2] + begin, floats, kPastCaches);
+}
+template <bool kPastCaches>
+void triad_pass(const Arrays& a, std::int64_t begin, std::int64_t floats) {
+  triad_loop(a[0] + begin, a[1] + begin, a[2] + begin, floats, kPastCaches);
+}
+void read_pass(const Arrays& a, std::int64_t begin, std::int64_t floats) {
+  [[maybe_unused]] const volatile float sum = read_loop(a[0] + begin, floats);  // so that it is not left out
+}
+
+constexpr std::array kStreams{
+    Stream{CeilingKind::copy, 2, copy_pass<false>},   Stream{CeilingKind::copy, 2, copy_pass<true>},
+    Stream{CeilingKind::triad, 3, triad_pass<false>}, Stream{CeilingKind::triad, 3, triad_pass<true>},
+    Stream{CeilingKind::read, 1, read_pass},
+};
+
+// GB/s over operands that are `footprint` bytes in all.
+std::vector<double> bandwidth(kernels::ThreadPool& pool, const Stream& stream, const Arrays& arrays, double footprint) {
+  const double of_a_thread = footprint / stream.arrays / pool.size() / sizeof(float);
+  const std::int64_t floats =
+      std::max(static_cast<std::int64_t>(of_a_thread) / kGrainFloats, std::int64_t{1}) * kGrainFloats;
+  LOCKSTEP_CHECK(floats * pool.size() <= arrays.floats(), "slices fit into the arrays");
+  const Timed timed = time_rounds([&](std::int64_t rounds) {
+    pool.on_each_thread([&](int thread) {
+      for (std::int64_t round = 0; round < rounds; ++round) stream.pass(arrays, thread * floats, floats);
+    });
+  });
+  const double bytes =
+      static_cast<double>(floats * pool.size() * timed.rounds) * sizeof(float) * static_cast<double>(stream.arrays);
+  std::vector<double> gbps;
+  for (double us : timed.samples_us) gbps.push_back(bytes / us / 1e3);
+  return gbps;
+}
+
+void add_bandwidths(kernels::ThreadPool& pool, const core::Caches& caches, Ceilings& all) {
+  // A read passes over one array of the whole footprint.
+  const Arrays arrays(footprint_of(Level::memory, pool.size(), caches));
+  for (Level level : {Level::l1, Level::l2, Level::l3, Level::memory}) {
+    for (const Stream& stream : kStreams) {
+      Ceiling ceiling{stream.kind, "cpu", pool.size(), level, std::nullopt, {}};
+      ceiling.samples = bandwidth(pool, stream, arrays, footprint_of(level, pool.size(), caches));
+      // Of a copy with and without streaming stores, the faster counts.
+      if (all.empty() || all.back().kind != stream.kind || all.back().level != level) {
+        all.push_back(std::move(ceiling));
+      } else if (ceiling.value() > all.back().value()) {
+        all.back() = std::move(ceiling);
+      }
+    }
+  }
+}
+
+// GFLOP/s of a loop in registers on all threads.
+Ceiling peak(kernels::ThreadPool& pool, core::DType dtype, double (*loop)(std::int64_t)) {
+  std::atomic<double> flops_of_a_round = 0;
+  const Timed timed = time_rounds([&](std::int64_t rounds) {
+    pool.on_each_thread([&](int /*thread*/) { flops_of_a_round = loop(rounds * 1000) / static_cast<double>(rounds); });
+  });
+  Ceiling ceiling{CeilingKind::fma, "cpu", pool.size(), std::nullopt, dtype, {}};
+  for (double us : timed.samples_us) {
+    ceiling.samples.push_back(flops_of_a_round * static_cast<double>(timed.rounds) * pool.size() / us / 1e3);
+  }
+  return ceiling;
+}
+
+Ceiling launch(kernels::ThreadPool& pool) {
+  const Timed timed = time_rounds([&](std::int64_t rounds) {
+    for (std::int64_t round = 0; round < rounds; ++round) pool.on_each_thread([](int /*thread*/) {});
+  });
+  Ceiling ceiling{CeilingKind::launch, "cpu", pool.size(), std::nullopt, std::nullopt, {}};
+  for (double us : timed.samples_us) ceiling.samples.push_back(us / static_cast<double>(timed.rounds));
+  return ceiling;
+}
+
+}  // namespace
+
+std::string name_of(Level level) {
+  constexpr std::array names{"l1", "l2", "l3", "memory"};
+  return names.at(static_cast<std::size_t>(level));
+}
+
+std::string name_of(CeilingKind kind) {
+  constexpr std::array names{"copy", "read", "triad", "fma", "gemm", "launch"};
+  return names.at(static_cast<std::size_t>(kind));
+}
+
+std::string unit_of(CeilingKind kind) {
+  if (kind == CeilingKind::launch) return "us";
+  return kind == CeilingKind::fma || kind == CeilingKind::gemm ? "gflops" : "gbps";
+}
+
+double Ceiling::value() const {
+  LOCKSTEP_CHECK(!samples.empty(), "a ceiling was measured");
+  return kind == CeilingKind::launch ? *std::min_element(samples.begin(), samples.end())
+                                     : *std::max_element(samples.begin(), samples.end());
+}
+
+Level level_of(double footprint_bytes, int threads, const core::Caches& caches) {
+  if (footprint_bytes <= threads * bytes_of(caches.l1d_bytes, kCommonL1)) return Level::l1;
+  if (footprint_bytes <= threads * bytes_of(caches.l2_bytes, kCommonL2)) return Level::l2;
+  if (footprint_bytes <= bytes_of(caches.l3_bytes, kCommonL3) / 2) return Level::l3;
+  return Level::memory;
+}
+
+double footprint_of(Level level, int threads, const core::Caches& caches) {
+  switch (level) {
+    case Level::l1:
+      return threads * bytes_of(caches.l1d_bytes, kCommonL1) / 2;
+    case Level::l2:
+      return threads * bytes_of(caches.l2_bytes, kCommonL2) / 2;
+    case Level::l3:  // past what the threads' second levels hold
+      return std::min(4 * threads * bytes_of(caches.l2_bytes, kCommonL2), bytes_of(caches.l3_bytes, kCommonL3) / 2);
+    case Level::memory:
+      break;
+  }
+  return 2 * bytes_of(caches.l3_bytes, kCommonL3);
+}
+
+Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches) {
+  Ceilings all;
+  add_bandwidths(pool, caches, all);
+  all.push_back(peak(pool, core::DType::f32, fma_f32_loop));
+  if (can_use_amx()) all.push_back(peak(pool, core::DType::bf16, amx_bf16_loop));
+  all.push_back(launch(pool));
+  return all;
+}
+
+}  // namespace lockstep::kernel_bench

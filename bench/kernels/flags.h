@@ -1,0 +1,33 @@
+// The command line of kernels_bench: our own flags; Google Benchmark's --benchmark_* are left to it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::kernel_bench {
+
+// Warm: the same operands call after call. Cold: other operands each call, past the last-level cache.
+enum class Cache : std::uint8_t { warm, cold };
+std::string name_of(Cache cache);
+
+struct BenchFlags {
+  std::vector<std::string> command;  // as given, the program without its folder
+  std::vector<int> threads;          // of the CPU's pool; 1 and all cores if not given
+  std::vector<Cache> caches{Cache::warm, Cache::cold};
+  std::string device = "cpu";
+  std::string json_file;     // empty: no records
+  double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
+  bool check = true;
+  bool ceilings = true;
+  std::uint64_t seed = 1;
+
+  std::vector<std::string> for_benchmark;  // the program's name, and what Google Benchmark is to read
+  bool help = false;
+  std::string help_text;
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+BenchFlags parse_bench_flags(int argc, const char* const* argv);
+
+}  // namespace lockstep::kernel_bench

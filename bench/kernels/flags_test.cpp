@@ -1,0 +1,47 @@
+#include "bench/kernels/flags.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+BenchFlags parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "/somewhere/kernels_bench");
+  return parse_bench_flags(static_cast<int>(words.size()), words.data());
+}
+
+TEST(KernelBenchFlags, OursAreReadAndGoogleBenchmarksAreLeft) {
+  const BenchFlags flags = parse({"--threads", "1", "--benchmark_filter=gelu", "--cache", "cold", "--check", "0"});
+  EXPECT_EQ(flags.threads, std::vector<int>{1});
+  EXPECT_EQ(flags.caches, std::vector<Cache>{Cache::cold});
+  EXPECT_FALSE(flags.check);
+  EXPECT_EQ(flags.for_benchmark, (std::vector<std::string>{"kernels_bench", "--benchmark_filter=gelu"}));
+  EXPECT_EQ(flags.command.front(), "kernels_bench");
+}
+
+TEST(KernelBenchFlags, DefaultsAreBothCachesAndAChecked) {
+  const BenchFlags flags = parse({});
+  EXPECT_EQ(flags.caches, (std::vector<Cache>{Cache::warm, Cache::cold}));
+  EXPECT_EQ(flags.threads.front(), 1);
+  EXPECT_TRUE(flags.check);
+  EXPECT_TRUE(flags.ceilings);
+}
+
+TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
+  EXPECT_THROW(parse({"--threads", "0"}), core::Error);
+  EXPECT_THROW(parse({"--cache", "hot"}), core::Error);
+  EXPECT_THROW(parse({"--device", "tpu"}), core::Error);
+  EXPECT_THROW(parse({"--benchmarkfilter=x"}), core::Error);
+  EXPECT_THROW(parse({"gelu"}), core::Error);
+}
+
+TEST(KernelBenchFlags, HelpListsOurFlags) {
+  const BenchFlags flags = parse({"--help"});
+  EXPECT_TRUE(flags.help);
+  EXPECT_NE(flags.help_text.find("--cache"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::kernel_bench

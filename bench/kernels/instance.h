@@ -1,0 +1,39 @@
+// One benchmark: a kernel's case run in one way; and what came of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/kernels/roofline.h"
+#include "kernels/base/kernel_case.h"
+
+namespace lockstep::kernel_bench {
+
+// What one call of Google Benchmark timed. It calls with more and more iterations; the last calls are those it reports.
+struct Trial {
+  std::vector<double> samples_us;  // each the mean of a batch of calls
+  std::int64_t iterations = 0;
+};
+
+struct Outcome {
+  std::vector<Trial> trials;
+  std::vector<int> cores;
+  bool checked = false;
+  std::string status = "ok";  // or "wrong", "failed"
+  std::string error;
+};
+
+struct Instance {
+  const kernels::KernelCase* one;
+  Setting setting;
+  std::string timing;  // "host", "events", "graph"
+  Outcome outcome = {};
+
+  // "layernorm_fwd/bf16/B8_T1024_C768/cpu/threads:2/cold", "gelu_fwd/f32/B8_T128_C1024/cuda/graph/warm"
+  std::string name() const {
+    const std::string how = setting.device == "cpu" ? "threads:" + std::to_string(setting.threads) : timing;
+    return one->name() + "/" + setting.device + "/" + how + "/" + name_of(setting.cache);
+  }
+};
+
+}  // namespace lockstep::kernel_bench

@@ -1,0 +1,51 @@
+#include "bench/kernels/operand_sets.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/device_cpu.h"
+#include "kernels/gelu/gelu_cases.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+struct Fixture {
+  std::unique_ptr<core::Device> device = core::make_cpu_device();
+  Arena arena{*device};
+  kernels::KernelCase one = kernels::gelu_test_cases().front();  // one element
+  kernels::ReferenceData<double> inputs = kernels::draw_inputs(one, 1);
+};
+
+TEST(OperandSets, WarmOperandsAreAlwaysTheSame) {
+  Fixture f;
+  OperandSets sets(f.arena, f.one, f.inputs, 0);
+  EXPECT_EQ(sets.number(), 1u);
+  void* const first = sets.next()[0];
+  EXPECT_EQ(sets.next()[0], first);
+}
+
+TEST(OperandSets, ColdOperandsComeBackOnlyAfterAllOthers) {
+  Fixture f;
+  for (double least_bytes : {1e3, 1e4, 1e5, 123456.0}) {
+    OperandSets sets(f.arena, f.one, f.inputs, least_bytes);
+    std::set<void*> seen;
+    for (std::size_t i = 0; i < sets.number(); ++i) seen.insert(sets.next()[0]);
+    EXPECT_EQ(seen.size(), sets.number()) << least_bytes;
+    const std::ptrdiff_t reach = static_cast<std::byte*>(*seen.rbegin()) - static_cast<std::byte*>(*seen.begin());
+    EXPECT_GE(static_cast<double>(reach), least_bytes - 2000);
+  }
+}
+
+TEST(OperandSets, EverySetHoldsTheInputsApartFromEachOther) {
+  Fixture f;
+  OperandSets sets(f.arena, f.one, f.inputs, 1e4);
+  for (std::size_t i = 0; i < sets.number(); ++i) {
+    const auto pointers = sets.next();
+    EXPECT_EQ(kernels::load(f.one.operands[0].dtype, pointers[0], 1), f.inputs.arrays()[0].second);
+    EXPECT_NE(pointers[0], pointers[1]);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernel_bench

@@ -1,0 +1,50 @@
+#include "bench/kernels/place.h"
+
+#include <chrono>
+
+#include "core/cores.h"
+#include "core/device_cpu.h"
+#include "core/device_cuda.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+class CpuPlace final : public Place {
+ public:
+  explicit CpuPlace(int threads) : pool_(threads, /*first_core=*/0), context_(pool_) {}
+
+  const kernels::Context& context() const override { return context_; }
+  void wait() override {}
+
+  double us_of(std::int64_t calls, const std::function<void()>& call) override {
+    const auto before = std::chrono::steady_clock::now();
+    for (std::int64_t i = 0; i < calls; ++i) call();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - before).count();
+  }
+
+  std::vector<int> cores() override {
+    std::vector<int> cores(static_cast<std::size_t>(pool_.size()));
+    pool_.on_each_thread([&](int thread) { cores[static_cast<std::size_t>(thread)] = core::present_core(); });
+    return cores;
+  }
+
+ private:
+  kernels::ThreadPool pool_;
+  kernels::Context context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Place> make_cpu_place(int threads) {
+  return std::make_unique<CpuPlace>(threads);
+}
+
+std::unique_ptr<core::Device> make_device(const std::string& name) {
+  return name == "cpu" ? core::make_cpu_device() : core::make_cuda_device(/*index=*/0, /*rank=*/0);
+}
+
+std::vector<std::string> timings_of(const std::string& device) {
+  return device == "cpu" ? std::vector<std::string>{"host"} : std::vector<std::string>{"events", "graph"};
+}
+
+}  // namespace lockstep::kernel_bench

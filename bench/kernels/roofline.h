@@ -1,0 +1,39 @@
+// The least time that a kernel could take, by the ceilings of the machine: docs/metrics.md, "Share of the roofline".
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bench/kernels/ceilings.h"
+#include "bench/kernels/flags.h"
+#include "kernels/base/kernel_case.h"
+
+namespace lockstep::kernel_bench {
+
+// A kernel's work, as far as ceilings are concerned.
+struct Work {
+  double flops = 0;
+  double bytes = 0;            // declared
+  double footprint_bytes = 0;  // of all operands, once each
+  double written_share = 0;    // of the bytes that operands have read and written
+  core::DType dtype = core::DType::f32;
+};
+Work work_of(const kernels::KernelCase& one);
+
+struct Bound {
+  std::string name;  // "memory", "compute", "launch"
+  double us;
+};
+
+// How and where a kernel is run.
+struct Setting {
+  std::string device = "cpu";
+  int threads = 1;
+  Cache cache = Cache::warm;
+};
+
+// The ceiling that allows the least speed; nothing if none was measured for the setting.
+std::optional<Bound> bound_of(const Work& work, const Setting& setting, const Ceilings& ceilings,
+                              const core::Caches& caches);
+
+}  // namespace lockstep::kernel_bench

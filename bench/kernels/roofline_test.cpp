@@ -1,0 +1,76 @@
+#include "bench/kernels/roofline.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::kernel_bench {
+namespace {
+
+using core::DType;
+
+const core::Caches kCaches{32 << 10, 1 << 20, 32 << 20};
+
+Ceiling ceiling(CeilingKind kind, std::optional<Level> level, std::optional<DType> dtype, double value) {
+  return {kind, "cpu", 1, level, dtype, {value}};
+}
+
+const Ceilings kCeilings{
+    ceiling(CeilingKind::copy, Level::l1, {}, 100),    ceiling(CeilingKind::copy, Level::memory, {}, 10),
+    ceiling(CeilingKind::read, Level::memory, {}, 20), ceiling(CeilingKind::triad, Level::memory, {}, 15),
+    ceiling(CeilingKind::fma, {}, DType::f32, 50),     ceiling(CeilingKind::fma, {}, DType::bf16, 1000),
+    ceiling(CeilingKind::launch, {}, {}, 0.5),
+};
+
+std::optional<Bound> bound(const Work& work, Cache cache) {
+  return bound_of(work, {"cpu", 1, cache}, kCeilings, kCaches);
+}
+
+TEST(Roofline, ColdKernelsAreBoundByMemory) {
+  const auto found = bound({1e3, 1e6, 1e6, 0.5, DType::f32}, Cache::cold);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->name, "memory");
+  EXPECT_DOUBLE_EQ(found->us, 100);  // 1 MB at 10 GB/s
+}
+
+TEST(Roofline, TheStreamWithTheNearestMixCounts) {
+  EXPECT_DOUBLE_EQ(bound({0, 1e6, 1e6, 0.0, DType::f32}, Cache::cold)->us, 50);
+  EXPECT_DOUBLE_EQ(bound({0, 1e6, 1e6, 0.3, DType::f32}, Cache::cold)->us, 1e3 / 15);
+  EXPECT_DOUBLE_EQ(bound({0, 1e6, 1e6, 1.0, DType::f32}, Cache::cold)->us, 100);
+}
+
+TEST(Roofline, AWarmKernelIsHeldAgainstTheCacheThatHoldsIt) {
+  const auto found = bound({0, 1e5, 3e4, 0.5, DType::f32}, Cache::warm);
+  EXPECT_EQ(found->name, "memory");
+  EXPECT_DOUBLE_EQ(found->us, 1);  // 100 kB at 100 GB/s
+}
+
+TEST(Roofline, MuchArithmeticIsBoundByThePeakOfItsDtype) {
+  EXPECT_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::f32}, Cache::cold)->name, "compute");
+  EXPECT_DOUBLE_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::f32}, Cache::cold)->us, 2e4);
+  EXPECT_DOUBLE_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::bf16}, Cache::cold)->us, 1e3);
+  EXPECT_DOUBLE_EQ(bound({1e9, 1e6, 1e6, 0.5, DType::f16}, Cache::cold)->us, 2e4) << "f32 in its place";
+}
+
+TEST(Roofline, TinyKernelsAreBoundByTheLaunch) {
+  const auto found = bound({8, 64, 64, 0.5, DType::f32}, Cache::cold);
+  EXPECT_EQ(found->name, "launch");
+  EXPECT_DOUBLE_EQ(found->us, 0.5);
+}
+
+TEST(Roofline, WithoutCeilingsThereIsNoBound) {
+  EXPECT_FALSE(bound_of({1, 1, 1, 0.5, DType::f32}, {"cpu", 1, Cache::cold}, {}, kCaches));
+  EXPECT_FALSE(bound_of({1, 1, 1, 0.5, DType::f32}, {"cpu", 2, Cache::cold}, kCeilings, kCaches)) << "other threads";
+}
+
+TEST(Roofline, LevelsGoByTheThreadsCachesAndHalfOfTheSharedOne) {
+  EXPECT_EQ(level_of(32 << 10, 1, kCaches), Level::l1);
+  EXPECT_EQ(level_of(33 << 10, 1, kCaches), Level::l2);
+  EXPECT_EQ(level_of(33 << 10, 2, kCaches), Level::l1);
+  EXPECT_EQ(level_of(16 << 20, 2, kCaches), Level::l3);
+  EXPECT_EQ(level_of(17 << 20, 2, kCaches), Level::memory);
+  for (Level level : {Level::l1, Level::l2, Level::l3, Level::memory}) {
+    for (int threads : {1, 2}) EXPECT_EQ(level_of(footprint_of(level, threads, kCaches), threads, kCaches), level);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernel_bench

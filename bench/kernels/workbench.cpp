@@ -1,0 +1,72 @@
+#include "bench/kernels/workbench.h"
+
+#include "kernels/base/case_checks.h"
+
+namespace lockstep::kernel_bench {
+
+bool is_checkable(const kernels::KernelCase& one) {
+  constexpr double kMostFlops = 1e9;
+  constexpr std::int64_t kMostElems = 10'000'000;  // each is drawn, rounded, compared
+  std::int64_t elems = 0;
+  for (const kernels::CaseOperand& operand : one.operands) elems += operand.elems;
+  return one.cost.flops <= kMostFlops && elems <= kMostElems;
+}
+
+Workbench::Workbench(const WorkbenchOptions& options)
+    : options_(options), device_(make_device(options.device)), arena_(*device_) {}
+
+void Workbench::prepare(Instance& instance) {
+  if (prepared_ == &instance) return;
+  prepared_ = nullptr;
+  enter_place(instance);
+  take_case(*instance.one);
+  instance.outcome.checked = options_.check && is_checkable(*instance.one);
+  if (!case_errors_.empty()) {
+    instance.outcome.status = "wrong";
+    instance.outcome.error = case_errors_;
+    return;
+  }
+  take_operands(instance);
+  instance.one->run(sets_->next(), place_->context());
+  place_->wait();
+  prepared_ = &instance;
+}
+
+void Workbench::enter_place(const Instance& instance) {
+  const Setting& wanted = instance.setting;
+  if (place_ && place_setting_.threads == wanted.threads && place_timing_ == instance.timing) return;
+  place_.reset();  // first, as a pool binds the thread that makes the next one
+  place_ = wanted.device == "cpu" ? make_cpu_place(wanted.threads) : make_cuda_place(*device_, instance.timing);
+  place_setting_ = wanted;
+  place_timing_ = instance.timing;
+}
+
+void Workbench::take_case(const kernels::KernelCase& one) {
+  if (case_ == &one) return;
+  case_ = nullptr;
+  case_errors_.clear();
+  if (options_.check && is_checkable(one)) {
+    const kernels::CaseRunner runner{*device_, place_->context(), [this] { place_->wait(); }};
+    case_errors_ = kernels::result_errors(one, options_.seed, runner);
+    while (!case_errors_.empty() && case_errors_.back() == '\n') case_errors_.pop_back();
+  }
+  inputs_ = kernels::draw_inputs(one, options_.seed);
+  case_ = &one;
+}
+
+void Workbench::take_operands(const Instance& instance) {
+  const bool cold = instance.setting.cache == Cache::cold;
+  sets_.emplace(arena_, *instance.one, inputs_, cold ? options_.cold_bytes : 0);
+}
+
+double Workbench::us_of_call(std::int64_t calls) {
+  const kernels::KernelCase& one = *prepared_->one;
+  const kernels::Context& context = place_->context();
+  return place_->us_of(calls, [&] { one.run(sets_->next(), context); }) / static_cast<double>(calls);
+}
+
+void Workbench::end(Instance& instance) {
+  instance.outcome.cores = place_->cores();
+}
+
+}  // namespace lockstep::kernel_bench

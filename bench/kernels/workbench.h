@@ -1,0 +1,55 @@
+// Runs instances one after the other, and keeps what the next one can use again: threads, memory, inputs, checks.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bench/kernels/instance.h"
+#include "bench/kernels/operand_sets.h"
+#include "bench/kernels/place.h"
+
+namespace lockstep::kernel_bench {
+
+struct WorkbenchOptions {
+  std::string device = "cpu";
+  std::uint64_t seed = 1;
+  bool check = true;
+  double cold_bytes = 0;  // of operands that cold calls rotate through
+};
+
+// Whether a reference in f64 is done with in about a second.
+bool is_checkable(const kernels::KernelCase& one);
+
+class Workbench {
+ public:
+  explicit Workbench(const WorkbenchOptions& options);
+
+  // Makes the instance ready: inputs, operands, and a check of the case's result if there was none yet. Calls it once.
+  void prepare(Instance& instance);
+  // The mean time of so many calls of what was prepared.
+  double us_of_call(std::int64_t calls);
+  void end(Instance& instance);  // notes on which cores it ran
+
+  // Ceilings want the machine for themselves.
+  void leave_place() { place_.reset(); }
+
+ private:
+  void enter_place(const Instance& instance);
+  void take_case(const kernels::KernelCase& one);
+  void take_operands(const Instance& instance);
+
+  WorkbenchOptions options_;
+  std::unique_ptr<core::Device> device_;
+  Arena arena_;
+  std::unique_ptr<Place> place_;
+  Setting place_setting_;
+  std::string place_timing_;
+  const kernels::KernelCase* case_ = nullptr;
+  kernels::ReferenceData<double> inputs_;
+  std::string case_errors_;
+  const Instance* prepared_ = nullptr;
+  std::optional<OperandSets> sets_;
+};
+
+}  // namespace lockstep::kernel_bench
