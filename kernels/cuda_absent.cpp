@@ -3,7 +3,9 @@
 
 #include "core/error.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/gemm/gemm.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -14,7 +16,24 @@ namespace {
 
 }  // namespace
 
-void run_cuda(const GeluForward& args, CudaContext& /*cuda*/) { not_built(args.name()); }
-void run_cuda(const GeluBackward& args, CudaContext& /*cuda*/) { not_built(args.name()); }
+void run_cuda(const GeluForward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const GeluBackward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const CrossEntropy& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const CrossEntropyStats& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const CrossEntropyFinish& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const GemmForward& args, CudaContext& /*cuda*/) { not_built(args.name()); }
+void run_cuda(const GemmInputGradient& args, CudaContext& /*cuda*/) { not_built(args.name()); }
+void run_cuda(const GemmWeightGradient& args, CudaContext& /*cuda*/) { not_built(args.name()); }
+void run_cuda(const GemmBatched& args, CudaContext& /*cuda*/) { not_built(args.name()); }
 
 }  // namespace lockstep::kernels

@@ -1,10 +1,21 @@
 // Cross-entropy of logits against target ids, forward and backward in one: the gradient overwrites the logits, so that
 // the probabilities are written once. Over a whole vocabulary, or over a shard of it with three floats a token
 // exchanged in place of the logits (Shoeybi et al. 2019, arXiv:1909.08053, section 3):
-//   each rank     CrossEntropyStats   maximum, sum of exp(logit - maximum), target's logit (0 if it is not in the
-//   shard) all ranks     all-gather of the stats, 3 floats a token each rank     CrossEntropyFinish  merges them in the
-//   ranks' order, and writes losses and its shard's gradient
+//
+//   each rank    CrossEntropyStats   maximum, sum of exp(logit - maximum), target's logit (0 if not in the shard)
+//   all ranks    all-gather of the stats, 3 floats a token
+//   each rank    CrossEntropyFinish  merges them in the ranks' order, writes losses and its shard's gradient
+//
+// The two forms add the same numbers in another order: losses agree within the tolerance of a sum of `columns` terms.
 // Columns at and above `valid_columns` are padding: they count for nothing and get the gradient 0. Deterministic.
+//
+// A row with a NaN or +inf logit gets the loss NaN and the gradient NaN; so does a row of -inf alone. A logit of -inf
+// among finite ones has the probability 0, and as a target the loss +inf.
+//
+// Targets outside of [0, valid_columns): the CPU reads them before it writes anything (4 bytes a row, beside 4 bytes a
+// column at least) and throws a usage Error that names the first. CUDA, where a check would wait for the device, gives
+// such a row the loss NaN. Of shards, which do not know the whole vocabulary, both refuse in the same way ids below 0;
+// an id that no shard has gives the loss log(sum exp(logits)), as if its logit were 0.
 #pragma once
 
 #include <array>

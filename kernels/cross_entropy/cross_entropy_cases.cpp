@@ -1,0 +1,123 @@
+#include "kernels/cross_entropy/cross_entropy_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/base/shapes.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/cross_entropy/cross_entropy_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+struct Shape {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t valid_columns;
+  std::string name() const {
+    return fmt::format("R{}_V{}", rows, columns) +
+           (valid_columns == columns ? "" : fmt::format("_of{}", valid_columns));
+  }
+};
+
+Draw ids_below(std::int64_t end) {
+  return {.kind = Draw::Kind::index, .below = end};
+}
+constexpr Draw kLogits{.scale = 3};
+
+void add_whole(std::vector<KernelCase>& cases, const Shape& shape, core::DType dtype) {
+  cases.push_back(make_case(CrossEntropy{.rows = shape.rows,
+                                         .columns = shape.columns,
+                                         .valid_columns = shape.valid_columns,
+                                         .scale = 1.0F / static_cast<float>(shape.rows)},
+                            {.shape = shape.name(),
+                             .dtype = dtype,
+                             .draws = {{"targets", ids_below(shape.valid_columns)}, {"logits", kLogits}},
+                             .terms = {{"losses", shape.valid_columns}, {"logits", shape.valid_columns}}}));
+}
+
+// A shard of a vocabulary that has `shards` of them, all as long as this but the last.
+struct Shard {
+  Shape shape;
+  std::int64_t shards;
+  std::int64_t index;
+  std::int64_t first_id() const { return index * shape.columns; }
+  std::string name() const { return fmt::format("{}_shard{}of{}", shape.name(), index, shards); }
+  std::map<std::string, Draw> draws() const {
+    return {{"targets", ids_below(shards * shape.columns)}, {"logits", kLogits}};
+  }
+};
+
+void add_stats(std::vector<KernelCase>& cases, const Shard& shard, core::DType dtype) {
+  const Shape& shape = shard.shape;
+  const CrossEntropyStats args{
+      .rows = shape.rows, .columns = shape.columns, .valid_columns = shape.valid_columns, .first_id = shard.first_id()};
+  cases.push_back(make_case(
+      args, {.shape = shard.name(), .dtype = dtype, .draws = shard.draws(), .terms = {{"stats", shape.columns}}}));
+}
+
+// Other shards' stats are drawn and this one's follow from its logits, so that probabilities are such.
+void add_finish(std::vector<KernelCase>& cases, const Shard& shard, core::DType dtype) {
+  const Shape shape = shard.shape;
+  const CrossEntropyFinish args{.rows = shape.rows,
+                                .columns = shape.columns,
+                                .valid_columns = shape.valid_columns,
+                                .first_id = shard.first_id(),
+                                .shards = shard.shards,
+                                .scale = 1.0F / static_cast<float>(shape.rows)};
+  const CrossEntropyStats own{
+      .rows = shape.rows, .columns = shape.columns, .valid_columns = shape.valid_columns, .first_id = shard.first_id()};
+  const auto derive = [own, shard](ReferenceData<double>& data) {
+    ReferenceData<double> of_shard;
+    const auto copy = [&](const char* name) {
+      of_shard.add(name, std::vector<double>(data[name].begin(), data[name].end()));
+    };
+    copy("targets");
+    copy("logits");
+    of_shard.add("stats", std::vector<double>(static_cast<std::size_t>(3 * own.rows)));
+    reference(own, of_shard);
+    const auto stats = data["stats"];
+    for (std::size_t i = 1; i < stats.size(); i += 3) stats[i] = 1 + std::fabs(stats[i]);  // sums
+    std::copy(of_shard["stats"].begin(), of_shard["stats"].end(),
+              stats.begin() + static_cast<std::ptrdiff_t>(3 * own.rows * shard.index));
+  };
+  cases.push_back(make_case(args, {.shape = shard.name(),
+                                   .dtype = dtype,
+                                   .draws = shard.draws(),
+                                   .terms = {{"losses", shape.columns}, {"logits", shape.columns}},
+                                   .derive = derive}));
+}
+
+}  // namespace
+
+std::vector<KernelCase> cross_entropy_test_cases() {
+  constexpr std::array kWhole{Shape{1, 1, 1},     Shape{3, 17, 17},     Shape{5, 127, 120},
+                              Shape{9, 512, 512}, Shape{2, 2049, 2048}, Shape{3, 5000, 4999}};
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const Shape& shape : kWhole) add_whole(cases, shape, dtype);
+    for (const Shard& shard : {Shard{{3, 1, 1}, 1, 0}, Shard{{5, 43, 43}, 3, 0}, Shard{{5, 43, 41}, 3, 2},
+                               Shard{{4, 2500, 0}, 2, 1}, Shard{{7, 2500, 2499}, 4, 3}}) {
+      add_stats(cases, shard, dtype);
+      add_finish(cases, shard, dtype);
+    }
+  }
+  return cases;
+}
+
+std::vector<KernelCase> cross_entropy_bench_cases() {
+  constexpr std::array kWhole{Shape{1024, 512, 512}, Shape{256, 50304, 50257}, Shape{2048, 50304, 50257}};
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const Shape& shape : kWhole) add_whole(cases, shape, dtype);
+    const Shard half{{256, 25152, 25152}, 2, 0};
+    add_stats(cases, half, dtype);
+    add_finish(cases, half, dtype);
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels
