@@ -1,0 +1,146 @@
+#include "kernels/embedding/embedding.h"
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+
+#include "kernels/base/element_types.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/embedding/embedding.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr std::int64_t kAhead = 2;  // tokens whose table rows are asked for: where ids lead no hardware looks ahead
+
+// The table's row of a token, or -1: not in this shard.
+template <class Args>
+HWY_INLINE std::int64_t row_of(const Args& args, std::int64_t token) {
+  const std::int64_t row = args.ids.template as<std::int32_t>()[token] - args.first_id;
+  return row >= 0 && row < args.rows ? row : -1;
+}
+
+template <class Args, class T>
+HWY_INLINE void prefetch_row(const Args& args, const T* table, std::int64_t token, std::int64_t count) {
+  if (token >= args.tokens) return;
+  const std::int64_t row = row_of(args, token);
+  if (row < 0) return;
+  const auto* begin = reinterpret_cast<const std::byte*>(table + row * args.columns);
+  const auto bytes = count * static_cast<std::int64_t>(sizeof(T));
+  for (std::int64_t b = 0; b < bytes; b += 64) hwy::Prefetch(begin + b);
+}
+
+template <class T>
+void add_rows(const T* a, const T* b, T* to, std::size_t count) {
+  const std::size_t lanes = lanes_f32();
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(hn::Add(load(a + i), load(b + i)), to + i);
+  if (i < count) store_tail(hn::Add(load_tail(a + i, count - i), load_tail(b + i, count - i)), to + i, count - i);
+}
+
+template <class T>
+void accumulate(const T* from, float* to, std::size_t count) {
+  const std::size_t lanes = lanes_f32();
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(hn::Add(load(to + i), load(from + i)), to + i);
+  if (i < count) store_tail(hn::Add(load_tail(to + i, count - i), load_tail(from + i, count - i)), to + i, count - i);
+}
+
+// y of one token; `positions` is null without them. Zero plus a position is that position, but for -0.
+template <class T>
+HWY_INLINE void forward_token(const T* row, const T* positions, T* y, std::int64_t columns) {
+  if (row != nullptr && positions != nullptr) {
+    add_rows(row, positions, y, static_cast<std::size_t>(columns));
+  } else if (row != nullptr || positions != nullptr) {
+    std::copy_n(row != nullptr ? row : positions, columns, y);
+  } else {
+    std::fill_n(y, columns, T{});
+  }
+}
+
+void forward(const EmbeddingForward& args, std::int64_t begin, std::int64_t end) {
+  with_activation_type(args.table.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* const table = args.table.as<T>();
+    for (std::int64_t n = begin; n < end; ++n) {
+      prefetch_row(args, table, n + kAhead, args.columns);
+      const std::int64_t row = row_of(args, n);
+      forward_token(row < 0 ? nullptr : table + row * args.columns,
+                    args.length == 0 ? nullptr : args.positions.as<T>() + n % args.length * args.columns,
+                    args.y.as<T>() + n * args.columns, args.columns);
+    }
+  });
+}
+
+// The columns [begin, end) of all tokens, in the tokens' order.
+void backward(const EmbeddingBackward& args, std::int64_t begin, std::int64_t end) {
+  with_activation_type(args.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto count = static_cast<std::size_t>(end - begin);
+    float* const dtable = args.dtable.as<float>() + begin;
+    for (std::int64_t n = 0; n < args.tokens; ++n) {
+      prefetch_row(args, dtable, n + kAhead, end - begin);
+      const T* const dy = args.dy.as<T>() + n * args.columns + begin;
+      const std::int64_t row = row_of(args, n);
+      if (row >= 0) accumulate(dy, dtable + row * args.columns, count);
+      if (args.length == 0) continue;
+      accumulate(dy, args.dpositions.as<float>() + n % args.length * args.columns + begin, count);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(forward);
+HWY_EXPORT(backward);
+
+// Backward threads share out the columns, so that each adds its part of every token in the tokens' order, whatever the
+// ids are; two lines of the cache at least, as rows are far apart.
+constexpr std::int64_t kColumnGrain = 32;
+
+const char* const kRowsTouched = "of the table only rows that tokens name, counted as if all were different";
+
+}  // namespace
+
+Cost cost_of(const EmbeddingForward& args) {
+  const core::DType dtype = args.table.dtype;
+  const std::int64_t touched = std::min(args.tokens, args.rows);
+  const double bytes = static_cast<double>(size_bytes(core::DType::i32, args.tokens)) +
+                       static_cast<double>(size_bytes(dtype, (touched + args.length + args.tokens) * args.columns));
+  const double adds = args.length > 0 ? static_cast<double>(args.tokens * args.columns) : 0;
+  return {adds, bytes, kRowsTouched};
+}
+
+Cost cost_of(const EmbeddingBackward& args) {
+  const std::int64_t touched = std::min(args.tokens, args.rows);
+  const double bytes = static_cast<double>(size_bytes(core::DType::i32, args.tokens)) +
+                       static_cast<double>(size_bytes(args.dy.dtype, args.tokens * args.columns)) +
+                       2.0 * static_cast<double>(size_bytes(core::DType::f32, (touched + args.length) * args.columns));
+  const double adds = static_cast<double>(args.tokens * args.columns) * (args.length > 0 ? 2 : 1);
+  return {adds, bytes, kRowsTouched};
+}
+
+void run_cpu(const EmbeddingForward& args, ThreadPool& pool) {
+  pool.for_ranges(args.tokens, 1, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(forward)(args, begin, end); });
+}
+
+void run_cpu(const EmbeddingBackward& args, ThreadPool& pool) {
+  pool.for_ranges(args.columns, kColumnGrain, [&](auto begin, auto end) {
+    HWY_DYNAMIC_DISPATCH(backward)(args, begin, end);
+  });
+}
+
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE

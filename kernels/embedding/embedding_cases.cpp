@@ -1,0 +1,71 @@
+#include "kernels/embedding/embedding_cases.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "kernels/base/shapes.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/embedding/embedding_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+struct Shape {
+  std::int64_t tokens;
+  std::int64_t length;
+  std::int64_t vocabulary;
+  std::int64_t columns;
+  std::int64_t first_id = 0;
+  std::int64_t rows = 0;  // of a shard; 0: the vocabulary
+  std::int64_t table_rows() const { return rows == 0 ? vocabulary : rows; }
+  std::string name() const {
+    return fmt::format("N{}_T{}_V{}_C{}", tokens, length, vocabulary, columns) +
+           (rows == 0 ? "" : fmt::format("_from{}", first_id));
+  }
+};
+
+void add(std::vector<KernelCase>& cases, const Shape& shape, core::DType dtype) {
+  const CaseFacts facts{.shape = shape.name(),
+                        .dtype = dtype,
+                        .draws = {{"ids", {.kind = Draw::Kind::index, .below = shape.vocabulary}}},
+                        .terms = {{"y", 2}, {"dtable", shape.tokens}, {"dpositions", shape.tokens}}};
+  cases.push_back(make_case(EmbeddingForward{.tokens = shape.tokens,
+                                             .length = shape.length,
+                                             .rows = shape.table_rows(),
+                                             .columns = shape.columns,
+                                             .first_id = shape.first_id},
+                            facts));
+  cases.push_back(make_case(EmbeddingBackward{.tokens = shape.tokens,
+                                              .length = shape.length,
+                                              .rows = shape.table_rows(),
+                                              .columns = shape.columns,
+                                              .first_id = shape.first_id},
+                            facts));
+}
+
+}  // namespace
+
+std::vector<KernelCase> embedding_test_cases() {
+  constexpr std::array kShapes{Shape{1, 0, 1, 1},     Shape{3, 3, 2, 17},           Shape{24, 8, 10, 64},
+                               Shape{20, 0, 7, 127},  Shape{30, 7, 5, 131},         Shape{24, 8, 40, 33, 10, 13},
+                               Shape{9, 0, 9, 96, 7}, Shape{16, 4, 100, 65, 99, 1}, Shape{257, 128, 1000, 48}};
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const Shape& shape : kShapes) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+std::vector<KernelCase> embedding_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const Tokens& tokens : kBenchTokens) {
+      const std::int64_t vocabulary = tokens.channels == 256 ? 512 : 50304;  // the small model's, GPT-2's
+      add(cases, {tokens.rows(), tokens.length, vocabulary, tokens.channels}, dtype);
+    }
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels
