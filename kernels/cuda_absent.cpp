@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/embedding/embedding.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 
@@ -29,6 +30,12 @@ void run_cuda(const CrossEntropyStats& args, CudaContext& /*cuda*/) {
   not_built(args.name());
 }
 void run_cuda(const CrossEntropyFinish& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const EmbeddingForward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const EmbeddingBackward& args, CudaContext& /*cuda*/) {
   not_built(args.name());
 }
 void run_cuda(const GemmForward& args, CudaContext& /*cuda*/) { not_built(args.name()); }
