@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -96,6 +97,7 @@ struct ThreadPool::State {
   std::mutex failure_mutex;
   std::exception_ptr failure;
   std::vector<Scratch> scratch;  // [0]: shared; [thread + 1]
+  std::map<std::type_index, std::shared_ptr<void>> kept;
   std::optional<core::CoreBinding> caller_binding;
   std::vector<std::thread> threads;
 };
@@ -133,6 +135,10 @@ void ThreadPool::run(void (*call)(void*, int), void* work) {
 
 std::byte* ThreadPool::scratch(int thread, std::size_t size_bytes) {
   return state_->scratch.at(static_cast<std::size_t>(thread + 1)).at_least(size_bytes);
+}
+
+std::shared_ptr<void>& ThreadPool::kept_object(std::type_index type) {
+  return state_->kept[type];
 }
 
 }  // namespace lockstep::kernels

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <typeindex>
 
 namespace lockstep::kernels {
 
@@ -68,8 +69,18 @@ class ThreadPool {
     return {reinterpret_cast<T*>(scratch(thread, elems * sizeof(T))), elems};
   }
 
+  // The pool's one object of type T, made as T(size()) on first use and gone with the pool: what a kernel family learns
+  // about the machine and wants to keep, without a global. To be called outside of work.
+  template <class T>
+  T& kept() {
+    std::shared_ptr<void>& object = kept_object(typeid(T));
+    if (!object) object = std::make_shared<T>(size());
+    return *static_cast<T*>(object.get());
+  }
+
  private:
   void run(void (*call)(void* work, int thread), void* work);
+  std::shared_ptr<void>& kept_object(std::type_index type);
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -60,5 +60,17 @@ TEST(ThreadPool, ScratchIsOfEachThreadAndAligned) {
   EXPECT_EQ(pool.scratch(0, 4000), own[0]);
 }
 
+TEST(ThreadPool, KeepsOneObjectOfAType) {
+  struct Kept {
+    explicit Kept(int num_threads) : count(num_threads) {}
+    int count;
+  };
+  ThreadPool pool(2);
+  EXPECT_EQ(pool.kept<Kept>().count, 2);
+  pool.kept<Kept>().count = 7;
+  EXPECT_EQ(pool.kept<Kept>().count, 7);
+  EXPECT_EQ(ThreadPool(1).kept<Kept>().count, 1);
+}
+
 }  // namespace
 }  // namespace lockstep::kernels

@@ -7,35 +7,12 @@
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
 #include "kernels/base/vector_io-inl.h"
-#include "kernels/base/vector_math-inl.h"
+#include "kernels/gelu/gelu_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr float kScale = 0.7978845608028654F;  // sqrt(2 / pi)
-constexpr float kCubic = 0.044715F;
-
-HWY_INLINE VF32 gelu(VF32 x) {
-  const F32 d;
-  const VF32 one = hn::Set(d, 1.0F);
-  const VF32 cubic = hn::Mul(hn::Mul(x, x), hn::Set(d, kCubic));
-  const VF32 inner = hn::Mul(hn::Mul(x, hn::Set(d, kScale)), hn::Add(one, cubic));
-  return hn::Mul(hn::Mul(x, hn::Set(d, 0.5F)), hn::Add(one, tanh_f32(inner)));
-}
-
-HWY_INLINE VF32 gelu_slope(VF32 x) {
-  const F32 d;
-  const VF32 one = hn::Set(d, 1.0F);
-  const VF32 half = hn::Set(d, 0.5F);
-  const VF32 cubic = hn::Mul(hn::Mul(x, x), hn::Set(d, kCubic));
-  const VF32 t = tanh_f32(hn::Mul(hn::Mul(x, hn::Set(d, kScale)), hn::Add(one, cubic)));
-  const VF32 inner_slope = hn::Mul(hn::Set(d, kScale), hn::MulAdd(hn::Set(d, 3.0F), cubic, one));
-  const VF32 left = hn::Mul(half, hn::Add(one, t));
-  const VF32 right = hn::Mul(hn::Mul(hn::Mul(half, x), hn::NegMulAdd(t, t, one)), inner_slope);
-  return hn::Add(left, right);
-}
 
 template <class T>
 void forward_range(const T* x, T* y, std::size_t count) {

@@ -1,0 +1,73 @@
+#include "kernels/gemm/gemm.h"
+
+#include "kernels/gelu/gelu.h"
+#include "kernels/gemm/gemm_arguments.h"
+#include "kernels/gemm/gemm_choice.h"
+
+namespace lockstep::kernels {
+namespace {
+
+double product_flops(const GemmShape& shape) {
+  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs) * static_cast<double>(shape.outputs);
+}
+
+}  // namespace
+
+void GemmShape::check(std::string_view kernel) const {
+  check_at_least(kernel, "rows", rows, 1);
+  check_at_least(kernel, "inputs", inputs, 1);
+  check_at_least(kernel, "outputs", outputs, 1);
+}
+
+void GemmBatched::check_shape() const {
+  check_at_least(name(), "batch", batch, 1);
+  check_at_least(name(), "m", m, 1);
+  check_at_least(name(), "n", n, 1);
+  check_at_least(name(), "k", k, 1);
+}
+
+Cost cost_of(const GemmForward& args) {
+  const std::int64_t elems = args.shape.rows * args.shape.outputs;
+  double flops = product_flops(args.shape);
+  if (args.epilogue != Epilogue::none) flops += static_cast<double>(elems);
+  if (args.epilogue == Epilogue::bias_gelu) flops += cost_of(GeluForward{.count = elems}).flops;
+  return {flops, operand_bytes(args), ""};
+}
+
+Cost cost_of(const GemmInputGradient& args) {
+  double flops = product_flops(args.shape);
+  if (args.through_gelu) flops += cost_of(GeluBackward{.count = args.shape.rows * args.shape.inputs}).flops;
+  return {flops, operand_bytes(args), ""};
+}
+
+Cost cost_of(const GemmWeightGradient& args) {
+  double flops = product_flops(args.shape);
+  if (args.with_bias) flops += static_cast<double>(args.shape.rows * args.shape.outputs);
+  return {flops, operand_bytes(args), ""};
+}
+
+Cost cost_of(const GemmBatched& args) {
+  const double results = static_cast<double>(args.batch * args.m) * static_cast<double>(args.n);
+  return {results * (2.0 * static_cast<double>(args.k) + 1), operand_bytes(args), ""};
+}
+
+void run_cpu(const GemmForward& args, ThreadPool& pool) {
+  GemmChoice::of(pool).run(product_of(args), pool);
+}
+
+void run_cpu(const GemmInputGradient& args, ThreadPool& pool) {
+  GemmChoice::of(pool).run(product_of(args), pool);
+}
+
+void run_cpu(const GemmWeightGradient& args, ThreadPool& pool) {
+  GemmChoice::of(pool).run(product_of(args), pool);
+  if (!args.with_bias) return;
+  const auto& [rows, inputs, outputs] = args.shape;
+  add_column_sums(rows_of(args.dy, outputs), rows, outputs, args.dbias.as<float>(), pool);
+}
+
+void run_cpu(const GemmBatched& args, ThreadPool& pool) {
+  GemmChoice::of(pool).run(product_of(args), pool);
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,142 @@
+#include "kernels/gemm/gemm_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "core/error.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr std::int64_t kGrain = 32;  // rows or columns: no thread gets less, and ours compute so many at a time
+constexpr int kRounds = 5;           // of measurement, each of all candidates; the least time of each counts
+constexpr double kMostSeconds = 1;   // of measurement: then one round must do
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Part number `part` of `parts` of [0, count), in whole grains.
+std::pair<std::int64_t, std::int64_t> range_of(std::int64_t count, int part, int parts) {
+  const std::int64_t grains = (count + kGrain - 1) / kGrain;
+  return {grains * part / parts * kGrain, std::min(count, grains * (part + 1) / parts * kGrain)};
+}
+
+void run_parts(GemmImplementation& implementation, Split split, const Product& product, ThreadPool& pool) {
+  const std::int64_t count = split == Split::rows ? product.m : product.n;
+  if (pool.size() == 1 || count <= kGrain) {
+    implementation.run(product, pool, 0);
+    return;
+  }
+  pool.on_each_thread([&](int thread) {
+    const auto [begin, end] = range_of(count, thread, pool.size());
+    if (begin >= end) return;
+    implementation.run(split == Split::rows ? product.rows(begin, end) : product.columns(begin, end), pool, thread);
+  });
+}
+
+// A product to measure, that may be computed many times: sums that are added go to memory of its own.
+Product repeatable(const Product& product, std::vector<float>& memory) {
+  Product repeated = product;
+  if (product.c.finish != Finish::add) return repeated;
+  memory.resize(static_cast<std::size_t>(product.m * product.c.row_stride));
+  repeated.c.data = memory.data();
+  return repeated;
+}
+
+}  // namespace
+
+GemmChoice::GemmChoice(int num_threads) : num_threads_(num_threads) {
+  for (auto make : {make_amx_gemm, make_packed_gemm}) {
+    if (auto made = make()) implementations_.push_back(std::move(made));
+  }
+  if (auto made = make_onednn_gemm(num_threads)) implementations_.push_back(std::move(made));
+}
+
+GemmChoice& GemmChoice::of(ThreadPool& pool) {
+  return pool.kept<GemmChoice>();
+}
+
+std::vector<std::string> GemmChoice::names() const {
+  std::vector<std::string> names;
+  for (const auto& implementation : implementations_) names.emplace_back(implementation->name());
+  return names;
+}
+
+void GemmChoice::force(std::string_view name) {
+  std::vector<std::string> allowed = names();
+  allowed.emplace_back("own");
+  if (!name.empty() && std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
+    throw core::Error(core::Failure::usage, fmt::format("gemm: implementation '{}' is not here; allowed: {}", name,
+                                                        fmt::join(allowed, ", ")));
+  }
+  forced_ = name;
+}
+
+std::vector<GemmChoice::Plan> GemmChoice::candidates(const Product& product) const {
+  std::vector<Plan> plans;
+  for (const auto& implementation : implementations_) {
+    const bool ours = implementation->name() != "onednn";
+    const bool wanted = forced_.empty() || forced_ == implementation->name() || (forced_ == "own" && ours);
+    if (!wanted || !implementation->can(product)) continue;
+    plans.push_back({implementation.get(), Split::rows});
+    if (num_threads_ > 1 && product.batch == 1) plans.push_back({implementation.get(), Split::columns});
+  }
+  if (plans.empty()) {
+    throw core::Error(core::Failure::usage, fmt::format("gemm: {} cannot compute this product", forced_));
+  }
+  return plans;
+}
+
+void GemmChoice::run_plan(const Plan& plan, const Product& product, ThreadPool& pool) {
+  if (product.batch >= pool.size() && product.batch > 1) {
+    pool.for_pieces(product.batch, [&](std::int64_t index, int thread) {
+      plan.implementation->run(product.entry(index), pool, thread);
+    });
+    return;
+  }
+  for (std::int64_t index = 0; index < product.batch; ++index) {
+    run_parts(*plan.implementation, plan.split, product.batch == 1 ? product : product.entry(index), pool);
+  }
+}
+
+GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Product& product, ThreadPool& pool) {
+  std::vector<float> memory;
+  const Product repeated = repeatable(product, memory);
+  std::vector<double> least(plans.size(), std::numeric_limits<double>::infinity());
+  for (const Plan& plan : plans) run_plan(plan, repeated, pool);  // makes code and memory ready
+  const auto begin = std::chrono::steady_clock::now();
+  for (int round = 0; round < kRounds && (round == 0 || seconds_since(begin) < kMostSeconds); ++round) {
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      run_plan(plans[i], repeated, pool);
+      least[i] = std::min(least[i], seconds_since(start));
+    }
+  }
+  return plans[static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin())];
+}
+
+const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, ThreadPool& pool) {
+  const auto key = std::pair(forced_, product.key());
+  const auto known = plans_.find(key);
+  if (known != plans_.end()) return known->second;
+  const std::vector<Plan> plans = candidates(product);
+  return plans_.emplace(key, plans.size() == 1 ? plans.front() : fastest(plans, product, pool)).first->second;
+}
+
+void GemmChoice::run(const Product& product, ThreadPool& pool) {
+  run_plan(plan_for(product, pool), product, pool);
+}
+
+std::string GemmChoice::chosen(const Product& product) const {
+  const auto known = plans_.find(std::pair(forced_, product.key()));
+  if (known == plans_.end()) return "";
+  return fmt::format("{} by {}", known->second.implementation->name(),
+                     known->second.split == Split::rows ? "rows" : "columns");
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,10 @@
+// In place of gemm_onednn.cpp in a build without oneDNN (configure says why): products run on our own kernels.
+#include "kernels/gemm/gemm_implementation.h"
+
+namespace lockstep::kernels {
+
+std::unique_ptr<GemmImplementation> make_onednn_gemm(int /*num_threads*/) {
+  return nullptr;
+}
+
+}  // namespace lockstep::kernels

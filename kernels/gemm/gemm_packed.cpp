@@ -1,0 +1,177 @@
+// Our own product in f32, for any dtypes and orders of its factors: blocks of both are packed into the order in which
+// the innermost loop reads them (Van Zee, van de Geijn 2015, BLIS, ACM Trans. Math. Softw. 41, section 4), widened to
+// f32 on the way. The sums of an element of c are taken in the same order whatever part of c a thread computes.
+#include "kernels/base/element_types.h"
+#include "kernels/gemm/gemm_implementation.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/gemm/gemm_packed.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include "kernels/base/vector_io-inl.h"
+#include "kernels/gemm/gemm_pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// The innermost loop holds kRows x kVectors vectors of sums: 24 of AVX-512's 32 registers, 12 of the others' 16.
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;
+constexpr std::int64_t kRows = kManyRegisters ? 12 : 4;
+constexpr std::int64_t kVectors = kManyRegisters ? 2 : kNoVectors ? 4 : 3;
+constexpr std::int64_t kColumns = kVectors * HWY_LANES(float);
+
+// Blocks: of depth, so that sums seldom go through memory; of b, half of the second-level cache; of a, rows that are
+// packed at a time. In elements.
+constexpr std::int64_t kDepth = 1024;
+constexpr std::int64_t kPackedB = 256 * 1024;
+constexpr std::int64_t kPackedRows = 85 * 12;
+constexpr std::int64_t kPartialColumns = 1024;  // where sums do go through memory
+
+std::int64_t round_up(std::int64_t count, std::int64_t grain) {
+  return (count + grain - 1) / grain * grain;
+}
+
+template <int kUsed, int... kIndex>
+HWY_INLINE void multiply_step(const float* a, const VF32* b, VF32* sums, std::integer_sequence<int, kIndex...>) {
+  ((sums[kIndex] = hn::MulAdd(hn::Set(F32(), a[kIndex / kVectors]), b[kIndex % kVectors], sums[kIndex])), ...);
+}
+
+// sums[kUsed, kColumns] (+)= a[depth, kRows]^T b[depth, kColumns], of which the first kUsed rows of a.
+template <int kUsed>
+void multiply(const float* a, const float* b, std::int64_t depth, bool add, float* out, std::int64_t stride) {
+  constexpr int kSums = kUsed * static_cast<int>(kVectors);
+  const auto lanes = static_cast<std::int64_t>(lanes_f32());
+  VF32 sums[kSums];
+  for (int i = 0; i < kSums; ++i) {
+    sums[i] = add ? load(out + i / kVectors * stride + i % kVectors * lanes) : hn::Zero(F32());
+  }
+  for (std::int64_t t = 0; t < depth; ++t, a += kRows, b += kColumns) {
+    VF32 right[kVectors];
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(F32(), b + v * lanes);
+    multiply_step<kUsed>(a, right, sums, std::make_integer_sequence<int, kSums>());
+  }
+  for (int i = 0; i < kSums; ++i) store(sums[i], out + i / kVectors * stride + i % kVectors * lanes);
+}
+
+// The same for the rows that there are, in steps of four.
+void multiply_rows(const float* a, const float* b, std::int64_t depth, std::int64_t rows, bool add, float* out,
+                   std::int64_t stride) {
+  if (rows <= 4 || kRows == 4) return multiply<4>(a, b, depth, add, out, stride);
+  if constexpr (kRows == 12) {
+    if (rows <= 8) return multiply<8>(a, b, depth, add, out, stride);
+    return multiply<12>(a, b, depth, add, out, stride);
+  }
+}
+
+// One thread's product, block by block.
+class Packed {
+ public:
+  Packed(const Product& product, ThreadPool& pool, int thread)
+      : p_(product),
+        depth_(std::min(product.k, kDepth)),
+        one_pass_(product.k <= kDepth || product.c.finish == Finish::add),
+        b_columns_(std::min(round_up(product.n, kColumns), kPackedB / depth_ / kColumns * kColumns)),
+        outer_columns_(one_pass_ ? product.n : std::min(product.n, kPartialColumns)) {
+    const std::int64_t rows = round_up(std::min(product.m, kPackedRows), kRows);
+    partial_stride_ = one_pass_ ? kColumns : round_up(outer_columns_, kColumns);
+    const std::int64_t partial = one_pass_ ? kRows * kColumns : rows * partial_stride_;
+    const std::int64_t packed_a = round_up(rows * depth_, 32);
+    const std::int64_t packed_b = round_up(b_columns_ * depth_, 32);
+    a_ = pool.scratch_of<float>(thread, static_cast<std::size_t>(packed_a + packed_b + partial)).data();
+    b_ = a_ + packed_a;
+    partial_ = b_ + packed_b;
+  }
+
+  void run() {
+    for (std::int64_t column = 0; column < p_.n; column += outer_columns_) {
+      for (std::int64_t row = 0; row < p_.m; row += kPackedRows) {
+        outer_block(row, std::min(kPackedRows, p_.m - row), column, std::min(outer_columns_, p_.n - column));
+      }
+    }
+  }
+
+ private:
+  struct Block {
+    std::int64_t row, rows, column, columns, begin, depth;
+    std::int64_t outer_column;
+  };
+
+  void outer_block(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
+    for (std::int64_t begin = 0; begin < p_.k; begin += kDepth) {
+      const std::int64_t depth = std::min(kDepth, p_.k - begin);
+      const Factor a = p_.a.from(row, begin);
+      with_activation_type(a.dtype, [&](auto zero) {
+        pack_panels<kRows>(a.as<decltype(zero)>(), a.row_stride, a.column_stride, rows, depth, a_);
+      });
+      for (std::int64_t inner = 0; inner < columns; inner += b_columns_) {
+        inner_block({row, rows, column + inner, std::min(b_columns_, columns - inner), begin, depth, column});
+      }
+    }
+  }
+
+  void inner_block(const Block& block) {
+    const Factor b = p_.b.from(block.begin, block.column);
+    with_activation_type(b.dtype, [&](auto zero) {
+      pack_panels<kColumns>(b.as<decltype(zero)>(), b.column_stride, b.row_stride, block.columns, block.depth, b_);
+    });
+    for (std::int64_t r = 0; r < block.rows; r += kRows) {
+      for (std::int64_t c = 0; c < block.columns; c += kColumns) tile(block, r, c);
+    }
+  }
+
+  void tile(const Block& block, std::int64_t r, std::int64_t c) {
+    const std::int64_t rows = std::min(kRows, block.rows - r);
+    const std::int64_t columns = std::min(kColumns, block.columns - c);
+    const std::int64_t in_outer = block.column + c - block.outer_column;
+    float* const sums = one_pass_ ? partial_ : partial_ + r * partial_stride_ + in_outer;
+    const bool add = !one_pass_ && block.begin > 0;
+    multiply_rows(a_ + r * block.depth, b_ + c * block.depth, block.depth, rows, add, sums, partial_stride_);
+    if (one_pass_ || block.begin + block.depth == p_.k) {
+      finish_sums(p_.c.from(block.row + r, block.column + c), sums, partial_stride_, rows, columns);
+    }
+  }
+
+  const Product& p_;
+  const std::int64_t depth_;
+  const bool one_pass_;  // each block of depth is finished at once
+  const std::int64_t b_columns_;
+  const std::int64_t outer_columns_;
+  std::int64_t partial_stride_;
+  float* a_;
+  float* b_;
+  float* partial_;
+};
+
+void run_packed(const Product& product, ThreadPool& pool, int thread) {
+  Packed(product, pool, thread).run();
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(run_packed);
+
+class PackedGemm : public GemmImplementation {
+ public:
+  std::string_view name() const override { return "packed"; }
+  bool can(const Product& /*product*/) const override { return true; }
+  void run(const Product& product, ThreadPool& pool, int thread) override {
+    HWY_DYNAMIC_DISPATCH(run_packed)(product, pool, thread);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<GemmImplementation> make_packed_gemm() {
+  return std::make_unique<PackedGemm>();
+}
+
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE

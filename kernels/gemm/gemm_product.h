@@ -1,0 +1,108 @@
+// What all linear layers' kernels come down to on the CPU: one product of two matrices, and what becomes of its sums.
+//   c[m, n] = finish(sum over k of a[m, k] b[k, n])
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+
+#include "core/dtype.h"
+
+namespace lockstep::kernels {
+
+// Reads an array in either order: one of the strides is 1. Strides are in elements.
+struct Factor {
+  const void* data;
+  core::DType dtype;
+  std::int64_t row_stride;
+  std::int64_t column_stride;
+  std::int64_t batch_stride = 0;
+
+  Factor from(std::int64_t row, std::int64_t column, std::int64_t batch = 0) const {
+    const std::int64_t elems = row * row_stride + column * column_stride + batch * batch_stride;
+    Factor moved = *this;
+    moved.data = static_cast<const std::byte*>(data) + elems * static_cast<std::int64_t>(core::size_of(dtype));
+    return moved;
+  }
+  template <class T>
+  const T* as() const {
+    return static_cast<const T*>(data);
+  }
+};
+
+enum class Finish : std::uint8_t {
+  store,             // c = alpha sum
+  bias,              // c = sum + bias
+  bias_gelu,         // pre = sum + bias, c = gelu(sum + bias)
+  times_gelu_slope,  // c = sum gelu'(pre)
+  add,               // c += sum, in f32
+};
+
+// The matrix that is written. Its rows are dense, bias and pre have its dtype.
+struct Sums {
+  void* data;
+  core::DType dtype;
+  std::int64_t row_stride;
+  std::int64_t batch_stride = 0;
+  Finish finish = Finish::store;
+  float alpha = 1;
+  const void* bias = nullptr;      // [n]
+  void* pre_written = nullptr;     // as c, of bias_gelu
+  const void* pre_read = nullptr;  // as c, of times_gelu_slope
+
+  Sums from(std::int64_t row, std::int64_t column, std::int64_t batch = 0) const {
+    const auto size = static_cast<std::int64_t>(core::size_of(dtype));
+    const std::int64_t bytes = size * (row * row_stride + column + batch * batch_stride);
+    Sums moved = *this;
+    moved.data = static_cast<std::byte*>(data) + bytes;
+    if (bias != nullptr) moved.bias = static_cast<const std::byte*>(bias) + size * column;
+    if (pre_written != nullptr) moved.pre_written = static_cast<std::byte*>(pre_written) + bytes;
+    if (pre_read != nullptr) moved.pre_read = static_cast<const std::byte*>(pre_read) + bytes;
+    return moved;
+  }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+struct Product {
+  std::int64_t batch = 1;
+  std::int64_t m, n, k;
+  Factor a;  // [batch, m, k]
+  Factor b;  // [batch, k, n]
+  Sums c;    // [batch, m, n]
+
+  Product rows(std::int64_t begin, std::int64_t end) const {
+    Product part = *this;
+    part.m = end - begin;
+    part.a = a.from(begin, 0);
+    part.c = c.from(begin, 0);
+    return part;
+  }
+  Product columns(std::int64_t begin, std::int64_t end) const {
+    Product part = *this;
+    part.n = end - begin;
+    part.b = b.from(0, begin);
+    part.c = c.from(0, begin);
+    return part;
+  }
+  Product entry(std::int64_t index) const {
+    Product part = *this;
+    part.batch = 1;
+    part.a = a.from(0, 0, index);
+    part.b = b.from(0, 0, index);
+    part.c = c.from(0, 0, index);
+    return part;
+  }
+
+  // What the speed of an implementation depends on.
+  auto key() const {
+    return std::tuple(batch, m, n, k, a.dtype, c.dtype, c.finish, a.column_stride == 1, b.column_stride == 1);
+  }
+  using Key =
+      std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType, core::DType, Finish, bool, bool>;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,81 @@
+// The obvious loops; for tests.
+#pragma once
+
+#include "kernels/base/reference_data.h"
+#include "kernels/gelu/gelu_reference.h"
+#include "kernels/gemm/gemm.h"
+
+namespace lockstep::kernels {
+
+template <class S>
+void reference(const GemmForward& args, ReferenceData<S>& data) {
+  const auto [rows, inputs, outputs] = args.shape;
+  const auto x = data["x"];
+  const auto w = data["w"];
+  const auto bias = data["bias"];
+  const auto pre = data["pre"];
+  const auto y = data["y"];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t o = 0; o < outputs; ++o) {
+      S sum = 0;
+      for (std::int64_t c = 0; c < inputs; ++c) sum += x[r * inputs + c] * w[o * inputs + c];
+      if (args.epilogue != Epilogue::none) sum += bias[o];
+      if (args.epilogue == Epilogue::bias_gelu) pre[r * outputs + o] = sum;
+      y[r * outputs + o] = args.epilogue == Epilogue::bias_gelu ? gelu_reference(sum) : sum;
+    }
+  }
+}
+
+template <class S>
+void reference(const GemmInputGradient& args, ReferenceData<S>& data) {
+  const auto [rows, inputs, outputs] = args.shape;
+  const auto dy = data["dy"];
+  const auto w = data["w"];
+  const auto pre = data["pre"];
+  const auto dx = data["dx"];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < inputs; ++c) {
+      S sum = 0;
+      for (std::int64_t o = 0; o < outputs; ++o) sum += dy[r * outputs + o] * w[o * inputs + c];
+      dx[r * inputs + c] = args.through_gelu ? sum * gelu_slope_reference(pre[r * inputs + c]) : sum;
+    }
+  }
+}
+
+template <class S>
+void reference(const GemmWeightGradient& args, ReferenceData<S>& data) {
+  const auto [rows, inputs, outputs] = args.shape;
+  const auto x = data["x"];
+  const auto dy = data["dy"];
+  const auto dw = data["dw"];
+  const auto dbias = data["dbias"];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t o = 0; o < outputs; ++o) {
+      for (std::int64_t c = 0; c < inputs; ++c) dw[o * inputs + c] += dy[r * outputs + o] * x[r * inputs + c];
+      if (args.with_bias) dbias[o] += dy[r * outputs + o];
+    }
+  }
+}
+
+template <class S>
+void reference(const GemmBatched& args, ReferenceData<S>& data) {
+  const auto a = data["a"];
+  const auto b = data["b"];
+  const auto c = data["c"];
+  const auto [m, n, k] = std::tuple(args.m, args.n, args.k);
+  for (std::int64_t e = 0; e < args.batch; ++e) {
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        S sum = 0;
+        for (std::int64_t t = 0; t < k; ++t) {
+          const S left = a[e * m * k + (args.transpose_a ? t * m + i : i * k + t)];
+          const S right = b[e * k * n + (args.transpose_b ? j * k + t : t * n + j)];
+          sum += left * right;
+        }
+        c[(e * m + i) * n + j] = S(args.alpha) * sum;
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::kernels
