@@ -1,0 +1,83 @@
+// Writes what references of kernels compute from random inputs, for tests/test_gradients.py to hold against PyTorch's
+// automatic differentiation: kernel_reference_dump FOLDER. A case is a folder in FOLDER with case.json (kernel, its
+// arguments, operands) and, for each operand, before/NAME.npy and after/NAME.npy in f64.
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/kernel_reference_cases.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using lockstep::kernels::Access;
+using lockstep::kernels::CaseOperand;
+using lockstep::kernels::KernelCase;
+using lockstep::kernels::ReferenceData;
+using lockstep::tests::ReferenceCase;
+
+// Version 1.0 of NumPy's format: magic, length of the header, a Python literal padded to 64 bytes, little-endian data.
+void write_npy(const fs::path& path, const std::vector<double>& values) {
+  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (" + std::to_string(values.size()) + ",), }";
+  constexpr std::size_t kBefore = 10;
+  header.resize((kBefore + header.size() + 1 + 63) / 64 * 64 - kBefore - 1, ' ');
+  header += '\n';
+  std::ofstream file(path, std::ios::binary);
+  file.write("\x93NUMPY\x01\x00", 8);
+  file.put(static_cast<char>(header.size() & 0xff));
+  file.put(static_cast<char>(header.size() >> 8));
+  file << header;
+  file.write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(double)));
+  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+void write_all(const fs::path& folder, const ReferenceData<double>& data) {
+  fs::create_directories(folder);
+  for (const auto& [name, values] : data.arrays()) write_npy(folder / (name + ".npy"), values);
+}
+
+// Inputs that follow from others are taken as they are, not rounded to the operand's dtype, so that both sides compute
+// from the same numbers.
+ReferenceData<double> exact_inputs(const KernelCase& one) {
+  ReferenceData<double> data = lockstep::kernels::draw_inputs(one, /*seed=*/7);
+  if (one.derive) one.derive(data);
+  for (std::size_t k = 0; k < one.operands.size(); ++k) {
+    auto& values = data.arrays()[k].second;
+    if (one.operands[k].access == Access::write) values.assign(values.size(), 0.0);
+  }
+  return data;
+}
+
+void dump(const fs::path& folder, const ReferenceCase& dumped) {
+  ReferenceData<double> data = exact_inputs(dumped.one);
+  write_all(folder / "before", data);
+  dumped.one.reference(data);
+  write_all(folder / "after", data);
+  nlohmann::json operands = nlohmann::json::object();
+  for (const CaseOperand& operand : dumped.one.operands) operands[operand.name] = operand.access != Access::read;
+  std::ofstream(folder / "case.json") << nlohmann::json{
+      {"kernel", dumped.one.kernel}, {"arguments", dumped.arguments}, {"written", operands}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: kernel_reference_dump FOLDER\n");
+    return 6;
+  }
+  try {
+    for (const ReferenceCase& dumped : lockstep::tests::reference_cases()) {
+      dump(fs::path(argv[1]) / (dumped.one.kernel + "-" + dumped.one.shape), dumped);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kernel_reference_dump: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

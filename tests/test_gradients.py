@@ -1,0 +1,169 @@
+"""Our references against PyTorch's automatic differentiation in f64: an independent check of every gradient.
+
+tests/kernel_reference_dump writes cases (inputs, what our reference made of them); here a function for each kernel
+computes the same with PyTorch. References are what kernels are tested against (kernels/*/x_test.cpp).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+import numpy as np
+import pytest
+
+from conftest import Programs
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: ci/install.sh test (python3-torch)")
+F = torch.nn.functional
+
+RELATIVE = 1e-11  # of the largest element of an operand; sums of a few hundred numbers in f64
+
+
+@dataclass(frozen=True)
+class Case:
+    kernel: str
+    arguments: dict[str, float]
+    before: dict[str, "torch.Tensor"]
+    after: dict[str, "torch.Tensor"]  # what our reference wrote
+
+    def integer(self, name: str) -> int:
+        return int(self.arguments[name])
+
+    def matrix(self, name: str, *shape: str) -> "torch.Tensor":
+        """An input in its shape, to be differentiated by."""
+        return self.before[name].reshape([self.integer(s) for s in shape]).clone().requires_grad_()
+
+    def ids(self, name: str) -> "torch.Tensor":
+        return self.before[name].long()
+
+
+Results = dict[str, "torch.Tensor"]
+
+
+def gradients(result: "torch.Tensor", upstream: "torch.Tensor", *inputs: "torch.Tensor") -> list["torch.Tensor"]:
+    return list(torch.autograd.grad(result, inputs, upstream.reshape(result.shape)))
+
+
+def gelu(x: "torch.Tensor") -> "torch.Tensor":
+    return F.gelu(x, approximate="tanh")
+
+
+def gelu_fwd(case: Case) -> Results:
+    return {"y": gelu(case.before["x"])}
+
+
+def gelu_bwd(case: Case) -> Results:
+    x = case.before["x"].clone().requires_grad_()
+    return {"dx": gradients(gelu(x), case.before["dy"], x)[0]}
+
+
+def cross_entropy(case: Case) -> Results:
+    logits = case.matrix("logits", "rows", "columns")
+    losses = F.cross_entropy(logits[:, : case.integer("valid_columns")], case.ids("targets"), reduction="none")
+    upstream = torch.full_like(losses, case.arguments["scale"])
+    return {"losses": losses.detach(), "logits": gradients(losses, upstream, logits)[0]}
+
+
+def gemm_fwd(case: Case) -> Results:
+    x, w = case.matrix("x", "rows", "inputs"), case.matrix("w", "outputs", "inputs")
+    pre = F.linear(x, w, case.before.get("bias"))
+    return {"pre": pre.detach(), "y": (gelu(pre) if "pre" in case.after else pre).detach()}
+
+
+def gemm_dgrad(case: Case) -> Results:
+    """Through a GELU if there was one: x = gelu(pre)."""
+    w = case.matrix("w", "outputs", "inputs")
+    through_gelu = "pre" in case.before
+    entering = case.matrix("pre", "rows", "inputs") if through_gelu else torch.zeros(
+        case.integer("rows"), case.integer("inputs"), dtype=torch.float64, requires_grad=True
+    )
+    y = F.linear(gelu(entering) if through_gelu else entering, w)
+    return {"dx": gradients(y, case.before["dy"], entering)[0]}
+
+
+def gemm_wgrad(case: Case) -> Results:
+    """Added to what is there."""
+    x = case.matrix("x", "rows", "inputs")
+    w = torch.zeros(case.integer("outputs"), case.integer("inputs"), dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(case.integer("outputs"), dtype=torch.float64, requires_grad=True)
+    dw, dbias = gradients(F.linear(x, w, bias), case.before["dy"], w, bias)
+    results = {"dw": case.before["dw"] + dw.flatten()}
+    if "dbias" in case.before:
+        results["dbias"] = case.before["dbias"] + dbias
+    return results
+
+
+BY_KERNEL: dict[str, Callable[[Case], Results]] = {
+    "gelu_fwd": gelu_fwd,
+    "gelu_bwd": gelu_bwd,
+    "cross_entropy": cross_entropy,
+    "gemm_fwd": gemm_fwd,
+    "gemm_bias_fwd": gemm_fwd,
+    "gemm_bias_gelu_fwd": gemm_fwd,
+    "gemm_dgrad": gemm_dgrad,
+    "gemm_dgelu_dgrad": gemm_dgrad,
+    "gemm_wgrad": gemm_wgrad,
+    "gemm_bias_wgrad": gemm_wgrad,
+}
+
+
+def read_arrays(folder: Path, names: list[str]) -> Results:
+    return {name: torch.from_numpy(np.load(folder / f"{name}.npy")) for name in names}
+
+
+def read_case(folder: Path) -> Case:
+    told = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+    written = [name for name, is_written in told["written"].items() if is_written]
+    return Case(
+        told["kernel"],
+        told["arguments"],
+        read_arrays(folder / "before", list(told["written"])),
+        read_arrays(folder / "after", written),
+    )
+
+
+@pytest.fixture(scope="session")
+def cases(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+    folder = tmp_path_factory.mktemp("references")
+    dump = programs.folder.parent / "tests" / "kernel_reference_dump"
+    subprocess.run([str(dump), str(folder)], check=True, timeout=60)
+    return [read_case(one) for one in sorted(folder.iterdir())]
+
+
+def differences(case: Case, results: Results) -> list[str]:
+    """What our reference wrote and PyTorch has otherwise, or not at all."""
+    found = []
+    for name, ours in case.after.items():
+        if name not in results:
+            found.append(f"{case.kernel}: {name} is not computed here")
+            continue
+        theirs = results[name].detach().flatten()
+        allowed = RELATIVE * max(1.0, theirs.abs().max().item())
+        worst = (ours - theirs).abs().max().item()
+        if not worst <= allowed:
+            found.append(f"{case.kernel}: {name} differs by {worst:.3g}; allowed {allowed:.3g}")
+    return found
+
+
+@pytest.mark.parametrize("kernel", sorted(BY_KERNEL))
+def test_reference_agrees_with_autograd(kernel: str, cases: list[Case]) -> None:
+    of_kernel = [case for case in cases if case.kernel == kernel]
+    assert of_kernel, f"kernel_reference_dump has no case of {kernel}"
+    for case in of_kernel:
+        assert differences(case, BY_KERNEL[kernel](case)) == []
+
+
+def test_every_dumped_kernel_is_computed_here(cases: list[Case]) -> None:
+    assert {case.kernel for case in cases} - set(BY_KERNEL) == set()
+
+
+def test_a_wrong_gradient_is_found(cases: list[Case]) -> None:
+    case = next(case for case in cases if case.kernel == "gelu_bwd")
+    results = BY_KERNEL["gelu_bwd"](case)
+    results["dx"] = results["dx"].clone()
+    results["dx"][3] += 1e-9
+    assert len(differences(case, results)) == 1
