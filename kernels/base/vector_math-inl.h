@@ -1,5 +1,5 @@
-// Functions of f32 vectors, for sources that use Highway: included once a target. The stated errors are measured by
-// vector_math_test.cpp against f64.
+// Functions of f32 vectors, for sources that use Highway: included once a target. The stated errors, in units of the
+// last place of the exact result, are bounds that vector_math_test.cpp holds each target to, against f64.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_MATH_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_MATH_INL_H_
@@ -16,36 +16,159 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// e^x within 2 ulp; below -87.3 it is 0, above 88.7 infinity; NaN stays NaN. x = k ln 2 + r with |r| <= ln 2 / 2 (Cody,
-// Waite 1980, Software Manual for the Elementary Functions, chapter 6), e^r by its Taylor polynomial of degree 6.
-HWY_INLINE VF32 exp_f32(VF32 x) {
-  const F32 d;
-  const hn::RebindToSigned<F32> di;
-  const VF32 k = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896341F)));
-  VF32 r = hn::NegMulAdd(k, hn::Set(d, 0.693145751953125F), x);
-  r = hn::NegMulAdd(k, hn::Set(d, 1.428606765330187e-06F), r);
-  VF32 p = hn::Set(d, 1.0F / 720);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 120));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 24));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 6));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.5F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
-  // Two factors, as 2^128 is no float although e^88.7 is.
-  const auto exponent = hn::ConvertTo(di, k);
-  const auto half = hn::ShiftRight<1>(exponent);
-  const auto power = [&](auto e) { return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127)))); };
-  const VF32 scaled = hn::Mul(hn::Mul(p, power(half)), power(hn::Sub(exponent, half)));
-  const VF32 low = hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.3F)), hn::Zero(d), scaled);
-  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.7228F)), hn::Inf(d), low);
+constexpr bool kIsAvx512 = HWY_TARGET == HWY_AVX3;
+
+// What only AVX-512 has, as templates so that other targets need not know the instructions.
+
+// value * 2^power, down to denormals and up to infinity.
+template <class V>
+HWY_INLINE V scale_avx512(V value, V power) {
+  return V{_mm512_scalef_ps(value.raw, power.raw)};
 }
 
-// tanh x = 1 - 2 / (e^2x + 1): the absolute error is within 2 ulp of 1; the relative error grows as 1 / |x| near 0.
+// x = k ln 2 + r with whole k and |r| <= ln 2 / 2 (Cody, Waite 1980, Software Manual for the Elementary Functions,
+// chapter 6). k is rounded by adding 1.5 * 2^23, which leaves k in the low bits of `shifted`, too. |x| below 2^21.
+struct Reduced {
+  VF32 shifted;
+  VF32 k;
+  VF32 r;
+};
+HWY_INLINE Reduced reduced_by_ln2(VF32 x) {
+  const F32 d;
+  const VF32 magic = hn::Set(d, 12582912.0F);
+  const VF32 shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341F), magic);
+  const VF32 k = hn::Sub(shifted, magic);
+  VF32 r = hn::NegMulAdd(k, hn::Set(d, 0.693145751953125F), x);  // of 16 bits, so that k times it is exact
+  r = hn::NegMulAdd(k, hn::Set(d, 1.428606765330187e-06F), r);
+  return {shifted, k, r};
+}
+
+// k of reduced_by_ln2 in the bits of an exponent.
+HWY_INLINE hn::Vec<hn::RebindToSigned<F32>> exponent_bits(VF32 shifted) {
+  return hn::ShiftLeft<23>(hn::BitCast(hn::RebindToSigned<F32>(), shifted));
+}
+
+// e^x for x from -1000 to 88, or NaN; see exp_f32. The polynomial has the least largest error relative to e^r, 1.5 *
+// 2^-24, among 1 + r p(r) with p of degree 4.
+HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const Reduced reduced = reduced_by_ln2(x);
+  const VF32 r = reduced.r;
+  VF32 p = hn::MulAdd(hn::Set(d, 0.008290306F), r, hn::Set(d, 0.041897975F));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.16667637F));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.4999915F));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.9999997F));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+  if constexpr (kIsAvx512) {
+    return scale_avx512(p, reduced.k);
+  } else {
+    const VF32 scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent_bits(reduced.shifted)));
+    const VF32 flushed = hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.33F)), hn::Zero(d), scaled);
+    return hn::IfThenElse(hn::IsNaN(x), x, flushed);
+  }
+}
+
+// e^x for x up to 88, -infinity, or NaN.
+HWY_INLINE VF32 exp_below_88_f32(VF32 x) {
+  // The second operand is what comes out where one is NaN.
+  if constexpr (kIsAvx512) return exp_of_bounded_f32(hn::Max(hn::Set(F32(), -105.0F), x));
+  return exp_of_bounded_f32(hn::IfThenElse(hn::Lt(x, hn::Set(F32(), -105.0F)), hn::Set(F32(), -105.0F), x));
+}
+
+// e^x within 2 ulp; 2.5 without fused multiply-add. Below -87.33 it is 0, or on AVX-512 the denormal number, within two
+// of them; above 88.72283 infinity; NaN stays NaN.
+HWY_INLINE VF32 exp_f32(VF32 x) {
+  const F32 d;
+  if constexpr (kIsAvx512) {
+    return exp_below_88_f32(hn::Min(hn::Set(d, 89.0F), x));  // scale_avx512 overflows
+  } else {
+    const auto large = hn::Gt(x, hn::Set(d, 88.72283F));
+    return hn::IfThenElse(large, hn::Inf(d), exp_below_88_f32(hn::IfThenElse(large, hn::Zero(d), x)));
+  }
+}
+
+// 1 / x for |x| from 2^-126 to 2^126. AVX-512: an estimate of 14 bits and a step of Newton's method, within 1 ulp, at a
+// quarter of a division's cost; else a division.
+HWY_INLINE VF32 reciprocal_of_normal_f32(VF32 x) {
+  const VF32 one = hn::Set(F32(), 1.0F);
+  if constexpr (!kIsAvx512) return hn::Div(one, x);
+  const VF32 guess = hn::ApproximateReciprocal(x);
+  return hn::MulAdd(guess, hn::NegMulAdd(x, guess, one), guess);
+}
+
+// 1 / x within 1 ulp where x is normal and at most 2^126; of zero infinity, of infinity zero, each with its sign. Above
+// 2^126 and for denormals the relative error may be 2^-14.
+HWY_INLINE VF32 reciprocal_f32(VF32 x) {
+  const VF32 one = hn::Set(F32(), 1.0F);
+  if constexpr (!kIsAvx512) return hn::Div(one, x);
+  const VF32 guess = hn::ApproximateReciprocal(x);
+  const VF32 error = hn::NegMulAdd(x, guess, one);
+  return hn::IfThenElse(hn::IsNaN(error), guess, hn::MulAdd(guess, error, guess));
+}
+
+// 1 / sqrt(x) within 2 ulp for normal x; of 0 it is infinity, of infinity 0, below 0 NaN. AVX-512: an estimate of 14
+// bits and a step of Newton's method; else a square root and a division.
+HWY_INLINE VF32 rsqrt_f32(VF32 x) {
+  const F32 d;
+  if constexpr (!kIsAvx512) return hn::Div(hn::Set(d, 1.0F), hn::Sqrt(x));
+  const VF32 guess = hn::ApproximateReciprocalSqrt(x);
+  const VF32 error = hn::NegMulAdd(hn::Mul(x, guess), guess, hn::Set(d, 1.0F));
+  const VF32 better = hn::MulAdd(hn::Mul(guess, hn::Set(d, 0.5F)), error, guess);
+  return hn::IfThenElse(hn::IsNaN(error), guess, better);
+}
+
+// tanh x within 3 ulp, also near 0; NaN stays NaN. tanh x = m / (m + 2) with m = e^2x - 1, for which 1 + r + r^2 q(r)
+// loses no digits where k = 0: m = 2^k (r + r^2 q(r)) + (2^k - 1). q is of degree 4.
 HWY_INLINE VF32 tanh_f32(VF32 x) {
   const F32 d;
+  const hn::RebindToSigned<F32> di;
+  // Beyond 10 it is 1 to all digits.
+  const VF32 low = hn::IfThenElse(hn::Lt(x, hn::Set(d, -10.0F)), hn::Set(d, -10.0F), x);
+  const VF32 bounded = hn::IfThenElse(hn::Gt(low, hn::Set(d, 10.0F)), hn::Set(d, 10.0F), low);
+  const Reduced reduced = reduced_by_ln2(hn::Add(bounded, bounded));
+  const VF32 r = reduced.r;
+  VF32 q = hn::MulAdd(hn::Set(d, 0.0013882521F), r, hn::Set(d, 0.0083665205F));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.0416672F));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.16666543F));
+  q = hn::MulAdd(q, r, hn::Set(d, 0.49999997F));
+  q = hn::MulAdd(hn::Mul(r, r), q, r);
   const VF32 one = hn::Set(d, 1.0F);
-  const VF32 e = exp_f32(hn::Add(x, x));
-  return hn::Sub(one, hn::Div(hn::Set(d, 2.0F), hn::Add(e, one)));
+  const VF32 power = hn::BitCast(d, hn::Add(hn::BitCast(di, one), exponent_bits(reduced.shifted)));
+  const VF32 m = hn::MulAdd(power, q, hn::Sub(power, one));
+  return hn::Mul(m, reciprocal_of_normal_f32(hn::Add(m, hn::Set(d, 2.0F))));
+}
+
+// ln x within 1 ulp for normal x; of 0 and denormals it is -infinity, of infinity infinity, below 0 NaN. x = 2^k (1 +
+// f) with 1 + f from sqrt(1/2) to sqrt(2); ln(1 + f) = f - f^2 / 2 + f^3 p(f), p of degree 7 with the least largest
+// relative error.
+HWY_INLINE VF32 log_f32(VF32 x) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const auto bits = hn::BitCast(di, x);
+  const auto above_root = hn::Sub(bits, hn::Set(di, 0x3f3504f3));  // of sqrt(1/2)
+  const auto k_bits = hn::And(above_root, hn::Set(di, static_cast<std::int32_t>(0xff800000u)));
+  const VF32 k = hn::ConvertTo(d, hn::ShiftRight<23>(k_bits));
+  const VF32 f = hn::Sub(hn::BitCast(d, hn::Sub(bits, k_bits)), hn::Set(d, 1.0F));
+  VF32 p = hn::MulAdd(hn::Set(d, -0.07634493F), f, hn::Set(d, 0.12761575F));
+  p = hn::MulAdd(p, f, hn::Set(d, -0.13160183F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.14201759F));
+  p = hn::MulAdd(p, f, hn::Set(d, -0.16623357F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.20001227F));
+  p = hn::MulAdd(p, f, hn::Set(d, -0.2500082F));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.3333333F));
+  const VF32 square = hn::Mul(f, f);
+  VF32 sum = hn::MulAdd(hn::Mul(square, f), p, hn::Mul(k, hn::Set(d, 1.428606765330187e-06F)));
+  sum = hn::NegMulAdd(square, hn::Set(d, 0.5F), sum);
+  const VF32 result = hn::MulAdd(k, hn::Set(d, 0.693145751953125F), hn::Add(f, sum));
+  const VF32 low = hn::IfThenElse(hn::Lt(x, hn::Set(d, 1.17549435e-38F)), hn::Neg(hn::Inf(d)), result);
+  const VF32 not_below = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::NaN(d), low);
+  return hn::IfThenElse(hn::Lt(x, hn::Inf(d)), not_below, x);  // infinity and NaN
+}
+
+// Sum of a pair's lanes.
+HWY_INLINE float sum_of(Pair value) {
+  return hn::GetLane(hn::SumOfLanes(F32(), hn::Add(value.a, value.b)));
 }
 
 }  // namespace HWY_NAMESPACE

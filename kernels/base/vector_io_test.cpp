@@ -1,0 +1,198 @@
+// Pairs of vectors: that loads, stores and tails move every element and no other, and round as core/narrow_float.h, on
+// every instruction set that this machine has.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/random.h"
+#include "kernels/base/each_target.h"
+#include "kernels/base/element_types.h"
+#include "kernels/base/kernel_case.h"
+#include "kernels/base/shapes.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/base/vector_io_test.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include <hwy/cache_control.h>
+
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Floats in order from elements; `other` in the lanes past the end. `to` has room for whole pairs.
+template <class T>
+void widen_elems(const T* from, float* to, std::size_t count, float other) {
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    store_in_order<T>(part.or_else(part.load(from + i), hn::Set(F32(), other)), to + i);
+  });
+}
+
+// Elements from floats in order, of which there are whole pairs.
+template <class T>
+void narrow_elems(const float* from, T* to, std::size_t count) {
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR { part.store(load_in_order<T>(from + i), to + i); });
+}
+
+// Whole pairs past the caches.
+template <class T>
+void stream_elems(const float* from, T* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += pair_elems()) stream_pair(load_in_order<T>(from + i), to + i);
+  hwy::FlushStream();
+}
+
+// There and back by single vectors.
+template <class T>
+void copy_elems(const T* from, T* to, std::size_t count) {
+  const std::size_t lanes = lanes_f32();
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(load(from + i), to + i);
+  if (i < count) store_tail(load_tail(from + i, count - i), to + i, count - i);
+}
+
+void widen(core::DType dtype, const void* from, float* to, std::size_t count, float other) {
+  with_activation_type(dtype,
+                       [&](auto zero) { widen_elems(static_cast<const decltype(zero)*>(from), to, count, other); });
+}
+void narrow(core::DType dtype, const float* from, void* to, std::size_t count) {
+  with_activation_type(dtype, [&](auto zero) { narrow_elems(from, static_cast<decltype(zero)*>(to), count); });
+}
+void stream(core::DType dtype, const float* from, void* to, std::size_t count) {
+  with_activation_type(dtype, [&](auto zero) { stream_elems(from, static_cast<decltype(zero)*>(to), count); });
+}
+void copy(core::DType dtype, const void* from, void* to, std::size_t count) {
+  with_activation_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    copy_elems(static_cast<const T*>(from), static_cast<T*>(to), count);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(widen);
+HWY_EXPORT(narrow);
+HWY_EXPORT(stream);
+HWY_EXPORT(copy);
+
+constexpr std::size_t kMostElems = 128;  // a multiple of every target's pair
+constexpr auto kUntouched = std::byte{0x5A};
+
+// An array of elements, and what stands before and behind it. `misalign` in elements.
+class Elements {
+ public:
+  Elements(core::DType dtype, std::size_t misalign)
+      : dtype_(dtype), offset_(kMostElems + misalign), bytes_(3 * kMostElems * core::size_of(dtype), kUntouched) {}
+  std::byte* data() { return bytes_.data() + offset_ * core::size_of(dtype_); }
+  bool untouched_but_for(std::size_t count) {
+    const std::byte* first = bytes_.data();
+    const std::byte* begin = data();
+    const std::byte* end = begin + count * core::size_of(dtype_);
+    const auto untouched = [](std::byte b) { return b == kUntouched; };
+    return std::all_of(first, begin, untouched) && std::all_of(end, first + bytes_.size(), untouched);
+  }
+  std::vector<double> values(std::size_t count) { return load(dtype_, data(), static_cast<std::int64_t>(count)); }
+
+ private:
+  core::DType dtype_;
+  std::size_t offset_;
+  std::vector<std::byte> bytes_;
+};
+
+// Of any bits, NaN and infinity among them; as doubles.
+std::vector<double> any_floats(std::size_t count, std::uint64_t seed) {
+  std::vector<double> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(core::hash64(seed, i))));
+  }
+  return values;
+}
+
+void expect_same(const std::vector<double>& got, const std::vector<double>& wanted, const std::string& where) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const bool same = std::isnan(wanted[i]) ? std::isnan(got[i]) : got[i] == wanted[i];
+    EXPECT_TRUE(same) << where << " [" << i << "] is " << got[i] << ", should be " << wanted[i];
+  }
+}
+
+template <class Check>
+void on_each_dtype_and_count(const Check& check) {
+  on_each_target([&](const std::string& target) {
+    for (core::DType dtype : kActivationDTypes) {
+      for (std::size_t count = 1; count <= kMostElems; ++count) {
+        check(dtype, count, target + " " + std::string(short_name_of(dtype)) + " " + std::to_string(count));
+      }
+    }
+  });
+}
+
+TEST(VectorIo, LoadsWidenEachElementInOrder) {
+  on_each_dtype_and_count([](core::DType dtype, std::size_t count, const std::string& where) {
+    Elements elements(dtype, count % 5);
+    store(any_floats(count, count), dtype, elements.data());
+    std::vector<double> wanted = elements.values(count);
+    std::vector<float> floats(kMostElems, 7.0F);
+    HWY_DYNAMIC_DISPATCH(widen)(dtype, elements.data(), floats.data(), count, 7.0F);
+    wanted.resize(kMostElems, 7.0);
+    expect_same(std::vector<double>(floats.begin(), floats.end()), wanted, where);
+  });
+}
+
+TEST(VectorIo, StoresRoundEachElementAndTouchNoOther) {
+  on_each_dtype_and_count([](core::DType dtype, std::size_t count, const std::string& where) {
+    const std::vector<double> drawn = any_floats(kMostElems, count);
+    const std::vector<float> floats(drawn.begin(), drawn.end());
+    Elements elements(dtype, count % 5);
+    HWY_DYNAMIC_DISPATCH(narrow)(dtype, floats.data(), elements.data(), count);
+    Elements wanted(dtype, 0);
+    store({drawn.data(), count}, dtype, wanted.data());
+    expect_same(elements.values(count), wanted.values(count), where);
+    EXPECT_TRUE(elements.untouched_but_for(count)) << where;
+  });
+}
+
+TEST(VectorIo, SingleVectorsCopyEachElementAndTouchNoOther) {
+  on_each_dtype_and_count([](core::DType dtype, std::size_t count, const std::string& where) {
+    Elements from(dtype, count % 5);
+    store(any_floats(count, count), dtype, from.data());
+    Elements to(dtype, count % 3);
+    HWY_DYNAMIC_DISPATCH(copy)(dtype, from.data(), to.data(), count);
+    expect_same(to.values(count), from.values(count), where);
+    EXPECT_TRUE(to.untouched_but_for(count)) << where;
+  });
+}
+
+TEST(VectorIo, StreamsAreStores) {
+  on_each_target([](const std::string& target) {
+    for (core::DType dtype : kActivationDTypes) {
+      const std::vector<double> drawn = any_floats(kMostElems, 1);
+      const std::vector<float> floats(drawn.begin(), drawn.end());
+      alignas(128) std::array<std::byte, kMostElems * sizeof(float)> streamed{};
+      std::array<std::byte, kMostElems * sizeof(float)> stored{};
+      HWY_DYNAMIC_DISPATCH(stream)(dtype, floats.data(), streamed.data(), kMostElems);
+      HWY_DYNAMIC_DISPATCH(narrow)(dtype, floats.data(), stored.data(), kMostElems);
+      EXPECT_EQ(streamed, stored) << target << " " << short_name_of(dtype);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,254 @@
+// Functions of vectors against f64, on every instruction set that this machine has, at floats of every exponent.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/base/each_target.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/base/vector_math_test.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <VF32 (*kFunction)(VF32)>
+void all_of(const float* x, float* y, std::size_t count) {
+  const std::size_t lanes = lanes_f32();
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(kFunction(load(x + i)), y + i);
+  if (i < count) store_tail(kFunction(load_tail(x + i, count - i)), y + i, count - i);
+}
+
+void all_exp(const float* x, float* y, std::size_t count) {
+  all_of<exp_f32>(x, y, count);
+}
+void all_exp_below_88(const float* x, float* y, std::size_t count) {
+  all_of<exp_below_88_f32>(x, y, count);
+}
+void all_tanh(const float* x, float* y, std::size_t count) {
+  all_of<tanh_f32>(x, y, count);
+}
+void all_log(const float* x, float* y, std::size_t count) {
+  all_of<log_f32>(x, y, count);
+}
+void all_reciprocal(const float* x, float* y, std::size_t count) {
+  all_of<reciprocal_f32>(x, y, count);
+}
+void all_reciprocal_of_normal(const float* x, float* y, std::size_t count) {
+  all_of<reciprocal_of_normal_f32>(x, y, count);
+}
+void all_rsqrt(const float* x, float* y, std::size_t count) {
+  all_of<rsqrt_f32>(x, y, count);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(all_exp);
+HWY_EXPORT(all_exp_below_88);
+HWY_EXPORT(all_tanh);
+HWY_EXPORT(all_log);
+HWY_EXPORT(all_reciprocal);
+HWY_EXPORT(all_reciprocal_of_normal);
+HWY_EXPORT(all_rsqrt);
+
+using All = void (*)(const float* x, float* y, std::size_t count);
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kLeast = 0x1p-126F;  // normal number
+constexpr float kMost = std::numeric_limits<float>::max();
+
+struct Function {
+  std::string name;
+  All all;  // of the instruction set that is chosen now
+  double (*exact)(double);
+};
+Function exp_function() {
+  return {"exp", HWY_DYNAMIC_DISPATCH(all_exp), [](double x) { return std::exp(x); }};
+}
+Function exp_below_88_function() {
+  return {"exp_below_88", HWY_DYNAMIC_DISPATCH(all_exp_below_88), [](double x) { return std::exp(x); }};
+}
+Function tanh_function() {
+  return {"tanh", HWY_DYNAMIC_DISPATCH(all_tanh), [](double x) { return std::tanh(x); }};
+}
+Function log_function() {
+  return {"log", HWY_DYNAMIC_DISPATCH(all_log), [](double x) { return std::log(x); }};
+}
+Function reciprocal_function() {
+  return {"reciprocal", HWY_DYNAMIC_DISPATCH(all_reciprocal), [](double x) { return 1 / x; }};
+}
+Function reciprocal_of_normal_function() {
+  return {"reciprocal_of_normal", HWY_DYNAMIC_DISPATCH(all_reciprocal_of_normal), [](double x) { return 1 / x; }};
+}
+Function rsqrt_function() {
+  return {"rsqrt", HWY_DYNAMIC_DISPATCH(all_rsqrt), [](double x) { return 1 / std::sqrt(x); }};
+}
+
+std::vector<float> evaluated(const Function& function, const std::vector<float>& x) {
+  std::vector<float> y(x.size());
+  function.all(x.data(), y.data(), x.size());
+  return y;
+}
+
+// In units of the last place of `exact` as a float; of the least normal number's where it is below that.
+double ulps(float got, double exact) {
+  constexpr double kEnough = 1e30;
+  if (std::fabs(exact) >= 0x1p128 * (1 - 0x1p-25)) return std::isinf(got) ? 0 : kEnough;
+  if (!std::isfinite(got)) return kEnough;
+  const int exponent = exact == 0 ? -126 : std::max(std::ilogb(exact), -126);
+  return std::fabs(static_cast<double>(got) - exact) / std::ldexp(1.0, exponent - 23);
+}
+
+// Every 1009th float (a prime) from `low` to `high`, of one sign, and both ends.
+std::vector<float> samples(float low, float high) {
+  std::vector<float> x{low, high};
+  const float sign = std::signbit(low) ? -1.0F : 1.0F;
+  const auto bits_of = [](float value) { return std::bit_cast<std::uint32_t>(std::fabs(value)); };
+  const auto [least, most] = std::minmax({bits_of(low), bits_of(high)});
+  for (std::uint32_t bits = least; bits < most; bits += 1009) x.push_back(sign * std::bit_cast<float>(bits));
+  return x;
+}
+
+// A bound that vector_math-inl.h states, for x from low to high, both of one sign.
+struct Claim {
+  Function function;
+  float low;
+  float high;
+  double most_ulps;
+};
+
+std::vector<Claim> claims(const std::string& target) {
+  const double exp_ulps = target.starts_with("AVX") ? 2 : 2.5;  // fused multiply-add or none
+  return {
+      {exp_function(), 0.0F, 88.72283F, exp_ulps},
+      {exp_function(), -87.33F, -0.0F, exp_ulps},
+      {exp_function(), 88.72284F, kMost, 0},
+      {exp_below_88_function(), 0.0F, 88.0F, exp_ulps},
+      {exp_below_88_function(), -87.33F, -0.0F, exp_ulps},
+      {tanh_function(), 0.0F, kMost, 3},
+      {tanh_function(), -kMost, -0.0F, 3},
+      {log_function(), kLeast, kMost, 1},
+      {reciprocal_function(), kLeast, 0x1p126F, 1},
+      {reciprocal_function(), -0x1p126F, -kLeast, 1},
+      {reciprocal_of_normal_function(), kLeast, 0x1p126F, 1},
+      {rsqrt_function(), kLeast, kMost, 2},
+  };
+}
+
+struct Measured {
+  double ulps = 0;
+  float x = 0;
+};
+
+Measured largest_error(const Claim& claim) {
+  const std::vector<float> x = samples(claim.low, claim.high);
+  const std::vector<float> y = evaluated(claim.function, x);
+  Measured worst;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double error = ulps(y[i], claim.function.exact(x[i]));
+    if (error > worst.ulps) worst = {error, x[i]};
+  }
+  return worst;
+}
+
+TEST(VectorMath, ErrorsAreWithinWhatIsStated) {
+  on_each_target([](const std::string& target) {
+    for (const Claim& claim : claims(target)) {
+      const Measured worst = largest_error(claim);
+      EXPECT_LE(worst.ulps, claim.most_ulps)
+          << target << " " << claim.function.name << " at " << std::hexfloat << worst.x;
+      RecordProperty(target + "_" + claim.function.name + (std::signbit(claim.low) ? "_negative_ulps" : "_ulps"),
+                     std::to_string(worst.ulps));
+    }
+  });
+}
+
+TEST(VectorMath, TheErrorOfAWrongFunctionIsSeen) {
+  Claim claim{exp_function(), 0.0F, 1.0F, 2};
+  claim.function.exact = [](double x) { return std::exp(x) * (1 + 1e-6); };
+  EXPECT_GT(largest_error(claim).ulps, 2);
+}
+
+// One result at every position of a vector, whole and in a tail.
+void expect_value(const Function& function, float x, float wanted, const std::string& target) {
+  const std::vector<float> results = evaluated(function, std::vector<float>(37, x));
+  for (float result : results) {
+    const bool same = std::isnan(wanted) ? std::isnan(result)
+                                         : std::bit_cast<std::uint32_t>(result) == std::bit_cast<std::uint32_t>(wanted);
+    EXPECT_TRUE(same) << target << " " << function.name << "(" << x << ") is " << result << ", should be " << wanted;
+  }
+}
+
+TEST(VectorMath, SpecialValuesAreAsStated) {
+  on_each_target([](const std::string& target) {
+    struct Special {
+      Function function;
+      float x;
+      float wanted;
+    };
+    const float payload = std::bit_cast<float>(0x7fffffffu);
+    const std::vector<Special> specials{
+        {exp_function(), kInf, kInf},
+        {exp_function(), -kInf, 0.0F},
+        {exp_function(), -kMost, 0.0F},
+        {exp_function(), -0.0F, 1.0F},
+        {exp_below_88_function(), -kInf, 0.0F},
+        {exp_below_88_function(), -kMost, 0.0F},
+        {exp_below_88_function(), -104.0F, 0.0F},
+        {tanh_function(), kInf, 1.0F},
+        {tanh_function(), -kInf, -1.0F},
+        {tanh_function(), 0.0F, 0.0F},
+        {log_function(), 0.0F, -kInf},
+        {log_function(), -1.0F, kNaN},
+        {log_function(), kInf, kInf},
+        {log_function(), 1.0F, 0.0F},
+        {reciprocal_function(), 0.0F, kInf},
+        {reciprocal_function(), -0.0F, -kInf},
+        {reciprocal_function(), kInf, 0.0F},
+        {reciprocal_function(), -kInf, -0.0F},
+        {rsqrt_function(), 0.0F, kInf},
+        {rsqrt_function(), kInf, 0.0F},
+        {rsqrt_function(), -1.0F, kNaN},
+        {rsqrt_function(), 1.0F, 1.0F},
+    };
+    for (const Special& special : specials) expect_value(special.function, special.x, special.wanted, target);
+    for (const Claim& claim : claims(target)) {
+      for (float nan : {kNaN, -kNaN, payload}) expect_value(claim.function, nan, kNaN, target);
+    }
+  });
+}
+
+// Below the normal numbers exp is either zero or within two denormal ones.
+TEST(VectorMath, ExpUnderflowsGradually) {
+  on_each_target([](const std::string& target) {
+    const std::vector<float> x = samples(-110.0F, -87.33F);
+    const std::vector<float> y = evaluated(exp_below_88_function(), x);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_TRUE(y[i] == 0 || std::fabs(y[i] - std::exp(static_cast<double>(x[i]))) <= 0x1p-148)
+          << target << " " << x[i];
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE
