@@ -44,9 +44,10 @@ __device__ __forceinline__ T from_f32(float x) {
     return x;
   } else if constexpr (std::is_same_v<T, __half>) {
     return __float2half_rn(x);
-  } else {
-    static_assert(std::is_same_v<T, __nv_bfloat16>);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     return __float2bfloat16_rn(x);
+  } else {
+    return T::from_f32(x);  // cuda_fp8.cuh
   }
 }
 
@@ -110,6 +111,24 @@ struct Pack {
     for (int i = 0; i < kItems; ++i) values[i] = to_f32(items[i]);
   }
 };
+
+// Calls use(first, load(first)) for first = begin, begin + stride, ... below end. A few loads go ahead of the first
+// use: bytes under way hide the latency of memory.
+template <int kAhead, class Load, class Use>
+__device__ __forceinline__ void for_packs(std::int64_t begin, std::int64_t stride, std::int64_t end, Load&& load,
+                                          Use&& use) {
+  for (; begin < end; begin += kAhead * stride) {
+    decltype(load(begin)) loaded[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (begin + k * stride < end) loaded[k] = load(begin + k * stride);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (begin + k * stride < end) use(begin + k * stride, loaded[k]);
+    }
+  }
+}
 
 // Calls visit(std::integral_constant<int, items>) for the two numbers of elements a thread takes at once: those of an
 // access of 16 bytes of the widest type, or 1. See items_an_access().

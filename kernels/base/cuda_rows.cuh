@@ -24,22 +24,10 @@ __device__ __forceinline__ void for_lane_packs(std::int64_t columns, Visit&& vis
   }
 }
 
-// Calls use(first, load(first)) for each pack of this thread, where a block has a row. A few loads go ahead of the
-// first use: bytes under way hide the latency of memory.
+// Calls use(first, load(first)) for each pack of this thread, where a block has a row.
 template <int kItems, int kAhead = 4, class Load, class Use>
 __device__ __forceinline__ void for_thread_packs(std::int64_t columns, Load&& load, Use&& use) {
-  const std::int64_t stride = std::int64_t{blockDim.x} * kItems;
-  for (std::int64_t begin = std::int64_t{threadIdx.x} * kItems; begin < columns; begin += kAhead * stride) {
-    decltype(load(begin)) loaded[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (begin + k * stride < columns) loaded[k] = load(begin + k * stride);
-    }
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (begin + k * stride < columns) use(begin + k * stride, loaded[k]);
-    }
-  }
+  for_packs<kAhead>(std::int64_t{threadIdx.x} * kItems, std::int64_t{blockDim.x} * kItems, columns, load, use);
 }
 
 // Rows of this warp, or of this block.
