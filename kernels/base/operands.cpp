@@ -23,8 +23,8 @@ void check_one(std::string_view kernel, const Operand& operand) {
                                         operand.elems, operand.expected_elems));
   }
   if (!operand.allowed.contains(operand.dtype)) {
-    throw core::usage_error(fmt::format("{}: {} is {}; allowed: {}", kernel, operand.name,
-                                        core::name_of(operand.dtype), list_of(operand.allowed)));
+    throw core::usage_error(fmt::format("{}: {} is {}; allowed: {}", kernel, operand.name, core::name_of(operand.dtype),
+                                        list_of(operand.allowed)));
   }
   if (operand.elems > 0 && operand.data == nullptr) {
     throw core::usage_error(fmt::format("{}: {} has no memory", kernel, operand.name));
@@ -36,7 +36,19 @@ void check_one(std::string_view kernel, const Operand& operand) {
   }
 }
 
+// Whether all rows of each lie between rows of the other: b's offset within a's stride is past a's row and before the
+// next.
+bool interleaved(const Operand& a, const Operand& b) {
+  if (a.rows.stride == 0 || a.rows.stride != b.rows.stride || a.dtype != b.dtype) return false;
+  const std::size_t stride_bytes = size_bytes(a.dtype, a.rows.stride);
+  const auto offset = [&](const Operand& one) { return reinterpret_cast<std::uintptr_t>(one.data) % stride_bytes; };
+  const std::size_t b_after_a = (offset(b) + stride_bytes - offset(a)) % stride_bytes;
+  return b_after_a >= size_bytes(a.dtype, a.rows.elems) &&
+         b_after_a + size_bytes(b.dtype, b.rows.elems) <= stride_bytes;
+}
+
 bool overlap(const Operand& a, const Operand& b) {
+  if (interleaved(a, b)) return false;
   const auto a_begin = reinterpret_cast<std::uintptr_t>(a.data);
   const auto b_begin = reinterpret_cast<std::uintptr_t>(b.data);
   return a_begin < b_begin + size_bytes(b.dtype, b.elems) && b_begin < a_begin + size_bytes(a.dtype, a.elems);
@@ -51,8 +63,7 @@ bool is_in_place(const Operand& a, const Operand& b, std::span<const InPlace> in
 
 }  // namespace
 
-void check_operands(std::string_view kernel, const std::vector<Operand>& operands,
-                    std::span<const InPlace> in_place) {
+void check_operands(std::string_view kernel, const std::vector<Operand>& operands, std::span<const InPlace> in_place) {
   for (const Operand& operand : operands) check_one(kernel, operand);
   for (std::size_t i = 0; i < operands.size(); ++i) {
     for (std::size_t j = i + 1; j < operands.size(); ++j) {

@@ -7,6 +7,7 @@
 //                                       calls visit(name, view, elems, dtypes) for each operand that takes part, in a
 //                                       fixed order: the elements that it must have and the dtypes that it may have
 //   static constexpr std::array kInPlace{InPlace{"y", "x"}};   if operands may be the same memory
+//   Rows rows_of(std::string_view operand) const               if operands are strided, so that others fit between rows
 // and the free functions
 //   Cost cost_of(const GeluForward&)                 declared work
 //   void run_cpu(const GeluForward&, ThreadPool&)    takes checked arguments
@@ -26,6 +27,12 @@
 
 namespace lockstep::kernels {
 
+// Rows of `elems` elements, one every `stride` elements; stride 0: the operand is dense.
+struct Rows {
+  std::int64_t elems = 0;
+  std::int64_t stride = 0;
+};
+
 // An operand as visited.
 struct Operand {
   std::string name;
@@ -35,6 +42,7 @@ struct Operand {
   std::int64_t elems;           // as given
   std::int64_t expected_elems;  // as the shape says
   DTypes allowed;
+  Rows rows = {};
 };
 
 template <class Args>
@@ -42,6 +50,7 @@ std::vector<Operand> operands_of(const Args& args) {
   std::vector<Operand> operands;
   Args::visit_operands(args, [&](std::string_view name, const auto& view, std::int64_t elems, const DTypes& allowed) {
     operands.push_back({std::string(name), access_of(view), view.data, view.dtype, view.elems, elems, allowed});
+    if constexpr (requires { args.rows_of(name); }) operands.back().rows = args.rows_of(name);
   });
   return operands;
 }
@@ -59,7 +68,7 @@ Args shaped(Args args, core::DType dtype) {
 
 // Throws a usage Error "KERNEL: OPERAND ..." if an operand is missing, has the wrong length or dtype, is not aligned to
 // its elements, or if one that is written overlaps another (a pair that `in_place` names
-// may be the same memory).
+// may be the same memory; rows of one between rows of another, of the same stride, do not overlap).
 struct InPlace {
   std::string_view written;
   std::string_view read;

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "kernels/base/context.h"
 #include "kernels/gelu/gelu.h"
@@ -49,6 +50,31 @@ TEST(Operands, WrongArgumentsAreNamed) {
   EXPECT_EQ(refusal([](auto& args) { args.x.data = reinterpret_cast<std::byte*>(memory.data()) + 2; }),
             "gelu_fwd: x is not aligned to its elements of 4 bytes");
   EXPECT_EQ(refusal([](auto& args) { args.y.data = memory.data() + 4; }), "gelu_fwd: x and y overlap");
+}
+
+// y's rows start `begin` elements after x's; both have four rows, the last ending with their 26 elements.
+std::string refusal_of_rows(std::ptrdiff_t begin, Rows x_rows, Rows y_rows) {
+  const auto at = [](std::ptrdiff_t first) { return memory.data() + 16 + first; };
+  const std::vector<Operand> operands{{"x", Access::read, at(0), core::DType::f32, 26, 26, kF32, x_rows},
+                                      {"y", Access::write, at(begin), core::DType::f32, 26, 26, kF32, y_rows}};
+  try {
+    check_operands("k", operands);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Operands, RowsBetweenRowsDoNotOverlap) {
+  const Rows two{.elems = 2, .stride = 8};
+  for (std::ptrdiff_t begin : {2, 3, 6, -2, -6, 10, 18}) EXPECT_EQ(refusal_of_rows(begin, two, two), "") << begin;
+  for (std::ptrdiff_t begin : {0, 1, 7, -1, -7, 8, 9, -8, 16}) {
+    EXPECT_EQ(refusal_of_rows(begin, two, two), "k: x and y overlap") << begin;
+  }
+  EXPECT_EQ(refusal_of_rows(4, {.elems = 4, .stride = 8}, two), "");
+  EXPECT_EQ(refusal_of_rows(3, {.elems = 4, .stride = 8}, two), "k: x and y overlap");
+  EXPECT_EQ(refusal_of_rows(3, two, {.elems = 2, .stride = 9}), "k: x and y overlap") << "strides differ";
+  EXPECT_EQ(refusal_of_rows(3, two, {}), "k: x and y overlap") << "y is dense";
 }
 
 }  // namespace
