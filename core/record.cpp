@@ -61,6 +61,14 @@ Json plan_json(const std::optional<PlanRecord>& plan) {
           {"predicted_us", nullable(plan->predicted_us)}};
 }
 
+Json operands_json(const std::vector<OperandRecord>& operands) {
+  Json all = Json::array();
+  for (const OperandRecord& o : operands) {
+    all.push_back({{"name", o.name}, {"access", o.access}, {"dtype", o.dtype}, {"bytes", o.bytes}});
+  }
+  return all;
+}
+
 // Bytes that are not UTF-8, as a file's name may hold, are replaced.
 std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -133,6 +141,7 @@ std::string to_json(const KernelRecord& kernel) {
                   {"error", nullable(kernel.error)},
                   {"flops", kernel.flops},
                   {"bytes", kernel.bytes},
+                  {"operands", operands_json(kernel.operands)},
                   {"iterations", kernel.iterations},
                   {"time_us", nullable(kernel.time_us)},
                   {"samples_us", Json(kernel.samples_us)},

@@ -68,6 +68,13 @@ struct RowRecord {
   std::optional<PlanRecord> plan;
 };
 
+struct OperandRecord {
+  std::string name;
+  std::string access;  // "read", "write", "update"
+  std::string dtype;
+  std::int64_t bytes = 0;
+};
+
 struct KernelRecord {
   std::string run;
   std::string kernel;
@@ -85,6 +92,7 @@ struct KernelRecord {
   std::optional<std::string> error;
   double flops = 0;
   double bytes = 0;
+  std::vector<OperandRecord> operands;
   std::int64_t iterations = 0;
   std::optional<double> time_us;
   std::vector<double> samples_us;

@@ -105,6 +105,7 @@ TEST(RecordTest, KernelIsTheDocumentedLine) {
   kernel.checked = true;
   kernel.flops = 27;
   kernel.bytes = 12;
+  kernel.operands = {{"x", "read", "bf16", 6}};
   kernel.iterations = 6;
   kernel.time_us = 2;
   kernel.samples_us = {1, 2, 3};
@@ -119,7 +120,7 @@ TEST(RecordTest, KernelIsTheDocumentedLine) {
       "record": "kernel", "run": "0123456789abcdef", "kernel": "gelu_fwd", "shape": "N3", "dtype": "bf16",
       "device": "cpu", "threads": 2, "cores": [0, 1], "cache": "cold", "timing": "host", "implementation": null,
       "basis": "measured", "status": "ok", "checked": true, "error": null, "flops": 27.0, "bytes": 12.0,
-      "iterations": 6, "time_us": 2.0, "samples_us": [1.0, 2.0, 3.0], "gbps": 0.006, "gflops": null,
+      "operands": [{"name": "x", "access": "read", "dtype": "bf16", "bytes": 6}], "iterations": 6, "time_us": 2.0, "samples_us": [1.0, 2.0, 3.0], "gbps": 0.006, "gflops": null,
       "bound": "launch", "ceiling_us": 1.0, "share": 0.5})"));
 }
 

@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -87,6 +88,28 @@ int collect(const Bench& bench, const RememberingReporter& reporter, core::Recor
   return status;
 }
 
+std::vector<core::OperandRecord> operand_records(const kernels::KernelCase& one) {
+  constexpr std::array kAccess{"read", "write", "update"};  // in the order of kernels::Access
+  std::vector<core::OperandRecord> records;
+  for (const kernels::CaseOperand& operand : one.operands) {
+    records.push_back({operand.name, kAccess.at(static_cast<std::size_t>(operand.access)),
+                       std::string(core::short_name_of(operand.dtype)), static_cast<std::int64_t>(operand.bytes())});
+  }
+  return records;
+}
+
+// The samples of the last `repetitions` trials, and the mean of their calls.
+void add_times(core::KernelRecord& record, const std::vector<Trial>& trials, std::size_t repetitions) {
+  double total_us = 0;
+  for (std::size_t t = trials.size() - std::min(repetitions, trials.size()); t < trials.size(); ++t) {
+    const Trial& trial = trials[t];
+    record.samples_us.insert(record.samples_us.end(), trial.samples_us.begin(), trial.samples_us.end());
+    record.iterations += trial.iterations;
+    total_us += core::summarize(trial.samples_us).mean * static_cast<double>(trial.iterations);
+  }
+  record.time_us = total_us / static_cast<double>(record.iterations);
+}
+
 }  // namespace
 
 core::RunRecord run_record(const Bench& bench) {
@@ -137,18 +160,10 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
   if (!outcome.error.empty()) record.error = outcome.error;
   record.flops = one.cost.flops;
   record.bytes = one.cost.bytes;
-  const std::size_t reported = std::min(repetitions, outcome.trials.size());
-  double total_us = 0;
-  for (auto trial = outcome.trials.end() - static_cast<std::ptrdiff_t>(reported); trial != outcome.trials.end();
-       ++trial) {
-    record.samples_us.insert(record.samples_us.end(), trial->samples_us.begin(), trial->samples_us.end());
-    record.iterations += trial->iterations;
-    const double calls = static_cast<double>(trial->iterations) / static_cast<double>(trial->samples_us.size());
-    for (double us : trial->samples_us) total_us += us * calls;
-  }
-  if (outcome.status != "ok" || record.samples_us.empty()) return record;
+  record.operands = operand_records(one);
+  if (outcome.status != "ok" || outcome.trials.empty()) return record;
+  add_times(record, outcome.trials, repetitions);
   const double median_us = core::median(record.samples_us);
-  record.time_us = total_us / static_cast<double>(record.iterations);
   record.gbps = one.cost.bytes / median_us / 1e3;
   record.gflops = one.cost.flops / median_us / 1e3;
   if (const auto bound = bench.bound_of_instance(instance)) {
