@@ -19,6 +19,9 @@ int items_an_access(std::size_t widest_bytes, std::int64_t row_elems, std::initi
 // times, as blocks end at different times, and no more.
 std::int64_t grid_blocks(std::int64_t tiles, int num_multiprocessors);
 
+// Blocks that each make a part of a sum: as many as run at a time, as one block adds the parts.
+std::int64_t part_blocks(std::int64_t tiles, int num_multiprocessors);
+
 // Rows that are read, summed up and read again: a warp a row where a row fits its registers, else a block a row, which
 // keeps what it read in shared memory if that is large enough.
 inline constexpr std::int64_t kWarpRowElems = 1024;
@@ -34,6 +37,9 @@ struct RowLayout {
   std::int64_t blocks;      // which take rows with the stride of the grid
   std::size_t stash_bytes;  // of dynamic shared memory; 0: rows are read from memory again
 };
+
+// Threads of a block that has a row of `packs`: so many that each has about `packs_a_thread`.
+int row_threads(std::int64_t packs, std::int64_t packs_a_thread);
 
 // For kernels that always take a block a row. `stash_bytes_an_elem`: what a block keeps of each element of its row.
 RowLayout block_row_layout(std::int64_t rows, std::int64_t columns, int items, std::size_t stash_bytes_an_elem,
@@ -60,5 +66,26 @@ class WorkspacePlan {
   static constexpr std::size_t kAlignment = 256;
   std::size_t total_bytes_ = 0;
 };
+
+// Where embedding's backward keeps what in its workspace: offsets in bytes. `counts` and `cursors` are next to each
+// other, and are cleared together; they end where `begins` begins.
+struct EmbeddingWorkspace {
+  std::size_t counts;          // [rows] i32, and so are the others up to segments
+  std::size_t cursors;         // [2]
+  std::size_t begins;          // [rows]
+  std::size_t first_segments;  // [rows]
+  std::size_t slots;           // [tokens]
+  std::size_t list;            // [tokens]
+  std::size_t sorted;          // [tokens]
+  std::size_t segments;        // [most segments][columns] f32
+  std::size_t total_bytes;
+};
+
+// Rows of more than `segment` tokens have segments: at most this many together.
+constexpr std::int64_t most_segments(std::int64_t tokens, std::int64_t segment) {
+  return tokens / segment + tokens / (segment + 1);
+}
+EmbeddingWorkspace embedding_workspace(std::int64_t tokens, std::int64_t rows, std::int64_t columns,
+                                       std::int64_t segment);
 
 }  // namespace lockstep::kernels

@@ -26,6 +26,11 @@ TEST(CudaGeometry, AGridHasNoIdleBlocksAndABound) {
   EXPECT_EQ(grid_blocks(std::int64_t{1} << 40, kProcessors), 32 * kProcessors);
 }
 
+TEST(CudaGeometry, PartsOfASumAreAsManyAsRunAtATime) {
+  EXPECT_EQ(part_blocks(3, kProcessors), 3);
+  EXPECT_EQ(part_blocks(1 << 20, kProcessors), 8 * kProcessors);
+}
+
 TEST(CudaGeometry, ShortRowsHaveAWarp) {
   const RowLayout layout = row_layout(8192, 768, 8, 2, kProcessors);
   EXPECT_TRUE(layout.warp_a_row);
@@ -47,6 +52,13 @@ TEST(CudaGeometry, LongRowsHaveABlockAndAStashThatFits) {
   EXPECT_EQ(row_layout(8, 2048, 8, 2, kProcessors).threads, 128);
 }
 
+TEST(CudaGeometry, ARowsBlockHasWholeWarps) {
+  EXPECT_EQ(row_threads(1, 1), 128);
+  EXPECT_EQ(row_threads(129, 1), 160);
+  EXPECT_EQ(row_threads(129, 4), 128);
+  EXPECT_EQ(row_threads(100000, 1), kRowThreads);
+}
+
 TEST(CudaGeometry, ColumnSumsHaveAPartForEachGroupOfRowsUpToABound) {
   EXPECT_EQ(column_sum_parts(1, 8, kProcessors), 1);
   EXPECT_EQ(column_sum_parts(17, 8, kProcessors), 3);
@@ -59,6 +71,27 @@ TEST(CudaGeometry, WorkspacePiecesAreAlignedAndApart) {
   EXPECT_EQ(plan.add(256), 256U);
   EXPECT_EQ(plan.add(257), 512U);
   EXPECT_EQ(plan.total_bytes(), 1024U);
+}
+
+// The worst is rows of segment + 1 tokens, with two segments each; here by all ways to deal tokens to two rows.
+TEST(CudaGeometry, SegmentsOfAnEmbeddingNeverNeedMoreThanTheirBound) {
+  constexpr std::int64_t kSegment = 4;
+  const auto segments_of = [](std::int64_t count) { return count > kSegment ? (count + kSegment - 1) / kSegment : 0; };
+  for (std::int64_t tokens = 1; tokens < 60; ++tokens) {
+    for (std::int64_t row = 1; row <= tokens; ++row) {
+      const std::int64_t equal_rows = tokens / row * segments_of(row) + segments_of(tokens % row);
+      EXPECT_LE(equal_rows, most_segments(tokens, kSegment)) << tokens << " tokens in rows of " << row;
+    }
+  }
+  EXPECT_EQ(most_segments(5, kSegment), 2);
+}
+
+TEST(CudaGeometry, EmbeddingsCountersAreClearedTogether) {
+  const EmbeddingWorkspace at = embedding_workspace(100, 17, 8, 32);
+  EXPECT_EQ(at.counts, 0U);
+  EXPECT_EQ(at.cursors, 256U);
+  EXPECT_EQ(at.begins, 512U);
+  EXPECT_EQ(at.total_bytes, at.segments + 256);
 }
 
 }  // namespace

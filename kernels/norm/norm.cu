@@ -1,0 +1,391 @@
+#include "kernels/base/cuda_rows.cuh"
+#include "kernels/norm/norm.h"
+
+namespace lockstep::kernels {
+namespace {
+
+template <class T>
+struct ForwardRows {
+  std::int64_t rows;
+  std::int64_t columns;
+  float epsilon;
+  const T* x;
+  const T* residual;  // null: none
+  const T* gamma;
+  const T* beta;  // layer only
+  T* sum;         // with a residual
+  T* y;
+  float* mean;  // layer only
+  float* rstd;
+};
+
+// x, or x + residual, which is stored and from then on used as it was rounded.
+template <class T, int kItems>
+__device__ __forceinline__ Pack<T, kItems> normed_input(const ForwardRows<T>& args, std::int64_t at) {
+  auto x = Pack<T, kItems>::load(args.x + at);
+  if (args.residual == nullptr) return x;
+  const auto residual = Pack<T, kItems>::load(args.residual + at);
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) x.set(i, x[i] + residual[i]);
+  x.store(args.sum + at);
+  return x;
+}
+
+struct RowMoments {
+  float mean;  // 0 for rms
+  float rstd;
+};
+
+template <Norm kNorm, class T>
+__device__ __forceinline__ void store_moments(const ForwardRows<T>& args, std::int64_t row, RowMoments moments) {
+  if constexpr (kNorm == Norm::layer) args.mean[row] = moments.mean;
+  args.rstd[row] = moments.rstd;
+}
+
+template <Norm kNorm, class T, int kItems>
+__device__ __forceinline__ void store_normed(const ForwardRows<T>& args, Pack<T, kItems> pack, RowMoments moments,
+                                             std::int64_t row, std::int64_t column) {
+  const auto gamma = Pack<T, kItems>::load(args.gamma + column);
+  if constexpr (kNorm == Norm::layer) {
+    const auto beta = Pack<T, kItems>::load(args.beta + column);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) pack.set(i, (pack[i] - moments.mean) * moments.rstd * gamma[i] + beta[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) pack.set(i, pack[i] * moments.rstd * gamma[i]);
+  }
+  pack.store(args.y + row * args.columns + column);
+}
+
+template <class T, int kItems>
+__device__ __forceinline__ void add_values(Sum& sum, const Pack<T, kItems>& pack) {
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) sum.value += pack[i];
+}
+
+template <class T, int kItems>
+__device__ __forceinline__ void add_squares(Sum& sum, const Pack<T, kItems>& pack, float mean) {
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) sum.value += (pack[i] - mean) * (pack[i] - mean);
+}
+
+// The row is read once; the variance is taken about the mean in a second pass over registers.
+template <Norm kNorm, class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T> args) {
+  const auto columns = static_cast<float>(args.columns);
+  for_warp_rows(args.rows, [&](std::int64_t row) {
+    Pack<T, kItems> held[kWarpPacks<kItems>];
+    for_lane_packs<kItems>(args.columns,
+                           [&](int k, int c) { held[k] = normed_input<T, kItems>(args, row * args.columns + c); });
+    RowMoments moments{0, 0};
+    if constexpr (kNorm == Norm::layer) {
+      Sum sum;
+      for_lane_packs<kItems>(args.columns, [&](int k, int) { add_values(sum, held[k]); });
+      moments.mean = warp_reduce(sum).value / columns;
+    }
+    Sum squares;
+    for_lane_packs<kItems>(args.columns, [&](int k, int) { add_squares(squares, held[k], moments.mean); });
+    moments.rstd = __frsqrt_rn(warp_reduce(squares).value / columns + args.epsilon);
+    if (lane_index() == 0) store_moments<kNorm>(args, row, moments);
+    for_lane_packs<kItems>(args.columns, [&](int k, int c) { store_normed<kNorm>(args, held[k], moments, row, c); });
+  });
+}
+
+// The same with the row in the stash. Without one, what is read again is x, or the sum that this thread stored.
+template <Norm kNorm, class T, int kItems, bool kStashed>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
+  using RowPack = Pack<T, kItems>;
+  const auto columns = static_cast<float>(args.columns);
+  const Stash<T, kStashed> stash;
+  for_block_rows(args.rows, [&](std::int64_t row) {
+    const T* const again = (args.residual == nullptr ? args.x : args.sum) + row * args.columns;
+    const auto load_again = [&](std::int64_t c) { return stash.template load_again<kItems>(again, c); };
+    Sum sum;
+    for_thread_packs<kItems>(
+        args.columns, [&](std::int64_t c) { return normed_input<T, kItems>(args, row * args.columns + c); },
+        [&](std::int64_t c, const RowPack& pack) {
+          stash.keep(c, pack);
+          if constexpr (kNorm == Norm::layer) {
+            add_values(sum, pack);
+          } else {
+            add_squares(sum, pack, 0);
+          }
+        });
+    RowMoments moments{0, 0};
+    if constexpr (kNorm == Norm::layer) {
+      moments.mean = block_reduce(sum).value / columns;
+      sum = {};
+      for_thread_packs<kItems>(args.columns, load_again,
+                               [&](std::int64_t, const RowPack& pack) { add_squares(sum, pack, moments.mean); });
+    }
+    moments.rstd = __frsqrt_rn(block_reduce(sum).value / columns + args.epsilon);
+    if (threadIdx.x == 0) store_moments<kNorm>(args, row, moments);
+    for_thread_packs<kItems>(args.columns, load_again, [&](std::int64_t c, const RowPack& pack) {
+      store_normed<kNorm>(args, pack, moments, row, c);
+    });
+  });
+}
+
+template <class T>
+struct BackwardRows {
+  std::int64_t rows;
+  std::int64_t columns;
+  const T* dy;
+  const T* dsum;  // null: none
+  const T* x;
+  const T* gamma;
+  const float* mean;  // layer only
+  const float* rstd;
+  T* dx;
+  float* parts;  // [parts][2][columns]: sums over some rows of dy * xhat and of dy
+};
+
+// With g = dy * gamma and xhat = (x - mean) * rstd, over a row of n elements:
+//   dx = rstd * (g - sum(g) / n - xhat * sum(g * xhat) / n), without the term of the mean for rms.
+template <Norm kNorm>
+struct RowGradient {
+  float mean = 0;
+  float rstd = 0;
+  float of_mean = 0;   // sum(g) / n
+  float of_scale = 0;  // sum(g * xhat) / n
+
+  template <class T>
+  __device__ __forceinline__ RowGradient(const BackwardRows<T>& args, std::int64_t row) : rstd(args.rstd[row]) {
+    if constexpr (kNorm == Norm::layer) mean = args.mean[row];
+  }
+  __device__ __forceinline__ float normed(float x) const { return (x - mean) * rstd; }
+  template <class T, int kItems>
+  __device__ __forceinline__ void add_terms(TwoSums& sums, const Pack<T, kItems>& dy, const Pack<T, kItems>& x,
+                                            const Pack<T, kItems>& gamma) const {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const float g = dy[i] * gamma[i];
+      sums.a += g;
+      sums.b += g * normed(x[i]);
+    }
+  }
+  __device__ __forceinline__ void finish(const TwoSums& sums, float columns) {
+    if constexpr (kNorm == Norm::layer) of_mean = sums.a / columns;
+    of_scale = sums.b / columns;
+  }
+  __device__ __forceinline__ float of(float dy, float x, float gamma) const {
+    return rstd * (dy * gamma - of_mean - normed(x) * of_scale);
+  }
+};
+
+// dx of a pack, whose place is stored to; adds what the pack gives to gamma and beta.
+template <Norm kNorm, class T, int kItems>
+__device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, const RowGradient<kNorm>& gradient,
+                                               const Pack<T, kItems>& dy, const Pack<T, kItems>& x, std::int64_t row,
+                                               std::int64_t column, float (&dgamma)[kItems], float (&dbeta)[kItems]) {
+  const std::int64_t at = row * args.columns + column;
+  const auto gamma = Pack<T, kItems>::load(args.gamma + column);
+  Pack<T, kItems> dsum{};
+  if (args.dsum != nullptr) dsum = Pack<T, kItems>::load(args.dsum + at);
+  Pack<T, kItems> dx;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    dx.set(i, gradient.of(dy[i], x[i], gamma[i]) + dsum[i]);
+    dgamma[i] += dy[i] * gradient.normed(x[i]);
+    if constexpr (kNorm == Norm::layer) dbeta[i] += dy[i];
+  }
+  dx.store(args.dx + at);
+}
+
+// Adds what the warps of a block hold for gamma and beta, in the warps' order, and stores it as the block's part.
+template <Norm kNorm, int kItems>
+__device__ __forceinline__ void store_part(float* part, std::int64_t columns,
+                                           const float (&dgamma)[kWarpPacks<kItems>][kItems],
+                                           const float (&dbeta)[kWarpPacks<kItems>][kItems]) {
+  __shared__ float totals[2][kWarpRowElems];
+  for (int warp = 0; warp < kWarpsABlock; ++warp) {
+    if (warp_index() == warp) {
+      for_lane_packs<kItems>(columns, [&](int k, int c) {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          totals[0][c + i] = (warp == 0 ? 0.0F : totals[0][c + i]) + dgamma[k][i];
+          if constexpr (kNorm == Norm::layer) totals[1][c + i] = (warp == 0 ? 0.0F : totals[1][c + i]) + dbeta[k][i];
+        }
+      });
+    }
+    __syncthreads();
+  }
+  for (std::int64_t c = threadIdx.x; c < columns; c += kBlockThreads) {
+    part[c] = totals[0][c];
+    if constexpr (kNorm == Norm::layer) part[columns + c] = totals[1][c];
+  }
+}
+
+// One pass over dy and x: what a lane adds to gamma and beta stays in registers over all rows of its warp.
+template <Norm kNorm, class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) backward_by_warps(BackwardRows<T> args) {
+  float dgamma[kWarpPacks<kItems>][kItems] = {};
+  float dbeta[kWarpPacks<kItems>][kItems] = {};
+  for_warp_rows(args.rows, [&](std::int64_t row) {
+    Pack<T, kItems> dy[kWarpPacks<kItems>];
+    Pack<T, kItems> x[kWarpPacks<kItems>];
+    for_lane_packs<kItems>(args.columns, [&](int k, int c) {
+      dy[k] = Pack<T, kItems>::load(args.dy + row * args.columns + c);
+      x[k] = Pack<T, kItems>::load(args.x + row * args.columns + c);
+    });
+    RowGradient<kNorm> gradient(args, row);
+    TwoSums sums;
+    for_lane_packs<kItems>(args.columns, [&](int k, int c) {
+      gradient.add_terms(sums, dy[k], x[k], Pack<T, kItems>::load(args.gamma + c));
+    });
+    gradient.finish(warp_reduce(sums), static_cast<float>(args.columns));
+    for_lane_packs<kItems>(
+        args.columns, [&](int k, int c) { store_gradient(args, gradient, dy[k], x[k], row, c, dgamma[k], dbeta[k]); });
+  });
+  store_part<kNorm, kItems>(args.parts + 2 * args.columns * blockIdx.x, args.columns, dgamma, dbeta);
+}
+
+// Long rows: a block reads its row twice, the second time from a cache. What it adds to gamma and beta lies in shared
+// memory, or, if that is too small, in its part; each element belongs to one thread.
+template <Norm kNorm, class T, int kItems, bool kStashed>
+__global__ void __launch_bounds__(kRowThreads) backward_by_blocks(BackwardRows<T> args) {
+  using RowPack = Pack<T, kItems>;
+  using Floats = Pack<float, kItems>;
+  float* const part = args.parts + 2 * args.columns * blockIdx.x;
+  float* const totals = kStashed ? dynamic_shared<float>() : part;
+  const std::int64_t stride = std::int64_t{blockDim.x} * kItems;
+  const std::int64_t begin = std::int64_t{threadIdx.x} * kItems;
+  for (std::int64_t c = begin; c < args.columns; c += stride) {
+    Floats{}.store(totals + c);
+    Floats{}.store(totals + args.columns + c);
+  }
+  for_block_rows(args.rows, [&](std::int64_t row) {
+    const T* const dy = args.dy + row * args.columns;
+    const T* const x = args.x + row * args.columns;
+    RowGradient<kNorm> gradient(args, row);
+    TwoSums sums;
+#pragma unroll 2
+    for (std::int64_t c = begin; c < args.columns; c += stride) {
+      gradient.add_terms(sums, RowPack::load(dy + c), RowPack::load(x + c), RowPack::load(args.gamma + c));
+    }
+    gradient.finish(block_reduce(sums), static_cast<float>(args.columns));
+#pragma unroll 2
+    for (std::int64_t c = begin; c < args.columns; c += stride) {
+      auto dgamma = Floats::load(totals + c);
+      auto dbeta = Floats::load(totals + args.columns + c);
+      store_gradient(args, gradient, RowPack::load(dy + c), RowPack::load(x + c), row, c, dgamma.items, dbeta.items);
+      dgamma.store(totals + c);
+      dbeta.store(totals + args.columns + c);
+    }
+  });
+  if constexpr (kStashed) {
+    for (std::int64_t c = begin; c < args.columns; c += stride) {
+      Floats::load(totals + c).store(part + c);
+      Floats::load(totals + args.columns + c).store(part + args.columns + c);
+    }
+  }
+}
+
+// A block takes 32 columns of gamma's parts, or of beta's: each of its warps adds some of the parts, and the first warp
+// adds the warps' sums to what is there, in their order.
+constexpr int kSumThreads = kMostWarps * kWarpLanes;
+
+__global__ void __launch_bounds__(kSumThreads)
+    add_parts_kernel(const float* parts, std::int64_t num_parts, std::int64_t columns, float* dgamma, float* dbeta) {
+  __shared__ float of_warps[kMostWarps][kWarpLanes];
+  const std::int64_t groups = (columns + kWarpLanes - 1) / kWarpLanes;
+  const bool is_beta = blockIdx.x >= groups;
+  const std::int64_t column = (blockIdx.x - (is_beta ? groups : 0)) * kWarpLanes + lane_index();
+  float sum = 0;
+  if (column < columns) {
+    const float* const first = parts + (is_beta ? columns : 0) + column;
+#pragma unroll 8
+    for (std::int64_t p = warp_index(); p < num_parts; p += kMostWarps) sum += first[p * 2 * columns];
+  }
+  of_warps[warp_index()][lane_index()] = sum;
+  __syncthreads();
+  if (warp_index() != 0 || column >= columns) return;
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < kMostWarps; ++w) total += of_warps[w][lane_index()];
+  (is_beta ? dbeta : dgamma)[column] += total;
+}
+
+// Calls visit(std::integral_constant<Norm, norm>).
+template <class Visit>
+void with_norm(Norm norm, Visit&& visit) {
+  if (norm == Norm::layer) return visit(std::integral_constant<Norm, Norm::layer>{});
+  return visit(std::integral_constant<Norm, Norm::rms>{});
+}
+
+template <Norm kNorm, class T, int kItems>
+void forward(const NormForward& args, CudaContext& cuda) {
+  const ForwardRows<T> rows{args.rows,
+                            args.columns,
+                            args.epsilon,
+                            args.x.as<T>(),
+                            args.with_residual ? args.residual.as<T>() : nullptr,
+                            args.gamma.as<T>(),
+                            args.beta.as<T>(),
+                            args.sum.as<T>(),
+                            args.y.as<T>(),
+                            args.mean.as<float>(),
+                            args.rstd.as<float>()};
+  const RowLayout layout = row_layout(args.rows, args.columns, kItems, sizeof(T), cuda.num_multiprocessors());
+  auto* const kernel = layout.warp_a_row        ? forward_by_warps<kNorm, T, kItems>
+                       : layout.stash_bytes > 0 ? forward_by_blocks<kNorm, T, kItems, true>
+                                                : forward_by_blocks<kNorm, T, kItems, false>;
+  launch(cuda, args.name().data(), shape_of(layout), kernel, rows);
+}
+
+template <Norm kNorm, class T, int kItems>
+void backward(const NormBackward& args, CudaContext& cuda) {
+  RowLayout layout = row_layout(args.rows, args.columns, kItems, 2 * sizeof(float), cuda.num_multiprocessors());
+  const std::int64_t parts =
+      column_sum_parts(args.rows, layout.warp_a_row ? kWarpsABlock : 1, cuda.num_multiprocessors());
+  layout.blocks = parts;
+  if (!layout.warp_a_row) layout.threads = row_threads(args.columns / kItems, 1);  // few blocks: many threads in each
+  const std::size_t part_bytes = static_cast<std::size_t>(2 * args.columns) * sizeof(float);
+  auto* const memory = static_cast<float*>(cuda.workspace(static_cast<std::size_t>(parts) * part_bytes));
+  const BackwardRows<T> rows{args.rows,
+                             args.columns,
+                             args.dy.as<T>(),
+                             args.with_residual ? args.dsum.as<T>() : nullptr,
+                             args.x.as<T>(),
+                             args.gamma.as<T>(),
+                             args.mean.as<float>(),
+                             args.rstd.as<float>(),
+                             args.dx.as<T>(),
+                             memory};
+  auto* const kernel = layout.warp_a_row        ? backward_by_warps<kNorm, T, kItems>
+                       : layout.stash_bytes > 0 ? backward_by_blocks<kNorm, T, kItems, true>
+                                                : backward_by_blocks<kNorm, T, kItems, false>;
+  launch(cuda, args.name().data(), shape_of(layout), kernel, rows);
+  const std::int64_t groups = (args.columns + kWarpLanes - 1) / kWarpLanes;
+  launch(cuda, args.name().data(), {.blocks = kNorm == Norm::layer ? 2 * groups : groups, .threads = kSumThreads},
+         add_parts_kernel, memory, parts, args.columns, args.dgamma.as<float>(), args.dbeta.as<float>());
+}
+
+}  // namespace
+
+void run_cuda(const NormForward& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const int items =
+        items_an_access(sizeof(T), args.columns,
+                        {args.x.data, args.residual.data, args.gamma.data, args.beta.data, args.sum.data, args.y.data});
+    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
+      with_norm(args.norm,
+                [&](auto norm) { forward<decltype(norm)::value, T, decltype(constant)::value>(args, cuda); });
+    });
+  });
+}
+
+void run_cuda(const NormBackward& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.dy.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const int items = items_an_access(sizeof(T), args.columns,
+                                      {args.dy.data, args.dsum.data, args.x.data, args.gamma.data, args.dx.data});
+    with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
+      with_norm(args.norm,
+                [&](auto norm) { backward<decltype(norm)::value, T, decltype(constant)::value>(args, cuda); });
+    });
+  });
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,189 @@
+#include <cmath>
+
+#include "kernels/base/cuda_elementwise.cuh"
+#include "kernels/optimizer/optimizer.h"
+
+namespace lockstep::kernels {
+namespace {
+
+// In place of a narrow weight's type, where the master is the weight.
+struct NoWeights {};
+
+// Everything is f32 but the gradients and the narrow weights, so that packs are of four.
+template <class Gradient>
+struct GradientIn {
+  const Gradient* grad;
+  const float* clip;
+  float scale;
+
+  template <int kItems>
+  __device__ __forceinline__ Pack<Gradient, kItems> load(std::int64_t first) const {
+    return Pack<Gradient, kItems>::load(grad + first);
+  }
+  __device__ __forceinline__ float factor() const { return scale * __ldg(clip); }
+};
+
+template <class Weight>
+struct WeightOut {
+  Weight* weights;
+
+  template <int kItems>
+  __device__ __forceinline__ void store(std::int64_t first, const Pack<float, kItems>& master) const {
+    if constexpr (!std::is_same_v<Weight, NoWeights>) {
+      Pack<Weight, kItems> out;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) out.set(i, master[i]);
+      out.store(weights + first);
+    }
+  }
+};
+
+struct AdamWNumbers {
+  float rate;
+  float beta1;
+  float beta2;
+  float epsilon;
+  float decay;
+  float unbias1;  // 1 / (1 - beta1^step)
+  float unbias2;
+};
+
+template <class Gradient, class Weight>
+struct AdamWStep {
+  GradientIn<Gradient> gradient;
+  WeightOut<Weight> weight;
+  AdamWNumbers numbers;
+  float* master;
+  float* m;
+  float* v;
+
+  template <int kItems>
+  struct Inputs {
+    Pack<Gradient, kItems> gradient;
+    Pack<float, kItems> master;
+    Pack<float, kItems> m;
+    Pack<float, kItems> v;
+  };
+  template <int kItems>
+  __device__ Inputs<kItems> load(std::int64_t first) const {
+    using Floats = Pack<float, kItems>;
+    return {gradient.template load<kItems>(first), Floats::load(master + first), Floats::load(m + first),
+            Floats::load(v + first)};
+  }
+  template <int kItems>
+  __device__ void store(std::int64_t first, Inputs<kItems> in) const {
+    const AdamWNumbers& n = numbers;
+    const float factor = gradient.factor();
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const float g = in.gradient[i] * factor;
+      const float next_m = n.beta1 * in.m[i] + (1 - n.beta1) * g;
+      const float next_v = n.beta2 * in.v[i] + (1 - n.beta2) * g * g;
+      const float update = next_m * n.unbias1 / (sqrtf(next_v * n.unbias2) + n.epsilon);
+      in.m.set(i, next_m);
+      in.v.set(i, next_v);
+      in.master.set(i, in.master[i] - n.rate * (update + n.decay * in.master[i]));
+    }
+    in.m.store(m + first);
+    in.v.store(v + first);
+    in.master.store(master + first);
+    weight.store(first, in.master);
+  }
+};
+
+struct SgdNumbers {
+  float rate;
+  float mu;
+  float decay;
+};
+
+template <class Gradient, class Weight>
+struct SgdStep {
+  GradientIn<Gradient> gradient;
+  WeightOut<Weight> weight;
+  SgdNumbers numbers;
+  float* master;
+  float* momentum;
+
+  template <int kItems>
+  struct Inputs {
+    Pack<Gradient, kItems> gradient;
+    Pack<float, kItems> master;
+    Pack<float, kItems> momentum;
+  };
+  template <int kItems>
+  __device__ Inputs<kItems> load(std::int64_t first) const {
+    using Floats = Pack<float, kItems>;
+    return {gradient.template load<kItems>(first), Floats::load(master + first), Floats::load(momentum + first)};
+  }
+  template <int kItems>
+  __device__ void store(std::int64_t first, Inputs<kItems> in) const {
+    const float factor = gradient.factor();
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const float g = in.gradient[i] * factor;
+      const float next = numbers.mu * in.momentum[i] + g + numbers.decay * in.master[i];
+      in.momentum.set(i, next);
+      in.master.set(i, in.master[i] - numbers.rate * next);
+    }
+    in.momentum.store(momentum + first);
+    in.master.store(master + first);
+    weight.store(first, in.master);
+  }
+};
+
+// Calls visit(gradient's zero, weight's zero).
+template <class Args, class Visit>
+void with_types(const Args& args, Visit&& visit) {
+  with_cuda_activation_type(args.grad.dtype, [&](auto gradient) {
+    if (!args.narrow_weights) return visit(gradient, NoWeights{});
+    if (args.weights.dtype == core::DType::bf16) return visit(gradient, __nv_bfloat16{});
+    return visit(gradient, __half{});
+  });
+}
+
+float unbias(float beta, std::int64_t step) {
+  return static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta), static_cast<double>(step))));
+}
+
+}  // namespace
+
+void run_cuda(const AdamW& args, CudaContext& cuda) {
+  const AdamWNumbers numbers{args.rate,
+                             args.beta1,
+                             args.beta2,
+                             args.epsilon,
+                             args.decay,
+                             unbias(args.beta1, args.step),
+                             unbias(args.beta2, args.step)};
+  const int items = items_an_access(sizeof(float), 0,
+                                    {args.grad.data, args.master.data, args.m.data, args.v.data, args.weights.data});
+  with_types(args, [&](auto gradient, auto weight) {
+    using G = decltype(gradient);
+    using W = decltype(weight);
+    const AdamWStep<G, W> step{{args.grad.as<G>(), args.clip.as<float>(), args.grad_scale},
+                               {args.weights.as<W>()},
+                               numbers,
+                               args.master.as<float>(),
+                               args.m.as<float>(),
+                               args.v.as<float>()};
+    run_elementwise<sizeof(float)>(cuda, "adamw", step, args.count, items);
+  });
+}
+
+void run_cuda(const SgdMomentum& args, CudaContext& cuda) {
+  const int items =
+      items_an_access(sizeof(float), 0, {args.grad.data, args.master.data, args.momentum.data, args.weights.data});
+  with_types(args, [&](auto gradient, auto weight) {
+    using G = decltype(gradient);
+    using W = decltype(weight);
+    const SgdStep<G, W> step{{args.grad.as<G>(), args.clip.as<float>(), args.grad_scale},
+                             {args.weights.as<W>()},
+                             {args.rate, args.mu, args.decay},
+                             args.master.as<float>(),
+                             args.momentum.as<float>()};
+    run_elementwise<sizeof(float)>(cuda, "sgd_momentum", step, args.count, items);
+  });
+}
+
+}  // namespace lockstep::kernels
