@@ -4,6 +4,10 @@
 // Causal: j <= i + (keys - queries), so that the last query sees all keys. The log-sum-exp lets blocks of keys be
 // merged later (ring attention). Sums in f32. Deterministic.
 //
+// NaN and infinity: a query that sees a score of NaN or +inf has a row of NaN; a score of -inf has the weight 0, and a
+// query that sees no other has the lse -inf and a row of NaN. What a query does not see does not touch its scores, but
+// a NaN or infinity in a key or value may reach the o and dq of queries up to a tile before it (0 * NaN).
+//
 // Queries, keys and values are [batch, length, heads, head_columns], a row (all heads of one token) every `row_stride`
 // elements: heads * head_columns if packed alone, three times that inside of a fused QKV activation.
 #pragma once
@@ -33,8 +37,14 @@ struct AttentionShape {
 
   std::int64_t row() const { return heads * head_columns; }
   std::int64_t stride() const { return qkv_stride == 0 ? row() : qkv_stride; }
+  // Pairs of a query and a key that it sees, in one sequence and head.
+  std::int64_t pairs() const {
+    return causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
+  }
   // Elements from the first to the last of an array with that stride.
   std::int64_t extent(std::int64_t length) const { return (batch * length - 1) * stride() + row(); }
+  // Of q, k, v and their gradients; the other operands are packed.
+  Rows rows_of(std::string_view operand) const;
   float factor() const;                       // the scale that holds
   void check(std::string_view kernel) const;  // throws a usage Error
 };
@@ -49,6 +59,7 @@ struct AttentionForward {
 
   std::string_view name() const { return "attention_fwd"; }
   void check_shape() const { shape.check(name()); }
+  Rows rows_of(std::string_view operand) const { return shape.rows_of(operand); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const AttentionShape& s = self.shape;
@@ -73,6 +84,7 @@ struct AttentionBackward {
 
   std::string_view name() const { return "attention_bwd"; }
   void check_shape() const { shape.check(name()); }
+  Rows rows_of(std::string_view operand) const { return shape.rows_of(operand); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const AttentionShape& s = self.shape;

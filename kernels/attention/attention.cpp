@@ -1,0 +1,127 @@
+#include "kernels/attention/attention.h"
+
+#include <cmath>
+
+#include "kernels/attention/attention_pieces.h"
+
+namespace lockstep::kernels {
+namespace {
+
+const char* const kBetweenRows = "rows alone, not what lies between them";
+
+template <class Args>
+double row_bytes(const Args& args) {
+  double bytes = 0;
+  for (const Operand& operand : operands_of(args)) {
+    const Rows& rows = operand.rows;
+    const std::int64_t elems = rows.stride == 0
+                                   ? operand.expected_elems
+                                   : (operand.expected_elems + rows.stride - rows.elems) / rows.stride * rows.elems;
+    bytes += static_cast<double>(size_bytes(operand.dtype, elems));
+  }
+  return bytes;
+}
+
+template <class Args>
+Cost cost_of_attention(const Args& args, double pair_flops, double query_flops) {
+  const AttentionShape& shape = args.shape;
+  const auto heads = static_cast<double>(shape.batch * shape.heads);
+  const double flops =
+      heads * (pair_flops * static_cast<double>(shape.pairs()) + query_flops * static_cast<double>(shape.queries));
+  const bool is_packed = shape.stride() == shape.row();
+  return {flops, row_bytes(args), is_packed ? "" : kBetweenRows};
+}
+
+}  // namespace
+
+float AttentionShape::factor() const {
+  return scale == 0 ? 1 / std::sqrt(static_cast<float>(head_columns)) : scale;
+}
+
+Rows AttentionShape::rows_of(std::string_view operand) const {
+  const bool packed = operand == "o" || operand == "lse" || operand == "d_o";
+  return packed ? Rows{} : Rows{.elems = row(), .stride = stride()};
+}
+
+void AttentionShape::check(std::string_view kernel) const {
+  check_at_least(kernel, "batch", batch, 1);
+  check_at_least(kernel, "heads", heads, 1);
+  check_at_least(kernel, "queries", queries, 1);
+  check_at_least(kernel, "keys", keys, causal ? queries : 1);
+  check_at_least(kernel, "head_columns", head_columns, 1);
+  if (qkv_stride != 0) check_at_least(kernel, "qkv_stride", qkv_stride, row());
+}
+
+// A pair: q . k and its scale, - max, exp, + of the sum, weight * v. A query: / of o, log, +.
+Cost cost_of(const AttentionForward& args) {
+  const auto columns = static_cast<double>(args.shape.head_columns);
+  return cost_of_attention(args, 4 * columns + 4, columns + 2);
+}
+
+// A pair: q . k and its scale, - lse, exp; v . d_o, - delta, * weight, * scale; dv, dk, dq. A query: o . d_o.
+Cost cost_of(const AttentionBackward& args) {
+  const auto columns = static_cast<double>(args.shape.head_columns);
+  return cost_of_attention(args, 10 * columns + 6, 2 * columns);
+}
+
+ForwardMemory::ForwardMemory(const AttentionShape& shape, float* memory) {
+  ScratchCutter cutter(memory);
+  const std::int64_t row = padded_columns(shape.head_columns);
+  k = cutter.take(shape.keys * row);
+  v = cutter.take(shape.keys * row);
+  q = cutter.take(kTile * row);
+  qt = cutter.take(kTile * shape.head_columns);
+  weights = cutter.take(kTile * kTile);
+  o = cutter.take(kTile * row);
+  max = cutter.take(kTile);
+  sum = cutter.take(kTile);
+  decrease = cutter.take(kTile);
+  elems = cutter.used();
+}
+
+BackwardMemory::BackwardMemory(const AttentionShape& shape, float* memory) {
+  ScratchCutter cutter(memory);
+  const std::int64_t row = padded_columns(shape.head_columns);
+  const std::int64_t queries = tiles_of(shape.queries) * kTile;
+  k = cutter.take(shape.keys * row);
+  v = cutter.take(shape.keys * row);
+  q = cutter.take(queries * row);
+  d_o = cutter.take(queries * row);
+  qt = cutter.take(queries * shape.head_columns);
+  d_ot = cutter.take(queries * shape.head_columns);
+  lse = cutter.take(queries);
+  delta = cutter.take(queries);
+  weights = cutter.take(kTile * kTile);
+  d_scores = cutter.take(kTile * kTile);
+  dq = cutter.take(queries * row);
+  dk = cutter.take(kTile * row);
+  dv = cutter.take(kTile * row);
+  elems = cutter.used();
+}
+
+// A piece is a head, or some of its query tiles if there are few heads: every n-th, as later ones see more keys.
+void run_cpu(const AttentionForward& args, ThreadPool& pool) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t heads = shape.batch * shape.heads;
+  constexpr std::int64_t kPiecesAThread = 4;
+  const std::int64_t wanted = (kPiecesAThread * pool.size() + heads - 1) / heads;
+  const std::int64_t pieces_a_head = pool.size() == 1 ? 1 : std::min(wanted, tiles_of(shape.queries));
+  const std::size_t elems = ForwardMemory(shape).elems;
+  pool.for_pieces(heads * pieces_a_head, [&](std::int64_t piece, int thread) {
+    const std::int64_t head = piece / pieces_a_head;
+    const ForwardMemory memory(shape, pool.scratch_of<float>(thread, elems).data());
+    run_forward_piece(args, {head / shape.heads, head % shape.heads, piece % pieces_a_head, pieces_a_head}, memory);
+  });
+}
+
+// A piece is a head: dq gathers over key tiles, dk and dv over query tiles, all in one order.
+void run_cpu(const AttentionBackward& args, ThreadPool& pool) {
+  const AttentionShape& shape = args.shape;
+  const std::size_t elems = BackwardMemory(shape).elems;
+  pool.for_pieces(shape.batch * shape.heads, [&](std::int64_t head, int thread) {
+    const BackwardMemory memory(shape, pool.scratch_of<float>(thread, elems).data());
+    run_backward_piece(args, {head / shape.heads, head % shape.heads}, memory);
+  });
+}
+
+}  // namespace lockstep::kernels

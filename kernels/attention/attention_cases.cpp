@@ -1,0 +1,89 @@
+#include "kernels/attention/attention_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_reference.h"
+#include "kernels/base/shapes.h"
+
+namespace lockstep::kernels {
+namespace {
+
+std::string name_of(const AttentionShape& shape) {
+  std::string name = fmt::format("B{}_H{}_T{}_D{}", shape.batch, shape.heads, shape.queries, shape.head_columns);
+  if (shape.keys != shape.queries) name += fmt::format("_K{}", shape.keys);
+  if (!shape.causal) name += "_full";
+  if (shape.stride() != shape.row()) name += fmt::format("_S{}", shape.stride());
+  return name;
+}
+
+std::int64_t packed_elems(const AttentionShape& shape) {
+  return shape.batch * shape.queries * shape.row();
+}
+
+// o and lse of the backward are those that the forward gives.
+std::function<void(ReferenceData<double>&)> forward_results(const AttentionShape& shape) {
+  return [shape](ReferenceData<double>& data) {
+    ReferenceData<double> forward;
+    for (const char* name : {"q", "k", "v"}) {
+      forward.add(name, std::vector<double>(data[name].begin(), data[name].end()));
+    }
+    forward.add("o", std::vector<double>(static_cast<std::size_t>(packed_elems(shape))));
+    forward.add("lse", std::vector<double>(static_cast<std::size_t>(shape.batch * shape.heads * shape.queries)));
+    reference(AttentionForward{.shape = shape}, forward);
+    for (const char* name : {"o", "lse"}) {
+      std::copy(forward[name].begin(), forward[name].end(), data[name].begin());
+    }
+  };
+}
+
+void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DType dtype) {
+  const std::int64_t terms = shape.keys + shape.head_columns;  // of a sum over keys of weights that are such sums
+  cases.push_back(make_case(AttentionForward{.shape = shape},
+                            {.shape = name_of(shape), .dtype = dtype, .terms = {{"o", terms}, {"lse", terms}}}));
+  cases.push_back(make_case(AttentionBackward{.shape = shape}, {.shape = name_of(shape),
+                                                                .dtype = dtype,
+                                                                .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
+                                                                .derive = forward_results(shape)}));
+}
+
+}  // namespace
+
+std::vector<KernelCase> attention_test_cases() {
+  // batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
+  constexpr std::array kShapes{
+      AttentionShape{1, 1, 1, 1, 1},
+      AttentionShape{2, 3, 17, 17, 8},
+      AttentionShape{1, 2, 64, 64, 64},
+      AttentionShape{1, 1, 127, 127, 31},
+      AttentionShape{2, 1, 65, 130, 20},
+      AttentionShape{1, 2, 3, 77, 40},
+      AttentionShape{1, 1, 1, 129, 16},
+      AttentionShape{2, 2, 33, 33, 24, true, 0.3F, 3 * 48},
+      AttentionShape{1, 3, 70, 70, 5, true, 0, 17},
+      AttentionShape{1, 1, 130, 67, 33, false},
+      AttentionShape{2, 2, 66, 200, 16, false, 1, 40},
+      AttentionShape{1, 1, 200, 200, 80},
+  };
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+std::vector<KernelCase> attention_bench_cases() {
+  constexpr std::array kShapes{AttentionShape{8, 4, 128, 128, 64, true, 0, 3 * 256},
+                               AttentionShape{4, 12, 64, 64, 64, true, 0, 3 * 768},
+                               AttentionShape{1, 12, 1024, 1024, 64, true, 0, 3 * 768}};
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels

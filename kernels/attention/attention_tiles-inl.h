@@ -1,0 +1,146 @@
+// Tiles of attention: packing, the parts of products that a causal cut leaves, masks; for sources that use Highway:
+// included once a target.
+#if defined(LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_
+#undef LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_
+#else
+#define LOCKSTEP_KERNELS_ATTENTION_ATTENTION_TILES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/attention/attention_matrix-inl.h"
+#include "kernels/attention/attention_pieces.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr auto kTileRow = static_cast<std::size_t>(kTile);
+
+inline std::size_t whole_vectors(std::size_t count) {
+  return (count + lanes_f32() - 1) / lanes_f32() * lanes_f32();
+}
+
+// Vectors of a head, one every `stride` elements.
+template <class T>
+struct HeadRows {
+  T* data;
+  std::int64_t stride;
+  T* row(std::int64_t r) const { return data + r * stride; }
+};
+// The vectors of piece's head in an array of `length` tokens a sequence.
+template <class T>
+HWY_INLINE HeadRows<T> head_rows(T* data, const AttentionShape& shape, const AttentionPiece& piece, std::int64_t length,
+                                 std::int64_t stride) {
+  return {data + piece.batch * length * stride + piece.head * shape.head_columns, stride};
+}
+
+// Rows in f32, padded with zeros to whole vectors.
+template <class T>
+void pack_rows(const HeadRows<const T>& from, std::int64_t rows, std::size_t columns, float* to, std::size_t to_row) {
+  const std::size_t lanes = lanes_f32();
+  for (std::int64_t r = 0; r < rows; ++r, to += to_row) {
+    const T* const row = from.row(r);
+    std::size_t c = 0;
+    for (; c + lanes <= columns; c += lanes) store(load(row + c), to + c);
+    if (c < columns) store(load_tail(row + c, columns - c), to + c);
+  }
+}
+
+// factor times rows, rounded to T.
+template <class T>
+void unpack_rows(const float* from, std::size_t from_row, std::int64_t rows, std::size_t columns, float factor,
+                 const HeadRows<T>& to) {
+  const VF32 by = hn::Set(F32(), factor);
+  const std::size_t lanes = lanes_f32();
+  for (std::int64_t r = 0; r < rows; ++r, from += from_row) {
+    T* const row = to.row(r);
+    std::size_t c = 0;
+    for (; c + lanes <= columns; c += lanes) store(hn::Mul(by, load(from + c)), row + c);
+    if (c < columns) store_tail(hn::Mul(by, load(from + c)), row + c, columns - c);
+  }
+}
+
+// factor times four packed rows, as four columns of a tile.
+HWY_INLINE void transpose_four(const float* rows, std::size_t row, std::size_t columns, float factor, float* to) {
+  const F32 d;
+  const VF32 by = hn::Set(d, factor);
+  const std::size_t lanes = lanes_f32();
+  HWY_ALIGN float fours[4 * HWY_MAX_BYTES / sizeof(float)];
+  for (std::size_t c = 0; c < columns; c += lanes) {
+    hn::StoreInterleaved4(hn::Mul(by, load(rows + c)), hn::Mul(by, load(rows + row + c)),
+                          hn::Mul(by, load(rows + 2 * row + c)), hn::Mul(by, load(rows + 3 * row + c)), d, fours);
+    const std::size_t some = std::min(lanes, columns - c);
+    for (std::size_t l = 0; l < some; ++l) std::memcpy(to + (c + l) * kTileRow, fours + 4 * l, 4 * sizeof(float));
+  }
+}
+
+// A tile of packed rows transposed, [columns, kTile]. Rows past the last, to whole fours and vectors, become zeros.
+void transpose_tile(float* rows, std::size_t row, std::int64_t num_rows, std::size_t columns, float factor, float* to) {
+  const std::size_t have = static_cast<std::size_t>(num_rows);
+  const std::size_t all = std::max(whole_vectors(have), (have + 3) / 4 * 4);
+  std::fill(rows + have * row, rows + all * row, 0.0F);
+  for (std::size_t r = 0; r < all; r += 4) transpose_four(rows + r * row, row, columns, factor, to + r);
+}
+
+// Parts of products for rows of a tile pair, begin to end, where the result's rows are
+// keys and its columns queries: queries from the first that sees any of these keys,
+struct ScorePart {
+  const TilePair& pair;
+  std::size_t depth;
+  Part operator()(std::size_t begin, std::size_t /*end*/) const {
+    const std::int64_t first = std::max<std::int64_t>(static_cast<std::int64_t>(begin) - pair.shift, 0);
+    return {static_cast<std::size_t>(first) / lanes_f32() * lanes_f32(), 0, depth};
+  }
+};
+// queries, and the depth keys: keys to the last that any of these queries sees,
+struct QueryPart {
+  const TilePair& pair;
+  Part operator()(std::size_t /*begin*/, std::size_t end) const {
+    const std::int64_t seen = std::clamp<std::int64_t>(static_cast<std::int64_t>(end) + pair.shift, 0, pair.num_keys);
+    return {0, 0, static_cast<std::size_t>(seen)};
+  }
+};
+// keys, and the depth queries: queries from the first that sees any of these keys.
+struct KeyPart {
+  const TilePair& pair;
+  Part operator()(std::size_t begin, std::size_t /*end*/) const {
+    const std::int64_t first =
+        std::clamp<std::int64_t>(static_cast<std::int64_t>(begin) - pair.shift, 0, pair.num_queries);
+    return {0, static_cast<std::size_t>(first), static_cast<std::size_t>(pair.num_queries)};
+  }
+};
+
+// Of a vector of queries from the column `column`: all of them see the keys [0, all), some the keys [all, some).
+struct SeenKeys {
+  std::size_t all;
+  std::size_t some;
+};
+HWY_INLINE SeenKeys seen_keys(const TilePair& pair, std::size_t column) {
+  const std::int64_t first = static_cast<std::int64_t>(column) + pair.shift;
+  const auto last = first + static_cast<std::int64_t>(lanes_f32()) - 1;
+  const auto keys_to = [&](std::int64_t key) {
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(key + 1, 0, pair.num_keys));
+  };
+  return {keys_to(first), keys_to(last)};
+}
+
+// Which queries of the vector see a key.
+HWY_INLINE auto sees(const TilePair& pair, std::size_t column, std::size_t key) {
+  const F32 d;
+  const VF32 queries = hn::Iota(d, static_cast<float>(column));
+  return hn::Ge(queries, hn::Set(d, static_cast<float>(static_cast<std::int64_t>(key) - pair.shift)));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
