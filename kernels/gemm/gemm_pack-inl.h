@@ -9,6 +9,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/narrow_float.h"
@@ -83,33 +84,45 @@ HWY_INLINE void pack_turned(const T* x, std::int64_t row_stride, std::int64_t de
   for (; t < depth; ++t) pack_depth<kWidth>(x + t, row_stride, kWidth, out + t * kWidth);
 }
 
-// Rows run along memory.
+// Rows run along memory: panels are packed several at a time, so that whole cache lines are used at each depth.
 template <std::int64_t kWidth, class T>
-HWY_INLINE void pack_straight(const T* x, std::int64_t depth_stride, std::int64_t depth, float* out) {
+HWY_INLINE void pack_straight(const T* x, std::int64_t depth_stride, std::int64_t panels, std::int64_t depth,
+                              float* out) {
   for (std::int64_t t = 0; t < depth; ++t) {
-    for (std::int64_t r = 0; r < kWidth; r += 4) {
-      hn::StoreU(load4(x + t * depth_stride + r), F32x4(), out + t * kWidth + r);
+    const T* from = x + t * depth_stride;
+    for (std::int64_t panel = 0; panel < panels; ++panel, from += kWidth) {
+      float* const to = out + (panel * depth + t) * kWidth;
+      for (std::int64_t r = 0; r < kWidth; r += 4) hn::StoreU(load4(from + r), F32x4(), to + r);
+    }
+  }
+}
+
+// `panels` whole panels.
+template <std::int64_t kWidth, class T>
+HWY_INLINE void pack_whole(const T* x, std::int64_t row_stride, std::int64_t depth_stride, std::int64_t panels,
+                           std::int64_t depth, float* out) {
+  constexpr std::int64_t kTogether = 4;
+  for (std::int64_t panel = 0; panel < panels; ++panel) {
+    if (depth_stride == 1) {
+      pack_turned<kWidth>(x + panel * kWidth * row_stride, row_stride, depth, out + panel * kWidth * depth);
+    } else if (panel % kTogether == 0) {
+      pack_straight<kWidth>(x + panel * kWidth, depth_stride, std::min(kTogether, panels - panel), depth,
+                            out + panel * kWidth * depth);
     }
   }
 }
 
 template <std::int64_t kWidth, class T>
-HWY_INLINE void pack_whole(const T* x, std::int64_t row_stride, std::int64_t depth_stride, std::int64_t depth,
-                           float* out) {
-  if (depth_stride == 1) return pack_turned<kWidth>(x, row_stride, depth, out);
-  pack_straight<kWidth>(x, depth_stride, depth, out);
-}
-
-template <std::int64_t kWidth, class T>
 void pack_panels(const T* x, std::int64_t row_stride, std::int64_t depth_stride, std::int64_t rows, std::int64_t depth,
                  float* out) {
-  for (std::int64_t row = 0; row < rows; row += kWidth, out += kWidth * depth, x += kWidth * row_stride) {
-    if (kNoVectors || row + kWidth > rows) {
-      for (std::int64_t t = 0; t < depth; ++t) {
-        pack_depth<kWidth>(x + t * depth_stride, row_stride, rows - row, out + t * kWidth);
-      }
-    } else if constexpr (!kNoVectors) {
-      pack_whole<kWidth>(x, row_stride, depth_stride, depth, out);
+  std::int64_t row = 0;
+  if constexpr (!kNoVectors) {
+    pack_whole<kWidth>(x, row_stride, depth_stride, rows / kWidth, depth, out);
+    row = rows / kWidth * kWidth;
+  }
+  for (; row < rows; row += kWidth) {
+    for (std::int64_t t = 0; t < depth; ++t) {
+      pack_depth<kWidth>(x + row * row_stride + t * depth_stride, row_stride, rows - row, out + row * depth + t * kWidth);
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm/gemm_packed.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
 #include "kernels/base/vector_io-inl.h"
@@ -33,26 +34,44 @@ std::int64_t round_up(std::int64_t count, std::int64_t grain) {
   return (count + grain - 1) / grain * grain;
 }
 
-template <int kUsed, int... kIndex>
+// Sums stay in registers only if no loop runs over their array: so these are written out by the compiler.
+template <int... kIndex>
+HWY_INLINE void clear_sums(VF32* sums, std::integer_sequence<int, kIndex...>) {
+  ((sums[kIndex] = hn::Zero(F32())), ...);
+}
+
+template <int... kIndex>
 HWY_INLINE void multiply_step(const float* a, const VF32* b, VF32* sums, std::integer_sequence<int, kIndex...>) {
   ((sums[kIndex] = hn::MulAdd(hn::Set(F32(), a[kIndex / kVectors]), b[kIndex % kVectors], sums[kIndex])), ...);
 }
 
-// sums[kUsed, kColumns] (+)= a[depth, kRows]^T b[depth, kColumns], of which the first kUsed rows of a.
+HWY_INLINE void put(VF32 sum, bool add, float* to) {
+  store(add ? hn::Add(load(to), sum) : sum, to);
+}
+
+template <int... kIndex>
+HWY_INLINE void store_sums(const VF32* sums, bool add, float* to, std::int64_t stride,
+                           std::integer_sequence<int, kIndex...>) {
+  constexpr std::int64_t kLanes = HWY_LANES(float);
+  (put(sums[kIndex], add, to + kIndex / kVectors * stride + kIndex % kVectors * kLanes), ...);
+}
+
+// out[kUsed, kColumns] (+)= a[depth, kRows]^T b[depth, kColumns], of which the first kUsed rows of a.
 template <int kUsed>
 void multiply(const float* a, const float* b, std::int64_t depth, bool add, float* out, std::int64_t stride) {
-  constexpr int kSums = kUsed * static_cast<int>(kVectors);
-  const auto lanes = static_cast<std::int64_t>(lanes_f32());
-  VF32 sums[kSums];
-  for (int i = 0; i < kSums; ++i) {
-    sums[i] = add ? load(out + i / kVectors * stride + i % kVectors * lanes) : hn::Zero(F32());
+  constexpr auto kAll = std::make_integer_sequence<int, kUsed * static_cast<int>(kVectors)>();
+  for (int r = 0; r < kUsed; ++r) {  // soon to be read or written
+    hwy::Prefetch(out + r * stride);
+    hwy::Prefetch(out + r * stride + kColumns - 1);
   }
+  VF32 sums[kAll.size()];
+  clear_sums(sums, kAll);
   for (std::int64_t t = 0; t < depth; ++t, a += kRows, b += kColumns) {
     VF32 right[kVectors];
-    for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(F32(), b + v * lanes);
-    multiply_step<kUsed>(a, right, sums, std::make_integer_sequence<int, kSums>());
+    for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(F32(), b + v * static_cast<int>(HWY_LANES(float)));
+    multiply_step(a, right, sums, kAll);
   }
-  for (int i = 0; i < kSums; ++i) store(sums[i], out + i / kVectors * stride + i % kVectors * lanes);
+  store_sums(sums, add, out, stride, kAll);
 }
 
 // The same for the rows that there are, in steps of four.
@@ -65,6 +84,11 @@ void multiply_rows(const float* a, const float* b, std::int64_t depth, std::int6
   }
 }
 
+// Then whole tiles need no finishing, and it would give the same bits.
+bool writes_sums_as_they_are(const Sums& c) {
+  return c.dtype == core::DType::f32 && (c.finish == Finish::add || (c.finish == Finish::store && c.alpha == 1));
+}
+
 // One thread's product, block by block.
 class Packed {
  public:
@@ -72,6 +96,7 @@ class Packed {
       : p_(product),
         depth_(std::min(product.k, kDepth)),
         one_pass_(product.k <= kDepth || product.c.finish == Finish::add),
+        direct_(one_pass_ && writes_sums_as_they_are(product.c)),
         b_columns_(std::min(round_up(product.n, kColumns), kPackedB / depth_ / kColumns * kColumns)),
         outer_columns_(one_pass_ ? product.n : std::min(product.n, kPartialColumns)) {
     const std::int64_t rows = round_up(std::min(product.m, kPackedRows), kRows);
@@ -124,18 +149,23 @@ class Packed {
   void tile(const Block& block, std::int64_t r, std::int64_t c) {
     const std::int64_t rows = std::min(kRows, block.rows - r);
     const std::int64_t columns = std::min(kColumns, block.columns - c);
+    const float* const a = a_ + r * block.depth;
+    const float* const b = b_ + c * block.depth;
+    const Sums result = p_.c.from(block.row + r, block.column + c);
+    if (direct_ && rows % 4 == 0 && columns == kColumns) {
+      return multiply_rows(a, b, block.depth, rows, result.finish == Finish::add, result.as<float>(),
+                           result.row_stride);
+    }
     const std::int64_t in_outer = block.column + c - block.outer_column;
     float* const sums = one_pass_ ? partial_ : partial_ + r * partial_stride_ + in_outer;
-    const bool add = !one_pass_ && block.begin > 0;
-    multiply_rows(a_ + r * block.depth, b_ + c * block.depth, block.depth, rows, add, sums, partial_stride_);
-    if (one_pass_ || block.begin + block.depth == p_.k) {
-      finish_sums(p_.c.from(block.row + r, block.column + c), sums, partial_stride_, rows, columns);
-    }
+    multiply_rows(a, b, block.depth, rows, !one_pass_ && block.begin > 0, sums, partial_stride_);
+    if (one_pass_ || block.begin + block.depth == p_.k) finish_sums(result, sums, partial_stride_, rows, columns);
   }
 
   const Product& p_;
   const std::int64_t depth_;
   const bool one_pass_;  // each block of depth is finished at once
+  const bool direct_;    // from registers to c, where a tile is whole
   const std::int64_t b_columns_;
   const std::int64_t outer_columns_;
   std::int64_t partial_stride_;
