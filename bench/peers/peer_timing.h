@@ -100,15 +100,26 @@ inline int calls_for(std::size_t bytes, int calls) {
   return calls;
 }
 
-inline void print_row(const std::string& label, int ranks, std::size_t bytes, std::vector<double> times) {
+// calls,median_us,mean_us,min_us
+inline void print_times(std::vector<double> times) {
   double sum = 0;
   for (double time : times) sum += time;
   std::sort(times.begin(), times.end());
   const std::size_t middle = times.size() / 2;
   const double median = times.size() % 2 == 1 ? times[middle] : (times[middle - 1] + times[middle]) / 2;
-  std::printf("%s,%d,%zu,%zu,%.3f,%.3f,%.3f\n", label.c_str(), ranks, bytes, times.size(), median,
-              sum / static_cast<double>(times.size()), times.front());
+  std::printf("%zu,%.3f,%.3f,%.3f\n", times.size(), median, sum / static_cast<double>(times.size()), times.front());
   std::fflush(stdout);
+}
+
+inline void print_row(const std::string& label, int ranks, std::size_t bytes, const std::vector<double>& times) {
+  std::printf("%s,%d,%zu,", label.c_str(), ranks, bytes);
+  print_times(times);
+}
+
+// A kernel's case in place of ranks and bytes.
+inline void print_kernel_row(const std::string& label, const std::string& name, const std::vector<double>& times) {
+  std::printf("%s,%s,", label.c_str(), name.c_str());
+  print_times(times);
 }
 
 }  // namespace lockstep::peers

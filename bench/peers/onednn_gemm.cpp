@@ -1,0 +1,41 @@
+// oneDNN's products in f32 and bf16 on plain row-major operands, as its matmul primitive.
+#include <dnnl.hpp>
+
+#include "bench/peers/gemm_peer.h"
+
+using namespace lockstep::peers;
+
+namespace {
+
+using dnnl::memory;
+
+memory::desc matrix(std::size_t rows, std::size_t columns, bool transposed, bool bf16) {
+  const auto r = static_cast<memory::dim>(rows);
+  const auto c = static_cast<memory::dim>(columns);
+  return {{r, c},
+          bf16 ? memory::data_type::bf16 : memory::data_type::f32,
+          transposed ? memory::dims{1, r} : memory::dims{c, 1}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  return gemm_peer(argc, argv, "onednn", [&](const Product& p) -> Multiply {
+    const memory::desc a = matrix(p.m, p.k, p.transpose_a, p.bf16);
+    const memory::desc b = matrix(p.k, p.n, p.transpose_b, p.bf16);
+    const memory::desc c = matrix(p.m, p.n, false, p.bf16 && !p.accumulate);
+    dnnl::post_ops sum;
+    if (p.accumulate) sum.append_sum(1.0F);
+    dnnl::primitive_attr attributes;
+    attributes.set_post_ops(sum);
+    const dnnl::matmul matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine));
+    return [=, &engine, &stream](const Operands& o) {
+      matmul.execute(stream, {{DNNL_ARG_SRC, memory(a, engine, o.a)},
+                              {DNNL_ARG_WEIGHTS, memory(b, engine, o.b)},
+                              {DNNL_ARG_DST, memory(c, engine, o.c)}});
+      stream.wait();
+    };
+  });
+}

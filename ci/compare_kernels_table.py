@@ -1,0 +1,165 @@
+"""The table of ci/compare_kernels.sh: compare_kernels_table.py FOLDER
+
+FOLDER holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file a run
+and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain
+streaming loops over the same operands over ours; a ratio above 1 says that Lockstep is the faster by so much. "at best"
+are the same of the fastest calls of all rounds: on a machine that does other things, medians tell who was interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import compare_rows as rows
+from compare_kernels_cases import KernelCase, read_records
+
+LIMIT = "streaming limit"
+COMPUTE_BOUND_FLOPS_A_BYTE = 8  # from here on a streaming loop is no limit
+
+
+@dataclass(frozen=True)
+class Time:
+    median_us: float  # over the rounds
+    min_us: float  # of all rounds
+
+    def over(self, other: Time) -> Ratio:
+        return Ratio(self.median_us / other.median_us, self.min_us / other.min_us)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    of_medians: float
+    at_best: float
+
+
+@dataclass(frozen=True)
+class Results:
+    cases: dict[str, KernelCase]  # by name
+    ours: dict[str, Time]
+    peers: dict[str, dict[str, Time]]  # label -> name -> time
+
+
+Rounds = dict[str, list[Time]]
+
+
+def join(rounds: Rounds) -> dict[str, Time]:
+    return {
+        name: Time(statistics.median(t.median_us for t in times), min(t.min_us for t in times))
+        for name, times in rounds.items()
+    }
+
+
+def load(folder: Path) -> Results:
+    cases: dict[str, KernelCase] = {}
+    ours: Rounds = defaultdict(list)
+    peers: dict[str, Rounds] = defaultdict(lambda: defaultdict(list))
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".jsonl":
+            for case in read_records(path):
+                cases[case.name] = case
+                ours[case.name].append(Time(case.median_us, case.min_us))
+        elif path.suffix == ".csv":
+            for line in path.read_text(encoding="utf-8").splitlines():
+                cells = line.split(",")
+                if len(cells) == 6:
+                    peers[cells[0]][cells[1]].append(Time(float(cells[3]), float(cells[5])))
+    if not cases:
+        raise SystemExit(f"{folder}: no results")
+    return Results(cases, join(ours), {label: join(times) for label, times in peers.items()})
+
+
+def best_peer(results: Results, name: str) -> tuple[str, Time] | None:
+    found = {label: times[name] for label, times in results.peers.items() if label != LIMIT and name in times}
+    return min(found.items(), key=lambda item: item[1].median_us) if found else None
+
+
+def of_limit(results: Results, name: str) -> Ratio | None:
+    case = results.cases[name]
+    limit = results.peers.get(LIMIT, {}).get(name)
+    if limit is None or case.flops > COMPUTE_BOUND_FLOPS_A_BYTE * case.bytes:
+        return None
+    return limit.over(results.ours[name])
+
+
+def over_peer(results: Results, name: str) -> Ratio | None:
+    peer = best_peer(results, name)
+    return peer[1].over(results.ours[name]) if peer else None
+
+
+def percents(share: Ratio | None) -> list[str]:
+    return [f"{100 * share.of_medians:.0f} %", f"{100 * share.at_best:.0f} %"] if share else ["-", "-"]
+
+
+def times_text(ratio: Ratio | None) -> list[str]:
+    return [f"{ratio.of_medians:.2f}", f"{ratio.at_best:.2f}"] if ratio else ["-", "-"]
+
+
+def row_of(results: Results, name: str) -> list[str]:
+    peer = best_peer(results, name)
+    ours_us = results.ours[name].median_us
+    case = results.cases[name]
+    return [
+        name,
+        rows.time_text(ours_us),
+        f"{case.bytes / ours_us / 1e3:.1f}",
+        f"{case.flops / ours_us / 1e3:.1f}",
+        *percents(of_limit(results, name)),
+        peer[0] if peer else "-",
+        rows.time_text(peer[1].median_us) if peer else "-",
+        *times_text(over_peer(results, name)),
+    ]
+
+
+def geometric_mean(ratios: list[Ratio]) -> Ratio | None:
+    if not ratios:
+        return None
+    return Ratio(
+        math.exp(statistics.mean(math.log(ratio.of_medians) for ratio in ratios)),
+        math.exp(statistics.mean(math.log(ratio.at_best) for ratio in ratios)),
+    )
+
+
+def group_rows(results: Results) -> list[list[str]]:
+    """A kernel, dtype and state of the caches a row: geometric means over its shapes."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, case in results.cases.items():
+        groups[f"{case.kernel}/{case.dtype}/{case.cache}"].append(name)
+    lines = []
+    for group, names in sorted(groups.items()):
+        shares = [share for name in names if (share := of_limit(results, name))]
+        ratios = [ratio for name in names if (ratio := over_peer(results, name))]
+        means = [*percents(geometric_mean(shares)), *times_text(geometric_mean(ratios))]
+        lines.append([group, f"{len(names)}", *means])
+    return lines
+
+
+def exp_rows(results: Results) -> list[list[str]]:
+    exps = results.peers.get("exp", {})
+    return [
+        [name, f"{time.median_us:.3f} us", *times_text(time.over(exps["lockstep"]))] for name, time in exps.items()
+    ]
+
+
+def main() -> None:
+    results = load(Path(sys.argv[1]))
+    threads = sorted({case.threads for case in results.cases.values()})
+    print(f"Times of a call on {', '.join(map(str, threads))} threads, medians over rounds that ran in turn.\n")
+    limit_and_peer = ["of limit", "at best", "peer / ours", "at best"]
+    rows.print_table(
+        ["case", "ours", "GB/s", "GFLOP/s", *limit_and_peer[:2], "best peer", "time", *limit_and_peer[2:]],
+        [row_of(results, name) for name in results.cases],
+    )
+    print()
+    rows.print_table(["kernel", "shapes", *limit_and_peer], group_rows(results))
+    if exps := exp_rows(results):
+        print()
+        rows.print_table(["exp of 4096 f32 in L1", "time", "peer / ours", "at best"], exps)
+
+
+if __name__ == "__main__":
+    main()
