@@ -1,10 +1,12 @@
 // Gradients of many parameters into one flat bucket, and back: what a bucketed reduction sends. Deterministic.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/base/cost.h"
@@ -16,7 +18,8 @@ namespace lockstep::kernels {
 
 class CudaContext;
 
-// bucket = the pieces one after the other, times scale, in the bucket's dtype.
+// bucket = the pieces one after the other, times scale, in the bucket's dtype. With scale 1 and one dtype bits are
+// moved; else x * scale is taken in f32 and rounded to nearest even (NaN stays NaN, infinity infinity).
 struct PackBucket {
   float scale = 1;
   std::vector<std::int64_t> counts;  // [piece] elements
@@ -25,6 +28,7 @@ struct PackBucket {
 
   std::string_view name() const { return "pack_bucket"; }
   void check_shape() const;
+  std::int64_t total() const { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit);
 };
@@ -37,31 +41,43 @@ struct UnpackBucket {
 
   std::string_view name() const { return "unpack_bucket"; }
   void check_shape() const;
+  std::int64_t total() const { return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit);
 };
 
-// Operands "piece0", "piece1", ...
+// Operands "piece0", "piece1", ..., as many as there are counts. Arguments that may be changed get the views that they
+// lack; others are visited with an empty one, which then is refused by its name.
+template <class Bucket, class Visit>
+void visit_pieces(Bucket& args, Visit&& visit) {
+  using View = typename std::remove_cvref_t<decltype(args.pieces)>::value_type;
+  if constexpr (!std::is_const_v<Bucket>) args.pieces.resize(args.counts.size());
+  for (std::size_t i = 0; i < args.counts.size(); ++i) {
+    const DTypes allowed =
+        i == 0 ? kActivations : DTypes(args.pieces.empty() ? core::DType::f32 : args.pieces[0].dtype);
+    const std::string name = "piece" + std::to_string(i);
+    if (i < args.pieces.size()) {
+      visit(name, args.pieces[i], args.counts[i], allowed);
+    } else if constexpr (std::is_const_v<Bucket>) {
+      const View missing{};
+      visit(name, missing, args.counts[i], allowed);
+    }
+  }
+}
+
 template <class Self, class Visit>
 void PackBucket::visit_operands(Self& self, Visit&& visit) {
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < self.counts.size(); ++i) {
-    visit("piece" + std::to_string(i), self.pieces[i], self.counts[i], kActivations);
-    total += self.counts[i];
-  }
-  visit("bucket", self.bucket, total, kActivations);
+  visit_pieces(self, visit);
+  visit("bucket", self.bucket, self.total(), kActivations);
 }
 
 template <class Self, class Visit>
 void UnpackBucket::visit_operands(Self& self, Visit&& visit) {
-  std::int64_t total = 0;
-  for (std::int64_t count : self.counts) total += count;
-  visit("bucket", self.bucket, total, kActivations);
-  for (std::size_t i = 0; i < self.counts.size(); ++i) {
-    visit("piece" + std::to_string(i), self.pieces[i], self.counts[i], kActivations);
-  }
+  visit("bucket", self.bucket, self.total(), kActivations);
+  visit_pieces(self, visit);
 }
 
+// One FLOP an element.
 Cost cost_of(const PackBucket& args);
 Cost cost_of(const UnpackBucket& args);
 

@@ -1,4 +1,6 @@
-// Conversions between floating dtypes, rounded to nearest even; overflow as core/narrow_float.h says. Deterministic.
+// Conversions between floating dtypes. x * scale is taken in f32 and then rounded to the dtype of y, to nearest even;
+// with a scale that is a power of two that is one rounding. Overflow, as core/narrow_float.h says: infinity, and NaN in
+// e4m3, which has no infinity. NaN stays NaN; infinity stays infinity, and is NaN in e4m3. Deterministic.
 #pragma once
 
 #include <array>
@@ -17,7 +19,7 @@ class CudaContext;
 inline constexpr DTypes kFloats{core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f8e4m3,
                                 core::DType::f8e5m2};
 
-// y = x * scale, rounded once. fp8 tensors come with a scale; elsewhere it is 1.
+// fp8 tensors come with a scale; elsewhere it is 1.
 struct Cast {
   std::int64_t count;
   core::DType from;
@@ -35,6 +37,7 @@ struct Cast {
   }
 };
 
+// One FLOP an element.
 Cost cost_of(const Cast& args);
 
 void run_cpu(const Cast& args, ThreadPool& pool);

@@ -1,6 +1,7 @@
 // Optimizer steps over a flat shard of parameters, the global norm of gradients, and the check for overflow.
 // Weights in f32 are updated in place; with narrow weights (bf16, f16) the f32 master is updated and its rounded copy
-// written in the same pass. Deterministic.
+// written in the same pass. Deterministic. Gradients that are NaN or infinite make the weights NaN or infinite: whoever
+// wants to skip such a step asks FiniteCheck or the norm first.
 #pragma once
 
 #include <array>
@@ -17,9 +18,10 @@ namespace lockstep::kernels {
 class CudaContext;
 
 inline constexpr DTypes kGradients{core::DType::f32, core::DType::bf16, core::DType::f16};
+inline constexpr double kClipEpsilon = 1e-6;  // torch.nn.utils.clip_grad_norm_
 
 // AdamW: Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2, with the bias correction of Kingma, Ba 2015,
-// arXiv:1412.6980, algorithm 1. g = grad * grad_scale * (*clip); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// arXiv:1412.6980, algorithm 1. g = grad * (grad_scale * clip); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // w -= rate * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + epsilon) + decay * w).
 struct AdamW {
   std::int64_t count;
@@ -94,7 +96,9 @@ struct SumOfSquares {
   }
 };
 
-// factor = min(1, most / (sqrt(sum of sums) + 1e-6)), as torch.nn.utils.clip_grad_norm_; `norm` for the log.
+// factor = min(1, most / (sqrt(sum of sums) + kClipEpsilon)), as torch.nn.utils.clip_grad_norm_; `norm` for the log. In
+// f64, rounded once. A norm that is NaN makes the factor NaN. One that is infinite makes it 0, which turns infinite
+// gradients into NaN and finite ones into 0.
 struct ClipFactor {
   std::int64_t shards;  // sums of squares to be added
   float most;           // norm
@@ -103,7 +107,7 @@ struct ClipFactor {
   Out norm = {};        // [1] f32
 
   std::string_view name() const { return "clip_factor"; }
-  void check_shape() const { check_at_least(name(), "shards", shards, 1); }
+  void check_shape() const;
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("sums", self.sums, self.shards, DTypes(core::DType::f64));
@@ -127,6 +131,8 @@ struct FiniteCheck {
   }
 };
 
+// An element: AdamW 17 FLOPs, SgdMomentum 7, SumOfSquares 2, FiniteCheck none; AdamW and SgdMomentum 1 more for
+// grad_scale * clip. ClipFactor: shards + 2.
 Cost cost_of(const AdamW& args);
 Cost cost_of(const SgdMomentum& args);
 Cost cost_of(const SumOfSquares& args);

@@ -1,7 +1,8 @@
-// Symmetric int8 quantisation by blocks, for compressed communication: scale = max |x| / 127 of a block, code =
-// round(x / scale) to nearest even; a block of zeros has the scale 0. Dettmers et al. 2022, arXiv:2110.02861,
-// section 2. A block that holds infinity or NaN has the scale NaN and so dequantises to NaN: bad gradients stay
-// visible. Deterministic.
+// Symmetric int8 quantisation by blocks, for compressed communication. Dettmers et al. 2022, arXiv:2110.02861,
+// section 2. All in f32, each operation rounded, so that codes and scales are the same bits on every device: with the
+// largest |x| of a block, scale = largest / 127; code = round(x * (127 / largest)) to nearest even. A block whose
+// largest is below 127 times the smallest normal f32 (zeros among them) has the scale 0 and codes 0. A block that holds
+// infinity or NaN has the scale NaN and codes 0, and so dequantises to NaN: bad gradients stay visible. Deterministic.
 #pragma once
 
 #include <array>
@@ -16,6 +17,9 @@
 namespace lockstep::kernels {
 
 class CudaContext;
+
+// Blocks with a smaller largest |x| are taken for zeros: their scale would be subnormal, or 127 / largest infinite.
+inline constexpr float kSmallestLargest = 127 * 0x1p-126F;
 
 struct Quantize {
   std::int64_t count;
@@ -35,7 +39,8 @@ struct Quantize {
   }
 };
 
-// y = code * scale.
+// y = code * scale, taken in f32 and rounded to y's dtype. The largest number of a block may come back one unit in the
+// last place larger, which for the largest f32 itself is infinity.
 struct Dequantize {
   std::int64_t count;
   std::int64_t block = 256;
@@ -54,6 +59,7 @@ struct Dequantize {
   }
 };
 
+// Quantize: two FLOPs a block, one an element; Dequantize: one an element.
 Cost cost_of(const Quantize& args);
 Cost cost_of(const Dequantize& args);
 

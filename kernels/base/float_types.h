@@ -1,0 +1,29 @@
+// From a run-time dtype to the C++ type of an element, for all floats up to f32; element_types.h knows activations.
+#pragma once
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "core/narrow_float.h"
+
+namespace lockstep::kernels {
+
+// Calls visit(T{}). Other dtypes are a bug of ours, as arguments have been checked.
+template <class Visit>
+void with_float_type(core::DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case core::DType::f32:
+      return visit(float{});
+    case core::DType::bf16:
+      return visit(core::BFloat16{});
+    case core::DType::f16:
+      return visit(core::Float16{});
+    case core::DType::f8e4m3:
+      return visit(core::Float8E4M3{});
+    case core::DType::f8e5m2:
+      return visit(core::Float8E5M2{});
+    default:
+      LOCKSTEP_CHECK(false, "not a floating dtype up to f32");
+  }
+}
+
+}  // namespace lockstep::kernels

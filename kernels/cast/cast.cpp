@@ -1,0 +1,70 @@
+#include "kernels/cast/cast.h"
+
+#include "kernels/base/float_types.h"
+#include "kernels/base/number_checks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cast/cast.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include "kernels/base/vector_fp8-inl.h"
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class From, class To>
+void cast_range(const From* x, To* y, std::size_t count, float scale) {
+  const std::size_t lanes = lanes_f32();
+  const VF32 factor = hn::Set(F32(), scale);
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) store(hn::Mul(load(x + i), factor), y + i);
+  if (i < count) store_tail(hn::Mul(load_tail(x + i, count - i), factor), y + i, count - i);
+}
+
+void cast(const Cast& args, std::int64_t begin, std::int64_t end) {
+  with_float_type(args.from, [&](auto from) {
+    with_float_type(args.to, [&](auto to) {
+      cast_range(args.x.as<decltype(from)>() + begin, args.y.as<decltype(to)>() + begin,
+                 static_cast<std::size_t>(end - begin), args.scale);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(cast);
+constexpr std::int64_t kGrain = 1024;  // elements
+
+void check_is_float(std::string_view name, core::DType dtype) {
+  if (kFloats.contains(dtype)) return;
+  throw core::usage_error("cast: " + std::string(name) + " is " + std::string(core::name_of(dtype)) +
+                          "; allowed: half, float, bfloat16, f8e4m3, f8e5m2");
+}
+}  // namespace
+
+void Cast::check_shape() const {
+  check_at_least(name(), "count", count, 1);
+  check_is_float("from", from);
+  check_is_float("to", to);
+  check_finite(name(), "scale", scale);
+}
+
+Cost cost_of(const Cast& args) {
+  return {static_cast<double>(args.count), operand_bytes(args), ""};
+}
+
+void run_cpu(const Cast& args, ThreadPool& pool) {
+  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(cast)(args, begin, end); });
+}
+
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,17 @@
+// The obvious loop; for tests. Rounding to y's dtype is left to the comparison: what is rounded how is compared bit for
+// bit with core/narrow_float.h in cast_test.cpp.
+#pragma once
+
+#include "kernels/base/reference_data.h"
+#include "kernels/cast/cast.h"
+
+namespace lockstep::kernels {
+
+template <class S>
+void reference(const Cast& args, ReferenceData<S>& data) {
+  const auto x = data["x"];
+  const auto y = data["y"];
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * S(args.scale);
+}
+
+}  // namespace lockstep::kernels

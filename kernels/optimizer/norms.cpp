@@ -1,0 +1,124 @@
+#include <cmath>
+
+#include "kernels/base/element_types.h"
+#include "kernels/optimizer/optimizer.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/optimizer/norms.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Four pairs of sums, as one would wait for itself. The order of elements does not matter to a sum.
+template <class T>
+double squares_range(const T* x, std::size_t count) {
+  const std::size_t step = pair_elems();
+  VF32 s0 = hn::Zero(F32());
+  VF32 s1 = s0;
+  VF32 s2 = s0;
+  VF32 s3 = s0;
+  std::size_t i = 0;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const Pair p = load_pair(x + i);
+    const Pair q = load_pair(x + i + step);
+    s0 = hn::MulAdd(p.a, p.a, s0);
+    s1 = hn::MulAdd(p.b, p.b, s1);
+    s2 = hn::MulAdd(q.a, q.a, s2);
+    s3 = hn::MulAdd(q.b, q.b, s3);
+  }
+  for (; i < count; i += step) {
+    const Pair p = i + step <= count ? load_pair(x + i) : load_pair_tail(x + i, count - i);
+    s0 = hn::MulAdd(p.a, p.a, s0);
+    s1 = hn::MulAdd(p.b, p.b, s1);
+  }
+  const VF32 sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(F32(), sum)));
+}
+
+double squares(const SumOfSquares& args, std::int64_t begin, std::int64_t end) {
+  double sum = 0;
+  with_activation_type(args.x.dtype, [&](auto zero) {
+    sum = squares_range(args.x.as<decltype(zero)>() + begin, static_cast<std::size_t>(end - begin));
+  });
+  return sum;
+}
+
+// Whether a number is NaN or infinite: all bits of `exponent` are set.
+template <class Bits>
+bool all_finite(const Bits* x, std::size_t count, Bits exponent) {
+  const hn::ScalableTag<Bits> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto ones = hn::Set(d, exponent);
+  auto bad = hn::MaskFromVec(hn::Zero(d));
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) bad = hn::Or(bad, hn::Eq(hn::And(hn::LoadU(d, x + i), ones), ones));
+  bool finite = hn::AllFalse(d, bad);
+  for (; i < count; ++i) finite = finite && (x[i] & exponent) != exponent;
+  return finite;
+}
+
+bool is_finite(const FiniteCheck& args, std::int64_t begin, std::int64_t end) {
+  const auto count = static_cast<std::size_t>(end - begin);
+  if (args.x.dtype == core::DType::f32) return all_finite(args.x.as<std::uint32_t>() + begin, count, 0x7f800000u);
+  const std::uint16_t exponent = args.x.dtype == core::DType::bf16 ? 0x7f80 : 0x7c00;
+  return all_finite(args.x.as<std::uint16_t>() + begin, count, exponent);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(squares);
+HWY_EXPORT(is_finite);
+
+// Elements of a piece: short enough that f32 sums are good to 6 digits, long enough that f64 sums over pieces cost
+// nothing.
+constexpr std::int64_t kPiece = std::int64_t{1} << 14;
+
+// [piece], work(begin, end) of each piece's elements, by all threads.
+template <class T, class Work>
+std::span<T> of_pieces(std::int64_t count, ThreadPool& pool, Work&& work) {
+  const std::int64_t num_pieces = (count + kPiece - 1) / kPiece;
+  const std::span<T> results = pool.scratch_of<T>(-1, static_cast<std::size_t>(num_pieces));
+  pool.for_pieces(num_pieces, [&](std::int64_t piece, int /*thread*/) {
+    const std::int64_t end = (piece + 1) * kPiece;
+    results[static_cast<std::size_t>(piece)] = work(piece * kPiece, end < count ? end : count);
+  });
+  return results;
+}
+}  // namespace
+
+void run_cpu(const SumOfSquares& args, ThreadPool& pool) {
+  double sum = 0;
+  const auto of_piece = [&](auto begin, auto end) { return HWY_DYNAMIC_DISPATCH(squares)(args, begin, end); };
+  for (double of_one : of_pieces<double>(args.count, pool, of_piece)) sum += of_one;
+  *args.sum.as<double>() = sum;
+}
+
+void run_cpu(const FiniteCheck& args, ThreadPool& pool) {
+  bool finite = true;
+  const auto of_piece = [&](auto begin, auto end) { return HWY_DYNAMIC_DISPATCH(is_finite)(args, begin, end); };
+  for (bool of_one : of_pieces<bool>(args.count, pool, of_piece)) finite = finite && of_one;
+  *args.finite.as<std::int32_t>() = finite ? 1 : 0;
+}
+
+void run_cpu(const ClipFactor& args, ThreadPool& /*pool*/) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < args.shards; ++i) sum += args.sums.as<double>()[i];
+  const double norm = std::sqrt(sum);
+  const double factor = static_cast<double>(args.most) / (norm + kClipEpsilon);
+  *args.factor.as<float>() = factor > 1 ? 1.0F : static_cast<float>(factor);  // NaN stays
+  *args.norm.as<float>() = static_cast<float>(norm);
+}
+
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE

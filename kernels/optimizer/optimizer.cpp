@@ -1,0 +1,52 @@
+// What the family's kernels accept and what they cost.
+#include "kernels/optimizer/optimizer.h"
+
+#include "kernels/base/number_checks.h"
+
+namespace lockstep::kernels {
+
+void AdamW::check_shape() const {
+  check_at_least(name(), "count", count, 1);
+  check_at_least(name(), "step", step, 1);
+  check_not_negative(name(), "rate", rate);
+  check_fraction(name(), "beta1", beta1);
+  check_fraction(name(), "beta2", beta2);
+  check_not_negative(name(), "epsilon", epsilon);
+  check_not_negative(name(), "decay", decay);
+  check_finite(name(), "grad_scale", grad_scale);
+}
+
+void SgdMomentum::check_shape() const {
+  check_at_least(name(), "count", count, 1);
+  check_not_negative(name(), "rate", rate);
+  check_fraction(name(), "mu", mu);
+  check_not_negative(name(), "decay", decay);
+  check_finite(name(), "grad_scale", grad_scale);
+}
+
+void ClipFactor::check_shape() const {
+  check_at_least(name(), "shards", shards, 1);
+  check_positive(name(), "most", most);
+}
+
+Cost cost_of(const AdamW& args) {
+  return {17.0 * static_cast<double>(args.count) + 1, operand_bytes(args), ""};
+}
+
+Cost cost_of(const SgdMomentum& args) {
+  return {7.0 * static_cast<double>(args.count) + 1, operand_bytes(args), ""};
+}
+
+Cost cost_of(const SumOfSquares& args) {
+  return {2.0 * static_cast<double>(args.count), operand_bytes(args), ""};
+}
+
+Cost cost_of(const ClipFactor& args) {
+  return {static_cast<double>(args.shards) + 2, operand_bytes(args), ""};
+}
+
+Cost cost_of(const FiniteCheck& args) {
+  return {0, operand_bytes(args), ""};
+}
+
+}  // namespace lockstep::kernels

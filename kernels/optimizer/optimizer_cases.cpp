@@ -1,0 +1,84 @@
+#include "kernels/optimizer/optimizer_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/base/shapes.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/optimizer_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using core::DType;
+using Draws = std::map<std::string, Draw>;
+
+const Draw kClip{.kind = Draw::Kind::positive, .scale = 1};
+
+// Weights of zero show the size of the step itself, which is far below that of weights.
+KernelCase adamw_case(const AdamW& args, DType dtype, const std::string& shape, const Draw& weights) {
+  const Draws draws{{"grad", {.scale = 0.01}},
+                    {"clip", kClip},
+                    {"master", weights},
+                    {"m", {.scale = 0.01}},
+                    {"v", {.kind = Draw::Kind::positive, .scale = 1e-4}}};
+  return make_case(args, {.shape = shape, .dtype = dtype, .draws = draws});
+}
+
+KernelCase sgd_case(const SgdMomentum& args, DType dtype, const std::string& shape) {
+  const Draws draws{{"grad", {.scale = 0.01}}, {"clip", kClip}, {"momentum", {.scale = 0.1}}};
+  return make_case(args, {.shape = shape, .dtype = dtype, .draws = draws});
+}
+
+KernelCase norm_case(std::int64_t count, DType dtype, const std::string& shape) {
+  const std::int64_t terms = std::min<std::int64_t>(count, 1024);  // in f32; the rest is added in f64
+  return make_case(SumOfSquares{.count = count}, {.shape = shape, .dtype = dtype, .terms = {{"sum", terms}}});
+}
+
+void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dtype, const std::string& shape) {
+  const bool narrow = dtype != DType::f32;
+  cases.push_back(adamw_case({.count = count, .narrow_weights = narrow, .decay = 0.1F, .step = 10}, dtype, shape, {}));
+  cases.push_back(sgd_case({.count = count, .narrow_weights = narrow, .decay = 0.01F}, dtype, shape));
+  cases.push_back(norm_case(count, dtype, shape));
+  cases.push_back(make_case(FiniteCheck{.count = count}, {.shape = shape, .dtype = dtype}));
+}
+
+}  // namespace
+
+std::vector<KernelCase> optimizer_test_cases() {
+  std::vector<KernelCase> cases;
+  for (DType dtype : kActivationDTypes) {
+    for (std::int64_t count : kOddCounts) add_of_length(cases, count, dtype, fmt::format("N{}", count));
+    for (std::int64_t step : {1, 2, 1000, 100000}) {
+      const AdamW args{
+          .count = 1031, .narrow_weights = dtype != DType::f32, .rate = 0.1F, .step = step, .grad_scale = 0.125F};
+      cases.push_back(adamw_case(args, dtype, fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
+    }
+    // Gradients of 16 and 32 bits whose weights are f32.
+    const std::string shape = "N127_wide";
+    if (dtype == DType::f32) continue;
+    cases.push_back(adamw_case({.count = 127}, dtype, shape, {}));
+    cases.push_back(sgd_case({.count = 127}, dtype, shape));
+  }
+  for (std::int64_t shards : {1, 2, 17}) {
+    const Draws draws{{"sums", {.kind = Draw::Kind::positive, .scale = 1}}};
+    for (float most : {0.125F, 1.0F, 100.0F}) {
+      cases.push_back(make_case(ClipFactor{.shards = shards, .most = most},
+                                {.shape = fmt::format("N{}_most{}", shards, most), .draws = draws}));
+    }
+  }
+  return cases;
+}
+
+std::vector<KernelCase> optimizer_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (DType dtype : kBenchDTypes) {
+    for (std::int64_t millions : {1, 16, 64}) {
+      add_of_length(cases, millions << 20, dtype, fmt::format("N{}M", millions));
+    }
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels

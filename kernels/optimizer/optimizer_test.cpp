@@ -1,0 +1,267 @@
+#include "kernels/optimizer/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/narrow_float.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
+#include "kernels/optimizer/optimizer_cases.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using core::DType;
+
+TEST(Optimizer, CasesHoldOnTheCpu) {
+  for (const KernelCase& one : optimizer_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+}
+
+TEST(Optimizer, CasesHoldOnEachInstructionSet) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : optimizer_test_cases()) {
+      if (one.operands[0].elems >= 2000) continue;
+      EXPECT_EQ(cpu_errors(one), "") << target;
+    }
+  });
+}
+
+template <class T>
+In in(const std::vector<T>& values, DType dtype) {
+  return {values.data(), dtype, static_cast<std::int64_t>(values.size())};
+}
+InOut in_out(std::vector<float>& values) {
+  return {values.data(), DType::f32, static_cast<std::int64_t>(values.size())};
+}
+
+// One parameter, so that all can be worked out by hand.
+struct One {
+  std::vector<float> grad{0.5F};
+  std::vector<float> clip{1};
+  std::vector<float> w{1};
+  std::vector<float> m{0};
+  std::vector<float> v{0};
+
+  void step(AdamW args) {
+    args.count = 1;
+    args.grad = in(grad, DType::f32);
+    args.clip = in(clip, DType::f32);
+    args.master = in_out(w);
+    args.m = in_out(m);
+    args.v = in_out(v);
+    ThreadPool pool(1);
+    run(args, Context(pool));
+  }
+};
+
+TEST(AdamW, TheFirstStepGoesByTheRate) {
+  One one;
+  one.step({.count = 1, .rate = 0.25F, .epsilon = 0});
+  EXPECT_NEAR(one.w[0], 0.75, 1e-6);
+  EXPECT_NEAR(one.m[0], 0.05, 1e-7);
+  EXPECT_NEAR(one.v[0], 0.00025, 1e-8);
+}
+
+TEST(AdamW, ClipAndScaleMultiplyGradientsOnly) {
+  One one;
+  one.clip[0] = 0.5F;
+  one.step({.count = 1, .rate = 0, .grad_scale = 0.25F});
+  EXPECT_NEAR(one.m[0], 0.00625, 1e-8);
+  EXPECT_EQ(one.w[0], 1);
+}
+
+TEST(AdamW, DecayIsNotPartOfTheGradient) {
+  One one;
+  one.grad[0] = 0;
+  one.step({.count = 1, .rate = 0.5F, .decay = 0.5F});
+  EXPECT_EQ(one.w[0], 0.75F);
+  EXPECT_EQ(one.m[0], 0);
+}
+
+TEST(AdamW, AThousandStepsGoWithTheStepsInF64) {
+  One one;
+  double w = 1;
+  double m = 0;
+  double v = 0;
+  const AdamW args{.count = 1, .decay = 0.01F};
+  for (std::int64_t step = 1; step <= 1000; ++step) {
+    one.grad[0] = static_cast<float>(std::sin(static_cast<double>(step)));
+    AdamW now = args;
+    now.step = step;
+    one.step(now);
+    const double g = static_cast<double>(one.grad[0]);
+    const double b1 = static_cast<double>(args.beta1);
+    const double b2 = static_cast<double>(args.beta2);
+    m = b1 * m + (1 - b1) * g;
+    v = b2 * v + (1 - b2) * g * g;
+    const double m_hat = m / (1 - std::pow(b1, static_cast<double>(step)));
+    const double v_hat = v / (1 - std::pow(b2, static_cast<double>(step)));
+    w -= static_cast<double>(args.rate) *
+         (m_hat / (std::sqrt(v_hat) + static_cast<double>(args.epsilon)) + static_cast<double>(args.decay) * w);
+  }
+  EXPECT_NEAR(one.w[0], w, 1000 * 0x1p-24);
+}
+
+TEST(AdamW, BadGradientsShow) {
+  for (float bad : {NAN, INFINITY, -INFINITY}) {
+    One one;
+    one.grad[0] = bad;
+    one.step({.count = 1});
+    EXPECT_TRUE(std::isnan(one.w[0])) << bad;
+  }
+}
+
+// Gradients in f32 with narrow weights: the dtypes of gradients and of weights are free of each other.
+TEST(AdamW, NarrowWeightsAreTheRoundedMaster) {
+  constexpr std::int64_t kCount = 37;
+  std::vector<float> grad(kCount, 0.25F);
+  std::vector<float> w(kCount);
+  std::vector<float> momentum(kCount, 0.0F);
+  std::vector<float> clip{1};
+  std::vector<core::BFloat16> narrow(kCount);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = 1 + static_cast<float>(i) / 1000;
+  ThreadPool pool(1);
+  SgdMomentum args{.count = kCount, .narrow_weights = true};
+  args.grad = in(grad, DType::f32);
+  args.clip = in(clip, DType::f32);
+  args.master = in_out(w);
+  args.momentum = in_out(momentum);
+  args.weights = {narrow.data(), DType::bf16, kCount};
+  run(args, Context(pool));
+  for (std::size_t i = 0; i < w.size(); ++i) EXPECT_EQ(narrow[i].bits, core::to_bfloat16(w[i]).bits) << i;
+}
+
+double sum_of_squares(const std::vector<float>& x, int num_threads) {
+  double sum = 0;
+  ThreadPool pool(num_threads);
+  SumOfSquares args{.count = static_cast<std::int64_t>(x.size())};
+  args.x = in(x, DType::f32);
+  args.sum = {&sum, DType::f64, 1};
+  run(args, Context(pool));
+  return sum;
+}
+
+TEST(SumOfSquares, ALargeSumIsExactBetweenPieces) {
+  const std::vector<float> ones(3000017, 1.0F);  // f32 alone would lose ones past 2^24 only in larger sums of 4
+  EXPECT_EQ(sum_of_squares(ones, 1), 3000017);
+  const std::vector<float> fours(20000003, 2.0F);
+  EXPECT_EQ(sum_of_squares(fours, 2), 80000012);
+}
+
+TEST(SumOfSquares, WhatIsNotFiniteShows) {
+  std::vector<float> x(50000, 1.0F);
+  x[40001] = -INFINITY;
+  EXPECT_EQ(sum_of_squares(x, 2), INFINITY);
+  x[7] = NAN;
+  EXPECT_TRUE(std::isnan(sum_of_squares(x, 2)));
+  x.assign(3, 1e30F);
+  EXPECT_EQ(sum_of_squares(x, 1), INFINITY) << "overflow of f32";
+}
+
+struct Clipped {
+  float factor;
+  float norm;
+};
+Clipped clipped(const std::vector<double>& sums, float most) {
+  Clipped result{};
+  ThreadPool pool(1);
+  ClipFactor args{.shards = static_cast<std::int64_t>(sums.size()), .most = most};
+  args.sums = in(sums, DType::f64);
+  args.factor = {&result.factor, DType::f32, 1};
+  args.norm = {&result.norm, DType::f32, 1};
+  run(args, Context(pool));
+  return result;
+}
+
+TEST(ClipFactor, ClipsAboveOnly) {
+  EXPECT_EQ(clipped({9, 16}, 10).factor, 1);
+  EXPECT_EQ(clipped({9, 16}, 10).norm, 5);
+  EXPECT_NEAR(clipped({9, 16}, 1).factor, 0.2, 1e-6);
+  EXPECT_EQ(clipped({0}, 1).factor, 1);
+}
+
+TEST(ClipFactor, OfWhatIsNotFinite) {
+  EXPECT_EQ(clipped({1, INFINITY}, 1).factor, 0);
+  EXPECT_EQ(clipped({1, INFINITY}, 1).norm, INFINITY);
+  EXPECT_TRUE(std::isnan(clipped({NAN, 1}, 1).factor));
+  EXPECT_TRUE(std::isnan(clipped({NAN, 1}, 1).norm));
+}
+
+template <class T>
+int finite_check(const std::vector<T>& x, DType dtype) {
+  std::int32_t finite = -1;
+  ThreadPool pool(2);
+  FiniteCheck args{.count = static_cast<std::int64_t>(x.size())};
+  args.x = in(x, dtype);
+  args.finite = {&finite, DType::i32, 1};
+  run(args, Context(pool));
+  return finite;
+}
+
+// Each place of a vector, of a tail and of a second piece.
+template <class Bits>
+void expect_found(DType dtype, Bits largest, Bits infinity, Bits nan) {
+  std::vector<Bits> x(20011, largest);
+  EXPECT_EQ(finite_check(x, dtype), 1);
+  for (std::size_t place : {0, 1, 31, 63, 64, 16383, 16384, 19999, 20000, 20010}) {
+    for (Bits bad : {infinity, nan}) {
+      x[place] = bad;
+      EXPECT_EQ(finite_check(x, dtype), 0) << core::name_of(dtype) << ' ' << place;
+      x[place] = largest;
+    }
+  }
+}
+
+TEST(FiniteCheck, FindsOneBadNumber) {
+  expect_found<std::uint32_t>(DType::f32, 0xff7fffffu, 0x7f800000u, 0xff800001u);
+  expect_found<std::uint16_t>(DType::bf16, 0xff7f, 0xff80, 0x7f81);
+  expect_found<std::uint16_t>(DType::f16, 0x7bff, 0x7c00, 0xfc01);
+}
+
+template <class Args>
+std::string refusal(const Args& args) {
+  try {
+    args.check_shape();
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Optimizer, RefusesNumbersOutOfRange) {
+  EXPECT_EQ(refusal(AdamW{.count = 0}), "adamw: count is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .step = 0}), "adamw: step is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .beta1 = 1}), "adamw: beta1 is 1; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .beta2 = -0.5F}), "adamw: beta2 is -0.5; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .beta2 = NAN}), "adamw: beta2 is nan; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .rate = -1}), "adamw: rate is -1; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .epsilon = -1}), "adamw: epsilon is -1; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .decay = INFINITY}), "adamw: decay is inf; allowed: finite numbers, at least 0");
+  EXPECT_EQ(refusal(AdamW{.count = 1, .grad_scale = NAN}), "adamw: grad_scale is nan; allowed: finite numbers");
+  EXPECT_EQ(refusal(SgdMomentum{.count = 1, .mu = 1}), "sgd_momentum: mu is 1; allowed: at least 0 and below 1");
+  EXPECT_EQ(refusal(ClipFactor{.shards = 0, .most = 1}), "clip_factor: shards is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(ClipFactor{.shards = 1, .most = 0}), "clip_factor: most is 0; allowed: finite numbers above 0");
+  EXPECT_EQ(refusal(SumOfSquares{.count = -1}), "sum_of_squares: count is -1; allowed: at least 1");
+  EXPECT_EQ(refusal(FiniteCheck{.count = 0}), "finite_check: count is 0; allowed: at least 1");
+}
+
+TEST(Optimizer, RefusesOtherDTypes) {
+  std::vector<float> x(8);
+  double sum = 0;
+  SumOfSquares args{.count = 2};
+  args.x = {x.data(), DType::f64, 2};
+  args.sum = {&sum, DType::f64, 1};
+  try {
+    check(args);
+    FAIL() << "f64 was taken";
+  } catch (const core::Error& error) {
+    EXPECT_STREQ(error.what(), "sum_of_squares: x is double; allowed: half, float, bfloat16");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

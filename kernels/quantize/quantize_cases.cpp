@@ -1,0 +1,40 @@
+#include "kernels/quantize/quantize_cases.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/shapes.h"
+#include "kernels/quantize/quantize.h"
+#include "kernels/quantize/quantize_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+void add(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t block, core::DType dtype,
+         const std::string& length) {
+  const std::string shape = fmt::format("{}_b{}", length, block);
+  cases.push_back(make_case(Quantize{.count = count, .block = block}, {.shape = shape, .dtype = dtype}));
+  cases.push_back(make_case(Dequantize{.count = count, .block = block},
+                            {.shape = shape,
+                             .dtype = dtype,
+                             .draws = {{"codes", {.kind = Draw::Kind::index, .below = 128}},
+                                       {"scales", {.kind = Draw::Kind::positive, .scale = 0.01}}}}));
+}
+
+}  // namespace
+
+std::vector<KernelCase> quantize_test_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (std::int64_t count : kOddCounts) add(cases, count, 256, dtype, fmt::format("N{}", count));
+    for (std::int64_t block : {1, 3, 16, 127, 1000}) add(cases, 4099, block, dtype, "N4099");
+  }
+  return cases;
+}
+
+std::vector<KernelCase> quantize_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) add(cases, std::int64_t{1} << 24, 256, dtype, "N16M");
+  return cases;
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,133 @@
+#include "kernels/quantize/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
+#include "kernels/quantize/quantize_cases.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using core::DType;
+
+TEST(Quantize, CasesHoldOnTheCpu) {
+  for (const KernelCase& one : quantize_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+}
+
+TEST(Quantize, CasesHoldOnEachInstructionSet) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : quantize_test_cases()) {
+      if (one.operands[0].elems >= 2000) continue;
+      EXPECT_EQ(cpu_errors(one), "") << target;
+    }
+  });
+}
+
+struct Quantized {
+  std::vector<std::int8_t> codes;
+  std::vector<float> scales;
+  std::vector<float> back;
+};
+
+Quantized quantized(const std::vector<float>& x, std::int64_t block) {
+  const auto count = static_cast<std::int64_t>(x.size());
+  Quantize there{.count = count, .block = block};
+  const auto blocks = static_cast<std::size_t>(there.blocks());
+  Quantized result{std::vector<std::int8_t>(x.size()), std::vector<float>(blocks), std::vector<float>(x.size())};
+  there.x = {x.data(), DType::f32, count};
+  there.codes = {result.codes.data(), DType::i8, count};
+  there.scales = {result.scales.data(), DType::f32, there.blocks()};
+  ThreadPool pool(2);
+  run(there, Context(pool));
+  Dequantize back{.count = count, .block = block};
+  back.codes = {result.codes.data(), DType::i8, count};
+  back.scales = {result.scales.data(), DType::f32, there.blocks()};
+  back.y = {result.back.data(), DType::f32, count};
+  run(back, Context(pool));
+  return result;
+}
+
+TEST(Quantize, CodesAreRoundedToNearestEven) {
+  const Quantized q = quantized({127, -127, 0.5F, 1.5F, -2.5F, 0.49F, -0.0F}, 7);
+  EXPECT_EQ(q.codes, (std::vector<std::int8_t>{127, -127, 0, 2, -2, 0, 0}));
+  EXPECT_EQ(q.scales, std::vector<float>{1});
+  EXPECT_EQ(q.back[4], -2);
+}
+
+TEST(Quantize, ThereAndBackIsWithinHalfAStep) {
+  std::vector<float> x;
+  for (int i = 0; i < 5000; ++i) x.push_back(std::sin(static_cast<float>(i)) * std::exp(static_cast<float>(i % 50)));
+  const Quantized q = quantized(x, 100);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_LE(std::fabs(q.back[i] - x[i]), 0.5001F * q.scales[i / 100]) << i;
+  }
+}
+
+TEST(Quantize, ZerosAndWhatIsAlmostZeroHaveTheScaleZero) {
+  for (float tiny : {0.0F, 1e-45F, 1e-38F, std::nextafter(kSmallestLargest, 0.0F)}) {
+    const Quantized q = quantized({tiny, -tiny, 0}, 3);
+    EXPECT_EQ(q.scales[0], 0) << tiny;
+    EXPECT_EQ(q.codes, std::vector<std::int8_t>(3, 0)) << tiny;
+    EXPECT_EQ(q.back, std::vector<float>(3, 0)) << tiny;
+  }
+  const Quantized q = quantized({kSmallestLargest, 0}, 2);
+  EXPECT_EQ(q.codes[0], 127);
+  EXPECT_EQ(q.scales[0], 0x1p-126F);
+}
+
+TEST(Quantize, VeryLargeNumbersStayFinite) {
+  const Quantized q = quantized({3.4028233e38F, -3.4028233e38F, 1}, 3);
+  EXPECT_EQ(q.codes, (std::vector<std::int8_t>{127, -127, 0}));
+  EXPECT_TRUE(std::isfinite(q.back[0]));
+}
+
+TEST(Quantize, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
+  for (float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+    for (std::size_t place : {64, 65, 100, 127}) {
+      std::vector<float> x(192, 1.0F);
+      x[place] = bad;
+      const Quantized q = quantized(x, 64);
+      for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(q.back[i]), i / 64 == 1) << place << ' ' << i;
+      EXPECT_EQ(q.codes[place], 0);
+      EXPECT_EQ(q.codes[0], 127);
+    }
+  }
+}
+
+template <class Args>
+std::string refusal(const Args& args) {
+  try {
+    check(args);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Quantize, Refusals) {
+  EXPECT_EQ(refusal(Quantize{.count = 0}), "quantize_int8: count is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(Quantize{.count = 1, .block = 0}), "quantize_int8: block is 0; allowed: at least 1");
+  EXPECT_EQ(refusal(Dequantize{.count = -1}), "dequantize_int8: count is -1; allowed: at least 1");
+  EXPECT_EQ(refusal(Dequantize{.count = 1, .block = -8}), "dequantize_int8: block is -8; allowed: at least 1");
+  const std::vector<float> x(300);
+  std::vector<std::int8_t> codes(300);
+  Quantize args{.count = 300};
+  args.x = {x.data(), DType::f32, 300};
+  args.codes = {codes.data(), DType::i8, 300};
+  std::vector<float> scales(2);
+  args.scales = {scales.data(), DType::f32, 1};
+  EXPECT_EQ(refusal(args), "quantize_int8: scales has 1 elements; its shape asks for 2");
+  args.scales.elems = 2;
+  EXPECT_EQ(refusal(args), "");
+  args.codes.dtype = DType::u8;
+  EXPECT_EQ(refusal(args), "quantize_int8: codes is uint8; allowed: int8");
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
