@@ -13,6 +13,8 @@
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/reduce/reduction.h"
+#include "kernels/residual/residual.h"
+#include "kernels/softmax/softmax.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -93,6 +95,15 @@ void run_cuda(const UnpackBucket& args, CudaContext& /*cuda*/) {
   not_built(args.name());
 }
 void run_cuda(const Reduction& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const ResidualAdd& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const SoftmaxForward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const SoftmaxBackward& args, CudaContext& /*cuda*/) {
   not_built(args.name());
 }
 

@@ -11,6 +11,8 @@
 #include "kernels/optimizer/optimizer_cases.h"
 #include "kernels/quantize/quantize_cases.h"
 #include "kernels/reduce/reduction_cases.h"
+#include "kernels/residual/residual_cases.h"
+#include "kernels/softmax/softmax_cases.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -22,6 +24,8 @@ struct Family {
 
 constexpr std::array kFamilies{
     Family{gelu_test_cases, gelu_bench_cases},
+    Family{softmax_test_cases, softmax_bench_cases},
+    Family{residual_test_cases, residual_bench_cases},
     Family{embedding_test_cases, embedding_bench_cases},
     Family{cross_entropy_test_cases, cross_entropy_bench_cases},
     Family{optimizer_test_cases, optimizer_bench_cases},

@@ -286,11 +286,13 @@ HWY_INLINE Pair first_elems(Pair value, std::size_t count, VF32 other) {
           hn::IfThenElse(hn::FirstN(d, count - in_a), value.b, other)};
 }
 
-// How a loop's body meets arrays: in whole pairs, or in the last `count` elements.
+// How a loop's body meets arrays: in whole pairs, or in the last `count` elements. `stream` as stream_pair, of what is
+// whole; or_else puts `other` into the lanes past the end.
 template <class T>
 struct WholePair {
   HWY_INLINE Pair load(const T* from) const { return load_pair(from); }
   HWY_INLINE void store(Pair value, T* to) const { store_pair(value, to); }
+  HWY_INLINE void stream(Pair value, T* to) const { stream_pair(value, to); }
   HWY_INLINE Pair or_else(Pair value, VF32 /*other*/) const { return value; }
 };
 template <class T>
@@ -298,6 +300,7 @@ struct PartPair {
   std::size_t count;
   HWY_INLINE Pair load(const T* from) const { return load_pair_tail(from, count); }
   HWY_INLINE void store(Pair value, T* to) const { store_pair_tail(value, to, count); }
+  HWY_INLINE void stream(Pair value, T* to) const { store(value, to); }
   HWY_INLINE Pair or_else(Pair value, VF32 other) const { return first_elems<T>(value, count, other); }
 };
 

@@ -18,6 +18,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr bool kIsAvx512 = HWY_TARGET == HWY_AVX3;
 
+// x, or the bound where x is past it; NaN stays NaN. x86 gives the second operand where one is NaN.
+HWY_INLINE VF32 at_least(float bound, VF32 x) {
+  const VF32 low = hn::Set(F32(), bound);
+  if constexpr (HWY_TARGET == HWY_SCALAR) return hn::IfThenElse(hn::Lt(x, low), low, x);
+  return hn::Max(low, x);
+}
+HWY_INLINE VF32 at_most(float bound, VF32 x) {
+  const VF32 high = hn::Set(F32(), bound);
+  if constexpr (HWY_TARGET == HWY_SCALAR) return hn::IfThenElse(hn::Gt(x, high), high, x);
+  return hn::Min(high, x);
+}
+
 // What only AVX-512 has, as templates so that other targets need not know the instructions.
 
 // value * 2^power, down to denormals and up to infinity.
@@ -71,21 +83,16 @@ HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
 
 // e^x for x up to 88, -infinity, or NaN.
 HWY_INLINE VF32 exp_below_88_f32(VF32 x) {
-  // The second operand is what comes out where one is NaN.
-  if constexpr (kIsAvx512) return exp_of_bounded_f32(hn::Max(hn::Set(F32(), -105.0F), x));
-  return exp_of_bounded_f32(hn::IfThenElse(hn::Lt(x, hn::Set(F32(), -105.0F)), hn::Set(F32(), -105.0F), x));
+  return exp_of_bounded_f32(at_least(-105.0F, x));
 }
 
 // e^x within 2 ulp; 2.5 without fused multiply-add. Below -87.33 it is 0, or on AVX-512 the denormal number, within two
 // of them; above 88.72283 infinity; NaN stays NaN.
 HWY_INLINE VF32 exp_f32(VF32 x) {
   const F32 d;
-  if constexpr (kIsAvx512) {
-    return exp_below_88_f32(hn::Min(hn::Set(d, 89.0F), x));  // scale_avx512 overflows
-  } else {
-    const auto large = hn::Gt(x, hn::Set(d, 88.72283F));
-    return hn::IfThenElse(large, hn::Inf(d), exp_below_88_f32(hn::IfThenElse(large, hn::Zero(d), x)));
-  }
+  const VF32 value = exp_below_88_f32(at_most(89.0F, x));
+  if constexpr (kIsAvx512) return value;  // scale_avx512 overflows
+  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.72283F)), hn::Inf(d), value);
 }
 
 // 1 / x for |x| from 2^-126 to 2^126. AVX-512: an estimate of 14 bits and a step of Newton's method, within 1 ulp, at a
@@ -124,8 +131,7 @@ HWY_INLINE VF32 tanh_f32(VF32 x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
   // Beyond 10 it is 1 to all digits.
-  const VF32 low = hn::IfThenElse(hn::Lt(x, hn::Set(d, -10.0F)), hn::Set(d, -10.0F), x);
-  const VF32 bounded = hn::IfThenElse(hn::Gt(low, hn::Set(d, 10.0F)), hn::Set(d, 10.0F), low);
+  const VF32 bounded = at_most(10.0F, at_least(-10.0F, x));
   const Reduced reduced = reduced_by_ln2(hn::Add(bounded, bounded));
   const VF32 r = reduced.r;
   VF32 q = hn::MulAdd(hn::Set(d, 0.0013882521F), r, hn::Set(d, 0.0083665205F));
@@ -164,11 +170,6 @@ HWY_INLINE VF32 log_f32(VF32 x) {
   const VF32 low = hn::IfThenElse(hn::Lt(x, hn::Set(d, 1.17549435e-38F)), hn::Neg(hn::Inf(d)), result);
   const VF32 not_below = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::NaN(d), low);
   return hn::IfThenElse(hn::Lt(x, hn::Inf(d)), not_below, x);  // infinity and NaN
-}
-
-// Sum of a pair's lanes.
-HWY_INLINE float sum_of(Pair value) {
-  return hn::GetLane(hn::SumOfLanes(F32(), hn::Add(value.a, value.b)));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,12 +1,13 @@
 #include "kernels/gelu/gelu.h"
 
+#include "kernels/base/caches.h"
 #include "kernels/base/element_types.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gelu/gelu.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
-#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_map-inl.h"
 #include "kernels/gelu/gelu_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -14,36 +15,26 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <class T>
-void forward_range(const T* x, T* y, std::size_t count) {
-  const std::size_t lanes = lanes_f32();
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(gelu(load(x + i)), y + i);
-  if (i < count) store_tail(gelu(load_tail(x + i, count - i)), y + i, count - i);
-}
+struct Gelu {
+  HWY_INLINE VF32 operator()(VF32 x) const { return gelu(x); }
+};
+struct GeluGradient {
+  HWY_INLINE VF32 operator()(VF32 x, VF32 dy) const { return hn::Mul(dy, gelu_slope(x)); }
+};
 
-template <class T>
-void backward_range(const T* x, const T* dy, T* dx, std::size_t count) {
-  const std::size_t lanes = lanes_f32();
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(hn::Mul(load(dy + i), gelu_slope(load(x + i))), dx + i);
-  if (i == count) return;
-  const VF32 tail = hn::Mul(load_tail(dy + i, count - i), gelu_slope(load_tail(x + i, count - i)));
-  store_tail(tail, dx + i, count - i);
-}
-
-void forward(const GeluForward& args, std::int64_t begin, std::int64_t end) {
+void forward(const GeluForward& args, bool stream, std::int64_t begin, std::int64_t end) {
   with_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    forward_range(args.x.as<T>() + begin, args.y.as<T>() + begin, static_cast<std::size_t>(end - begin));
+    const auto count = static_cast<std::size_t>(end - begin);
+    map_elems(Gelu(), stream, count, args.y.as<T>() + begin, args.x.as<T>() + begin);
   });
 }
 
-void backward(const GeluBackward& args, std::int64_t begin, std::int64_t end) {
+void backward(const GeluBackward& args, bool stream, std::int64_t begin, std::int64_t end) {
   with_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    backward_range(args.x.as<T>() + begin, args.dy.as<T>() + begin, args.dx.as<T>() + begin,
-                   static_cast<std::size_t>(end - begin));
+    const auto count = static_cast<std::size_t>(end - begin);
+    map_elems(GeluGradient(), stream, count, args.dx.as<T>() + begin, args.x.as<T>() + begin, args.dy.as<T>() + begin);
   });
 }
 
@@ -69,11 +60,17 @@ Cost cost_of(const GeluBackward& args) {
 }
 
 void run_cpu(const GeluForward& args, ThreadPool& pool) {
-  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(forward)(args, begin, end); });
+  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.count));
+  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) {
+    HWY_DYNAMIC_DISPATCH(forward)(args, stream, begin, end);
+  });
 }
 
 void run_cpu(const GeluBackward& args, ThreadPool& pool) {
-  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(backward)(args, begin, end); });
+  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.dx.dtype, args.count));
+  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) {
+    HWY_DYNAMIC_DISPATCH(backward)(args, stream, begin, end);
+  });
 }
 
 }  // namespace lockstep::kernels

@@ -2,14 +2,125 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "core/error.h"
 #include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
+#include "kernels/base/gradient_check.h"
+#include "kernels/base/shapes.h"
 #include "kernels/gelu/gelu_cases.h"
+#include "kernels/gelu/gelu_reference.h"
 
 namespace lockstep::kernels {
 namespace {
 
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> gelu_of(const std::vector<float>& x) {
+  std::vector<float> y(x.size());
+  ThreadPool pool(1);
+  GeluForward args = shaped(GeluForward{.count = static_cast<std::int64_t>(x.size())}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = y.data();
+  run(args, Context(pool));
+  return y;
+}
+
+// With dy = 1.
+std::vector<float> slope_of(const std::vector<float>& x) {
+  const std::vector<float> dy(x.size(), 1.0F);
+  std::vector<float> dx(x.size());
+  ThreadPool pool(1);
+  GeluBackward args = shaped(GeluBackward{.count = static_cast<std::int64_t>(x.size())}, core::DType::f32);
+  args.x.data = x.data();
+  args.dy.data = dy.data();
+  args.dx.data = dx.data();
+  run(args, Context(pool));
+  return dx;
+}
+
 TEST(Gelu, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : gelu_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : gelu_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
+}
+
+TEST(Gelu, OutputsBeyondTheCachesHold) {
+  const auto device = core::make_cpu_device();
+  ThreadPool pool(1);
+  for (core::DType dtype : kActivationDTypes) {
+    const KernelCase one = make_case(GeluForward{.count = 1'300'017}, {.shape = "N1300017", .dtype = dtype});
+    EXPECT_EQ(result_errors(one, 1, {*device, Context(pool)}, 1), "");
+  }
+}
+
+TEST(Gelu, TheBackwardIsTheDerivative) {
+  const CaseFacts facts{.shape = "N1031", .dtype = core::DType::f64};
+  EXPECT_EQ(gradient_errors({.forward = make_case(GeluForward{.count = 1031}, facts),
+                             .backward = make_case(GeluBackward{.count = 1031}, facts),
+                             .outputs = {{"y", "dy"}},
+                             .inputs = {{"x", "dx"}}}),
+            "");
+}
+
+TEST(Gelu, SpecialValuesAreAsStated) {
+  on_each_target([](const std::string& target) {
+    for (std::size_t count : {1, 5, 40}) {
+      for (float y : gelu_of(std::vector<float>(count, kNaN))) EXPECT_TRUE(std::isnan(y)) << target;
+      for (float y : gelu_of(std::vector<float>(count, kInf))) EXPECT_EQ(y, kInf) << target;
+      for (float y : gelu_of(std::vector<float>(count, -kInf))) {
+        EXPECT_EQ(std::bit_cast<std::uint32_t>(y), std::bit_cast<std::uint32_t>(-0.0F)) << target;
+      }
+      for (float dx : slope_of(std::vector<float>(count, kNaN))) EXPECT_TRUE(std::isnan(dx)) << target;
+      for (float dx : slope_of(std::vector<float>(count, kInf))) EXPECT_EQ(dx, 1) << target;
+      for (float dx : slope_of(std::vector<float>(count, -kInf))) EXPECT_EQ(dx, 0) << target;
+    }
+  });
+}
+
+// Where the tanh form cancels: y = x/2 (1 + tanh u), and tanh u is near -1. As the tanh form says in f64 it loses
+// digits too, so the reference here is the one with e^v.
+TEST(Gelu, FarTailsKeepTheirDigits) {
+  on_each_target([](const std::string& target) {
+    for (float x = -9.0F; x < 9.0F; x += 0.0137F) {
+      const double v = 2 * kGeluScale * x * (1 + kGeluCubic * x * x);
+      const double wanted = x / (1 + std::exp(-v));
+      const double most = 1e-6 * (1 + std::fabs(v)) * std::fabs(wanted);
+      EXPECT_NEAR(gelu_of({x})[0], wanted, most) << target << " " << x;
+    }
+  });
+}
+
+TEST(Gelu, ResultsInPlaceAreTheSame) {
+  std::vector<float> x;
+  for (int i = 0; i < 1031; ++i) x.push_back(0.01F * static_cast<float>(i - 500));
+  const std::vector<float> y = gelu_of(x);
+  ThreadPool pool(2);
+  GeluForward args = shaped(GeluForward{.count = 1031}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = x.data();
+  run(args, Context(pool));
+  EXPECT_EQ(x, y);
+}
+
+TEST(Gelu, WrongArgumentsAreNamed) {
+  std::vector<float> x(8);
+  ThreadPool pool(1);
+  GeluForward args = shaped(GeluForward{.count = 4}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = x.data() + 2;
+  EXPECT_THROW(run(args, Context(pool)), core::Error);
+  args.y.data = x.data() + 4;
+  args.count = 0;
+  EXPECT_THROW(run(args, Context(pool)), core::Error);
 }
 
 }  // namespace

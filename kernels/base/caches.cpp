@@ -1,0 +1,15 @@
+#include "kernels/base/caches.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace lockstep::kernels {
+
+Caches::Caches(int num_threads) {
+  constexpr long kLeastBytes = 1 << 20;  // where the system does not tell
+  const long level2_bytes = std::max(::sysconf(_SC_LEVEL2_CACHE_SIZE), kLeastBytes);
+  own_bytes_ = static_cast<std::size_t>(level2_bytes) * static_cast<std::size_t>(num_threads);
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,21 @@
+// The machine's caches, as far as kernels choose by them.
+#pragma once
+
+#include <cstddef>
+
+namespace lockstep::kernels {
+
+// For ThreadPool::kept, as asking the system takes many microseconds in a virtual machine.
+class Caches {
+ public:
+  explicit Caches(int num_threads);
+  // Whether an output of so many bytes is to be written past the caches: when it is larger than the second-level caches
+  // of the pool's threads. A line that is written whole then need not be read before. Two threads on Sapphire Rapids,
+  // y = a + b, GB/s plain and past the caches: 129 and 93 at 1 MB an operand, 56 and 70 at 4 MB, 31 and 39 at 50 MB.
+  bool outgrown_by(std::size_t output_bytes) const { return output_bytes > own_bytes_; }
+
+ private:
+  std::size_t own_bytes_;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,76 @@
+// A function of each element, for sources that use Highway: included once a target.
+#if defined(LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_
+#undef LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_
+#else
+#define LOCKSTEP_KERNELS_BASE_VECTOR_MAP_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Elements before the first at which a vector's store is aligned, at most `count`; fewer than pair_elems().
+template <class T>
+HWY_INLINE std::size_t elems_to_alignment(const T* at, std::size_t count) {
+  const std::size_t vector_bytes = lanes_f32() * sizeof(float);
+  const std::size_t past_bytes = reinterpret_cast<std::uintptr_t>(at) % vector_bytes;
+  const std::size_t elems = past_bytes == 0 ? 0 : (vector_bytes - past_bytes) / sizeof(T);
+  return elems < count ? elems : count;
+}
+
+template <class Function, class... Pairs>
+HWY_INLINE Pair applied(const Function& function, Pairs... in) {
+  return {function(in.a...), function(in.b...)};
+}
+
+// y[i] = function(in[i] ...) for whole pairs from `begin`; returns where it stopped.
+template <bool kStream, class T, class Function, class... In>
+HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, std::size_t count, T* y,
+                                 const In*... in) {
+  const std::size_t step = pair_elems();
+  std::size_t i = begin;
+  for (; i + step <= count; i += step) {
+    const Pair result = applied(function, load_pair(in + i)...);
+    if constexpr (kStream) {
+      stream_pair(result, y + i);
+    } else {
+      store_pair(result, y + i);
+    }
+  }
+  return i;
+}
+
+// y[i] = function(in[i] ...), where Function has HWY_INLINE VF32 operator()(VF32 ...) const. y may be one of `in`.
+// `stream`: past the caches.
+template <class T, class Function, class... In>
+void map_elems(const Function& function, bool stream, std::size_t count, T* y, const In*... in) {
+  const auto part = [&](std::size_t begin, std::size_t elems) HWY_ATTR {
+    if (elems > 0) store_pair_tail(applied(function, load_pair_tail(in + begin, elems)...), y + begin, elems);
+  };
+  std::size_t i = 0;
+  if (stream) {
+    i = elems_to_alignment(y, count);
+    part(0, i);
+    i = map_pairs<true>(function, i, count, y, in...);
+    hwy::FlushStream();
+  } else {
+    i = map_pairs<false>(function, i, count, y, in...);
+  }
+  part(i, count - i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

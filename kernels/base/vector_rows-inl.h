@@ -1,0 +1,83 @@
+// Loops over the rows of a matrix, for sources that use Highway: included once a target.
+//
+// Short rows are taken four at a time: their sums are independent chains of additions, and one row's reduction across
+// lanes waits while another's arithmetic goes on.
+#if defined(LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
+#undef LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
+#else
+#define LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <std::size_t kRows>
+using RowPairs = std::array<Pair, kRows>;
+template <std::size_t kRows>
+using RowFloats = std::array<float, kRows>;
+
+// Calls body(row, std::integral_constant<std::size_t, 4 or 1>) for groups of rows from `begin` to `end`: four where
+// their floats together stay in the first-level cache. The results for a row must not depend on its group.
+template <class Body>
+HWY_INLINE void for_row_groups(std::size_t begin, std::size_t end, std::size_t columns, const Body& body) {
+  constexpr std::size_t kMostColumns = 2048;
+  std::size_t row = begin;
+  if (columns <= kMostColumns) {
+    for (; row + 4 <= end; row += 4) body(row, std::integral_constant<std::size_t, 4>());
+  }
+  for (; row < end; ++row) body(row, std::integral_constant<std::size_t, 1>());
+}
+
+HWY_INLINE Pair both(VF32 value) {
+  return {value, value};
+}
+
+template <std::size_t kRows>
+HWY_INLINE RowPairs<kRows> all_rows(float value) {
+  RowPairs<kRows> rows;
+  for (Pair& row : rows) row = both(hn::Set(F32(), value));
+  return rows;
+}
+
+// Of each row's lanes.
+template <std::size_t kRows>
+HWY_INLINE RowFloats<kRows> row_sums(const RowPairs<kRows>& rows) {
+  RowFloats<kRows> sums;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    sums[r] = hn::GetLane(hn::SumOfLanes(F32(), hn::Add(rows[r].a, rows[r].b)));
+  }
+  return sums;
+}
+template <std::size_t kRows>
+HWY_INLINE RowFloats<kRows> row_maxima(const RowPairs<kRows>& rows) {
+  RowFloats<kRows> maxima;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    maxima[r] = hn::GetLane(hn::MaxOfLanes(F32(), hn::Max(rows[r].a, rows[r].b)));
+  }
+  return maxima;
+}
+
+// Whether each row of a matrix begins where a vector's streaming store may.
+template <class T>
+HWY_INLINE bool rows_are_aligned(const T* first, std::size_t columns) {
+  const std::size_t vector_bytes = lanes_f32() * sizeof(float);
+  return reinterpret_cast<std::uintptr_t>(first) % vector_bytes == 0 && columns * sizeof(T) % vector_bytes == 0;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

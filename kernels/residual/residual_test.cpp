@@ -1,0 +1,54 @@
+#include "kernels/residual/residual.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
+#include "kernels/base/shapes.h"
+#include "kernels/residual/residual_cases.h"
+#include "kernels/residual/residual_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+TEST(Residual, CasesHoldOnTheCpu) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : residual_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
+}
+
+TEST(Residual, OutputsBeyondTheCachesHold) {
+  const auto device = core::make_cpu_device();
+  ThreadPool pool(1);
+  for (core::DType dtype : kActivationDTypes) {
+    const KernelCase one = make_case(ResidualAdd{.count = 1'300'017}, {.shape = "N1300017", .dtype = dtype});
+    EXPECT_EQ(result_errors(one, 1, {*device, Context(pool)}, 1), "");
+  }
+}
+
+TEST(Residual, AddsInPlaceOfEitherOperandAndCarriesNaNAndInfinity) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  std::vector<float> a{1, kInf, kInf, std::nanf("")};
+  std::vector<float> b{2, 1, -kInf, 1};
+  ThreadPool pool(1);
+  ResidualAdd args = shaped(ResidualAdd{.count = 4}, core::DType::f32);
+  args.a.data = a.data();
+  args.b.data = b.data();
+  for (std::vector<float>* y : {&a, &b}) {
+    args.y.data = y->data();
+    run(args, Context(pool));
+    EXPECT_EQ((*y)[1], kInf);
+    EXPECT_TRUE(std::isnan((*y)[2]));
+    EXPECT_TRUE(std::isnan((*y)[3]));
+  }
+  EXPECT_EQ(a[0], 3);
+  EXPECT_EQ(b[0], 5);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

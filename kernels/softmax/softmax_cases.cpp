@@ -1,0 +1,61 @@
+#include "kernels/softmax/softmax_cases.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "kernels/base/shapes.h"
+#include "kernels/softmax/softmax.h"
+#include "kernels/softmax/softmax_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+struct MatrixShape {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::string name() const { return fmt::format("R{}_C{}", rows, columns); }
+};
+
+// The backward's y is the softmax of what was drawn for it.
+void derive_y(ReferenceData<double>& data, std::size_t columns) {
+  const auto y = data["y"];
+  const std::vector<double> x(y.begin(), y.end());
+  for (std::size_t begin = 0; begin < y.size(); begin += columns) {
+    softmax_row_reference<double>(std::span(x).subspan(begin, columns), y.subspan(begin, columns));
+  }
+}
+
+void add(std::vector<KernelCase>& cases, const MatrixShape& shape, core::DType dtype) {
+  CaseFacts facts{.shape = shape.name(), .dtype = dtype, .draws = {{"x", {.scale = 3}}, {"y", {.scale = 3}}}};
+  facts.terms = {{"y", shape.columns}, {"dx", shape.columns}};
+  cases.push_back(make_case(SoftmaxForward{.rows = shape.rows, .columns = shape.columns}, facts));
+  facts.derive = [shape](ReferenceData<double>& data) { derive_y(data, static_cast<std::size_t>(shape.columns)); };
+  cases.push_back(make_case(SoftmaxBackward{.rows = shape.rows, .columns = shape.columns}, facts));
+}
+
+constexpr std::array kTestRows{MatrixShape{1, 1},    MatrixShape{3, 1},   MatrixShape{5, 3},
+                               MatrixShape{4, 17},   MatrixShape{2, 32},  MatrixShape{7, 127},
+                               MatrixShape{9, 1031}, MatrixShape{70, 64}, MatrixShape{1, 50257}};
+// Attention scores of the mini-trainer's small model and of GPT-2, and a batch that fits in no cache.
+constexpr std::array kBenchRows{MatrixShape{8 * 4 * 128, 128}, MatrixShape{4 * 12 * 64, 64}, MatrixShape{8192, 1024}};
+
+}  // namespace
+
+std::vector<KernelCase> softmax_test_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const MatrixShape& shape : kTestRows) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+std::vector<KernelCase> softmax_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const MatrixShape& shape : kBenchRows) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,106 @@
+#include "kernels/softmax/softmax.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
+#include "kernels/base/gradient_check.h"
+#include "kernels/base/shapes.h"
+#include "kernels/softmax/softmax_cases.h"
+#include "kernels/softmax/softmax_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Of one row.
+std::vector<float> softmax_of(const std::vector<float>& x) {
+  std::vector<float> y(x.size());
+  ThreadPool pool(1);
+  SoftmaxForward args =
+      shaped(SoftmaxForward{.rows = 1, .columns = static_cast<std::int64_t>(x.size())}, core::DType::f32);
+  args.x.data = x.data();
+  args.y.data = y.data();
+  run(args, Context(pool));
+  return y;
+}
+
+TEST(Softmax, CasesHoldOnTheCpu) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : softmax_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
+}
+
+TEST(Softmax, OutputsBeyondTheCachesHold) {
+  const auto device = core::make_cpu_device();
+  ThreadPool pool(1);
+  for (core::DType dtype : kActivationDTypes) {
+    const CaseFacts facts{.shape = "R1300_C1040", .dtype = dtype, .terms = {{"y", 1040}, {"dx", 1040}}};
+    const KernelCase forward = make_case(SoftmaxForward{.rows = 1300, .columns = 1040}, facts);
+    const KernelCase backward = make_case(SoftmaxBackward{.rows = 1300, .columns = 1040}, facts);
+    for (int misalign : {0, 1}) {
+      EXPECT_EQ(result_errors(forward, 1, {*device, Context(pool)}, misalign), "");
+      EXPECT_EQ(result_errors(backward, 1, {*device, Context(pool)}, misalign), "");
+    }
+  }
+}
+
+TEST(Softmax, TheBackwardIsTheDerivative) {
+  const CaseFacts facts{.shape = "R3_C17", .dtype = core::DType::f64};
+  EXPECT_EQ(gradient_errors({.forward = make_case(SoftmaxForward{.rows = 3, .columns = 17}, facts),
+                             .backward = make_case(SoftmaxBackward{.rows = 3, .columns = 17}, facts),
+                             .outputs = {{"y", "dy"}},
+                             .inputs = {{"x", "dx"}}}),
+            "");
+}
+
+TEST(Softmax, MinusInfinityGivesZeroAndTheRestSumsToOne) {
+  on_each_target([](const std::string& target) {
+    for (std::size_t columns : {2, 17, 40, 3000}) {
+      std::vector<float> x(columns, 1.0F);
+      x[0] = -kInf;
+      x[columns / 2] = std::numeric_limits<float>::lowest();
+      double sum = 0;
+      const std::vector<float> y = softmax_of(x);
+      for (float share : y) sum += static_cast<double>(share);
+      EXPECT_EQ(y[0], 0) << target;
+      EXPECT_EQ(y[columns / 2], columns == 2 ? 1 : 0) << target;
+      EXPECT_NEAR(sum, 1, 1e-5) << target;
+    }
+  });
+}
+
+TEST(Softmax, LargeLogitsDoNotOverflow) {
+  on_each_target([](const std::string& target) {
+    const std::vector<float> y = softmax_of({3e38F, -3e38F, 3e38F});
+    EXPECT_EQ(y, (std::vector<float>{0.5F, 0.0F, 0.5F})) << target;
+  });
+}
+
+TEST(Softmax, NaNAndARowWithoutAFiniteMaximumBecomeNaN) {
+  on_each_target([](const std::string& target) {
+    for (std::size_t columns : {1, 17, 40}) {
+      for (std::size_t at = 0; at < columns; at += 7) {
+        std::vector<float> x(columns, 1.0F);
+        x[at] = kNaN;
+        for (float y : softmax_of(x)) EXPECT_TRUE(std::isnan(y)) << target;
+        x[at] = kInf;
+        for (float y : softmax_of(x)) {
+          EXPECT_TRUE(std::isnan(y) || y == 0) << target;
+        }
+      }
+      for (float y : softmax_of(std::vector<float>(columns, -kInf))) EXPECT_TRUE(std::isnan(y)) << target;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::kernels
