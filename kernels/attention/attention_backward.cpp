@@ -8,7 +8,7 @@
 // foreach_target.h must come before the others.
 #include "kernels/attention/attention_tiles-inl.h"
 #include "kernels/base/vector_io-inl.h"
-#include "kernels/base/vector_math-inl.h"
+#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -67,7 +67,7 @@ void weigh_tile(const BackwardMemory& memory, const TilePair& pair, std::size_t 
     const auto weigh = [&](std::size_t j, auto keep) {
       float* const weight_at = memory.weights + j * kTileRow + column;
       float* const gradient_at = memory.d_scores + j * kTileRow + column;
-      const VF32 weight = exp_f32(hn::Sub(load(weight_at), lse));
+      const VF32 weight = weight_f32(hn::Sub(load(weight_at), lse));
       store(keep(weight), weight_at);
       store(keep(hn::Mul(weight, hn::Sub(load(gradient_at), delta))), gradient_at);
     };

@@ -11,7 +11,7 @@
 // foreach_target.h must come before the others.
 #include "kernels/attention/attention_tiles-inl.h"
 #include "kernels/base/vector_io-inl.h"
-#include "kernels/base/vector_math-inl.h"
+#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -45,14 +45,14 @@ void weigh_tile(const ForwardMemory& memory, const TilePair& pair) {
     VF32 sum = hn::Zero(d);
     float* at = memory.weights + column;
     for (std::size_t j = 0; j < seen.some; ++j, at += kTileRow) {
-      const VF32 weight = exp_f32(hn::Sub(load(at), max));
+      const VF32 weight = weight_f32(hn::Sub(load(at), max));
       store(weight, at);
       sum = hn::Add(sum, weight);
     }
     for (std::size_t j = seen.some; j < static_cast<std::size_t>(pair.num_keys); ++j, at += kTileRow) {
       store(hn::Zero(d), at);
     }
-    const VF32 decrease = exp_f32(hn::Sub(old_max, max));
+    const VF32 decrease = weight_f32(hn::Sub(old_max, max));
     store(max, memory.max + column);
     store(decrease, memory.decrease + column);
     store(hn::MulAdd(load(memory.sum + column), decrease, sum), memory.sum + column);

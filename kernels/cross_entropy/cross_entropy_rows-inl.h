@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "kernels/base/vector_io-inl.h"
-#include "kernels/base/vector_math-inl.h"
+#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -59,12 +59,12 @@ HWY_INLINE float chunk_exp_sum(const T* x, std::size_t count, float max, const K
   VF32 sum = hn::Zero(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const VF32 e = exp_f32(hn::Sub(load(x + i), high));
+    const VF32 e = weight_f32(hn::Sub(load(x + i), high));
     keep(e, i, lanes);
     sum = hn::Add(sum, e);
   }
   if (i < count) {
-    const VF32 e = hn::IfThenElseZero(hn::FirstN(d, count - i), exp_f32(hn::Sub(load_tail(x + i, count - i), high)));
+    const VF32 e = hn::IfThenElseZero(hn::FirstN(d, count - i), weight_f32(hn::Sub(load_tail(x + i, count - i), high)));
     keep(e, i, count - i);
     sum = hn::Add(sum, e);
   }
