@@ -3,11 +3,13 @@
 #include <array>
 #include <iterator>
 
+#include "kernels/attention/attention_cases.h"
 #include "kernels/bucket/bucket_cases.h"
 #include "kernels/cast/cast_cases.h"
 #include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/embedding/embedding_cases.h"
 #include "kernels/gelu/gelu_cases.h"
+#include "kernels/gemm/gemm_cases.h"
 #include "kernels/optimizer/optimizer_cases.h"
 #include "kernels/quantize/quantize_cases.h"
 #include "kernels/reduce/reduction_cases.h"
@@ -23,16 +25,12 @@ struct Family {
 };
 
 constexpr std::array kFamilies{
-    Family{gelu_test_cases, gelu_bench_cases},
-    Family{softmax_test_cases, softmax_bench_cases},
-    Family{residual_test_cases, residual_bench_cases},
-    Family{embedding_test_cases, embedding_bench_cases},
-    Family{cross_entropy_test_cases, cross_entropy_bench_cases},
-    Family{optimizer_test_cases, optimizer_bench_cases},
-    Family{cast_test_cases, cast_bench_cases},
-    Family{quantize_test_cases, quantize_bench_cases},
-    Family{bucket_test_cases, bucket_bench_cases},
-    Family{reduction_test_cases, reduction_bench_cases},
+    Family{gemm_test_cases, gemm_bench_cases},           Family{attention_test_cases, attention_bench_cases},
+    Family{gelu_test_cases, gelu_bench_cases},           Family{softmax_test_cases, softmax_bench_cases},
+    Family{residual_test_cases, residual_bench_cases},   Family{cross_entropy_test_cases, cross_entropy_bench_cases},
+    Family{embedding_test_cases, embedding_bench_cases}, Family{optimizer_test_cases, optimizer_bench_cases},
+    Family{cast_test_cases, cast_bench_cases},           Family{quantize_test_cases, quantize_bench_cases},
+    Family{bucket_test_cases, bucket_bench_cases},       Family{reduction_test_cases, reduction_bench_cases},
 };
 
 std::vector<KernelCase> cases_of_all(std::vector<KernelCase> (*Family::*cases)()) {

@@ -1,0 +1,193 @@
+#include <type_traits>
+
+#include "core/error.h"
+#include "kernels/base/cuda_elements.cuh"
+#include "kernels/base/cuda_fp8.cuh"
+#include "kernels/base/cuda_launch.cuh"
+#include "kernels/reduce/reduction.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using core::DType;
+using core::ReduceOp;
+
+// The sources' addresses are an argument of the kernel, so that no memory holds them and a graph keeps them.
+constexpr std::int64_t kMostSources = 480;
+constexpr int kSourcesAhead = 4;
+
+template <class T>
+struct Sources {
+  const T* list[kMostSources];
+  std::int64_t num_sources;
+  std::int64_t count;
+  std::int64_t average_over;  // 0: no average
+  T* destination;
+};
+
+template <class T>
+using Wide = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
+
+template <class T>
+__device__ __forceinline__ Wide<T> widened(T x) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return x;
+  } else {
+    return to_f32(x);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ T narrowed(Wide<T> x) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return x;
+  } else {
+    return from_f32<T>(x);
+  }
+}
+
+// Integers wrap around in their unsigned type.
+template <ReduceOp kOp, class W>
+__device__ __forceinline__ W combined(W a, W b) {
+  if constexpr (kOp == ReduceOp::max) {
+    return a < b ? b : a;
+  } else if constexpr (kOp == ReduceOp::min) {
+    return b < a ? b : a;
+  } else if constexpr (std::is_integral_v<W>) {
+    const auto x = static_cast<std::uint64_t>(a);
+    const auto y = static_cast<std::uint64_t>(b);
+    return static_cast<W>(kOp == ReduceOp::prod ? x * y : x + y);
+  } else {
+    return kOp == ReduceOp::prod ? a * b : a + b;
+  }
+}
+
+template <class W>
+__device__ __forceinline__ W averaged(W sum, std::int64_t over) {
+  if constexpr (std::is_unsigned_v<W>) {
+    return static_cast<W>(std::uint64_t{sum} / static_cast<std::uint64_t>(over));
+  } else {
+    return static_cast<W>(sum / static_cast<std::conditional_t<std::is_integral_v<W>, std::int64_t, W>>(over));
+  }
+}
+
+// kItems elements of all sources, in the sources' order.
+template <ReduceOp kOp, class T, int kItems>
+__device__ __forceinline__ void combine_pack(const Sources<T>& sources, std::int64_t at) {
+  using InPack = Pack<T, kItems>;
+  Wide<T> values[kItems];
+  auto pack = InPack::load(sources.list[0] + at);
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) values[i] = widened(pack.items[i]);
+  for_packs<kSourcesAhead>(
+      1, 1, sources.num_sources, [&](std::int64_t k) { return InPack::load(sources.list[k] + at); },
+      [&](std::int64_t, const InPack& next) {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) values[i] = combined<kOp>(values[i], widened(next.items[i]));
+      });
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const Wide<T> value = sources.average_over > 0 ? averaged(values[i], sources.average_over) : values[i];
+    pack.items[i] = narrowed<T>(value);
+  }
+  pack.store(sources.destination + at);
+}
+
+template <ReduceOp kOp, class T, int kItems>
+__global__ void __launch_bounds__(kBlockThreads) combine_kernel(const __grid_constant__ Sources<T> sources) {
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kBlockThreads * kItems;
+  const std::int64_t whole = sources.count / kItems * kItems;
+  for (std::int64_t at = thread * kItems; at < whole; at += stride) combine_pack<kOp, T, kItems>(sources, at);
+  if (kItems > 1 && whole + thread < sources.count) combine_pack<kOp, T, 1>(sources, whole + thread);
+}
+
+// Calls visit(T{}).
+template <class Visit>
+void with_type(DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case DType::i8:
+      return visit(std::int8_t{});
+    case DType::u8:
+      return visit(std::uint8_t{});
+    case DType::i32:
+      return visit(std::int32_t{});
+    case DType::u32:
+      return visit(std::uint32_t{});
+    case DType::i64:
+      return visit(std::int64_t{});
+    case DType::u64:
+      return visit(std::uint64_t{});
+    case DType::f64:
+      return visit(double{});
+    case DType::f8e4m3:
+      return visit(CudaE4M3{});
+    case DType::f8e5m2:
+      return visit(CudaE5M2{});
+    default:
+      return with_cuda_activation_type(dtype, visit);
+  }
+}
+
+// Calls visit(std::integral_constant<ReduceOp, op>).
+template <class Visit>
+void with_op(ReduceOp op, Visit&& visit) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::sum>{});
+    case ReduceOp::prod:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::prod>{});
+    case ReduceOp::max:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::max>{});
+    case ReduceOp::min:
+      return visit(std::integral_constant<ReduceOp, ReduceOp::min>{});
+  }
+}
+
+int items_of(const Reduction& args, std::size_t elem_bytes) {
+  int items = items_an_access(elem_bytes, 0, {args.destination.data});
+  for (const In& source : args.sources) {
+    if (items_an_access(elem_bytes, 0, {source.data}) == 1) items = 1;
+  }
+  return items;
+}
+
+template <class T>
+void combine(const Reduction& args, CudaContext& cuda) {
+  Sources<T> sources{.list = {},
+                     .num_sources = args.num_sources,
+                     .count = args.count,
+                     .average_over = args.average_over,
+                     .destination = args.destination.as<T>()};
+  for (std::size_t k = 0; k < args.sources.size(); ++k) sources.list[k] = args.sources[k].as<T>();
+  with_items<kAccessBytes / sizeof(T)>(items_of(args, sizeof(T)), [&](auto constant) {
+    constexpr int kItems = decltype(constant)::value;
+    constexpr std::int64_t kTile = std::int64_t{kBlockThreads} * kItems;
+    const LaunchShape shape{.blocks = grid_blocks((args.count + kTile - 1) / kTile, cuda.num_multiprocessors())};
+    with_op(args.op, [&](auto op) {
+      launch(cuda, "reduction", shape, combine_kernel<decltype(op)::value, T, kItems>, sources);
+    });
+  });
+}
+
+// One source moves bits, whatever they mean.
+void copy(const Reduction& args, CudaContext& cuda) {
+  if (args.destination.data == args.sources[0].data) return;
+  core::check_cuda(cudaMemcpyAsync(args.destination.data, args.sources[0].data, size_bytes(args.dtype, args.count),
+                                   cudaMemcpyDeviceToDevice, stream_of(cuda)),
+                   "cudaMemcpyAsync", cuda.place());
+}
+
+}  // namespace
+
+void run_cuda(const Reduction& args, CudaContext& cuda) {
+  if (args.num_sources > kMostSources) {
+    throw core::usage_error("reduction: num_sources is " + std::to_string(args.num_sources) +
+                            "; allowed on CUDA: at most " + std::to_string(kMostSources));
+  }
+  if (args.num_sources == 1 && args.average_over <= 1) return copy(args, cuda);
+  with_type(args.dtype, [&](auto zero) { combine<decltype(zero)>(args, cuda); });
+}
+
+}  // namespace lockstep::kernels
