@@ -1,11 +1,24 @@
 #include "tests/kernel_reference_cases.h"
 
+#include <algorithm>
+#include <span>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/attention_reference.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/embedding/embedding_reference.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gelu/gelu_reference.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/optimizer/optimizer_reference.h"
+#include "kernels/residual/residual.h"
+#include "kernels/residual/residual_reference.h"
+#include "kernels/softmax/softmax.h"
+#include "kernels/softmax/softmax_reference.h"
 
 namespace lockstep::tests {
 namespace {
@@ -47,10 +60,99 @@ void add_gemm(Cases& cases) {
   }
 }
 
+std::vector<double> copy_of(std::span<const double> values) {
+  return {values.begin(), values.end()};
+}
+
+// A backward's y is the softmax of what was drawn for it.
+void add_softmax(Cases& cases) {
+  const SoftmaxForward forward{.rows = 5, .columns = 19};
+  const std::map<std::string, double> arguments{{"rows", number(forward.rows)}, {"columns", number(forward.columns)}};
+  cases.push_back({make_case(forward, {.shape = "R5_C19"}), arguments});
+  const auto derive = [forward](ReferenceData<double>& data) {
+    ReferenceData<double> of_forward;
+    of_forward.add("x", copy_of(data["y"]));
+    of_forward.add("y", copy_of(data["y"]));
+    reference(forward, of_forward);
+    std::copy(of_forward["y"].begin(), of_forward["y"].end(), data["y"].begin());
+  };
+  const SoftmaxBackward backward{.rows = forward.rows, .columns = forward.columns};
+  cases.push_back({make_case(backward, {.shape = "R5_C19", .derive = derive}), arguments});
+}
+
+// A backward's o and lse are the forward's.
+void add_attention(Cases& cases, const AttentionShape& shape, const std::string& name) {
+  const std::map<std::string, double> arguments{{"batch", number(shape.batch)},
+                                                {"heads", number(shape.heads)},
+                                                {"queries", number(shape.queries)},
+                                                {"keys", number(shape.keys)},
+                                                {"head_columns", number(shape.head_columns)},
+                                                {"causal", shape.causal ? 1 : 0},
+                                                {"factor", static_cast<double>(shape.factor())},
+                                                {"stride", number(shape.stride())}};
+  const auto derive = [shape](ReferenceData<double>& data) {
+    ReferenceData<double> of_forward;
+    for (const char* operand : {"q", "k", "v", "o", "lse"}) of_forward.add(operand, copy_of(data[operand]));
+    reference(AttentionForward{.shape = shape}, of_forward);
+    for (const char* result : {"o", "lse"}) {
+      std::copy(of_forward[result].begin(), of_forward[result].end(), data[result].begin());
+    }
+  };
+  cases.push_back({make_case(AttentionForward{.shape = shape}, {.shape = name}), arguments});
+  cases.push_back({make_case(AttentionBackward{.shape = shape}, {.shape = name, .derive = derive}), arguments});
+}
+
+void add_embedding(Cases& cases, std::int64_t length, std::int64_t first_id, const std::string& name) {
+  constexpr std::int64_t kVocabulary = 11;
+  const EmbeddingForward forward{
+      .tokens = 24, .length = length, .rows = kVocabulary - first_id, .columns = 5, .first_id = first_id};
+  const EmbeddingBackward backward{.tokens = forward.tokens,
+                                   .length = forward.length,
+                                   .rows = forward.rows,
+                                   .columns = forward.columns,
+                                   .first_id = forward.first_id};
+  const CaseFacts facts{.shape = name, .draws = {{"ids", {.kind = Draw::Kind::index, .below = kVocabulary}}}};
+  const std::map<std::string, double> arguments{{"tokens", number(forward.tokens)},
+                                                {"length", number(forward.length)},
+                                                {"rows", number(forward.rows)},
+                                                {"columns", number(forward.columns)},
+                                                {"first_id", number(forward.first_id)}};
+  cases.push_back({make_case(forward, facts), arguments});
+  cases.push_back({make_case(backward, facts), arguments});
+}
+
+void add_optimizer(Cases& cases) {
+  const std::map<std::string, Draw> draws{{"v", {.kind = Draw::Kind::positive, .scale = 1e-3}},
+                                          {"clip", {.kind = Draw::Kind::positive}}};
+  for (const std::int64_t step : {1, 7}) {
+    const AdamW args{.count = 101, .decay = 0.1F, .step = step, .grad_scale = 0.25F};
+    cases.push_back({make_case(args, {.shape = "N101_step" + std::to_string(step), .draws = draws}),
+                     {{"rate", args.rate},
+                      {"beta1", args.beta1},
+                      {"beta2", args.beta2},
+                      {"epsilon", args.epsilon},
+                      {"decay", args.decay},
+                      {"step", number(args.step)},
+                      {"grad_scale", args.grad_scale}}});
+  }
+  const SgdMomentum sgd{.count = 101, .decay = 0.01F, .grad_scale = 0.25F};
+  cases.push_back({make_case(sgd, {.shape = "N101", .draws = draws}),
+                   {{"rate", sgd.rate}, {"mu", sgd.mu}, {"decay", sgd.decay}, {"grad_scale", sgd.grad_scale}}});
+}
+
 }  // namespace
 
 std::vector<ReferenceCase> reference_cases() {
   Cases cases;
+  add_softmax(cases);
+  // batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
+  add_attention(cases, {2, 3, 9, 9, 4}, "causal");
+  add_attention(cases, {1, 2, 5, 8, 4, true, 0.3F, 29}, "strided");
+  add_attention(cases, {1, 2, 6, 4, 8, false}, "whole");
+  add_embedding(cases, 8, 0, "positions");
+  add_embedding(cases, 0, 4, "shard");
+  add_optimizer(cases);
+  cases.push_back({make_case(ResidualAdd{.count = 33}, {.shape = "N33"}), {}});
   add_gelu(cases);
   add_cross_entropy(cases);
   add_gemm(cases);
