@@ -1,0 +1,173 @@
+// The forward of one block: a tile of queries meets all keys that it sees.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/attention/attention_tiles.cuh"
+
+namespace lockstep::kernels {
+
+template <class T>
+struct ForwardOperands {
+  AttentionGeometry geometry;
+  const T* q;
+  const T* k;
+  const T* v;
+  T* o;
+  float* lse;
+};
+
+// Bytes of shared memory: the queries, and keys and values of each stage.
+template <class Tiles>
+constexpr std::size_t forward_shared_bytes() {
+  return sizeof(typename Tiles::Element) * Tiles::kStride * (Tiles::kRows + 2 * Tiles::kStages * Tiles::kStreamed);
+}
+
+// The running maximum and sum of a lane's rows, in units of log 2: the maximum is the row's, the sum is the lane's
+// part.
+template <class Tiles>
+struct RunningSoftmax {
+  float maximum[Tiles::kBands][2];
+  float sum[Tiles::kBands][2];
+
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (int m = 0; m < Tiles::kBands; ++m) {
+      maximum[m][0] = maximum[m][1] = -INFINITY;
+      sum[m][0] = sum[m][1] = 0;
+    }
+  }
+
+  // Takes scores in and turns them into exp(score - maximum); scales `result`, which was summed up under the maximum
+  // before.
+  template <class Lane>
+  __device__ void take(Lane& lane, typename Tiles::Sums& scores, typename Tiles::Result& result) {
+#pragma unroll
+    for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float largest = maximum[m][half];
+#pragma unroll
+        for (int n = 0; n < Tiles::kBlocks; ++n) {
+          largest = fmaxf(largest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        }
+        largest = fmaxf(largest, lane.from_partner(largest, 1));
+        largest = fmaxf(largest, lane.from_partner(largest, 2));
+        const float zero = largest == -INFINITY ? 0.0F : largest;  // scores of -infinity alone give a sum of 0
+        const float fade = exp2f(maximum[m][half] - zero);
+        maximum[m][half] = largest;
+        float added = 0;
+#pragma unroll
+        for (int n = 0; n < Tiles::kBlocks; ++n) {
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            scores[m][n][e] = exp2f(scores[m][n][e] - zero);
+            added += scores[m][n][e];
+          }
+        }
+        sum[m][half] = sum[m][half] * fade + added;
+#pragma unroll
+        for (int n = 0; n < Tiles::kSliceBlocks; ++n) {
+          result[m][n][2 * half] *= fade;
+          result[m][n][2 * half + 1] *= fade;
+        }
+      }
+    }
+  }
+
+  // Adds up the parts of the four lanes that share a row.
+  template <class Lane>
+  __device__ void finish(Lane& lane) {
+#pragma unroll
+    for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        sum[m][half] += lane.from_partner(sum[m][half], 1);
+        sum[m][half] += lane.from_partner(sum[m][half], 2);
+      }
+    }
+  }
+};
+
+// Calls each(m, n, e, row, column) for a lane's sums, whose first row and column are given.
+template <class Tiles, class Lane, class Each>
+__device__ void for_each_sum(Lane& lane, int first_row, int first_column, Each each) {
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int n = 0; n < Tiles::kBlocks; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        each(m, n, e, first_row + 16 * m + sum_row(lane.lane(), e), first_column + sum_column(lane.lane(), n, e));
+      }
+    }
+  }
+}
+
+// Scores of queries and keys in units of log 2, -infinity where a query does not see a key.
+template <class Tiles, class Lane>
+__device__ void scale_and_mask(Lane& lane, typename Tiles::Sums& scores, int first_query, int first_key,
+                               const AttentionGeometry& g) {
+  const float factor = g.scale * kLog2E;
+  const bool all_seen = first_key + Tiles::kStreamed - 1 <= g.last_key(first_query);
+  for_each_sum<Tiles>(lane, first_query, first_key, [&](int m, int n, int e, int query, int key) {
+    const bool seen = all_seen || key <= g.last_key(query);
+    scores[m][n][e] = seen ? factor * scores[m][n][e] : -INFINITY;
+  });
+}
+
+template <class Tiles, class Lane>
+__device__ void attention_forward_block(Lane& lane, const ForwardOperands<typename Tiles::Value>& operands,
+                                        std::int64_t block) {
+  static_assert(Tiles::kSlices == 1);
+  using Element = typename Tiles::Element;
+  const AttentionGeometry& g = operands.geometry;
+  const int tiles = tiles_of(g.queries, Tiles::kRows);
+  BlockPlace place = block_place(block, g.heads, tiles, 1);
+  place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
+  const int first_query = place.tile * Tiles::kRows;
+  const int past_query = first_query + Tiles::kRows < g.queries ? first_query + Tiles::kRows : g.queries;
+  const auto keys = strided_rows(operands.k, g, g.keys, place);
+  const auto values = strided_rows(operands.v, g, g.keys, place);
+
+  constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
+  Element* const q_tile = static_cast<Element*>(lane.shared());
+  Element* const streamed = q_tile + Tiles::kRows * Tiles::kStride;
+  const int warp_row = lane.warp() * Tiles::kWarpRows;
+  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, strided_rows(operands.q, g, g.queries, place), first_query, g);
+
+  RunningSoftmax<Tiles> softmax;
+  typename Tiles::Result result = {};
+  const auto copy = [&](int tile, int stage) {
+    Element* const to = streamed + stage * 2 * kStreamedElems;
+    copy_tile<Tiles, Tiles::kStreamed>(lane, to, keys, tile * Tiles::kStreamed, g);
+    copy_tile<Tiles, Tiles::kStreamed>(lane, to + kStreamedElems, values, tile * Tiles::kStreamed, g);
+  };
+  const auto compute = [&](int tile, int stage) {
+    // Nothing to do for a warp none of whose queries sees these keys.
+    if (tile * Tiles::kStreamed > g.last_key(first_query + warp_row + Tiles::kWarpRows - 1)) return;
+    const Element* const k_tile = streamed + stage * 2 * kStreamedElems;
+    typename Tiles::Sums scores = {};
+    Tiles::score(lane, scores, q_tile + warp_row * Tiles::kStride, k_tile);
+    scale_and_mask<Tiles>(lane, scores, first_query + warp_row, tile * Tiles::kStreamed, g);
+    softmax.take(lane, scores, result);
+    Tiles::accumulate(lane, result, scores, k_tile + kStreamedElems);
+  };
+  stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);
+
+  softmax.finish(lane);
+  store_rows<Tiles>(lane, result, packed_rows(operands.o, g, place), first_query + warp_row, 0, g,
+                    [&](int m, int half) { return 1.0F / softmax.sum[m][half]; });
+  float* const lse = row_numbers(operands.lse, g, place);
+  if (lane.lane() % 4 != 0) return;
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_query + warp_row + 16 * m + sum_row(lane.lane(), 2 * half);
+      if (query < g.queries) lse[query] = kLn2 * (softmax.maximum[m][half] + log2f(softmax.sum[m][half]));
+    }
+  }
+}
+
+}  // namespace lockstep::kernels

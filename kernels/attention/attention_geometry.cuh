@@ -1,0 +1,92 @@
+// Which rows, columns and tiles a block of an attention kernel works on: arithmetic that needs no device.
+//
+// The kernels here are templates over Lane, what one thread can do on the device (attention_lane.cuh). The test
+// compiles them for the CPU, with __device__ defined as nothing, and runs them on an emulated block (emulated_block.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::kernels {
+
+inline constexpr int kAttentionWarps = 4;
+inline constexpr int kAttentionThreads = 32 * kAttentionWarps;
+inline constexpr float kLog2E = 1.4426950408889634F;
+inline constexpr float kLn2 = 0.6931471805599453F;
+
+struct AttentionGeometry {
+  int heads;
+  int queries;
+  int keys;
+  int head_columns;
+  bool causal;
+  bool wide;  // all operands may be read by 16 bytes and written by 2 elements
+  std::int64_t qkv_stride;
+  float scale;
+
+  // The last key that a query sees. Of queries past the end it is a key, too: their results are not stored.
+  __device__ int last_key(int query) const {
+    const std::int64_t causal_last = std::int64_t{query} + keys - queries;
+    return causal && causal_last < keys - 1 ? static_cast<int>(causal_last) : keys - 1;
+  }
+  // The first query that sees a key.
+  __device__ int first_query(int key) const {
+    const int first = key - (keys - queries);
+    return causal && first > 0 ? first : 0;
+  }
+};
+
+__device__ inline int tiles_of(int rows, int tile_rows) {
+  return (rows + tile_rows - 1) / tile_rows;
+}
+
+// What a block works on: a tile of rows of one head of one sequence, and a slice of the columns of what it sums up.
+struct BlockPlace {
+  std::int64_t batch;
+  int head;
+  int tile;
+  int slice;
+};
+__device__ inline BlockPlace block_place(std::int64_t block, int heads, int tiles, int slices) {
+  const std::int64_t sequence = block / slices / tiles;
+  return {sequence / heads, static_cast<int>(sequence % heads), static_cast<int>(block / slices % tiles),
+          static_cast<int>(block % slices)};
+}
+
+// The rows of one head of one sequence in memory.
+template <class T>
+struct HeadRows {
+  T* data;
+  std::int64_t stride;
+  int rows;
+
+  __device__ T* row(int r) const { return data + r * stride; }
+};
+
+// Of q, k, v and their gradients.
+template <class T>
+__device__ HeadRows<T> strided_rows(T* base, const AttentionGeometry& g, int length, const BlockPlace& place) {
+  return {base + place.batch * length * g.qkv_stride + std::int64_t{place.head} * g.head_columns, g.qkv_stride, length};
+}
+// Of o and its gradient.
+template <class T>
+__device__ HeadRows<T> packed_rows(T* base, const AttentionGeometry& g, const BlockPlace& place) {
+  const std::int64_t stride = std::int64_t{g.heads} * g.head_columns;
+  return {base + place.batch * g.queries * stride + std::int64_t{place.head} * g.head_columns, stride, g.queries};
+}
+// Of lse and delta: [batch, heads, queries].
+template <class T>
+__device__ T* row_numbers(T* base, const AttentionGeometry& g, const BlockPlace& place) {
+  return base + (place.batch * g.heads + place.head) * g.queries;
+}
+
+// A lane's part of [16, 8 n] sums of a warp, as mma.m16n8k16 has them (PTX ISA, "Matrix fragments for mma.m16n8k16"):
+// element e of block b is in row 8 (e / 2) + lane / 4 and column 8 b + 2 (lane % 4) + e % 2.
+__device__ inline int sum_row(int lane, int element) {
+  return 8 * (element / 2) + lane / 4;
+}
+__device__ inline int sum_column(int lane, int block, int element) {
+  return 8 * block + 2 * (lane % 4) + element % 2;
+}
+
+}  // namespace lockstep::kernels

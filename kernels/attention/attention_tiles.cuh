@@ -1,0 +1,239 @@
+// Products of tiles in shared memory, by one warp: on tensor cores, or by multiply-adds in f32. Both hold sums alike
+// (see sum_row), so that the kernels are written once.
+//   score       sums[16 m, n] += a[16 m, columns] b[n, columns]^T
+//   accumulate  result[16 m, slice] += factors[16 m, n] b[n, slice], where the factors are held as sums are
+#pragma once
+
+#include "kernels/attention/attention_geometry.cuh"
+
+namespace lockstep::kernels {
+
+// Sizes of a kernel's tiles. A block has kWarps times 16 kBands rows of what it computes, and streams tiles of
+// kStreamed rows of what these meet, through kStages buffers. Heads of fewer columns than kColumns are padded with
+// zeros.
+template <int kColumnsOf, int kBandsOf, int kStreamedOf, int kStagesOf, int kSliceOf = kColumnsOf>
+struct TileSizes {
+  static constexpr int kColumns = kColumnsOf;
+  static constexpr int kBands = kBandsOf;
+  static constexpr int kStreamed = kStreamedOf;
+  static constexpr int kStages = kStagesOf;
+  static constexpr int kSlice = kSliceOf;  // columns of the result that one block sums up
+  static constexpr int kSlices = kColumns / kSlice;
+  static constexpr int kWarpRows = 16 * kBands;
+  static constexpr int kRows = kAttentionWarps * kWarpRows;
+  static constexpr int kBlocks = kStreamed / 8;
+  static constexpr int kSliceBlocks = kSlice / 8;
+  static_assert(kColumns % 16 == 0 && kStreamed % 16 == 0 && kSlice % 16 == 0 && kColumns % kSlice == 0);
+
+  using Sums = float[kBands][kBlocks][4];
+  using Result = float[kBands][kSliceBlocks][4];
+};
+
+// For T of 16 bits. Rows are padded by 16 bytes: then the 8 rows of a matrix that ldmatrix reads lie in different
+// banks.
+template <class T, class SizesOf>
+struct TensorCoreTiles : SizesOf {
+  using Sizes = SizesOf;
+  using Value = T;
+  using Element = T;  // in shared memory
+  static constexpr int kStride = Sizes::kColumns + 8;
+
+  template <class Lane>
+  __device__ static void score(Lane& lane, typename Sizes::Sums& sums, const T* a, const T* b) {
+    const int l = lane.lane();
+    const T* const a_row = a + l % 16 * kStride + 8 * (l / 16);
+    const T* const b_row = b + (l % 8 + 8 * (l / 16)) * kStride + 8 * (l / 8 % 2);
+#pragma unroll
+    for (int k = 0; k < Sizes::kColumns; k += 16) {
+      typename Lane::Fragment a_part[Sizes::kBands];
+#pragma unroll
+      for (int m = 0; m < Sizes::kBands; ++m) a_part[m] = lane.load_matrices(a_row + 16 * m * kStride + k);
+#pragma unroll
+      for (int n = 0; n < Sizes::kBlocks; n += 2) {
+        const auto b_part = lane.load_matrices(b_row + 8 * n * kStride + k);
+#pragma unroll
+        for (int m = 0; m < Sizes::kBands; ++m) {
+          lane.template multiply_add<T>(sums[m][n], a_part[m], b_part.words[0], b_part.words[1]);
+          lane.template multiply_add<T>(sums[m][n + 1], a_part[m], b_part.words[2], b_part.words[3]);
+        }
+      }
+    }
+  }
+
+  // The factors are rounded to T.
+  template <class Lane>
+  __device__ static void accumulate(Lane& lane, typename Sizes::Result& result, const typename Sizes::Sums& factors,
+                                    const T* b) {
+    const int l = lane.lane();
+    const T* const b_row = b + l % 16 * kStride + 8 * (l / 16);
+#pragma unroll
+    for (int k = 0; k < Sizes::kBlocks; k += 2) {
+      typename Lane::Fragment a_part[Sizes::kBands];
+#pragma unroll
+      for (int m = 0; m < Sizes::kBands; ++m) a_part[m] = rounded<Lane>(factors[m][k], factors[m][k + 1]);
+#pragma unroll
+      for (int n = 0; n < Sizes::kSliceBlocks; n += 2) {
+        const auto b_part = lane.load_matrices_transposed(b_row + 8 * k * kStride + 8 * n);
+#pragma unroll
+        for (int m = 0; m < Sizes::kBands; ++m) {
+          lane.template multiply_add<T>(result[m][n], a_part[m], b_part.words[0], b_part.words[1]);
+          lane.template multiply_add<T>(result[m][n + 1], a_part[m], b_part.words[2], b_part.words[3]);
+        }
+      }
+    }
+  }
+
+ private:
+  // Two blocks of sums, as the first factor of a product has them: rows 0 to 7 and 8 to 15 of the left block, then of
+  // the right.
+  template <class Lane>
+  __device__ static typename Lane::Fragment rounded(const float (&left)[4], const float (&right)[4]) {
+    return {{Lane::template pack<T>(left[0], left[1]), Lane::template pack<T>(left[2], left[3]),
+             Lane::template pack<T>(right[0], right[1]), Lane::template pack<T>(right[2], right[3])}};
+  }
+};
+
+// For any T, in f32.
+template <class T, class SizesOf>
+struct MultiplyAddTiles : SizesOf {
+  using Sizes = SizesOf;
+  using Value = T;
+  using Element = float;
+  static constexpr int kStride = Sizes::kColumns + 4;
+  static_assert(Sizes::kBands == 1);
+
+  struct alignas(16) Four {
+    float at[4];
+  };
+  struct alignas(8) Two {
+    float at[2];
+  };
+
+  template <class Lane>
+  __device__ static void score(Lane& lane, typename Sizes::Sums& sums, const float* a, const float* b) {
+    const int l = lane.lane();
+    const float* const a_row = a + sum_row(l, 0) * kStride;
+    const float* const b_row = b + sum_column(l, 0, 0) * kStride;
+#pragma unroll 2
+    for (int k = 0; k < Sizes::kColumns; k += 4) {
+      const Four upper = *reinterpret_cast<const Four*>(a_row + k);
+      const Four lower = *reinterpret_cast<const Four*>(a_row + 8 * kStride + k);
+#pragma unroll
+      for (int n = 0; n < Sizes::kBlocks; ++n) {
+        const Four even = *reinterpret_cast<const Four*>(b_row + 8 * n * kStride + k);
+        const Four odd = *reinterpret_cast<const Four*>(b_row + (8 * n + 1) * kStride + k);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[0][n][0] += upper.at[i] * even.at[i];
+          sums[0][n][1] += upper.at[i] * odd.at[i];
+          sums[0][n][2] += lower.at[i] * even.at[i];
+          sums[0][n][3] += lower.at[i] * odd.at[i];
+        }
+      }
+    }
+  }
+
+  // A factor is held by one lane of the four that share its row: it passes it to the others.
+  template <class Lane>
+  __device__ static void accumulate(Lane& lane, typename Sizes::Result& result, const typename Sizes::Sums& factors,
+                                    const float* b) {
+    const int l = lane.lane();
+    const float* const b_pair = b + sum_column(l, 0, 0);
+#pragma unroll
+    for (int k = 0; k < Sizes::kStreamed; ++k) {
+      const int owner = l / 4 * 4 + k % 8 / 2;
+      const float upper = lane.from_lane(factors[0][k / 8][k % 2], owner);
+      const float lower = lane.from_lane(factors[0][k / 8][2 + k % 2], owner);
+#pragma unroll
+      for (int n = 0; n < Sizes::kSliceBlocks; ++n) {
+        const Two two = *reinterpret_cast<const Two*>(b_pair + k * kStride + 8 * n);
+        result[0][n][0] += upper * two.at[0];
+        result[0][n][1] += upper * two.at[1];
+        result[0][n][2] += lower * two.at[0];
+        result[0][n][3] += lower * two.at[1];
+      }
+    }
+  }
+};
+
+// Rows first_row to first_row + kRows - 1 into shared memory; zeros where there are no rows or columns. With 16-byte
+// copies they arrive after lane.wait_for_copies().
+template <class Tiles, int kRows, class Lane>
+__device__ void copy_tile(Lane& lane, typename Tiles::Element* tile, HeadRows<const typename Tiles::Value> from,
+                          int first_row, const AttentionGeometry& g) {
+  using Value = typename Tiles::Value;
+  using Element = typename Tiles::Element;
+  if constexpr (sizeof(Value) == sizeof(Element)) {
+    if (g.wide) {
+      constexpr int kPiece = 16 / static_cast<int>(sizeof(Value));
+      constexpr int kPieces = Tiles::kColumns / kPiece;  // a row
+      for (int i = lane.thread(); i < kRows * kPieces; i += kAttentionThreads) {
+        const int row = i / kPieces;
+        const int column = i % kPieces * kPiece;
+        const bool there = first_row + row < from.rows && column < g.head_columns;
+        // What is not there is not read, but its address must still be one.
+        const Value* const source = there ? from.row(first_row + row) + column : from.data;
+        lane.template copy<16>(tile + row * Tiles::kStride + column, source, there);
+      }
+      return;
+    }
+  }
+  for (int i = lane.thread(); i < kRows * Tiles::kColumns; i += kAttentionThreads) {
+    const int row = i / Tiles::kColumns;
+    const int column = i % Tiles::kColumns;
+    const bool there = first_row + row < from.rows && column < g.head_columns;
+    const float value = there ? Lane::widen(from.row(first_row + row)[column]) : 0.0F;
+    tile[row * Tiles::kStride + column] = Lane::template narrow<Element>(value);
+  }
+}
+
+// Calls copy(tile, stage), which fills buffer number `stage`, and compute(tile, stage) for each tile. With two stages a
+// tile is copied while the one before is computed with. What was copied before the call is there, too, when the first
+// tile is computed with.
+template <int kStages, class Lane, class Copy, class Compute>
+__device__ void stream_tiles(Lane& lane, int begin, int end, Copy copy, Compute compute) {
+  static_assert(kStages == 1 || kStages == 2);
+  if (kStages == 2 && begin < end) copy(begin, 0);
+  for (int tile = begin; tile < end; ++tile) {
+    const int stage = kStages == 2 ? (tile - begin) % 2 : 0;
+    if (kStages == 1) {
+      lane.sync();  // all are done with the tile before
+      copy(tile, 0);
+    }
+    lane.wait_for_copies();
+    lane.sync();  // what all copied is there for all; and all are done with the buffer that is filled next
+    if (kStages == 2 && tile + 1 < end) copy(tile + 1, 1 - stage);
+    compute(tile, stage);
+  }
+}
+
+// Stores a warp's rows of a result, whose columns begin at `first_column`, times a factor for each row.
+template <class Tiles, class Lane, class Factor>
+__device__ void store_rows(Lane& lane, const typename Tiles::Result& result, HeadRows<typename Tiles::Value> to,
+                           int first_row, int first_column, const AttentionGeometry& g, Factor factor) {
+  using Value = typename Tiles::Value;
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row + 16 * m + sum_row(lane.lane(), 2 * half);
+      if (row >= to.rows) continue;
+      const float times = factor(m, half);
+#pragma unroll
+      for (int n = 0; n < Tiles::kSliceBlocks; ++n) {
+        const int column = first_column + sum_column(lane.lane(), n, 0);
+        const float left = times * result[m][n][2 * half];
+        const float right = times * result[m][n][2 * half + 1];
+        Value* const at = to.row(row) + column;
+        if (g.wide && column < g.head_columns) {
+          Lane::store_pair(at, left, right);
+        } else {
+          if (column < g.head_columns) at[0] = Lane::template narrow<Value>(left);
+          if (column + 1 < g.head_columns) at[1] = Lane::template narrow<Value>(right);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::kernels

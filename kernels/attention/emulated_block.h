@@ -1,0 +1,128 @@
+// A block of CUDA threads on the CPU, for tests of kernels that are templates over their lane (attention_lane.cuh says
+// what a lane can do): each thread is a coroutine that runs until it must wait for others. Which one runs next is drawn
+// at random, so that a missing barrier shows as a result that depends on the seed. Shared memory begins as NaN.
+// Asynchronous copies happen either at once or when their thread waits for them, and leave NaN in between: a result
+// that depends on which, too, shows a missing barrier. Addresses that the device would refuse throw.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "core/narrow_float.h"
+
+namespace lockstep::kernels {
+
+class EmulatedLane;
+
+class EmulatedBlock {
+ public:
+  struct Options {
+    int threads = 128;  // whole warps
+    std::size_t shared_bytes = 0;
+    std::uint64_t seed = 1;
+    bool late_copies = false;
+  };
+  explicit EmulatedBlock(const Options& options);
+  ~EmulatedBlock();
+  EmulatedBlock(const EmulatedBlock&) = delete;
+  EmulatedBlock& operator=(const EmulatedBlock&) = delete;
+
+  // Runs body(lane) as each thread. Throws what one throws first, and core::Error if they wait for each other for ever.
+  void run(const std::function<void(EmulatedLane&)>& body);
+
+ private:
+  friend class EmulatedLane;
+  using Words = std::array<std::uint32_t, 6>;
+  using WarpWords = std::array<Words, 32>;
+
+  void meet_block();
+  // Waits for the thread's warp and returns what each of its lanes brought; valid until the next but one call.
+  const WarpWords& exchange(int thread, const Words& mine);
+  void check_shared(const void* address, std::size_t size_bytes) const;
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// What CudaLane is on a device. `T` is float, core::BFloat16 or core::Float16.
+class EmulatedLane {
+ public:
+  struct Fragment {
+    std::uint32_t words[4];
+  };
+  EmulatedLane(EmulatedBlock& block, int thread) : block_(block), thread_(thread) {}
+
+  int thread() const { return thread_; }
+  int lane() const { return thread_ % 32; }
+  int warp() const { return thread_ / 32; }
+  void* shared() const;
+  void sync() { block_.meet_block(); }
+  float from_lane(float value, int lane);
+  float from_partner(float value, int mask) { return from_lane(value, lane() ^ mask); }
+
+  template <int kBytes>
+  void copy(void* to, const void* from, bool there) {
+    static_assert(kBytes == 4 || kBytes == 16);
+    start_copy({to, from, kBytes, there});
+  }
+  void wait_for_copies();
+
+  Fragment load_matrices(const void* row);
+  Fragment load_matrices_transposed(const void* row);
+  template <class T>
+  void multiply_add(float (&sums)[4], const Fragment& a, std::uint32_t b0, std::uint32_t b1) {
+    multiply_add(sums, a, b0, b1, [](std::uint16_t bits) { return widen(T{bits}); });
+  }
+
+  template <class T>
+  static std::uint32_t pack(float first, float second) {
+    return narrow<T>(first).bits | std::uint32_t{narrow<T>(second).bits} << 16;
+  }
+  static float widen(float value) { return value; }
+  static float widen(core::BFloat16 value) { return core::to_float(value); }
+  static float widen(core::Float16 value) { return core::to_float(value); }
+  template <class T>
+  static T narrow(float value) {
+    if constexpr (std::is_same_v<T, float>) {
+      return value;
+    } else if constexpr (std::is_same_v<T, core::BFloat16>) {
+      return core::to_bfloat16(value);
+    } else {
+      return core::to_float16(value);
+    }
+  }
+  template <class T>
+  static void store_pair(T* to, float first, float second) {
+    check_aligned(to, 2 * sizeof(T));
+    to[0] = narrow<T>(first);
+    to[1] = narrow<T>(second);
+  }
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t size_bytes;
+    bool there;
+  };
+  static void check_aligned(const void* address, std::size_t alignment_bytes);
+  static void perform(const Copy& copy);
+  void start_copy(const Copy& copy);
+  // Row r of matrix w, as lane 8 w + r gave its address.
+  using Matrices = std::array<std::array<std::array<std::uint16_t, 8>, 8>, 4>;
+  Matrices gather_matrices(const void* row);
+  void multiply_add(float (&sums)[4], const Fragment& a, std::uint32_t b0, std::uint32_t b1,
+                    float (*value)(std::uint16_t bits));
+
+  EmulatedBlock& block_;
+  int thread_;
+  std::vector<Copy> copies_;
+};
+
+}  // namespace lockstep::kernels
