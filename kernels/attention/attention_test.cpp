@@ -2,14 +2,263 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
 #include "kernels/attention/attention_cases.h"
+#include "kernels/attention/attention_reference.h"
 #include "kernels/base/case_checks.h"
+#include "kernels/base/gradient_check.h"
 
 namespace lockstep::kernels {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
 TEST(Attention, CasesHoldOnTheCpu) {
   for (const KernelCase& one : attention_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+}
+
+// A fused QKV activation, and gradients like it: a token's row holds q, then k, then v.
+struct Fused {
+  AttentionShape shape;
+  std::vector<float> qkv;
+  std::vector<float> o;
+  std::vector<float> lse;
+  std::vector<float> d_o;
+  std::vector<float> dqkv;
+
+  template <class View, class Memory>
+  View part(Memory& memory, std::int64_t which) const {
+    return {memory.data() + which * shape.row(), core::DType::f32, shape.extent(shape.queries)};
+  }
+  template <class View, class Memory>
+  static View all(Memory& memory) {
+    return {memory.data(), core::DType::f32, static_cast<std::int64_t>(memory.size())};
+  }
+  AttentionForward forward() {
+    return {shape, part<In>(qkv, 0), part<In>(qkv, 1), part<In>(qkv, 2), all<Out>(o), all<Out>(lse)};
+  }
+  AttentionBackward backward() {
+    return {.shape = shape,
+            .q = part<In>(qkv, 0),
+            .k = part<In>(qkv, 1),
+            .v = part<In>(qkv, 2),
+            .o = all<In>(o),
+            .lse = all<In>(lse),
+            .d_o = all<In>(d_o),
+            .dq = part<Out>(dqkv, 0),
+            .dk = part<Out>(dqkv, 1),
+            .dv = part<Out>(dqkv, 2)};
+  }
+};
+
+// `gap` elements follow v in each row.
+Fused fused(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t columns, std::int64_t gap = 0) {
+  AttentionShape shape{batch, heads, length, length, columns};
+  shape.qkv_stride = 3 * shape.row() + gap;
+  const auto tokens = static_cast<std::size_t>(batch * length);
+  const auto row = static_cast<std::size_t>(shape.row());
+  const auto stride = static_cast<std::size_t>(shape.stride());
+  Fused made{shape,
+             std::vector<float>(tokens * stride),
+             std::vector<float>(tokens * row),
+             std::vector<float>(tokens * static_cast<std::size_t>(heads)),
+             std::vector<float>(tokens * row),
+             std::vector<float>(tokens * stride, -7)};
+  for (std::size_t i = 0; i < made.qkv.size(); ++i) made.qkv[i] = std::sin(static_cast<float>(i * i % 1009));
+  for (std::size_t i = 0; i < made.d_o.size(); ++i) made.d_o[i] = std::cos(static_cast<float>(i * i % 907));
+  return made;
+}
+
+// One of q, k, v or their gradients, packed.
+std::vector<float> packed(const Fused& from, const std::vector<float>& memory, std::int64_t which) {
+  std::vector<float> rows;
+  for (std::int64_t n = 0; n < from.shape.batch * from.shape.queries; ++n) {
+    const auto row = memory.begin() + n * from.shape.stride() + which * from.shape.row();
+    rows.insert(rows.end(), row, row + from.shape.row());
+  }
+  return rows;
+}
+
+TEST(Attention, FusedActivationsGiveThePackedBits) {
+  ThreadPool pool(2);
+  Fused one = fused(2, 3, 70, 20, 5);
+  run(one.forward(), Context(pool));
+  run(one.backward(), Context(pool));
+
+  AttentionShape shape = one.shape;
+  shape.qkv_stride = 0;
+  std::array<std::vector<float>, 3> inputs;
+  std::array<std::vector<float>, 3> gradients;
+  for (std::size_t i = 0; i < 3; ++i) {
+    inputs[i] = packed(one, one.qkv, static_cast<std::int64_t>(i));
+    gradients[i].resize(inputs[i].size());
+  }
+  std::vector<float> o(one.o.size());
+  std::vector<float> lse(one.lse.size());
+  run(AttentionForward{shape, Fused::all<In>(inputs[0]), Fused::all<In>(inputs[1]), Fused::all<In>(inputs[2]),
+                       Fused::all<Out>(o), Fused::all<Out>(lse)},
+      Context(pool));
+  EXPECT_EQ(one.o, o);
+  EXPECT_EQ(one.lse, lse);
+  run(AttentionBackward{shape, Fused::all<In>(inputs[0]), Fused::all<In>(inputs[1]), Fused::all<In>(inputs[2]),
+                        Fused::all<In>(o), Fused::all<In>(lse), Fused::all<In>(one.d_o), Fused::all<Out>(gradients[0]),
+                        Fused::all<Out>(gradients[1]), Fused::all<Out>(gradients[2])},
+      Context(pool));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(packed(one, one.dqkv, static_cast<std::int64_t>(i)), gradients[i]);
+}
+
+TEST(Attention, NothingBetweenRowsIsWritten) {
+  ThreadPool pool(1);
+  Fused one = fused(2, 3, 70, 21, 5);
+  run(one.forward(), Context(pool));
+  run(one.backward(), Context(pool));
+  const auto stride = static_cast<std::size_t>(one.shape.stride());
+  for (std::size_t i = 0; i < one.dqkv.size(); ++i) {
+    if (i % stride >= stride - 5) {
+      ASSERT_EQ(one.dqkv[i], -7) << i;
+    }
+  }
+}
+
+// Blocks of keys, each with its log-sum-exp, merge to the whole: what ring attention does.
+TEST(Attention, LogSumExpMergesBlocksOfKeys) {
+  ThreadPool pool(1);
+  const AttentionShape whole{1, 1, 5, 100, 8, false};
+  std::vector<float> q(5 * 8);
+  std::vector<float> k(100 * 8);
+  std::vector<float> v(100 * 8);
+  for (std::size_t i = 0; i < k.size(); ++i) k[i] = std::sin(static_cast<float>(i * i % 1009));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = std::cos(static_cast<float>(i * i % 907));
+  for (std::size_t i = 0; i < q.size(); ++i) q[i] = 2 * std::cos(static_cast<float>(i));
+  const auto keys_from = [&](std::int64_t first, std::int64_t count, std::vector<float>& o, std::vector<float>& lse) {
+    AttentionShape shape = whole;
+    shape.keys = count;
+    run(AttentionForward{shape,
+                         Fused::all<In>(q),
+                         {k.data() + first * 8, core::DType::f32, count * 8},
+                         {v.data() + first * 8, core::DType::f32, count * 8},
+                         Fused::all<Out>(o),
+                         Fused::all<Out>(lse)},
+        Context(pool));
+  };
+  std::array<std::vector<float>, 3> o{std::vector<float>(40), std::vector<float>(40), std::vector<float>(40)};
+  std::array<std::vector<float>, 3> lse{std::vector<float>(5), std::vector<float>(5), std::vector<float>(5)};
+  keys_from(0, 100, o[0], lse[0]);
+  keys_from(0, 33, o[1], lse[1]);
+  keys_from(33, 67, o[2], lse[2]);
+  for (std::size_t i = 0; i < 5; ++i) {
+    const float merged = std::log(std::exp(lse[1][i]) + std::exp(lse[2][i]));
+    EXPECT_NEAR(merged, lse[0][i], 1e-5F);
+    for (std::size_t c = 8 * i; c < 8 * i + 8; ++c) {
+      const float sum = std::exp(lse[1][i] - merged) * o[1][c] + std::exp(lse[2][i] - merged) * o[2][c];
+      EXPECT_NEAR(sum, o[0][c], 1e-5F);
+    }
+  }
+}
+
+// Element of a token's q, k or v.
+float& at(Fused& one, std::int64_t token, std::int64_t which, std::int64_t column) {
+  return one.qkv[static_cast<std::size_t>(token * one.shape.stride() + which * one.shape.row() + column)];
+}
+bool row_is_nan(const Fused& one, std::int64_t query) {
+  for (std::int64_t c = 0; c < one.shape.head_columns; ++c) {
+    if (!std::isnan(one.o[static_cast<std::size_t>(query * one.shape.head_columns + c)])) return false;
+  }
+  return true;
+}
+
+TEST(Attention, BadQueryRowIsNanAlone) {
+  ThreadPool pool(1);
+  for (float bad : {kNan, kInfinity}) {
+    Fused one = fused(1, 1, 130, 8);
+    for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 3) = 1;  // so that infinity gives scores of +infinity
+    at(one, 70, 0, 3) = bad;
+    run(one.forward(), Context(pool));
+    for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i == 70) << i;
+    EXPECT_TRUE(std::isnan(one.lse[70]));
+  }
+}
+
+TEST(Attention, BadKeyReachesTheQueriesThatSeeIt) {
+  ThreadPool pool(1);
+  Fused one = fused(1, 1, 130, 8);
+  at(one, 70, 1, 3) = kNan;
+  run(one.forward(), Context(pool));
+  for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i >= 70) << i;
+}
+
+TEST(Attention, ScoresOfMinusInfinityHaveNoWeight) {
+  ThreadPool pool(1);
+  Fused one = fused(1, 1, 130, 1);
+  for (std::int64_t j = 0; j < 130; ++j) at(one, j, 0, 0) = 1;
+  for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 0) = j == 100 ? 1 : -kInfinity;
+  run(one.forward(), Context(pool));
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_TRUE(row_is_nan(one, i)) << i;
+    EXPECT_EQ(one.lse[static_cast<std::size_t>(i)], -kInfinity) << i;
+  }
+  for (std::size_t i = 100; i < 130; ++i) {
+    EXPECT_EQ(one.o[i], at(one, 100, 2, 0)) << i;
+    EXPECT_EQ(one.lse[i], 1) << i;
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  ThreadPool pool(1);
+  Fused one = fused(1, 1, 130, 8);
+  for (float& value : one.qkv) value *= 100;
+  run(one.forward(), Context(pool));
+  for (float value : one.o) ASSERT_LE(std::fabs(value), 100.0F);
+  run(one.backward(), Context(pool));
+  for (float value : one.dqkv) ASSERT_TRUE(std::isfinite(value));
+}
+
+template <class Args>
+std::string refusal(const Args& args) {
+  try {
+    check(args);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Attention, WrongShapesAreNamed) {
+  const auto of = [](const AttentionShape& shape) { return refusal(AttentionForward{.shape = shape}); };
+  EXPECT_EQ(of({0, 1, 1, 1, 1}), "attention_fwd: batch is 0; allowed: at least 1");
+  EXPECT_EQ(of({1, 1, 4, 3, 1}), "attention_fwd: keys is 3; allowed: at least 4");
+  EXPECT_EQ(of({1, 1, 4, 0, 1, false}), "attention_fwd: keys is 0; allowed: at least 1");
+  EXPECT_EQ(of({1, 2, 4, 4, 8, true, 0, 15}), "attention_fwd: qkv_stride is 15; allowed: at least 16");
+}
+
+TEST(Attention, GradientsMayBeInterleavedAndNotOverlap) {
+  Fused one = fused(1, 2, 9, 4);
+  EXPECT_EQ(refusal(one.backward()), "");
+  AttentionBackward args = one.backward();
+  args.dv.data = one.dqkv.data() + 2 * one.shape.row() - 1;
+  EXPECT_EQ(refusal(args), "attention_bwd: dk and dv overlap");
+  args = one.backward();
+  args.dq.data = one.qkv.data();
+  EXPECT_EQ(refusal(args), "attention_bwd: q and dq overlap");
+}
+
+TEST(Attention, ReferenceOfTheBackwardIsTheDerivative) {
+  for (const AttentionShape& shape : {AttentionShape{1, 2, 5, 5, 3}, AttentionShape{2, 1, 3, 6, 4, true, 0.7F},
+                                      AttentionShape{1, 1, 4, 3, 2, false}}) {
+    const CaseFacts facts{.shape = "small", .dtype = core::DType::f64};
+    const GradientCheck check{.forward = make_case(AttentionForward{.shape = shape}, facts),
+                              .backward = make_case(AttentionBackward{.shape = shape}, facts),
+                              .outputs = {{"o", "d_o"}},
+                              .inputs = {{"q", "dq"}, {"k", "dk"}, {"v", "dv"}}};
+    EXPECT_EQ(gradient_errors(check), "");
+  }
 }
 
 }  // namespace
