@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from reports.analysis.findings import summary_text
-from reports.analysis.results import analyse
+from reports.analysis.report import report_of
 from reports.check import notes_on
 from reports.errors import ReportError
 from reports.load import load
@@ -39,15 +39,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    records = load(options.records)
-    analysis = analyse(records)
+    report = report_of(load(options.records))
     index = None
     if not options.summary:
         from reports.html.write import write_report  # matplotlib takes a second to import; a summary needs none
 
-        index = write_report(records, analysis, Path(options.output))
-    print(summary_text(analysis.results))
-    for note in notes_on(records, analysis):
+        index = write_report(report, Path(options.output))
+    print(summary_text(report.findings))
+    for note in notes_on(report):
         if note.level == "error":
             print(f"WRONG OR FAILED: {note.text}")
     if index:

@@ -4,27 +4,31 @@ from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
-from reports.records import Records, Row, Run, row_from, run_from
+from reports.records import Ceiling, Kernel, Records, Row, Run, ceiling_from, kernel_from, row_from, run_from
 from reports.schema import problem_in, shown
 
 VERSION = 1
+_KINDS = ("run", "row", "kernel", "ceiling")
 
 
 def load(files: Iterable[str]) -> Records:
-    """All runs and rows of the files, in order. Raises ReportError."""
+    """All lines of the files, in order. Raises ReportError."""
     reader = _Reader()
     names = tuple(files)
     for name in names:
         reader.read_file(name)
-    if not reader.rows:
-        raise ReportError(f"{', '.join(names)}: no rows (only {len(reader.runs)} run lines)")
-    return Records(names, tuple(reader.runs.values()), tuple(reader.rows))
+    if not (reader.rows or reader.kernels or reader.ceilings):
+        raise ReportError(f"{', '.join(names)}: no rows and no kernels (only {len(reader.runs)} run lines)")
+    return Records(names, tuple(reader.runs.values()), tuple(reader.rows), tuple(reader.kernels),
+                   tuple(reader.ceilings))
 
 
 class _Reader:
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         self.rows: list[Row] = []
+        self.kernels: list[Kernel] = []
+        self.ceilings: list[Ceiling] = []
         self._first_seen: dict[str, str] = {}
 
     def read_file(self, name: str) -> None:
@@ -41,8 +45,8 @@ class _Reader:
 
     def _take(self, data: dict[str, Any], place: str) -> None:
         kind = data.get("record")
-        if kind not in ("run", "row"):
-            raise _BadLine(f"field 'record' is {shown(kind)}, must be \"run\" or \"row\"")
+        if kind not in _KINDS:
+            raise _BadLine(f"field 'record' is {shown(kind)}, must be one of {', '.join(_KINDS)}")
         if kind == "run" and data.get("version") != VERSION:
             raise _BadLine(f"record format version {shown(data.get('version'))}; this program reads version {VERSION}"
                            " only, and does not mix versions")
@@ -51,8 +55,12 @@ class _Reader:
             raise _BadLine(problem)
         if kind == "run":
             self._take_run(run_from(data), place)
+        elif kind == "row":
+            self.rows.append(row_from(data, self._run_of(data)))
+        elif kind == "kernel":
+            self.kernels.append(kernel_from(data, self._run_of(data)))
         else:
-            self._take_row(data)
+            self.ceilings.append(ceiling_from(data, self._run_of(data)))
 
     def _take_run(self, run: Run, place: str) -> None:
         if run.run in self.runs:
@@ -60,13 +68,15 @@ class _Reader:
         self.runs[run.run] = run
         self._first_seen[run.run] = place
 
-    def _take_row(self, data: dict[str, Any]) -> None:
+    def _run_of(self, data: dict[str, Any]) -> Run:
         run = self.runs.get(data["run"])
         if run is None:
-            raise _BadLine(f"row of run '{data['run']}', but no run line with that name stands before it")
-        if data["basis"] != run.basis:
-            raise _BadLine(f"the row is {data['basis']} but its run is {run.basis}; the two are never mixed in a run")
-        self.rows.append(row_from(data, run))
+            raise _BadLine(f"{data['record']} of run '{data['run']}', but no run line with that name stands before it")
+        basis = data.get("basis", run.basis)  # a ceiling has none of its own
+        if basis != run.basis:
+            raise _BadLine(f"the {data['record']} is {basis} but its run is {run.basis}; the two are never mixed in a"
+                           " run")
+        return run
 
 
 class _BadLine(Exception):

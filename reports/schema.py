@@ -19,7 +19,7 @@ def record_schema() -> dict[str, Any]:
 
 
 def problem_in(value: Any, kind: str) -> Optional[str]:
-    """What is wrong with a record of this kind ("run", "row"); None if nothing is."""
+    """What is wrong with a record of this kind ("run", "row", "kernel", "ceiling"); None if nothing is."""
     return _problem(value, record_schema()["$defs"][kind], "")
 
 
@@ -72,7 +72,7 @@ def _check_const(value, constant, _schema, where):
 def _check_enum(value, allowed, _schema, where):
     if value in allowed:
         return None
-    return f"{_named(where)} is {shown(value)}, must be one of {', '.join(allowed)}"
+    return f"{_named(where)} is {shown(value)}, must be one of {', '.join(str(one or 'null') for one in allowed)}"
 
 
 def _check_minimum(value, least, _schema, where):

@@ -65,9 +65,21 @@ def rate_text(gbps: float) -> str:
     return f"{short(gbps)} GB/s"
 
 
+def flops_text(gflops: float) -> str:
+    """105 GFLOP/s, 5.8 TFLOP/s, 0.3 MFLOP/s."""
+    if gflops >= 1e3:
+        return f"{short(gflops / 1e3)} TFLOP/s"
+    return f"{short(gflops)} GFLOP/s" if gflops >= 0.1 else f"{short(gflops * 1e3)} MFLOP/s"
+
+
+def share_text(share: float) -> str:
+    """0.41 -> 41 %."""
+    return f"{100 * share:.0f} %"
+
+
 def times_text(ratio: float) -> str:
     """A ratio as people say it: 1.24 -> 1.2 times, 13.2 -> 13 times."""
-    return f"{short(ratio, 3 if ratio < 1.1 else 2)} times"
+    return f"{short(ratio, 3 if 0.9 < ratio < 1.1 else 2)} times"
 
 
 def joined(words: list[str]) -> str:
@@ -82,4 +94,4 @@ def counted(number: int, word: str) -> str:
 
 def unbroken(text: str) -> str:
     """No line break between a number and its unit."""
-    return re.sub(r"(\d) (?=(?:B|[KMGT]iB|[nµm]?s|GB/s|%|ranks?|times)(?!\w))", "\\1\u00a0", text)
+    return re.sub(r"(\d) (?=(?:B|[KMGT]iB|[nµm]?s|GB/s|[MGT]FLOP/s|%|threads?|ranks?|times)(?!\w))", "\\1\u00a0", text)

@@ -1,6 +1,6 @@
 """The main findings: what the page opens with and what the terminal prints."""
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Iterable, Sequence
 
 from reports.analysis.results import PanelResult, headline
 
@@ -13,7 +13,7 @@ class Finding:
     text: str
     why: str
     badge: str  # what was not measured is said to be so
-    number: int  # of the result, from 1
+    anchor: str  # of its place in the page
 
 
 def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
@@ -28,7 +28,7 @@ def main_findings(results: Sequence[PanelResult]) -> list[Finding]:
 
 
 def _finding(result: PanelResult, number: int) -> Finding:
-    return Finding(headline(result), result.finding, result.why, _badge(result), number)
+    return Finding(headline(result), result.finding, result.why, _badge(result), f"panel-{number}")
 
 
 def _badge(result: PanelResult) -> str:
@@ -42,5 +42,5 @@ def _group(result: PanelResult) -> tuple:
     return (setting.collective, setting.basis, setting.link, setting.fingerprint, setting.build, each)
 
 
-def summary_text(results: Sequence[PanelResult]) -> str:
-    return "\n".join(f"{finding.headline}:\n  {finding.text}" for finding in main_findings(results))
+def summary_text(findings: Iterable[Finding]) -> str:
+    return "\n".join(f"{finding.headline}:\n  {finding.text}" for finding in findings)

@@ -1,6 +1,6 @@
 """Records to everything that the page says: one PanelResult a panel, with its sentences."""
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Optional, Sequence, Union
 
 from reports.analysis.crossover import Comparison, Span, best_time, compare, fastest_spans
 from reports.analysis.families import Family, family, family_of
@@ -9,7 +9,7 @@ from reports.analysis.panels import Panel, Setting, Variant, panels_of
 from reports.analysis.predict import Predictions, predictions_of
 from reports.analysis.why import why_text
 from reports.analysis.words import comparison_text, fastest_text, margin_text, sentence
-from reports.records import Link, Records
+from reports.records import Link, Records, Run
 from reports.units import about, bytes_text, collective_name, counted, joined, rate_text, short, time_text, times_text
 
 
@@ -51,7 +51,7 @@ class Analysis:
 def analyse(records: Records) -> Analysis:
     panels = panels_of(records)
     fits = fits_of(panels)
-    tags = _Tags(panels)
+    tags = _Tags(records.runs)
     return Analysis(tuple(_result(panel, fits, tags) for panel in panels), fits)
 
 
@@ -68,11 +68,11 @@ def basis_text(setting: Setting) -> str:
 
 
 class _Tags:
-    """Names for machines and builds, used only where there are several."""
+    """Names for machines and builds, used only where there are several; numbered as the notes and the runs have them."""
 
-    def __init__(self, panels: list[Panel]) -> None:
-        self.machines = list(dict.fromkeys(panel.setting.fingerprint for panel in panels))
-        self.builds = list(dict.fromkeys(panel.setting.build for panel in panels))
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.machines = list(dict.fromkeys(run.machine.fingerprint for run in runs))
+        self.builds = list(dict.fromkeys(run.build for run in runs))
 
     def name(self, setting: Setting) -> str:
         reduced = "" if setting.op in ("none", "") else f" {setting.op}"

@@ -1,31 +1,39 @@
 """Writes the report's folder: built beside its place, then renamed into it, so that a failure leaves the old one."""
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Sequence, Union
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from reports.analysis.results import Analysis
+from reports.analysis.report import Report
 from reports.errors import ReportError
+from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.view import Page, page_of
 from reports.plots.figures import render_all
-from reports.records import Records
+from reports.plots.kernel_figures import render_kernels
 from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
 
 
-def write_report(records: Records, analysis: Analysis, out: Path) -> Path:
-    """The page's path. Raises ReportError if the folder cannot be written or is not ours to replace."""
+@dataclass(frozen=True)
+class PageLink:
+    subject: str  # "collectives", "kernels": the template's name, and what the reader sees
+    file: str
+
+
+def write_report(report: Report, out: Path) -> Path:
+    """The first page's path. Raises ReportError if the folder cannot be written or is not ours to replace."""
     out = Path(os.path.abspath(out))
     if out.exists() and not _replaceable(out):
         raise ReportError(f"-o {out}: exists and is not a report; name a new folder or one that holds a report")
     building, old = (out.with_name(f"{out.name}.{word}-{os.getpid()}") for word in ("new", "old"))
     try:
         building.mkdir(parents=True)
-        _build(records, analysis, building)
+        _build(report, building)
         _swap(building, out, old)
     except OSError as error:
         raise ReportError(f"-o {out}: cannot be written: {error.strerror or error}") from None
@@ -50,11 +58,18 @@ def _swap(building: Path, out: Path, old: Path) -> None:
         raise
 
 
-def _build(records: Records, analysis: Analysis, folder: Path) -> None:
-    files = copy_records(records.files, folder / "records")
-    figures = render_all(analysis.results, folder / "figures")
-    page = page_of(records, analysis, figures, files)
-    (folder / "index.html").write_text(html_of(page), encoding="utf-8")
+def _build(report: Report, folder: Path) -> None:
+    files = copy_records(report.records.files, folder / "records")
+    views: dict[str, Union[Page, KernelPage]] = {}
+    if report.collectives:
+        figures = render_all(report.collectives.results, folder / "figures")
+        views["collectives"] = page_of(report.records.of_collectives(), report.collectives, figures, files)
+    if report.kernels:
+        figures = render_kernels(report.kernels, folder / "figures")
+        views["kernels"] = kernel_page_of(report.records.of_kernels(), report.kernels, figures, files)
+    pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
+    for page in pages:
+        (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages), encoding="utf-8")
     (folder / MARK).write_text("written by python3 -m reports, which replaces this folder\n", encoding="utf-8")
 
 
@@ -73,10 +88,11 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     return names
 
 
-def html_of(page: Page) -> str:
+def html_of(page: Union[Page, KernelPage], subject: str, pages: Sequence[PageLink]) -> str:
     # Inline style and script come from our own files; everything from records is escaped.
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
-    return environment.get_template("page.html").render(page=page, css=assets["page.css"], js=assets["page.js"])
+    template = environment.get_template(f"{subject}.html")
+    return template.render(page=page, subject=subject, pages=pages, css=assets["page.css"], js=assets["page.js"])

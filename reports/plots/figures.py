@@ -25,7 +25,7 @@ PNG_DPI = 130
 
 @dataclass(frozen=True)
 class FigureFile:
-    kind: str  # "relative", "latency", "busbw", "predicted", "percentiles"
+    kind: str  # "relative", "latency", ...; "roofline", "shares", ... of kernels
     stem: str  # file name without its ending
     title: str
     alt: str
@@ -36,12 +36,17 @@ def render_all(results: Sequence[PanelResult], folder: Path) -> list[list[Figure
     styles = style.styles_for(ordered(results))
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, styles, folder, number) for number, result in enumerate(results, start=1)]
+    return in_parallel(render_panel, tasks)
+
+
+def in_parallel(render: Callable, tasks: Sequence[tuple]) -> list:
+    """What `render` gives for each task's arguments, on all cores."""
     workers = min(os.cpu_count() or 1, len(tasks))
     if workers <= 1:
-        return [render_panel(*task) for task in tasks]
+        return [render(*task) for task in tasks]
     # A forked child starts at once: the parent has no threads.
     with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-        return list(pool.map(render_panel, *zip(*tasks)))
+        return list(pool.map(render, *zip(*tasks)))
 
 
 def render_panel(result: PanelResult, styles: dict[str, Style], folder: Path, number: int) -> list[FigureFile]:

@@ -23,18 +23,19 @@ class Heading:
     badge: str  # "EMULATED ..."; empty for what was measured
 
 
-def new_figure(heading: Heading, height: float = HEIGHT) -> tuple[Figure, float]:
+def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, float]:
     """The figure, and the height in figure coordinates below which axes may lie."""
-    lines = textwrap.wrap(heading.title, 74)
+    lines = textwrap.wrap(heading.title, int(10 * width))
     head = _LINE * len(lines) + (0.46 if not heading.badge else 0.72)
-    figure = Figure(figsize=(WIDTH, height + _LINE * len(lines)))
+    figure = Figure(figsize=(width, height + _LINE * len(lines)))
     total = height + _LINE * len(lines)
-    figure.text(0.015, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK,
+    left = 0.11 / width
+    figure.text(left, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK,
                 linespacing=1.15)
     below = 1 - (0.2 + _LINE * len(lines)) / total
-    figure.text(0.015, below, heading.subtitle, va="top", size=8.5, color=MUTED)
+    figure.text(left, below, heading.subtitle, va="top", size=8.5, color=MUTED)
     if heading.badge:
-        figure.text(0.018, below - 0.24 / total, heading.badge, va="top", size=8, weight="bold", color=ALARM,
+        figure.text(left + 0.02 / width, below - 0.24 / total, heading.badge, va="top", size=8, weight="bold", color=ALARM,
                     bbox={"boxstyle": "round,pad=0.25", "facecolor": "none", "edgecolor": ALARM, "linewidth": 0.9})
     return figure, 1 - head / total
 

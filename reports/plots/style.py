@@ -25,8 +25,11 @@ class Style:
 
 def styles_for(labels: Sequence[str]) -> dict[str, Style]:
     """By order; 7 colours, 9 markers and 6 dashes repeat together only after 126 series."""
-    return {label: Style(_COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)], _DASHES[i % len(_DASHES)])
-            for i, label in enumerate(labels)}
+    return {label: numbered(i) for i, label in enumerate(labels)}
+
+
+def numbered(i: int) -> Style:
+    return Style(_COLOURS[i % len(_COLOURS)], _MARKERS[i % len(_MARKERS)], _DASHES[i % len(_DASHES)])
 
 
 def settings() -> dict[str, object]:

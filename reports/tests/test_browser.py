@@ -1,54 +1,13 @@
 """The page in a headless browser: it shows, its script runs without errors, its tables sort and copy."""
-import json
-import re
-import shutil
 import struct
-import subprocess
 
 import pytest
 
 from reports.cli import main
+from reports.tests.browser import CHROMIUM, chromium, probed, told_by
 from reports.tests.world import SIZES, World, failed, write
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-
-# Put before our script; errors end up in the page, which is dumped.
-CATCH = """<script>window.problems = [];
-window.addEventListener("error", (e) => problems.push(String(e.message || e.target.src || e.target.href)), true);
-window.addEventListener("unhandledrejection", (e) => problems.push(String(e.reason)));</script>"""
-
-# Put after it: sorts a table both ways, copies it, and writes down what it saw.
-PROBE = """<script>window.addEventListener("load", async () => {
-  const result = {problems, broken: []};
-  for (const image of document.images) { image.loading = "eager"; }
-  await Promise.all(Array.from(document.images, (i) => i.decode().catch(() => result.broken.push(i.src))));
-  const tables = Array.from(document.querySelectorAll("table.sortable"));
-  const table = tables.find((t) => t.tHead.textContent.includes("busbw"));
-  const heads = Array.from(table.tHead.rows[0].cells, (c) => c.textContent.trim());
-  const head = (name) => table.tHead.rows[0].cells[heads.indexOf(name)];
-  const cell = (row, name) => row.cells[heads.indexOf(name)];
-  const value = (row, name) => cell(row, name).dataset.v ?? cell(row, name).textContent;
-  const column = (name) => Array.from(table.tBodies[0].rows, (row) => value(row, name));
-  const click = (name) => head(name).querySelector("button").click();
-  click("median µs"); result.up = column("median µs"); result.sort = head("median µs").ariaSort;
-  click("median µs"); result.down = column("median µs");
-  click("algorithm"); result.names = column("algorithm");
-  let copied = null;
-  const clipboard = {writeText: async (text) => { copied = text; }};
-  Object.defineProperty(navigator, "clipboard", {value: clipboard, configurable: true});
-  table.querySelector("button.copy").click();
-  await Promise.resolve();
-  result.tsv = copied; result.heads = heads;
-  result.wider = document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  const out = document.createElement("pre"); out.id = "probe"; out.textContent = JSON.stringify(result);
-  document.body.append(out);
-});</script>"""
-
-
-def chromium(*arguments):
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
-    return subprocess.run(command, capture_output=True, timeout=120, check=True).stdout.decode("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +19,12 @@ def report(tmp_path_factory):
     file = write(folder / "r.jsonl", [world.run()] + rows)
     assert main([file, "-o", str(folder / "report")]) == 0
     index = folder / "report" / "index.html"
-    text = index.read_text(encoding="utf-8")
-    probed = folder / "report" / "probed.html"
-    probed.write_text(text.replace("<head>", "<head>" + CATCH).replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    return index, probed
+    return index, probed(index, "busbw", "algorithm")
 
 
 @pytest.fixture(scope="module", params=[400, 1280])
 def probe(report, request):
-    dumped = chromium(f"--window-size={request.param},900", "--virtual-time-budget=20000", "--dump-dom",
-                      report[1].as_uri())
-    found = re.search(r'<pre id="probe">(.*?)</pre>', dumped, flags=re.DOTALL)
-    assert found, "the page's script did not come to its end"
-    return json.loads(found.group(1).replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+    return told_by(report[1], request.param)
 
 
 def test_no_errors_and_all_figures_load(probe):

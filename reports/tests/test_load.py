@@ -6,9 +6,11 @@ import pytest
 from reports.cli import main
 from reports.errors import ReportError
 from reports.load import load
+from reports.tests.kernel_world import WORKS, KernelWorld
 from reports.tests.world import World, write
 
 WORLD = World()
+KERNELS = KernelWorld(run_name="run-1")
 
 
 def lines_with(*records):
@@ -17,6 +19,10 @@ def lines_with(*records):
 
 def row(**fields):
     return WORLD.row("ring", 1024, **fields)
+
+
+def kernel(**fields):
+    return KERNELS.kernel(WORKS[0], **fields)
 
 
 def without(record, name):
@@ -42,7 +48,12 @@ BAD = {
     "row before run": (lines_with(row(), WORLD.run()), ":1: row of run 'run-1', but no run line"),
     "mixed basis": (lines_with(WORLD.run(), row(basis="emulated")), ":2: the row is emulated but its run is measured"),
     "run twice": (lines_with(WORLD.run(), row(), WORLD.run()), ":3: run 'run-1' was already given at"),
-    "no rows": (lines_with(WORLD.run()), "no rows"),
+    "no rows": (lines_with(WORLD.run()), "no rows and no kernels"),
+    "kernel before run": (lines_with(kernel()), ":1: kernel of run 'run-1', but no run line"),
+    "ceiling before run": (lines_with(KERNELS.ceilings()[0]), ":1: ceiling of run 'run-1', but no run line"),
+    "kernel of mixed basis": (lines_with(WORLD.run(), kernel(basis="simulated")), "the kernel is simulated but its run"),
+    "unknown bound": (lines_with(WORLD.run(), kernel(bound="disk")), "must be one of memory, compute, launch, null"),
+    "kernel without time": (lines_with(WORLD.run(), kernel(time_us=None)), ":2: field 'time_us' is null"),
 }
 
 
@@ -86,6 +97,15 @@ def test_files_may_be_concatenated_and_runs_interleave(tmp_path):
     other = World(run_name="run-2", ranks=4)
     records = load([write(tmp_path / "r.jsonl", [WORLD.run(), row(), other.run(), other.row("ring", 8), row()])])
     assert [r.run.run for r in records.rows] == ["run-1", "run-2", "run-1"]
+
+
+def test_kernels_and_ceilings_are_read(tmp_path):
+    one = kernel(extra=1)
+    records = load([write(tmp_path / "k.jsonl", [WORLD.run(), *KERNELS.ceilings(), one, row()])])
+    assert len(records.ceilings) == len(KERNELS.ceilings()) and len(records.rows) == 1
+    read = records.kernels[0]
+    assert (read.kernel, read.median_us, read.cores) == (one["kernel"], one["stats"]["median"], (0,))
+    assert read.intensity == one["flops"] / one["bytes"] and read.checked and read.run is records.runs[0]
 
 
 def test_null_where_unknown_is_fine(tmp_path):

@@ -3,7 +3,7 @@ import pytest
 
 from reports.analysis.findings import main_findings, summary_text
 from reports.analysis.results import headline
-from reports.check import notes_on
+from reports.check.collectives import notes_on_collectives
 from reports.plots.choose import MOST, ordered, shown_labels
 from reports.tests.world import ALGORITHMS, SIZES, World, failed, wrong
 
@@ -11,7 +11,7 @@ MANY = [name for name in ALGORITHMS if name not in ("pairwise", "shift")]
 
 
 def notes(records_and_analysis, level=None):
-    return " ".join(note.text for note in notes_on(*records_and_analysis) if level in (None, note.level))
+    return " ".join(note.text for note in notes_on_collectives(*records_and_analysis) if level in (None, note.level))
 
 
 def test_why_names_steps_bytes_alpha_beta_and_both_crossings(analysis_of):
@@ -120,7 +120,7 @@ def test_all_rows_failed_still_makes_a_result(analysis_of):
     world = World()
     both = analysis_of([world.run()] + [failed(row) for row in world.sweep(["ring", "tree"], SIZES[:3])])
     assert both[1].results[0].best == "Nothing here was timed correctly."
-    assert "6 rows failed" in notes(both, "error") and summary_text(both[1].results)
+    assert "6 rows failed" in notes(both, "error") and summary_text(main_findings(both[1].results))
 
 
 def test_size_zero_is_said_and_not_plotted(analysis_of):
@@ -182,5 +182,5 @@ def test_findings_lead_with_ring_or_tree_and_are_few(analysis_of):
     found = main_findings(results)
     assert [f.headline.split(", float")[0] for f in found] == [
         "All-reduce, 2 ranks", "All-reduce, 4 ranks", "All-reduce, 8 ranks", "All-to-all, 8 ranks"]
-    assert all(results[f.number - 1].finding == f.text for f in found)
-    assert summary_text(results).count("\n") == 2 * len(found) - 1
+    assert all(results[int(f.anchor.split("-")[1]) - 1].finding == f.text for f in found)
+    assert summary_text(found).count("\n") == 2 * len(found) - 1

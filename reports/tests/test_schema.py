@@ -5,6 +5,7 @@ import re
 import pytest
 
 from reports.schema import SCHEMA_PATH, problem_in, record_schema
+from reports.tests.kernel_world import WORKS, KernelWorld, kernel_failed, kernel_wrong
 from reports.tests.world import World, failed, wrong
 
 jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema is not installed")
@@ -13,6 +14,9 @@ WORLD = World()
 ROW = WORLD.row("ring", 1024)
 GOOD = [WORLD.run(), World(run_fields={"link": {"latency_us": 10, "gbps": 1.0}, "basis": "emulated"}).run(), ROW,
         failed(ROW), wrong(ROW), {**ROW, "plan": None, "stats": None, "samples_us": [], "wrong": None}]
+KERNEL, CEILING = KernelWorld().kernel(WORKS[0]), KernelWorld().ceilings()[0]
+GOOD_KERNELS = [KERNEL, CEILING, kernel_failed(KERNEL), kernel_wrong(KERNEL), {**KERNEL, "stats": None, "gbps": None},
+                KernelWorld().ceilings()[-1]]
 ODD = [None, True, -1, 0, 1.5, 8.0, "", "text", [], [1], {}, {"a": 1}]
 
 
@@ -44,13 +48,14 @@ def test_schema_is_a_schema():
     jsonschema.Draft202012Validator.check_schema(record_schema())
 
 
-@pytest.mark.parametrize("record", GOOD, ids=lambda r: f"{r['record']}-{r.get('status', r.get('basis'))}")
+@pytest.mark.parametrize("record", GOOD + GOOD_KERNELS, ids=lambda r: f"{r['record']}-{r.get('status', r.get('basis'))}")
 def test_generated_records_are_valid(record):
     assert problem_in(record, record["record"]) is None
     reference().validate(record)
 
 
-@pytest.mark.parametrize("record", GOOD[1:4], ids=["run", "row", "failed"])
+@pytest.mark.parametrize("record", [*GOOD[1:4], *GOOD_KERNELS[:3]],
+                         ids=["run", "row", "failed", "kernel", "ceiling", "failed kernel"])
 def test_agrees_with_the_reference_on_mutants(record):
     validator, rejected, accepted = reference(), 0, 0
     for path in paths(record):
@@ -67,7 +72,7 @@ def test_agrees_with_the_reference_on_mutants(record):
 def test_every_field_of_the_page_is_in_the_schema():
     """docs/record_format.md and the schema list the same fields of a line."""
     page = (SCHEMA_PATH.parent / "record_format.md").read_text(encoding="utf-8")
-    for kind in ("run", "row"):
+    for kind in ("run", "row", "kernel", "ceiling"):
         table = page.split(f"## {kind}:")[1].split("\n## ")[0]
         names = re.findall(r"^\| ([a-z0-9_, ]+) \|", table, flags=re.MULTILINE)
         documented = {name for cell in names for name in cell.split(", ")} - {"field"}

@@ -1,0 +1,25 @@
+"""Records to everything that a report says, collectives and kernels each by themselves."""
+from dataclasses import dataclass
+from typing import Optional
+
+from reports.analysis.findings import Finding, main_findings
+from reports.analysis.results import Analysis, analyse
+from reports.analysis.roofline.results import RooflineResult, analyse_kernels
+from reports.records import Records
+
+
+@dataclass(frozen=True)
+class Report:
+    records: Records
+    collectives: Optional[Analysis]  # None where there are no rows
+    kernels: tuple[RooflineResult, ...]  # empty where there are neither kernels nor ceilings
+
+    @property
+    def findings(self) -> list[Finding]:
+        collectives = main_findings(self.collectives.results) if self.collectives else []
+        return collectives + [finding for result in self.kernels for finding in result.findings]
+
+
+def report_of(records: Records) -> Report:
+    collectives = analyse(records.of_collectives()) if records.rows else None
+    return Report(records, collectives, analyse_kernels(records.of_kernels()))

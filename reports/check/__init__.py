@@ -1,0 +1,13 @@
+"""What a reader must know before the numbers: mixed, missing, wrong or doubtful records are said, not hidden."""
+from reports.analysis.report import Report
+from reports.check.collectives import notes_on_collectives
+from reports.check.kernels import notes_on_kernels
+from reports.check.runs import Note
+
+
+def notes_on(report: Report) -> list[Note]:
+    """Of collectives, then of kernels; each worst first."""
+    records = report.records
+    collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
+    kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []
+    return collectives + kernels

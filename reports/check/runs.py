@@ -1,0 +1,95 @@
+"""What must be said of the runs, whatever they measured: machines, builds, days, bases."""
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Iterable, Optional
+
+from reports.records import Machine, Records
+from reports.units import bytes_text, counted, joined
+
+FEW_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Note:
+    level: str  # "error", "warning", "info"
+    text: str
+
+
+def worst_first(notes: Iterable[Note]) -> list[Note]:
+    return sorted(notes, key=lambda note: ("error", "warning", "info").index(note.level))
+
+
+def are(lines: list) -> str:
+    return "is" if len(lines) == 1 else "are"
+
+
+def have(lines: list) -> str:
+    return "has" if len(lines) == 1 else "have"
+
+
+def notes_on_runs(records: Records) -> list[Note]:
+    return [*_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+
+
+def machine_text(machine: Machine) -> str:
+    parts = [machine.cpu or "unknown CPU", counted(machine.cores, "core")]
+    if machine.memory_bytes:
+        parts.append(bytes_text(machine.memory_bytes, 3))
+    parts += [f"{number} × {gpu}" for gpu, number in Counter(machine.gpus).items()]
+    if machine.hosts > 1:
+        parts.append(f"{machine.hosts} hosts")
+    return ", ".join(parts)
+
+
+def _machines(records: Records) -> Iterable[Note]:
+    machines = {run.machine.fingerprint: run.machine for run in records.runs}
+    if len(machines) > 1:
+        told = [f"machine {i} is {machine_text(m)}" for i, m in enumerate(machines.values(), start=1)]
+        yield Note("warning", f"These records come from {len(machines)} machines, which are never in one plot: "
+                              f"{joined(told)}. Do not compare times between them.")
+
+
+def _builds(records: Records) -> Iterable[Note]:
+    builds = list(dict.fromkeys(run.build for run in records.runs))
+    if len(builds) > 1:
+        told = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
+        yield Note("warning", f"These records come from {len(builds)} builds, which are never in one plot: "
+                              f"{joined(told)}.")
+    if any(build.dirty for build in builds):
+        yield Note("warning", "The source had uncommitted changes: the revision alone does not repeat these numbers.")
+    if any(build.revision == "unknown" for build in builds):
+        yield Note("warning", "The git revision of the source is unknown.")
+    slow = sorted({build.type or "unknown" for build in builds} - {"Release", "RelWithDebInfo"})
+    if slow:
+        yield Note("warning", f"Build type {joined(slow)}: not the optimised build, so these are not its numbers.")
+
+
+def _bases(records: Records) -> Iterable[Note]:
+    lines, word = (records.rows, "row") if records.rows else (records.kernels, "kernel")
+    counts = Counter(line.basis for line in lines)
+    for basis, meaning in (("emulated", "over links paced to a stated latency and bandwidth"),
+                           ("simulated", "computed in virtual time, not run")):
+        if counts[basis]:
+            yield Note("info", f"{counts[basis]:,} of {counted(len(lines), word)} are {basis} ({meaning}). "
+                               "They are labelled so and are never in one plot with measured ones.")
+
+
+def _started(text: str) -> Optional[datetime]:
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+
+
+def _days(records: Records) -> Iterable[Note]:
+    days = sorted({started.date() for run in records.runs if (started := _started(run.started))})
+    if len(days) > 1:
+        yield Note("warning", f"The runs are of {len(days)} days, {days[0]} to {days[-1]}: machines drift.")
+
+
+def _empty_runs(records: Records) -> Iterable[Note]:
+    used = {line.run.run for line in (*records.rows, *records.kernels, *records.ceilings)}
+    empty = [run.program for run in records.runs if run.run not in used]
+    if empty:
+        yield Note("warning", f"{counted(len(empty), 'run')} left no rows: {joined(sorted(set(empty)))}.")

@@ -1,0 +1,72 @@
+"""What both pages say of runs and machines."""
+from collections import Counter
+from dataclasses import dataclass
+from typing import Sequence
+
+from reports.check.runs import machine_text
+from reports.records import Machine, Records, Run
+from reports.units import bytes_text, joined
+
+
+@dataclass(frozen=True)
+class Fact:
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class BadLine:
+    status: str
+    what: str
+    why: str
+
+
+MachineView = Sequence[Fact]
+
+
+@dataclass(frozen=True)
+class RunView:
+    run: Run
+    command: str
+    rows: int
+    libraries: str
+
+
+def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
+    """Which machines, then what is `told`, then what was built and when it ran."""
+    runs = records.runs
+    return [Fact("Machine", "; ".join(machine_text(machine) for machine in _machines(records))), *told,
+            Fact("Build", joined(list(dict.fromkeys(_build(run) for run in runs)))), Fact("Started", _started(runs))]
+
+
+def run_views(records: Records) -> list[RunView]:
+    lines = Counter(line.run.run for line in (*records.rows, *records.kernels, *records.ceilings))
+    return [RunView(run, " ".join(run.command), lines[run.run],
+                    ", ".join(f"{name}: {version}" for name, version in run.libraries.items())) for run in records.runs]
+
+
+def machine_views(records: Records) -> list[MachineView]:
+    return [_machine(machine) for machine in _machines(records)]
+
+
+def _machines(records: Records) -> list[Machine]:
+    return list({run.machine.fingerprint: run.machine for run in records.runs}.values())
+
+
+def _build(run: Run) -> str:
+    return ", ".join(part for part in (run.build.short_revision, run.build.compiler, run.build.type) if part)
+
+
+def _started(runs: Sequence[Run]) -> str:
+    times = sorted(run.started for run in runs)
+    return times[0] if times[0] == times[-1] else f"{times[0]} to {times[-1]}"
+
+
+def _machine(machine: Machine) -> list[Fact]:
+    caches = machine.caches or {}
+    sizes = [f"{name.split('_')[0].upper()} {bytes_text(size)}" for name, size in caches.items() if size]
+    facts = [("CPU", machine.cpu), ("Cores", str(machine.cores)), ("Hosts", str(machine.hosts)),
+             ("Memory", machine.memory_bytes and bytes_text(machine.memory_bytes, 3)), ("Caches", ", ".join(sizes)),
+             ("Clock", machine.mhz and f"{machine.mhz:.0f} MHz"), ("GPUs", ", ".join(machine.gpus) or "none"),
+             ("Kernel", machine.kernel), ("Fingerprint", machine.fingerprint)]
+    return [Fact(name, str(text or "unknown")) for name, text in facts]

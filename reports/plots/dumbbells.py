@@ -1,0 +1,110 @@
+"""Two ways of timing the same cases: a row a case, two dots and the line between them, the ratio at the edge."""
+from math import ceil, floor, log10
+from typing import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+from reports.analysis.roofline.pairs import Comparison, Pair
+from reports.analysis.roofline.rooflines import Case
+from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.kernel_style import row_lines
+from reports.plots.style import GRID, INK, MUTED, PAPER, numbered
+from reports.records import Kernel
+from reports.units import short
+
+WIDTH = 11.4  # inches
+ROW = 0.2
+MOST = 36  # rows: the largest and the smallest ratios where there are more
+NAME = 34  # characters of a row's name
+_SLOW, _FAST = numbered(1), numbered(0)
+
+
+def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], heading: Heading) -> Figure:
+    """A column a comparison; `names` are those of the slow and the fast way in the legend."""
+    rows = shown_rows(comparisons)
+    figure, top = new_figure(heading, 1.65 + ROW * max(len(rows), 3), WIDTH)
+    height, left, right, gap = figure.get_figheight(), 2.75 / WIDTH, 0.985, 0.075
+    width = (right - left - gap * (len(comparisons) - 1) - 0.03) / len(comparisons)
+    bottom = 0.86 / height
+    limits = _limits(comparisons, rows)
+    for i, one in enumerate(comparisons):
+        axes = figure.add_axes([left + i * (width + gap), bottom, width, top - bottom - 0.26 / height])
+        _frame(axes, rows, limits, i == 0)
+        axes.set_title(one.name, loc="left", size=10, color=INK, pad=5, weight="bold")
+        _draw(axes, rows, {pair.case: pair for pair in one.pairs}, len(rows) < case_count(comparisons))
+    figure.text((left + right) / 2, 0.42 / height, "declared bytes over time (GB/s)", ha="center", size=9.5, color=INK)
+    _legend(figure, names)
+    return figure
+
+
+def shown_rows(comparisons: Sequence[Comparison]) -> list[Case]:
+    """By the ratio of the last comparison, largest first; of too many the ends."""
+    cases = [pair.case for one in reversed(comparisons) for pair in one.pairs]
+    cases = list(dict.fromkeys(cases))
+    return cases if len(cases) <= MOST else cases[:MOST // 2] + cases[-MOST // 2:]
+
+
+def case_count(comparisons: Sequence[Comparison]) -> int:
+    return len({pair.case for one in comparisons for pair in one.pairs})
+
+
+def rate(kernel: Kernel) -> float:
+    return kernel.bytes / kernel.median_us / 1e3
+
+
+def _limits(comparisons: Sequence[Comparison], rows: Sequence[Case]) -> tuple[float, float]:
+    shown = set(rows)
+    rates = [rate(kernel) for one in comparisons for pair in one.pairs if pair.case in shown
+             for kernel in (pair.slow, pair.fast) if kernel.bytes]
+    return min(rates, default=1) / 1.3, max(rates, default=10) * 1.3
+
+
+def _frame(axes: Axes, rows: Sequence[Case], limits: tuple[float, float], named: bool) -> None:
+    tidy(axes)
+    axes.grid(False, axis="y")
+    row_lines(axes, len(rows), GRID)
+    axes.set_xscale("log")
+    axes.set_xlim(*limits)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    narrow = ceil(log10(limits[1])) - floor(log10(limits[0])) <= 3
+    axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5) if narrow else (1,), numticks=20))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(FixedLocator(range(len(rows))))
+    axes.set_yticklabels([_row_name(case) for case in rows] if named else [], size=8)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8.5)
+
+
+def _row_name(case: Case) -> str:
+    """The kernel whole, and of the shape what fits."""
+    text = f"{case.kernel} {case.dtype} {case.shape}"
+    return text if len(text) <= NAME else text[:NAME - 1] + "…"
+
+
+def _draw(axes: Axes, rows: Sequence[Case], pairs: dict[Case, Pair], cut: bool) -> None:
+    if cut:  # between the largest and the smallest ratios
+        axes.axhline(len(rows) / 2 - 0.5, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=1)
+    for row, case in enumerate(rows):
+        pair = pairs.get(case)
+        if pair is None:
+            continue
+        slow, fast = rate(pair.slow), rate(pair.fast)
+        axes.plot([slow, fast], [row, row], color=MUTED, linewidth=2, zorder=2, solid_capstyle="butt")
+        axes.plot([slow], [row], marker=_SLOW.marker, color=_SLOW.colour, markersize=5.5, zorder=3,
+                  markerfacecolor=PAPER, markeredgewidth=1.3)
+        axes.plot([fast], [row], marker=_FAST.marker, color=_FAST.colour, markersize=5.5, zorder=4)
+        axes.text(1.015, row, f"{short(pair.ratio, 2)}×", transform=axes.get_yaxis_transform(), size=8, va="center",
+                  color=INK)
+
+
+def _legend(figure: Figure, names: tuple[str, str]) -> None:
+    slow = Line2D([], [], linestyle="none", marker=_SLOW.marker, color=_SLOW.colour, markerfacecolor=PAPER,
+                  markeredgewidth=1.3, label=names[0])
+    fast = Line2D([], [], linestyle="none", marker=_FAST.marker, color=_FAST.colour, label=names[1])
+    ratio = Line2D([], [], linestyle="none", label=f"at the right: speed of {names[1]} over speed of {names[0]}")
+    figure.legend(handles=[slow, fast, ratio], loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=3, frameon=False,
+                  fontsize=8.5, handletextpad=0.3, columnspacing=1.6, labelcolor=INK)

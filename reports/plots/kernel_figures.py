@@ -1,0 +1,69 @@
+"""The figures of all rooflines, rendered to files in a folder."""
+from pathlib import Path
+from typing import Callable, Sequence
+
+from matplotlib.figure import Figure
+
+from reports.analysis.roofline.findings import comparisons_of, sides
+from reports.analysis.roofline.pairs import Comparison
+from reports.analysis.roofline.results import RooflineResult
+from reports.plots import style
+from reports.plots.dumbbells import dumbbells_figure
+from reports.plots.figures import FigureFile, in_parallel, save
+from reports.plots.frame import Heading
+from reports.plots.kernel_titles import kernel_badge, kernel_subtitle, kernel_title
+from reports.plots.roofline import plotted, roofline_figure
+from reports.plots.shares import rows_of, shares_figure
+
+Draw = Callable[[RooflineResult, Sequence[Comparison], Heading], Figure]
+
+
+def render_kernels(results: Sequence[RooflineResult], folder: Path) -> list[list[FigureFile]]:
+    """For each result its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = [(result, kind, folder) for result in results for kind in kinds_of(result)]
+    files = dict(zip([(task[0].anchor, task[1]) for task in tasks], in_parallel(_render, tasks)))
+    return [[files[result.anchor, kind] for kind in kinds_of(result)] for result in results]
+
+
+def kinds_of(result: RooflineResult) -> list[str]:
+    """The figures that there is something for."""
+    roofline = result.roofline
+    if not roofline.timed:
+        return []
+    comparisons = comparisons_of(roofline)
+    wanted = {"roofline": any(plotted(cases) for cases in roofline.timed.values()),
+              "shares": bool(rows_of(roofline)), "caches": bool(comparisons["caches"]),
+              "threads": bool(comparisons["threads"])}
+    return [kind for kind, there in wanted.items() if there]
+
+
+def draw(kind: str, result: RooflineResult) -> Figure:
+    comparisons = comparisons_of(result.roofline).get(kind, [])
+    heading = Heading(kernel_title(kind, result, comparisons), kernel_subtitle(kind, result, comparisons),
+                      kernel_badge(result))
+    return _DRAW[kind](result, comparisons, heading)
+
+
+def _render(result: RooflineResult, kind: str, folder: Path) -> FigureFile:
+    place = result.roofline.place
+    stem = f"{result.anchor}-{place.device}-{place.basis}-{kind}"
+    with style.context():
+        save(draw(kind, result), folder / stem)
+    title = kernel_title(kind, result, comparisons_of(result.roofline).get(kind, []))
+    return FigureFile(kind, stem, title, f"{_ALT[kind]}; {result.name}. {title}")
+
+
+_DRAW: dict[str, Draw] = {
+    "roofline": lambda result, _, heading: roofline_figure(result.roofline, heading),
+    "shares": lambda result, _, heading: shares_figure(result.roofline, heading),
+    "caches": lambda _, comparisons, heading: dumbbells_figure(comparisons, sides(comparisons[0]), heading),
+    "threads": lambda _, comparisons, heading: dumbbells_figure(comparisons, sides(comparisons[0]), heading),
+}
+
+_ALT = {
+    "roofline": "Speed in FLOP/s against arithmetic intensity in FLOP a byte, with the measured ceilings",
+    "shares": "Share of the binding ceiling of each kernel",
+    "caches": "GB/s of each kernel with cold and with warm caches",
+    "threads": "GB/s of each kernel with few and with many threads",
+}

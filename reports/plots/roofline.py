@@ -1,0 +1,169 @@
+"""The roofline: FLOP/s against FLOP a byte, log-log, a small plot for each way of timing, all on the same axes."""
+from math import atan2, ceil, cos, degrees, radians, sin
+from typing import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from reports.analysis.roofline.ceilings import Ceilings, Roof, range_text
+from reports.analysis.roofline.groups import group_of
+from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
+from reports.plots.frame import Heading, new_figure, tidy
+from reports.plots.kernel_style import GROUPS, legend, marks
+from reports.plots.place_labels import HALO, SIZE, Box, Wanted, place_labels, point_box
+from reports.plots.style import INK, MUTED
+from reports.records import Kernel
+from reports.units import flops_text, rate_text, share_text, short
+
+WIDTH = 11.4  # inches: across the page
+CLOSE = 1.9  # ratio of two roofs between which no name fits
+NAMED = 5  # points that get a name, in each small plot
+Limits = tuple[tuple[float, float], tuple[float, float]]
+
+
+def roofline_figure(roofline: Roofline, heading: Heading) -> Figure:
+    ways = roofline.ways
+    columns = 1 if len(ways) == 1 else 2 if len(ways) <= 4 else 3
+    rows = ceil(len(ways) / columns)
+    height = 3.55 if columns > 1 else 5.2
+    figure, top = new_figure(heading, 1.2 + (height + 0.1) * rows, WIDTH)
+    limits = _limits(roofline)
+    for i, way in enumerate(ways):
+        axes = figure.add_axes(_cell(i, rows, columns, top, figure.get_figheight()))
+        _draw(axes, roofline, way, limits)
+        axes.set_ylabel("speed (FLOP/s)" if i % columns == 0 else "")
+        axes.set_xlabel("arithmetic intensity (FLOP/byte)" if i + columns >= len(ways) else "")
+    cases = [case for timed in roofline.timed.values() for case, kernel in timed.items() if kernel.flops]
+    present = {group_of(case.kernel) for case in cases}
+    dtypes = sorted({case.dtype for case in cases}, key=lambda name: (name != "f32", name))
+    legend(figure, {name: style for name, style in GROUPS.items() if name in present}, dtypes, 0.0, 5)
+    return figure
+
+
+def plotted(cases: dict[Case, Kernel]) -> list[tuple[Case, Kernel]]:
+    """Logarithmic axes know no 0."""
+    return [(case, kernel) for case, kernel in cases.items() if kernel.flops and kernel.bytes]
+
+
+def speed(kernel: Kernel) -> float:
+    """GFLOP/s at the median."""
+    return kernel.flops / kernel.median_us / 1e3
+
+
+def _cell(i: int, rows: int, columns: int, top: float, height: float) -> Sequence[float]:
+    left, right, bottom, gap = 0.07, 0.975, 0.98 / height, 0.055
+    width = (right - left - gap * (columns - 1)) / columns
+    cell = (top - bottom) / rows
+    row, column = divmod(i, columns)
+    return [left + column * (width + gap), top - cell * (row + 1) + 0.16 / height, width, cell - 0.5 / height]
+
+
+def _limits(roofline: Roofline) -> Limits:
+    """Of x and y, for all small plots: every point, every roof and the places where they meet."""
+    points = [kernel for timed in roofline.timed.values() for _, kernel in plotted(timed)]
+    ceilings = [roofline.ceilings_for(way) for way in roofline.ways]
+    peaks = [roof.high for one in ceilings for roof in one.compute]
+    narrow = [roof.low for one in ceilings for roof in one.memory]
+    wide = [roof.high for one in ceilings for roof in one.memory]
+    ridges = [max(peaks) / min(narrow), min(peaks) / max(wide)] if peaks and wide else []
+    x = [kernel.intensity for kernel in points] + ridges
+    y = [speed(kernel) for kernel in points] + peaks
+    x_low, x_high = min(x, default=0.1) / 5, max(x, default=10) * 20
+    starts = [width * x_low for width in narrow]
+    return (x_low, x_high), (min(y + starts, default=0.1) / 1.6, max(y, default=100) * 2.4)
+
+
+def _draw(axes: Axes, roofline: Roofline, way: Way, limits: Limits) -> None:
+    tidy(axes)
+    _log_axes(axes, limits)
+    axes.set_title(way_text(way, roofline.place.device), loc="left", size=10, color=INK, pad=5, weight="bold")
+    points = plotted(roofline.timed[way])
+    for case, kernel in points:
+        axes.plot([kernel.intensity], [speed(kernel)], zorder=4,
+                  **marks(GROUPS[group_of(case.kernel)], case.dtype, 5.2))
+    ceilings = roofline.ceilings_for(way)
+    taken = _roofs(axes, ceilings, way.cache == "cold")
+    taken += [point_box(axes, kernel.intensity, speed(kernel)) for _, kernel in points]
+    place_labels(axes, _wanted(points), taken, _lines(axes, ceilings))
+
+
+def _log_axes(axes: Axes, limits: Limits) -> None:
+    for axis, (low, high), text in ((axes.xaxis, limits[0], short), (axes.yaxis, limits[1], _flops)):
+        getattr(axes, f"set_{axis.axis_name}scale")("log")
+        getattr(axes, f"set_{axis.axis_name}lim")(low, high)
+        axis.set_major_locator(LogLocator(base=10, numticks=20))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, text=text: text(value)))
+        axis.set_minor_locator(NullLocator())
+
+
+def _flops(gflops: float) -> str:
+    return flops_text(gflops).replace("FLOP/s", "")
+
+
+def _wanted(points: list[tuple[Case, Kernel]]) -> list[Wanted]:
+    """The farthest from their limits, each kernel once, and the fastest."""
+    known = sorted((pair for pair in points if pair[1].share is not None), key=lambda pair: pair[1].share)
+    fastest = [max(points, key=lambda pair: speed(pair[1]))] if points else []
+    chosen = {case.kernel: (case, kernel) for case, kernel in reversed([*known, *fastest])}
+    named = list(chosen.values())[::-1]
+    named = sorted(named, key=lambda pair: (pair not in fastest, pair[1].share or 0))[:NAMED]
+    return [Wanted(f"{case.kernel} {case.dtype}" + (f"  {share_text(kernel.share)}" if kernel.share is not None else ""),
+                   kernel.intensity, speed(kernel)) for case, kernel in named]
+
+
+def _roofs(axes: Axes, ceilings: Ceilings, cold: bool) -> list[Box]:
+    """Bands from the least to the most of the ways of access, and of computing. The pixels that names take."""
+    (x_low, x_high), taken = axes.get_xlim(), []
+    peak = max((roof.high for roof in ceilings.compute), default=axes.get_ylim()[1])
+    start, above = x_low * 1.3, None
+    for roof in ceilings.memory:
+        binding = roof.name == "memory" or not cold
+        ends = (x_low, peak / roof.high)
+        axes.fill_between(ends, [roof.low * x for x in ends], [roof.high * x for x in ends], color=MUTED,
+                          alpha=0.2 if binding else 0.08, linewidth=0, zorder=1)
+        axes.plot(ends, [roof.high * x for x in ends], color=INK if binding else MUTED,
+                  linewidth=1.3 if binding else 0.6, zorder=1.5)
+        # A name has no room between lines that lie close: then it begins where the one above has ended.
+        close = above is not None and above / roof.high < CLOSE
+        boxes = _slanted(axes, roof, start if close else x_low * 1.3, range_text(roof, rate_text), binding)
+        start, above = axes.transData.inverted().transform((boxes[-1].x1 + 8, 0))[0], roof.high
+        taken += boxes
+    widest = max((roof.high for roof in ceilings.memory), default=None)
+    for roof in ceilings.compute:
+        start = roof.high / widest if widest else x_low
+        axes.fill_between((start, x_high), roof.low, roof.high, color=MUTED, alpha=0.2, linewidth=0, zorder=1)
+        axes.plot((start, x_high), (roof.high, roof.high), color=INK, linewidth=1.3, zorder=1.5)
+        taken.append(_level(axes, x_high, roof.high, f"{roof.name}  {range_text(roof, flops_text)}"))
+    return taken
+
+
+def _lines(axes: Axes, ceilings: Ceilings) -> list[Box]:
+    """Small boxes along the roofs: names should not lie on them if there is another place."""
+    (low, high), peak = axes.get_xlim(), max((roof.high for roof in ceilings.compute), default=axes.get_ylim()[1])
+    steps = [low * (high / low) ** (i / 150) for i in range(151)]
+    on_roofs = [(x, roof.high * x) for roof in ceilings.memory for x in steps if roof.high * x < peak]
+    on_roofs += [(x, roof.high) for roof in ceilings.compute for x in steps]
+    return [point_box(axes, x, y, 1) for x, y in on_roofs]
+
+
+def _level(axes: Axes, x: float, y: float, text: str) -> Box:
+    label = axes.annotate(text, (x, y), xytext=(-3, 2.5), textcoords="offset points", ha="right", va="bottom",
+                          size=SIZE, color=INK, path_effects=HALO, zorder=3)
+    return Box(*label.get_window_extent().extents)
+
+
+def _slanted(axes: Axes, roof: Roof, x: float, text: str, binding: bool) -> list[Box]:
+    """The name along a memory roof, just above it; its pixels as a row of small boxes."""
+    (px, py), (qx, qy) = (axes.transData.transform((at, roof.high * at)) for at in (x, 10 * x))
+    angle = degrees(atan2(qy - py, qx - px))
+    off = (-2.6 * sin(radians(angle)), 2.6 * cos(radians(angle)))
+    label = axes.annotate(f"{roof.name}  {text}", (x, roof.high * x), xytext=off, textcoords="offset points", size=SIZE,
+                          color=INK if binding else MUTED, zorder=3, path_effects=HALO, va="bottom")
+    length, thick = label.get_window_extent().width, label.get_window_extent().height
+    label.set_rotation(angle)
+    label.set_rotation_mode("anchor")
+    # As wide as the text is high: the boxes' corners would reach beyond it otherwise.
+    along = [(px + d * cos(radians(angle)), py + d * sin(radians(angle)) + thick / 2)
+             for d in range(0, int(length) + 1, 6)]
+    return [Box(x - thick / 2, y - thick / 2, x + thick / 2, y + thick / 2) for x, y in along]

@@ -1,0 +1,234 @@
+"""Kernels against ceilings: what is grouped, said, compared and warned of, in a world whose shares are known."""
+from dataclasses import replace
+
+import pytest
+
+from reports.analysis.report import report_of
+from reports.analysis.roofline.ceilings import binding_name, ceilings_text, odd_ones
+from reports.analysis.roofline.findings import comparison_text, comparisons_of, reach_text
+from reports.analysis.roofline.groups import ORDER, OTHER, group_of
+from reports.analysis.roofline.rooflines import Way, case_of
+from reports.check import notes_on
+from reports.load import load
+from reports.tests.kernel_world import (TINY, WORKS, KernelWorld, Work, gpu_world, kernel_failed, kernel_wrong,
+                                        without_ceiling)
+from reports.tests.world import World, write
+
+ONE = [work for work in WORKS if work.kernel in ("softmax_bwd", "adamw", "gemm_wgrad", "cast")]
+SMALL = KernelWorld(works=ONE, dtypes=("f32",), sizes=(1,), threads=(2,), caches=("cold",))
+COLD = Way(2, "cold", "host")
+
+
+@pytest.fixture
+def report(tmp_path):
+    def make(*record_lists):
+        return report_of(load([write(tmp_path / f"k{i}.jsonl", one) for i, one in enumerate(record_lists)]))
+    return make
+
+
+def roofline_of(made):
+    assert len(made.kernels) == 1
+    return made.kernels[0].roofline
+
+
+def notes(made, level=None):
+    return " ".join(note.text for note in notes_on(made) if level in (None, note.level))
+
+
+def test_the_finding_counts_and_names_the_farthest(report):
+    findings = report(SMALL.records()).findings
+    assert [f.text for f in findings] == [
+        "2 of 4 kernels reach 85 % of the ceiling that binds them; the farthest is softmax_bwd f32, N1024_C768, at "
+        "41 %, bound by memory."]
+    assert findings[0].headline == "CPU (Example CPU 2.6 GHz), measured, 2 threads, cold"
+    assert "Bound by memory copy (2), f32 fma (1) and memory triad (1)." in findings[0].why
+    assert "GEMM 58 %; softmax, cross-entropy 41 %; optimizer 98 %" in findings[0].why
+
+
+@pytest.mark.parametrize("number, shares, expected", [
+    (1, [0.9], "1 of 1 kernel reaches 85 % of the ceiling that binds it"),
+    (1, [0.849], "0 of 1 kernel reach 85 %"),
+    (2, [0.85, 0.2], "1 of 2 kernels reaches 85 %"),
+])
+def test_counts_in_words(report, number, shares, expected):
+    roofline = roofline_of(report([SMALL.run(), *SMALL.ceilings(), *SMALL.kernels()[:number]]))
+    cases = {case: replace(kernel, share=share) for (case, kernel), share in zip(roofline.timed[COLD].items(), shares)}
+    assert reach_text(cases).startswith(expected)
+
+
+def test_cases_of_one_kernel_are_not_called_kernels(report):
+    world = KernelWorld(works=ONE, threads=(2,), caches=("cold",))
+    text = report(world.records()).findings[0].text
+    assert " of 16 cases (4 kernels in several shapes and dtypes) reach" in text
+
+
+def test_the_main_way_comes_first_all_threads_and_cold(report):
+    world = KernelWorld(works=ONE, dtypes=("f32",))
+    made = report(world.records())
+    assert [f.headline.split("measured, ")[1] for f in made.findings] == [
+        "2 threads, cold", "1 thread, warm", "2 threads, warm", "1 thread, cold"]
+    assert [bool(f.why) for f in made.findings] == [True, False, False, False]
+
+
+def test_wrong_and_failed_kernels_are_told_and_left_out(report):
+    softmax, adamw = (SMALL.kernel(work) for work in ONE if work.kernel in ("softmax_bwd", "adamw"))
+    good = SMALL.kernel(ONE[0], "bf16")
+    made = report([SMALL.run(), kernel_wrong(softmax), kernel_failed(adamw), good])
+    assert [kernel.kernel for cases in roofline_of(made).timed.values() for kernel in cases.values()] == [ONE[0].kernel]
+    errors = notes(made, "error")
+    assert "1 timed kernel had wrong results and is left out of every plot and sentence: softmax_bwd f32." in errors
+    assert "1 kernel failed and has no times: adamw f32." in errors
+    assert "softmax_bwd" not in made.findings[0].text
+
+
+def test_everything_wrong_or_ceilings_only(report):
+    bad = report([SMALL.run(), *(kernel_failed(one) for one in SMALL.kernels())])
+    assert bad.findings[0].text == "No kernel here was timed correctly."
+    assert report([SMALL.run(), *SMALL.ceilings()]).findings[0].text == "Ceilings only; no kernel was run here."
+
+
+def test_missing_ceilings_are_said(report):
+    some = [without_ceiling(one) if one["kernel"] == "cast" else one for one in SMALL.kernels()]
+    made = report([SMALL.run(), *SMALL.ceilings(), *some])
+    assert "2 threads, cold: 1 timed kernel of 4 has no ceiling and no share: cast f32." in notes(made, "warning")
+    assert "of 3 kernels" in made.findings[0].text
+    none = report([SMALL.run(), *(without_ceiling(one) for one in some)])
+    assert "2 threads, cold: no ceilings were measured for it" in notes(none, "warning")
+    assert none.findings[0].text == "No ceiling is known that binds any of 4 kernels."
+
+
+def test_binding_ceilings_are_named_by_value(report):
+    world = KernelWorld(works=[*ONE, TINY], threads=(1,), caches=("cold", "warm"), sizes=(1 / 16,))
+    made = report(world.records())
+    roofline = roofline_of(made)
+    found = roofline.ceilings[1].all
+    named = {(case.kernel, case.dtype, way.cache): binding_name(kernel, found)
+             for way, cases in roofline.timed.items() for case, kernel in cases.items()}
+    assert named["adamw", "f32", "cold"] == "memory triad" and named["adamw", "f32", "warm"] == "L2 triad"
+    assert named["gemm_wgrad", "bf16", "cold"] == "bf16 fma" and named["clip_factor", "f32", "cold"] == "launch"
+    kernel = next(iter(roofline.timed[Way(1, "cold", "host")].values()))
+    assert binding_name(replace(kernel, ceiling_us=kernel.ceiling_us * 1.5), found) == kernel.bound, "not guessed"
+    assert binding_name(replace(kernel, bound=None, ceiling_us=None), found) == "–"
+
+
+def test_ceilings_in_words(report):
+    text = ceilings_text(roofline_of(report(SMALL.records())).ceilings[2])
+    assert text == ("bandwidth 420 to 660 GB/s in L1, 148 to 192 GB/s in L2, 42 to 56 GB/s in L3 and 17 to 19.9 GB/s "
+                    "from memory; arithmetic 2.9 to 5.8 TFLOP/s in bf16 and 302 to 336 GFLOP/s in f32; launch 1.6 µs")
+
+
+def test_warm_cold_and_threads_are_compared_case_by_case(report):
+    world = KernelWorld(works=ONE, dtypes=("f32",), sizes=(1 / 16,), noise=0.0)
+    roofline = roofline_of(report(world.records()))
+    comparisons = comparisons_of(roofline)
+    warm = comparisons["caches"][0]
+    assert [c.name for c in comparisons["caches"]] == ["1 thread", "2 threads"]
+    assert [c.name for c in comparisons["threads"]] == ["warm caches", "cold caches"]
+    expected = {work.kernel: _time(work, "cold") / _time(work, "warm") for work in ONE}
+    assert {pair.case.kernel: pair.ratio for pair in warm.pairs} == pytest.approx(expected, rel=1e-3)
+    assert [pair.ratio for pair in warm.pairs] == sorted((pair.ratio for pair in warm.pairs), reverse=True)
+    assert comparison_text(warm) == ("warm over cold: 5.6 times the speed in the median, from 1 times "
+                                     "(gemm_wgrad f32 (onednn), N64_C768) to 5.9 times (adamw f32, N64_C768)")
+    assert all(pair.ratio == pytest.approx(2, rel=1e-3) for pair in comparisons["threads"][1].pairs
+               if pair.case.kernel == "gemm_wgrad")
+
+
+def _time(work, cache):
+    return KernelWorld(noise=0.0).kernel(work, "f32", 1 / 16, 1, cache)["stats"]["median"]
+
+
+def test_nothing_to_compare_gives_nothing(report):
+    assert comparisons_of(roofline_of(report(SMALL.records()))) == {"caches": [], "threads": []}
+    assert "nothing was timed with warm caches" in notes(report(SMALL.records()))
+
+
+def test_machines_builds_devices_and_bases_are_never_in_one_roofline(report):
+    other = World().run()["machine"] | {"fingerprint": "ffff", "cpu": "Other CPU"}
+    worlds = [SMALL, replace(SMALL, run_name="b", run_fields={"machine": other}),
+              replace(SMALL, run_name="c", run_fields={"basis": "simulated"}),
+              replace(SMALL, run_name="d", run_fields={"git": {"revision": "f" * 40, "dirty": False}}),
+              gpu_world(works=ONE, dtypes=("f32",), sizes=(1,))]
+    made = report(*(world.records() for world in worlds))
+    assert len(made.kernels) == 5
+    for result in made.kernels:
+        kernels = result.roofline.kernels
+        assert len({(k.device, k.basis, k.run.machine.cpu, k.run.build) for k in kernels}) == 1
+    names = [result.name for result in made.kernels]
+    assert len(set(names)) == 5 and sum("simulated" in name for name in names) == 1
+    simulated = [f for f in made.findings if f.badge]
+    assert len(simulated) == 1 and simulated[0].badge == "simulated"
+    said = notes(made)
+    assert "come from 2 machines" in said and "come from 2 builds" in said and "4 of 32 kernels are simulated" in said
+    other_name = next(result.name for result in made.kernels if "Other CPU" in result.name)
+    assert "machine 2" in other_name and "machine 2 is Other CPU" in said
+
+
+def test_the_latest_of_equal_kernels_counts_with_its_own_ceilings(report):
+    later = replace(SMALL, run_name="later", speed=0.5, run_fields={"started": "2026-03-02T12:00:00Z"})
+    made = report(later.records(), SMALL.records())
+    roofline = roofline_of(made)
+    assert {kernel.run.run for kernel in roofline.timed[COLD].values()} == {"later"}
+    assert roofline.ceilings[2].value("copy", "memory") == pytest.approx(0.5 * 11.2 * 2 ** 0.6)
+    said = notes(made)
+    assert "4 kernels of earlier runs are in the tables only" in said and len(roofline.kernels) == 8
+    assert "the runs measured different ceilings, by up to 2 times" in said and "of 2 days" in said
+
+
+@pytest.mark.parametrize("change, expected", [
+    ({"checked": False}, "The results of 4 timed kernels were not checked"),
+    ({"cores": [1, 1]}, "In 4 timed kernels two threads were seen on one core"),
+    ({"threads": 32}, "More threads than cores: 32 threads on 16 cores"),
+    ({"share": 1.4}, "The share of 4 timed kernels is not its ceiling's time over its median"),
+    ({"samples_us": [1.0] * 9}, "4 timed kernels have fewer than 10 samples"),
+])
+def test_doubts_are_said(report, change, expected):
+    assert expected not in notes(report(SMALL.records()))
+    assert expected in notes(report([SMALL.run(), *SMALL.ceilings(), *({**k, **change} for k in SMALL.kernels())]))
+
+
+def test_faster_than_the_ceiling_is_said(report):
+    fast = SMALL.kernel(Work("adamw", 15, 28, 1.5))
+    made = report([SMALL.run(), *SMALL.ceilings(), fast])
+    assert "1 timed kernel is faster than the ceiling that is to bind it, adamw f32" in notes(made, "warning")
+
+
+def test_ceilings_that_cannot_be_are_said(report):
+    made = report([SMALL.run(), *KernelWorld().ceilings(), *SMALL.kernels()])
+    assert odd_ones(roofline_of(made).ceilings) == []
+    broken = [{**one, "value": 5.0} if (one["threads"], one["name"], one["level"]) == (2, "copy", "l3") else one
+              for one in KernelWorld().ceilings()]
+    said = notes(report([SMALL.run(), *broken, *SMALL.kernels()]), "warning")
+    assert "L3 copy of 2 threads (5) below that of 1 (21 GB/s)" in said
+    assert "L3 copy (5) below memory copy (17 GB/s) of 2 threads" in said
+
+
+def test_holes_and_kernels_without_arithmetic_are_said(report):
+    world = KernelWorld(works=ONE, dtypes=("f32",), sizes=(1,), threads=(1,))
+    kernels = [one for one in world.kernels() if (one["kernel"], one["cache"]) != ("adamw", "warm")]
+    said = notes(report([world.run(), *world.ceilings(), *kernels]))
+    assert "1 case of 4 was not timed correctly in every way that others were: adamw f32" in said
+    assert "no arithmetic is counted in cast: not in the roofline plot" in said
+
+
+def test_collectives_and_kernels_are_told_apart(report):
+    world = World(run_name="rows")
+    empty = World(run_name="empty", run_fields={"program": "broadcast_perf"})
+    made = report([world.run(), *world.sweep(["ring", "double_tree"])], SMALL.records(), [empty.run()])
+    assert [run.run for run in made.records.of_kernels().runs] == ["kernels-1"]
+    assert [run.run for run in made.records.of_collectives().runs] == ["rows", "empty"]
+    assert notes(made).count("left no rows") == 1
+    assert [f.headline.split(",")[0] for f in made.findings] == ["All-reduce", "CPU (Example CPU 2.6 GHz)"]
+
+
+def test_every_kernel_of_the_world_has_a_family():
+    assert {group_of(work.kernel) for work in WORKS} == set(ORDER) - {OTHER}
+    assert group_of("sum_of_squares") == group_of("adamw") != group_of("sum_f32")
+    assert group_of("residual_layernorm_bwd") == group_of("rmsnorm_fwd") != group_of("residual_add")
+    assert group_of("something_new") == OTHER
+
+
+def test_cases_with_an_implementation_are_different_cases(report):
+    kernels = [SMALL.kernel(ONE[0], implementation=name) for name in ("onednn", "amx")]
+    roofline = roofline_of(report([SMALL.run(), *kernels]))
+    assert {case.label for case in map(case_of, roofline.kernels)} == {
+        f"{ONE[0].kernel} f32 (onednn)", f"{ONE[0].kernel} f32 (amx)"}
