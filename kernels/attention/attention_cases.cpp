@@ -40,37 +40,55 @@ std::function<void(ReferenceData<double>&)> forward_results(const AttentionShape
   };
 }
 
+// Terms of a sum over keys of weights that are sums over columns.
+std::int64_t terms_of(const AttentionShape& shape) {
+  return shape.keys + shape.head_columns;
+}
+
+// batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
+constexpr std::array kTestShapes{
+    AttentionShape{1, 1, 1, 1, 1},
+    AttentionShape{2, 3, 17, 17, 8},
+    AttentionShape{1, 2, 64, 64, 64},
+    AttentionShape{1, 1, 127, 127, 31},
+    AttentionShape{2, 1, 65, 130, 20},
+    AttentionShape{1, 2, 3, 77, 40},
+    AttentionShape{1, 1, 1, 129, 16},
+    AttentionShape{2, 2, 33, 33, 24, true, 0.3F, 3 * 48},
+    AttentionShape{1, 3, 70, 70, 5, true, 0, 17},
+    AttentionShape{1, 1, 130, 67, 33, false},
+    AttentionShape{1, 2, 66, 150, 16, false, 1, 40},
+    AttentionShape{1, 1, 140, 140, 72},
+};
+
 void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DType dtype) {
-  const std::int64_t terms = shape.keys + shape.head_columns;  // of a sum over keys of weights that are such sums
-  cases.push_back(make_case(AttentionForward{.shape = shape},
-                            {.shape = name_of(shape), .dtype = dtype, .terms = {{"o", terms}, {"lse", terms}}}));
-  cases.push_back(make_case(AttentionBackward{.shape = shape}, {.shape = name_of(shape),
-                                                                .dtype = dtype,
-                                                                .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
-                                                                .derive = forward_results(shape)}));
+  cases.push_back(attention_case(AttentionForward{.shape = shape}, dtype));
+  cases.push_back(attention_case(AttentionBackward{.shape = shape}, dtype));
 }
 
 }  // namespace
 
+KernelCase attention_case(const AttentionForward& args, core::DType dtype) {
+  const std::int64_t terms = terms_of(args.shape);
+  return make_case(args, {.shape = name_of(args.shape), .dtype = dtype, .terms = {{"o", terms}, {"lse", terms}}});
+}
+
+KernelCase attention_case(const AttentionBackward& args, core::DType dtype) {
+  const std::int64_t terms = terms_of(args.shape);
+  return make_case(args, {.shape = name_of(args.shape),
+                          .dtype = dtype,
+                          .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
+                          .derive = forward_results(args.shape)});
+}
+
+std::span<const AttentionShape> attention_test_shapes() {
+  return kTestShapes;
+}
+
 std::vector<KernelCase> attention_test_cases() {
-  // batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
-  constexpr std::array kShapes{
-      AttentionShape{1, 1, 1, 1, 1},
-      AttentionShape{2, 3, 17, 17, 8},
-      AttentionShape{1, 2, 64, 64, 64},
-      AttentionShape{1, 1, 127, 127, 31},
-      AttentionShape{2, 1, 65, 130, 20},
-      AttentionShape{1, 2, 3, 77, 40},
-      AttentionShape{1, 1, 1, 129, 16},
-      AttentionShape{2, 2, 33, 33, 24, true, 0.3F, 3 * 48},
-      AttentionShape{1, 3, 70, 70, 5, true, 0, 17},
-      AttentionShape{1, 1, 130, 67, 33, false},
-      AttentionShape{2, 2, 66, 200, 16, false, 1, 40},
-      AttentionShape{1, 1, 200, 200, 80},
-  };
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
-    for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);
+    for (const AttentionShape& shape : kTestShapes) add(cases, shape, dtype);
   }
   return cases;
 }

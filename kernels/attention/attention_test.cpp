@@ -11,6 +11,7 @@
 #include "kernels/attention/attention_cases.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
 #include "kernels/base/gradient_check.h"
 
 namespace lockstep::kernels {
@@ -19,8 +20,10 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(Attention, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : attention_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+TEST(Attention, CasesHoldOnEveryTarget) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : attention_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
 }
 
 // A fused QKV activation, and gradients like it: a token's row holds q, then k, then v.
@@ -174,39 +177,48 @@ bool row_is_nan(const Fused& one, std::int64_t query) {
 }
 
 TEST(Attention, BadQueryRowIsNanAlone) {
-  ThreadPool pool(1);
-  for (float bad : {kNan, kInfinity}) {
-    Fused one = fused(1, 1, 130, 8);
-    for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 3) = 1;  // so that infinity gives scores of +infinity
-    at(one, 70, 0, 3) = bad;
-    run(one.forward(), Context(pool));
-    for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i == 70) << i;
-    EXPECT_TRUE(std::isnan(one.lse[70]));
-  }
+  on_each_target([](const std::string& target) {
+    SCOPED_TRACE(target);
+    ThreadPool pool(1);
+    for (float bad : {kNan, kInfinity}) {
+      Fused one = fused(1, 1, 130, 8);
+      for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 3) = 1;  // so that infinity gives scores of +infinity
+      at(one, 70, 0, 3) = bad;
+      run(one.forward(), Context(pool));
+      for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i == 70) << i;
+      EXPECT_TRUE(std::isnan(one.lse[70]));
+    }
+  });
 }
 
 TEST(Attention, BadKeyReachesTheQueriesThatSeeIt) {
-  ThreadPool pool(1);
-  Fused one = fused(1, 1, 130, 8);
-  at(one, 70, 1, 3) = kNan;
-  run(one.forward(), Context(pool));
-  for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i >= 70) << i;
+  on_each_target([](const std::string& target) {
+    SCOPED_TRACE(target);
+    ThreadPool pool(1);
+    Fused one = fused(1, 1, 130, 8);
+    at(one, 70, 1, 3) = kNan;
+    run(one.forward(), Context(pool));
+    for (std::int64_t i = 0; i < 130; ++i) EXPECT_EQ(row_is_nan(one, i), i >= 70) << i;
+  });
 }
 
 TEST(Attention, ScoresOfMinusInfinityHaveNoWeight) {
-  ThreadPool pool(1);
-  Fused one = fused(1, 1, 130, 1);
-  for (std::int64_t j = 0; j < 130; ++j) at(one, j, 0, 0) = 1;
-  for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 0) = j == 100 ? 1 : -kInfinity;
-  run(one.forward(), Context(pool));
-  for (std::int64_t i = 0; i < 100; ++i) {
-    EXPECT_TRUE(row_is_nan(one, i)) << i;
-    EXPECT_EQ(one.lse[static_cast<std::size_t>(i)], -kInfinity) << i;
-  }
-  for (std::size_t i = 100; i < 130; ++i) {
-    EXPECT_EQ(one.o[i], at(one, 100, 2, 0)) << i;
-    EXPECT_EQ(one.lse[i], 1) << i;
-  }
+  on_each_target([](const std::string& target) {
+    SCOPED_TRACE(target);
+    ThreadPool pool(1);
+    Fused one = fused(1, 1, 130, 1);
+    for (std::int64_t j = 0; j < 130; ++j) at(one, j, 0, 0) = 1;
+    for (std::int64_t j = 0; j < 130; ++j) at(one, j, 1, 0) = j == 100 ? 1 : -kInfinity;
+    run(one.forward(), Context(pool));
+    for (std::int64_t i = 0; i < 100; ++i) {
+      EXPECT_TRUE(row_is_nan(one, i)) << i;
+      EXPECT_EQ(one.lse[static_cast<std::size_t>(i)], -kInfinity) << i;
+    }
+    for (std::size_t i = 100; i < 130; ++i) {
+      EXPECT_EQ(one.o[i], at(one, 100, 2, 0)) << i;
+      EXPECT_EQ(one.lse[i], 1) << i;
+    }
+  });
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {

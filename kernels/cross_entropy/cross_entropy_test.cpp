@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
 #include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
 
@@ -18,8 +19,10 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-TEST(CrossEntropy, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : cross_entropy_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+TEST(CrossEntropy, CasesHoldOnEveryTarget) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : cross_entropy_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
 }
 
 // A batch of f32 rows with its own memory.
@@ -164,48 +167,57 @@ TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
 
 // A maximum that rises from chunk to chunk, by more than floats can hold, and one that falls.
 TEST(CrossEntropy, ChunksAreCorrectedForLaterMaxima) {
-  ThreadPool pool(1);
-  for (float slope : {0.5F, 0.001F, -0.001F, -0.5F}) {
-    Batch batch = drawn(1, 6001, 1);
-    for (std::size_t c = 0; c < 6001; ++c) batch.logits[c] += slope * static_cast<float>(c);
-    ReferenceData<double> wanted;
-    wanted.add("targets", {static_cast<double>(batch.targets[0])});
-    wanted.add("logits", {batch.logits.begin(), batch.logits.end()});
-    wanted.add("losses", {0});
-    reference(CrossEntropy{.rows = 1, .columns = 6001, .valid_columns = 6001}, wanted);
-    run_whole(batch, pool);
-    EXPECT_NEAR(batch.losses[0], wanted["losses"][0], 1e-6 * (1 + wanted["losses"][0]));
-    for (std::size_t c = 0; c < 6001; ++c) ASSERT_NEAR(batch.logits[c], wanted["logits"][c], 2e-6) << c;
-  }
+  on_each_target([](const std::string& target) {
+    SCOPED_TRACE(target);
+    ThreadPool pool(1);
+    for (float slope : {0.5F, 0.001F, -0.001F, -0.5F}) {
+      Batch batch = drawn(1, 6001, 1);
+      for (std::size_t c = 0; c < 6001; ++c) batch.logits[c] += slope * static_cast<float>(c);
+      ReferenceData<double> wanted;
+      wanted.add("targets", {static_cast<double>(batch.targets[0])});
+      wanted.add("logits", {batch.logits.begin(), batch.logits.end()});
+      wanted.add("losses", {0});
+      reference(CrossEntropy{.rows = 1, .columns = 6001, .valid_columns = 6001}, wanted);
+      run_whole(batch, pool);
+      EXPECT_NEAR(batch.losses[0], wanted["losses"][0], 1e-6 * (1 + wanted["losses"][0]));
+      for (std::size_t c = 0; c < 6001; ++c) ASSERT_NEAR(batch.logits[c], wanted["logits"][c], 2e-6) << c;
+    }
+  });
 }
 
 TEST(CrossEntropy, NanAndInfinityStayInTheirRow) {
-  ThreadPool pool(1);
-  for (float bad : {kNan, kInfinity}) {
-    for (std::size_t at : {0U, 20U, 39U}) {
-      Batch clean = drawn(3, 40);
-      Batch batch = clean;
-      batch.logits[40 + at] = bad;
-      run_whole(clean, pool);
-      run_whole(batch, pool);
-      EXPECT_EQ(batch.losses[0], clean.losses[0]);
-      EXPECT_TRUE(std::isnan(batch.losses[1]));
-      EXPECT_EQ(batch.losses[2], clean.losses[2]);
-      for (std::size_t c = 40; c < 80; ++c) EXPECT_TRUE(std::isnan(batch.logits[c])) << c;
-      EXPECT_EQ(batch.logits[80], clean.logits[80]);
+  on_each_target([](const std::string& target) {
+    SCOPED_TRACE(target);
+    ThreadPool pool(1);
+    for (float bad : {kNan, kInfinity}) {
+      for (std::size_t at : {0U, 20U, 39U}) {
+        Batch clean = drawn(3, 40);
+        Batch batch = clean;
+        batch.logits[40 + at] = bad;
+        run_whole(clean, pool);
+        run_whole(batch, pool);
+        EXPECT_EQ(batch.losses[0], clean.losses[0]);
+        EXPECT_TRUE(std::isnan(batch.losses[1]));
+        EXPECT_EQ(batch.losses[2], clean.losses[2]);
+        for (std::size_t c = 40; c < 80; ++c) EXPECT_TRUE(std::isnan(batch.logits[c])) << c;
+        EXPECT_EQ(batch.logits[80], clean.logits[80]);
+      }
     }
-  }
+  });
 }
 
 TEST(CrossEntropy, MinusInfinityHasNoProbability) {
-  ThreadPool pool(1);
-  Batch batch{3, 2, {0, 0, 0}, {1, -kInfinity, -kInfinity, 1, -kInfinity, -kInfinity}};
-  run_whole(batch, pool);
-  EXPECT_EQ(batch.losses[0], 0.0F);
-  EXPECT_EQ(batch.logits[1], 0.0F);
-  EXPECT_EQ(batch.losses[1], kInfinity);
-  EXPECT_TRUE(std::isnan(batch.losses[2]));
-  EXPECT_TRUE(std::isnan(batch.logits[4]));
+  on_each_target([](const std::string& target) {
+    SCOPED_TRACE(target);
+    ThreadPool pool(1);
+    Batch batch{3, 2, {0, 0, 0}, {1, -kInfinity, -kInfinity, 1, -kInfinity, -kInfinity}};
+    run_whole(batch, pool);
+    EXPECT_EQ(batch.losses[0], 0.0F);
+    EXPECT_EQ(batch.logits[1], 0.0F);
+    EXPECT_EQ(batch.losses[1], kInfinity);
+    EXPECT_TRUE(std::isnan(batch.losses[2]));
+    EXPECT_TRUE(std::isnan(batch.logits[4]));
+  });
 }
 
 // A shard in which a row has -infinity alone does not spoil the others' columns.

@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
 #include "kernels/base/gradient_check.h"
 #include "kernels/embedding/embedding_cases.h"
 #include "kernels/embedding/embedding_reference.h"
@@ -16,8 +18,10 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-TEST(Embedding, CasesHoldOnTheCpu) {
-  for (const KernelCase& one : embedding_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+TEST(Embedding, CasesHoldOnEveryTarget) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : embedding_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
 }
 
 In view(const std::vector<std::int32_t>& ids) {
