@@ -68,7 +68,7 @@ def basis_text(setting: Setting) -> str:
 
 
 class _Tags:
-    """Names for machines and builds, used only where there are several; numbered as the notes and the runs have them."""
+    """Names for machines and builds, used only where there are several; numbered as in the notes."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.machines = list(dict.fromkeys(run.machine.fingerprint for run in runs))

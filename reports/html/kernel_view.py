@@ -56,7 +56,8 @@ def _roofline(result: RooflineResult, figures: Sequence[FigureFile]) -> Roofline
     small = [table for table in (bandwidth_table(roofline), arithmetic_table(roofline)) if table]
     tables = [kernels_table(roofline)] if roofline.kernels else []
     tables += [ceilings_table(roofline)] if roofline.ceilings else []
-    return RooflineView(result.anchor, result.name, badge_of(roofline), _ceilings(result), small, _comparisons(result), figures, tables)
+    return RooflineView(result.anchor, result.name, badge_of(roofline), _ceilings(result), small,
+                        _comparisons(result), figures, tables)
 
 
 def _ceilings(result: RooflineResult) -> list[str]:

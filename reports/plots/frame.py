@@ -30,12 +30,12 @@ def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -
     figure = Figure(figsize=(width, height + _LINE * len(lines)))
     total = height + _LINE * len(lines)
     left = 0.11 / width
-    figure.text(left, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK,
-                linespacing=1.15)
+    figure.text(left, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK, linespacing=1.15)
     below = 1 - (0.2 + _LINE * len(lines)) / total
     figure.text(left, below, heading.subtitle, va="top", size=8.5, color=MUTED)
     if heading.badge:
-        figure.text(left + 0.02 / width, below - 0.24 / total, heading.badge, va="top", size=8, weight="bold", color=ALARM,
+        figure.text(left + 0.02 / width, below - 0.24 / total, heading.badge, va="top", size=8, weight="bold",
+                    color=ALARM,
                     bbox={"boxstyle": "round,pad=0.25", "facecolor": "none", "edgecolor": ALARM, "linewidth": 0.9})
     return figure, 1 - head / total
 

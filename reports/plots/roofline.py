@@ -102,14 +102,20 @@ def _flops(gflops: float) -> str:
 
 
 def _wanted(points: list[tuple[Case, Kernel]]) -> list[Wanted]:
-    """The farthest from their limits, each kernel once, and the fastest."""
+    """The fastest, and the farthest from their limits; each kernel once."""
+    if not points:
+        return []
     known = sorted((pair for pair in points if pair[1].share is not None), key=lambda pair: pair[1].share)
-    fastest = [max(points, key=lambda pair: speed(pair[1]))] if points else []
-    chosen = {case.kernel: (case, kernel) for case, kernel in reversed([*known, *fastest])}
-    named = list(chosen.values())[::-1]
-    named = sorted(named, key=lambda pair: (pair not in fastest, pair[1].share or 0))[:NAMED]
-    return [Wanted(f"{case.kernel} {case.dtype}" + (f"  {share_text(kernel.share)}" if kernel.share is not None else ""),
-                   kernel.intensity, speed(kernel)) for case, kernel in named]
+    named: dict[str, tuple[Case, Kernel]] = {}
+    for case, kernel in [max(points, key=lambda pair: speed(pair[1])), *known]:
+        named.setdefault(case.kernel, (case, kernel))
+    return [Wanted(_label(case, kernel), kernel.intensity, speed(kernel))
+            for case, kernel in list(named.values())[:NAMED]]
+
+
+def _label(case: Case, kernel: Kernel) -> str:
+    share = "" if kernel.share is None else f"  {share_text(kernel.share)}"
+    return f"{case.kernel} {case.dtype}{share}"
 
 
 def _roofs(axes: Axes, ceilings: Ceilings, cold: bool) -> list[Box]:

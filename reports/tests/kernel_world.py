@@ -7,7 +7,7 @@ from reports.tests.world import World, stats_of
 
 Record = dict[str, Any]
 TOKENS, HIDDEN, VOCABULARY = 1024, 768, 50257
-WIDTH = {"f32": 4, "bf16": 2, "f16": 2}
+WIDTH = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1}
 
 
 @dataclass(frozen=True)

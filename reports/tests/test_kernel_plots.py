@@ -22,7 +22,8 @@ WORLDS = {
     "all": KernelWorld(),
     "one": KernelWorld(works=WORKS[:1], dtypes=("f32",), sizes=(1,), threads=(1,), caches=("cold",)),
     "few, simulated": KernelWorld(works=WORKS[4:7], sizes=(1,), run_fields={"basis": "simulated"}),
-    "many threads, noisy": KernelWorld(works=WORKS[::2], threads=(1, 2, 4), noise=0.4),
+    "many threads, noisy": KernelWorld(works=WORKS[::2], threads=(1, 2, 4), noise=0.4,
+                                       dtypes=("f32", "bf16", "f16", "e4m3", "e5m2"), sizes=(1,)),
     "gpu": gpu_world(works=WORKS[::2]),
 }
 
@@ -132,7 +133,7 @@ def test_families_bounds_and_dtypes_can_be_told_apart_in_grey():
     groups = GROUPS.values()
     assert len({one.marker for one in groups}) == len({one.colour for one in groups}) == len(groups)
     assert len({one.marker for one in BOUNDS.values()}) == len(BOUNDS)
-    assert len({marks(GROUPS["GEMM"], dtype, 5)["fillstyle"] for dtype in ("f32", "bf16", "f16")}) == 3
+    assert len({marks(GROUPS["GEMM"], dtype, 5)["fillstyle"] for dtype in ("f32", "bf16", "f16", "e4m3")}) == 4
 
 
 def test_without_ceilings_there_are_points_and_no_shares(tmp_path):

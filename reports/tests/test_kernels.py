@@ -222,7 +222,7 @@ def test_collectives_and_kernels_are_told_apart(report):
 
 def test_every_kernel_of_the_world_has_a_family():
     assert {group_of(work.kernel) for work in WORKS} == set(ORDER) - {OTHER}
-    assert group_of("sum_of_squares") == group_of("adamw") != group_of("sum_f32")
+    assert group_of("sum_of_squares") == group_of("adamw") != group_of("reduction") == group_of("cast")
     assert group_of("residual_layernorm_bwd") == group_of("rmsnorm_fwd") != group_of("residual_add")
     assert group_of("something_new") == OTHER
 

@@ -51,7 +51,7 @@ BAD = {
     "no rows": (lines_with(WORLD.run()), "no rows and no kernels"),
     "kernel before run": (lines_with(kernel()), ":1: kernel of run 'run-1', but no run line"),
     "ceiling before run": (lines_with(KERNELS.ceilings()[0]), ":1: ceiling of run 'run-1', but no run line"),
-    "kernel of mixed basis": (lines_with(WORLD.run(), kernel(basis="simulated")), "the kernel is simulated but its run"),
+    "kernel of mixed basis": (lines_with(WORLD.run(), kernel(basis="simulated")), "the kernel is simulated but"),
     "unknown bound": (lines_with(WORLD.run(), kernel(bound="disk")), "must be one of memory, compute, launch, null"),
     "kernel without time": (lines_with(WORLD.run(), kernel(time_us=None)), ":2: field 'time_us' is null"),
 }

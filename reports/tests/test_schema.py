@@ -48,7 +48,8 @@ def test_schema_is_a_schema():
     jsonschema.Draft202012Validator.check_schema(record_schema())
 
 
-@pytest.mark.parametrize("record", GOOD + GOOD_KERNELS, ids=lambda r: f"{r['record']}-{r.get('status', r.get('basis'))}")
+@pytest.mark.parametrize("record", GOOD + GOOD_KERNELS,
+                         ids=lambda r: f"{r['record']}-{r.get('status', r.get('basis'))}")
 def test_generated_records_are_valid(record):
     assert problem_in(record, record["record"]) is None
     reference().validate(record)

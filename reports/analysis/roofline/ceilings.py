@@ -79,8 +79,9 @@ def drift_of(found: Iterable[Ceiling]) -> Optional[tuple[float, str]]:
 
 
 def odd_ones(found: dict[int, Ceilings]) -> list[str]:
-    """Ceilings that cannot be the machine's: of more threads below those of fewer, of a nearer level below a farther."""
-    return [*_slower_with_threads(list(found.values())), *(text for each in found.values() for text in _slower_near(each))]
+    """Ceilings that cannot be the machine's: below those of fewer threads, or of a level that is farther away."""
+    near = [text for each in found.values() for text in _slower_near(each)]
+    return [*_slower_with_threads(list(found.values())), *near]
 
 
 def _slower_with_threads(found: list[Ceilings]) -> Iterable[str]:
@@ -132,7 +133,8 @@ def ceilings_text(ceilings: Ceilings) -> str:
         told = [f"{range_text(roof, rate_text)} {_place(roof.name)}" for roof in ceilings.memory]
         parts.append("bandwidth " + joined(told))
     if ceilings.compute:
-        parts.append("arithmetic " + joined([f"{range_text(roof, flops_text)} in {roof.name}" for roof in ceilings.compute]))
+        told = [f"{range_text(roof, flops_text)} in {roof.name}" for roof in ceilings.compute]
+        parts.append("arithmetic " + joined(told))
     if ceilings.launch_us is not None:
         parts.append(f"launch {time_text(ceilings.launch_us)}")
     return "; ".join(parts)
