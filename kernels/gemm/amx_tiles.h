@@ -35,6 +35,19 @@ void pack_a_panel(const Factor& a, std::int64_t rows, std::int64_t depth, core::
 // `columns` of b over `depth`, as out[padded depth / 32][2 tiles].
 void pack_b_panel(const Factor& b, std::int64_t columns, std::int64_t depth, core::BFloat16* out);
 
+// A block of sums on its way to c: at most 32 x 32, `stride` apart.
+struct StagedTile {
+  Sums c;
+  const float* sums;
+  std::int64_t stride;
+  std::int64_t rows;
+  std::int64_t columns;
+};
+
+// c = sums (+ bias, if it is not null), rounded to bf16, of rows `begin` to `end`: by the instruction for it,
+// VCVTNE2PS2BF16, which takes subnormal numbers for zero, as TDPBF16PS does.
+void store_as_bf16(const StagedTile& tile, std::int64_t begin, std::int64_t end);
+
 // sums[32][stride] (+)= a panel times b panel. `a` has rows `a_stride` elements apart; `steps` of 32 depths.
 struct PanelProduct {
   const core::BFloat16* a;
@@ -44,6 +57,10 @@ struct PanelProduct {
   bool add;
   float* sums;
   std::int64_t stride;
+  const float* next_sums;  // those of the product after this one, to be brought into the cache; null: none
+  // Stored between this product's steps, which leave the vector units idle; may be in the same memory as `sums`. Null:
+  // none.
+  const StagedTile* before;
 };
 void multiply_panels(const PanelProduct& panels);
 

@@ -21,6 +21,11 @@ std::int64_t round_up(std::int64_t count, std::int64_t grain) {
   return (count + grain - 1) / grain * grain;
 }
 
+// Whether store_as_bf16 is its finish.
+bool is_quick(const Sums& c) {
+  return (c.finish == Finish::store && c.alpha == 1) || c.finish == Finish::bias;
+}
+
 // One thread's product, block by block.
 class AmxProduct {
  public:
@@ -82,6 +87,7 @@ class AmxProduct {
                    b_ + c * block.padded_depth());
     }
     for (std::int64_t r = 0; r < block.rows; r += kPanel) row_of_panels(block, r);
+    finish_pending();
   }
 
   void row_of_panels(const Block& block, std::int64_t r) {
@@ -90,20 +96,46 @@ class AmxProduct {
     panels.steps = block.padded_depth() / kTileDepth;
     panels.add = !one_pass_ && block.begin > 0;
     panels.stride = partial_stride_;
+    panels.next_sums = nullptr;
+    panels.before = nullptr;
     const Factor a = p_.a.from(block.row + r, block.begin);
     const bool in_place = a_in_place_ && rows == kPanel;
     if (a_in_place_ && !in_place) pack_a_panel(a, rows, block.depth, a_);
     panels.a = in_place ? a.as<BFloat16>() : a_in_place_ ? a_ : a_ + r * block.padded_depth();
     panels.a_stride = in_place ? a.row_stride : block.padded_depth();
     for (std::int64_t c = 0; c < block.columns; c += kPanel) {
-      const std::int64_t in_outer = block.column + c - block.outer_column;
       panels.b = b_ + c * block.padded_depth();
-      panels.sums = one_pass_ ? partial_ : partial_ + r * partial_stride_ + in_outer;
-      multiply_panels(panels);
-      if (!one_pass_ && block.begin + block.depth < p_.k) continue;
-      finish_sums(p_.c.from(block.row + r, block.column + c), panels.sums, partial_stride_, rows,
-                  std::min(kPanel, block.columns - c));
+      tile(block, r, c, rows, panels);
     }
+  }
+
+  void tile(const Block& block, std::int64_t r, std::int64_t c, std::int64_t rows, PanelProduct panels) {
+    const std::int64_t columns = std::min(kPanel, block.columns - c);
+    const Sums result = p_.c.from(block.row + r, block.column + c);
+    if (result.finish == Finish::add && rows == kPanel && columns == kPanel) {
+      panels.add = true;
+      panels.sums = result.as<float>();
+      panels.stride = result.row_stride;
+      panels.next_sums = panels.sums + kPanel;
+      return multiply_panels(panels);
+    }
+    panels.sums = one_pass_ ? partial_ : partial_ + r * partial_stride_ + block.column + c - block.outer_column;
+    const bool last = one_pass_ || block.begin + block.depth == p_.k;
+    const bool quick = is_quick(result);
+    panels.before = pending_.sums == nullptr ? nullptr : &pending_;
+    multiply_panels(panels);
+    pending_.sums = nullptr;
+    if (!last) return;
+    if (quick) {
+      pending_ = {result, panels.sums, panels.stride, rows, columns};
+    } else {
+      finish_sums(result, panels.sums, panels.stride, rows, columns);
+    }
+  }
+
+  void finish_pending() {
+    if (pending_.sums != nullptr) store_as_bf16(pending_, 0, pending_.rows);
+    pending_.sums = nullptr;
   }
 
   const Product& p_;
@@ -115,7 +147,9 @@ class AmxProduct {
   std::int64_t partial_stride_;
   BFloat16* a_;
   BFloat16* b_;
-  float* partial_;
+  float* partial_;  // a tile, or the sums of all rows and columns between passes
+  // A tile whose sums are finished while the next is multiplied.
+  StagedTile pending_{};
 };
 
 class AmxGemm : public GemmImplementation {
