@@ -14,8 +14,8 @@ namespace {
 
 using lockstep::core::Error;
 
-// Google Benchmark wants writable words.
-void initialize(std::vector<std::string> words) {
+// Google Benchmark wants writable words, and keeps a pointer to the first.
+void initialize(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   int count = static_cast<int>(pointers.size());

@@ -9,8 +9,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$PWD/${1:-build/release} out=${2:-out/compare_kernels}
 rounds=${ROUNDS:-3} threads=${THREADS:-2} caches=${CACHES:-cold warm} ms=${MILLISECONDS:-100}
-families=${FAMILIES:-^gelu ^layernorm|^residual_layernorm ^rmsnorm|^residual_rmsnorm ^softmax ^cross_entropy/ ^adamw \
-^residual_add ^sum|^clip ^cast ^quantize|^dequantize ^dropout ^gemm}
+families=${FAMILIES:-^gelu ^layernorm|^residual_layernorm ^rmsnorm|^residual_rmsnorm ^softmax ^cross_entropy/ ^adamw/.*N16M \
+^sum_of_squares/.*N16M ^residual_add ^reduction/(f32|bf16) ^cast/(f32|bf16) ^quantize|^dequantize ^dropout ^embedding \
+^attention ^gemm_(fwd|dgrad|wgrad)}
 python=/usr/bin/python3  # Debian's, which has PyTorch
 
 fail() { echo "ci/compare_kernels.sh: $*" >&2; exit 1; }
@@ -33,7 +34,7 @@ try() {
 }
 
 ours() {  # FAMILY CACHE RECORDS
-  "$build/bin/kernels_bench" --benchmark_filter="($1).*" --threads "$threads" --cache "$2" --check 0 --ceilings 0 \
+  "$build/bin/kernels_bench" --benchmark_filter="($1)" --threads "$threads" --cache "$2" --check 0 --ceilings 0 \
     --benchmark_min_time="$(awk -v ms="$ms" 'BEGIN { print ms / 2000 }')" --json "$3" >"$log" 2>&1
 }
 
@@ -65,7 +66,7 @@ gemm_peers() {  # RECORDS CACHE LABEL
 for family in $families; do
   for cache in $caches; do
     for ((round = 1; round <= rounds; ++round)); do
-      label=${family//[^a-z_]/}-$cache-$round
+      label=${family//[^a-z0-9_]/}-$cache-$round
       records=$out/ours-$label.jsonl
       echo "$family, $cache, round $round" >&2
       ours "$family" "$cache" "$records" || { tail -n 1 "$log" >&2; rm -f "$records"; continue; }

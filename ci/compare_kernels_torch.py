@@ -195,6 +195,28 @@ def gemm_wgrad(case: KernelCase, t: Tensors) -> Call:
     return call
 
 
+def attention_fwd(case: KernelCase, t: Tensors) -> Call:
+    """Composed, as version 1.13 has no fused attention on the CPU; causal."""
+    length, heads, columns = case.size("T"), case.size("H"), case.size("D")
+    row = heads * columns
+    stride = case.size("S") if "_S" in case.shape else row
+    shape, strides = (case.size("B"), length, heads, columns), (length * stride, stride, columns, 1)
+    q, k, v = (t[name].as_strided(shape, strides).transpose(1, 2) for name in "qkv")
+    unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
+
+    def call() -> object:
+        scores = (q @ k.transpose(-1, -2)).mul_(columns**-0.5).masked_fill_(unseen, float("-inf"))
+        return torch.softmax(scores, -1) @ v
+
+    return call
+
+
+def embedding_fwd(case: KernelCase, t: Tensors) -> Call:
+    table, ids = t["table"].view(-1, case.size("C")), t["ids"]
+    positions = t["positions"].view(-1, case.size("C"))
+    return lambda: F.embedding(ids, table).view(-1, *positions.shape) + positions
+
+
 MAKERS: dict[str, Callable[[KernelCase, Tensors], Call]] = {
     "gelu_fwd": gelu_fwd,
     "gelu_bwd": gelu_bwd,
@@ -214,6 +236,8 @@ MAKERS: dict[str, Callable[[KernelCase, Tensors], Call]] = {
     "quantize_int8": quantize,
     "dequantize_int8": dequantize,
     "dropout": dropout,
+    "attention_fwd": attention_fwd,
+    "embedding_fwd": embedding_fwd,
     "gemm_fwd": gemm_fwd,
     "gemm_bias_fwd": gemm_fwd,
     "gemm_bias_gelu_fwd": gemm_fwd,

@@ -13,6 +13,8 @@
 #include "kernels/gelu/gelu_reference.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
+#include "kernels/norm/norm.h"
+#include "kernels/norm/norm_reference.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/optimizer_reference.h"
 #include "kernels/residual/residual.h"
@@ -80,6 +82,27 @@ void add_softmax(Cases& cases) {
   cases.push_back({make_case(backward, {.shape = "R5_C19", .derive = derive}), arguments});
 }
 
+// A backward's mean and rstd are those of its x.
+void add_norm(Cases& cases, Norm norm, bool with_residual) {
+  const NormForward forward{.norm = norm, .rows = 6, .columns = 21, .with_residual = with_residual};
+  const NormBackward backward{
+      .norm = norm, .rows = forward.rows, .columns = forward.columns, .with_residual = with_residual};
+  const std::map<std::string, double> arguments{{"rows", number(forward.rows)},
+                                                {"columns", number(forward.columns)},
+                                                {"epsilon", static_cast<double>(forward.epsilon)}};
+  const auto derive = [forward](ReferenceData<double>& data) {
+    for (std::int64_t r = 0; r < forward.rows; ++r) {
+      const auto x =
+          data["x"].subspan(static_cast<std::size_t>(r * forward.columns), static_cast<std::size_t>(forward.columns));
+      const RowMoments<double> row = row_moments<double>(forward.norm, x, forward.epsilon);
+      if (forward.norm == Norm::layer) data["mean"][static_cast<std::size_t>(r)] = row.mean;
+      data["rstd"][static_cast<std::size_t>(r)] = row.rstd;
+    }
+  };
+  cases.push_back({make_case(forward, {.shape = "R6_C21"}), arguments});
+  cases.push_back({make_case(backward, {.shape = "R6_C21", .derive = derive}), arguments});
+}
+
 // A backward's o and lse are the forward's.
 void add_attention(Cases& cases, const AttentionShape& shape, const std::string& name) {
   const std::map<std::string, double> arguments{{"batch", number(shape.batch)},
@@ -144,6 +167,9 @@ void add_optimizer(Cases& cases) {
 
 std::vector<ReferenceCase> reference_cases() {
   Cases cases;
+  for (const bool with_residual : {false, true}) {
+    for (Norm norm : {Norm::layer, Norm::rms}) add_norm(cases, norm, with_residual);
+  }
   add_softmax(cases);
   // batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
   add_attention(cases, {2, 3, 9, 9, 4}, "causal");

@@ -97,6 +97,39 @@ def gemm_wgrad(case: Case) -> Results:
     return results
 
 
+def normalise(case: Case, x: "torch.Tensor", gamma: "torch.Tensor", beta: "torch.Tensor | None") -> "torch.Tensor":
+    """LayerNorm, or RMSNorm in kernels that have no beta and no mean."""
+    epsilon = case.arguments["epsilon"]
+    if "layernorm" in case.kernel:
+        return F.layer_norm(x, [case.integer("columns")], gamma, beta, epsilon)
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * gamma
+
+
+def norm_fwd(case: Case) -> Results:
+    """The sum with a residual is stored in f32, and its norm taken as stored."""
+    results = {}
+    x = case.matrix("x", "rows", "columns").detach()
+    if "residual" in case.before:
+        x = (x + case.before["residual"].reshape(x.shape)).float().double()
+        results["sum"] = x
+    mean = x.mean(-1) if "layernorm" in case.kernel else torch.zeros(x.shape[0], dtype=x.dtype)
+    variance = (x - mean[:, None]).pow(2).mean(-1)
+    y = normalise(case, x, case.before["gamma"], case.before.get("beta"))
+    return {**results, "y": y, "mean": mean, "rstd": torch.rsqrt(variance + case.arguments["epsilon"])}
+
+
+def norm_bwd(case: Case) -> Results:
+    """Parameters' gradients are added to what is there; dsum reaches x past the norm."""
+    x, gamma = case.matrix("x", "rows", "columns"), case.matrix("gamma", "columns")
+    beta = torch.zeros_like(gamma, requires_grad=True) if "dbeta" in case.before else None
+    inputs = [x, gamma] if beta is None else [x, gamma, beta]
+    dx, *of_parameters = gradients(normalise(case, x, gamma, beta), case.before["dy"], *inputs)
+    names = ("dgamma", "dbeta")
+    results = {name: case.before[name] + gradient for name, gradient in zip(names, of_parameters)}
+    past_the_norm = case.before["dsum"] if "dsum" in case.before else 0
+    return {**results, "dx": dx.flatten() + past_the_norm}
+
+
 def softmax_fwd(case: Case) -> Results:
     return {"y": torch.softmax(case.matrix("x", "rows", "columns"), -1)}
 
@@ -200,10 +233,13 @@ def sgd_momentum(case: Case) -> Results:
     return {"master": weight, "momentum": momentum}
 
 
+NORMS = ("layernorm", "rmsnorm", "residual_layernorm", "residual_rmsnorm")
 BY_KERNEL: dict[str, Callable[[Case], Results]] = {
     "gelu_fwd": gelu_fwd,
     "gelu_bwd": gelu_bwd,
     "cross_entropy": cross_entropy,
+    **{f"{name}_fwd": norm_fwd for name in NORMS},
+    **{f"{name}_bwd": norm_bwd for name in NORMS},
     "softmax_fwd": softmax_fwd,
     "softmax_bwd": softmax_bwd,
     "attention_fwd": attention_fwd,

@@ -62,7 +62,7 @@ bool matches(const std::string& name, const std::string& filter) {
 
 // Google Benchmark spends about as much again on finding the number of iterations.
 double seconds_each(const Bench& bench) {
-  constexpr double kTimedShare = 0.5;
+  constexpr double kTimedShare = 0.4;
   constexpr double kLeast = 1e-3;
   const std::string filter = benchmark::GetBenchmarkFilter();
   double number = 0;

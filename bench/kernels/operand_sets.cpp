@@ -1,5 +1,6 @@
 #include "bench/kernels/operand_sets.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -22,6 +23,12 @@ std::size_t far_step(std::size_t number) {
   return step;
 }
 
+void fill(core::Device& device, std::byte* to, std::size_t size_bytes, const std::vector<std::byte>& pattern) {
+  for (std::size_t done = 0; done < size_bytes; done += pattern.size()) {
+    device.copy_to_device(to + done, pattern.data(), std::min(pattern.size(), size_bytes - done));
+  }
+}
+
 }  // namespace
 
 Arena::~Arena() {
@@ -39,8 +46,25 @@ std::byte* Arena::at_least(std::size_t size_bytes) {
   return memory_;
 }
 
-OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& one, const kernels::ReferenceData<double>& inputs,
-                         double least_bytes) {
+Patterns exact_patterns(const kernels::KernelCase& one, std::uint64_t seed) {
+  const kernels::ReferenceData<double> inputs = kernels::draw_inputs(one, seed);
+  Patterns patterns;
+  for (std::size_t k = 0; k < one.operands.size(); ++k) {
+    patterns.emplace_back(one.operands[k].bytes());
+    kernels::store(inputs.arrays()[k].second, one.operands[k].dtype, patterns.back().data());
+  }
+  return patterns;
+}
+
+Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed) {
+  constexpr std::int64_t kMostElems = std::int64_t{1} << 18;
+  kernels::KernelCase shorter = one;
+  shorter.derive = {};
+  for (kernels::CaseOperand& operand : shorter.operands) operand.elems = std::min(operand.elems, kMostElems);
+  return exact_patterns(shorter, seed);
+}
+
+OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes) {
   for (const kernels::CaseOperand& operand : one.operands) {
     offsets_.push_back(set_bytes_);
     set_bytes_ += aligned(operand.bytes()) + kGapBytes;
@@ -50,12 +74,10 @@ OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& one, const ker
   step_ = far_step(number_);
   pointers_.resize(offsets_.size());
   memory_ = arena.at_least(set_bytes_ * number_);
-  std::vector<std::byte> set(set_bytes_);
-  for (std::size_t k = 0; k < offsets_.size(); ++k) {
-    kernels::store(inputs.arrays()[k].second, one.operands[k].dtype, set.data() + offsets_[k]);
-  }
   for (std::size_t i = 0; i < number_; ++i) {
-    arena.device().copy_to_device(memory_ + i * set_bytes_, set.data(), set.size());
+    for (std::size_t k = 0; k < offsets_.size(); ++k) {
+      fill(arena.device(), memory_ + i * set_bytes_ + offsets_[k], one.operands[k].bytes(), patterns[k]);
+    }
   }
 }
 

@@ -28,11 +28,19 @@ class Arena {
   std::size_t size_bytes_ = 0;
 };
 
+// What each operand's memory is filled with, over and over; in the operand's dtype.
+using Patterns = std::vector<std::vector<std::byte>>;  // [operand]
+
+// A case's inputs as its checks have them, each pattern as long as its operand.
+Patterns exact_patterns(const kernels::KernelCase& one, std::uint64_t seed);
+// For operands that would take long to draw: numbers of the same kinds, the same every 2^18 elements; inputs that
+// follow from others do not.
+Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed);
+
 class OperandSets {
  public:
-  // As many sets as reach `least_bytes`, and one at least, all with the same inputs. Uses the arena until it goes.
-  OperandSets(Arena& arena, const kernels::KernelCase& one, const kernels::ReferenceData<double>& inputs,
-              double least_bytes);
+  // As many sets as reach `least_bytes`, and one at least, all with the same content. Uses the arena until it goes.
+  OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes);
 
   std::size_t number() const { return number_; }
   // The operands for the next call, in the case's order. Neighbours in time are far apart in memory, so that nothing

@@ -15,11 +15,12 @@ struct Fixture {
   Arena arena{*device};
   kernels::KernelCase one = kernels::gelu_test_cases().front();  // one element
   kernels::ReferenceData<double> inputs = kernels::draw_inputs(one, 1);
+  Patterns patterns = exact_patterns(one, 1);
 };
 
 TEST(OperandSets, WarmOperandsAreAlwaysTheSame) {
   Fixture f;
-  OperandSets sets(f.arena, f.one, f.inputs, 0);
+  OperandSets sets(f.arena, f.one, f.patterns, 0);
   EXPECT_EQ(sets.number(), 1u);
   void* const first = sets.next()[0];
   EXPECT_EQ(sets.next()[0], first);
@@ -28,7 +29,7 @@ TEST(OperandSets, WarmOperandsAreAlwaysTheSame) {
 TEST(OperandSets, ColdOperandsComeBackOnlyAfterAllOthers) {
   Fixture f;
   for (double least_bytes : {1e3, 1e4, 1e5, 123456.0}) {
-    OperandSets sets(f.arena, f.one, f.inputs, least_bytes);
+    OperandSets sets(f.arena, f.one, f.patterns, least_bytes);
     std::set<void*> seen;
     for (std::size_t i = 0; i < sets.number(); ++i) seen.insert(sets.next()[0]);
     EXPECT_EQ(seen.size(), sets.number()) << least_bytes;
@@ -39,11 +40,25 @@ TEST(OperandSets, ColdOperandsComeBackOnlyAfterAllOthers) {
 
 TEST(OperandSets, EverySetHoldsTheInputsApartFromEachOther) {
   Fixture f;
-  OperandSets sets(f.arena, f.one, f.inputs, 1e4);
+  OperandSets sets(f.arena, f.one, f.patterns, 1e4);
   for (std::size_t i = 0; i < sets.number(); ++i) {
     const auto pointers = sets.next();
     EXPECT_EQ(kernels::load(f.one.operands[0].dtype, pointers[0], 1), f.inputs.arrays()[0].second);
     EXPECT_NE(pointers[0], pointers[1]);
+  }
+}
+
+TEST(OperandSets, LongOperandsRepeatAPatternOfTheSameKind) {
+  Fixture f;
+  for (kernels::KernelCase& one : kernels::gelu_bench_cases()) {
+    const Patterns patterns = short_patterns(one, 1);
+    OperandSets sets(f.arena, one, patterns, 0);
+    const kernels::CaseOperand& x = one.operands[0];
+    const std::vector<double> values = kernels::load(x.dtype, sets.next()[0], x.elems);
+    EXPECT_LT(patterns[0].size(), x.bytes());
+    EXPECT_EQ(values[5], values[5 + (1 << 18)]);
+    EXPECT_NE(values[5], values[6]);
+    EXPECT_NE(values.back(), 0) << "filled to the end";
   }
 }
 

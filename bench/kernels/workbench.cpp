@@ -50,13 +50,13 @@ void Workbench::take_case(const kernels::KernelCase& one) {
     case_errors_ = kernels::result_errors(one, options_.seed, runner);
     while (!case_errors_.empty() && case_errors_.back() == '\n') case_errors_.pop_back();
   }
-  inputs_ = kernels::draw_inputs(one, options_.seed);
+  patterns_ = is_checkable(one) ? exact_patterns(one, options_.seed) : short_patterns(one, options_.seed);
   case_ = &one;
 }
 
 void Workbench::take_operands(const Instance& instance) {
   const bool cold = instance.setting.cache == Cache::cold;
-  sets_.emplace(arena_, *instance.one, inputs_, cold ? options_.cold_bytes : 0);
+  sets_.emplace(arena_, *instance.one, patterns_, cold ? options_.cold_bytes : 0);
 }
 
 double Workbench::us_of_call(std::int64_t calls) {

@@ -31,9 +31,6 @@ class Workbench {
   double us_of_call(std::int64_t calls);
   void end(Instance& instance);  // notes on which cores it ran
 
-  // Ceilings want the machine for themselves.
-  void leave_place() { place_.reset(); }
-
  private:
   void enter_place(const Instance& instance);
   void take_case(const kernels::KernelCase& one);
@@ -46,7 +43,7 @@ class Workbench {
   Setting place_setting_;
   std::string place_timing_;
   const kernels::KernelCase* case_ = nullptr;
-  kernels::ReferenceData<double> inputs_;
+  Patterns patterns_;
   std::string case_errors_;
   const Instance* prepared_ = nullptr;
   std::optional<OperandSets> sets_;
