@@ -1,6 +1,7 @@
 // Vectors of f32 from and to narrow floats by integer arithmetic, for sources that use Highway: included once a target.
-// Results are those of core/narrow_float.h bit for bit: round to nearest even; overflow to infinity, or NaN where a
-// format has none; one NaN a sign. vector_fp8_test.cpp compares all of them.
+// Results are those of core/narrow_float.h: round to nearest even; overflow to infinity, or NaN where a format has
+// none; codes bit for bit, f32 bit for bit but for which NaN. cast_test.cpp compares all of them on each instruction
+// set.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_FP8_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_FP8_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_FP8_INL_H_
@@ -35,35 +36,33 @@ struct NarrowFormat {
   static constexpr std::int32_t kOverflow = kInfinity ? kMagnitude - (1 << kMantissa) + 1 : kMagnitude;
   static constexpr std::int32_t kNan = kInfinity ? kOverflow | 1 << (kMantissa - 1) : kMagnitude;
   static constexpr bool kHasInfinity = kInfinity;
-  // As bits of f32: the smallest normal number, and the number whose unit in the last place is the smallest subnormal.
+  // As bits of f32: the smallest normal number, and the first number with the code kOverflow.
   static constexpr std::int32_t kSmallestNormal = (127 + 1 - kBias) << 23;
-  static constexpr std::int32_t kSubnormalUnit = (127 + 1 - kBias - kMantissa + 23) << 23;
   static constexpr std::int32_t kRebias = (127 - kBias) << 23;
+  static constexpr std::int32_t kOverflowBits = (kOverflow << kShift) + kRebias;
 };
-using FormatF16 = NarrowFormat<5, 10, true>;
 using FormatE4M3 = NarrowFormat<4, 3, false>;
 using FormatE5M2 = NarrowFormat<5, 2, true>;
 
 using I32 = hn::RebindToSigned<F32>;
 using VI32 = hn::Vec<I32>;
 
-// The codes of `value`, each in the low bits of its lane.
+// The codes of `value`, each in the low bits of its lane. Adding 2^(e + 23 - mantissa bits) to a number of exponent e
+// rounds it to the format's unit at e and leaves the number of units in the low bits of the sum. Below the smallest
+// normal number the unit stays that of the smallest.
 template <class Format>
 HWY_INLINE VI32 encode(VF32 value) {
   const I32 d;
+  const F32 df;
   const VI32 bits = hn::BitCast(d, value);
   const VI32 magnitude = hn::And(bits, hn::Set(d, 0x7fffffff));
-  // Half a unit less one, and one if the last bit that stays is odd, carries exactly where a number is rounded up.
-  const VI32 odd = hn::And(hn::ShiftRight<Format::kShift>(magnitude), hn::Set(d, 1));
-  const VI32 biased = hn::Sub(magnitude, hn::Set(d, Format::kRebias));
-  const VI32 carried = hn::Add(hn::Add(biased, odd), hn::Set(d, (1 << (Format::kShift - 1)) - 1));
-  const VI32 normal = hn::ShiftRight<Format::kShift>(carried);
-  // The addition rounds to a multiple of the smallest subnormal, as that is the unit of its result.
-  const VI32 unit = hn::Set(d, Format::kSubnormalUnit);
-  const VF32 sum = hn::Add(hn::BitCast(F32(), magnitude), hn::BitCast(F32(), unit));
-  const VI32 subnormal = hn::Sub(hn::BitCast(d, sum), unit);
-  const auto is_small = hn::Lt(magnitude, hn::Set(d, Format::kSmallestNormal));
-  VI32 code = hn::Min(hn::IfThenElse(is_small, subnormal, normal), hn::Set(d, Format::kOverflow));
+  const VI32 bounded = hn::Min(magnitude, hn::Set(d, Format::kOverflowBits));
+  const VI32 smallest = hn::Set(d, Format::kSmallestNormal);
+  const VI32 exponent = hn::Max(hn::And(bounded, hn::Set(d, 0x7f800000)), smallest);
+  const VI32 shifter = hn::Add(exponent, hn::Set(d, Format::kShift << 23));
+  const VF32 sum = hn::Add(hn::BitCast(df, bounded), hn::BitCast(df, shifter));
+  const VI32 units = hn::Sub(hn::BitCast(d, sum), shifter);
+  VI32 code = hn::Add(units, hn::ShiftRight<Format::kShift>(hn::Sub(exponent, smallest)));
   if constexpr (Format::kHasInfinity) {
     const auto is_nan = hn::Gt(magnitude, hn::Set(d, 0x7f800000));
     code = hn::IfThenElse(is_nan, hn::Set(d, Format::kNan), code);
@@ -106,43 +105,78 @@ HWY_INLINE void store_bytes(VI32 codes, std::uint8_t* to) {
   hn::StoreU(hn::TruncateTo(d8, hn::BitCast(du, codes)), d8, to);
 }
 
-HWY_INLINE VF32 load(const core::Float8E4M3* from) {
-  return decode<FormatE4M3>(load_bytes(&from->bits));
+// Pairs of vectors, elements in order. Where the processor converts Float16, codes go there first: e5m2 is the upper
+// half of f16, and e4m3 as bits of f16 is the number times 2^-8, but for NaN. Templates, as the scalar target has no
+// vectors of two: functions of Highway's are found by their arguments.
+template <class D>
+HWY_INLINE Pair pair_of_f16(D /*d16*/, hn::Vec<D> halves) {
+  const hn::Half<D> half;
+  return {hn::PromoteTo(F32(), BitCast(HalfF16(), LowerHalf(half, halves))),
+          hn::PromoteTo(F32(), BitCast(HalfF16(), UpperHalf(half, halves)))};
 }
-HWY_INLINE VF32 load(const core::Float8E5M2* from) {
-  return decode<FormatE5M2>(load_bytes(&from->bits));
+template <class D>
+HWY_INLINE Pair load_by_f16(D d, const core::Float8E4M3* from) {
+  const hn::Rebind<std::int8_t, D> d8;
+  const auto codes = PromoteTo(d, LoadU(d8, reinterpret_cast<const std::int8_t*>(from)));
+  const auto largest = Set(d, 0x7f);
+  const auto is_nan = Eq(And(codes, largest), largest);
+  const auto halves = And(ShiftLeft<7>(codes), Set(d, static_cast<std::int16_t>(0xbfff)));
+  const Pair small = pair_of_f16(d, IfThenElse(is_nan, Or(halves, Set(d, 0x7e00)), halves));
+  const VF32 up = hn::Set(F32(), 256.0F);
+  return {hn::Mul(small.a, up), hn::Mul(small.b, up)};
 }
-HWY_INLINE void store(VF32 value, core::Float8E4M3* to) {
-  store_bytes(encode<FormatE4M3>(value), &to->bits);
+template <class D>
+HWY_INLINE Pair load_by_f16(D d, const core::Float8E5M2* from) {
+  const hn::Rebind<std::int8_t, D> d8;
+  return pair_of_f16(d, ShiftLeft<8>(PromoteTo(d, LoadU(d8, reinterpret_cast<const std::int8_t*>(from)))));
 }
-HWY_INLINE void store(VF32 value, core::Float8E5M2* to) {
-  store_bytes(encode<FormatE5M2>(value), &to->bits);
+template <class Format, class Narrow>
+HWY_INLINE Pair load_pair_fp8(const Narrow* from) {
+  if constexpr (kConvertsFloat16) {
+    return load_by_f16(hn::Repartition<std::int16_t, F32>(), from);
+  } else {
+    return {decode<Format>(load_bytes(&from->bits)), decode<Format>(load_bytes(&from[lanes_f32()].bits))};
+  }
+}
+HWY_INLINE Pair load_pair(const core::Float8E4M3* from) {
+  return load_pair_fp8<FormatE4M3>(from);
+}
+HWY_INLINE Pair load_pair(const core::Float8E5M2* from) {
+  return load_pair_fp8<FormatE5M2>(from);
+}
+HWY_INLINE void store_pair(Pair value, core::Float8E4M3* to) {
+  store_bytes(encode<FormatE4M3>(value.a), &to->bits);
+  store_bytes(encode<FormatE4M3>(value.b), &to[lanes_f32()].bits);
+}
+HWY_INLINE void store_pair(Pair value, core::Float8E5M2* to) {
+  store_bytes(encode<FormatE5M2>(value.a), &to->bits);
+  store_bytes(encode<FormatE5M2>(value.b), &to[lanes_f32()].bits);
 }
 
 // As the templates of vector_io-inl.h, which cannot see the functions above.
 template <class Narrow>
-HWY_INLINE VF32 load_tail_fp8(const Narrow* from, std::size_t count) {
-  HWY_ALIGN Narrow padded[HWY_MAX_BYTES / sizeof(float)] = {};
+HWY_INLINE Pair load_pair_tail_fp8(const Narrow* from, std::size_t count) {
+  HWY_ALIGN Narrow padded[2 * HWY_MAX_BYTES / sizeof(float)] = {};
   std::memcpy(padded, from, count);
-  return load(padded);
+  return load_pair(padded);
 }
 template <class Narrow>
-HWY_INLINE void store_tail_fp8(VF32 value, Narrow* to, std::size_t count) {
-  HWY_ALIGN Narrow padded[HWY_MAX_BYTES / sizeof(float)];
-  store(value, padded);
+HWY_INLINE void store_pair_tail_fp8(Pair value, Narrow* to, std::size_t count) {
+  HWY_ALIGN Narrow padded[2 * HWY_MAX_BYTES / sizeof(float)];
+  store_pair(value, padded);
   std::memcpy(to, padded, count);
 }
-HWY_INLINE VF32 load_tail(const core::Float8E4M3* from, std::size_t count) {
-  return load_tail_fp8(from, count);
+HWY_INLINE Pair load_pair_tail(const core::Float8E4M3* from, std::size_t count) {
+  return load_pair_tail_fp8(from, count);
 }
-HWY_INLINE VF32 load_tail(const core::Float8E5M2* from, std::size_t count) {
-  return load_tail_fp8(from, count);
+HWY_INLINE Pair load_pair_tail(const core::Float8E5M2* from, std::size_t count) {
+  return load_pair_tail_fp8(from, count);
 }
-HWY_INLINE void store_tail(VF32 value, core::Float8E4M3* to, std::size_t count) {
-  store_tail_fp8(value, to, count);
+HWY_INLINE void store_pair_tail(Pair value, core::Float8E4M3* to, std::size_t count) {
+  store_pair_tail_fp8(value, to, count);
 }
-HWY_INLINE void store_tail(VF32 value, core::Float8E5M2* to, std::size_t count) {
-  store_tail_fp8(value, to, count);
+HWY_INLINE void store_pair_tail(Pair value, core::Float8E5M2* to, std::size_t count) {
+  store_pair_tail_fp8(value, to, count);
 }
 
 }  // namespace HWY_NAMESPACE

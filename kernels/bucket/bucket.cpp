@@ -2,40 +2,38 @@
 
 #include <cstring>
 
+#include "kernels/base/caches.h"
 #include "kernels/base/element_types.h"
 #include "kernels/base/number_checks.h"
+#include "kernels/bucket/bucket_move.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bucket/bucket.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
-#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <class From, class To>
-void scale_range(const From* x, To* y, std::size_t count, float scale) {
-  const std::size_t lanes = lanes_f32();
-  const VF32 factor = hn::Set(F32(), scale);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(hn::Mul(load(x + i), factor), y + i);
-  if (i < count) store_tail(hn::Mul(load_tail(x + i, count - i), factor), y + i, count - i);
-}
-
 // y[y_begin + i] = x[x_begin + i] * scale.
-void move(const In& x, std::int64_t x_begin, const Out& y, std::int64_t y_begin, std::int64_t count, float scale) {
-  const auto elems = static_cast<std::size_t>(count);
+void move(const Move& how, const In& x, std::int64_t x_begin, const Out& y, std::int64_t y_begin, std::int64_t count) {
+  const auto all = static_cast<std::size_t>(count);
   with_activation_type(x.dtype, [&](auto from) {
     with_activation_type(y.dtype, [&](auto to) {
       const auto* source = x.as<decltype(from)>() + x_begin;
       auto* destination = y.as<decltype(to)>() + y_begin;
-      if (x.dtype == y.dtype && scale == 1) {
-        std::memcpy(destination, source, elems * sizeof from);
+      if (x.dtype != y.dtype || how.scale != 1) {
+        produce_elems(destination, all, how.stream, 1, [&](std::size_t i, std::size_t elems, auto* out) {
+          convert_elems(source + i, out, elems, how.scale);
+        });
+      } else if (how.stream) {
+        stream_copy(source, destination, all * sizeof from);
+        hwy::FlushStream();
       } else {
-        scale_range(source, destination, elems, scale);
+        std::memcpy(destination, source, all * sizeof from);
       }
     });
   });
@@ -96,17 +94,19 @@ Cost cost_of(const UnpackBucket& args) {
 }
 
 void run_cpu(const PackBucket& args, ThreadPool& pool) {
+  const Move how{args.scale, pool.kept<Caches>().outgrown_by(size_bytes(args.bucket.dtype, args.total()))};
   pool.for_ranges(args.total(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     for_pieces_of(args.counts, begin, end, [&](std::size_t k, std::int64_t first, std::int64_t count, std::int64_t at) {
-      HWY_DYNAMIC_DISPATCH(move)(args.pieces[k], first, args.bucket, at, count, args.scale);
+      HWY_DYNAMIC_DISPATCH(move)(how, args.pieces[k], first, args.bucket, at, count);
     });
   });
 }
 
 void run_cpu(const UnpackBucket& args, ThreadPool& pool) {
+  const Move how{args.scale, pool.kept<Caches>().outgrown_by(size_bytes(args.pieces[0].dtype, args.total()))};
   pool.for_ranges(args.total(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     for_pieces_of(args.counts, begin, end, [&](std::size_t k, std::int64_t first, std::int64_t count, std::int64_t at) {
-      HWY_DYNAMIC_DISPATCH(move)(args.bucket, at, args.pieces[k], first, count, args.scale);
+      HWY_DYNAMIC_DISPATCH(move)(how, args.bucket, at, args.pieces[k], first, count);
     });
   });
 }

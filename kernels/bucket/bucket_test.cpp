@@ -91,6 +91,35 @@ TEST(Bucket, WithoutScaleBitsAreMoved) {
   EXPECT_EQ(bucket, signalling);
 }
 
+// Buckets and pieces that outgrow caches are written past them.
+TEST(Bucket, LargeBucketsComeBackWhole) {
+  const std::vector<std::int64_t> counts{1000003, 17, 1, 2000000, 127};
+  for (float scale : {1.0F, 0.5F}) {
+    PackBucket args{.scale = scale, .counts = counts};
+    UnpackBucket back{.scale = 1 / scale, .counts = counts};
+    std::vector<std::vector<float>> pieces;
+    std::vector<std::vector<float>> returned;
+    for (std::int64_t count : counts) {
+      pieces.emplace_back(static_cast<std::size_t>(count));
+      for (std::size_t i = 0; i < pieces.back().size(); ++i)
+        pieces.back()[i] = static_cast<float>(i % 1009 + pieces.size());
+      returned.emplace_back(static_cast<std::size_t>(count));
+    }
+    for (std::size_t k = 0; k < counts.size(); ++k) {
+      args.pieces.push_back({pieces[k].data(), DType::f32, counts[k]});
+      back.pieces.push_back({returned[k].data(), DType::f32, counts[k]});
+    }
+    std::vector<float> bucket(static_cast<std::size_t>(args.total()));
+    args.bucket = {bucket.data(), DType::f32, args.total()};
+    back.bucket = {bucket.data(), DType::f32, args.total()};
+    ThreadPool pool(2);
+    run(args, Context(pool));
+    EXPECT_EQ(bucket[1000003], scale * pieces[1][0]);
+    run(back, Context(pool));
+    EXPECT_EQ(returned, pieces) << scale;
+  }
+}
+
 TEST(Bucket, ShapedArgumentsHaveAViewForEachPiece) {
   const PackBucket args = shaped(PackBucket{.counts = {4, 5}}, DType::f16);
   ASSERT_EQ(args.pieces.size(), 2u);

@@ -1,5 +1,6 @@
 #include "kernels/cast/cast.h"
 
+#include "kernels/base/caches.h"
 #include "kernels/base/float_types.h"
 #include "kernels/base/number_checks.h"
 
@@ -7,28 +8,21 @@
 #define HWY_TARGET_INCLUDE "kernels/cast/cast.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
-#include "kernels/base/vector_fp8-inl.h"
-#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <class From, class To>
-void cast_range(const From* x, To* y, std::size_t count, float scale) {
-  const std::size_t lanes = lanes_f32();
-  const VF32 factor = hn::Set(F32(), scale);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(hn::Mul(load(x + i), factor), y + i);
-  if (i < count) store_tail(hn::Mul(load_tail(x + i, count - i), factor), y + i, count - i);
-}
-
-void cast(const Cast& args, std::int64_t begin, std::int64_t end) {
+void cast(const Cast& args, bool stream, std::int64_t begin, std::int64_t end) {
+  const auto count = static_cast<std::size_t>(end - begin);
   with_float_type(args.from, [&](auto from) {
     with_float_type(args.to, [&](auto to) {
-      cast_range(args.x.as<decltype(from)>() + begin, args.y.as<decltype(to)>() + begin,
-                 static_cast<std::size_t>(end - begin), args.scale);
+      const auto* x = args.x.as<decltype(from)>() + begin;
+      auto* y = args.y.as<decltype(to)>() + begin;
+      produce_elems(y, count, stream, 1,
+                    [&](std::size_t i, std::size_t elems, auto* out) { convert_elems(x + i, out, elems, args.scale); });
     });
   });
 }
@@ -63,7 +57,10 @@ Cost cost_of(const Cast& args) {
 }
 
 void run_cpu(const Cast& args, ThreadPool& pool) {
-  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(cast)(args, begin, end); });
+  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.to, args.count));
+  pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) {
+    HWY_DYNAMIC_DISPATCH(cast)(args, stream, begin, end);
+  });
 }
 
 }  // namespace lockstep::kernels

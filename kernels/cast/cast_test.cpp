@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "core/narrow_float.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
 #include "kernels/base/float_types.h"
@@ -106,6 +108,35 @@ TEST(Cast, IsThatOfNarrowFloatForAllNumbersOnEachInstructionSet) {
       }
     }
   });
+}
+
+// Outputs that outgrow caches are written past them: the same bits as in small parts, and nothing else.
+template <class To>
+void expect_large_as_small(DType to, std::size_t misalign) {
+  constexpr std::size_t kCount = (std::size_t{8} << 20) + 13;
+  constexpr std::size_t kPart = 50000;
+  constexpr std::size_t kRoom = 64;
+  std::vector<float> x(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) x[i] = static_cast<float>(i % 4093) * 0.07F - 100;
+  std::vector<To> large(kCount + kRoom, To{});
+  std::vector<To> small(kCount + kRoom, To{});
+  ThreadPool pool(2);
+  const auto convert = [&](std::size_t begin, std::size_t elems, To* y) {
+    const auto count = static_cast<std::int64_t>(elems);
+    run(Cast{count, DType::f32, to, 1, {x.data() + begin, DType::f32, count}, {y + begin, to, count}}, Context(pool));
+  };
+  convert(0, kCount, large.data() + misalign);
+  for (std::size_t i = 0; i < kCount; i += kPart) convert(i, std::min(kPart, kCount - i), small.data() + misalign);
+  EXPECT_EQ(std::memcmp(large.data(), small.data(), large.size() * sizeof(To)), 0) << core::name_of(to) << misalign;
+}
+
+TEST(Cast, LargeOutputsAreAsSmallOnes) {
+  for (std::size_t misalign : {0, 1, 31}) {
+    expect_large_as_small<float>(DType::f32, misalign);
+    expect_large_as_small<core::BFloat16>(DType::bf16, misalign);
+    expect_large_as_small<core::Float16>(DType::f16, misalign);
+    expect_large_as_small<core::Float8E4M3>(DType::f8e4m3, misalign);
+  }
 }
 
 std::string refusal(const Cast& args) {

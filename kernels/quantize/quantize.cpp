@@ -2,13 +2,14 @@
 
 #include <limits>
 
+#include "kernels/base/caches.h"
 #include "kernels/base/element_types.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/quantize/quantize.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
-#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -88,35 +89,52 @@ void dequantize_block(const std::int8_t* codes, float scale, T* y, std::size_t c
   store_tail(values(padded), y + i, count - i);
 }
 
-// The elements of a block.
+// Elements [begin, end) of blocks [first, last).
 struct Span {
   std::int64_t begin;
   std::size_t count;
 };
 template <class Args>
-Span block_of(const Args& args, std::int64_t block) {
-  const std::int64_t begin = block * args.block;
-  const std::int64_t left = args.count - begin;
-  return {begin, static_cast<std::size_t>(left < args.block ? left : args.block)};
+Span elems_of(const Args& args, std::int64_t first, std::int64_t last) {
+  const std::int64_t begin = first * args.block;
+  const std::int64_t end = last * args.block;
+  return {begin, static_cast<std::size_t>((end < args.count ? end : args.count) - begin)};
 }
 
-void quantize(const Quantize& args, std::int64_t first, std::int64_t last) {
+// Calls work(i, count, block) for each block of `count` elements that begin with a block.
+template <class Work>
+HWY_INLINE void for_blocks(std::size_t count, std::size_t block, const Work& work) {
+  for (std::size_t i = 0; i < count; i += block) work(i, count - i < block ? count - i : block, i / block);
+}
+
+void quantize(const Quantize& args, bool stream, std::int64_t first, std::int64_t last) {
+  const auto block = static_cast<std::size_t>(args.block);
+  const Span span = elems_of(args, first, last);
+  float* const scales = args.scales.as<float>() + first;
   with_activation_type(args.x.dtype, [&](auto zero) {
-    for (std::int64_t block = first; block < last; ++block) {
-      const Span span = block_of(args, block);
-      args.scales.as<float>()[block] = quantize_block(args.x.as<decltype(zero)>() + span.begin,
-                                                      args.codes.as<std::int8_t>() + span.begin, span.count);
-    }
+    const auto* x = args.x.as<decltype(zero)>() + span.begin;
+    const auto produce = [&](std::size_t begin, std::size_t count, std::int8_t* codes) {
+      for_blocks(count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
+        scales[begin / block + k] = quantize_block(x + begin + i, codes + i, elems);
+      });
+    };
+    produce_elems(args.codes.as<std::int8_t>() + span.begin, span.count, stream, block, produce);
   });
 }
 
-void dequantize(const Dequantize& args, std::int64_t first, std::int64_t last) {
+void dequantize(const Dequantize& args, bool stream, std::int64_t first, std::int64_t last) {
+  const auto block = static_cast<std::size_t>(args.block);
+  const Span span = elems_of(args, first, last);
+  const float* const scales = args.scales.as<float>() + first;
+  const auto* codes = args.codes.as<std::int8_t>() + span.begin;
   with_activation_type(args.y.dtype, [&](auto zero) {
-    for (std::int64_t block = first; block < last; ++block) {
-      const Span span = block_of(args, block);
-      dequantize_block(args.codes.as<std::int8_t>() + span.begin, args.scales.as<float>()[block],
-                       args.y.as<decltype(zero)>() + span.begin, span.count);
-    }
+    using T = decltype(zero);
+    const auto produce = [&](std::size_t begin, std::size_t count, T* y) {
+      for_blocks(count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
+        dequantize_block(codes + begin + i, scales[begin / block + k], y + i, elems);
+      });
+    };
+    produce_elems(args.y.as<T>() + span.begin, span.count, stream, block, produce);
   });
 }
 
@@ -152,14 +170,16 @@ Cost cost_of(const Dequantize& args) {
 }
 
 void run_cpu(const Quantize& args, ThreadPool& pool) {
+  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.codes.dtype, args.count));
   pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) {
-    HWY_DYNAMIC_DISPATCH(quantize)(args, first, last);
+    HWY_DYNAMIC_DISPATCH(quantize)(args, stream, first, last);
   });
 }
 
 void run_cpu(const Dequantize& args, ThreadPool& pool) {
+  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.count));
   pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) {
-    HWY_DYNAMIC_DISPATCH(dequantize)(args, first, last);
+    HWY_DYNAMIC_DISPATCH(dequantize)(args, stream, first, last);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -95,6 +96,27 @@ TEST(Quantize, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
       for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(q.back[i]), i / 64 == 1) << place << ' ' << i;
       EXPECT_EQ(q.codes[place], 0);
       EXPECT_EQ(q.codes[0], 127);
+    }
+  }
+}
+
+// Outputs that outgrow caches are written past them: the same as in small parts.
+TEST(Quantize, LargeOutputsAreAsSmallOnes) {
+  std::vector<float> x((std::size_t{5} << 20) + 77);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 4093) * 0.07F - 100;
+  for (std::int64_t block : {100, 256, 5000}) {
+    const Quantized large = quantized(x, block);
+    const std::size_t part = static_cast<std::size_t>(block) * 40;
+    for (std::size_t i = 0; i < x.size(); i += part) {
+      const std::size_t end = std::min(i + part, x.size());
+      const auto at = [&](const auto& values, std::size_t k) {
+        return values.begin() + static_cast<std::ptrdiff_t>(k);
+      };
+      const Quantized small = quantized({at(x, i), at(x, end)}, block);
+      ASSERT_TRUE(std::equal(small.codes.begin(), small.codes.end(), at(large.codes, i))) << block << ' ' << i;
+      ASSERT_TRUE(std::equal(small.back.begin(), small.back.end(), at(large.back, i))) << block << ' ' << i;
+      ASSERT_TRUE(
+          std::equal(small.scales.begin(), small.scales.end(), at(large.scales, i / static_cast<std::size_t>(block))));
     }
   }
 }

@@ -1,6 +1,5 @@
 #include "kernels/reduce/reduce.h"
 
-#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -10,16 +9,14 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/reduce/reduce.cpp"
 #include <hwy/foreach_target.h>
-// foreach_target.h must come before highway.h.
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
+// foreach_target.h must come before the others.
+#include "kernels/base/vector_convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
 using core::ReduceOp;
 
 // The type in which T is added and multiplied: unsigned for integers, as signed overflow is undefined. The low bits
@@ -53,8 +50,9 @@ struct Combine {
   template <class V>
   static HWY_INLINE V vector(V a, V b) {
     if constexpr (kOp == ReduceOp::prod) return hn::Mul(a, b);
-    if constexpr (kOp == ReduceOp::max) return hn::Max(a, b);
-    if constexpr (kOp == ReduceOp::min) return hn::Min(a, b);
+    // As scalar() also for NaN and for zeros of both signs.
+    if constexpr (kOp == ReduceOp::max) return hn::IfThenElse(hn::Lt(a, b), b, a);
+    if constexpr (kOp == ReduceOp::min) return hn::IfThenElse(hn::Lt(b, a), b, a);
     if constexpr (kOp == ReduceOp::sum) return hn::Add(a, b);
   }
 };
@@ -201,95 +199,79 @@ void run_native(const ReduceArgs& args) {
   }
 }
 
-// Narrow floats: a block at a time is widened to float, combined there, and rounded once at the end.
-constexpr std::size_t kBlock = 512;
-
-void widen(const core::BFloat16* from, float* to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_float(from[i]);
-}
-void narrow(const float* from, core::BFloat16* to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_bfloat16(from[i]);
+// Narrow floats are widened to f32, combined there, and rounded once at the end. Elements stand in the lanes of a pair
+// in the same order in all arrays of one type.
+template <ReduceOp kOp>
+HWY_INLINE Pair combined(Pair x, Pair y) {
+  return {Combine<kOp>::vector(x.a, y.a), Combine<kOp>::vector(x.b, y.b)};
 }
 
-void widen(const core::Float16* from, float* to, std::size_t count) {
-  const hn::ScalableTag<float> df;
-  const hn::Rebind<hwy::float16_t, decltype(df)> dh;
-  const std::size_t lanes = hn::Lanes(df);
-  const auto* half = reinterpret_cast<const hwy::float16_t*>(from);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::PromoteTo(df, hn::LoadU(dh, half + i)), df, to + i);
-  for (; i < count; ++i) to[i] = core::to_float(from[i]);
-}
-void narrow(const float* from, core::Float16* to, std::size_t count) {
-  const hn::ScalableTag<float> df;
-  const hn::Rebind<hwy::float16_t, decltype(df)> dh;
-  const std::size_t lanes = hn::Lanes(df);
-  auto* half = reinterpret_cast<hwy::float16_t*>(to);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(hn::DemoteTo(dh, hn::LoadU(df, from + i)), dh, half + i);
-  for (; i < count; ++i) to[i] = core::to_float16(from[i]);
-}
-
-template <class Narrow>
-const std::array<float, 256>& decode_table() {
-  static const std::array<float, 256> table = [] {
-    std::array<float, 256> values{};
-    for (std::size_t i = 0; i < 256; ++i) values[i] = core::to_float(Narrow{static_cast<std::uint8_t>(i)});
-    return values;
-  }();
-  return table;
-}
-void widen(const core::Float8E4M3* from, float* to, std::size_t count) {
-  const auto& table = decode_table<core::Float8E4M3>();
-  for (std::size_t i = 0; i < count; ++i) to[i] = table[from[i].bits];
-}
-void widen(const core::Float8E5M2* from, float* to, std::size_t count) {
-  const auto& table = decode_table<core::Float8E5M2>();
-  for (std::size_t i = 0; i < count; ++i) to[i] = table[from[i].bits];
-}
-void narrow(const float* from, core::Float8E4M3* to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_float8_e4m3(from[i]);
-}
-void narrow(const float* from, core::Float8E5M2* to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = core::to_float8_e5m2(from[i]);
+// Destination elements [begin, begin + count) into `to`. `kTail`: fewer than a pair.
+template <ReduceOp kOp, bool kTail, class T>
+HWY_INLINE void narrow_pair(const ReduceArgs& args, std::size_t begin, std::size_t count, T* to) {
+  const auto load_from = [&](std::size_t k) HWY_ATTR {
+    const T* source = static_cast<const T*>(args.sources[k]) + begin;
+    if constexpr (kTail) return load_pair_tail(source, count);
+    return load_pair(source);
+  };
+  Pair total = load_from(0);
+  for (std::size_t k = 1; k < args.sources.size(); ++k) total = combined<kOp>(total, load_from(k));
+  if (args.average_over > 0) {
+    const VF32 divisor = hn::Set(F32(), static_cast<float>(args.average_over));
+    total = {hn::Div(total.a, divisor), hn::Div(total.b, divisor)};
+  }
+  if constexpr (kTail) {
+    store_pair_tail(total, to, count);
+  } else {
+    store_pair(total, to);
+  }
 }
 
 template <ReduceOp kOp, class T>
-void narrow_block(const ReduceArgs& args, std::size_t begin, std::size_t count) {
-  alignas(64) std::array<float, kBlock> total;
-  alignas(64) std::array<float, kBlock> next;
-  widen(static_cast<const T*>(args.sources[0]) + begin, total.data(), count);
-  for (std::size_t k = 1; k < args.sources.size(); ++k) {
-    widen(static_cast<const T*>(args.sources[k]) + begin, next.data(), count);
-    for (std::size_t i = 0; i < count; ++i) total[i] = Combine<kOp>::scalar(total[i], next[i]);
+void narrow_range(const ReduceArgs& args, std::size_t begin, std::size_t count, T* to) {
+  const std::size_t step = pair_elems();
+  std::size_t i = 0;
+  for (; i + step <= count; i += step) narrow_pair<kOp, false>(args, begin + i, step, to + i);
+  if (i < count) narrow_pair<kOp, true>(args, begin + i, count - i, to + i);
+}
+
+// One destination is written in place; several take copies of a block that is still in the first cache.
+template <ReduceOp kOp, class T>
+void narrow_pass(const ReduceArgs& args) {
+  const auto count = static_cast<std::size_t>(args.count);
+  if (args.destinations.size() == 1) {
+    const auto produce = [&](std::size_t i, std::size_t elems, T* to) { narrow_range<kOp>(args, i, elems, to); };
+    return produce_elems(static_cast<T*>(args.destinations[0]), count, args.bypass_cache, 1, produce);
   }
-  if (args.average_over > 0) {
-    const auto divisor = static_cast<float>(args.average_over);
-    for (std::size_t i = 0; i < count; ++i) total[i] /= divisor;
+  constexpr std::size_t kBlock = 1024;
+  HWY_ALIGN T block[kBlock];
+  for (std::size_t i = 0; i < count; i += kBlock) {
+    const std::size_t elems = count - i < kBlock ? count - i : kBlock;
+    narrow_range<kOp>(args, i, elems, static_cast<T*>(block));
+    for (void* destination : args.destinations) {
+      T* const to = static_cast<T*>(destination) + i;
+      if (args.bypass_cache) {
+        stream_copy(block, to, elems * sizeof(T));
+      } else {
+        std::memcpy(to, block, elems * sizeof(T));
+      }
+    }
   }
-  for (void* destination : args.destinations) narrow(total.data(), static_cast<T*>(destination) + begin, count);
+  if (args.bypass_cache) hwy::FlushStream();
 }
 
 template <class T>
 void run_narrow(const ReduceArgs& args) {
-  const auto count = static_cast<std::size_t>(args.count);
-  for (std::size_t begin = 0; begin < count; begin += kBlock) {
-    const std::size_t length = count - begin < kBlock ? count - begin : kBlock;
-    switch (args.op) {
-      case ReduceOp::sum:
-      case ReduceOp::avg:
-        narrow_block<ReduceOp::sum, T>(args, begin, length);
-        break;
-      case ReduceOp::prod:
-        narrow_block<ReduceOp::prod, T>(args, begin, length);
-        break;
-      case ReduceOp::max:
-        narrow_block<ReduceOp::max, T>(args, begin, length);
-        break;
-      case ReduceOp::min:
-        narrow_block<ReduceOp::min, T>(args, begin, length);
-        break;
-    }
+  switch (args.op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return narrow_pass<ReduceOp::sum, T>(args);
+    case ReduceOp::prod:
+      return narrow_pass<ReduceOp::prod, T>(args);
+    case ReduceOp::max:
+      return narrow_pass<ReduceOp::max, T>(args);
+    case ReduceOp::min:
+      return narrow_pass<ReduceOp::min, T>(args);
   }
 }
 

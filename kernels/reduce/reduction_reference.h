@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cmath>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/base/counted.h"
 #include "kernels/base/reference_data.h"
@@ -38,10 +40,12 @@ template <class S>
 void reference(const Reduction& args, ReferenceData<S>& data) {
   const bool floats = core::is_floating(args.dtype);
   const auto destination = data["destination"];
+  std::vector<std::span<S>> sources;
+  for (std::int64_t k = 0; k < args.num_sources; ++k) sources.push_back(data["source" + std::to_string(k)]);
   for (std::size_t i = 0; i < destination.size(); ++i) {
-    S value = data["source0"][i];
-    for (std::int64_t k = 1; k < args.num_sources; ++k) {
-      const S next = data["source" + std::to_string(k)][i];
+    S value = sources[0][i];
+    for (std::size_t k = 1; k < sources.size(); ++k) {
+      const S next = sources[k][i];
       value = floats ? combined_reference(args.op, value, next)
                      : S(combined_reference(args.op, uncounted(value), uncounted(next)));
     }
