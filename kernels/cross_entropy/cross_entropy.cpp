@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <type_traits>
 
 #include "kernels/base/element_types.h"
 
@@ -20,15 +19,6 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Where numerators wait for the row's sum: f32 rows hold their own, narrower rows need memory.
-HWY_INLINE float* numerators_of(float* logits, float* /*memory*/) {
-  return logits;
-}
-template <class T>
-HWY_INLINE float* numerators_of(T* /*logits*/, float* memory) {
-  return memory;
-}
-
 HWY_INLINE bool has_target(std::int64_t target, std::int64_t valid_columns) {
   return target >= 0 && target < valid_columns;
 }
@@ -39,32 +29,38 @@ void finish_target(float target_logit, const MaxAndSum& row, float scale, T* gra
   set_element(scale * (std::exp(target_logit - row.max) / row.sum - 1), gradient);
 }
 
-// One row; `memory` has space for the row in f32 and for a float a chunk. Returns the loss.
+// One row; `memory` has space for the row in f32, in whole pairs, and for a float a chunk. Returns the loss.
 template <class T>
-float whole_row(const CrossEntropy& args, T* logits, std::int64_t target, float* memory) {
+float whole_row(const CrossEntropy& args, T* logits, std::int64_t target, float* memory, NextRow next) {
   const auto valid = static_cast<std::size_t>(args.valid_columns);
-  float* const numerators = numerators_of(logits, memory);
-  float* const chunk_maxima = memory + (std::is_same_v<T, float> ? 0 : valid);
+  const std::size_t chunks = (valid + kChunk - 1) / kChunk;
+  float* const chunk_maxima = memory + chunks * kChunk;
+  Numerators<T> numerators{memory};
+  if constexpr (Numerators<T>::kInPlace) numerators.memory = logits;
   const float target_logit = one_element(logits + target);
-  const MaxAndSum row = max_and_sum(logits, valid, [&](std::size_t begin, std::size_t count, float max) {
+  const MaxAndSum row = max_and_sum(logits, valid, [&](std::size_t begin, std::size_t count, float max) HWY_ATTR {
     chunk_maxima[begin / kChunk] = max;
-    float* const to = numerators + begin;
-    return chunk_exp_sum(logits + begin, count, max, [to](VF32 e, std::size_t i, std::size_t lanes) {
-      if (lanes == lanes_f32()) {
-        store(e, to + i);
-      } else {
-        store_tail(e, to + i, lanes);
-      }
-    });
+    const auto keep = [&](const Pair& e, std::size_t i, const auto& part) HWY_ATTR {
+      next.step<kStepBytes<T, 3>>();
+      numerators.store(e, begin + i, part);
+    };
+    return chunk_exp_sum(logits + begin, count, max, keep);
   });
   const float factor = args.scale / row.sum;
   for (std::size_t begin = 0; begin < valid; begin += kChunk) {
-    const float correction = std::exp(chunk_maxima[begin / kChunk] - row.max);
-    scale_chunk(numerators + begin, logits + begin, std::min(kChunk, valid - begin), factor * correction);
+    const float correction = decrease(chunk_maxima[begin / kChunk], row.max);
+    scale_chunk(numerators, logits, begin, std::min(kChunk, valid - begin), factor * correction, next);
   }
   finish_target(target_logit, row, args.scale, logits + target);
   std::fill(logits + valid, logits + args.columns, T{});
   return std::log(row.sum) + (row.max - target_logit);
+}
+
+// What comes after row n, of `end`, of a matrix: nothing to ask for where rows are short.
+template <class T>
+HWY_INLINE NextRow next_row(const T* row, std::int64_t columns, std::int64_t n, std::int64_t end) {
+  if (n + 1 == end || columns < static_cast<std::int64_t>(kChunk)) return {};
+  return NextRow(row + columns, static_cast<std::size_t>(columns));
 }
 
 void whole_rows(const CrossEntropy& args, std::int64_t begin, std::int64_t end, float* memory) {
@@ -72,17 +68,19 @@ void whole_rows(const CrossEntropy& args, std::int64_t begin, std::int64_t end, 
     using T = decltype(zero);
     const auto* targets = args.targets.as<std::int32_t>();
     for (std::int64_t n = begin; n < end; ++n) {
-      args.losses.as<float>()[n] = whole_row(args, args.logits.as<T>() + n * args.columns, targets[n], memory);
+      T* const row = args.logits.as<T>() + n * args.columns;
+      args.losses.as<float>()[n] = whole_row(args, row, targets[n], memory, next_row(row, args.columns, n, end));
     }
   });
 }
 
 template <class T>
-void stats_row(const CrossEntropyStats& args, const T* logits, std::int64_t target, float* stats) {
-  const MaxAndSum row = max_and_sum(
-      logits, static_cast<std::size_t>(args.valid_columns), [&](std::size_t begin, std::size_t count, float max) {
-        return chunk_exp_sum(logits + begin, count, max, [](VF32, std::size_t, std::size_t) {});
-      });
+void stats_row(const CrossEntropyStats& args, const T* logits, std::int64_t target, NextRow next, float* stats) {
+  const auto valid = static_cast<std::size_t>(args.valid_columns);
+  const MaxAndSum row = max_and_sum(logits, valid, [&](std::size_t begin, std::size_t count, float max) HWY_ATTR {
+    return chunk_exp_sum(logits + begin, count, max,
+                         [&](const Pair&, std::size_t, const auto&) HWY_ATTR { next.step<kStepBytes<T, 4>>(); });
+  });
   stats[0] = row.sum == 0 ? -std::numeric_limits<float>::infinity() : row.max;
   stats[1] = row.sum;
   stats[2] = has_target(target, args.valid_columns) ? one_element(logits + target) : 0.0F;
@@ -93,7 +91,8 @@ void stats_rows(const CrossEntropyStats& args, std::int64_t begin, std::int64_t 
     using T = decltype(zero);
     const auto* targets = args.targets.as<std::int32_t>();
     for (std::int64_t n = begin; n < end; ++n) {
-      stats_row(args, args.logits.as<T>() + n * args.columns, targets[n] - args.first_id,
+      const T* const row = args.logits.as<T>() + n * args.columns;
+      stats_row(args, row, targets[n] - args.first_id, next_row(row, args.columns, n, end),
                 args.stats.as<float>() + 3 * n);
     }
   });
@@ -149,8 +148,6 @@ namespace {
 HWY_EXPORT(whole_rows);
 HWY_EXPORT(stats_rows);
 HWY_EXPORT(shard_rows);
-
-constexpr std::int64_t kRowsAPiece = 4;
 
 void check_columns(std::string_view kernel, std::int64_t rows, std::int64_t columns, std::int64_t valid_columns,
                    std::int64_t least_valid) {
@@ -214,11 +211,12 @@ void run_cpu(const CrossEntropy& args, ThreadPool& pool) {
   check_targets(args.name(), args.targets, args.valid_columns);
   constexpr auto kChunk = static_cast<std::int64_t>(HWY_NAMESPACE::kChunk);
   const std::int64_t chunks = (args.valid_columns + kChunk - 1) / kChunk;
-  const auto memory_elems = static_cast<std::size_t>(args.valid_columns + chunks);
-  pool.for_pieces((args.rows + kRowsAPiece - 1) / kRowsAPiece, [&](auto piece, int thread) {
-    const std::int64_t end = std::min(args.rows, (piece + 1) * kRowsAPiece);
+  const auto memory_elems = static_cast<std::size_t>(chunks * (kChunk + 1));
+  pool.for_pieces(pool.size(), [&](std::int64_t piece, int thread) {
+    const std::int64_t begin = args.rows * piece / pool.size();
+    const std::int64_t end = args.rows * (piece + 1) / pool.size();
     float* const memory = pool.scratch_of<float>(thread, memory_elems).data();
-    HWY_DYNAMIC_DISPATCH(whole_rows)(args, piece * kRowsAPiece, end, memory);
+    HWY_DYNAMIC_DISPATCH(whole_rows)(args, begin, end, memory);
   });
 }
 

@@ -14,8 +14,8 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
-#include "kernels/base/vector_io-inl.h"
 #include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,47 +28,61 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr std::size_t kChunk = 2048;  // logits
 
-template <class T>
-HWY_INLINE VF32 load_or_lowest(const T* from, std::size_t count) {
-  const F32 d;
-  return hn::IfThenElse(hn::FirstN(d, count), load_tail(from, count), hn::Set(d, kLowest));
-}
+// The row that comes next, asked for while this one is computed: between chunks no loads of this row are under way, and
+// the hardware looks no further than a page.
+class NextRow {
+ public:
+  NextRow() = default;
+  template <class T>
+  NextRow(const T* row, std::size_t columns)
+      : at_(reinterpret_cast<const std::byte*>(row)), end_(reinterpret_cast<const std::byte*>(row + columns)) {}
+  template <std::size_t kBytes>
+  HWY_INLINE void step() {
+    constexpr std::size_t kLine = 64;
+    if (at_ >= end_) return;
+    for (std::size_t b = 0; b < kBytes; b += kLine) __builtin_prefetch(at_ + b, 0, 2);  // into the second-level cache
+    at_ += kBytes;
+  }
+
+ private:
+  const std::byte* at_ = nullptr;
+  const std::byte* end_ = nullptr;
+};
+// Of a pair of T, the quarters that one step of a walk asks for.
+template <class T, std::size_t kQuarters>
+constexpr std::size_t kStepBytes = 2 * HWY_MAX_BYTES / sizeof(float) * sizeof(T) * kQuarters / 4;
 
 template <class T>
 float chunk_max(const T* x, std::size_t count, float so_far) {
   const F32 d;
-  const std::size_t lanes = lanes_f32();
-  VF32 even = hn::Set(d, so_far);
-  VF32 odd = even;
-  std::size_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    even = hn::Max(even, load(x + i));
-    odd = hn::Max(odd, load(x + i + lanes));
-  }
-  for (; i + lanes <= count; i += lanes) even = hn::Max(even, load(x + i));
-  if (i < count) odd = hn::Max(odd, load_or_lowest(x + i, count - i));
-  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(even, odd)));
+  const VF32 lowest = hn::Set(d, kLowest);
+  Pair max{hn::Set(d, so_far), hn::Set(d, so_far)};
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    const Pair value = part.or_else(part.load(x + i), lowest);
+    max = {hn::Max(max.a, value.a), hn::Max(max.b, value.b)};
+  });
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(max.a, max.b)));
 }
 
-// The sum of e^(x - max), each of which is given to keep(value, i, count) for `count` elements from the i-th.
+// The sum of e^(x - max), each pair of which is given to keep(pair, i, part).
 template <class T, class Keep>
 HWY_INLINE float chunk_exp_sum(const T* x, std::size_t count, float max, const Keep& keep) {
   const F32 d;
-  const std::size_t lanes = lanes_f32();
   const VF32 high = hn::Set(d, max);
-  VF32 sum = hn::Zero(d);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const VF32 e = weight_f32(hn::Sub(load(x + i), high));
-    keep(e, i, lanes);
-    sum = hn::Add(sum, e);
-  }
-  if (i < count) {
-    const VF32 e = hn::IfThenElseZero(hn::FirstN(d, count - i), weight_f32(hn::Sub(load_tail(x + i, count - i), high)));
-    keep(e, i, count - i);
-    sum = hn::Add(sum, e);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+  Pair sum{hn::Zero(d), hn::Zero(d)};
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    const Pair value = part.load(x + i);
+    const Pair e{weight_f32(hn::Sub(value.a, high)), weight_f32(hn::Sub(value.b, high))};
+    keep(e, i, part);
+    const Pair counted = part.or_else(e, hn::Zero(d));
+    sum = {hn::Add(sum.a, counted.a), hn::Add(sum.b, counted.b)};
+  });
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum.a, sum.b)));
+}
+
+// e^(low - high), and 1 without a call where they are the same, as mostly.
+HWY_INLINE float decrease(float low, float high) {
+  return low == high ? 1.0F : std::exp(low - high);
 }
 
 // A row's maximum, or kLowest, and sum of e^(logit - max). For each chunk, take_chunk(begin, count, max) has to return
@@ -83,36 +97,55 @@ HWY_INLINE MaxAndSum max_and_sum(const T* logits, std::size_t valid, const TakeC
   for (std::size_t begin = 0; begin < valid; begin += kChunk) {
     const std::size_t count = std::min(kChunk, valid - begin);
     const float max = chunk_max(logits + begin, count, row.max);
-    if (max != row.max) row.sum *= std::exp(row.max - max);
+    if (begin > 0) row.sum *= decrease(row.max, max);
     row.max = max;
     row.sum += take_chunk(begin, count, max);
   }
   return row;
 }
 
-// to = factor * numerators.
+// Where a row's numerators wait for its sum: in an f32 row itself, else in memory, in the order of T's pairs.
 template <class T>
-void scale_chunk(const float* numerators, T* to, std::size_t count, float factor) {
+struct Numerators {
+  static constexpr bool kInPlace = std::is_same_v<T, float>;
+  float* memory;
+  template <class Part>
+  HWY_INLINE void store(Pair e, std::size_t i, const Part& part) const {
+    if constexpr (kInPlace) {
+      part.store(e, memory + i);
+    } else {
+      store_pair(e, memory + i);
+    }
+  }
+  template <class Part>
+  HWY_INLINE Pair load(std::size_t i, const Part& part) const {
+    if constexpr (kInPlace) {
+      return part.load(memory + i);
+    } else {
+      return load_pair(memory + i);
+    }
+  }
+};
+
+// logits[begin, begin + count) = factor * numerators.
+template <class T>
+void scale_chunk(const Numerators<T>& numerators, T* logits, std::size_t begin, std::size_t count, float factor,
+                 NextRow& next) {
   const VF32 by = hn::Set(F32(), factor);
-  const std::size_t lanes = lanes_f32();
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(hn::Mul(load(numerators + i), by), to + i);
-  if (i < count) store_tail(hn::Mul(load_tail(numerators + i, count - i), by), to + i, count - i);
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    next.step<kStepBytes<T, 1>>();
+    const Pair e = numerators.load(begin + i, part);
+    part.store({hn::Mul(by, e.a), hn::Mul(by, e.b)}, logits + begin + i);
+  });
 }
 
 // logits = factor * e^(logits - max).
 template <class T>
 void scaled_exp(T* logits, std::size_t count, float max, float factor) {
-  const F32 d;
-  const VF32 by = hn::Set(d, factor);
-  const auto keep = [&](VF32 e, std::size_t i, std::size_t lanes) {
-    if (lanes == lanes_f32()) {
-      store(hn::Mul(e, by), logits + i);
-    } else {
-      store_tail(hn::Mul(e, by), logits + i, lanes);
-    }
-  };
-  chunk_exp_sum(logits, count, max, keep);
+  const VF32 by = hn::Set(F32(), factor);
+  chunk_exp_sum(logits, count, max, [&](const Pair& e, std::size_t i, const auto& part) HWY_ATTR {
+    part.store({hn::Mul(e.a, by), hn::Mul(e.b, by)}, logits + i);
+  });
 }
 
 template <class T>
