@@ -7,9 +7,11 @@
 #include "kernels/bucket/bucket.h"
 #include "kernels/cast/cast.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/quantize/quantize.h"
 #include "kernels/reduce/reduction.h"
@@ -104,6 +106,15 @@ void run_cuda(const SoftmaxForward& args, CudaContext& /*cuda*/) {
   not_built(args.name());
 }
 void run_cuda(const SoftmaxBackward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const NormForward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const NormBackward& args, CudaContext& /*cuda*/) {
+  not_built(args.name());
+}
+void run_cuda(const Dropout& args, CudaContext& /*cuda*/) {
   not_built(args.name());
 }
 

@@ -1,0 +1,44 @@
+#include "kernels/dropout/dropout_cases.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/shapes.h"
+#include "kernels/dropout/dropout.h"
+#include "kernels/dropout/dropout_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr float kRate = 0.1F;
+
+// First elements at each place of a block of four, one of them where block numbers outgrow 32 bits.
+constexpr std::uint64_t kFirstElements[] = {0, 1, 6, (std::uint64_t{1} << 34) - 5};
+
+}  // namespace
+
+std::vector<KernelCase> dropout_test_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (std::int64_t count : kOddCounts) {
+      for (std::uint64_t first : kFirstElements) {
+        if (count > 2000 && first > 1) continue;
+        const Dropout dropout{.count = count, .rate = kRate, .seed = 7, .step = 3, .first_element = first};
+        cases.push_back(make_case(dropout, {.shape = fmt::format("N{}_from{}", count, first), .dtype = dtype}));
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<KernelCase> dropout_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const Tokens& tokens : kBenchTokens) {
+      const Dropout dropout{.count = tokens.rows() * tokens.channels, .rate = kRate, .seed = 7, .step = 3};
+      cases.push_back(make_case(dropout, {.shape = tokens.name(), .dtype = dtype}));
+    }
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/base/kernel_case.h"
+
+namespace lockstep::kernels {
+
+std::vector<KernelCase> dropout_test_cases();   // small and odd shapes, all dtypes
+std::vector<KernelCase> dropout_bench_cases();  // the trainer's shapes
+
+}  // namespace lockstep::kernels

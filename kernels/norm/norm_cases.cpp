@@ -1,0 +1,68 @@
+#include "kernels/norm/norm_cases.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "kernels/base/shapes.h"
+#include "kernels/norm/norm.h"
+#include "kernels/norm/norm_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+struct MatrixShape {
+  std::int64_t rows;
+  std::int64_t columns;
+};
+
+// The backward's mean and rstd are those of its x.
+void derive_moments(const NormBackward& args, ReferenceData<double>& data) {
+  const auto columns = static_cast<std::size_t>(args.columns);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(args.rows); ++r) {
+    const std::span<const double> x = data["x"].subspan(r * columns, columns);
+    const RowMoments<double> row = row_moments(args.norm, x, 1e-5F);
+    if (args.norm == Norm::layer) data["mean"][r] = row.mean;
+    data["rstd"][r] = row.rstd;
+  }
+}
+
+void add(std::vector<KernelCase>& cases, const MatrixShape& matrix, const std::string& shape, core::DType dtype) {
+  for (Norm norm : {Norm::layer, Norm::rms}) {
+    for (bool with_residual : {false, true}) {
+      const NormForward forward{norm, matrix.rows, matrix.columns, with_residual};
+      const NormBackward backward{norm, matrix.rows, matrix.columns, with_residual};
+      CaseFacts facts{.shape = shape, .dtype = dtype};
+      facts.terms = {{"y", matrix.columns},  {"mean", matrix.columns}, {"rstd", matrix.columns},
+                     {"dx", matrix.columns}, {"dgamma", matrix.rows},  {"dbeta", matrix.rows}};
+      cases.push_back(make_case(forward, facts));
+      facts.derive = [backward](ReferenceData<double>& data) { derive_moments(backward, data); };
+      cases.push_back(make_case(backward, facts));
+    }
+  }
+}
+
+constexpr std::array kTestShapes{MatrixShape{1, 5},   MatrixShape{5, 3},   MatrixShape{4, 17},   MatrixShape{3, 64},
+                                 MatrixShape{7, 127}, MatrixShape{70, 97}, MatrixShape{9, 2500}, MatrixShape{261, 64}};
+
+}  // namespace
+
+std::vector<KernelCase> norm_test_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const MatrixShape& matrix : kTestShapes) {
+      add(cases, matrix, fmt::format("R{}_C{}", matrix.rows, matrix.columns), dtype);
+    }
+  }
+  return cases;
+}
+
+std::vector<KernelCase> norm_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const Tokens& tokens : kBenchTokens) add(cases, {tokens.rows(), tokens.channels}, tokens.name(), dtype);
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/base/caches.h"
+#include "kernels/base/element_types.h"
+#include "kernels/norm/norm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/norm/norm_forward.cpp"
+#include <hwy/foreach_target.h>
+// foreach_target.h must come before the others.
+#include <hwy/cache_control.h>
+
+#include "kernels/base/vector_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Adds residuals, rounded as stored, and returns the rows' sums, or sums of squares.
+template <bool kSquares, std::size_t kRows, class T>
+RowFloats<kRows> add_residuals(const T* x, const T* residual, T* sum, std::size_t columns) {
+  RowPairs<kRows> totals = all_rows<kRows>(0);
+  for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const std::size_t at = r * columns + c;
+      const Pair a = part.load(x + at);
+      const Pair b = part.load(residual + at);
+      part.store({hn::Add(a.a, b.a), hn::Add(a.b, b.b)}, sum + at);
+      const Pair value = part.load(sum + at);
+      const Pair factor = kSquares ? value : both(hn::Set(F32(), 1.0F));
+      totals[r] = {hn::MulAdd(value.a, factor.a, totals[r].a), hn::MulAdd(value.b, factor.b, totals[r].b)};
+    }
+  });
+  return row_sums(totals);
+}
+
+template <std::size_t kRows, class T>
+RowFloats<kRows> sums(const T* x, std::size_t columns) {
+  RowPairs<kRows> totals = all_rows<kRows>(0);
+  for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const Pair value = part.load(x + r * columns + c);
+      totals[r] = {hn::Add(totals[r].a, value.a), hn::Add(totals[r].b, value.b)};
+    }
+  });
+  return row_sums(totals);
+}
+
+// Of the distances from `mean`: a second walk over a row that is in the first-level cache, as the difference of sums of
+// squares would lose digits.
+template <std::size_t kRows, class T>
+RowFloats<kRows> square_sums(const T* x, std::size_t columns, const RowFloats<kRows>& mean) {
+  const F32 d;
+  RowPairs<kRows> totals = all_rows<kRows>(0);
+  for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const Pair value = part.load(x + r * columns + c);
+      const VF32 centre = hn::Set(d, mean[r]);
+      const Pair distance = part.or_else({hn::Sub(value.a, centre), hn::Sub(value.b, centre)}, hn::Zero(d));
+      totals[r] = {hn::MulAdd(distance.a, distance.a, totals[r].a), hn::MulAdd(distance.b, distance.b, totals[r].b)};
+    }
+  });
+  return row_sums(totals);
+}
+
+// y = (x - mean) rstd gamma + beta; without mean and beta for RMSNorm.
+template <bool kStream, bool kLayer, std::size_t kRows, class T>
+void write_rows(const NormForward& args, const T* x, const RowFloats<kRows>& mean, const RowFloats<kRows>& rstd, T* y) {
+  const F32 d;
+  const auto columns = static_cast<std::size_t>(args.columns);
+  const T* gamma = args.gamma.as<T>();
+  const T* beta = args.beta.as<T>();
+  for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    const Pair scale = part.load(gamma + c);
+    const Pair offset = kLayer ? part.load(beta + c) : both(hn::Zero(d));
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const Pair value = part.load(x + r * columns + c);
+      const VF32 factor = hn::Set(d, rstd[r]);
+      Pair result;
+      if constexpr (kLayer) {
+        const VF32 centre = hn::Set(d, mean[r]);
+        result = {hn::MulAdd(hn::Mul(hn::Sub(value.a, centre), factor), scale.a, offset.a),
+                  hn::MulAdd(hn::Mul(hn::Sub(value.b, centre), factor), scale.b, offset.b)};
+      } else {
+        result = {hn::Mul(hn::Mul(value.a, factor), scale.a), hn::Mul(hn::Mul(value.b, factor), scale.b)};
+      }
+      if constexpr (kStream) {
+        part.stream(result, y + r * columns + c);
+      } else {
+        part.store(result, y + r * columns + c);
+      }
+    }
+  });
+}
+
+template <bool kStream, bool kLayer, std::size_t kRows, class T>
+void forward_group(const NormForward& args, std::size_t row) {
+  const auto columns = static_cast<std::size_t>(args.columns);
+  const std::size_t first = row * columns;
+  const auto count = static_cast<float>(columns);
+  const T* x = args.x.as<T>() + first;
+  RowFloats<kRows> mean{};
+  RowFloats<kRows> squares{};
+  if (args.with_residual) {
+    T* sum = args.sum.as<T>() + first;
+    (kLayer ? mean : squares) = add_residuals<!kLayer, kRows>(x, args.residual.as<T>() + first, sum, columns);
+    x = sum;
+  } else if constexpr (kLayer) {
+    mean = sums<kRows>(x, columns);
+  }
+  if constexpr (kLayer) {
+    for (float& value : mean) value /= count;
+  }
+  if (kLayer || !args.with_residual) squares = square_sums<kRows>(x, columns, mean);
+  RowFloats<kRows> rstd;
+  for (std::size_t r = 0; r < kRows; ++r) {
+    rstd[r] = 1 / std::sqrt(squares[r] / count + args.epsilon);
+    args.rstd.as<float>()[row + r] = rstd[r];
+    if constexpr (kLayer) args.mean.as<float>()[row + r] = mean[r];
+  }
+  write_rows<kStream, kLayer, kRows>(args, x, mean, rstd, args.y.as<T>() + first);
+}
+
+template <bool kStream, bool kLayer, class T>
+void forward_rows(const NormForward& args, std::int64_t begin, std::int64_t end) {
+  for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), static_cast<std::size_t>(args.columns),
+                 [&](auto row, auto rows) { forward_group<kStream, kLayer, rows(), T>(args, row); });
+  if constexpr (kStream) hwy::FlushStream();
+}
+
+template <bool kLayer, class T>
+void forward_of(const NormForward& args, bool stream, std::int64_t begin, std::int64_t end) {
+  if (stream && rows_are_aligned(args.y.as<T>(), static_cast<std::size_t>(args.columns))) {
+    return forward_rows<true, kLayer, T>(args, begin, end);
+  }
+  forward_rows<false, kLayer, T>(args, begin, end);
+}
+
+void forward(const NormForward& args, bool stream, std::int64_t begin, std::int64_t end) {
+  with_activation_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (args.norm == Norm::layer) return forward_of<true, T>(args, stream, begin, end);
+    forward_of<false, T>(args, stream, begin, end);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::kernels {
+namespace {
+HWY_EXPORT(forward);
+constexpr std::int64_t kGrain = 4;  // rows
+}  // namespace
+
+void run_cpu(const NormForward& args, ThreadPool& pool) {
+  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.y.elems));
+  pool.for_ranges(args.rows, kGrain, [&](auto begin, auto end) {
+    HWY_DYNAMIC_DISPATCH(forward)(args, stream, begin, end);
+  });
+}
+
+}  // namespace lockstep::kernels
+#endif  // HWY_ONCE
