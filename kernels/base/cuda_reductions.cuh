@@ -105,7 +105,8 @@ __device__ __forceinline__ V warp_reduce(V value) {
 // global memory before is seen by all after it.
 template <class V>
 __device__ __forceinline__ V block_reduce(V value) {
-  __shared__ V of_warps[kMostWarps];
+  alignas(16) __shared__ unsigned char memory[kMostWarps * sizeof(V)];  // V has initial values; shared memory has none
+  V* const of_warps = reinterpret_cast<V*>(memory);
   value = warp_reduce(value);
   __syncthreads();  // the call before may still be read
   if (lane_index() == 0) of_warps[warp_index()] = value;

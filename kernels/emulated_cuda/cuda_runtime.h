@@ -1,0 +1,132 @@
+// In place of CUDA's header of this name, for emulated_grid.h: what our kernels use of the language and the runtime.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#include "kernels/emulated_cuda/emulated_grid.h"
+
+#define __device__
+#define __host__
+#define __global__
+#define __grid_constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ thread_local  // one block runs at a time, and its threads are coroutines of one thread
+
+using std::isfinite;
+using std::isnan;
+using std::signbit;
+
+struct uint2 {
+  unsigned x, y;
+};
+struct uint3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
+      : x(x_), y(y_), z(z_) {}  // NOLINT(google-explicit-constructor): as CUDA's
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+
+extern thread_local uint3 threadIdx;
+extern thread_local uint3 blockIdx;
+extern thread_local dim3 blockDim;
+extern thread_local dim3 gridDim;
+
+inline void __syncthreads() {
+  lockstep::kernels::emulated::meet_block();
+}
+template <class T>
+T __shfl_xor_sync(unsigned /*mask*/, T value, int lane_mask) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  word = lockstep::kernels::emulated::exchange(word, lane_mask);
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+inline int atomicAdd(int* address, int value) {
+  const int before = *address;
+  *address += value;
+  return before;
+}
+
+template <class T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}
+template <class T>
+T __ldg(const T* from) {
+  return *from;
+}
+inline float __fdividef(float a, float b) {
+  return a / b;
+}
+inline float __fdiv_rn(float a, float b) {
+  return a / b;
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+inline float __frsqrt_rn(float x) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(x)));
+}
+inline int __float2int_rn(float x) {
+  return static_cast<int>(std::nearbyint(x));
+}
+inline unsigned __float_as_uint(float x) {
+  return std::bit_cast<unsigned>(x);
+}
+inline float __uint_as_float(unsigned x) {
+  return std::bit_cast<float>(x);
+}
+inline float __int_as_float(int x) {
+  return std::bit_cast<float>(x);
+}
+
+enum cudaError_t { cudaSuccess = 0 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
+using cudaStream_t = void*;
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+inline cudaError_t cudaFuncSetAttribute(const void* /*kernel*/, cudaFuncAttribute /*attribute*/, int /*value*/) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStream_t /*stream*/) {
+  std::memset(to, value, size_bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, cudaMemcpyKind /*kind*/,
+                                   cudaStream_t /*stream*/) {
+  std::memcpy(to, from, size_bytes);
+  return cudaSuccess;
+}
+template <class... Params, class... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), const Args&... args) {
+  lockstep::kernels::emulated::run_grid({config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes},
+                                        [&] { kernel(args...); });
+  return cudaSuccess;
+}

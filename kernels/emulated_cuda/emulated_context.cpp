@@ -1,0 +1,72 @@
+// CudaContext and check_cuda where kernels run on an emulated grid: memory is the host's.
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "core/cuda_call.h"
+#include "core/error.h"
+#include "kernels/base/cuda_context.h"
+
+namespace lockstep::core {
+
+void check_cuda(int status, const char* call, CudaPlace /*place*/) {
+  if (status != 0) throw Error(Failure::cuda, std::string(call) + " failed on the emulated device");
+}
+
+}  // namespace lockstep::core
+
+namespace lockstep::kernels {
+
+struct CudaContext::State {
+  core::Device& device;
+  core::Stream& stream;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  std::map<std::type_index, std::shared_ptr<void>> kept = {};
+};
+
+CudaContext::CudaContext(core::Device& device, core::Stream& stream, int /*rank*/)
+    : state_(std::make_unique<State>(State{.device = device, .stream = stream})) {}
+
+CudaContext::~CudaContext() {
+  if (state_->workspace != nullptr) state_->device.release(state_->workspace);
+}
+
+core::Device& CudaContext::device() const {
+  return state_->device;
+}
+
+core::CudaPlace CudaContext::place() const {
+  return {.rank = -1, .device = 0};
+}
+
+void* CudaContext::stream() const {
+  return nullptr;
+}
+
+void* CudaContext::cublaslt() const {
+  throw core::Error(core::Failure::not_built, "cuBLASLt on the emulated device");
+}
+
+// Few, so that threads and blocks take several turns each.
+int CudaContext::num_multiprocessors() const {
+  return 1;
+}
+
+// Of other content at each call, so that what relies on it shows.
+void* CudaContext::workspace(std::size_t size_bytes) {
+  if (size_bytes > state_->workspace_bytes) {
+    if (state_->workspace != nullptr) state_->device.release(state_->workspace);
+    state_->workspace = state_->device.allocate(size_bytes);
+    state_->workspace_bytes = size_bytes;
+  }
+  auto* const bytes = static_cast<std::byte*>(state_->workspace);
+  std::fill(bytes, bytes + size_bytes, std::byte{0xff});
+  return bytes;
+}
+
+std::shared_ptr<void>& CudaContext::kept_slot(std::type_index type) {
+  return state_->kept[type];
+}
+
+}  // namespace lockstep::kernels
