@@ -73,8 +73,8 @@ def flops_text(gflops: float) -> str:
 
 
 def share_text(share: float) -> str:
-    """0.41 -> 41 %."""
-    return f"{100 * share:.0f} %"
+    """0.41 -> 41 %; 0.0163 -> 1.6 %."""
+    return f"{100 * share:.0f} %" if share >= 0.095 else f"{short(100 * share, 2)} %"
 
 
 def times_text(ratio: float) -> str:

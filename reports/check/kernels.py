@@ -3,13 +3,13 @@ from collections import Counter
 from typing import Iterable
 
 from reports.analysis.roofline.ceilings import odd_ones
+from reports.analysis.roofline.findings import ABOVE
 from reports.analysis.roofline.results import RooflineResult
 from reports.analysis.roofline.rooflines import Case, Roofline, case_of, way_text
 from reports.check.runs import FEW_SAMPLES, Note, are, have, notes_on_runs, worst_first
 from reports.records import Kernel, Records
 from reports.units import counted, joined, share_text, short
 
-ABOVE = 1.05  # a share that says more about the ceiling than about the kernel
 DRIFT = 1.10  # ceilings of several runs that differ by more
 
 

@@ -18,7 +18,7 @@ from reports.units import short
 WIDTH = 11.4  # inches
 ROW = 0.2
 MOST = 36  # rows: the largest and the smallest ratios where there are more
-NAME = 34  # characters of a row's name
+NAME = 46  # characters of a row's name
 _SLOW, _FAST = numbered(1), numbered(0)
 
 
@@ -26,7 +26,7 @@ def dumbbells_figure(comparisons: Sequence[Comparison], names: tuple[str, str], 
     """A column a comparison; `names` are those of the slow and the fast way in the legend."""
     rows = shown_rows(comparisons)
     figure, top = new_figure(heading, 1.65 + ROW * max(len(rows), 3), WIDTH)
-    height, left, right, gap = figure.get_figheight(), 2.75 / WIDTH, 0.985, 0.075
+    height, left, right, gap = figure.get_figheight(), 3.4 / WIDTH, 0.985, 0.075
     width = (right - left - gap * (len(comparisons) - 1) - 0.03) / len(comparisons)
     bottom = 0.86 / height
     limits = _limits(comparisons, rows)

@@ -1,5 +1,4 @@
 """Share of the binding ceiling: a row a kernel, a dot a shape and dtype, a column a way of timing."""
-from math import ceil, log10
 from statistics import median
 from typing import Sequence
 
@@ -18,6 +17,8 @@ from reports.units import share_text
 WIDTH = 11.4  # inches
 ROW = 0.2  # inches
 MOST = 60  # rows
+CUT = 1.25  # dots beyond are counted at the edge, so that the others can be told apart
+EDGE = 1.8  # where the axes end if there are such dots
 NAME = 32  # characters of a row's name
 Dots = dict[str, list[tuple[Case, Kernel]]]  # by row
 
@@ -30,13 +31,15 @@ def shares_figure(roofline: Roofline, heading: Heading) -> Figure:
     width = (right - left - gap * (len(ways) - 1)) / len(ways)
     bottom = 0.92 / height
     highest = max(kernel.share for way in ways for found in _dots(roofline, way).values() for _, kernel in found)
+    right_end = EDGE if highest > CUT else 1.05 * max(highest, 1.0)
     for i, way in enumerate(ways):
         axes = figure.add_axes([left + i * (width + gap), bottom, width, top - bottom - 0.26 / height])
-        _frame(axes, names, max(highest, 1.0), i == 0, _ticks(max(highest, 1.0), len(ways)))
+        _frame(axes, names, right_end, i == 0, _ticks(right_end, len(ways)))
         axes.set_title(way_text(way, roofline.place.device), loc="left", size=10, color=INK, pad=5, weight="bold")
         _draw(axes, names, _dots(roofline, way))
-    figure.text((left + right) / 2, 0.46 / height, "share of the ceiling that binds (%); dashed: "
-                f"{share_text(NEAR)}", ha="center", size=9.5,
+    beyond = f"; at the edge: how many are beyond {share_text(CUT)}, and the highest" if highest > CUT else ""
+    figure.text((left + right) / 2, 0.46 / height,
+                f"share of the ceiling that binds (%); dashed: {share_text(NEAR)}{beyond}", ha="center", size=9.5,
                 color=INK)
     _legend(figure, roofline)
     return figure
@@ -71,20 +74,17 @@ def _dots(roofline: Roofline, way: Way) -> Dots:
     return dots
 
 
-def _ticks(highest: float, columns: int) -> list[float]:
+def _ticks(right: float, columns: int) -> list[float]:
     """The limit and what counts as reaching it, where there is room for both."""
-    if highest < 1.3 and columns <= 4:
-        return [0, 0.25, 0.5, NEAR, 1]
-    step = 0.5 if highest < 2.6 else 10 ** ceil(log10(highest / 5))
-    return [step * i for i in range(int(highest / step) + 1)]
+    return [0, 0.25, 0.5, NEAR, 1] if right < EDGE and columns <= 4 else [0, 0.5, 1]
 
 
-def _frame(axes: Axes, names: Sequence[str], highest: float, named: bool, ticks: list[float]) -> None:
+def _frame(axes: Axes, names: Sequence[str], right: float, named: bool, ticks: list[float]) -> None:
     tidy(axes)
     axes.grid(False, axis="y")
     row_lines(axes, len(names), GRID)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, highest * 1.05)
+    axes.set_xlim(0, right)
     axes.axvline(1, color=INK, linewidth=1.2, zorder=1)
     axes.axvline(NEAR, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
@@ -101,9 +101,15 @@ def _draw(axes: Axes, names: Sequence[str], dots: Dots) -> None:
         if not shares:
             axes.text(0.02, row, "not timed", size=7, color=MUTED, va="center")
             continue
-        axes.plot([min(shares), max(shares)], [row, row], color=MUTED, linewidth=1.1, zorder=2)
+        ends = [min(share, CUT) for share in (min(shares), max(shares))]
+        axes.plot(ends, [row, row], color=MUTED, linewidth=1.1, zorder=2)
         for case, kernel in dots[name]:
-            axes.plot([kernel.share], [row], zorder=3, **marks(BOUNDS[kernel.bound or "launch"], case.dtype, 5))
+            if kernel.share <= CUT:
+                axes.plot([kernel.share], [row], zorder=3, **marks(BOUNDS[kernel.bound or "launch"], case.dtype, 5))
+        beyond = [share for share in shares if share > CUT]
+        if beyond:
+            axes.text(EDGE, row, f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}", ha="right",
+                      va="center", size=7.4, color=INK, zorder=5)
 
 
 def _legend(figure: Figure, roofline: Roofline) -> None:

@@ -14,8 +14,8 @@ from reports.plots import style
 from reports.plots.dumbbells import MOST, shown_rows
 from reports.plots.kernel_figures import draw, kinds_of, render_kernels
 from reports.plots.kernel_style import BOUNDS, GROUPS, marks
-from reports.plots.shares import rows_of
-from reports.tests.kernel_world import WORKS, KernelWorld, gpu_world, without_ceiling
+from reports.plots.shares import CUT, EDGE, rows_of
+from reports.tests.kernel_world import WORKS, KernelWorld, Work, gpu_world, without_ceiling
 from reports.tests.world import write
 
 WORLDS = {
@@ -121,6 +121,16 @@ def test_shares_are_sorted_by_distance_from_the_limit(results):
     shares = [share[row.split(" ")[0]] for row in rows]
     assert len(rows) == len(WORKS) and rows[0] == "attention_bwd" and rows[-1] == "sum_of_squares"
     assert all(later > earlier - 0.03 for earlier, later in zip(shares, shares[1:]))
+
+
+def test_shares_far_beyond_the_ceiling_do_not_squeeze_the_others(tmp_path):
+    world = KernelWorld(works=[*WORKS[:3], Work("adamw", 15, 28, 9.0)], dtypes=("f32",), sizes=(1,), threads=(1,),
+                        caches=("cold",))
+    result = report_of(load([write(tmp_path / "k.jsonl", world.records())])).kernels[0]
+    axes = draw("shares", result).axes[0]
+    told = [text.get_text() for text in axes.texts]
+    assert axes.get_xlim()[1] == EDGE and len(told) == 1 and told[0].startswith("1 ▶ 89")
+    assert max(line.get_xdata()[-1] for line in axes.lines if len(line.get_xdata()) == 1) < CUT
 
 
 def test_too_many_pairs_show_the_ends(results):

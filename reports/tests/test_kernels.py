@@ -189,6 +189,8 @@ def test_doubts_are_said(report, change, expected):
 def test_faster_than_the_ceiling_is_said(report):
     fast = SMALL.kernel(Work("adamw", 15, 28, 1.5))
     made = report([SMALL.run(), *SMALL.ceilings(), fast])
+    assert "1 of 1 kernel reaches 85 % of the ceiling that binds it (1 of these is above 105 %: that was not the" in (
+        made.findings[0].text)
     assert "1 timed kernel is faster than the ceiling that is to bind it, adamw f32" in notes(made, "warning")
 
 

@@ -12,6 +12,7 @@ from reports.records import Kernel
 from reports.units import counted, joined, share_text, times_text
 
 NEAR = 0.85  # of the binding ceiling: counts as reaching it
+ABOVE = 1.05  # a share that says more about the ceiling than about the kernel
 
 _BOUND = {"memory": "bound by memory", "compute": "bound by arithmetic", "launch": "bound by the launch"}
 
@@ -29,7 +30,15 @@ def reach_text(cases: dict[Case, Kernel]) -> str:
         return f"No ceiling is known that binds any of {_cases_text(cases)}."
     near = sum(kernel.share >= NEAR for _, kernel in known)
     return (f"{near} of {_cases_text(dict(known))} {'reaches' if near == 1 else 'reach'} {share_text(NEAR)} of the "
-            f"ceiling that binds {'it' if len(known) == 1 else 'them'}; {farthest_text(known)}.")
+            f"ceiling that binds {'it' if len(known) == 1 else 'them'}{_above_text(known)}; {farthest_text(known)}.")
+
+
+def _above_text(known: Sequence[tuple[Case, Kernel]]) -> str:
+    """A kernel that is faster than its ceiling has not reached a limit: the limit is another."""
+    above = sum(kernel.share > ABOVE for _, kernel in known)
+    if not above:
+        return ""
+    return f" ({above} of these {'is' if above == 1 else 'are'} above {share_text(ABOVE)}: that was not the limit)"
 
 
 def _cases_text(cases: dict[Case, Kernel]) -> str:
