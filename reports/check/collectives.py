@@ -64,8 +64,8 @@ def _holes(result: PanelResult) -> list[Note]:
     """Sizes that some algorithms of a panel have and others have not: a plot hides that easily."""
     sizes = result.panel.sizes
     by_sizes: dict[tuple[int, ...], list[str]] = defaultdict(list)
-    for label, have in _timed_sizes(result.panel).items():
-        missing = tuple(size for size in sizes if size not in have)
+    for label, timed in _timed_sizes(result.panel).items():
+        missing = tuple(size for size in sizes if size not in timed)
         if missing:
             by_sizes[missing].append(label)
     return [Note("warning", f"{headline(result)}: {joined(labels)} {'has' if len(labels) == 1 else 'have'} no time at "
