@@ -22,10 +22,8 @@
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_reference.h"
 
-namespace lockstep::tests {
+namespace lockstep::kernels::tests {
 namespace {
-
-using namespace lockstep::kernels;
 
 using Cases = std::vector<ReferenceCase>;
 
@@ -185,4 +183,4 @@ std::vector<ReferenceCase> reference_cases() {
   return cases;
 }
 
-}  // namespace lockstep::tests
+}  // namespace lockstep::kernels::tests

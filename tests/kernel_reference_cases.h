@@ -7,13 +7,13 @@
 
 #include "kernels/base/kernel_case.h"
 
-namespace lockstep::tests {
+namespace lockstep::kernels::tests {
 
 struct ReferenceCase {
-  kernels::KernelCase one;
+  KernelCase one;
   std::map<std::string, double> arguments;  // integers, flags and factors, by their names in the kernel's struct
 };
 
 std::vector<ReferenceCase> reference_cases();
 
-}  // namespace lockstep::tests
+}  // namespace lockstep::kernels::tests

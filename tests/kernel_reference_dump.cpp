@@ -18,7 +18,7 @@ using lockstep::kernels::Access;
 using lockstep::kernels::CaseOperand;
 using lockstep::kernels::KernelCase;
 using lockstep::kernels::ReferenceData;
-using lockstep::tests::ReferenceCase;
+using lockstep::kernels::tests::ReferenceCase;
 
 // Version 1.0 of NumPy's format: magic, length of the header, a Python literal padded to 64 bytes, little-endian data.
 void write_npy(const fs::path& path, const std::vector<double>& values) {
@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     return 6;
   }
   try {
-    for (const ReferenceCase& dumped : lockstep::tests::reference_cases()) {
+    for (const ReferenceCase& dumped : lockstep::kernels::tests::reference_cases()) {
       dump(fs::path(argv[1]) / (dumped.one.kernel + "-" + dumped.one.shape), dumped);
     }
   } catch (const std::exception& error) {

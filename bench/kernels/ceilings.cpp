@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <new>
@@ -16,8 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSampleUs = 2000;  // at least; long against the start of a pool's threads
-constexpr int kSamples = 9;
+// At least; long against the start of a pool's threads, and short against the turns that other programs take.
+constexpr double kSampleUs = 1000;
+constexpr int kSamples = 25;
 constexpr std::int64_t kGrainFloats = 128;  // of ceiling_loops.h
 
 // Where caches are not told: a common machine's.
@@ -92,16 +94,24 @@ constexpr std::array kStreams{
     Stream{CeilingKind::read, 1, read_pass},
 };
 
-// GB/s over operands that are `footprint` bytes in all.
+// GB/s over operands that are `footprint` bytes in all. They are passed over again and again piece by piece, and a
+// sample is as many pieces as take kSampleUs.
 std::vector<double> bandwidth(kernels::ThreadPool& pool, const Stream& stream, const Arrays& arrays, double footprint) {
-  const double of_a_thread = footprint / stream.arrays / pool.size() / sizeof(float);
+  constexpr double kPieceBytes = 4 << 20;
+  const double pieces_wanted = std::max(std::floor(footprint / kPieceBytes), 1.0);
+  const double of_a_thread = footprint / pieces_wanted / stream.arrays / pool.size() / sizeof(float);
   const std::int64_t floats =
       std::max(static_cast<std::int64_t>(of_a_thread) / kGrainFloats, std::int64_t{1}) * kGrainFloats;
-  LOCKSTEP_CHECK(floats * pool.size() <= arrays.floats(), "slices fit into the arrays");
+  const auto pieces = static_cast<std::int64_t>(pieces_wanted);
+  LOCKSTEP_CHECK(floats * pieces * pool.size() <= arrays.floats(), "slices fit into the arrays");
+  std::int64_t next = 0;
   const Timed timed = time_rounds([&](std::int64_t rounds) {
     pool.on_each_thread([&](int thread) {
-      for (std::int64_t round = 0; round < rounds; ++round) stream.pass(arrays, thread * floats, floats);
+      for (std::int64_t k = 0; k < rounds; ++k) {
+        stream.pass(arrays, (thread * pieces + (next + k) % pieces) * floats, floats);
+      }
     });
+    next += rounds;
   });
   const double bytes =
       static_cast<double>(floats * pool.size() * timed.rounds) * sizeof(float) * static_cast<double>(stream.arrays);

@@ -1,11 +1,24 @@
-// In place of cuda_place.cpp in a build without CUDA.
+// In place of cuda_place.cpp and cuda_ceilings.cpp in a build without CUDA.
+#include "bench/kernels/device_ceilings.h"
 #include "bench/kernels/place.h"
 #include "core/error.h"
 
 namespace lockstep::kernel_bench {
 
-std::unique_ptr<Place> make_cuda_place(core::Device& /*device*/, const std::string& /*timing*/) {
+namespace {
+
+[[noreturn]] void not_built() {
   throw core::Error(core::Failure::not_built, std::string("--device cuda: ") + LOCKSTEP_WHY_CUDA);
+}
+
+}  // namespace
+
+std::unique_ptr<Place> make_cuda_place(core::Device& /*device*/, const std::string& /*timing*/) {
+  not_built();
+}
+
+Ceilings measure_cuda_ceilings(core::Device& /*device*/) {
+  not_built();
 }
 
 }  // namespace lockstep::kernel_bench

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "bench/kernels/device_ceilings.h"
 #include "core/statistics.h"
 
 namespace lockstep::kernel_bench {
@@ -56,11 +57,28 @@ int exit_status_of(const Instance& instance) {
   return static_cast<int>(instance.outcome.status == "wrong" ? core::Failure::wrong_data : core::Failure::internal);
 }
 
-void measure_ceilings(Bench& bench) {
-  if (bench.flags.device != "cpu") return;
-  for (int threads : bench.flags.threads) {
+// Bandwidths, registers and dispatch first; products go through a place, whose pool is made when that pool is gone.
+Ceilings cpu_ceilings(core::Device& device, int threads, const core::Caches& caches) {
+  Ceilings all;
+  {
     kernels::ThreadPool pool(threads, /*first_core=*/0);
-    const Ceilings found = measure_cpu_ceilings(pool, bench.machine.caches);
+    all = measure_cpu_ceilings(pool, caches);
+  }
+  const std::unique_ptr<Place> place = make_cpu_place(threads);
+  Arena arena(device);
+  all.push_back(gemm_ceiling(*place, arena, "cpu", threads, core::DType::f32, 1024));
+  all.push_back(gemm_ceiling(*place, arena, "cpu", threads, core::DType::bf16, 2048));
+  return all;
+}
+
+void measure_ceilings(Bench& bench) {
+  const std::unique_ptr<core::Device> device = make_device(bench.flags.device);
+  if (bench.flags.device == "cuda") {
+    bench.ceilings = measure_cuda_ceilings(*device);
+    return;
+  }
+  for (int threads : bench.flags.threads) {
+    const Ceilings found = cpu_ceilings(*device, threads, bench.machine.caches);
     bench.ceilings.insert(bench.ceilings.end(), found.begin(), found.end());
   }
 }
