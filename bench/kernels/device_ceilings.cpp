@@ -1,0 +1,43 @@
+#include "bench/kernels/device_ceilings.h"
+
+#include "kernels/gelu/gelu.h"
+#include "kernels/gelu/gelu_reference.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/gemm_reference.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+constexpr int kSamples = 15;
+
+// The mean time of a call in each of the samples. The first call, which may choose or allocate, is not among them.
+std::vector<double> call_times_us(Place& place, Arena& arena, const kernels::KernelCase& one, std::int64_t calls) {
+  OperandSets sets(arena, one, short_patterns(one, /*seed=*/1), 0);
+  const auto call = [&] { one.run(sets.next(), place.context()); };
+  call();
+  place.wait();
+  std::vector<double> times_us;
+  for (int k = 0; k < kSamples; ++k) times_us.push_back(place.us_of(calls, call) / static_cast<double>(calls));
+  return times_us;
+}
+
+}  // namespace
+
+Ceiling gemm_ceiling(Place& place, Arena& arena, const std::string& device, int threads, core::DType dtype,
+                     std::int64_t columns) {
+  const kernels::KernelCase one = kernels::make_case(kernels::GemmForward{.shape = {columns, columns, columns}},
+                                                     {.shape = "square", .dtype = dtype});
+  Ceiling ceiling{CeilingKind::gemm, device, threads, std::nullopt, dtype, {}};
+  for (double us : call_times_us(place, arena, one, 1)) ceiling.samples.push_back(one.cost.flops / us / 1e3);
+  return ceiling;
+}
+
+Ceiling launch_ceiling(Place& place, Arena& arena, const std::string& device) {
+  const kernels::KernelCase one = kernels::make_case(kernels::GeluForward{.count = 1}, {.shape = "N1"});
+  constexpr std::int64_t kCalls = 200;
+  Ceiling ceiling{CeilingKind::launch, device, 1, std::nullopt, std::nullopt, {}};
+  ceiling.samples = call_times_us(place, arena, one, kCalls);
+  return ceiling;
+}
+
+}  // namespace lockstep::kernel_bench
