@@ -7,16 +7,24 @@
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/bucket/bucket_cases.h"
+#include "kernels/bucket/bucket_reference.h"
 #include "kernels/cast/cast_cases.h"
 #include "kernels/cross_entropy/cross_entropy_cases.h"
+#include "kernels/cross_entropy/cross_entropy_reference.h"
+#include "kernels/dropout/dropout_cases.h"
 #include "kernels/embedding/embedding_cases.h"
+#include "kernels/embedding/embedding_reference.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
 #include "kernels/gelu/gelu_cases.h"
+#include "kernels/norm/norm_cases.h"
+#include "kernels/norm/norm_reference.h"
 #include "kernels/optimizer/optimizer_cases.h"
 #include "kernels/quantize/quantize_cases.h"
+#include "kernels/quantize/quantize_reference.h"
 #include "kernels/reduce/reduction_cases.h"
 #include "kernels/residual/residual_cases.h"
 #include "kernels/softmax/softmax_cases.h"
+#include "kernels/softmax/softmax_reference.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -46,14 +54,55 @@ TEST_P(EmulatedCuda, CasesHold) {
   for (const KernelCase& one : GetParam().cases()) expect_good(one);
 }
 
+// Ways through the kernels that only shapes take which are too large for the families' own cases.
+std::vector<KernelCase> large_cases() {
+  constexpr std::int64_t kPastTheStash = 60000;  // columns of f32; 224 KiB are 57344
+  const std::map<std::string, std::int64_t> row_terms{{"y", kPastTheStash}, {"dx", kPastTheStash}};
+  std::vector<KernelCase> cases{
+      make_case(SoftmaxForward{.rows = 2, .columns = kPastTheStash}, {.shape = "past_the_stash", .terms = row_terms}),
+      make_case(SoftmaxBackward{.rows = 2, .columns = kPastTheStash}, {.shape = "past_the_stash", .terms = row_terms}),
+      make_case(CrossEntropy{.rows = 2, .columns = kPastTheStash, .valid_columns = kPastTheStash - 1},
+                {.shape = "past_the_stash",
+                 .draws = {{"targets", {.kind = Draw::Kind::index, .below = kPastTheStash - 1}}},
+                 .terms = {{"losses", kPastTheStash}, {"logits", kPastTheStash}}}),
+      make_case(Quantize{.count = 12345, .block = 5000}, {.shape = "a_block_of_threads_a_block"}),
+      make_case(
+          Dequantize{.count = 12345, .block = 5000},
+          {.shape = "a_block_of_threads_a_block", .draws = {{"codes", {.kind = Draw::Kind::index, .below = 127}}}}),
+      make_case(PackBucket{.scale = 0.5F, .counts = std::vector<std::int64_t>(130, 77)}, {.shape = "several_launches"}),
+      make_case(UnpackBucket{.scale = 0.5F, .counts = std::vector<std::int64_t>(130, 77)},
+                {.shape = "several_launches"}),
+  };
+  for (Norm norm : {Norm::layer, Norm::rms}) {
+    for (std::int64_t columns : {std::int64_t{2048}, kPastTheStash}) {
+      const std::string shape = "C" + std::to_string(columns);
+      const std::map<std::string, std::int64_t> terms{{"y", columns},  {"mean", columns}, {"rstd", columns},
+                                                      {"dx", columns}, {"dgamma", 5},     {"dbeta", 5}};
+      cases.push_back(make_case(NormForward{.norm = norm, .rows = 5, .columns = columns, .with_residual = true},
+                                {.shape = shape, .terms = terms}));
+      cases.push_back(make_case(NormBackward{.norm = norm, .rows = 5, .columns = columns, .with_residual = true},
+                                {.shape = shape, .draws = {{"rstd", {.kind = Draw::Kind::positive}}}, .terms = terms}));
+    }
+  }
+  // Rows of the table with one, some, and more than one segment of 32 tokens, and ids outside.
+  for (std::int64_t rows : {2, 9, 1000}) {
+    cases.push_back(make_case(EmbeddingBackward{.tokens = 300, .length = 7, .rows = rows, .columns = 24, .first_id = 1},
+                              {.shape = "rows" + std::to_string(rows),
+                               .draws = {{"ids", {.kind = Draw::Kind::index, .below = rows + 2}}},
+                               .terms = {{"dtable", 300}, {"dpositions", 43}}}));
+  }
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda,
                          testing::Values(Family{"gelu", gelu_test_cases}, Family{"softmax", softmax_test_cases},
+                                         Family{"norm", norm_test_cases}, Family{"dropout", dropout_test_cases},
                                          Family{"residual", residual_test_cases},
                                          Family{"cross_entropy", cross_entropy_test_cases},
                                          Family{"embedding", embedding_test_cases},
                                          Family{"optimizer", optimizer_test_cases}, Family{"cast", cast_test_cases},
                                          Family{"quantize", quantize_test_cases}, Family{"bucket", bucket_test_cases},
-                                         Family{"reduction", reduction_test_cases}),
+                                         Family{"reduction", reduction_test_cases}, Family{"large", large_cases}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

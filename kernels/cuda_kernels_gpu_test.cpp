@@ -1,9 +1,14 @@
 // Needs a GPU: every test case of every family on CUDA.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <optional>
+
 #include "core/device_cuda.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/cuda_graph.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {
@@ -37,6 +42,25 @@ TEST_F(CudaKernelsTest, ResultsAreTheReferences) {
 
 TEST_F(CudaKernelsTest, RunsGiveTheSameBits) {
   for (const KernelCase& one : all_test_cases()) EXPECT_EQ(determinism_errors(one, 3, {runner(), runner()}), "");
+}
+
+// Kernels that update an operand would update it again.
+TEST_F(CudaKernelsTest, AGraphGivesTheSameBits) {
+  for (const KernelCase& one : all_test_cases()) {
+    const auto updates = [](const CaseOperand& operand) { return operand.access == Access::update; };
+    if (!one.deterministic || std::any_of(one.operands.begin(), one.operands.end(), updates)) continue;
+    const ReferenceData<double> inputs = draw_inputs(one, 4);
+    CaseMemory memory(*device, one);
+    memory.fill(inputs);
+    one.run(memory.pointers(), *context);
+    stream->synchronize();
+    const std::vector<std::byte> first = memory.bytes_of_outputs();
+    CudaGraph graph(*cuda, [&] { one.run(memory.pointers(), *context); });
+    memory.fill(inputs);
+    graph.launch();
+    stream->synchronize();
+    EXPECT_EQ(memory.bytes_of_outputs(), first) << one.name();
+  }
 }
 
 TEST_F(CudaKernelsTest, TheWorkspaceGrowsAndStays) {

@@ -29,6 +29,7 @@ struct Family {
 constexpr std::array kFamilies{
     Family{gemm_test_cases, gemm_bench_cases},           Family{attention_test_cases, attention_bench_cases},
     Family{gelu_test_cases, gelu_bench_cases},           Family{softmax_test_cases, softmax_bench_cases},
+    Family{norm_test_cases, norm_bench_cases},           Family{dropout_test_cases, dropout_bench_cases},
     Family{residual_test_cases, residual_bench_cases},   Family{cross_entropy_test_cases, cross_entropy_bench_cases},
     Family{embedding_test_cases, embedding_bench_cases}, Family{optimizer_test_cases, optimizer_bench_cases},
     Family{cast_test_cases, cast_bench_cases},           Family{quantize_test_cases, quantize_bench_cases},

@@ -1,5 +1,6 @@
 #include "kernels/base/cuda_elementwise.cuh"
 #include "kernels/dropout/dropout.h"
+#include "kernels/dropout/philox.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -14,12 +15,12 @@ struct Philox {
     std::uint32_t key0 = low(seed);
     std::uint32_t key1 = high(seed);
 #pragma unroll
-    for (int round = 0; round < 10; ++round) {
-      const std::uint64_t product0 = std::uint64_t{0xD2511F53U} * c.x;
-      const std::uint64_t product1 = std::uint64_t{0xCD9E8D57U} * c.z;
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * c.x;
+      const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * c.z;
       c = make_uint4(high(product1) ^ c.y ^ key0, low(product1), high(product0) ^ c.w ^ key1, low(product0));
-      key0 += 0x9E3779B9U;  // the golden ratio
-      key1 += 0xBB67AE85U;  // sqrt(3) - 1
+      key0 += kPhiloxKeyStep0;
+      key1 += kPhiloxKeyStep1;
     }
     return c;
   }
@@ -88,7 +89,7 @@ void run_cuda(const Dropout& args, CudaContext& cuda) {
                        {args.seed, args.step},
                        args.first_element,
                        dropout_threshold(args.rate),
-                       1.0F / (1.0F - args.rate)};
+                       static_cast<float>(1 / (1 - static_cast<double>(args.rate)))};
     run_elementwise<sizeof(T)>(cuda, "dropout", drop, args.count,
                                items_an_access(sizeof(T), 0, {args.x.data, args.y.data}));
   });
