@@ -70,7 +70,7 @@ for family in $families; do
       records=$out/ours-$label.jsonl
       echo "$family, $cache, round $round" >&2
       ours "$family" "$cache" "$records" || { tail -n 1 "$log" >&2; rm -f "$records"; continue; }
-      limit "$records" "$cache" "limit-$label"
+      [ "$cache" != cold ] || limit "$records" "$cache" "limit-$label"
       pytorch "$records" "$cache" "pytorch-$label"
       gemm_peers "$records" "$cache" "gemm-$label"
     done

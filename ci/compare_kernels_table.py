@@ -2,7 +2,7 @@
 
 FOLDER holds Lockstep's records (*.jsonl) and peers' lines label,name,calls,median_us,mean_us,min_us (*.csv), a file a run
 and round. A row is a case; its time is the median over the rounds of a round's median. "of limit" is the time of plain
-streaming loops over the same operands over ours; a ratio above 1 says that Lockstep is the faster by so much. "at best"
+streaming loops over the same operands, from memory, over ours; a ratio above 1 says that Lockstep is the faster by so much. "at best"
 are the same of the fastest calls of all rounds: on a machine that does other things, medians tell who was interrupted.
 """
 
@@ -81,7 +81,7 @@ def best_peer(results: Results, name: str) -> tuple[str, Time] | None:
 def of_limit(results: Results, name: str) -> Ratio | None:
     case = results.cases[name]
     limit = results.peers.get(LIMIT, {}).get(name)
-    if limit is None or case.flops > COMPUTE_BOUND_FLOPS_A_BYTE * case.bytes:
+    if limit is None or case.cache != "cold" or case.flops > COMPUTE_BOUND_FLOPS_A_BYTE * case.bytes:
         return None
     return limit.over(results.ours[name])
 

@@ -71,6 +71,12 @@ def test_streams_are_no_limit_of_much_arithmetic(folder: Path) -> None:
     assert table.of_limit(table.load(folder), NAME) is None
 
 
+def test_streams_are_no_limit_in_caches(tmp_path: Path) -> None:
+    write_ours(tmp_path / "ours-1.jsonl", [10.0], cache="warm")
+    (tmp_path / "limit.csv").write_text(f"streaming limit,{NAME.replace('cold', 'warm')},9,5.0,5.0,5.0\n", encoding="utf-8")
+    assert table.of_limit(table.load(tmp_path), NAME.replace("cold", "warm")) is None
+
+
 def test_without_peers_there_are_dashes(tmp_path: Path) -> None:
     write_ours(tmp_path / "ours-1.jsonl", [10.0])
     assert table.row_of(table.load(tmp_path), NAME)[4:] == ["-", "-", "-", "-", "-", "-"]
