@@ -9,6 +9,7 @@
 #define LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <array>
@@ -67,6 +68,17 @@ HWY_INLINE RowFloats<kRows> row_maxima(const RowPairs<kRows>& rows) {
     maxima[r] = hn::GetLane(hn::MaxOfLanes(F32(), hn::Max(rows[r].a, rows[r].b)));
   }
   return maxima;
+}
+
+// Asks for a pair of the rows that come next, in kernels whose operands are in no cache: rows are walked more than
+// once, and memory would rest meanwhile. May point past the array's end.
+template <class T>
+HWY_INLINE void prefetch_pair(const T* at) {
+  constexpr std::size_t kLineBytes = 64;
+  const std::size_t pair_bytes = pair_elems() * sizeof(T);
+  for (std::size_t line = 0; line < pair_bytes; line += kLineBytes) {
+    hwy::Prefetch(reinterpret_cast<const std::byte*>(at) + line);
+  }
 }
 
 // Whether each row of a matrix begins where a vector's streaming store may.

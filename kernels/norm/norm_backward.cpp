@@ -39,7 +39,7 @@ struct RowValues {
   RowFloats<kRows> slope;  // of that gradient along it
 };
 
-template <bool kLayer, std::size_t kRows, class T>
+template <bool kStream, bool kLayer, std::size_t kRows, class T>
 void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& values, const BlockSums& block) {
   const F32 d;
   const auto columns = static_cast<std::size_t>(args.columns);
@@ -55,6 +55,7 @@ void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& v
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair slope = part.load(dy + r * columns + c);
       const Pair value = part.load(x + r * columns + c);
+      if constexpr (kStream) prefetch_pair(x + (kRows + r) * columns + c);
       const VF32 rstd = hn::Set(d, values.rstd[r]);
       const VF32 shift = hn::Set(d, values.shift[r]);
       const Pair normal{hn::MulAdd(value.a, rstd, shift), hn::MulAdd(value.b, rstd, shift)};
@@ -103,6 +104,9 @@ void write_rows(const NormBackward& args, std::size_t row, const RowValues<kRows
         dx = {hn::Add(dx.a, added.a), hn::Add(dx.b, added.b)};
       }
       if constexpr (kStream) {
+        const std::size_t next = at + kRows * columns;
+        prefetch_pair(args.dy.as<T>() + next);
+        if (args.with_residual) prefetch_pair(args.dsum.as<T>() + next);
         part.stream(dx, args.dx.as<T>() + at);
       } else {
         part.store(dx, args.dx.as<T>() + at);
@@ -118,7 +122,7 @@ void backward_group(const NormBackward& args, std::size_t row, const BlockSums& 
     values.rstd[r] = args.rstd.as<float>()[row + r];
     if constexpr (kLayer) values.shift[r] = -args.mean.as<float>()[row + r] * values.rstd[r];
   }
-  add_row_sums<kLayer, kRows, T>(args, row, values, block);
+  add_row_sums<kStream, kLayer, kRows, T>(args, row, values, block);
   write_rows<kStream, kRows, T>(args, row, values);
 }
 

@@ -65,13 +65,23 @@ RowFloats<kRows> square_sums(const T* x, std::size_t columns, const RowFloats<kR
   return row_sums(totals);
 }
 
+// The rows after those at hand.
+template <class T>
+struct Next {
+  const T* x;
+  const T* residual;
+};
+
 // y = (x - mean) rstd gamma + beta; without mean and beta for RMSNorm.
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
-void write_rows(const NormForward& args, const T* x, const RowFloats<kRows>& mean, const RowFloats<kRows>& rstd, T* y) {
+void write_rows(const NormForward& args, std::size_t row, const T* x, const RowFloats<kRows>& mean,
+                const RowFloats<kRows>& rstd) {
   const F32 d;
   const auto columns = static_cast<std::size_t>(args.columns);
   const T* gamma = args.gamma.as<T>();
   const T* beta = args.beta.as<T>();
+  T* y = args.y.as<T>() + row * columns;
+  const Next<T> next{args.x.as<T>() + (row + kRows) * columns, args.residual.as<T>() + (row + kRows) * columns};
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
     const Pair offset = kLayer ? part.load(beta + c) : both(hn::Zero(d));
@@ -87,6 +97,8 @@ void write_rows(const NormForward& args, const T* x, const RowFloats<kRows>& mea
         result = {hn::Mul(hn::Mul(value.a, factor), scale.a), hn::Mul(hn::Mul(value.b, factor), scale.b)};
       }
       if constexpr (kStream) {
+        prefetch_pair(next.x + r * columns + c);
+        if (args.with_residual) prefetch_pair(next.residual + r * columns + c);
         part.stream(result, y + r * columns + c);
       } else {
         part.store(result, y + r * columns + c);
@@ -120,7 +132,7 @@ void forward_group(const NormForward& args, std::size_t row) {
     args.rstd.as<float>()[row + r] = rstd[r];
     if constexpr (kLayer) args.mean.as<float>()[row + r] = mean[r];
   }
-  write_rows<kStream, kLayer, kRows>(args, x, mean, rstd, args.y.as<T>() + first);
+  write_rows<kStream, kLayer, kRows>(args, row, x, mean, rstd);
 }
 
 template <bool kStream, bool kLayer, class T>
