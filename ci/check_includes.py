@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only
-(what CUDA sources share, .cuh, may include CUDA's, and no .h may include it); and that each header compiles alone. Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
+(what CUDA sources share, .cuh, may include CUDA's, what Highway sources share, -inl.h, Highway's, and no other .h may
+include those); and that each header compiles alone. Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
 
     ci/check_includes.py [--root FOLDER] [--table FILE] [--cxx COMPILER] [--no-compile]
 """
@@ -82,12 +83,18 @@ class Table:
         return next((found for folder in self.allowed if (found := visit(folder, []))), None)
 
 
+def is_for_highway(path: str) -> bool:
+    return path.endswith("-inl.h")
+
+
 def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -> str | None:
     """What is wrong with `path` including our header `name`."""
     if not (tree.root / name).is_file():
         return f'"{name}" is no file of ours; write the path from the root, and <> for others\' headers'
     if Path(path).suffix == ".h" and Path(name).suffix == ".cuh":
         return f'"{name}" is for CUDA sources; only .cu and .cuh files may include it'
+    if Path(path).suffix == ".h" and is_for_highway(name) and not is_for_highway(path):
+        return f'"{name}" is for Highway sources; only .cpp and -inl.h files may include it'
     if Path(path).suffix in HEADERS and name in table.shows:
         return f'"{name}" shows {", ".join(sorted(table.shows[name]))}; only sources may include it'
     target = table.row_of(name)
@@ -100,6 +107,8 @@ def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -
 def check_third_party(table: Table, path: str, name: str) -> str | None:
     """What is wrong with `path` including somebody else's header `name`."""
     if Path(path).suffix != ".h" or name in STANDARD_HEADERS or name in table.shows.get(path, set()):
+        return None
+    if is_for_highway(path) and name.startswith("hwy/"):
         return None
     return f"<{name}> in a header; allowed: the C++ standard library and our own headers (move it to the source)"
 

@@ -22,6 +22,9 @@ SOUND = {
     "core/pack.cuh": "#pragma once\n#include <cuda_bf16.h>\n",
     "core/rows.cuh": '#pragma once\n#include "core/pack.cuh"\n',
     "core/rows.cu": '#include "core/rows.cuh"\n',
+    "core/lanes-inl.h": "#pragma once\n#include <hwy/highway.h>\n",
+    "core/sums-inl.h": '#pragma once\n#include "core/lanes-inl.h"\n',
+    "core/sums.cpp": '#include "core/sums-inl.h"\n',
     "collectives/collective.h": '#pragma once\n#include "core/error.h"\ninline Error none() { return {}; }\n',
     "collectives/plan/plan.h": '#pragma once\n#include "collectives/collective.h"\n',
     "collectives/plan/plan_test.cpp": '#include "bench/sweep/flags.h"\n',
@@ -43,7 +46,7 @@ def check(tmp_path: Path, changes: dict[str, str], table: str = TABLE, compile_h
 def test_a_sound_tree_passes(tmp_path):
     done = check(tmp_path, {}, compile_headers=True)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines() == ["include check: 10 files, 0 problems"]
+    assert done.stdout.splitlines() == ["include check: 13 files, 0 problems"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,8 @@ def test_a_sound_tree_passes(tmp_path):
         ("core/bad.h", "#include <unistd.h>\n", "core/bad.h:1:", "the C++ standard library and our own"),
         ("core/bad.h", '#include "core/mpi_calls.h"\n', "core/bad.h:1:", "only sources may include it"),
         ("core/bad.h", '#include "core/pack.cuh"\n', "core/bad.h:1:", "only .cu and .cuh files may include it"),
+        ("core/bad.h", '#include "core/lanes-inl.h"\n', "core/bad.h:1:", "only .cpp and -inl.h files may include it"),
+        ("core/bad-inl.h", "#include <fmt/format.h>\n", "core/bad-inl.h:1:", "<fmt/format.h> in a header"),
         ("core/bad.cpp", '#include "error.h"\n', "core/bad.cpp:1:", "write the path from the root"),
         ("kernels/bad.cpp", "", "kernels/bad.cpp:1:", "no row"),
     ],
