@@ -47,7 +47,6 @@ void check_at_most(std::string_view kernel, std::string_view name, std::int64_t 
                           "; allowed: at most " + std::to_string(most));
 }
 
-// `blocks` of the largest of an operation's grids.
 void check_limits(std::string_view kernel, const AttentionShape& s) {
   constexpr std::int64_t kMostLength = std::int64_t{1} << 30;  // rows and columns of tiles are int
   constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
@@ -57,33 +56,10 @@ void check_limits(std::string_view kernel, const AttentionShape& s) {
   check_at_most(kernel, "batch * heads * length", s.batch * s.heads * std::max(s.queries, s.keys), kMostRows);
 }
 
-template <class T, std::size_t kPointers>
-AttentionGeometry geometry_of(const AttentionShape& s, const void* const (&operands)[kPointers]) {
-  constexpr std::int64_t kPiece = 16 / sizeof(T);
-  const auto aligned = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
-  const bool wide = s.head_columns % kPiece == 0 && s.stride() % kPiece == 0 &&
-                    std::all_of(std::begin(operands), std::end(operands), aligned);
-  return {.heads = static_cast<int>(s.heads),
-          .queries = static_cast<int>(s.queries),
-          .keys = static_cast<int>(s.keys),
-          .head_columns = static_cast<int>(s.head_columns),
-          .causal = s.causal,
-          .wide = wide,
-          .qkv_stride = s.stride(),
-          .scale = s.factor()};
-}
-
-std::int64_t blocks_of(const AttentionShape& s, std::int64_t rows, int tile_rows) {
-  return s.batch * s.heads * ((rows + tile_rows - 1) / tile_rows);
-}
-
 template <class T>
 void run_forward(const AttentionForward& args, CudaContext& cuda) {
   const AttentionShape& s = args.shape;
-  const void* const pointers[] = {args.q.data, args.k.data, args.v.data, args.o.data};
-  const ForwardOperands<T> operands{
-      geometry_of<T>(s, pointers), args.q.as<T>(), args.k.as<T>(), args.v.as<T>(), args.o.as<T>(),
-      args.lse.as<float>()};
+  const ForwardOperands<T> operands = operands_for<T>(args);
   with_attention_kernels<T>(static_cast<int>(s.head_columns), [&](auto kernels, auto columns) {
     using Tiles = typename decltype(kernels)::template Forward<decltype(columns)::value>;
     const LaunchShape shape{.blocks = blocks_of(s, s.queries, Tiles::kRows),
@@ -98,19 +74,7 @@ void run_backward(const AttentionBackward& args, CudaContext& cuda) {
   const AttentionShape& s = args.shape;
   const std::int64_t rows = s.batch * s.queries * s.heads;
   auto* const delta = static_cast<float*>(cuda.workspace(size_bytes(core::DType::f32, rows)));
-  const void* const pointers[] = {args.q.data,   args.k.data,  args.v.data,  args.o.data,
-                                  args.d_o.data, args.dq.data, args.dk.data, args.dv.data};
-  const BackwardOperands<T> operands{geometry_of<T>(s, pointers),
-                                     args.q.as<T>(),
-                                     args.k.as<T>(),
-                                     args.v.as<T>(),
-                                     args.o.as<T>(),
-                                     args.lse.as<float>(),
-                                     args.d_o.as<T>(),
-                                     args.dq.as<T>(),
-                                     args.dk.as<T>(),
-                                     args.dv.as<T>(),
-                                     delta};
+  const BackwardOperands<T> operands = operands_for<T>(args, delta);
   const LaunchShape delta_shape{.blocks = (rows + kAttentionWarps - 1) / kAttentionWarps, .threads = kAttentionThreads};
   launch(cuda, "attention_bwd, delta", delta_shape, delta_kernel<T>, operands, rows);
   with_attention_kernels<T>(static_cast<int>(s.head_columns), [&](auto kernels, auto columns) {

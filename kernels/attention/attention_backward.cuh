@@ -24,6 +24,23 @@ struct BackwardOperands {
   float* delta;  // as lse
 };
 
+// `delta`: one number for each of lse.
+template <class T>
+BackwardOperands<T> operands_for(const AttentionBackward& args, float* delta) {
+  return {geometry_of<T>(args.shape, {args.q.data, args.k.data, args.v.data, args.o.data, args.d_o.data, args.dq.data,
+                                      args.dk.data, args.dv.data}),
+          args.q.as<T>(),
+          args.k.as<T>(),
+          args.v.as<T>(),
+          args.o.as<T>(),
+          args.lse.as<float>(),
+          args.d_o.as<T>(),
+          args.dq.as<T>(),
+          args.dk.as<T>(),
+          args.dv.as<T>(),
+          delta};
+}
+
 // delta of one row a warp: row (batch, query, head) of o and d_o.
 template <class Lane, class T>
 __device__ void attention_delta_block(Lane& lane, const BackwardOperands<T>& operands, std::int64_t num_rows,

@@ -70,7 +70,10 @@ void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DTyp
 
 KernelCase attention_case(const AttentionForward& args, core::DType dtype) {
   const std::int64_t terms = terms_of(args.shape);
-  return make_case(args, {.shape = name_of(args.shape), .dtype = dtype, .terms = {{"o", terms}, {"lse", terms}}});
+  return make_case(args, {.shape = name_of(args.shape),
+                          .dtype = dtype,
+                          .terms = {{"o", terms}, {"lse", terms}},
+                          .rounded_factors = {"o"}});
 }
 
 KernelCase attention_case(const AttentionBackward& args, core::DType dtype) {
@@ -78,6 +81,7 @@ KernelCase attention_case(const AttentionBackward& args, core::DType dtype) {
   return make_case(args, {.shape = name_of(args.shape),
                           .dtype = dtype,
                           .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
+                          .rounded_factors = {"dq", "dk", "dv"},
                           .derive = forward_results(args.shape)});
 }
 

@@ -1,10 +1,17 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "kernels/attention/attention.h"
 #include "kernels/base/kernel_case.h"
 
 namespace lockstep::kernels {
+
+KernelCase attention_case(const AttentionForward& args, core::DType dtype);
+KernelCase attention_case(const AttentionBackward& args, core::DType dtype);
+
+std::span<const AttentionShape> attention_test_shapes();
 
 // Causal and not, strided and packed, as many queries as keys and fewer.
 std::vector<KernelCase> attention_test_cases();   // small and odd shapes, all dtypes

@@ -17,6 +17,16 @@ struct ForwardOperands {
   float* lse;
 };
 
+template <class T>
+ForwardOperands<T> operands_for(const AttentionForward& args) {
+  return {geometry_of<T>(args.shape, {args.q.data, args.k.data, args.v.data, args.o.data}),
+          args.q.as<T>(),
+          args.k.as<T>(),
+          args.v.as<T>(),
+          args.o.as<T>(),
+          args.lse.as<float>()};
+}
+
 // Bytes of shared memory: the queries, and keys and values of each stage.
 template <class Tiles>
 constexpr std::size_t forward_shared_bytes() {

@@ -4,8 +4,12 @@
 // compiles them for the CPU, with __device__ defined as nothing, and runs them on an emulated block (emulated_block.h).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
+
+#include "kernels/attention/attention.h"
 
 namespace lockstep::kernels {
 
@@ -35,6 +39,26 @@ struct AttentionGeometry {
     return causal && first > 0 ? first : 0;
   }
 };
+
+template <class T>
+AttentionGeometry geometry_of(const AttentionShape& s, std::initializer_list<const void*> operands) {
+  constexpr std::int64_t kPiece = 16 / sizeof(T);
+  const auto aligned = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
+  const bool wide = s.head_columns % kPiece == 0 && s.stride() % kPiece == 0 &&
+                    std::all_of(operands.begin(), operands.end(), aligned);
+  return {.heads = static_cast<int>(s.heads),
+          .queries = static_cast<int>(s.queries),
+          .keys = static_cast<int>(s.keys),
+          .head_columns = static_cast<int>(s.head_columns),
+          .causal = s.causal,
+          .wide = wide,
+          .qkv_stride = s.stride(),
+          .scale = s.factor()};
+}
+
+inline std::int64_t blocks_of(const AttentionShape& s, std::int64_t rows, int tile_rows) {
+  return s.batch * s.heads * ((rows + tile_rows - 1) / tile_rows);
+}
 
 __device__ inline int tiles_of(int rows, int tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;

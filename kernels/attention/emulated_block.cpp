@@ -1,5 +1,6 @@
 #include "kernels/attention/emulated_block.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstring>
@@ -12,12 +13,33 @@
 namespace lockstep::kernels {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+constexpr std::size_t kStackBytes = std::size_t{128} << 10;
 constexpr int kWarp = 32;
 constexpr std::size_t kSharedAlignment = 128;
 
 [[noreturn]] void fail(const std::string& what) {
   throw core::Error(core::Failure::internal, "emulated block: " + what);
+}
+
+}  // namespace
+
+namespace {
+
+// A place to go on from. swapcontext would do, but asks the system to save the signal mask at each switch, which takes
+// most of a test's time; so the system makes a context once, and is left alone from then on.
+struct Place {
+  ucontext_t context = {};
+  jmp_buf jump = {};
+  bool started = false;
+};
+
+// Leaves `from`, where somebody else may come back, for `to`. Not inlined: what a function's variables hold after
+// setjmp returns for the second time is not certain, and this one has none.
+[[gnu::noinline]] void go(Place& from, Place& to) {
+  if (_setjmp(from.jump) != 0) return;
+  if (to.started) _longjmp(to.jump, 1);
+  to.started = true;
+  setcontext(&to.context);
 }
 
 }  // namespace
@@ -29,8 +51,7 @@ struct EmulatedBlock::State {
     std::vector<int> waiting = {};
   };
   struct Thread {
-    ucontext_t context = {};
-    std::vector<std::byte> stack = std::vector<std::byte>(kStackBytes);
+    Place place = {};
     int exchanges = 0;
   };
 
@@ -43,12 +64,13 @@ struct EmulatedBlock::State {
   core::Random random;
   std::vector<std::byte> memory;
   std::byte* shared;
+  std::unique_ptr<std::byte[]> stacks;  // not cleared: most of it is never touched
   std::vector<Thread> threads;
   std::vector<std::array<WarpWords, 2>> words;  // of each warp, for two exchanges in turn
   std::vector<Meeting> warps;
   Meeting all;
 
-  ucontext_t scheduler = {};
+  Place scheduler = {.started = true};
   const std::function<void(EmulatedLane&)>* body = nullptr;
   std::vector<int> ready = {};
   int current = 0;
@@ -71,6 +93,7 @@ EmulatedBlock::State::State(EmulatedBlock& emulated, const Options& wanted)
       options(wanted),
       random(wanted.seed),
       memory(wanted.shared_bytes + kSharedAlignment, std::byte{0xff}),
+      stacks(new std::byte[static_cast<std::size_t>(wanted.threads) * kStackBytes]),
       threads(static_cast<std::size_t>(wanted.threads)),
       words(static_cast<std::size_t>(wanted.threads / kWarp)),
       warps(static_cast<std::size_t>(wanted.threads / kWarp), Meeting{.members = kWarp}),
@@ -88,6 +111,7 @@ void EmulatedBlock::State::body_of(int thread) {
     if (!error) error = std::current_exception();
   }
   --unfinished;
+  go(threads.at(static_cast<std::size_t>(thread)).place, scheduler);  // for ever
 }
 
 void EmulatedBlock::State::meet(Meeting& meeting) {
@@ -96,7 +120,7 @@ void EmulatedBlock::State::meet(Meeting& meeting) {
     ready.insert(ready.end(), meeting.waiting.begin(), meeting.waiting.end());
     meeting.waiting.clear();
   }
-  swapcontext(&threads.at(static_cast<std::size_t>(current)).context, &scheduler);
+  go(threads.at(static_cast<std::size_t>(current)).place, scheduler);
 }
 
 EmulatedBlock::EmulatedBlock(const Options& options) : state_(std::make_unique<State>(*this, options)) {}
@@ -111,12 +135,13 @@ void EmulatedBlock::run(const std::function<void(EmulatedLane&)>& body) {
     auto& thread = s.threads.at(static_cast<std::size_t>(t));
     auto& entry = entries.at(static_cast<std::size_t>(t));
     entry = [&s, t] { s.body_of(t); };
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.data();
-    thread.context.uc_stack.ss_size = thread.stack.size();
-    thread.context.uc_link = &s.scheduler;
+    ucontext_t& context = thread.place.context;
+    thread.place.started = false;
+    getcontext(&context);
+    context.uc_stack.ss_sp = s.stacks.get() + static_cast<std::size_t>(t) * kStackBytes;
+    context.uc_stack.ss_size = kStackBytes;
     const auto address = reinterpret_cast<std::uintptr_t>(&entry);
-    makecontext(&thread.context, reinterpret_cast<void (*)()>(enter), 2, static_cast<unsigned>(address >> 32),
+    makecontext(&context, reinterpret_cast<void (*)()>(enter), 2, static_cast<unsigned>(address >> 32),
                 static_cast<unsigned>(address));
     s.ready.push_back(t);
   }
@@ -125,7 +150,7 @@ void EmulatedBlock::run(const std::function<void(EmulatedLane&)>& body) {
     s.current = s.ready.at(turn);
     s.ready.at(turn) = s.ready.back();
     s.ready.pop_back();
-    swapcontext(&s.scheduler, &s.threads.at(static_cast<std::size_t>(s.current)).context);
+    go(s.scheduler, s.threads.at(static_cast<std::size_t>(s.current)).place);
   }
   if (s.error) std::rethrow_exception(s.error);
   if (s.unfinished > 0) fail(std::to_string(s.unfinished) + " threads wait for others for ever");

@@ -21,9 +21,12 @@ double drawn(const Draw& draw, std::uint64_t seed, std::uint64_t index) {
       const double radius = std::sqrt(-2 * std::log(1 - uniform(bits)));
       return draw.scale * radius * std::cos(2 * std::numbers::pi * uniform(core::mix64(bits)));
     }
-    case Draw::Kind::positive: return draw.scale * (0.5 + 0.5 * uniform(bits));
-    case Draw::Kind::index: return std::floor(uniform(bits) * static_cast<double>(draw.below));
-    case Draw::Kind::zero: break;
+    case Draw::Kind::positive:
+      return draw.scale * (0.5 + 0.5 * uniform(bits));
+    case Draw::Kind::index:
+      return std::floor(uniform(bits) * static_cast<double>(draw.below));
+    case Draw::Kind::zero:
+      break;
   }
   return 0;
 }
@@ -70,7 +73,9 @@ double allowed_error(const CaseOperand& operand, double wanted, double largest) 
   constexpr double kLambda = 8;
   const double unit = std::ldexp(1.0, -core::significand_bits(operand.dtype));
   const double f32_unit = std::ldexp(1.0, -core::significand_bits(DType::f32));
-  return 2 * unit * std::fabs(wanted) + kLambda * std::sqrt(static_cast<double>(operand.terms)) * f32_unit * largest;
+  const double of_factors = operand.rounded_factors ? unit * largest : 0;
+  return 2 * unit * std::fabs(wanted) + of_factors +
+         kLambda * std::sqrt(static_cast<double>(operand.terms)) * f32_unit * largest;
 }
 
 }  // namespace lockstep::kernels

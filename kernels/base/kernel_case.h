@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ struct CaseFacts {
   std::map<std::string, Draw> draws = {};  // of operands that are not normal with scale 1
   // Length of the longest sum that an element of an output comes from; outputs not named: 1. See allowed_error().
   std::map<std::string, std::int64_t> terms = {};
+  // Outputs that are sums of products whose factors are computed and may be rounded to the dtype before, as tensor
+  // cores take them: the probabilities of attention.
+  std::set<std::string> rounded_factors = {};
   // Overwrites inputs that follow from others, such as a backward's mean and rstd.
   std::function<void(ReferenceData<double>&)> derive = {};
   bool deterministic = true;  // bitwise equal from run to run and for any number of threads
@@ -49,6 +53,7 @@ struct CaseOperand {
   std::int64_t elems;
   Draw draw;
   std::int64_t terms;
+  bool rounded_factors = false;
   std::size_t bytes() const { return size_bytes(dtype, elems); }
 };
 
@@ -78,7 +83,8 @@ std::vector<double> load(core::DType dtype, const void* memory, std::int64_t ele
 
 // How far a result may be from the reference `wanted`, where the largest element of the operand is `largest`: two
 // roundings to the operand's dtype, and sums of `terms` numbers in f32, whose error grows as the square root of their
-// length: lambda sqrt(n) u (Higham, Mary 2019, SIAM J. Sci. Comput. 41, theorem 2.4) with lambda = 8.
+// length: lambda sqrt(n) u (Higham, Mary 2019, SIAM J. Sci. Comput. 41, theorem 2.4) with lambda = 8. Rounded factors
+// add one rounding of the largest element: errors of a sum's terms add up as the terms themselves do.
 double allowed_error(const CaseOperand& operand, double wanted, double largest);
 
 // The case of a kernel, whose views need not be filled in.
@@ -95,7 +101,8 @@ KernelCase make_case(const Args& shape, CaseFacts facts) {
     const auto terms = facts.terms.find(operand.name);
     made.operands.push_back({operand.name, operand.access, operand.dtype, operand.expected_elems,
                              draw == facts.draws.end() ? Draw{} : draw->second,
-                             terms == facts.terms.end() ? 1 : terms->second});
+                             terms == facts.terms.end() ? 1 : terms->second,
+                             facts.rounded_factors.count(operand.name) > 0});
   }
   made.cost = cost_of(args);
   made.deterministic = facts.deterministic;
