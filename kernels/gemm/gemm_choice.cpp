@@ -13,8 +13,10 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr std::int64_t kGrain = 32;  // rows or columns: no thread gets less, and ours compute so many at a time
-constexpr int kRounds = 5;           // of measurement, each of all candidates; the least time of each counts
-constexpr double kMostSeconds = 1;   // of measurement: then one round must do
+// Of measurement: rounds of all candidates, in turn; the least time of each counts, as noise only adds.
+constexpr int kMostRounds = 50;
+constexpr int kLeastRounds = 3;
+constexpr double kSeconds = 0.05;  // after which kLeastRounds must do
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -110,8 +112,9 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
   std::vector<double> least(plans.size(), std::numeric_limits<double>::infinity());
   for (const Plan& plan : plans) run_plan(plan, repeated, pool);  // makes code and memory ready
   const auto begin = std::chrono::steady_clock::now();
-  for (int round = 0; round < kRounds && (round == 0 || seconds_since(begin) < kMostSeconds); ++round) {
+  for (int round = 0; round < kMostRounds && (round < kLeastRounds || seconds_since(begin) < kSeconds); ++round) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
+      run_plan(plans[i], repeated, pool);  // not timed: what another candidate left in the caches is not its fault
       const auto start = std::chrono::steady_clock::now();
       run_plan(plans[i], repeated, pool);
       least[i] = std::min(least[i], seconds_since(start));

@@ -122,7 +122,8 @@ void pack_panels(const T* x, std::int64_t row_stride, std::int64_t depth_stride,
   }
   for (; row < rows; row += kWidth) {
     for (std::int64_t t = 0; t < depth; ++t) {
-      pack_depth<kWidth>(x + row * row_stride + t * depth_stride, row_stride, rows - row, out + row * depth + t * kWidth);
+      pack_depth<kWidth>(x + row * row_stride + t * depth_stride, row_stride, rows - row,
+                         out + row * depth + t * kWidth);
     }
   }
 }

@@ -59,7 +59,7 @@ HWY_INLINE void store_sums(const VF32* sums, bool add, float* to, std::int64_t s
 // out[kUsed, kColumns] (+)= a[depth, kRows]^T b[depth, kColumns], of which the first kUsed rows of a.
 template <int kUsed>
 void multiply(const float* a, const float* b, std::int64_t depth, bool add, float* out, std::int64_t stride) {
-  constexpr auto kAll = std::make_integer_sequence<int, kUsed * static_cast<int>(kVectors)>();
+  constexpr auto kAll = std::make_integer_sequence<int, kUsed* static_cast<int>(kVectors)>();
   for (int r = 0; r < kUsed; ++r) {  // soon to be read or written
     hwy::Prefetch(out + r * stride);
     hwy::Prefetch(out + r * stride + kColumns - 1);

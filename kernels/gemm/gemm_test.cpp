@@ -48,6 +48,19 @@ TEST(Gemm, EveryImplementationIsRight) {
   }
 }
 
+// Ours pass several times over the depth, and over more rows or columns than one block has.
+TEST(Gemm, SumsThatGoThroughMemoryAreRight) {
+  ThreadPool pool(2);
+  for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    for (const GemmShape& shape : {GemmShape{3, 1100, 1060}, GemmShape{1100, 1060, 4}}) {
+      const CaseFacts facts{.shape = "large", .dtype = dtype, .terms = {{"y", shape.inputs}}};
+      const KernelCase one = make_case(GemmForward{.shape = shape, .epilogue = Epilogue::bias}, facts);
+      EXPECT_EQ(errors_of(one, "own", {&pool}), "");
+      EXPECT_EQ(errors_of(one, "packed", {&pool}), "");
+    }
+  }
+}
+
 TEST(Gemm, GradientsAreThoseOfTheForward) {
   const GemmShape shape{4, 5, 3};
   const CaseFacts facts{.shape = "small", .dtype = core::DType::f64};
@@ -62,6 +75,72 @@ TEST(Gemm, GradientsAreThoseOfTheForward) {
                              .outputs = {{"y", "dy"}},
                              .inputs = {{"w", "dw"}, {"bias", "dbias"}}}),
             "");
+}
+
+// y[r, :] holds NaN if x[r, :] does, infinity if it does and w is positive; no other row is touched.
+TEST(Gemm, NanAndInfinityStayInTheirRows) {
+  constexpr GemmShape kShape{.rows = 35, .inputs = 40, .outputs = 33};
+  ThreadPool pool(2);
+  std::vector<float> x(35 * 40, 1.0F);
+  std::vector<float> w(33 * 40, 1.0F);
+  std::vector<float> y(35 * 33);
+  x[7 * 40 + 3] = std::numeric_limits<float>::quiet_NaN();
+  x[34 * 40 + 39] = std::numeric_limits<float>::infinity();
+  const auto view = [](auto& values) { return static_cast<std::int64_t>(values.size()); };
+  const GemmForward args{.shape = kShape,
+                         .x = {x.data(), core::DType::f32, view(x)},
+                         .w = {w.data(), core::DType::f32, view(w)},
+                         .y = {y.data(), core::DType::f32, view(y)}};
+  for (const std::string name : {"packed", ""}) {
+    GemmChoice::of(pool).force(name);
+    run(args, Context(pool));
+    for (std::size_t r = 0; r < 35; ++r) {
+      EXPECT_EQ(std::isnan(y[r * 33 + 32]), r == 7) << name << " row " << r;
+      if (r == 7) continue;
+      EXPECT_EQ(y[r * 33], r == 34 ? std::numeric_limits<float>::infinity() : 40.0F) << name << " row " << r;
+    }
+  }
+}
+
+TEST(Gemm, WrongArgumentsAreNamed) {
+  ThreadPool pool(1);
+  const auto message = [&](const auto& args) -> std::string {
+    try {
+      run(args, Context(pool));
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message(GemmForward{.shape = {0, 4, 4}}).find("rows is 0"), std::string::npos);
+  EXPECT_NE(message(GemmBatched{.batch = 1, .m = 1, .n = 1, .k = -1}).find("k is -1"), std::string::npos);
+  std::vector<float> x(16);
+  const In view{x.data(), core::DType::f32, 16};
+  const GemmForward over{.shape = {4, 4, 4}, .x = view, .w = view, .y = {x.data(), core::DType::f32, 16}};
+  EXPECT_NE(message(over).find("y"), std::string::npos);
+  EXPECT_THROW(GemmChoice::of(pool).force("cublas"), core::Error);
+}
+
+// What was chosen stays chosen, and can be told.
+TEST(Gemm, ChoiceIsKept) {
+  ThreadPool pool(2);
+  std::vector<float> memory(3 * 64 * 64);
+  const Product product{.m = 64,
+                        .n = 64,
+                        .k = 64,
+                        .a = {memory.data(), core::DType::f32, 64, 1},
+                        .b = {memory.data() + 4096, core::DType::f32, 64, 1},
+                        .c = {memory.data() + 8192, core::DType::f32, 64}};
+  GemmChoice choice(2);
+  EXPECT_EQ(choice.chosen(product), "");
+  choice.run(product, pool);
+  const std::string first = choice.chosen(product);
+  EXPECT_NE(first, "");
+  choice.run(product, pool);
+  EXPECT_EQ(choice.chosen(product), first);
+  choice.force("packed");
+  choice.run(product, pool);
+  EXPECT_EQ(choice.chosen(product).substr(0, 6), "packed");
 }
 
 }  // namespace
