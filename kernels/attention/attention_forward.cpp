@@ -23,12 +23,10 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 // The largest score of each of a vector of queries; scores that a query does not see become -infinity.
 HWY_INLINE VF32 max_of_column(float* scores, const TilePair& pair, std::size_t column, const SeenKeys& seen, VF32 max) {
-  const F32 d;
-  std::size_t j = 0;
-  for (; j < seen.all; ++j) max = hn::Max(max, load(scores + j * kTileRow + column));
-  for (; j < seen.some; ++j) {
-    float* const at = scores + j * kTileRow + column;
-    const VF32 score = hn::IfThenElse(sees(pair, column, j), load(at), hn::Neg(hn::Inf(d)));
+  float* at = scores + column;
+  for (std::size_t j = 0; j < seen.all; ++j, at += kTileRow) max = hn::Max(max, load(at));
+  for (std::size_t j = seen.all; j < seen.some; ++j, at += kTileRow) {
+    const VF32 score = hn::IfThenElse(sees(pair, column, j), load(at), hn::Neg(hn::Inf(F32())));
     store(score, at);
     max = hn::Max(max, score);
   }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/counted.h"
 #include "kernels/base/reference_data.h"
 #include "kernels/embedding/embedding.h"
 
