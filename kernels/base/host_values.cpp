@@ -22,18 +22,30 @@ void with_conversions(DType dtype, Visit&& visit) {
           [](T x) { return static_cast<double>(core::to_float(x)); });
   };
   switch (dtype) {
-    case DType::i8: return plain(std::int8_t{});
-    case DType::u8: return plain(std::uint8_t{});
-    case DType::i32: return plain(std::int32_t{});
-    case DType::u32: return plain(std::uint32_t{});
-    case DType::i64: return plain(std::int64_t{});
-    case DType::u64: return plain(std::uint64_t{});
-    case DType::f32: return plain(float{});
-    case DType::f64: return plain(double{});
-    case DType::f16: return narrow(core::to_float16);
-    case DType::bf16: return narrow(core::to_bfloat16);
-    case DType::f8e4m3: return narrow(core::to_float8_e4m3);
-    case DType::f8e5m2: return narrow(core::to_float8_e5m2);
+    case DType::i8:
+      return plain(std::int8_t{});
+    case DType::u8:
+      return plain(std::uint8_t{});
+    case DType::i32:
+      return plain(std::int32_t{});
+    case DType::u32:
+      return plain(std::uint32_t{});
+    case DType::i64:
+      return plain(std::int64_t{});
+    case DType::u64:
+      return plain(std::uint64_t{});
+    case DType::f32:
+      return plain(float{});
+    case DType::f64:
+      return plain(double{});
+    case DType::f16:
+      return narrow(core::to_float16);
+    case DType::bf16:
+      return narrow(core::to_bfloat16);
+    case DType::f8e4m3:
+      return narrow(core::to_float8_e4m3);
+    case DType::f8e5m2:
+      return narrow(core::to_float8_e5m2);
   }
 }
 
