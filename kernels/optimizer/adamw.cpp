@@ -37,6 +37,10 @@ void step_range(const AdamWCoefficients& c, const Grad* grad, const Copy& copy, 
   const std::size_t lanes = lanes_f32();
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
+    prefetch_ahead(grad + i, lanes * sizeof(Grad));
+    prefetch_ahead(a.w + i, lanes * sizeof(float));
+    prefetch_ahead(a.m + i, lanes * sizeof(float));
+    prefetch_ahead(a.v + i, lanes * sizeof(float));
     const AdamWVectors now = stepped({load(a.w + i), load(a.m + i), load(a.v + i)}, load(grad + i), c);
     store(now.w, a.w + i);
     store(now.m, a.m + i);

@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/optimizer/norms.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h must come before the others.
-#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -24,6 +24,7 @@ double squares_range(const T* x, std::size_t count) {
   VF32 s3 = s0;
   std::size_t i = 0;
   for (; i + 2 * step <= count; i += 2 * step) {
+    prefetch_ahead(x + i, 2 * step * sizeof(T));
     const Pair p = load_pair(x + i);
     const Pair q = load_pair(x + i + step);
     s0 = hn::MulAdd(p.a, p.a, s0);

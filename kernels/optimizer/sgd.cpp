@@ -32,6 +32,9 @@ void step_range(const SgdMomentum& args, const Grad* grad, const Copy& copy, flo
   const std::size_t lanes = lanes_f32();
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
+    prefetch_ahead(grad + i, lanes * sizeof(Grad));
+    prefetch_ahead(w + i, lanes * sizeof(float));
+    prefetch_ahead(momentum + i, lanes * sizeof(float));
     const SgdVectors now = stepped({load(w + i), load(momentum + i)}, load(grad + i), factor, args);
     store(now.w, w + i);
     store(now.momentum, momentum + i);

@@ -9,7 +9,7 @@
 #include <cstddef>
 
 #include "kernels/base/element_types.h"
-#include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_convert-inl.h"
 #include "kernels/base/view.h"
 
 HWY_BEFORE_NAMESPACE();

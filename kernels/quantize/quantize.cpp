@@ -33,6 +33,7 @@ float largest_magnitude(const T* x, std::size_t count) {
   hn::Vec<DI32> odd = even;
   std::size_t i = 0;
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    prefetch_ahead(x + i, 2 * lanes * sizeof(T));
     const Pair p = load_pair(x + i);
     even = hn::Max(even, magnitude_bits(p.a));
     odd = hn::Max(odd, magnitude_bits(p.b));

@@ -112,12 +112,14 @@ std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t cou
   std::size_t i = begin;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
     const T* source = pass.sources[0] + i;
+    prefetch_ahead(source, 4 * lanes * sizeof(T));
     V v0 = hn::LoadU(d, source);
     V v1 = hn::LoadU(d, source + lanes);
     V v2 = hn::LoadU(d, source + 2 * lanes);
     V v3 = hn::LoadU(d, source + 3 * lanes);
     for (std::size_t k = 1; k < pass.num_sources; ++k) {
       source = pass.sources[k] + i;
+      prefetch_ahead(source, 4 * lanes * sizeof(T));
       v0 = Combine<kOp>::vector(v0, hn::LoadU(d, source));
       v1 = Combine<kOp>::vector(v1, hn::LoadU(d, source + lanes));
       v2 = Combine<kOp>::vector(v2, hn::LoadU(d, source + 2 * lanes));
@@ -212,6 +214,7 @@ HWY_INLINE void narrow_pair(const ReduceArgs& args, std::size_t begin, std::size
   const auto load_from = [&](std::size_t k) HWY_ATTR {
     const T* source = static_cast<const T*>(args.sources[k]) + begin;
     if constexpr (kTail) return load_pair_tail(source, count);
+    if constexpr (sizeof(T) > 1) prefetch_ahead(source, pair_elems() * sizeof(T));  // fp8 waits for arithmetic
     return load_pair(source);
   };
   Pair total = load_from(0);

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "kernels/base/caches.h"
 #include "kernels/reduce/reduce.h"
 
 namespace lockstep::kernels {
@@ -50,6 +51,7 @@ Cost cost_of(const Reduction& args) {
 }
 
 void run_cpu(const Reduction& args, ThreadPool& pool) {
+  const bool bypass_cache = pool.kept<Caches>().outgrown_by(size_bytes(args.dtype, args.count));
   pool.for_ranges(args.count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<const void*> sources;
     for (const In& source : args.sources) sources.push_back(address(source, begin));
@@ -59,7 +61,8 @@ void run_cpu(const Reduction& args, ThreadPool& pool) {
             .destinations = {&destination, 1},
             .sources = sources,
             .count = end - begin,
-            .average_over = static_cast<int>(args.average_over)});
+            .average_over = static_cast<int>(args.average_over),
+            .bypass_cache = bypass_cache});
   });
 }
 
