@@ -1,6 +1,6 @@
 // The CUDA kernels' own sources on an emulated grid: indices, tails, alignment, barriers and arithmetic, as far as they
-// can be known without a GPU. cuda_kernels_gpu_test runs them on one. Attention has a test like this of its own; GEMM
-// is cuBLASLt's.
+// can be known without a GPU. cuda_kernels_gpu_test runs them on one. Attention has a test like this of its own; of
+// GEMM it is what stands in for cuBLASLt.
 #include <gtest/gtest.h>
 
 #include "core/device_cpu.h"
@@ -16,6 +16,7 @@
 #include "kernels/embedding/embedding_reference.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
 #include "kernels/gelu/gelu_cases.h"
+#include "kernels/gemm/gemm_cases.h"
 #include "kernels/norm/norm_cases.h"
 #include "kernels/norm/norm_reference.h"
 #include "kernels/optimizer/optimizer_cases.h"
@@ -95,9 +96,9 @@ std::vector<KernelCase> large_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda,
-                         testing::Values(Family{"gelu", gelu_test_cases}, Family{"softmax", softmax_test_cases},
-                                         Family{"norm", norm_test_cases}, Family{"dropout", dropout_test_cases},
-                                         Family{"residual", residual_test_cases},
+                         testing::Values(Family{"gelu", gelu_test_cases}, Family{"gemm", gemm_test_cases},
+                                         Family{"softmax", softmax_test_cases}, Family{"norm", norm_test_cases},
+                                         Family{"dropout", dropout_test_cases}, Family{"residual", residual_test_cases},
                                          Family{"cross_entropy", cross_entropy_test_cases},
                                          Family{"embedding", embedding_test_cases},
                                          Family{"optimizer", optimizer_test_cases}, Family{"cast", cast_test_cases},
