@@ -54,7 +54,7 @@ constexpr std::array kTestShapes{
     AttentionShape{2, 1, 65, 130, 20},
     AttentionShape{1, 2, 3, 77, 40},
     AttentionShape{1, 1, 1, 129, 16},
-    AttentionShape{2, 2, 33, 33, 24, true, 0.3F, 3 * 48},
+    AttentionShape{2, 2, 33, 33, 24, true, 0.3F, 144},
     AttentionShape{1, 3, 70, 70, 5, true, 0, 17},
     AttentionShape{1, 1, 130, 67, 33, false},
     AttentionShape{1, 2, 66, 150, 16, false, 1, 40},
@@ -98,9 +98,9 @@ std::vector<KernelCase> attention_test_cases() {
 }
 
 std::vector<KernelCase> attention_bench_cases() {
-  constexpr std::array kShapes{AttentionShape{8, 4, 128, 128, 64, true, 0, 3 * 256},
-                               AttentionShape{4, 12, 64, 64, 64, true, 0, 3 * 768},
-                               AttentionShape{1, 12, 1024, 1024, 64, true, 0, 3 * 768}};
+  constexpr std::array kShapes{AttentionShape{8, 4, 128, 128, 64, true, 0, 768},
+                               AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
+                               AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304}};
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {
     for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);

@@ -72,7 +72,7 @@ HWY_INLINE void transpose_four(const float* rows, std::size_t row, std::size_t c
   const F32 d;
   const VF32 by = hn::Set(d, factor);
   const std::size_t lanes = lanes_f32();
-  HWY_ALIGN float fours[4 * HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN float fours[std::size_t{4} * HWY_MAX_BYTES / sizeof(float)];
   for (std::size_t c = 0; c < columns; c += lanes) {
     hn::StoreInterleaved4(hn::Mul(by, load(rows + c)), hn::Mul(by, load(rows + row + c)),
                           hn::Mul(by, load(rows + 2 * row + c)), hn::Mul(by, load(rows + 3 * row + c)), d, fours);

@@ -50,7 +50,7 @@ class NextRow {
 };
 // Of a pair of T, the quarters that one step of a walk asks for.
 template <class T, std::size_t kQuarters>
-constexpr std::size_t kStepBytes = 2 * HWY_MAX_BYTES / sizeof(float) * sizeof(T) * kQuarters / 4;
+constexpr std::size_t kStepBytes = std::size_t{2} * HWY_MAX_BYTES / sizeof(float) * sizeof(T) * kQuarters / 4;
 
 template <class T>
 float chunk_max(const T* x, std::size_t count, float so_far) {
