@@ -35,7 +35,7 @@ using HalfF16 = hn::Rebind<hwy::float16_t, F32>;
 using VF32 = hn::Vec<F32>;
 
 // Whether a masked load or store leaves alone what the mask leaves out (AVX-512). Else tails go through a copy.
-constexpr bool kMaskedTails = HWY_MEM_OPS_MIGHT_FAULT == 0;
+constexpr bool kMaskedTails = HWY_MEM_OPS_MIGHT_FAULT == 0 && HWY_TARGET != HWY_SCALAR;
 
 inline std::size_t lanes_f32() {
   return hn::Lanes(F32());
