@@ -65,8 +65,8 @@ void convert_elems(const From* x, To* y, std::size_t count, float scale) {
     store_ordered(scaled(load_ordered(x + i), factor), y + i);
   }
   if (i == count) return;
-  HWY_ALIGN From from[2 * HWY_MAX_BYTES / sizeof(float)] = {};
-  HWY_ALIGN To to[2 * HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN From from[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN To to[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)];
   std::memcpy(from, x + i, (count - i) * sizeof(From));
   store_ordered(scaled(load_ordered(from), factor), to);
   std::memcpy(y + i, to, (count - i) * sizeof(To));

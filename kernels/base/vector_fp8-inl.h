@@ -156,13 +156,13 @@ HWY_INLINE void store_pair(Pair value, core::Float8E5M2* to) {
 // As the templates of vector_io-inl.h, which cannot see the functions above.
 template <class Narrow>
 HWY_INLINE Pair load_pair_tail_fp8(const Narrow* from, std::size_t count) {
-  HWY_ALIGN Narrow padded[2 * HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN Narrow padded[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
   std::memcpy(padded, from, count);
   return load_pair(padded);
 }
 template <class Narrow>
 HWY_INLINE void store_pair_tail_fp8(Pair value, Narrow* to, std::size_t count) {
-  HWY_ALIGN Narrow padded[2 * HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN Narrow padded[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)];
   store_pair(value, padded);
   std::memcpy(to, padded, count);
 }

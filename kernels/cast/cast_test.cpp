@@ -131,7 +131,7 @@ void expect_large_as_small(DType to, std::size_t misalign) {
 }
 
 TEST(Cast, LargeOutputsAreAsSmallOnes) {
-  for (std::size_t misalign : {0, 1, 31}) {
+  for (std::size_t misalign : {0UL, 1UL, 31UL}) {
     expect_large_as_small<float>(DType::f32, misalign);
     expect_large_as_small<core::BFloat16>(DType::bf16, misalign);
     expect_large_as_small<core::Float16>(DType::f16, misalign);

@@ -206,7 +206,7 @@ template <class Bits>
 void expect_found(DType dtype, Bits largest, Bits infinity, Bits nan) {
   std::vector<Bits> x(20011, largest);
   EXPECT_EQ(finite_check(x, dtype), 1);
-  for (std::size_t place : {0, 1, 31, 63, 64, 16383, 16384, 19999, 20000, 20010}) {
+  for (std::size_t place : {0UL, 1UL, 31UL, 63UL, 64UL, 16383UL, 16384UL, 19999UL, 20000UL, 20010UL}) {
     for (Bits bad : {infinity, nan}) {
       x[place] = bad;
       EXPECT_EQ(finite_check(x, dtype), 0) << core::name_of(dtype) << ' ' << place;

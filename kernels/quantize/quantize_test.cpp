@@ -89,7 +89,7 @@ TEST(Quantize, VeryLargeNumbersStayFinite) {
 
 TEST(Quantize, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
   for (float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
-    for (std::size_t place : {64, 65, 100, 127}) {
+    for (std::size_t place : {64UL, 65UL, 100UL, 127UL}) {
       std::vector<float> x(192, 1.0F);
       x[place] = bad;
       const Quantized q = quantized(x, 64);
