@@ -7,6 +7,8 @@
 
 #include "kernels/attention/attention_forward.cuh"
 
+// Offsets in shared memory are small.
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
 
 template <class T>
@@ -204,3 +206,4 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
 }
 
 }  // namespace lockstep::kernels
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)

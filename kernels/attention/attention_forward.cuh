@@ -5,6 +5,8 @@
 
 #include "kernels/attention/attention_tiles.cuh"
 
+// Offsets in shared memory are small.
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
 
 template <class T>
@@ -181,3 +183,4 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
 }
 
 }  // namespace lockstep::kernels
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)

@@ -6,6 +6,8 @@
 
 #include "kernels/attention/attention_geometry.cuh"
 
+// Offsets in shared memory are small.
+// NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
 
 // Sizes of a kernel's tiles. A block has kWarps times 16 kBands rows of what it computes, and streams tiles of
@@ -237,3 +239,4 @@ __device__ void store_rows(Lane& lane, const typename Tiles::Result& result, Hea
 }
 
 }  // namespace lockstep::kernels
+// NOLINTEND(bugprone-implicit-widening-of-multiplication-result)

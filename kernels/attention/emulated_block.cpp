@@ -83,7 +83,7 @@ namespace {
 // makecontext passes ints only.
 void enter(unsigned upper, unsigned lower) {
   const auto address = static_cast<std::uintptr_t>(std::uint64_t{upper} << 32 | lower);
-  (*reinterpret_cast<std::function<void()>*>(address))();
+  (*reinterpret_cast<std::function<void()>*>(address))();  // NOLINT(performance-no-int-to-ptr)
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
 //   batched          c[batch] = alpha op(a[batch]) op(b[batch])
 // On the CPU an implementation is chosen for each shape by measurement (gemm_choice.h): oneDNN, or our own packed
-// kernels (f32 by AVX-512; bf16 by AMX). On CUDA cuBLASLt, the best of the algorithms that its heuristic names. Results
-// repeat from run to run for one number of threads and one implementation; they may differ between numbers of threads
-// in the last bits.
+// kernels (f32 by AVX-512; bf16 by AMX). On CUDA cuBLASLt, the best of the algorithms that its heuristic names. Factors
+// of f32 are multiplied in f32, not TF32. Results repeat from run to run for one number of threads and one
+// implementation; they may differ between numbers of threads in the last bits.
 #pragma once
 
 #include <array>

@@ -93,7 +93,9 @@ TEST(GemmColumns, TheBiasIsOneNumberARowOfTheResult) {
 }
 
 TEST(GemmColumns, AlignmentIsThatOfTheAddress) {
-  const auto aligned = [](std::uintptr_t address) { return alignment_bytes(reinterpret_cast<const void*>(address)); };
+  const auto aligned = [](std::uintptr_t address) {
+    return alignment_bytes(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
+  };
   EXPECT_EQ(aligned(0x1000), 256U);
   EXPECT_EQ(aligned(0x1080), 128U);
   EXPECT_EQ(aligned(0x1082), 2U);

@@ -104,10 +104,12 @@ MatmulDesc make_desc(const Calls& check, const Product& product, const ColumnPro
   set(check, desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(columns.second));
   const Sums& c = product.c;
   set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(c.finish));
-  if (c.bias != nullptr) set(check, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, c.bias);
-  const void* const aux = c.pre_written != nullptr ? c.pre_written : c.pre_read;
-  if (aux != nullptr) {
-    set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+  if (c.finish == Finish::bias || c.finish == Finish::bias_gelu) {
+    set(check, desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, c.bias);
+  }
+  if (c.finish == Finish::bias_gelu || c.finish == Finish::times_gelu_slope) {
+    const void* const pre = c.finish == Finish::bias_gelu ? c.pre_written : c.pre_read;
+    set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre);
     set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, columns.result.leading);
   }
   return desc;
@@ -143,8 +145,9 @@ Preference make_preference(const Calls& check, const Product& product) {
   return preference;
 }
 
-// Finishes that are left to our own kernels: GELU in f32, as nothing states how exact cuBLASLt's is; a pre-activation
-// whose rows are no multiple of 8 elements, which cuBLASLt does not take (cublasLt.h, EPILOGUE_AUX_LD); batches.
+// Finishes that are left to our own kernels: GELU in f32, as nothing states how exact cuBLASLt's is (it is the tanh
+// form, as PyTorch relies on in _addmm_activation); a pre-activation whose rows are no multiple of 8 elements, which
+// cuBLASLt does not take (cublasLt.h, EPILOGUE_AUX_LD); batches.
 bool takes(const Product& product) {
   constexpr std::int64_t kMostBatch = std::numeric_limits<std::int32_t>::max();
   const Sums& c = product.c;
