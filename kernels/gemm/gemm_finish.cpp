@@ -67,6 +67,10 @@ HWY_INLINE void finish_lanes(const Row<T>& row, std::size_t i, float alpha, cons
 
 template <Finish kFinish, class T>
 void finish_rows(const Sums& c, const float* sums, std::int64_t stride, std::int64_t rows, std::size_t columns) {
+  constexpr bool kBias = kFinish == Finish::bias || kFinish == Finish::bias_gelu;
+  LOCKSTEP_CHECK(!kBias || c.bias != nullptr, "a bias");
+  LOCKSTEP_CHECK(kFinish != Finish::bias_gelu || c.pre_written != nullptr, "memory for what goes into the GELU");
+  LOCKSTEP_CHECK(kFinish != Finish::times_gelu_slope || c.pre_read != nullptr, "what went into the GELU");
   const std::size_t lanes = lanes_f32();
   for (std::int64_t r = 0; r < rows; ++r) {
     const Sums at = c.from(r, 0);

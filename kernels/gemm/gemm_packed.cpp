@@ -21,13 +21,14 @@ namespace {
 constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3;
 constexpr std::int64_t kRows = kManyRegisters ? 12 : 4;
 constexpr std::int64_t kVectors = kManyRegisters ? 2 : kNoVectors ? 4 : 3;
-constexpr std::int64_t kColumns = kVectors * HWY_LANES(float);
+constexpr std::int64_t kLanes = HWY_LANES(float);
+constexpr std::int64_t kColumns = kVectors * kLanes;
 
 // Blocks: of depth, so that sums seldom go through memory; of b, half of the second-level cache; of a, rows that are
 // packed at a time. In elements.
 constexpr std::int64_t kDepth = 1024;
-constexpr std::int64_t kPackedB = 256 * 1024;
-constexpr std::int64_t kPackedRows = 85 * 12;
+constexpr std::int64_t kPackedB = 262144;
+constexpr std::int64_t kPackedRows = 1020;
 constexpr std::int64_t kPartialColumns = 1024;  // where sums do go through memory
 
 std::int64_t round_up(std::int64_t count, std::int64_t grain) {
@@ -52,7 +53,6 @@ HWY_INLINE void put(VF32 sum, bool add, float* to) {
 template <int... kIndex>
 HWY_INLINE void store_sums(const VF32* sums, bool add, float* to, std::int64_t stride,
                            std::integer_sequence<int, kIndex...>) {
-  constexpr std::int64_t kLanes = HWY_LANES(float);
   (put(sums[kIndex], add, to + kIndex / kVectors * stride + kIndex % kVectors * kLanes), ...);
 }
 
@@ -60,7 +60,7 @@ HWY_INLINE void store_sums(const VF32* sums, bool add, float* to, std::int64_t s
 template <int kUsed>
 void multiply(const float* a, const float* b, std::int64_t depth, bool add, float* out, std::int64_t stride) {
   constexpr auto kAll = std::make_integer_sequence<int, kUsed* static_cast<int>(kVectors)>();
-  for (int r = 0; r < kUsed; ++r) {  // soon to be read or written
+  for (std::int64_t r = 0; r < kUsed; ++r) {  // soon to be read or written
     hwy::Prefetch(out + r * stride);
     hwy::Prefetch(out + r * stride + kColumns - 1);
   }
@@ -68,7 +68,7 @@ void multiply(const float* a, const float* b, std::int64_t depth, bool add, floa
   clear_sums(sums, kAll);
   for (std::int64_t t = 0; t < depth; ++t, a += kRows, b += kColumns) {
     VF32 right[kVectors];
-    for (int v = 0; v < kVectors; ++v) right[v] = hn::Load(F32(), b + v * static_cast<int>(HWY_LANES(float)));
+    for (std::int64_t v = 0; v < kVectors; ++v) right[v] = hn::Load(F32(), b + v * kLanes);
     multiply_step(a, right, sums, kAll);
   }
   store_sums(sums, add, out, stride, kAll);
