@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/kernels/reporter.h"
+#include "bench/kernels/program.h"
 #include "core/error.h"
 #include "kernels/registry.h"
 

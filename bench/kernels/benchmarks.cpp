@@ -2,6 +2,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <regex>
 
 #include "core/error.h"
@@ -40,6 +41,11 @@ void time_instance(benchmark::State& state, Instance& instance, Workbench& workb
 
 void run(benchmark::State& state, const Bench& bench, Instance& instance, Workbench& workbench) {
   Outcome& outcome = instance.outcome;
+  if (outcome.trials.empty() && bench.seconds_left().value_or(1) <= 0) {
+    outcome.left_out = true;
+    state.SkipWithError("left out");
+    return;
+  }
   try {
     workbench.prepare(instance);
     if (outcome.status == "ok") {
@@ -60,17 +66,19 @@ bool matches(const std::string& name, const std::string& filter) {
   return std::regex_search(name, std::regex(filter.substr(negative ? 1 : 0), std::regex::extended)) != negative;
 }
 
-// Google Benchmark spends about as much again on finding the number of iterations.
-double seconds_each(const Bench& bench) {
+// Google Benchmark spends about as much again on finding the number of iterations, and operands are to be filled.
+double seconds_each(const Bench& bench, double seconds_left) {
   constexpr double kTimedShare = 0.4;
   constexpr double kLeast = 1e-3;
-  const std::string filter = benchmark::GetBenchmarkFilter();
-  double number = 0;
-  for (const Instance& instance : bench.instances) number += matches(instance.name(), filter) ? 1 : 0;
-  return std::max(kTimedShare * bench.flags.time_budget_s / std::max(number, 1.0), kLeast);
+  return std::max(kTimedShare * seconds_left / std::max(num_chosen(bench), 1), kLeast);
 }
 
 }  // namespace
+
+std::optional<double> Bench::seconds_left() const {
+  if (flags.time_budget_s <= 0) return std::nullopt;
+  return flags.time_budget_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 void make_instances(Bench& bench) {
   const std::vector<int> threads = bench.flags.device == "cpu" ? bench.flags.threads : std::vector<int>{1};
@@ -85,8 +93,15 @@ void make_instances(Bench& bench) {
   }
 }
 
+int num_chosen(const Bench& bench) {
+  const std::string filter = benchmark::GetBenchmarkFilter();
+  return static_cast<int>(std::count_if(bench.instances.begin(), bench.instances.end(),
+                                        [&](const Instance& instance) { return matches(instance.name(), filter); }));
+}
+
 void register_benchmarks(Bench& bench, Workbench& workbench) {
-  const double seconds = bench.flags.time_budget_s > 0 ? seconds_each(bench) : 0;
+  const std::optional<double> left = bench.seconds_left();
+  const double seconds = left ? seconds_each(bench, *left) : 0;
   for (Instance& instance : bench.instances) {
     auto* const benchmark = benchmark::RegisterBenchmark(
         instance.name().c_str(),

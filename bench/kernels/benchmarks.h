@@ -1,7 +1,9 @@
 // Instances as benchmarks of Google Benchmark.
 #pragma once
 
+#include <chrono>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "bench/kernels/flags.h"
@@ -18,7 +20,10 @@ struct Bench {
   std::vector<kernels::KernelCase> cases;
   std::deque<Instance> instances = {};  // addresses stay
   Ceilings ceilings = {};
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
 
+  // Seconds of --time-budget that are left; nothing without one.
+  std::optional<double> seconds_left() const;
   std::optional<Bound> bound_of_instance(const Instance& instance) const {
     return bound_of(work_of(*instance.one), instance.setting, ceilings, machine.caches);
   }
@@ -27,6 +32,10 @@ struct Bench {
 // Every case with every number of threads, way of timing and state of the caches that the flags ask for.
 void make_instances(Bench& bench);
 
+// Instances that --benchmark_filter chooses.
+int num_chosen(const Bench& bench);
+
+// With a time budget: what is left of it is shared out, and an instance that would begin after its end is left out.
 void register_benchmarks(Bench& bench, Workbench& workbench);
 
 // What has to be rotated through so that no cache holds it from call to call.

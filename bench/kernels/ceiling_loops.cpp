@@ -101,6 +101,12 @@ HWY_EXPORT(read);
 HWY_EXPORT(fma);
 }  // namespace
 
+// Targets are bits, the better ones lower.
+std::string instruction_set() {
+  const std::int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(targets & -targets);
+}
+
 void copy_loop(const float* a, float* to, std::int64_t floats, bool past_caches) {
   HWY_DYNAMIC_DISPATCH(copy)(a, to, floats, past_caches);
   if (past_caches) hwy::FlushStream();

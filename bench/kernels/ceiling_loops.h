@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::kernel_bench {
+
+// The instruction set that Highway chooses here, of those that kernels are compiled for: "AVX3" is AVX-512.
+std::string instruction_set();
 
 // Over `floats` elements of each array, a multiple of 128; arrays are 64-byte aligned. `past_caches`: streaming stores.
 void copy_loop(const float* a, float* to, std::int64_t floats, bool past_caches);

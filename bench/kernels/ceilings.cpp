@@ -42,10 +42,10 @@ struct Timed {
   std::int64_t rounds;
   std::vector<double> samples_us;
 };
-Timed time_rounds(const std::function<void(std::int64_t rounds)>& work) {
+Timed time_rounds(const std::function<void(std::int64_t rounds)>& work, int samples) {
   Timed timed{1, {}};
   while (us_of([&] { work(timed.rounds); }) < kSampleUs) timed.rounds *= 2;
-  for (int k = 0; k < kSamples; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
+  for (int k = 0; k < samples; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
   return timed;
 }
 
@@ -105,14 +105,16 @@ std::vector<double> bandwidth(kernels::ThreadPool& pool, const Stream& stream, c
   const auto pieces = static_cast<std::int64_t>(pieces_wanted);
   LOCKSTEP_CHECK(floats * pieces * pool.size() <= arrays.floats(), "slices fit into the arrays");
   std::int64_t next = 0;
-  const Timed timed = time_rounds([&](std::int64_t rounds) {
-    pool.on_each_thread([&](int thread) {
-      for (std::int64_t k = 0; k < rounds; ++k) {
-        stream.pass(arrays, (thread * pieces + (next + k) % pieces) * floats, floats);
-      }
-    });
-    next += rounds;
-  });
+  const Timed timed = time_rounds(
+      [&](std::int64_t rounds) {
+        pool.on_each_thread([&](int thread) {
+          for (std::int64_t k = 0; k < rounds; ++k) {
+            stream.pass(arrays, (thread * pieces + (next + k) % pieces) * floats, floats);
+          }
+        });
+        next += rounds;
+      },
+      kSamples);
   const double bytes =
       static_cast<double>(floats * pool.size() * timed.rounds) * sizeof(float) * static_cast<double>(stream.arrays);
   std::vector<double> gbps;
@@ -120,40 +122,52 @@ std::vector<double> bandwidth(kernels::ThreadPool& pool, const Stream& stream, c
   return gbps;
 }
 
-void add_bandwidths(kernels::ThreadPool& pool, const core::Caches& caches, Ceilings& all) {
-  // A read passes over one array of the whole footprint.
-  const Arrays arrays(footprint_of(Level::memory, pool.size(), caches));
-  for (Level level : {Level::l1, Level::l2, Level::l3, Level::memory}) {
-    for (const Stream& stream : kStreams) {
-      Ceiling ceiling{stream.kind, "cpu", pool.size(), level, std::nullopt, {}};
-      ceiling.samples = bandwidth(pool, stream, arrays, footprint_of(level, pool.size(), caches));
-      // Of a copy with and without streaming stores, the faster counts.
-      if (all.empty() || all.back().kind != stream.kind || all.back().level != level) {
-        all.push_back(std::move(ceiling));
-      } else if (ceiling.value() > all.back().value()) {
-        all.back() = std::move(ceiling);
-      }
+void add_bandwidths(kernels::ThreadPool& pool, const Arrays& arrays, Level level, double footprint, Ceilings& all) {
+  for (const Stream& stream : kStreams) {
+    Ceiling ceiling{stream.kind, "cpu", pool.size(), level, std::nullopt, {}};
+    ceiling.samples = bandwidth(pool, stream, arrays, footprint);
+    // Of a copy with and without streaming stores, the faster counts.
+    if (all.empty() || all.back().kind != stream.kind || all.back().level != level) {
+      all.push_back(std::move(ceiling));
+    } else if (ceiling.value() > all.back().value()) {
+      all.back() = std::move(ceiling);
     }
   }
 }
 
-// GFLOP/s of a loop in registers on all threads.
-Ceiling peak(kernels::ThreadPool& pool, core::DType dtype, double (*loop)(std::int64_t)) {
+// A loop in registers on all threads, in GFLOP/s.
+struct Peak {
+  double (*loop)(std::int64_t rounds);
+  Ceiling ceiling;
+};
+
+void sample(kernels::ThreadPool& pool, Peak& peak) {
+  constexpr int kSamplesATurn = 15;
   std::atomic<double> flops_of_a_round = 0;
-  const Timed timed = time_rounds([&](std::int64_t rounds) {
-    pool.on_each_thread([&](int /*thread*/) { flops_of_a_round = loop(rounds * 1000) / static_cast<double>(rounds); });
-  });
-  Ceiling ceiling{CeilingKind::fma, "cpu", pool.size(), std::nullopt, dtype, {}};
+  const auto work = [&](std::int64_t rounds) {
+    pool.on_each_thread(
+        [&](int /*thread*/) { flops_of_a_round = peak.loop(rounds * 100) / static_cast<double>(rounds); });
+  };
+  const Timed timed = time_rounds(work, kSamplesATurn);
   for (double us : timed.samples_us) {
-    ceiling.samples.push_back(flops_of_a_round * static_cast<double>(timed.rounds) * pool.size() / us / 1e3);
+    peak.ceiling.samples.push_back(flops_of_a_round * static_cast<double>(timed.rounds) * pool.size() / us / 1e3);
   }
-  return ceiling;
+}
+
+std::vector<Peak> peaks_of(int threads) {
+  const auto named = [&](core::DType dtype) {
+    return Ceiling{CeilingKind::fma, "cpu", threads, std::nullopt, dtype, {}};
+  };
+  std::vector<Peak> peaks{{fma_f32_loop, named(core::DType::f32)}};
+  if (can_use_amx()) peaks.push_back({amx_bf16_loop, named(core::DType::bf16)});
+  return peaks;
 }
 
 Ceiling launch(kernels::ThreadPool& pool) {
-  const Timed timed = time_rounds([&](std::int64_t rounds) {
+  const auto work = [&](std::int64_t rounds) {
     for (std::int64_t round = 0; round < rounds; ++round) pool.on_each_thread([](int /*thread*/) {});
-  });
+  };
+  const Timed timed = time_rounds(work, kSamples);
   Ceiling ceiling{CeilingKind::launch, "cpu", pool.size(), std::nullopt, std::nullopt, {}};
   for (double us : timed.samples_us) ceiling.samples.push_back(us / static_cast<double>(timed.rounds));
   return ceiling;
@@ -205,9 +219,15 @@ double footprint_of(Level level, int threads, const core::Caches& caches) {
 
 Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches) {
   Ceilings all;
-  add_bandwidths(pool, caches, all);
-  all.push_back(peak(pool, core::DType::f32, fma_f32_loop));
-  if (can_use_amx()) all.push_back(peak(pool, core::DType::bf16, amx_bf16_loop));
+  // A read passes over one array of the whole footprint.
+  const Arrays arrays(footprint_of(Level::memory, pool.size(), caches));
+  std::vector<Peak> peaks = peaks_of(pool.size());
+  // Peaks take turns with bandwidths: a neighbour on the same core, which halves a peak, seldom stays for all turns.
+  for (Level level : {Level::l1, Level::l2, Level::l3, Level::memory}) {
+    for (Peak& peak : peaks) sample(pool, peak);
+    add_bandwidths(pool, arrays, level, footprint_of(level, pool.size(), caches), all);
+  }
+  for (Peak& peak : peaks) all.push_back(std::move(peak.ceiling));
   all.push_back(launch(pool));
   return all;
 }

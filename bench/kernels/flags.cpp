@@ -31,7 +31,8 @@ void declare(CLI::App& app, BenchFlags& flags) {
       ->transform(CLI::CheckedTransformer(caches));
   app.add_option("--device", flags.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--json", flags.json_file, "file for records (docs/record_format.md)");
-  app.add_option("--time-budget", flags.time_budget_s, "seconds for all benchmarks together")
+  app.add_option("--time-budget", flags.time_budget_s,
+                 "seconds for the whole run; benchmarks that would begin later are left out")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--check", flags.check, "0: do not hold results against their references")->capture_default_str();
   app.add_option("--ceilings", flags.ceilings, "0: do not measure what the machine can do; no shares then")

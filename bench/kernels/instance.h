@@ -18,6 +18,8 @@ struct Trial {
 struct Outcome {
   std::vector<Trial> trials;
   std::vector<int> cores;
+  std::string implementation;  // which code of several ran; empty if there is but one
+  bool left_out = false;       // as the time budget was over
   bool checked = false;
   std::string status = "ok";  // or "wrong", "failed"
   std::string error;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
+
+#include "bench/kernels/touched.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -27,6 +30,17 @@ void fill(core::Device& device, std::byte* to, std::size_t size_bytes, const std
   for (std::size_t done = 0; done < size_bytes; done += pattern.size()) {
     device.copy_to_device(to + done, pattern.data(), std::min(pattern.size(), size_bytes - done));
   }
+}
+
+// Integers of [0, below), each as far on in this circle as belongs to the set.
+std::vector<std::byte> moved_on(const std::vector<std::byte>& pattern, std::int64_t below, std::size_t set) {
+  std::vector<std::int32_t> ids(pattern.size() / sizeof(std::int32_t));
+  std::memcpy(ids.data(), pattern.data(), pattern.size());
+  const std::int64_t by = static_cast<std::int64_t>(far_step(static_cast<std::size_t>(below)) * set) % below;
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>((id + by) % below);
+  std::vector<std::byte> moved(pattern.size());
+  std::memcpy(moved.data(), ids.data(), moved.size());
+  return moved;
 }
 
 }  // namespace
@@ -65,26 +79,45 @@ Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed) {
 }
 
 OperandSets::OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes) {
-  for (const kernels::CaseOperand& operand : one.operands) {
-    offsets_.push_back(set_bytes_);
-    set_bytes_ += aligned(operand.bytes()) + kGapBytes;
-  }
-  number_ =
-      std::max(static_cast<std::size_t>(std::ceil(least_bytes / static_cast<double>(set_bytes_))), std::size_t{1});
+  place_operands(one);
+  const double touched_bytes = footprint_bytes(one) + static_cast<double>(slots_.size() * kGapBytes);
+  const double wanted = std::ceil(least_bytes / touched_bytes);
+  number_ = std::max(static_cast<std::size_t>(wanted), std::size_t{1});
   step_ = far_step(number_);
-  pointers_.resize(offsets_.size());
-  memory_ = arena.at_least(set_bytes_ * number_);
-  for (std::size_t i = 0; i < number_; ++i) {
-    for (std::size_t k = 0; k < offsets_.size(); ++k) {
-      fill(arena.device(), memory_ + i * set_bytes_ + offsets_[k], one.operands[k].bytes(), patterns[k]);
-    }
+  pointers_.resize(slots_.size());
+  memory_ = arena.at_least(shared_bytes_ + set_bytes_ * number_);
+  for (std::size_t set = 0; set < number_; ++set) fill_set(arena.device(), set, one, patterns);
+}
+
+void OperandSets::place_operands(const kernels::KernelCase& one) {
+  const double most = most_touched_bytes(one);
+  const bool shares = names_rows(one);
+  for (const kernels::CaseOperand& operand : one.operands) {
+    const bool is_shared = shares && static_cast<double>(operand.bytes()) > most;
+    std::size_t& end = is_shared ? shared_bytes_ : set_bytes_;
+    slots_.push_back({end, is_shared});
+    end += aligned(operand.bytes()) + kGapBytes;
   }
+}
+
+void OperandSets::fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& one,
+                           const Patterns& patterns) {
+  for (std::size_t k = 0; k < slots_.size(); ++k) {
+    if (slots_[k].is_shared && set > 0) continue;
+    const kernels::CaseOperand& operand = one.operands[k];
+    const bool names = shared_bytes_ > 0 && operand.draw.kind == kernels::Draw::Kind::index;
+    fill(device, address(slots_[k], set), operand.bytes(),
+         names ? moved_on(patterns[k], operand.draw.below, set) : patterns[k]);
+  }
+}
+
+std::byte* OperandSets::address(const Slot& slot, std::size_t set) const {
+  return memory_ + slot.offset + (slot.is_shared ? 0 : shared_bytes_ + set * set_bytes_);
 }
 
 std::span<void* const> OperandSets::next() {
   present_ = (present_ + step_) % number_;
-  std::byte* const set = memory_ + present_ * set_bytes_;
-  for (std::size_t k = 0; k < offsets_.size(); ++k) pointers_[k] = set + offsets_[k];
+  for (std::size_t k = 0; k < slots_.size(); ++k) pointers_[k] = address(slots_[k], present_);
   return pointers_;
 }
 

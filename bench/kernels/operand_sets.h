@@ -39,7 +39,9 @@ Patterns short_patterns(const kernels::KernelCase& one, std::uint64_t seed);
 
 class OperandSets {
  public:
-  // As many sets as reach `least_bytes`, and one at least, all with the same content. Uses the arena until it goes.
+  // As many sets as touch `least_bytes` together, and one at least, all with the same content; uses the arena until it
+  // goes. But a table of which a set touches the rows that its integers name is there once, and the integers of each
+  // set name other rows: sets with tables of their own would fill the machine before the rows are past its caches.
   OperandSets(Arena& arena, const kernels::KernelCase& one, const Patterns& patterns, double least_bytes);
 
   std::size_t number() const { return number_; }
@@ -48,7 +50,16 @@ class OperandSets {
   std::span<void* const> next();
 
  private:
-  std::vector<std::size_t> offsets_;  // of operands in a set
+  struct Slot {
+    std::size_t offset;      // in the shared part, or in a set
+    bool is_shared = false;  // among all sets
+  };
+  void place_operands(const kernels::KernelCase& one);
+  void fill_set(core::Device& device, std::size_t set, const kernels::KernelCase& one, const Patterns& patterns);
+  std::byte* address(const Slot& slot, std::size_t set) const;
+
+  std::vector<Slot> slots_;
+  std::size_t shared_bytes_ = 0;
   std::size_t set_bytes_ = 0;
   std::size_t number_ = 1;
   std::size_t step_ = 1;  // from set to set; has no divisor in common with the number of sets

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "core/device_cpu.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/embedding/embedding_reference.h"
 #include "kernels/gelu/gelu_cases.h"
 
 namespace lockstep::kernel_bench {
@@ -46,6 +48,32 @@ TEST(OperandSets, EverySetHoldsTheInputsApartFromEachOther) {
     EXPECT_EQ(kernels::load(f.one.operands[0].dtype, pointers[0], 1), f.inputs.arrays()[0].second);
     EXPECT_NE(pointers[0], pointers[1]);
   }
+}
+
+TEST(OperandSets, ATableIsThereOnceAndEachSetNamesOtherRows) {
+  Fixture f;
+  const std::int64_t rows = 1000;
+  const kernels::KernelCase one =
+      kernels::make_case(kernels::EmbeddingForward{.tokens = 4, .rows = rows, .columns = 64},
+                         {.shape = "V1000", .draws = {{"ids", {.kind = kernels::Draw::Kind::index, .below = rows}}}});
+  OperandSets sets(f.arena, one, exact_patterns(one, 1), 1e5);
+  EXPECT_GT(sets.number(), 20u) << "as many as touch 1e5 bytes";
+  std::set<void*> tables;
+  std::set<void*> outputs;
+  std::set<double> first_ids;
+  for (std::size_t i = 0; i < sets.number(); ++i) {
+    const auto pointers = sets.next();
+    tables.insert(pointers[1]);
+    outputs.insert(pointers[2]);
+    for (double id : kernels::load(core::DType::i32, pointers[0], 4)) {
+      EXPECT_GE(id, 0);
+      EXPECT_LT(id, rows);
+    }
+    first_ids.insert(kernels::load(core::DType::i32, pointers[0], 1)[0]);
+  }
+  EXPECT_EQ(tables.size(), 1u);
+  EXPECT_EQ(outputs.size(), sets.number());
+  EXPECT_EQ(first_ids.size(), sets.number());
 }
 
 TEST(OperandSets, LongOperandsRepeatAPatternOfTheSameKind) {

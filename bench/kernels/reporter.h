@@ -1,21 +1,34 @@
-// What came of the instances, as records (docs/record_format.md) and as an exit status.
+// Google Benchmark's own table, JSON or CSV on the terminal, and word of each benchmark as soon as it has ended.
 #pragma once
 
-#include <string>
+#include <benchmark/benchmark.h>
 
-#include "bench/kernels/benchmarks.h"
-#include "core/record.h"
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace lockstep::kernel_bench {
 
-core::RunRecord run_record(const Bench& bench);
-core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceiling);
-// Of the last `repetitions` trials, whose samples are put together.
-core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
-                                 std::size_t repetitions);
+// Called once a benchmark, when all its repetitions are done. False: it is not to be shown.
+using Ended = std::function<bool(const std::string& name, std::size_t repetitions)>;
 
-// Runs what --benchmark_filter chooses, with Google Benchmark's own table, JSON or CSV on the terminal, and writes
-// --json. Returns the exit status: 0, or that of the worst instance.
-int run_and_report(Bench& bench);
+class Reporter final : public benchmark::BenchmarkReporter {
+ public:
+  explicit Reporter(Ended ended);
+  bool ReportContext(const Context& context) override;
+  void ReportRuns(const std::vector<Run>& runs) override;
+  void Finalize() override { shown_->Finalize(); }
+
+ private:
+  bool is_to_be_shown(const Run& run);
+
+  std::unique_ptr<benchmark::BenchmarkReporter> shown_;
+  Ended ended_;
+  std::set<std::string> known_;
+  std::set<std::string> hidden_;
+};
 
 }  // namespace lockstep::kernel_bench

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "bench/kernels/touched.h"
+
 namespace lockstep::kernel_bench {
 namespace {
 
@@ -46,12 +48,12 @@ std::optional<double> compute_us(const Work& work, const Setting& setting, const
 }  // namespace
 
 Work work_of(const kernels::KernelCase& one) {
-  Work work{one.cost.flops, one.cost.bytes, 0, 0, one.dtype};
+  Work work{one.cost.flops, one.cost.bytes, footprint_bytes(one), 0, one.dtype};
+  const double most = most_touched_bytes(one);
   double read = 0;
   double written = 0;
   for (const kernels::CaseOperand& operand : one.operands) {
-    const auto bytes = static_cast<double>(operand.bytes());
-    work.footprint_bytes += bytes;
+    const double bytes = std::min(static_cast<double>(operand.bytes()), most);
     if (operand.access != kernels::Access::write) read += bytes;
     if (operand.access != kernels::Access::read) written += bytes;
   }

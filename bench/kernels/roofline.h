@@ -14,8 +14,8 @@ namespace lockstep::kernel_bench {
 struct Work {
   double flops = 0;
   double bytes = 0;            // declared
-  double footprint_bytes = 0;  // of all operands, once each
-  double written_share = 0;    // of the bytes that operands have read and written
+  double footprint_bytes = 0;  // of all operands, once each, as far as they are touched
+  double written_share = 0;    // of the bytes that are read and written
   core::DType dtype = core::DType::f32;
 };
 Work work_of(const kernels::KernelCase& one);

@@ -61,6 +61,38 @@ TEST(Roofline, WithoutCeilingsThereIsNoBound) {
   EXPECT_FALSE(bound_of({1, 1, 1, 0.5, DType::f32}, {"cpu", 2, Cache::cold}, kCeilings, kCaches)) << "other threads";
 }
 
+kernels::KernelCase reading(double declared_bytes) {
+  kernels::KernelCase one;
+  one.dtype = DType::f32;
+  one.cost.bytes = declared_bytes;
+  one.operands = {{"ids", kernels::Access::read, DType::i32, 10, {}, 1},
+                  {"table", kernels::Access::read, DType::f32, 1'000'000, {}, 1},
+                  {"y", kernels::Access::write, DType::f32, 100, {}, 1}};
+  return one;
+}
+
+TEST(Roofline, OfATableOnlyTheRowsThatAreNamedCount) {
+  const Work work = work_of(reading(40 + 400 + 400));
+  EXPECT_DOUBLE_EQ(work.footprint_bytes, 840);
+  EXPECT_DOUBLE_EQ(work.written_share, 400.0 / 840);
+}
+
+TEST(Roofline, OperandsThatAreTouchedWhollyCountWholly) {
+  const Work work = work_of(reading(40 + 4e6 + 400));
+  EXPECT_DOUBLE_EQ(work.footprint_bytes, 40 + 4e6 + 400);
+  EXPECT_DOUBLE_EQ(work.written_share, 400 / (40 + 4e6 + 400));
+}
+
+TEST(Roofline, AnUpdateIsTwoPassesOverOneFootprint) {
+  kernels::KernelCase one = reading(40 + 2 * 300 + 300);
+  one.operands[1].access = kernels::Access::update;
+  one.operands[2].access = kernels::Access::read;
+  one.operands[2].elems = 75;
+  const Work work = work_of(one);
+  EXPECT_DOUBLE_EQ(work.footprint_bytes, 40 + 300 + 300);
+  EXPECT_DOUBLE_EQ(work.written_share, 300.0 / 940);
+}
+
 TEST(Roofline, LevelsGoByTheThreadsCachesAndHalfOfTheSharedOne) {
   EXPECT_EQ(level_of(32 << 10, 1, kCaches), Level::l1);
   EXPECT_EQ(level_of(33 << 10, 1, kCaches), Level::l2);

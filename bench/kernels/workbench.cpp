@@ -1,5 +1,6 @@
 #include "bench/kernels/workbench.h"
 
+#include "bench/kernels/ceiling_loops.h"
 #include "kernels/base/case_checks.h"
 
 namespace lockstep::kernel_bench {
@@ -67,6 +68,10 @@ double Workbench::us_of_call(std::int64_t calls) {
 
 void Workbench::end(Instance& instance) {
   instance.outcome.cores = place_->cores();
+  instance.outcome.implementation = instance.one->implementation(place_->context());
+  if (instance.outcome.implementation.empty() && place_->context().on_cpu()) {
+    instance.outcome.implementation = instruction_set();
+  }
 }
 
 }  // namespace lockstep::kernel_bench

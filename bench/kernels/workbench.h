@@ -29,7 +29,7 @@ class Workbench {
   void prepare(Instance& instance);
   // The mean time of so many calls of what was prepared.
   double us_of_call(std::int64_t calls);
-  void end(Instance& instance);  // notes on which cores it ran
+  void end(Instance& instance);  // notes on which cores and by which code it ran
 
  private:
   void enter_place(const Instance& instance);

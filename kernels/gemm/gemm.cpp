@@ -1,5 +1,6 @@
 #include "kernels/gemm/gemm.h"
 
+#include "kernels/base/context.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm_arguments.h"
 #include "kernels/gemm/gemm_choice.h"
@@ -9,6 +10,11 @@ namespace {
 
 double product_flops(const GemmShape& shape) {
   return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs) * static_cast<double>(shape.outputs);
+}
+
+template <class Args>
+std::string chosen_for(const Args& args, const Context& where) {
+  return where.on_cpu() ? GemmChoice::of(where.pool()).chosen(product_of(args)) : "";
 }
 
 }  // namespace
@@ -49,6 +55,22 @@ Cost cost_of(const GemmWeightGradient& args) {
 Cost cost_of(const GemmBatched& args) {
   const double results = static_cast<double>(args.batch * args.m) * static_cast<double>(args.n);
   return {results * (2.0 * static_cast<double>(args.k) + 1), operand_bytes(args), ""};
+}
+
+std::string implementation_of(const GemmForward& args, const Context& where) {
+  return chosen_for(args, where);
+}
+
+std::string implementation_of(const GemmInputGradient& args, const Context& where) {
+  return chosen_for(args, where);
+}
+
+std::string implementation_of(const GemmWeightGradient& args, const Context& where) {
+  return chosen_for(args, where);
+}
+
+std::string implementation_of(const GemmBatched& args, const Context& where) {
+  return chosen_for(args, where);
 }
 
 void run_cpu(const GemmForward& args, ThreadPool& pool) {

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "kernels/base/cost.h"
@@ -20,6 +21,7 @@
 
 namespace lockstep::kernels {
 
+class Context;
 class CudaContext;
 
 struct GemmShape {
@@ -123,6 +125,12 @@ Cost cost_of(const GemmForward& args);
 Cost cost_of(const GemmInputGradient& args);
 Cost cost_of(const GemmWeightGradient& args);
 Cost cost_of(const GemmBatched& args);
+
+// What computes the product, once it was run there: "amx by rows". Empty on CUDA.
+std::string implementation_of(const GemmForward& args, const Context& where);
+std::string implementation_of(const GemmInputGradient& args, const Context& where);
+std::string implementation_of(const GemmWeightGradient& args, const Context& where);
+std::string implementation_of(const GemmBatched& args, const Context& where);
 
 void run_cpu(const GemmForward& args, ThreadPool& pool);
 void run_cpu(const GemmInputGradient& args, ThreadPool& pool);

@@ -1,0 +1,130 @@
+#include "bench/kernels/program.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "bench/kernels/device_ceilings.h"
+#include "bench/kernels/record_lines.h"
+#include "bench/kernels/records.h"
+#include "bench/kernels/reporter.h"
+#include "core/error.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+void warn_of_shared_cores(const Instance& instance) {
+  std::vector<int> cores = instance.outcome.cores;
+  std::sort(cores.begin(), cores.end());
+  if (std::adjacent_find(cores.begin(), cores.end()) == cores.end()) return;
+  std::fprintf(stderr, "%s: threads shared a core\n", instance.name().c_str());
+}
+
+int exit_status_of(const Instance& instance) {
+  if (instance.outcome.status == "ok") return 0;
+  return static_cast<int>(instance.outcome.status == "wrong" ? core::Failure::wrong_data : core::Failure::internal);
+}
+
+// Bandwidths, registers and dispatch first; products go through a place, whose pool is made when that pool is gone.
+Ceilings cpu_ceilings(core::Device& device, int threads, const core::Caches& caches) {
+  Ceilings all;
+  {
+    kernels::ThreadPool pool(threads, /*first_core=*/0);
+    all = measure_cpu_ceilings(pool, caches);
+  }
+  const std::unique_ptr<Place> place = make_cpu_place(threads);
+  Arena arena(device);
+  all.push_back(gemm_ceiling(*place, arena, "cpu", threads, core::DType::f32, 1024));
+  all.push_back(gemm_ceiling(*place, arena, "cpu", threads, core::DType::bf16, 2048));
+  return all;
+}
+
+void measure_ceilings(Bench& bench) {
+  const std::unique_ptr<core::Device> device = make_device(bench.flags.device);
+  if (bench.flags.device == "cuda") {
+    bench.ceilings = measure_cuda_ceilings(*device);
+    return;
+  }
+  for (int threads : bench.flags.threads) {
+    const Ceilings found = cpu_ceilings(*device, threads, bench.machine.caches);
+    bench.ceilings.insert(bench.ceilings.end(), found.begin(), found.end());
+  }
+}
+
+bool lists_only(const BenchFlags& flags) {
+  return std::any_of(flags.for_benchmark.begin(), flags.for_benchmark.end(), [](const std::string& word) {
+    return word == "--benchmark_list_tests" || word == "--benchmark_list_tests=true";
+  });
+}
+
+// Takes instances as they end, by their names.
+class Collector {
+ public:
+  explicit Collector(const Bench& bench) : bench_(bench), run_(run_record(bench)) {
+    if (!bench.flags.json_file.empty()) lines_.emplace(bench.flags.json_file);
+    for (const Instance& instance : bench.instances) instances_[instance.name()] = &instance;
+  }
+
+  void take_ceilings() {
+    if (!lines_) return;
+    lines_->write(run_);
+    for (const Ceiling& ceiling : bench_.ceilings) lines_->write(ceiling_record(run_.run, ceiling));
+  }
+
+  // False if the instance was left out.
+  bool take(const std::string& name, std::size_t repetitions) {
+    const Instance& instance = *instances_.at(name);
+    ++met_;
+    if (instance.outcome.left_out) {
+      ++left_out_;
+      return false;
+    }
+    if (lines_) lines_->write(kernel_record(run_.run, bench_, instance, repetitions));
+    warn_of_shared_cores(instance);
+    status_ = std::max(status_, exit_status_of(instance));
+    return true;
+  }
+
+  int finish() const {
+    if (left_out_ > 0) {
+      std::fprintf(stderr, "kernels_bench: --time-budget %g was over before %d of %d benchmarks, which were left out\n",
+                   bench_.flags.time_budget_s, left_out_, met_);
+    }
+    return status_;
+  }
+
+ private:
+  const Bench& bench_;
+  core::RunRecord run_;
+  std::optional<RecordLines> lines_;
+  std::map<std::string, const Instance*> instances_;
+  int status_ = 0;
+  int met_ = 0;
+  int left_out_ = 0;
+};
+
+}  // namespace
+
+int run_and_report(Bench& bench) {
+  make_instances(bench);
+  if (num_chosen(bench) == 0) {
+    throw core::usage_error("--benchmark_filter matches no benchmark; allowed: what --benchmark_list_tests prints");
+  }
+  Collector collector(bench);
+  if (!lists_only(bench.flags)) {
+    if (bench.flags.ceilings) measure_ceilings(bench);
+    collector.take_ceilings();
+  }
+  Workbench workbench({bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches)});
+  register_benchmarks(bench, workbench);
+  Reporter reporter(
+      [&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); });
+  benchmark::RunSpecifiedBenchmarks(&reporter);
+  return collector.finish();
+}
+
+}  // namespace lockstep::kernel_bench

@@ -1,0 +1,98 @@
+#include "bench/kernels/records.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/statistics.h"
+
+namespace lockstep::kernel_bench {
+namespace {
+
+std::vector<core::OperandRecord> operand_records(const kernels::KernelCase& one) {
+  constexpr std::array kAccess{"read", "write", "update"};  // in the order of kernels::Access
+  std::vector<core::OperandRecord> records;
+  for (const kernels::CaseOperand& operand : one.operands) {
+    records.push_back({operand.name, kAccess.at(static_cast<std::size_t>(operand.access)),
+                       std::string(core::short_name_of(operand.dtype)), static_cast<std::int64_t>(operand.bytes())});
+  }
+  return records;
+}
+
+// The samples of the last `repetitions` trials, and the mean of their calls.
+void add_times(core::KernelRecord& record, const std::vector<Trial>& trials, std::size_t repetitions) {
+  double total_us = 0;
+  for (std::size_t t = trials.size() - std::min(repetitions, trials.size()); t < trials.size(); ++t) {
+    const Trial& trial = trials[t];
+    record.samples_us.insert(record.samples_us.end(), trial.samples_us.begin(), trial.samples_us.end());
+    record.iterations += trial.iterations;
+    total_us += core::summarize(trial.samples_us).mean * static_cast<double>(trial.iterations);
+  }
+  record.time_us = total_us / static_cast<double>(record.iterations);
+}
+
+}  // namespace
+
+core::RunRecord run_record(const Bench& bench) {
+  core::RunRecord run;
+  run.run = core::new_run_id();
+  run.program = "kernels_bench";
+  run.command = bench.flags.command;
+  run.started = core::utc_now();
+  run.source = core::source();
+  run.build = core::build();
+  run.machine = bench.machine;
+  run.transport = "local";
+  run.rank_kind = "threads";
+  run.seed = bench.flags.seed;
+  return run;
+}
+
+core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceiling) {
+  core::CeilingRecord record;
+  record.run = run;
+  record.device = ceiling.device;
+  record.threads = ceiling.threads;
+  record.name = name_of(ceiling.kind);
+  if (ceiling.level) record.level = name_of(*ceiling.level);
+  if (ceiling.dtype) record.dtype = core::short_name_of(*ceiling.dtype);
+  record.value = ceiling.value();
+  record.unit = unit_of(ceiling.kind);
+  record.samples = ceiling.samples;
+  return record;
+}
+
+core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
+                                 std::size_t repetitions) {
+  const kernels::KernelCase& one = *instance.one;
+  const Outcome& outcome = instance.outcome;
+  core::KernelRecord record;
+  record.run = run;
+  record.kernel = one.kernel;
+  record.shape = one.shape;
+  record.dtype = core::short_name_of(one.dtype);
+  record.device = instance.setting.device;
+  record.threads = instance.setting.threads;
+  record.cores = outcome.cores;
+  record.cache = name_of(instance.setting.cache);
+  record.timing = instance.timing;
+  if (!outcome.implementation.empty()) record.implementation = outcome.implementation;
+  record.status = outcome.status;
+  record.checked = outcome.checked;
+  if (!outcome.error.empty()) record.error = outcome.error;
+  record.flops = one.cost.flops;
+  record.bytes = one.cost.bytes;
+  record.operands = operand_records(one);
+  if (outcome.status != "ok" || outcome.trials.empty()) return record;
+  add_times(record, outcome.trials, repetitions);
+  const double median_us = core::median(record.samples_us);
+  record.gbps = one.cost.bytes / median_us / 1e3;
+  record.gflops = one.cost.flops / median_us / 1e3;
+  if (const auto bound = bench.bound_of_instance(instance)) {
+    record.bound = bound->name;
+    record.ceiling_us = bound->us;
+    record.share = bound->us / median_us;
+  }
+  return record;
+}
+
+}  // namespace lockstep::kernel_bench
