@@ -66,11 +66,27 @@ bool matches(const std::string& name, const std::string& filter) {
   return std::regex_search(name, std::regex(filter.substr(negative ? 1 : 0), std::regex::extended)) != negative;
 }
 
-// Google Benchmark spends about as much again on finding the number of iterations, and operands are to be filled.
+template <class Do>
+void for_chosen(const Bench& bench, Do&& take) {
+  const std::string filter = benchmark::GetBenchmarkFilter();
+  for (const Instance& instance : bench.instances) {
+    if (matches(instance.name(), filter)) take(instance);
+  }
+}
+
+// To fill the operands that cold calls go through; what a check takes is not known.
+double seconds_to_prepare(const Instance& instance, const core::Caches& caches) {
+  constexpr double kFilledBytesASecond = 2e9;
+  return instance.setting.cache == Cache::cold ? cold_bytes_of(caches) / kFilledBytesASecond : 0;
+}
+
+// Google Benchmark spends about as much again on finding the number of iterations.
 double seconds_each(const Bench& bench, double seconds_left) {
   constexpr double kTimedShare = 0.4;
   constexpr double kLeast = 1e-3;
-  return std::max(kTimedShare * seconds_left / std::max(num_chosen(bench), 1), kLeast);
+  double left = seconds_left;
+  for_chosen(bench, [&](const Instance& instance) { left -= seconds_to_prepare(instance, bench.machine.caches); });
+  return std::max(kTimedShare * left / std::max(num_chosen(bench), 1), kLeast);
 }
 
 }  // namespace
@@ -94,9 +110,9 @@ void make_instances(Bench& bench) {
 }
 
 int num_chosen(const Bench& bench) {
-  const std::string filter = benchmark::GetBenchmarkFilter();
-  return static_cast<int>(std::count_if(bench.instances.begin(), bench.instances.end(),
-                                        [&](const Instance& instance) { return matches(instance.name(), filter); }));
+  int number = 0;
+  for_chosen(bench, [&](const Instance& /*instance*/) { ++number; });
+  return number;
 }
 
 void register_benchmarks(Bench& bench, Workbench& workbench) {

@@ -1,7 +1,5 @@
 #include "bench/kernels/program.h"
 
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -121,9 +119,7 @@ int run_and_report(Bench& bench) {
   }
   Workbench workbench({bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches)});
   register_benchmarks(bench, workbench);
-  Reporter reporter(
-      [&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); });
-  benchmark::RunSpecifiedBenchmarks(&reporter);
+  run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); });
   return collector.finish();
 }
 

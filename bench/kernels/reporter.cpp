@@ -1,6 +1,12 @@
 #include "bench/kernels/reporter.h"
 
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <set>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -19,9 +25,21 @@ std::string without_library_warning(const std::string& context) {
   return kept;
 }
 
-}  // namespace
+class Reporter final : public benchmark::BenchmarkReporter {
+ public:
+  explicit Reporter(Ended ended) : shown_(benchmark::CreateDefaultDisplayReporter()), ended_(std::move(ended)) {}
+  bool ReportContext(const Context& context) override;
+  void ReportRuns(const std::vector<Run>& runs) override;
+  void Finalize() override { shown_->Finalize(); }
 
-Reporter::Reporter(Ended ended) : shown_(benchmark::CreateDefaultDisplayReporter()), ended_(std::move(ended)) {}
+ private:
+  bool is_to_be_shown(const Run& run);
+
+  std::unique_ptr<benchmark::BenchmarkReporter> shown_;
+  Ended ended_;
+  std::set<std::string> known_;
+  std::set<std::string> hidden_;
+};
 
 bool Reporter::ReportContext(const Context& context) {
   std::ostream& errors = GetErrorStream();
@@ -49,6 +67,13 @@ void Reporter::ReportRuns(const std::vector<Run>& runs) {
     named.back().run_name.min_time.clear();
   }
   if (!named.empty()) shown_->ReportRuns(named);
+}
+
+}  // namespace
+
+void run_benchmarks(Ended ended) {
+  Reporter reporter(std::move(ended));
+  benchmark::RunSpecifiedBenchmarks(&reporter);
 }
 
 }  // namespace lockstep::kernel_bench
