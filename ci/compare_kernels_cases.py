@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -21,6 +22,10 @@ class Operand:
     access: str
     dtype: str
     bytes: int
+
+    @property
+    def passes(self) -> int:
+        return 2 if self.access == "update" else 1
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,31 @@ class KernelCase:
             raise KeyError(f"{self.name} has no {letter}")
         return int(found.group(1))
 
+    def most_touched_bytes(self) -> float:
+        """Where a kernel declares less than its operands hold, it touches a part of the largest (rows of a table that are
+        named): this much of each at most, so that the sum is what is declared. As bench/kernels/touched.h has it."""
+        left, passes = self.bytes, sum(operand.passes for operand in self.operands)
+        for operand in sorted(self.operands, key=lambda o: o.bytes):
+            if operand.bytes * passes >= left:
+                return left / passes
+            left -= operand.bytes * operand.passes
+            passes -= operand.passes
+        return max(operand.bytes for operand in self.operands)
+
+    def footprint_bytes(self) -> float:
+        return sum(min(operand.bytes, self.most_touched_bytes()) for operand in self.operands)
+
+    def shared_operands(self) -> set[str]:
+        """Of which ids name the rows that are touched; sets of operands share them, and name other rows."""
+        if all(operand.name != "ids" for operand in self.operands):
+            return set()
+        return {operand.name for operand in self.operands if operand.bytes > self.most_touched_bytes()}
+
     def streams(self) -> str:
-        largest = max(operand.bytes for operand in self.operands)
-        return "+".join(f"{o.access[0]}{o.bytes}" for o in self.operands if o.bytes >= SMALL_SHARE * largest)
+        most = self.most_touched_bytes()
+        touched = [(o.access[0], min(o.bytes, math.ceil(most))) for o in self.operands]
+        largest = max(size for _, size in touched)
+        return "+".join(f"{access}{size}" for access, size in touched if size >= SMALL_SHARE * largest)
 
 
 def read_records(path: Path) -> list[KernelCase]:

@@ -29,7 +29,7 @@ def write_ours(path: Path, samples_us: list[float], **changes: object) -> None:
         "status": "ok",
         "error": None,
         "flops": 9000.0,
-        "bytes": 8000.0,
+        "bytes": 8040.0,
         "operands": operands,
         "samples_us": samples_us,
         **changes,
@@ -105,3 +105,16 @@ def test_streams_leave_out_small_operands(folder: Path) -> None:
     assert (case.size("B"), case.size("T"), case.size("C")) == (2, 4, 8)
     with pytest.raises(KeyError):
         case.size("V")
+
+
+def test_of_a_table_only_the_rows_that_are_named_are_streams(folder: Path) -> None:
+    operands = [
+        {"name": "ids", "access": "read", "dtype": "i32", "bytes": 40},
+        {"name": "table", "access": "update", "dtype": "f32", "bytes": 4_000_000},
+        {"name": "dy", "access": "read", "dtype": "bf16", "bytes": 2000},
+    ]
+    write_ours(folder / "ours-1.jsonl", [10.0], operands=operands, bytes=40 + 2 * 4000 + 2000)
+    case = read_records(folder / "ours-1.jsonl")[0]
+    assert case.streams() == "u4000+r2000"
+    assert case.footprint_bytes() == 40 + 4000 + 2000
+    assert case.shared_operands() == {"table"}
