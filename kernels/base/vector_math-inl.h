@@ -16,7 +16,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr bool kIsAvx512 = HWY_TARGET == HWY_AVX3;
+constexpr bool kIsAvx512 = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL;
 
 // x, or the bound where x is past it; NaN stays NaN. x86 gives the second operand where one is NaN.
 HWY_INLINE VF32 at_least(float bound, VF32 x) {
@@ -36,6 +36,24 @@ HWY_INLINE VF32 at_most(float bound, VF32 x) {
 template <class V>
 HWY_INLINE V scale_avx512(V value, V power) {
   return V{_mm512_scalef_ps(value.raw, power.raw)};
+}
+// The same with power rounded down, and 0 where it is below `least`.
+template <class V>
+HWY_INLINE V scale_from_avx512(V least, V value, V power) {
+  const auto enough = hn::Not(hn::Lt(power, least));  // or NaN
+  return V{_mm512_maskz_scalef_ps(enough.raw, value.raw, power.raw)};
+}
+// value - floor(value); 0 of infinities.
+template <class V>
+HWY_INLINE V fraction_avx512(V value) {
+  constexpr int kDown = 1;
+  return V{_mm512_reduce_ps(value.raw, kDown)};
+}
+// The value, or the bound with its sign where it is beyond; of NaN the bound.
+template <class V>
+HWY_INLINE V within_avx512(V value, V bound) {
+  constexpr int kSmallerMagnitudeWithSignOfFirst = 2;
+  return V{_mm512_range_ps(value.raw, bound.raw, kSmallerMagnitudeWithSignOfFirst)};
 }
 
 // x = k ln 2 + r with whole k and |r| <= ln 2 / 2 (Cody, Waite 1980, Software Manual for the Elementary Functions,
@@ -60,18 +78,23 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<F32>> exponent_bits(VF32 shifted) {
   return hn::ShiftLeft<23>(hn::BitCast(hn::RebindToSigned<F32>(), shifted));
 }
 
-// e^x for x from -1000 to 88, or NaN; see exp_f32. The polynomial has the least largest error relative to e^r, 1.5 *
-// 2^-24, among 1 + r p(r) with p of degree 4.
-HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
+// e^r for |r| <= ln 2 / 2. The polynomial has the least largest error relative to e^r, 1.5 * 2^-24, among 1 + r p(r)
+// with p of degree 4.
+HWY_INLINE VF32 exp_of_reduced_f32(VF32 r) {
   const F32 d;
-  const hn::RebindToSigned<F32> di;
-  const Reduced reduced = reduced_by_ln2(x);
-  const VF32 r = reduced.r;
   VF32 p = hn::MulAdd(hn::Set(d, 0.008290306F), r, hn::Set(d, 0.041897975F));
   p = hn::MulAdd(p, r, hn::Set(d, 0.16667637F));
   p = hn::MulAdd(p, r, hn::Set(d, 0.4999915F));
   p = hn::MulAdd(p, r, hn::Set(d, 0.9999997F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
+  return hn::MulAdd(p, r, hn::Set(d, 1.0F));
+}
+
+// e^x for x from -1000 to 88, or NaN; see exp_f32.
+HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const Reduced reduced = reduced_by_ln2(x);
+  const VF32 p = exp_of_reduced_f32(reduced.r);
   if constexpr (kIsAvx512) {
     return scale_avx512(p, reduced.k);
   } else {
@@ -81,18 +104,33 @@ HWY_INLINE VF32 exp_of_bounded_f32(VF32 x) {
   }
 }
 
+// e^x for every x: far from 0, k is wrong but as large, so that 2^k is 0 or infinity, and r need only stay where e^r is
+// positive; k of NaN is NaN.
+template <class V>
+HWY_INLINE V exp_avx512(V x) {
+  const Reduced reduced = reduced_by_ln2(x);
+  return scale_avx512(exp_of_reduced_f32(within_avx512(reduced.r, hn::Set(F32(), 0.36F))), reduced.k);
+}
+
 // e^x for x up to 88, -infinity, or NaN.
 HWY_INLINE VF32 exp_below_88_f32(VF32 x) {
-  return exp_of_bounded_f32(at_least(-105.0F, x));
+  if constexpr (kIsAvx512) {
+    return exp_avx512(x);
+  } else {
+    return exp_of_bounded_f32(at_least(-105.0F, x));
+  }
 }
 
 // e^x within 2 ulp; 2.5 without fused multiply-add. Below -87.33 it is 0, or on AVX-512 the denormal number, within two
 // of them; above 88.72283 infinity; NaN stays NaN.
 HWY_INLINE VF32 exp_f32(VF32 x) {
-  const F32 d;
-  const VF32 value = exp_below_88_f32(at_most(89.0F, x));
-  if constexpr (kIsAvx512) return value;  // scale_avx512 overflows
-  return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.72283F)), hn::Inf(d), value);
+  if constexpr (kIsAvx512) {
+    return exp_avx512(x);
+  } else {
+    const F32 d;
+    const VF32 value = exp_below_88_f32(at_most(89.0F, x));
+    return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.72283F)), hn::Inf(d), value);
+  }
 }
 
 // 1 / x for |x| from 2^-126 to 2^126. AVX-512: an estimate of 14 bits and a step of Newton's method, within 1 ulp, at a

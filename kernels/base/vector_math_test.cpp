@@ -18,6 +18,7 @@
 // foreach_target.h must come before the others.
 #include "kernels/base/vector_io-inl.h"
 #include "kernels/base/vector_math-inl.h"
+#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -53,6 +54,15 @@ void all_reciprocal_of_normal(const float* x, float* y, std::size_t count) {
 void all_rsqrt(const float* x, float* y, std::size_t count) {
   all_of<rsqrt_f32>(x, y, count);
 }
+void all_weights_3(const float* x, float* y, std::size_t count) {
+  all_of<weight_f32<3>>(x, y, count);
+}
+void all_weights_4(const float* x, float* y, std::size_t count) {
+  all_of<weight_f32<4>>(x, y, count);
+}
+void all_weights_5(const float* x, float* y, std::size_t count) {
+  all_of<weight_f32<5>>(x, y, count);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -69,6 +79,9 @@ HWY_EXPORT(all_log);
 HWY_EXPORT(all_reciprocal);
 HWY_EXPORT(all_reciprocal_of_normal);
 HWY_EXPORT(all_rsqrt);
+HWY_EXPORT(all_weights_3);
+HWY_EXPORT(all_weights_4);
+HWY_EXPORT(all_weights_5);
 
 using All = void (*)(const float* x, float* y, std::size_t count);
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -245,6 +258,49 @@ TEST(VectorMath, ExpUnderflowsGradually) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       EXPECT_TRUE(y[i] == 0 || std::fabs(y[i] - std::exp(static_cast<double>(x[i]))) <= 0x1p-148)
           << target << " " << x[i];
+    }
+  });
+}
+
+// Weights of every precision, with the largest relative error that is stated for 2^t.
+struct Weights {
+  Function function;
+  float exp2_error;
+};
+std::vector<Weights> all_weights() {
+  const auto exact = [](double x) { return std::exp(x); };
+  return {{{"weight<3>", HWY_DYNAMIC_DISPATCH(all_weights_3), exact}, HWY_NAMESPACE::kExp2Error<3>},
+          {{"weight<4>", HWY_DYNAMIC_DISPATCH(all_weights_4), exact}, HWY_NAMESPACE::kExp2Error<4>},
+          {{"weight<5>", HWY_DYNAMIC_DISPATCH(all_weights_5), exact}, HWY_NAMESPACE::kExp2Error<5>}};
+}
+
+double largest_weight_excess(const Weights& weights, float low, float high) {
+  const std::vector<float> x = samples(low, high);
+  const std::vector<float> y = evaluated(weights.function, x);
+  double most = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double allowed = weights.exp2_error + 9e-8 * std::fabs(static_cast<double>(x[i]));
+    most = std::max(most, std::fabs(y[i] / std::exp(static_cast<double>(x[i])) - 1) / allowed);
+  }
+  return most;
+}
+
+TEST(VectorMath, WeightsAreWithinWhatIsStated) {
+  on_each_target([](const std::string& target) {
+    for (const Weights& weights : all_weights()) {
+      EXPECT_LE(largest_weight_excess(weights, -87.3F, -0.0F), 1) << target << " " << weights.function.name;
+      EXPECT_LE(largest_weight_excess(weights, 0.0F, 88.0F), 1) << target << " " << weights.function.name;
+    }
+  });
+}
+
+TEST(VectorMath, WeightsOfSpecialValues) {
+  on_each_target([](const std::string& target) {
+    for (const Weights& weights : all_weights()) {
+      for (float x : {-kInf, -kMost, -104.0F, -87.4F}) expect_value(weights.function, x, 0.0F, target);
+      for (float x : {0.0F, -0.0F}) expect_value(weights.function, x, 1.0F, target);
+      expect_value(weights.function, kNaN, kNaN, target);
+      for (float y : evaluated(weights.function, {89.0F, 1e6F, kMost, kInf})) EXPECT_GE(y, 1e38F) << target;
     }
   });
 }
