@@ -38,14 +38,15 @@ float whole_row(const CrossEntropy& args, T* logits, std::int64_t target, float*
   Numerators<T> numerators{memory};
   if constexpr (Numerators<T>::kInPlace) numerators.memory = logits;
   const float target_logit = one_element(logits + target);
-  const MaxAndSum row = max_and_sum(logits, valid, [&](std::size_t begin, std::size_t count, float max) HWY_ATTR {
+  const auto take_chunk = [&](std::size_t begin, std::size_t count, float max) HWY_ATTR {
     chunk_maxima[begin / kChunk] = max;
     const auto keep = [&](const Pair& e, std::size_t i, const auto& part) HWY_ATTR {
       next.step<kStepBytes<T, 3>>();
       numerators.store(e, begin + i, part);
     };
     return chunk_exp_sum(logits + begin, count, max, keep);
-  });
+  };
+  const MaxAndSum row = max_and_sum<!Numerators<T>::kInPlace>(logits, valid, take_chunk);
   const float factor = args.scale / row.sum;
   for (std::size_t begin = 0; begin < valid; begin += kChunk) {
     const float correction = decrease(chunk_maxima[begin / kChunk], row.max);
@@ -77,10 +78,11 @@ void whole_rows(const CrossEntropy& args, std::int64_t begin, std::int64_t end, 
 template <class T>
 void stats_row(const CrossEntropyStats& args, const T* logits, std::int64_t target, NextRow next, float* stats) {
   const auto valid = static_cast<std::size_t>(args.valid_columns);
-  const MaxAndSum row = max_and_sum(logits, valid, [&](std::size_t begin, std::size_t count, float max) HWY_ATTR {
+  const auto take_chunk = [&](std::size_t begin, std::size_t count, float max) HWY_ATTR {
     return chunk_exp_sum(logits + begin, count, max,
                          [&](const Pair&, std::size_t, const auto&) HWY_ATTR { next.step<kStepBytes<T, 4>>(); });
-  });
+  };
+  const MaxAndSum row = max_and_sum<false>(logits, valid, take_chunk);
   stats[0] = row.sum == 0 ? -std::numeric_limits<float>::infinity() : row.max;
   stats[1] = row.sum;
   stats[2] = has_target(target, args.valid_columns) ? one_element(logits + target) : 0.0F;

@@ -2,7 +2,8 @@
 //
 // A row is walked in chunks that fit the first-level cache. A chunk's numerators are taken relative to the largest
 // logit so far, so that one walk through memory serves both maximum and sum (Milakov, Gimelshein 2018,
-// arXiv:1805.02867, with a correction a chunk instead of a logit), and exp is taken once a logit.
+// arXiv:1805.02867, with a correction a chunk instead of a logit), and exp is taken once a logit. Where logits stay as
+// they are until the sum is known, the first chunk's largest logit serves as long as no later one is far above it.
 #if defined(LOCKSTEP_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_INL_H_
 #undef LOCKSTEP_KERNELS_CROSS_ENTROPY_CROSS_ENTROPY_ROWS_INL_H_
@@ -16,6 +17,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/base/vector_results-inl.h"
 #include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,6 +29,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Below every logit but -infinity: the first maximum, from which -infinity can be subtracted without a NaN.
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 constexpr std::size_t kChunk = 2048;  // logits
+// Logits ahead that a walk over numerators asks for, so that the second-level cache works while the processor
+// calculates.
+constexpr std::size_t kAhead = 512;
+
+// So that an error of the exponential vanishes beside the rounding of a result, and is below that of an f32 sum.
+template <class T>
+constexpr int kExpDegree = std::is_same_v<T, float> ? 5 : 4;
 
 // The row that comes next, asked for while this one is computed: between chunks no loads of this row are under way, and
 // the hardware looks no further than a page.
@@ -52,6 +61,15 @@ class NextRow {
 template <class T, std::size_t kQuarters>
 constexpr std::size_t kStepBytes = std::size_t{2} * HWY_MAX_BYTES / sizeof(float) * sizeof(T) * kQuarters / 4;
 
+// Into the first-level cache; may point past the array's end.
+template <class T>
+HWY_INLINE void ask_for_pair(const T* at) {
+  constexpr std::size_t kLine = 64;
+  for (std::size_t b = 0; b < pair_elems() * sizeof(T); b += kLine) {
+    __builtin_prefetch(reinterpret_cast<const std::byte*>(at) + b, 0, 3);
+  }
+}
+
 template <class T>
 float chunk_max(const T* x, std::size_t count, float so_far) {
   const F32 d;
@@ -71,8 +89,9 @@ HWY_INLINE float chunk_exp_sum(const T* x, std::size_t count, float max, const K
   const VF32 high = hn::Set(d, max);
   Pair sum{hn::Zero(d), hn::Zero(d)};
   for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    ask_for_pair(x + i + kChunk);
     const Pair value = part.load(x + i);
-    const Pair e{weight_f32(hn::Sub(value.a, high)), weight_f32(hn::Sub(value.b, high))};
+    const Pair e{weight_f32<kExpDegree<T>>(hn::Sub(value.a, high)), weight_f32<kExpDegree<T>>(hn::Sub(value.b, high))};
     keep(e, i, part);
     const Pair counted = part.or_else(e, hn::Zero(d));
     sum = {hn::Add(sum.a, counted.a), hn::Add(sum.b, counted.b)};
@@ -85,21 +104,33 @@ HWY_INLINE float decrease(float low, float high) {
   return low == high ? 1.0F : std::exp(low - high);
 }
 
-// A row's maximum, or kLowest, and sum of e^(logit - max). For each chunk, take_chunk(begin, count, max) has to return
-// the sum of its numerators relative to that maximum.
+// The sum of e^(logit - max) over a row. `max` is its largest logit so far, of kLowest and some of its chunks.
 struct MaxAndSum {
   float max = kLowest;
   float sum = 0;
+  HWY_INLINE void raise(float to) {
+    sum *= decrease(max, to);
+    max = to;
+  }
 };
-template <class T, class TakeChunk>
+
+// For each chunk, take_chunk(begin, count, max) has to return the sum of its numerators relative to that maximum. With
+// kAgain it may be called a second time: then a chunk's largest logit is sought only where there is none yet, or where
+// the sum shows that it is far above the one that is known, or not a number; log(sum) stays exact enough.
+template <bool kAgain, class T, class TakeChunk>
 HWY_INLINE MaxAndSum max_and_sum(const T* logits, std::size_t valid, const TakeChunk& take_chunk) {
+  constexpr float kMostSum = 1e7F;
   MaxAndSum row;
   for (std::size_t begin = 0; begin < valid; begin += kChunk) {
     const std::size_t count = std::min(kChunk, valid - begin);
-    const float max = chunk_max(logits + begin, count, row.max);
-    if (begin > 0) row.sum *= decrease(row.max, max);
-    row.max = max;
-    row.sum += take_chunk(begin, count, max);
+    const auto raise = [&]() HWY_ATTR { row.raise(chunk_max(logits + begin, count, row.max)); };
+    if (!kAgain || begin == 0) raise();
+    float sum = take_chunk(begin, count, row.max);
+    if (kAgain && !(sum <= kMostSum)) {
+      raise();
+      sum = take_chunk(begin, count, row.max);
+    }
+    row.sum += sum;
   }
   return row;
 }
@@ -109,6 +140,7 @@ template <class T>
 struct Numerators {
   static constexpr bool kInPlace = std::is_same_v<T, float>;
   float* memory;
+  HWY_INLINE void ask_for(std::size_t i) const { ask_for_pair(memory + i); }
   template <class Part>
   HWY_INLINE void store(Pair e, std::size_t i, const Part& part) const {
     if constexpr (kInPlace) {
@@ -134,8 +166,10 @@ void scale_chunk(const Numerators<T>& numerators, T* logits, std::size_t begin, 
   const VF32 by = hn::Set(F32(), factor);
   for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
     next.step<kStepBytes<T, 1>>();
+    numerators.ask_for(begin + i + kAhead);
+    if constexpr (!Numerators<T>::kInPlace) ask_for_pair(logits + begin + i + kAhead);
     const Pair e = numerators.load(begin + i, part);
-    part.store({hn::Mul(by, e.a), hn::Mul(by, e.b)}, logits + begin + i);
+    store_result(part, {hn::Mul(by, e.a), hn::Mul(by, e.b)}, logits + begin + i);
   });
 }
 
@@ -144,7 +178,7 @@ template <class T>
 void scaled_exp(T* logits, std::size_t count, float max, float factor) {
   const VF32 by = hn::Set(F32(), factor);
   chunk_exp_sum(logits, count, max, [&](const Pair& e, std::size_t i, const auto& part) HWY_ATTR {
-    part.store({hn::Mul(e.a, by), hn::Mul(e.b, by)}, logits + i);
+    store_result(part, {hn::Mul(e.a, by), hn::Mul(e.b, by)}, logits + i);
   });
 }
 

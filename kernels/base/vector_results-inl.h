@@ -1,0 +1,62 @@
+// Stores of a function's results, for sources that use Highway: included once a target.
+//
+// Rounded to the nearest; a BFloat16 between two goes to the larger magnitude, where vector_io-inl.h takes the even
+// one, which costs twice as much arithmetic. NaN stays NaN if its lower 16 bits are 0, as of every NaN that comes from
+// BFloat16 operands or from the processor.
+#if defined(LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_
+#undef LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_
+#else
+#define LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/base/vector_io-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// The bits of the nearest BFloat16 in the upper half of each lane, anything in the lower.
+HWY_INLINE hn::Vec<U32> nearest_bfloat16_bits(VF32 value) {
+  return hn::Add(hn::BitCast(U32(), value), hn::Set(U32(), 0x8000));
+}
+template <EvenAndOdd T>
+HWY_INLINE auto nearest_bits_of_pair(Pair value) {
+  const auto even = hn::ShiftRight<16>(nearest_bfloat16_bits(value.a));
+  return hn::OddEven(hn::BitCast(Halves<T>(), nearest_bfloat16_bits(value.b)), hn::BitCast(Halves<T>(), even));
+}
+
+// As part.store, and part.stream, of for_pairs.
+template <class T, class Part>
+HWY_INLINE void store_result(const Part& part, Pair value, T* to) {
+  part.store(value, to);
+}
+template <EvenAndOdd T>
+HWY_INLINE void store_result(const WholePair<T>& /*part*/, Pair value, T* to) {
+  hn::StoreU(nearest_bits_of_pair<T>(value), Halves<T>(), bits_at(to));
+}
+template <EvenAndOdd T>
+HWY_INLINE void store_result(const PartPair<T>& part, Pair value, T* to) {
+  part.store(pair_of_bits(nearest_bits_of_pair<T>(value)), to);
+}
+template <class T, class Part>
+HWY_INLINE void stream_result(const Part& part, Pair value, T* to) {
+  part.stream(value, to);
+}
+template <EvenAndOdd T>
+HWY_INLINE void stream_result(const WholePair<T>& /*part*/, Pair value, T* to) {
+  hn::Stream(nearest_bits_of_pair<T>(value), Halves<T>(), bits_at(to));
+}
+template <EvenAndOdd T>
+HWY_INLINE void stream_result(const PartPair<T>& part, Pair value, T* to) {
+  store_result(part, value, to);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
