@@ -1,7 +1,7 @@
 // Loops over the rows of a matrix, for sources that use Highway: included once a target.
 //
-// Short rows are taken four at a time: their sums are independent chains of additions, and one row's reduction across
-// lanes waits while another's arithmetic goes on.
+// Short rows are taken several at a time: their sums are independent chains of additions, and one row's reduction
+// across lanes waits while another's arithmetic goes on.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_ROWS_INL_H_
@@ -29,14 +29,14 @@ using RowPairs = std::array<Pair, kRows>;
 template <std::size_t kRows>
 using RowFloats = std::array<float, kRows>;
 
-// Calls body(row, std::integral_constant<std::size_t, 4 or 1>) for groups of rows from `begin` to `end`: four where
-// their floats together stay in the first-level cache. The results for a row must not depend on its group.
-template <class Body>
+// Calls body(row, std::integral_constant<std::size_t, kGroup or 1>) for groups of rows from `begin` to `end`: kGroup
+// where their floats together stay in the first-level cache. The results for a row must not depend on its group.
+template <std::size_t kGroup = 4, class Body>
 HWY_INLINE void for_row_groups(std::size_t begin, std::size_t end, std::size_t columns, const Body& body) {
   constexpr std::size_t kMostColumns = 2048;
   std::size_t row = begin;
   if (columns <= kMostColumns) {
-    for (; row + 4 <= end; row += 4) body(row, std::integral_constant<std::size_t, 4>());
+    for (; row + kGroup <= end; row += kGroup) body(row, std::integral_constant<std::size_t, kGroup>());
   }
   for (; row < end; ++row) body(row, std::integral_constant<std::size_t, 1>());
 }
@@ -79,6 +79,15 @@ HWY_INLINE void prefetch_pair(const T* at) {
   for (std::size_t line = 0; line < pair_bytes; line += kLineBytes) {
     hwy::Prefetch(reinterpret_cast<const std::byte*>(at) + line);
   }
+}
+
+// Asks for part of `kRows` rows that stand one behind another, as much as a step of a walk over their columns has,
+// which is at column c: by the end of the walk all has been asked for, in the order of addresses, which memory serves
+// faster than as many places at a time. May point past the array's end.
+template <std::size_t kRows, class T>
+HWY_INLINE void prefetch_rows(const T* rows, std::size_t c) {
+  const T* const at = rows + kRows * c;
+  for (std::size_t pair = 0; pair < kRows; ++pair) prefetch_pair(at + pair * pair_elems());
 }
 
 // Whether each row of a matrix begins where a vector's streaming store may.

@@ -50,12 +50,14 @@ void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& v
   RowPairs<kRows> slopes = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
+    // Of the second walk; lines to be written, too, as stores wait for them one after another.
+    if (args.with_residual) prefetch_rows<kRows>(args.dsum.as<T>() + row * columns, c);
+    if constexpr (!kStream) prefetch_rows<kRows>(args.dx.as<T>() + row * columns, c);
     Pair dgamma = load_pair(block.dgamma + c);
     Pair dbeta = kLayer ? load_pair(block.dbeta + c) : both(hn::Zero(d));
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair slope = part.load(dy + r * columns + c);
       const Pair value = part.load(x + r * columns + c);
-      if constexpr (kStream) prefetch_pair(x + (kRows + r) * columns + c);
       const VF32 rstd = hn::Set(d, values.rstd[r]);
       const VF32 shift = hn::Set(d, values.shift[r]);
       const Pair normal{hn::MulAdd(value.a, rstd, shift), hn::MulAdd(value.b, rstd, shift)};
@@ -88,8 +90,11 @@ void write_rows(const NormBackward& args, std::size_t row, const RowValues<kRows
     along[r] = -values.rstd[r] * values.rstd[r] * slope;
     rest[r] = -values.rstd[r] * (values.mean[r] / static_cast<float>(columns) + values.shift[r] * slope);
   }
+  const std::size_t next = first + kRows * columns;
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
+    prefetch_rows<kRows>(args.dy.as<T>() + next, c);
+    prefetch_rows<kRows>(args.x.as<T>() + next, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const std::size_t at = first + r * columns + c;
       const Pair slope = part.load(args.dy.as<T>() + at);
@@ -104,9 +109,6 @@ void write_rows(const NormBackward& args, std::size_t row, const RowValues<kRows
         dx = {hn::Add(dx.a, added.a), hn::Add(dx.b, added.b)};
       }
       if constexpr (kStream) {
-        const std::size_t next = at + kRows * columns;
-        prefetch_pair(args.dy.as<T>() + next);
-        if (args.with_residual) prefetch_pair(args.dsum.as<T>() + next);
         part.stream(dx, args.dx.as<T>() + at);
       } else {
         part.store(dx, args.dx.as<T>() + at);
@@ -128,8 +130,10 @@ void backward_group(const NormBackward& args, std::size_t row, const BlockSums& 
 
 template <bool kStream, bool kLayer, class T>
 void backward_rows(const NormBackward& args, const BlockSums& block, std::int64_t begin, std::int64_t end) {
-  for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), static_cast<std::size_t>(args.columns),
-                 [&](auto row, auto rows) { backward_group<kStream, kLayer, rows(), T>(args, row, block); });
+  constexpr std::size_t kGroup = 8 / sizeof(T);  // with the rows that follow in the first-level cache
+  for_row_groups<kGroup>(static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
+                         static_cast<std::size_t>(args.columns),
+                         [&](auto row, auto rows) { backward_group<kStream, kLayer, rows(), T>(args, row, block); });
   if constexpr (kStream) hwy::FlushStream();
 }
 
@@ -213,10 +217,13 @@ void run_cpu(const NormBackward& args, ThreadPool& pool) {
   const std::int64_t num_blocks = (args.rows + rows - 1) / rows;
   const std::size_t stride = (args.norm == Norm::layer ? 2 : 1) * HWY_DYNAMIC_DISPATCH(sum_elems)(args.columns);
   float* sums = pool.scratch_of<float>(-1, static_cast<std::size_t>(num_blocks) * stride).data();
-  pool.for_pieces(num_blocks, [&](std::int64_t block, int /*thread*/) {
-    float* block_sums = sums + static_cast<std::size_t>(block) * stride;
-    const std::int64_t end = std::min(args.rows, (block + 1) * rows);
-    HWY_DYNAMIC_DISPATCH(backward)(args, stream, block_sums, block * rows, end);
+  // Each thread takes blocks that follow each other, as it asks for rows beyond the end of one.
+  pool.for_ranges(num_blocks, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t block = first; block < last; ++block) {
+      float* block_sums = sums + static_cast<std::size_t>(block) * stride;
+      const std::int64_t end = std::min(args.rows, (block + 1) * rows);
+      HWY_DYNAMIC_DISPATCH(backward)(args, stream, block_sums, block * rows, end);
+    }
   });
   constexpr std::int64_t kGrain = 512;  // columns; whole pairs of every instruction set
   pool.for_ranges(args.columns, kGrain, [&](auto begin, auto end) {

@@ -18,17 +18,33 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Adds residuals, rounded as stored, and returns the rows' sums, or sums of squares.
-template <bool kSquares, std::size_t kRows, class T>
-RowFloats<kRows> add_residuals(const T* x, const T* residual, T* sum, std::size_t columns) {
+// Of the rows at hand, and of those after them. Rows are walked two or three times, and memory would rest in all walks
+// but the first: each asks for rows that are read or written next. Lines to be written are asked for too, as stores
+// wait for them one after another.
+template <class T>
+struct Rows {
+  const T* x;
+  const T* residual;
+  T* sum;
+  T* y;
+};
+
+// Adds residuals, rounded as stored, to `kept`, and returns the rows' sums, or sums of squares.
+template <bool kStream, bool kSquares, std::size_t kRows, class T>
+RowFloats<kRows> add_residuals(const Rows<T>& rows, T* kept, std::size_t columns) {
   RowPairs<kRows> totals = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    if constexpr (!kStream && kSquares) prefetch_rows<kRows>(rows.y, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const std::size_t at = r * columns + c;
-      const Pair a = part.load(x + at);
-      const Pair b = part.load(residual + at);
-      part.store({hn::Add(a.a, b.a), hn::Add(a.b, b.b)}, sum + at);
-      const Pair value = part.load(sum + at);
+      const Pair a = part.load(rows.x + at);
+      const Pair b = part.load(rows.residual + at);
+      const Pair exact{hn::Add(a.a, b.a), hn::Add(a.b, b.b)};
+      part.store(exact, kept + at);
+      const Pair value = part.load(kept + at);
+      if constexpr (kStream) {
+        if (kept != rows.sum) part.stream(value, rows.sum + at);
+      }
       const Pair factor = kSquares ? value : both(hn::Set(F32(), 1.0F));
       totals[r] = {hn::MulAdd(value.a, factor.a, totals[r].a), hn::MulAdd(value.b, factor.b, totals[r].b)};
     }
@@ -50,11 +66,12 @@ RowFloats<kRows> sums(const T* x, std::size_t columns) {
 
 // Of the distances from `mean`: a second walk over a row that is in the first-level cache, as the difference of sums of
 // squares would lose digits.
-template <std::size_t kRows, class T>
-RowFloats<kRows> square_sums(const T* x, std::size_t columns, const RowFloats<kRows>& mean) {
+template <bool kStream, std::size_t kRows, class T>
+RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const RowFloats<kRows>& mean) {
   const F32 d;
   RowPairs<kRows> totals = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    if constexpr (!kStream) prefetch_rows<kRows>(y, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair value = part.load(x + r * columns + c);
       const VF32 centre = hn::Set(d, mean[r]);
@@ -65,26 +82,22 @@ RowFloats<kRows> square_sums(const T* x, std::size_t columns, const RowFloats<kR
   return row_sums(totals);
 }
 
-// The rows after those at hand.
-template <class T>
-struct Next {
-  const T* x;
-  const T* residual;
-};
-
 // y = (x - mean) rstd gamma + beta; without mean and beta for RMSNorm.
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
-void write_rows(const NormForward& args, std::size_t row, const T* x, const RowFloats<kRows>& mean,
+void write_rows(const NormForward& args, const Rows<T>& next, const T* x, T* y, const RowFloats<kRows>& mean,
                 const RowFloats<kRows>& rstd) {
   const F32 d;
   const auto columns = static_cast<std::size_t>(args.columns);
   const T* gamma = args.gamma.as<T>();
   const T* beta = args.beta.as<T>();
-  T* y = args.y.as<T>() + row * columns;
-  const Next<T> next{args.x.as<T>() + (row + kRows) * columns, args.residual.as<T>() + (row + kRows) * columns};
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
     const Pair offset = kLayer ? part.load(beta + c) : both(hn::Zero(d));
+    prefetch_rows<kRows>(next.x, c);
+    if (args.with_residual) {
+      prefetch_rows<kRows>(next.residual, c);
+      if constexpr (!kStream) prefetch_rows<kRows>(next.sum, c);
+    }
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair value = part.load(x + r * columns + c);
       const VF32 factor = hn::Set(d, rstd[r]);
@@ -97,8 +110,6 @@ void write_rows(const NormForward& args, std::size_t row, const T* x, const RowF
         result = {hn::Mul(hn::Mul(value.a, factor), scale.a), hn::Mul(hn::Mul(value.b, factor), scale.b)};
       }
       if constexpr (kStream) {
-        prefetch_pair(next.x + r * columns + c);
-        if (args.with_residual) prefetch_pair(next.residual + r * columns + c);
         part.stream(result, y + r * columns + c);
       } else {
         part.store(result, y + r * columns + c);
@@ -107,17 +118,26 @@ void write_rows(const NormForward& args, std::size_t row, const T* x, const RowF
   });
 }
 
+template <class T>
+Rows<T> rows_from(const NormForward& args, std::size_t row) {
+  const std::size_t first = row * static_cast<std::size_t>(args.columns);
+  if (!args.with_residual) return {args.x.as<T>() + first, nullptr, nullptr, args.y.as<T>() + first};
+  return {args.x.as<T>() + first, args.residual.as<T>() + first, args.sum.as<T>() + first, args.y.as<T>() + first};
+}
+
 template <bool kStream, bool kLayer, std::size_t kRows, class T>
 void forward_group(const NormForward& args, std::size_t row) {
+  constexpr std::size_t kKeptElems = 8192;
+  HWY_ALIGN T kept[kStream ? kKeptElems : 1];  // sums that are written past the caches
   const auto columns = static_cast<std::size_t>(args.columns);
-  const std::size_t first = row * columns;
   const auto count = static_cast<float>(columns);
-  const T* x = args.x.as<T>() + first;
+  const Rows<T> rows = rows_from<T>(args, row);
+  const T* x = rows.x;
   RowFloats<kRows> mean{};
   RowFloats<kRows> squares{};
   if (args.with_residual) {
-    T* sum = args.sum.as<T>() + first;
-    (kLayer ? mean : squares) = add_residuals<!kLayer, kRows>(x, args.residual.as<T>() + first, sum, columns);
+    T* const sum = kStream && kRows * columns <= kKeptElems ? static_cast<T*>(kept) : rows.sum;
+    (kLayer ? mean : squares) = add_residuals<kStream, !kLayer, kRows>(rows, sum, columns);
     x = sum;
   } else if constexpr (kLayer) {
     mean = sums<kRows>(x, columns);
@@ -125,26 +145,31 @@ void forward_group(const NormForward& args, std::size_t row) {
   if constexpr (kLayer) {
     for (float& value : mean) value /= count;
   }
-  if (kLayer || !args.with_residual) squares = square_sums<kRows>(x, columns, mean);
+  if (kLayer || !args.with_residual) squares = square_sums<kStream, kRows>(x, rows.y, columns, mean);
   RowFloats<kRows> rstd;
   for (std::size_t r = 0; r < kRows; ++r) {
     rstd[r] = 1 / std::sqrt(squares[r] / count + args.epsilon);
     args.rstd.as<float>()[row + r] = rstd[r];
     if constexpr (kLayer) args.mean.as<float>()[row + r] = mean[r];
   }
-  write_rows<kStream, kLayer, kRows>(args, row, x, mean, rstd);
+  write_rows<kStream, kLayer, kRows>(args, rows_from<T>(args, row + kRows), x, rows.y, mean, rstd);
 }
 
 template <bool kStream, bool kLayer, class T>
 void forward_rows(const NormForward& args, std::int64_t begin, std::int64_t end) {
-  for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), static_cast<std::size_t>(args.columns),
-                 [&](auto row, auto rows) { forward_group<kStream, kLayer, rows(), T>(args, row); });
+  constexpr std::size_t kGroup = 8 / sizeof(T);  // with the rows that follow in the first-level cache
+  for_row_groups<kGroup>(static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
+                         static_cast<std::size_t>(args.columns),
+                         [&](auto row, auto rows) { forward_group<kStream, kLayer, rows(), T>(args, row); });
   if constexpr (kStream) hwy::FlushStream();
 }
 
 template <bool kLayer, class T>
 void forward_of(const NormForward& args, bool stream, std::int64_t begin, std::int64_t end) {
-  if (stream && rows_are_aligned(args.y.as<T>(), static_cast<std::size_t>(args.columns))) {
+  const auto columns = static_cast<std::size_t>(args.columns);
+  const bool aligned =
+      rows_are_aligned(args.y.as<T>(), columns) && (!args.with_residual || rows_are_aligned(args.sum.as<T>(), columns));
+  if (stream && aligned) {
     return forward_rows<true, kLayer, T>(args, begin, end);
   }
   forward_rows<false, kLayer, T>(args, begin, end);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/device_cpu.h"
@@ -49,15 +50,20 @@ TEST(Norm, CasesHoldOnTheCpu) {
   });
 }
 
+// Rows that are kept in the first cache, and rows that are too long for that.
 TEST(Norm, OutputsBeyondTheCachesHold) {
   const auto device = core::make_cpu_device();
   ThreadPool pool(1);
-  for (core::DType dtype : kActivationDTypes) {
-    const CaseFacts facts{
-        .shape = "R1300_C1040", .dtype = dtype, .terms = {{"y", 1040}, {"mean", 1040}, {"rstd", 1040}}};
-    for (Norm norm : {Norm::layer, Norm::rms}) {
-      const KernelCase one = make_case(NormForward{norm, 1300, 1040}, facts);
-      for (int misalign : {0, 1}) EXPECT_EQ(result_errors(one, 1, {*device, Context(pool)}, misalign), "");
+  for (const auto& [rows, columns] : {std::pair{1300L, 1040L}, {150L, 9024L}}) {
+    for (core::DType dtype : kActivationDTypes) {
+      const CaseFacts facts{
+          .shape = "large", .dtype = dtype, .terms = {{"y", columns}, {"mean", columns}, {"rstd", columns}}};
+      for (Norm norm : {Norm::layer, Norm::rms}) {
+        for (bool with_residual : {false, true}) {
+          const KernelCase one = make_case(NormForward{norm, rows, columns, with_residual}, facts);
+          for (int misalign : {0, 1}) EXPECT_EQ(result_errors(one, 1, {*device, Context(pool)}, misalign), "");
+        }
+      }
     }
   }
 }

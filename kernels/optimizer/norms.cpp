@@ -85,14 +85,17 @@ HWY_EXPORT(is_finite);
 // nothing.
 constexpr std::int64_t kPiece = std::int64_t{1} << 14;
 
-// [piece], work(begin, end) of each piece's elements, by all threads.
+// [piece], work(begin, end) of each piece's elements, by all threads; each takes pieces that follow each other, as it
+// asks for memory beyond the end of one.
 template <class T, class Work>
 std::span<T> of_pieces(std::int64_t count, ThreadPool& pool, Work&& work) {
   const std::int64_t num_pieces = (count + kPiece - 1) / kPiece;
   const std::span<T> results = pool.scratch_of<T>(-1, static_cast<std::size_t>(num_pieces));
-  pool.for_pieces(num_pieces, [&](std::int64_t piece, int /*thread*/) {
-    const std::int64_t end = (piece + 1) * kPiece;
-    results[static_cast<std::size_t>(piece)] = work(piece * kPiece, end < count ? end : count);
+  pool.for_ranges(num_pieces, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t piece = first; piece < last; ++piece) {
+      const std::int64_t end = (piece + 1) * kPiece;
+      results[static_cast<std::size_t>(piece)] = work(piece * kPiece, end < count ? end : count);
+    }
   });
   return results;
 }
