@@ -12,7 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/vector_convert-inl.h"
 #include "kernels/base/vector_io-inl.h"
+#include "kernels/base/vector_results-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
@@ -33,6 +35,25 @@ HWY_INLINE Pair applied(const Function& function, Pairs... in) {
   return {function(in.a...), function(in.b...)};
 }
 
+// Whether results that lie between two BFloat16 are rare and need not go to the even one, which is faster.
+template <class Function>
+concept TiesAreRare = requires {
+  requires Function::kTiesAreRare;
+};
+
+template <class Function, bool kStream, class Part, class T>
+HWY_INLINE void put_pair(const Part& part, Pair value, T* to) {
+  if constexpr (TiesAreRare<Function> && kStream) {
+    stream_result(part, value, to);
+  } else if constexpr (TiesAreRare<Function>) {
+    store_result(part, value, to);
+  } else if constexpr (kStream) {
+    part.stream(value, to);
+  } else {
+    part.store(value, to);
+  }
+}
+
 // y[i] = function(in[i] ...) for whole pairs from `begin`; returns where it stopped.
 template <bool kStream, class T, class Function, class... In>
 HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, std::size_t count, T* y,
@@ -40,12 +61,8 @@ HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, st
   const std::size_t step = pair_elems();
   std::size_t i = begin;
   for (; i + step <= count; i += step) {
-    const Pair result = applied(function, load_pair(in + i)...);
-    if constexpr (kStream) {
-      stream_pair(result, y + i);
-    } else {
-      store_pair(result, y + i);
-    }
+    if constexpr (kStream) (prefetch_ahead(in + i, step * sizeof(In)), ...);
+    put_pair<Function, kStream>(WholePair<T>(), applied(function, load_pair(in + i)...), y + i);
   }
   return i;
 }
@@ -55,7 +72,8 @@ HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, st
 template <class T, class Function, class... In>
 void map_elems(const Function& function, bool stream, std::size_t count, T* y, const In*... in) {
   const auto part = [&](std::size_t begin, std::size_t elems) HWY_ATTR {
-    if (elems > 0) store_pair_tail(applied(function, load_pair_tail(in + begin, elems)...), y + begin, elems);
+    if (elems == 0) return;
+    put_pair<Function, false>(PartPair<T>{elems}, applied(function, load_pair_tail(in + begin, elems)...), y + begin);
   };
   std::size_t i = 0;
   if (stream) {

@@ -142,6 +142,12 @@ HWY_INLINE VF32 reciprocal_of_normal_f32(VF32 x) {
   return hn::MulAdd(guess, hn::NegMulAdd(x, guess, one), guess);
 }
 
+// The same with a relative error up to 2^-14.
+HWY_INLINE VF32 rough_reciprocal_of_normal_f32(VF32 x) {
+  if constexpr (kIsAvx512) return hn::ApproximateReciprocal(x);
+  return hn::Div(hn::Set(F32(), 1.0F), x);
+}
+
 // 1 / x within 1 ulp where x is normal and at most 2^126; of zero infinity, of infinity zero, each with its sign. Above
 // 2^126 and for denormals the relative error may be 2^-14.
 HWY_INLINE VF32 reciprocal_f32(VF32 x) {

@@ -1,5 +1,7 @@
 #include "kernels/gelu/gelu.h"
 
+#include <type_traits>
+
 #include "kernels/base/caches.h"
 #include "kernels/base/element_types.h"
 
@@ -15,18 +17,25 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
+template <class T>
+constexpr bool kRough = std::is_same_v<T, core::BFloat16>;
+
+template <class T>
 struct Gelu {
-  HWY_INLINE VF32 operator()(VF32 x) const { return gelu(x); }
+  static constexpr bool kTiesAreRare = true;
+  HWY_INLINE VF32 operator()(VF32 x) const { return gelu<kRough<T>>(x); }
 };
+template <class T>
 struct GeluGradient {
-  HWY_INLINE VF32 operator()(VF32 x, VF32 dy) const { return hn::Mul(dy, gelu_slope(x)); }
+  static constexpr bool kTiesAreRare = true;
+  HWY_INLINE VF32 operator()(VF32 x, VF32 dy) const { return hn::Mul(dy, gelu_slope<kRough<T>>(x)); }
 };
 
 void forward(const GeluForward& args, bool stream, std::int64_t begin, std::int64_t end) {
   with_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto count = static_cast<std::size_t>(end - begin);
-    map_elems(Gelu(), stream, count, args.y.as<T>() + begin, args.x.as<T>() + begin);
+    map_elems(Gelu<T>(), stream, count, args.y.as<T>() + begin, args.x.as<T>() + begin);
   });
 }
 
@@ -34,7 +43,8 @@ void backward(const GeluBackward& args, bool stream, std::int64_t begin, std::in
   with_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto count = static_cast<std::size_t>(end - begin);
-    map_elems(GeluGradient(), stream, count, args.dx.as<T>() + begin, args.x.as<T>() + begin, args.dy.as<T>() + begin);
+    map_elems(GeluGradient<T>(), stream, count, args.dx.as<T>() + begin, args.x.as<T>() + begin,
+              args.dy.as<T>() + begin);
   });
 }
 
