@@ -12,6 +12,7 @@ _KERNELS = (
     Column("threads", "of the pool; 1 on a GPU"),
     Column("cache", "warm: the same operands again; cold: others each time", False),
     Column("timing", "the host's clock, CUDA events, or a CUDA graph's replay", False),
+    Column("code", "that ran: a library's or our own, or the instruction set of our loops", False),
     Column("share %", "of the binding ceiling; 100 is at the ceiling"),
     Column("bound by", "the ceiling that allows the least speed", False),
     Column("GB/s", "declared bytes over the median"), Column("GFLOP/s", "declared FLOPs over the median"),
@@ -32,10 +33,9 @@ def kernels_table(roofline: Roofline) -> Table:
 
 def _kernel_line(one: Kernel, ceilings: list[Ceiling]) -> Line:
     stats = one.stats
-    name = one.kernel + (f" ({one.implementation})" if one.implementation else "")
     return Line((
-        word(name), word(one.shape), word(one.dtype), number(one.threads), word(one.cache),
-        word(one.timing), number(None if one.share is None else 100 * one.share, 3),
+        word(one.kernel), word(one.shape), word(one.dtype), number(one.threads), word(one.cache),
+        word(one.timing), word(one.implementation or "–"), number(None if one.share is None else 100 * one.share, 3),
         word(binding_name(one, ceilings)), number(one.gbps), number(one.gflops), number(one.median_us),
         number(stats.p5 if stats else None), number(stats.p95 if stats else None), number(one.ceiling_us),
         number(one.intensity, 3), number(len(one.samples_us)), word(_result(one)),

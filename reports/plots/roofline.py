@@ -1,10 +1,11 @@
 """The roofline: FLOP/s against FLOP a byte, log-log, a small plot for each way of timing, all on the same axes."""
-from math import atan2, ceil, cos, degrees, radians, sin
+from math import atan2, ceil, cos, degrees, sin
 from typing import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.transforms import Bbox
 
 from reports.analysis.roofline.ceilings import Ceilings, Roof, range_text
 from reports.analysis.roofline.groups import group_of
@@ -17,7 +18,6 @@ from reports.records import Kernel
 from reports.units import flops_text, rate_text, share_text, short
 
 WIDTH = 11.4  # inches: across the page
-CLOSE = 1.9  # ratio of two roofs between which no name fits
 NAMED = 5  # points that get a name, in each small plot
 Limits = tuple[tuple[float, float], tuple[float, float]]
 
@@ -83,8 +83,8 @@ def _draw(axes: Axes, roofline: Roofline, way: Way, limits: Limits) -> None:
         axes.plot([kernel.intensity], [speed(kernel)], zorder=4,
                   **marks(GROUPS[group_of(case.kernel)], case.dtype, 5.2))
     ceilings = roofline.ceilings_for(way)
-    taken = _roofs(axes, ceilings, way.cache == "cold")
-    taken += [point_box(axes, kernel.intensity, speed(kernel)) for _, kernel in points]
+    taken = [point_box(axes, kernel.intensity, speed(kernel)) for _, kernel in points]
+    taken += _roofs(axes, ceilings, way.cache == "cold", taken)
     place_labels(axes, _wanted(points), taken, _lines(axes, ceilings))
 
 
@@ -118,11 +118,10 @@ def _label(case: Case, kernel: Kernel) -> str:
     return f"{case.kernel} {case.dtype}{share}"
 
 
-def _roofs(axes: Axes, ceilings: Ceilings, cold: bool) -> list[Box]:
+def _roofs(axes: Axes, ceilings: Ceilings, cold: bool, points: list[Box]) -> list[Box]:
     """Bands from the least to the most of the ways of access, and of computing. The pixels that names take."""
     (x_low, x_high), taken = axes.get_xlim(), []
     peak = max((roof.high for roof in ceilings.compute), default=axes.get_ylim()[1])
-    start, above = x_low * 1.3, None
     for roof in ceilings.memory:
         binding = roof.name == "memory" or not cold
         ends = (x_low, peak / roof.high)
@@ -130,11 +129,8 @@ def _roofs(axes: Axes, ceilings: Ceilings, cold: bool) -> list[Box]:
                           alpha=0.2 if binding else 0.08, linewidth=0, zorder=1)
         axes.plot(ends, [roof.high * x for x in ends], color=INK if binding else MUTED,
                   linewidth=1.3 if binding else 0.6, zorder=1.5)
-        # A name has no room between lines that lie close: then it begins where the one above has ended.
-        close = above is not None and above / roof.high < CLOSE
-        boxes = _slanted(axes, roof, start if close else x_low * 1.3, range_text(roof, rate_text), binding)
-        start, above = axes.transData.inverted().transform((boxes[-1].x1 + 8, 0))[0], roof.high
-        taken += boxes
+        side = -1 if roof == ceilings.memory[-1] else 1  # below the lowest, where no other line is
+        taken += _slanted(axes, roof, range_text(roof, rate_text), binding, side, [*points, *taken])
     widest = max((roof.high for roof in ceilings.memory), default=None)
     for roof in ceilings.compute:
         start = roof.high / widest if widest else x_low
@@ -159,17 +155,30 @@ def _level(axes: Axes, x: float, y: float, text: str) -> Box:
     return Box(*label.get_window_extent().extents)
 
 
-def _slanted(axes: Axes, roof: Roof, x: float, text: str, binding: bool) -> list[Box]:
-    """The name along a memory roof, just above it; its pixels as a row of small boxes."""
-    (px, py), (qx, qy) = (axes.transData.transform((at, roof.high * at)) for at in (x, 10 * x))
-    angle = degrees(atan2(qy - py, qx - px))
-    off = (-2.6 * sin(radians(angle)), 2.6 * cos(radians(angle)))
-    label = axes.annotate(f"{roof.name}  {text}", (x, roof.high * x), xytext=off, textcoords="offset points", size=SIZE,
-                          color=INK if binding else MUTED, zorder=3, path_effects=HALO, va="bottom")
-    length, thick = label.get_window_extent().width, label.get_window_extent().height
-    label.set_rotation(angle)
+def _slanted(axes: Axes, roof: Roof, text: str, binding: bool, side: int, taken: list[Box]) -> list[Box]:
+    """The name along a memory roof, above or below it, as far left as it meets nothing; its pixels as small boxes."""
+    low, high = axes.get_xlim()
+    (px, py), (qx, qy) = (axes.transData.transform((at, roof.high * at)) for at in (low, high))
+    angle = atan2(qy - py, qx - px)
+    off = (-2.6 * side * sin(angle), 2.6 * side * cos(angle))
+    label = axes.annotate(f"{roof.name}  {text}", (low, roof.high * low), xytext=off, textcoords="offset points",
+                          size=SIZE, color=INK if binding else MUTED, zorder=3, path_effects=HALO,
+                          va="bottom" if side > 0 else "top")
+    size = label.get_window_extent()
+    starts = [(x, roof.high * x) for x in (low * 1.3 * (high / low) ** (i / 60) for i in range(30))]
+    label.xy = min(starts, key=lambda at: _meetings(_along(axes, at, size, angle, side), taken))
+    label.set_rotation(degrees(angle))
     label.set_rotation_mode("anchor")
-    # As wide as the text is high: the boxes' corners would reach beyond it otherwise.
-    along = [(px + d * cos(radians(angle)), py + d * sin(radians(angle)) + thick / 2)
-             for d in range(0, int(length) + 1, 6)]
-    return [Box(x - thick / 2, y - thick / 2, x + thick / 2, y + thick / 2) for x, y in along]
+    return _along(axes, label.xy, size, angle, side)
+
+
+def _meetings(boxes: list[Box], taken: list[Box]) -> int:
+    return sum(box.on(other) for box in boxes for other in taken)
+
+
+def _along(axes: Axes, start: tuple[float, float], size: Bbox, angle: float, side: int) -> list[Box]:
+    """Small boxes under a slanted name; as wide as it is high: their corners would reach beyond it otherwise."""
+    px, py = axes.transData.transform(start)
+    half = size.height / 2
+    along = [(px + d * cos(angle), py + d * sin(angle) + side * half) for d in range(0, int(size.width) + 1, 6)]
+    return [Box(x - half, y - half, x + half, y + half) for x, y in along]

@@ -7,7 +7,7 @@ from reports.analysis.report import report_of
 from reports.analysis.roofline.ceilings import binding_name, ceilings_text, odd_ones
 from reports.analysis.roofline.findings import comparison_text, comparisons_of, reach_text
 from reports.analysis.roofline.groups import ORDER, OTHER, group_of
-from reports.analysis.roofline.rooflines import Way, case_of
+from reports.analysis.roofline.rooflines import Way
 from reports.check import notes_on
 from reports.load import load
 from reports.tests.kernel_world import (TINY, WORKS, KernelWorld, Work, gpu_world, kernel_failed, kernel_wrong,
@@ -128,7 +128,7 @@ def test_warm_cold_and_threads_are_compared_case_by_case(report):
     assert {pair.case.kernel: pair.ratio for pair in warm.pairs} == pytest.approx(expected, rel=1e-3)
     assert [pair.ratio for pair in warm.pairs] == sorted((pair.ratio for pair in warm.pairs), reverse=True)
     assert comparison_text(warm) == ("warm over cold: 5.6 times the speed in the median, from 1 times "
-                                     "(gemm_wgrad f32 (onednn), N64_C768) to 5.9 times (adamw f32, N64_C768)")
+                                     "(gemm_wgrad f32, N64_C768) to 5.9 times (adamw f32, N64_C768)")
     assert all(pair.ratio == pytest.approx(2, rel=1e-3) for pair in comparisons["threads"][1].pairs
                if pair.case.kernel == "gemm_wgrad")
 
@@ -229,8 +229,15 @@ def test_every_kernel_of_the_world_has_a_family():
     assert group_of("something_new") == OTHER
 
 
-def test_cases_with_an_implementation_are_different_cases(report):
+def test_implementations_side_by_side_are_different_cases(report):
     kernels = [SMALL.kernel(ONE[0], implementation=name) for name in ("onednn", "amx")]
     roofline = roofline_of(report([SMALL.run(), *kernels]))
-    assert {case.label for case in map(case_of, roofline.kernels)} == {
+    assert {case.label for cases in roofline.timed.values() for case in cases} == {
         f"{ONE[0].kernel} f32 (onednn)", f"{ONE[0].kernel} f32 (amx)"}
+
+
+def test_an_implementation_that_was_chosen_is_no_other_case(report):
+    chosen = ((1, "onednn"), (2, "amx"))
+    kernels = [SMALL.kernel(ONE[0], threads=threads, implementation=name) for threads, name in chosen]
+    roofline = roofline_of(report([SMALL.run(), *kernels]))
+    assert [{case.label for case in cases} for cases in roofline.timed.values()] == [{f"{ONE[0].kernel} f32"}] * 2

@@ -1,7 +1,7 @@
 """Groups kernels into rooflines: what may share a plot. One device of one machine, one build, one basis."""
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Iterable, Optional
+from dataclasses import dataclass, replace
+from typing import Iterable, Optional, Sequence
 
 from reports.analysis.roofline.ceilings import Ceilings, ceilings_of, drift_of
 from reports.records import Build, Ceiling, Kernel, Machine, Records
@@ -34,7 +34,7 @@ class Case:
     kernel: str
     shape: str
     dtype: str
-    implementation: str  # empty where a kernel has but one
+    implementation: str = ""  # only where a run has timed the case by several in the same way: else it is a choice
 
     @property
     def label(self) -> str:
@@ -74,7 +74,15 @@ def way_of(kernel: Kernel) -> Way:
 
 
 def case_of(kernel: Kernel) -> Case:
-    return Case(kernel.kernel, kernel.shape, kernel.dtype, kernel.implementation or "")
+    return Case(kernel.kernel, kernel.shape, kernel.dtype)
+
+
+def _by_several(kernels: Iterable[Kernel]) -> set[Case]:
+    """Cases that a run has timed in the same way by more than one implementation."""
+    found: dict[tuple, set[Optional[str]]] = defaultdict(set)
+    for kernel in kernels:
+        found[(case_of(kernel), way_of(kernel), kernel.run.run)].add(kernel.implementation)
+    return {case for (case, _, _), names in found.items() if len(names) > 1}
 
 
 _TIMING = {"events": "CUDA events", "graph": "CUDA graph"}
@@ -124,10 +132,14 @@ def _roofline(place: Place, kernels: list[Kernel], ceilings: list[Ceiling]) -> R
                     drift_of(ceilings))
 
 
-def _latest(kernels: Iterable[Kernel]) -> dict[Way, dict[Case, Kernel]]:
+def _latest(kernels: Sequence[Kernel]) -> dict[Way, dict[Case, Kernel]]:
     """Of equal kernels of several runs the one of the latest run, as each has the ceilings of its own run."""
     timed: dict[Way, dict[Case, Kernel]] = defaultdict(dict)
+    apart = _by_several(kernels)
     for kernel in sorted(kernels, key=lambda one: one.run.started):
-        timed[way_of(kernel)][case_of(kernel)] = kernel
+        case = case_of(kernel)
+        if case in apart:
+            case = replace(case, implementation=kernel.implementation or "")
+        timed[way_of(kernel)][case] = kernel
     order = sorted(timed, key=lambda way: (way.cache != "warm", way.threads, way.timing))
     return {way: timed[way] for way in order}
