@@ -16,6 +16,7 @@ constexpr std::int64_t kMostSamples = 200;  // of a trial; a sample is then a ba
 void count(benchmark::State& state, const Bench& bench, const Instance& instance) {
   const double median_us = core::median(instance.outcome.trials.back().samples_us);
   const kernels::Cost& cost = instance.one->cost;
+  state.counters["median_us"] = median_us;  // of which the rest is made; Google Benchmark shows a mean
   state.counters["GB/s"] = cost.bytes / median_us / 1e3;
   state.counters["GFLOP/s"] = cost.flops / median_us / 1e3;
   const std::string unchecked = instance.outcome.checked ? "" : " unchecked";

@@ -19,7 +19,9 @@ using Clock = std::chrono::steady_clock;
 
 // At least; long against the start of a pool's threads, and short against the turns that other programs take.
 constexpr double kSampleUs = 1000;
-constexpr int kSamples = 25;
+// Ceilings take turns: who shares a core with us, and halves what it does, seldom stays for all turns.
+constexpr int kTurns = 4;
+constexpr int kSamplesATurn = 8;
 constexpr std::int64_t kGrainFloats = 128;  // of ceiling_loops.h
 
 // Where caches are not told: a common machine's.
@@ -42,10 +44,10 @@ struct Timed {
   std::int64_t rounds;
   std::vector<double> samples_us;
 };
-Timed time_rounds(const std::function<void(std::int64_t rounds)>& work, int samples) {
+Timed time_rounds(const std::function<void(std::int64_t rounds)>& work) {
   Timed timed{1, {}};
   while (us_of([&] { work(timed.rounds); }) < kSampleUs) timed.rounds *= 2;
-  for (int k = 0; k < samples; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
+  for (int k = 0; k < kSamplesATurn; ++k) timed.samples_us.push_back(us_of([&] { work(timed.rounds); }));
   return timed;
 }
 
@@ -94,9 +96,23 @@ constexpr std::array kStreams{
     Stream{CeilingKind::read, 1, read_pass},
 };
 
+struct Band {
+  const Stream* stream;
+  Ceiling ceiling;
+};
+
+std::vector<Band> bands_of(int threads, Level level) {
+  std::vector<Band> bands;
+  for (const Stream& stream : kStreams) {
+    bands.push_back({&stream, {stream.kind, "cpu", threads, level, std::nullopt, {}}});
+  }
+  return bands;
+}
+
 // GB/s over operands that are `footprint` bytes in all. They are passed over again and again piece by piece, and a
 // sample is as many pieces as take kSampleUs.
-std::vector<double> bandwidth(kernels::ThreadPool& pool, const Stream& stream, const Arrays& arrays, double footprint) {
+void sample(kernels::ThreadPool& pool, const Arrays& arrays, double footprint, Band& band) {
+  const Stream& stream = *band.stream;
   constexpr double kPieceBytes = 4 << 20;
   const double pieces_wanted = std::max(std::floor(footprint / kPieceBytes), 1.0);
   const double of_a_thread = footprint / pieces_wanted / stream.arrays / pool.size() / sizeof(float);
@@ -105,32 +121,28 @@ std::vector<double> bandwidth(kernels::ThreadPool& pool, const Stream& stream, c
   const auto pieces = static_cast<std::int64_t>(pieces_wanted);
   LOCKSTEP_CHECK(floats * pieces * pool.size() <= arrays.floats(), "slices fit into the arrays");
   std::int64_t next = 0;
-  const Timed timed = time_rounds(
-      [&](std::int64_t rounds) {
-        pool.on_each_thread([&](int thread) {
-          for (std::int64_t k = 0; k < rounds; ++k) {
-            stream.pass(arrays, (thread * pieces + (next + k) % pieces) * floats, floats);
-          }
-        });
-        next += rounds;
-      },
-      kSamples);
+  const Timed timed = time_rounds([&](std::int64_t rounds) {
+    pool.on_each_thread([&](int thread) {
+      for (std::int64_t k = 0; k < rounds; ++k) {
+        stream.pass(arrays, (thread * pieces + (next + k) % pieces) * floats, floats);
+      }
+    });
+    next += rounds;
+  });
   const double bytes =
       static_cast<double>(floats * pool.size() * timed.rounds) * sizeof(float) * static_cast<double>(stream.arrays);
-  std::vector<double> gbps;
-  for (double us : timed.samples_us) gbps.push_back(bytes / us / 1e3);
-  return gbps;
+  for (double us : timed.samples_us) band.ceiling.samples.push_back(bytes / us / 1e3);
 }
 
-void add_bandwidths(kernels::ThreadPool& pool, const Arrays& arrays, Level level, double footprint, Ceilings& all) {
-  for (const Stream& stream : kStreams) {
-    Ceiling ceiling{stream.kind, "cpu", pool.size(), level, std::nullopt, {}};
-    ceiling.samples = bandwidth(pool, stream, arrays, footprint);
-    // Of a copy with and without streaming stores, the faster counts.
-    if (all.empty() || all.back().kind != stream.kind || all.back().level != level) {
-      all.push_back(std::move(ceiling));
-    } else if (ceiling.value() > all.back().value()) {
-      all.back() = std::move(ceiling);
+// Of a copy with and without streaming stores, the faster counts.
+void add_faster(std::vector<Band> bands, Ceilings& all) {
+  for (Band& band : bands) {
+    const bool is_second =
+        !all.empty() && all.back().kind == band.ceiling.kind && all.back().level == band.ceiling.level;
+    if (!is_second) {
+      all.push_back(std::move(band.ceiling));
+    } else if (band.ceiling.value() > all.back().value()) {
+      all.back() = std::move(band.ceiling);
     }
   }
 }
@@ -142,13 +154,12 @@ struct Peak {
 };
 
 void sample(kernels::ThreadPool& pool, Peak& peak) {
-  constexpr int kSamplesATurn = 15;
   std::atomic<double> flops_of_a_round = 0;
   const auto work = [&](std::int64_t rounds) {
     pool.on_each_thread(
         [&](int /*thread*/) { flops_of_a_round = peak.loop(rounds * 100) / static_cast<double>(rounds); });
   };
-  const Timed timed = time_rounds(work, kSamplesATurn);
+  const Timed timed = time_rounds(work);
   for (double us : timed.samples_us) {
     peak.ceiling.samples.push_back(flops_of_a_round * static_cast<double>(timed.rounds) * pool.size() / us / 1e3);
   }
@@ -167,7 +178,7 @@ Ceiling launch(kernels::ThreadPool& pool) {
   const auto work = [&](std::int64_t rounds) {
     for (std::int64_t round = 0; round < rounds; ++round) pool.on_each_thread([](int /*thread*/) {});
   };
-  const Timed timed = time_rounds(work, kSamples);
+  const Timed timed = time_rounds(work);
   Ceiling ceiling{CeilingKind::launch, "cpu", pool.size(), std::nullopt, std::nullopt, {}};
   for (double us : timed.samples_us) ceiling.samples.push_back(us / static_cast<double>(timed.rounds));
   return ceiling;
@@ -221,12 +232,17 @@ Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& cac
   Ceilings all;
   // A read passes over one array of the whole footprint.
   const Arrays arrays(footprint_of(Level::memory, pool.size(), caches));
+  constexpr std::array kLevels{Level::l1, Level::l2, Level::l3, Level::memory};
   std::vector<Peak> peaks = peaks_of(pool.size());
-  // Peaks take turns with bandwidths: a neighbour on the same core, which halves a peak, seldom stays for all turns.
-  for (Level level : {Level::l1, Level::l2, Level::l3, Level::memory}) {
-    for (Peak& peak : peaks) sample(pool, peak);
-    add_bandwidths(pool, arrays, level, footprint_of(level, pool.size(), caches), all);
+  std::vector<std::vector<Band>> bands;
+  for (Level level : kLevels) bands.push_back(bands_of(pool.size(), level));
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (std::size_t k = 0; k < kLevels.size(); ++k) {
+      for (Peak& peak : peaks) sample(pool, peak);
+      for (Band& band : bands[k]) sample(pool, arrays, footprint_of(kLevels[k], pool.size(), caches), band);
+    }
   }
+  for (std::vector<Band>& level : bands) add_faster(std::move(level), all);
   for (Peak& peak : peaks) all.push_back(std::move(peak.ceiling));
   all.push_back(launch(pool));
   return all;
