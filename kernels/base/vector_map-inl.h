@@ -61,7 +61,7 @@ HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, st
   const std::size_t step = pair_elems();
   std::size_t i = begin;
   for (; i + step <= count; i += step) {
-    if constexpr (kStream) (prefetch_ahead(in + i, step * sizeof(In)), ...);
+    (prefetch_ahead(in + i, step * sizeof(In)), ...);
     put_pair<Function, kStream>(WholePair<T>(), applied(function, load_pair(in + i)...), y + i);
   }
   return i;
