@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/base/caches.h"
 #include "kernels/base/element_types.h"
@@ -12,13 +13,20 @@
 // foreach_target.h must come before the others.
 #include <hwy/cache_control.h>
 
-#include "kernels/base/vector_math-inl.h"
+#include "kernels/base/vector_results-inl.h"
 #include "kernels/base/vector_rows-inl.h"
+#include "kernels/base/vector_weights-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
+
+// So that an error of the exponential vanishes beside the rounding of a result.
+template <class T>
+constexpr int kExpDegree = std::is_same_v<T, float>           ? 5
+                           : std::is_same_v<T, core::Float16> ? 4
+                                                              : 3;
 
 // Floats of a row of numerators: whole pairs, in lanes as T's pairs.
 std::size_t numerator_elems(std::int64_t columns) {
@@ -40,7 +48,7 @@ RowFloats<kRows> maxima(const T* x, std::size_t columns) {
 }
 
 // Writes exp(x - max) and returns the sums.
-template <bool kStream, std::size_t kRows, class T>
+template <std::size_t kRows, class T>
 RowFloats<kRows> write_numerators(const T* x, std::size_t columns, const RowFloats<kRows>& max, float* numerators) {
   const F32 d;
   const std::size_t stride = numerator_elems(static_cast<std::int64_t>(columns));
@@ -48,9 +56,10 @@ RowFloats<kRows> write_numerators(const T* x, std::size_t columns, const RowFloa
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair value = part.load(x + r * columns + c);
-      if constexpr (kStream) prefetch_pair(x + (kRows + r) * columns + c);
+      prefetch_pair(x + (kRows + r) * columns + c);
       const VF32 high = hn::Set(d, max[r]);
-      const Pair e{exp_below_88_f32(hn::Sub(value.a, high)), exp_below_88_f32(hn::Sub(value.b, high))};
+      const Pair e{weight_f32<kExpDegree<T>>(hn::Sub(value.a, high)),
+                   weight_f32<kExpDegree<T>>(hn::Sub(value.b, high))};
       store_pair(e, numerators + r * stride + c);
       const Pair counted = part.or_else(e, hn::Zero(d));
       sums[r] = {hn::Add(sums[r].a, counted.a), hn::Add(sums[r].b, counted.b)};
@@ -70,9 +79,10 @@ void write_shares(const float* numerators, const RowFloats<kRows>& sum, std::siz
       const Pair e = load_pair(numerators + r * stride + c);
       const Pair share{hn::Mul(e.a, scale[r].a), hn::Mul(e.b, scale[r].b)};
       if constexpr (kStream) {
-        part.stream(share, y + r * columns + c);
+        stream_result(part, share, y + r * columns + c);
       } else {
-        part.store(share, y + r * columns + c);
+        prefetch_pair(y + (kRows + r) * columns + c);
+        store_result(part, share, y + r * columns + c);
       }
     }
   });
@@ -84,20 +94,20 @@ void forward_rows(const SoftmaxForward& args, float* numerators, std::int64_t be
   for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), columns, [&](auto row, auto rows) {
     const T* x = args.x.as<T>() + row * columns;
     const auto max = maxima<rows()>(x, columns);
-    const auto sum = write_numerators<kStream, rows()>(x, columns, max, numerators);
+    const auto sum = write_numerators<rows()>(x, columns, max, numerators);
     write_shares<kStream, rows()>(numerators, sum, columns, args.y.as<T>() + row * columns);
   });
   if constexpr (kStream) hwy::FlushStream();
 }
 
-template <bool kStream, std::size_t kRows, class T>
+template <std::size_t kRows, class T>
 RowFloats<kRows> products(const T* y, const T* dy, std::size_t columns) {
   RowPairs<kRows> sums = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair share = part.load(y + r * columns + c);
       const Pair slope = part.load(dy + r * columns + c);
-      if constexpr (kStream) prefetch_pair(y + (kRows + r) * columns + c);
+      prefetch_pair(y + (kRows + r) * columns + c);
       sums[r] = {hn::MulAdd(share.a, slope.a, sums[r].a), hn::MulAdd(share.b, slope.b, sums[r].b)};
     }
   });
@@ -114,11 +124,12 @@ void write_gradients(const T* y, const T* dy, const RowFloats<kRows>& sum, std::
       const Pair slope = part.load(dy + at);
       const VF32 mean = hn::Set(d, sum[r]);
       const Pair result{hn::Mul(share.a, hn::Sub(slope.a, mean)), hn::Mul(share.b, hn::Sub(slope.b, mean))};
+      prefetch_pair(dy + at + kRows * columns);
       if constexpr (kStream) {
-        prefetch_pair(dy + at + kRows * columns);
-        part.stream(result, dx + at);
+        stream_result(part, result, dx + at);
       } else {
-        part.store(result, dx + at);
+        prefetch_pair(dx + at + kRows * columns);
+        store_result(part, result, dx + at);
       }
     }
   });
@@ -130,7 +141,7 @@ void backward_rows(const SoftmaxBackward& args, std::int64_t begin, std::int64_t
   for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), columns, [&](auto row, auto rows) {
     const T* y = args.y.as<T>() + row * columns;
     const T* dy = args.dy.as<T>() + row * columns;
-    const auto sum = products<kStream, rows()>(y, dy, columns);
+    const auto sum = products<rows()>(y, dy, columns);
     write_gradients<kStream, rows()>(y, dy, sum, columns, args.dx.as<T>() + row * columns);
   });
   if constexpr (kStream) hwy::FlushStream();
