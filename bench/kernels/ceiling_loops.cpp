@@ -55,19 +55,20 @@ void triad(const float* a, const float* b, float* to, std::int64_t floats, bool 
 // Four places of the array at once, as a core asks for more lines of several streams than of one; eight sums, as an
 // addition takes four cycles and two can begin in each.
 float read(const float* a, std::int64_t floats) {
-  constexpr int kPlaces = 4;
+  constexpr std::size_t kPlaces = 4;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
-  const std::int64_t quarter = floats / kPlaces;
+  const std::int64_t quarter = floats / static_cast<std::int64_t>(kPlaces);
   VF32 sums[2 * kPlaces];
   for (VF32& sum : sums) sum = hn::Zero(F32());
   for (std::int64_t i = 0; i < quarter; i += 2 * lanes) {
-    for (int place = 0; place < kPlaces; ++place) {
-      const float* const from = a + place * quarter + i;
-      sums[2 * place] = hn::Add(sums[2 * place], hn::Load(F32(), from));
-      sums[2 * place + 1] = hn::Add(sums[2 * place + 1], hn::Load(F32(), from + lanes));
+    for (std::size_t place = 0; place < kPlaces; ++place) {
+      const float* const from = a + static_cast<std::int64_t>(place) * quarter + i;
+      VF32* const both = sums + 2 * place;
+      both[0] = hn::Add(both[0], hn::Load(F32(), from));
+      both[1] = hn::Add(both[1], hn::Load(F32(), from + lanes));
     }
   }
-  for (int k = 1; k < 2 * kPlaces; ++k) sums[0] = hn::Add(sums[0], sums[k]);
+  for (std::size_t k = 1; k < 2 * kPlaces; ++k) sums[0] = hn::Add(sums[0], sums[k]);
   return hn::GetLane(hn::SumOfLanes(F32(), sums[0]));
 }
 

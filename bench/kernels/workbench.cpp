@@ -68,8 +68,9 @@ double Workbench::us_of_call(std::int64_t calls) {
 
 void Workbench::end(Instance& instance) {
   instance.outcome.cores = place_->cores();
-  instance.outcome.implementation = instance.one->implementation(place_->context());
-  if (instance.outcome.implementation.empty() && place_->context().on_cpu()) {
+  if (instance.one->implementation) {
+    instance.outcome.implementation = instance.one->implementation(place_->context());
+  } else if (place_->context().on_cpu()) {
     instance.outcome.implementation = instruction_set();
   }
 }

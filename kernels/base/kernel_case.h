@@ -67,7 +67,7 @@ struct KernelCase {
 
   // Memory of operands, in their order, in the context's device.
   std::function<void(std::span<void* const> memory, const Context& where)> run;
-  // Which code of several computes it there, once it was run: "amx by rows". Empty if there is but one.
+  // Of kernels that have several codes (null otherwise): which computes it there, once it was run: "amx by rows".
   std::function<std::string(const Context& where)> implementation;
   std::function<void(ReferenceData<double>&)> derive;  // may be empty
   std::function<void(ReferenceData<double>&)> reference;
@@ -116,10 +116,9 @@ KernelCase make_case(const Args& shape, CaseFacts facts) {
         bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
     kernels::run(bound, where);
   };
-  made.implementation = [args]([[maybe_unused]] const Context& where) -> std::string {
-    if constexpr (requires { implementation_of(args, where); }) return implementation_of(args, where);
-    return "";
-  };
+  if constexpr (requires(const Context& where) { implementation_of(args, where); }) {
+    made.implementation = [args](const Context& where) { return implementation_of(args, where); };
+  }
   made.reference = [args](ReferenceData<double>& data) { reference(args, data); };
   made.counted_reference = [args](ReferenceData<Counted>& data) { reference(args, data); };
   return made;
