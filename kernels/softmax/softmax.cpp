@@ -54,9 +54,9 @@ RowFloats<kRows> write_numerators(const T* x, std::size_t columns, const RowFloa
   const std::size_t stride = numerator_elems(static_cast<std::int64_t>(columns));
   RowPairs<kRows> sums = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    prefetch_rows<kRows>(x + kRows * columns, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair value = part.load(x + r * columns + c);
-      prefetch_pair(x + (kRows + r) * columns + c);
       const VF32 high = hn::Set(d, max[r]);
       const Pair e{weight_f32<kExpDegree<T>>(hn::Sub(value.a, high)),
                    weight_f32<kExpDegree<T>>(hn::Sub(value.b, high))};
@@ -75,13 +75,13 @@ void write_shares(const float* numerators, const RowFloats<kRows>& sum, std::siz
   RowPairs<kRows> scale;
   for (std::size_t r = 0; r < kRows; ++r) scale[r] = both(hn::Set(d, 1 / sum[r]));
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    if constexpr (!kStream) prefetch_rows<kRows>(y + kRows * columns, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair e = load_pair(numerators + r * stride + c);
       const Pair share{hn::Mul(e.a, scale[r].a), hn::Mul(e.b, scale[r].b)};
       if constexpr (kStream) {
         stream_result(part, share, y + r * columns + c);
       } else {
-        prefetch_pair(y + (kRows + r) * columns + c);
         store_result(part, share, y + r * columns + c);
       }
     }
@@ -104,10 +104,10 @@ template <std::size_t kRows, class T>
 RowFloats<kRows> products(const T* y, const T* dy, std::size_t columns) {
   RowPairs<kRows> sums = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    prefetch_rows<kRows>(y + kRows * columns, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const Pair share = part.load(y + r * columns + c);
       const Pair slope = part.load(dy + r * columns + c);
-      prefetch_pair(y + (kRows + r) * columns + c);
       sums[r] = {hn::MulAdd(share.a, slope.a, sums[r].a), hn::MulAdd(share.b, slope.b, sums[r].b)};
     }
   });
@@ -118,17 +118,17 @@ template <bool kStream, std::size_t kRows, class T>
 void write_gradients(const T* y, const T* dy, const RowFloats<kRows>& sum, std::size_t columns, T* dx) {
   const F32 d;
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
+    prefetch_rows<kRows>(dy + kRows * columns, c);
+    if constexpr (!kStream) prefetch_rows<kRows>(dx + kRows * columns, c);
     for (std::size_t r = 0; r < kRows; ++r) {
       const std::size_t at = r * columns + c;
       const Pair share = part.load(y + at);
       const Pair slope = part.load(dy + at);
       const VF32 mean = hn::Set(d, sum[r]);
       const Pair result{hn::Mul(share.a, hn::Sub(slope.a, mean)), hn::Mul(share.b, hn::Sub(slope.b, mean))};
-      prefetch_pair(dy + at + kRows * columns);
       if constexpr (kStream) {
         stream_result(part, result, dx + at);
       } else {
-        prefetch_pair(dx + at + kRows * columns);
         store_result(part, result, dx + at);
       }
     }
@@ -178,13 +178,7 @@ namespace {
 HWY_EXPORT(numerator_elems);
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
-
-// Rows that one thread takes at a time: groups of four, and work enough to pay for the hand-over.
-std::int64_t rows_of_piece(std::int64_t columns) {
-  constexpr std::int64_t kElems = 16384;
-  return std::max<std::int64_t>(kElems / columns / 4 * 4, 4);
-}
-
+constexpr std::int64_t kGroup = 4;  // rows
 }  // namespace
 
 // A row of C: C subtractions, exponentials and divisions, C - 1 additions.
@@ -202,17 +196,17 @@ Cost cost_of(const SoftmaxBackward& args) {
 void run_cpu(const SoftmaxForward& args, ThreadPool& pool) {
   const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.y.elems));
   const std::size_t numerator_floats = 4 * HWY_DYNAMIC_DISPATCH(numerator_elems)(args.columns);
-  const std::int64_t rows = rows_of_piece(args.columns);
-  pool.for_pieces((args.rows + rows - 1) / rows, [&](std::int64_t piece, int thread) {
+  pool.for_pieces(pool.size(), [&](std::int64_t piece, int thread) {
     float* numerators = pool.scratch_of<float>(thread, numerator_floats).data();
-    const std::int64_t end = std::min(args.rows, (piece + 1) * rows);
-    HWY_DYNAMIC_DISPATCH(forward)(args, stream, numerators, piece * rows, end);
+    const std::int64_t begin = args.rows * piece / pool.size();
+    const std::int64_t end = args.rows * (piece + 1) / pool.size();
+    HWY_DYNAMIC_DISPATCH(forward)(args, stream, numerators, begin, end);
   });
 }
 
 void run_cpu(const SoftmaxBackward& args, ThreadPool& pool) {
   const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.dx.dtype, args.dx.elems));
-  pool.for_ranges(args.rows, rows_of_piece(args.columns), [&](std::int64_t begin, std::int64_t end) {
+  pool.for_ranges(args.rows, kGroup, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(backward)(args, stream, begin, end);
   });
 }
