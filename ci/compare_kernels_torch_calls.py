@@ -300,7 +300,8 @@ def heads_of(case: KernelCase, t: Tensors, names: str) -> list[torch.Tensor]:
 
     def view(name: str) -> torch.Tensor:
         stride = case.size("S") if "_S" in case.shape and name in ("q", "k", "v") else row
-        return t[name].as_strided((batch, length, heads, columns), (length * stride, stride, columns, 1)).transpose(1, 2)
+        strides = (length * stride, stride, columns, 1)
+        return t[name].as_strided((batch, length, heads, columns), strides).transpose(1, 2)
 
     return [view(name) for name in names.split()]
 

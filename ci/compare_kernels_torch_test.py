@@ -41,7 +41,8 @@ def test_norms_backward_is_that_of_their_forward() -> None:
         y, mean, rstd = result if norm == "layernorm" else (result, torch.zeros(6), rest[0])
         (y * dy).sum().backward()
         sums = {"dgamma": torch.ones(8), "dbeta": torch.ones(8)}
-        inputs = {"x": x.view(-1), "dy": dy.view(-1), "gamma": gamma, "mean": mean.view(-1).detach(), "rstd": rstd.view(-1).detach()}
+        inputs = {"x": x.view(-1), "dy": dy.view(-1), "gamma": gamma}
+        inputs |= {"mean": mean.detach().view(-1), "rstd": rstd.detach().view(-1)}
         close(result_of(f"{norm}_bwd", "R6_C8", {**inputs, **sums}), leaf.grad)
         close(sums["dgamma"], 1 + weight.grad)
         with_residual = result_of(f"residual_{norm}_bwd", "R6_C8", {**inputs, **sums, "dsum": dsum.view(-1)})
@@ -133,7 +134,8 @@ def test_there_is_no_fp8() -> None:
 
 
 def test_sets_share_a_table_and_name_other_rows() -> None:
-    tensors = {"ids": torch.zeros(2, dtype=torch.int32), "table": torch.zeros(4000), "positions": torch.zeros(8), "y": torch.zeros(8)}
+    tensors = {"ids": torch.zeros(2, dtype=torch.int32), "table": torch.zeros(4000)}
+    tensors |= {"positions": torch.zeros(8), "y": torch.zeros(8)}
     case = case_of("embedding_fwd", "N2_T2_V1000_C4", tensors, declared=8 + 3 * 32)
     first, second = program.sets_of(case, 2)
     assert first["table"] is second["table"] and first["y"] is not second["y"]
