@@ -22,8 +22,6 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kLineBytes = 64;  // of the caches
-
 // Pairs with elements in order, whatever T's own order of pairs.
 template <class T>
 HWY_INLINE Pair load_ordered(const T* from) {
@@ -45,15 +43,6 @@ HWY_INLINE Pair scaled(Pair value, VF32 factor) {
   return {hn::Mul(value.a, factor), hn::Mul(value.b, factor)};
 }
 
-// Asks for what a loop that is at `from`, and takes `step_bytes` a step, reads in a while, so that memory works while
-// the processor calculates. No fault past the end of an array. The distance was measured: from 1 to 4 KiB ahead,
-// quantisation from memory goes from 0.78 to 0.99 of what a loop without arithmetic does.
-HWY_INLINE void prefetch_ahead(const void* from, std::size_t step_bytes) {
-  constexpr std::size_t kAheadBytes = 4096;
-  const auto* at = static_cast<const std::uint8_t*>(from) + kAheadBytes;
-  for (std::size_t i = 0; i < step_bytes; i += kLineBytes) hwy::Prefetch(at + i);
-}
-
 // y = x * scale in f32, rounded to To.
 template <class From, class To>
 void convert_elems(const From* x, To* y, std::size_t count, float scale) {
@@ -62,6 +51,7 @@ void convert_elems(const From* x, To* y, std::size_t count, float scale) {
   std::size_t i = 0;
   for (; i + step <= count; i += step) {
     prefetch_ahead(x + i, step * sizeof(From));
+    prefetch_ahead(y + i, step * sizeof(To));
     store_ordered(scaled(load_ordered(x + i), factor), y + i);
   }
   if (i == count) return;

@@ -47,28 +47,29 @@ using FormatE5M2 = NarrowFormat<5, 2, true>;
 using I32 = hn::RebindToSigned<F32>;
 using VI32 = hn::Vec<I32>;
 
-// The codes of `value`, each in the low bits of its lane. Adding 2^(e + 23 - mantissa bits) to a number of exponent e
-// rounds it to the format's unit at e and leaves the number of units in the low bits of the sum. Below the smallest
-// normal number the unit stays that of the smallest.
+// The codes of `value`, each in the low byte of its lane, anything above. Adding 2^(e + 23 - mantissa bits) to a number
+// of exponent e rounds it to the format's unit at e and leaves the number of units in the low bits of the sum; below
+// the smallest normal number the unit stays that of the smallest. The code is these units plus the exponent's distance
+// from the smallest, of which the smallest's part has been put into the low bits of what is added; it is even, so that
+// ties still go to even.
 template <class Format>
 HWY_INLINE VI32 encode(VF32 value) {
   const I32 d;
   const F32 df;
+  constexpr std::int32_t kSmallestPart = -(Format::kSmallestNormal >> Format::kShift) & 0xff;
+  static_assert(kSmallestPart % 2 == 0);
   const VI32 bits = hn::BitCast(d, value);
   const VI32 magnitude = hn::And(bits, hn::Set(d, 0x7fffffff));
   const VI32 bounded = hn::Min(magnitude, hn::Set(d, Format::kOverflowBits));
-  const VI32 smallest = hn::Set(d, Format::kSmallestNormal);
-  const VI32 exponent = hn::Max(hn::And(bounded, hn::Set(d, 0x7f800000)), smallest);
-  const VI32 shifter = hn::Add(exponent, hn::Set(d, Format::kShift << 23));
+  const VI32 exponent = hn::Max(hn::And(bounded, hn::Set(d, 0x7f800000)), hn::Set(d, Format::kSmallestNormal));
+  const VI32 shifter = hn::Add(exponent, hn::Set(d, (Format::kShift << 23) + kSmallestPart));
   const VF32 sum = hn::Add(hn::BitCast(df, bounded), hn::BitCast(df, shifter));
-  const VI32 units = hn::Sub(hn::BitCast(d, sum), shifter);
-  VI32 code = hn::Add(units, hn::ShiftRight<Format::kShift>(hn::Sub(exponent, smallest)));
+  VI32 code = hn::Add(hn::BitCast(d, sum), hn::ShiftRight<Format::kShift>(exponent));
   if constexpr (Format::kHasInfinity) {
     const auto is_nan = hn::Gt(magnitude, hn::Set(d, 0x7f800000));
     code = hn::IfThenElse(is_nan, hn::Set(d, Format::kNan), code);
   }
-  const VI32 sign = hn::And(hn::ShiftRight<Format::kSignShift>(bits), hn::Set(d, Format::kMagnitude + 1));
-  return hn::Or(code, sign);
+  return hn::OrAnd(code, hn::ShiftRight<Format::kSignShift>(bits), hn::Set(d, Format::kMagnitude + 1));
 }
 
 // The numbers of codes, each in the low bits of its lane with zeros above.
@@ -118,10 +119,9 @@ template <class D>
 HWY_INLINE Pair load_by_f16(D d, const core::Float8E4M3* from) {
   const hn::Rebind<std::int8_t, D> d8;
   const auto codes = PromoteTo(d, LoadU(d8, reinterpret_cast<const std::int8_t*>(from)));
-  const auto largest = Set(d, 0x7f);
-  const auto is_nan = Eq(And(codes, largest), largest);
   const auto halves = And(ShiftLeft<7>(codes), Set(d, static_cast<std::int16_t>(0xbfff)));
-  const Pair small = pair_of_f16(d, IfThenElse(is_nan, Or(halves, Set(d, 0x7e00)), halves));
+  // NaN, the largest code, alone carries into the top bit of the exponent, and with it has all of them.
+  const Pair small = pair_of_f16(d, OrAnd(halves, Add(halves, Set(d, 0x80)), Set(d, 0x4000)));
   const VF32 up = hn::Set(F32(), 256.0F);
   return {hn::Mul(small.a, up), hn::Mul(small.b, up)};
 }

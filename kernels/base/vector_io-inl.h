@@ -14,6 +14,7 @@
 #define LOCKSTEP_KERNELS_BASE_VECTOR_IO_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -39,6 +40,18 @@ constexpr bool kMaskedTails = HWY_MEM_OPS_MIGHT_FAULT == 0 && HWY_TARGET != HWY_
 
 inline std::size_t lanes_f32() {
   return hn::Lanes(F32());
+}
+
+constexpr std::size_t kLineBytes = 64;  // of the caches
+
+// Asks for what a loop that is at `at`, and takes `step_bytes` a step, reads or writes in a while, so that memory works
+// while the processor calculates; stores to lines that are in no cache wait for them one after another. No fault past
+// the end of an array. The distance was measured: from 1 to 4 KiB ahead, quantisation from memory goes from 0.78 to
+// 0.99 of what a loop without arithmetic does.
+HWY_INLINE void prefetch_ahead(const void* at, std::size_t step_bytes) {
+  constexpr std::size_t kAheadBytes = 4096;
+  const auto* ahead = static_cast<const std::uint8_t*>(at) + kAheadBytes;
+  for (std::size_t i = 0; i < step_bytes; i += kLineBytes) hwy::Prefetch(ahead + i);
 }
 
 // Whether the processor converts Float16. Highway's own code for others takes infinity for 65536.
@@ -92,14 +105,18 @@ HWY_INLINE VF32 load(const core::Float16* from) {
   }
 }
 
-// The bits of a BFloat16 in the upper half of each lane, anything in the lower. NaN stays NaN; see core::to_bfloat16.
-HWY_INLINE hn::Vec<U32> bfloat16_bits(VF32 value) {
+// The bits of a BFloat16 in the upper half of each lane, anything in the lower: of a number, infinity, or a NaN whose
+// lower half is 0, as of the processor's own and of what comes from BFloat16; and of any, see core::to_bfloat16.
+HWY_INLINE hn::Vec<U32> bfloat16_bits_of_number(VF32 value) {
   const U32 d;
   const auto bits = hn::BitCast(d, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff)));
-  const auto quiet = hn::Or(bits, hn::Set(d, 0x400000));
-  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), quiet, rounded);
+  return hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff)));
+}
+HWY_INLINE hn::Vec<U32> bfloat16_bits(VF32 value) {
+  const U32 d;
+  const auto quiet = hn::Or(hn::BitCast(d, value), hn::Set(d, 0x400000));
+  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(value)), quiet, bfloat16_bits_of_number(value));
 }
 
 HWY_INLINE void store(VF32 value, float* to) {
@@ -178,10 +195,13 @@ HWY_INLINE Pair pair_of_bits(V halves) {
   const auto bits = hn::BitCast(U32(), halves);
   return {hn::BitCast(F32(), hn::ShiftLeft<16>(bits)), hn::BitCast(F32(), hn::And(bits, hn::Set(U32(), 0xffff0000u)))};
 }
+template <EvenAndOdd T, class V>
+HWY_INLINE auto pair_of_upper_halves(V a, V b) {
+  return hn::OddEven(hn::BitCast(Halves<T>(), b), hn::BitCast(Halves<T>(), hn::ShiftRight<16>(a)));
+}
 template <EvenAndOdd T>
 HWY_INLINE auto bits_of_pair(Pair value) {
-  const auto even = hn::ShiftRight<16>(bfloat16_bits(value.a));
-  return hn::OddEven(hn::BitCast(Halves<T>(), bfloat16_bits(value.b)), hn::BitCast(Halves<T>(), even));
+  return pair_of_upper_halves<T>(bfloat16_bits(value.a), bfloat16_bits(value.b));
 }
 
 template <class T>
@@ -200,6 +220,17 @@ HWY_INLINE void store_pair(Pair value, T* to) {
 template <EvenAndOdd T>
 HWY_INLINE void store_pair(Pair value, T* to) {
   hn::StoreU(bits_of_pair<T>(value), Halves<T>(), bits_at(to));
+}
+
+// Where all that is NaN has zeros in its lower half.
+template <class T>
+HWY_INLINE void store_numbers(Pair value, T* to) {
+  store_pair(value, to);
+}
+template <EvenAndOdd T>
+HWY_INLINE void store_numbers(Pair value, T* to) {
+  const auto bits = pair_of_upper_halves<T>(bfloat16_bits_of_number(value.a), bfloat16_bits_of_number(value.b));
+  hn::StoreU(bits, Halves<T>(), bits_at(to));
 }
 
 // Past the caches. `to` is aligned to a vector; hwy::FlushStream() must follow before another thread reads.

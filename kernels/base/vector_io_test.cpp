@@ -52,6 +52,12 @@ void stream_elems(const float* from, T* to, std::size_t count) {
   hwy::FlushStream();
 }
 
+// Whole pairs of numbers.
+template <class T>
+void narrow_numbers_of(const float* from, T* to, std::size_t count) {
+  for (std::size_t i = 0; i < count; i += pair_elems()) store_numbers(load_in_order<T>(from + i), to + i);
+}
+
 // There and back by single vectors.
 template <class T>
 void copy_elems(const T* from, T* to, std::size_t count) {
@@ -71,6 +77,9 @@ void narrow(core::DType dtype, const float* from, void* to, std::size_t count) {
 void stream(core::DType dtype, const float* from, void* to, std::size_t count) {
   with_activation_type(dtype, [&](auto zero) { stream_elems(from, static_cast<decltype(zero)*>(to), count); });
 }
+void narrow_numbers(core::DType dtype, const float* from, void* to, std::size_t count) {
+  with_activation_type(dtype, [&](auto zero) { narrow_numbers_of(from, static_cast<decltype(zero)*>(to), count); });
+}
 void copy(core::DType dtype, const void* from, void* to, std::size_t count) {
   with_activation_type(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -89,6 +98,7 @@ namespace {
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
 HWY_EXPORT(stream);
+HWY_EXPORT(narrow_numbers);
 HWY_EXPORT(copy);
 
 constexpr std::size_t kMostElems = 128;  // a multiple of every target's pair
@@ -176,6 +186,28 @@ TEST(VectorIo, SingleVectorsCopyEachElementAndTouchNoOther) {
     HWY_DYNAMIC_DISPATCH(copy)(dtype, from.data(), to.data(), count);
     expect_same(to.values(count), from.values(count), where);
     EXPECT_TRUE(to.untouched_but_for(count)) << where;
+  });
+}
+
+TEST(VectorIo, NumbersAndNaNOfNarrowFloatsAreStoredAsAll) {
+  on_each_target([](const std::string& target) {
+    for (core::DType dtype : kActivationDTypes) {
+      const std::vector<double> drawn = any_floats(kMostElems, 2);
+      std::vector<float> floats(drawn.begin(), drawn.end());
+      for (float& value : floats) {
+        if (std::isnan(value)) value = 1;
+      }
+      std::size_t place = 0;
+      for (std::uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fff0000u, 0xffff0000u, 0x7f810000u, 0x7fc00000u,
+                                 0x7f7fffffu, 0x3f808000u, 0x3f818000u, 0x00000001u, 0x80008000u}) {
+        floats[place++] = std::bit_cast<float>(bits);
+      }
+      Elements numbers(dtype, 1);
+      HWY_DYNAMIC_DISPATCH(narrow_numbers)(dtype, floats.data(), numbers.data(), kMostElems);
+      Elements all(dtype, 1);
+      HWY_DYNAMIC_DISPATCH(narrow)(dtype, floats.data(), all.data(), kMostElems);
+      expect_same(numbers.values(kMostElems), all.values(kMostElems), target + " " + std::string(short_name_of(dtype)));
+    }
   });
 }
 

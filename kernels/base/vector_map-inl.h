@@ -62,6 +62,7 @@ HWY_INLINE std::size_t map_pairs(const Function& function, std::size_t begin, st
   std::size_t i = begin;
   for (; i + step <= count; i += step) {
     (prefetch_ahead(in + i, step * sizeof(In)), ...);
+    if constexpr (!kStream) prefetch_ahead(y + i, step * sizeof(T));
     put_pair<Function, kStream>(WholePair<T>(), applied(function, load_pair(in + i)...), y + i);
   }
   return i;

@@ -74,7 +74,6 @@ HWY_INLINE RowFloats<kRows> row_maxima(const RowPairs<kRows>& rows) {
 // once, and memory would rest meanwhile. May point past the array's end.
 template <class T>
 HWY_INLINE void prefetch_pair(const T* at) {
-  constexpr std::size_t kLineBytes = 64;
   const std::size_t pair_bytes = pair_elems() * sizeof(T);
   for (std::size_t line = 0; line < pair_bytes; line += kLineBytes) {
     hwy::Prefetch(reinterpret_cast<const std::byte*>(at) + line);

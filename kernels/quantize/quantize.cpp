@@ -25,46 +25,77 @@ HWY_INLINE hn::Vec<DI32> magnitude_bits(VF32 x) {
 }
 
 // NaN if one of x is NaN.
-template <class T>
-float largest_magnitude(const T* x, std::size_t count) {
+template <class D, class T>
+HWY_INLINE float largest_magnitude(D /*d*/, const T* x, std::size_t count) {
   const DI32 d;
-  const std::size_t lanes = lanes_f32();
   hn::Vec<DI32> even = hn::Zero(d);
   hn::Vec<DI32> odd = even;
-  std::size_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    prefetch_ahead(x + i, 2 * lanes * sizeof(T));
-    const Pair p = load_pair(x + i);
+  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
+    prefetch_ahead(x + i, pair_elems() * sizeof(T));
+    const Pair p = part.load(x + i);
     even = hn::Max(even, magnitude_bits(p.a));
     odd = hn::Max(odd, magnitude_bits(p.b));
-  }
-  if (i < count) {
-    const Pair p = load_pair_tail(x + i, count - i);
-    even = hn::Max(even, magnitude_bits(p.a));
-    odd = hn::Max(odd, magnitude_bits(p.b));
-  }
+  });
   return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, hn::Max(even, odd))));
 }
+// Of 16 bits without widening them: they are ordered likewise.
+template <class D, EvenAndOdd T>
+HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
+  const hn::Repartition<std::int16_t, D> d16;
+  const std::size_t step = hn::Lanes(d16);
+  const auto all = hn::Set(d16, 0x7fff);
+  auto largest = hn::Zero(d16);
+  std::size_t i = 0;
+  for (; i + step <= count; i += step) {
+    prefetch_ahead(x + i, step * sizeof(T));
+    const auto bits = hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(x + i));
+    largest = hn::Max(largest, hn::And(bits, all));
+  }
+  const auto wide = hn::BitCast(d, largest);
+  auto of_two = hn::Max(hn::ShiftLeft<16>(wide), hn::And(wide, hn::Set(d, 0x7fff0000)));
+  if (i < count) {
+    const Pair p = load_pair_tail(x + i, count - i);
+    of_two = hn::Max(of_two, hn::Max(magnitude_bits(p.a), magnitude_bits(p.b)));
+  }
+  return hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, of_two)));
+}
 
-HWY_INLINE hn::Vec<DI8> codes_of(VF32 x, VF32 inverse) {
-  return hn::DemoteTo(DI8(), hn::NearestInt(hn::Mul(x, inverse)));
+HWY_INLINE hn::Vec<DI32> codes_of(VF32 x, VF32 inverse) {
+  return hn::NearestInt(hn::Mul(x, inverse));
+}
+
+// The codes of a pair of x, in the order of elements.
+template <class T>
+HWY_INLINE void store_codes(const T* /*x*/, Pair value, VF32 inverse, std::int8_t* codes) {
+  hn::StoreU(hn::DemoteTo(DI8(), codes_of(value.a, inverse)), DI8(), codes);
+  hn::StoreU(hn::DemoteTo(DI8(), codes_of(value.b, inverse)), DI8(), codes + lanes_f32());
+}
+template <EvenAndOdd T>
+HWY_INLINE void store_codes(const T* /*x*/, Pair value, VF32 inverse, std::int8_t* codes) {
+  const auto odd = hn::ShiftLeft<8>(codes_of(value.b, inverse));
+  const auto both_codes = hn::IfVecThenElse(hn::Set(DI32(), 0xff), codes_of(value.a, inverse), odd);
+  const auto bits = hn::TruncateTo(HalfU16(), hn::BitCast(U32(), both_codes));
+  hn::StoreU(bits, HalfU16(), reinterpret_cast<std::uint16_t*>(codes));
 }
 
 template <class T>
 void encode_block(const T* x, std::int8_t* codes, float inverse, std::size_t count) {
-  const std::size_t lanes = lanes_f32();
+  const std::size_t step = pair_elems();
   const VF32 factor = hn::Set(F32(), inverse);
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) hn::StoreU(codes_of(load(x + i), factor), DI8(), codes + i);
+  for (; i + step <= count; i += step) {
+    prefetch_ahead(codes + i, step);
+    store_codes(x, load_pair(x + i), factor, codes + i);
+  }
   if (i == count) return;
-  HWY_ALIGN std::int8_t padded[HWY_MAX_BYTES / sizeof(float)];
-  hn::StoreU(codes_of(load_tail(x + i, count - i), factor), DI8(), padded);
+  HWY_ALIGN std::int8_t padded[2 * HWY_MAX_BYTES / sizeof(float)];
+  store_codes(x, load_pair_tail(x + i, count - i), factor, static_cast<std::int8_t*>(padded));
   std::memcpy(codes + i, padded, count - i);
 }
 
 template <class T>
 float quantize_block(const T* x, std::int8_t* codes, std::size_t count) {
-  const float largest = largest_magnitude(x, count);
+  const float largest = largest_magnitude(DI32(), x, count);
   const bool finite = largest <= std::numeric_limits<float>::max();
   if (finite && largest >= kSmallestLargest) {
     encode_block(x, codes, 127 / largest, count);
@@ -74,20 +105,35 @@ float quantize_block(const T* x, std::int8_t* codes, std::size_t count) {
   return finite ? 0 : std::numeric_limits<float>::quiet_NaN();
 }
 
+// Codes as floats, in the order of pairs of y.
+template <class T>
+HWY_INLINE Pair load_codes(const std::int8_t* codes, const T* /*y*/) {
+  const DI32 d;
+  return {hn::ConvertTo(F32(), hn::PromoteTo(d, hn::LoadU(DI8(), codes))),
+          hn::ConvertTo(F32(), hn::PromoteTo(d, hn::LoadU(DI8(), codes + lanes_f32())))};
+}
+template <EvenAndOdd T>
+HWY_INLINE Pair load_codes(const std::int8_t* codes, const T* /*y*/) {
+  const hn::Rebind<std::int16_t, F32> d16;
+  const auto two = hn::PromoteTo(DI32(), hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(codes)));
+  return {hn::ConvertTo(F32(), hn::ShiftRight<24>(hn::ShiftLeft<24>(two))),
+          hn::ConvertTo(F32(), hn::ShiftRight<8>(two))};
+}
+
 template <class T>
 void dequantize_block(const std::int8_t* codes, float scale, T* y, std::size_t count) {
-  const DI32 d;
-  const std::size_t lanes = lanes_f32();
-  const VF32 factor = hn::Set(F32(), scale);
-  const auto values = [&](const std::int8_t* from) HWY_ATTR {
-    return hn::Mul(hn::ConvertTo(F32(), hn::PromoteTo(d, hn::LoadU(DI8(), from))), factor);
-  };
+  const std::size_t step = pair_elems();
+  const VF32 factor = hn::Set(F32(), scale == scale ? scale : std::numeric_limits<float>::quiet_NaN());
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(values(codes + i), y + i);
+  for (; i + step <= count; i += step) {
+    prefetch_ahead(codes + i, step);
+    prefetch_ahead(y + i, step * sizeof(T));
+    store_numbers(scaled(load_codes(codes + i, y), factor), y + i);
+  }
   if (i == count) return;
-  HWY_ALIGN std::int8_t padded[HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN std::int8_t padded[2 * HWY_MAX_BYTES / sizeof(float)] = {};
   std::memcpy(padded, codes + i, count - i);
-  store_tail(values(padded), y + i, count - i);
+  store_pair_tail(scaled(load_codes(padded, y), factor), y + i, count - i);
 }
 
 // Elements [begin, end) of blocks [first, last).
@@ -108,18 +154,17 @@ HWY_INLINE void for_blocks(std::size_t count, std::size_t block, const Work& wor
   for (std::size_t i = 0; i < count; i += block) work(i, count - i < block ? count - i : block, i / block);
 }
 
-void quantize(const Quantize& args, bool stream, std::int64_t first, std::int64_t last) {
+// Codes are not written past the caches, as more is read than written: see run_cpu of a Cast.
+void quantize(const Quantize& args, std::int64_t first, std::int64_t last) {
   const auto block = static_cast<std::size_t>(args.block);
   const Span span = elems_of(args, first, last);
   float* const scales = args.scales.as<float>() + first;
   with_activation_type(args.x.dtype, [&](auto zero) {
     const auto* x = args.x.as<decltype(zero)>() + span.begin;
-    const auto produce = [&](std::size_t begin, std::size_t count, std::int8_t* codes) {
-      for_blocks(count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
-        scales[begin / block + k] = quantize_block(x + begin + i, codes + i, elems);
-      });
-    };
-    produce_elems(args.codes.as<std::int8_t>() + span.begin, span.count, stream, block, produce);
+    std::int8_t* const codes = args.codes.as<std::int8_t>() + span.begin;
+    for_blocks(span.count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
+      scales[k] = quantize_block(x + i, codes + i, elems);
+    });
   });
 }
 
@@ -171,9 +216,8 @@ Cost cost_of(const Dequantize& args) {
 }
 
 void run_cpu(const Quantize& args, ThreadPool& pool) {
-  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.codes.dtype, args.count));
   pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) {
-    HWY_DYNAMIC_DISPATCH(quantize)(args, stream, first, last);
+    HWY_DYNAMIC_DISPATCH(quantize)(args, first, last);
   });
 }
 
