@@ -1,5 +1,7 @@
 #include "kernels/dropout/dropout.h"
 
+#include <array>
+
 #include "kernels/base/element_types.h"
 #include "kernels/base/number_checks.h"
 #include "kernels/dropout/philox.h"
@@ -18,41 +20,82 @@ namespace {
 constexpr std::size_t kBlocks = 64;  // of which words are made at a time
 constexpr std::size_t kWords = 4 * kBlocks;
 
-// The words of kBlocks blocks from `first` on, one block after another. A 64-bit lane holds a word of one block in its
-// lower half; what is in the upper half is not looked at, as multiplications take lower halves only.
-template <class Words>
+template <class V>
+struct Counter {
+  V c0;
+  V c1;
+  V c2;
+  V c3;
+};
+
+// Each 64-bit lane with its halves changed over. As a shuffle, which runs beside multiplications where a shift would
+// wait for them. The scalar target, where it is not called, has no such function: found by its argument.
+template <class V>
+HWY_INLINE V swapped_halves(V value) {
+  const hn::DFromV<V> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> du32;
+  return hn::BitCast(d, Shuffle2301(hn::BitCast(du32, value)));
+}
+
+// Lower halves of 64-bit lanes together with lower halves above them.
+template <class V>
+HWY_INLINE V halves_of(V low, V high) {
+  const hn::DFromV<V> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> du32;
+  return hn::BitCast(d, hn::OddEven(hn::BitCast(du32, swapped_halves(high)), hn::BitCast(du32, low)));
+}
+
+// Words of as many blocks as a vector has 64-bit lanes, in the lanes' order of pairs of T.
+template <class T, class V>
+HWY_INLINE void store_words(const Counter<V>& c, std::uint32_t* words) {
+  const hn::DFromV<V> d;
+  auto* const to = reinterpret_cast<std::uint64_t*>(words);
+  if constexpr (EvenAndOdd<T>) {
+    hn::StoreU(halves_of(c.c0, c.c2), d, to);
+    hn::StoreU(halves_of(c.c1, c.c3), d, to + hn::Lanes(d));
+  } else {
+    hn::StoreInterleaved2(halves_of(c.c0, c.c1), halves_of(c.c2, c.c3), d, to);
+  }
+}
+
+// The words of kBlocks blocks from `first` on, pair of T after pair. A 64-bit lane holds a word of one block in its
+// lower half; what is in the upper half is not looked at, as multiplications take lower halves only. Several vectors go
+// through the rounds side by side, as each step of a round waits for the one before.
+template <class T, class Words>
 HWY_INLINE void make_words(const Dropout& args, std::uint64_t first, Words* words) {
   const hn::ScalableTag<Words> du32;
   const hn::Repartition<std::uint64_t, decltype(du32)> d;
+  constexpr std::size_t kSideBySide = 4;
+  const std::size_t lanes = hn::Lanes(d);
   const auto times = [&](auto a, std::uint32_t b)
                          HWY_ATTR { return hn::MulEven(hn::BitCast(du32, a), hn::Set(du32, b)); };
   const auto wide = [&](std::uint32_t word) HWY_ATTR { return hn::Set(d, std::uint64_t{word}); };
-  for (std::size_t block = 0; block < kBlocks; block += hn::Lanes(d)) {
-    const auto number = hn::Add(hn::Set(d, first + block), hn::Iota(d, 0));
-    auto c0 = number;
-    auto c1 = hn::ShiftRight<32>(number);
-    auto c2 = wide(low_word(args.step));
-    auto c3 = wide(high_word(args.step));
+  for (std::size_t block = 0; block < kBlocks; block += kSideBySide * lanes) {
+    std::array<Counter<hn::Vec<decltype(d)>>, kSideBySide> counters;
+    for (std::size_t k = 0; k < kSideBySide; ++k) {
+      const auto number = hn::Add(hn::Set(d, first + block + k * lanes), hn::Iota(d, 0));
+      counters[k] = {number, hn::ShiftRight<32>(number), wide(low_word(args.step)), wide(high_word(args.step))};
+    }
     std::uint32_t key0 = low_word(args.seed);
     std::uint32_t key1 = high_word(args.seed);
     for (int round = 0; round < kPhiloxRounds; ++round) {
-      const auto product0 = times(c0, kPhiloxMultiplier0);
-      const auto product1 = times(c2, kPhiloxMultiplier1);
-      c0 = hn::Xor3(hn::ShiftRight<32>(product1), c1, wide(key0));
-      c1 = product1;
-      c2 = hn::Xor3(hn::ShiftRight<32>(product0), c3, wide(key1));
-      c3 = product0;
+      const auto wide0 = wide(key0);
+      const auto wide1 = wide(key1);
+      for (auto& c : counters) {
+        const auto product0 = times(c.c0, kPhiloxMultiplier0);
+        const auto product1 = times(c.c2, kPhiloxMultiplier1);
+        c = {hn::Xor3(swapped_halves(product1), c.c1, wide0), product1, hn::Xor3(swapped_halves(product0), c.c3, wide1),
+             product0};
+      }
       key0 += kPhiloxKeyStep0;
       key1 += kPhiloxKeyStep1;
     }
-    const auto pair = [&](auto low, auto high)
-                          HWY_ATTR { return hn::Or(hn::And(low, wide(0xffffffffu)), hn::ShiftLeft<32>(high)); };
-    hn::StoreInterleaved2(pair(c0, c1), pair(c2, c3), d, reinterpret_cast<std::uint64_t*>(words + 4 * block));
+    for (std::size_t k = 0; k < kSideBySide; ++k) store_words<T>(counters[k], words + 4 * (block + k * lanes));
   }
 }
 
 // One lane of 32 bits holds no 64-bit number.
-template <class Words>
+template <class T, class Words>
 requires(HWY_TARGET == HWY_SCALAR) HWY_INLINE void make_words(const Dropout& args, std::uint64_t first, Words* words) {
   for (std::size_t block = 0; block < kBlocks; ++block) {
     const auto four = philox_block(args.seed, args.step, first + block);
@@ -60,35 +103,64 @@ requires(HWY_TARGET == HWY_SCALAR) HWY_INLINE void make_words(const Dropout& arg
   }
 }
 
-// `words` are those of the elements from x on. y may be x.
-template <class T>
-void drop(const T* x, const std::uint32_t* words, std::uint32_t threshold, float scale, std::size_t count, T* y) {
+struct Rule {
+  std::uint32_t threshold;
+  float scale;
+};
+
+HWY_INLINE Pair kept(Pair value, const std::uint32_t* words, const Rule& rule) {
   const F32 d;
   const U32 du;
-  const auto kept = [&](VF32 value, std::size_t i) HWY_ATTR {
-    const auto dropped = hn::Lt(hn::LoadU(du, words + i), hn::Set(du, threshold));
-    return hn::IfThenZeroElse(hn::RebindMask(d, dropped), hn::Mul(value, hn::Set(d, scale)));
-  };
-  const std::size_t lanes = lanes_f32();
+  const VF32 scale = hn::Set(d, rule.scale);
+  const auto least = hn::Set(du, rule.threshold);
+  const auto drop_a = hn::RebindMask(d, hn::Lt(hn::LoadU(du, words), least));
+  const auto drop_b = hn::RebindMask(d, hn::Lt(hn::LoadU(du, words + lanes_f32()), least));
+  return {hn::IfThenZeroElse(drop_a, hn::Mul(value.a, scale)), hn::IfThenZeroElse(drop_b, hn::Mul(value.b, scale))};
+}
+
+// `words` are those of the pairs from x on. y may be x. NaN of BFloat16 has zeros in its lower half, and keeps them.
+template <class T>
+HWY_INLINE void drop(const T* x, const std::uint32_t* words, const Rule& rule, std::size_t count, T* y) {
+  const std::size_t step = pair_elems();
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(kept(load(x + i), i), y + i);
-  if (i < count) store_tail(kept(load_tail(x + i, count - i), i), y + i, count - i);
+  for (; i + step <= count; i += step) {
+    prefetch_ahead(x + i, step * sizeof(T));
+    prefetch_ahead(y + i, step * sizeof(T));
+    store_numbers(kept(load_pair(x + i), words + i, rule), y + i);
+  }
+  if (i < count) store_pair_tail(kept(load_pair_tail(x + i, count - i), words + i, rule), y + i, count - i);
+}
+
+// Elements that begin inside of a block, up to its end. Returns how many they are.
+template <class T>
+std::size_t drop_to_block(const Dropout& args, std::uint64_t element, const T* x, const Rule& rule, std::size_t count,
+                          T* y) {
+  const std::size_t skipped = element % 4;
+  if (skipped == 0) return 0;
+  HWY_ALIGN std::uint32_t words[2 * HWY_MAX_BYTES / sizeof(std::uint32_t)] = {};
+  const auto block = philox_block(args.seed, args.step, element / 4);
+  const std::size_t elems = 4 - skipped < count ? 4 - skipped : count;
+  for (std::size_t i = 0; i < elems; i += pair_elems()) {  // one lane: two elements
+    for (std::size_t k = 0; k < pair_elems() && i + k < elems; ++k) {
+      words[EvenAndOdd<T> ? k % 2 * lanes_f32() + k / 2 : k] = block[skipped + i + k];
+    }
+    drop(x + i, words, rule, elems - i < pair_elems() ? elems - i : pair_elems(), y + i);
+  }
+  return elems;
 }
 
 template <class T>
 void drop_range(const Dropout& args, std::int64_t begin, std::int64_t end) {
-  // Elements of a piece may begin inside of a block, and a tail's load goes on past the last word.
-  HWY_ALIGN std::uint32_t words[kWords + HWY_MAX_BYTES / sizeof(std::uint32_t)] = {};
-  const std::uint32_t threshold = dropout_threshold(args.rate);
-  const auto scale = static_cast<float>(1 / (1 - static_cast<double>(args.rate)));
+  HWY_ALIGN std::uint32_t words[kWords];
+  const Rule rule{dropout_threshold(args.rate), static_cast<float>(1 / (1 - static_cast<double>(args.rate)))};
+  const T* const x = args.x.as<T>();
+  T* const y = args.y.as<T>();
   const auto last = static_cast<std::size_t>(end);
-  for (auto i = static_cast<std::size_t>(begin); i < last;) {
-    const std::uint64_t element = args.first_element + i;
-    const std::size_t skipped = element % 4;
-    make_words(args, element / 4, words);
-    const std::size_t count = kWords - skipped < last - i ? kWords - skipped : last - i;
-    drop(args.x.as<T>() + i, words + skipped, threshold, scale, count, args.y.as<T>() + i);
-    i += count;
+  auto i = static_cast<std::size_t>(begin);
+  i += drop_to_block(args, args.first_element + i, x + i, rule, last - i, y + i);
+  for (; i < last; i += kWords) {
+    make_words<T>(args, (args.first_element + i) / 4, static_cast<std::uint32_t*>(words));
+    drop(x + i, words, rule, kWords < last - i ? kWords : last - i, y + i);
   }
 }
 
