@@ -22,12 +22,13 @@ namespace {
 // Runs the blocks of a grid one after another.
 template <class Body>
 void run_grid(std::int64_t blocks, std::size_t shared_bytes, std::uint64_t seed, Body body) {
+  emulated::Threads threads;
   for (std::int64_t block = 0; block < blocks; ++block) {
     EmulatedBlock emulated({.threads = kAttentionThreads,
                             .shared_bytes = shared_bytes,
                             .seed = core::hash64(seed, static_cast<std::uint64_t>(block)),
                             .late_copies = seed % 2 == 0});
-    emulated.run([&](EmulatedLane& lane) { body(lane, block); });
+    emulated.run(threads, [&](EmulatedLane& lane) { body(lane, block); });
   }
 }
 

@@ -1,6 +1,5 @@
 // A block of CUDA threads on the CPU, for tests of kernels that are templates over their lane (attention_lane.cuh says
-// what a lane can do): each thread is a coroutine that runs until it must wait for others. Which one runs next is drawn
-// at random, so that a missing barrier shows as a result that depends on the seed. Shared memory begins as NaN.
+// what a lane can do), by the coroutines of emulated_threads.h. Shared memory begins as NaN.
 // Asynchronous copies happen either at once or when their thread waits for them, and leave NaN in between: a result
 // that depends on which, too, shows a missing barrier. Addresses that the device would refuse throw.
 #pragma once
@@ -10,11 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <type_traits>
 #include <vector>
 
 #include "core/narrow_float.h"
+#include "core/random.h"
+#include "kernels/emulated_cuda/emulated_threads.h"
 
 namespace lockstep::kernels {
 
@@ -29,25 +29,18 @@ class EmulatedBlock {
     bool late_copies = false;
   };
   explicit EmulatedBlock(const Options& options);
-  ~EmulatedBlock();
-  EmulatedBlock(const EmulatedBlock&) = delete;
-  EmulatedBlock& operator=(const EmulatedBlock&) = delete;
 
-  // Runs body(lane) as each thread. Throws what one throws first, and core::Error if they wait for each other for ever.
-  void run(const std::function<void(EmulatedLane&)>& body);
+  // Runs body(lane) as each thread; throws as emulated::Threads::run.
+  void run(emulated::Threads& threads, const std::function<void(EmulatedLane&)>& body);
 
  private:
   friend class EmulatedLane;
-  using Words = std::array<std::uint32_t, 6>;
-  using WarpWords = std::array<Words, 32>;
-
-  void meet_block();
-  // Waits for the thread's warp and returns what each of its lanes brought; valid until the next but one call.
-  const WarpWords& exchange(int thread, const Words& mine);
   void check_shared(const void* address, std::size_t size_bytes) const;
 
-  struct State;
-  std::unique_ptr<State> state_;
+  Options options_;
+  core::Random random_;
+  std::vector<std::byte> memory_;
+  std::byte* shared_;
 };
 
 // What CudaLane is on a device. `T` is float, core::BFloat16 or core::Float16.
@@ -56,13 +49,14 @@ class EmulatedLane {
   struct Fragment {
     std::uint32_t words[4];
   };
-  EmulatedLane(EmulatedBlock& block, int thread) : block_(block), thread_(thread) {}
+  EmulatedLane(EmulatedBlock& block, emulated::Threads& threads, int thread)
+      : block_(block), threads_(threads), thread_(thread) {}
 
   int thread() const { return thread_; }
   int lane() const { return thread_ % 32; }
   int warp() const { return thread_ / 32; }
   void* shared() const;
-  void sync() { block_.meet_block(); }
+  void sync() { threads_.meet_block(); }
   float from_lane(float value, int lane);
   float from_partner(float value, int mask) { return from_lane(value, lane() ^ mask); }
 
@@ -121,6 +115,7 @@ class EmulatedLane {
                     float (*value)(std::uint16_t bits));
 
   EmulatedBlock& block_;
+  emulated::Threads& threads_;
   int thread_;
   std::vector<Copy> copies_;
 };

@@ -33,8 +33,8 @@ struct alignas(16) uint4 {
 };
 struct dim3 {
   unsigned x, y, z;
-  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
-      : x(x_), y(y_), z(z_) {}  // NOLINT(google-explicit-constructor): as CUDA's
+  // NOLINTNEXTLINE(google-explicit-constructor): as CUDA's
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
   return {x, y, z, w};

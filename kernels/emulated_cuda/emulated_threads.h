@@ -1,0 +1,40 @@
+// The threads of a CUDA block on the CPU, for tests: coroutines that run until they must wait for others. Which one
+// runs next is drawn at random, so that a missing barrier shows as a result that depends on the seed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "core/random.h"
+
+namespace lockstep::kernels::emulated {
+
+class Threads {
+ public:
+  static constexpr int kWarp = 32;
+  using Words = std::array<std::uint32_t, 6>;
+  using WarpWords = std::array<Words, kWarp>;
+
+  Threads();
+  ~Threads();
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  // Runs body(t) as thread t, for t = 0 .. count - 1: whole warps, or fewer than one. Throws what a thread throws
+  // first, and core::Error if threads wait for each other for ever. Stacks are kept for the next call.
+  void run(int count, core::Random& random, const std::function<void(int)>& body);
+
+  // For the body. The thread that runs it:
+  int current() const;
+  void meet_block();
+  // Waits for the thread's warp and returns what each of its lanes brought; valid until the next but one call.
+  const WarpWords& exchange(const Words& mine);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::kernels::emulated
