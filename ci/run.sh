@@ -66,7 +66,7 @@ stage_tidy() {
 
 stage_asan() {
   cmake --build --preset asan --target tests_sanitized
-  run_ctest asan asan --label-exclude '^(slow|gpu|kernels)$'
+  run_ctest asan asan --label-exclude '^(slow|gpu)$'
 }
 
 stage_tsan() {

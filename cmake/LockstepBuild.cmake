@@ -67,10 +67,9 @@ function(lockstep_test name)
   if("gpu" IN_LIST arg_LABELS)  # such a program runs all of its tests or, without a GPU, none: ctest then says skipped
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "  SKIPPED ")
   endif()
-  # Targets that build the tests alone: all of them, those of a label, and those that CI runs under the address sanitizer
-  # (kernels are compiled once for each instruction set: with it that takes over half an hour).
+  # Targets that build the tests alone: all of them, those of a label, and those that CI runs under the address sanitizer.
   set(groups all ${arg_LABELS})
-  if(NOT "${arg_LABELS}" MATCHES "slow|gpu|kernels")
+  if(NOT "${arg_LABELS}" MATCHES "slow|gpu")
     list(APPEND groups sanitized)
   endif()
   foreach(group IN LISTS groups)

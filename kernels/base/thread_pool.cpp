@@ -134,7 +134,7 @@ void ThreadPool::run(void (*call)(void*, int), void* work) {
 }
 
 std::byte* ThreadPool::scratch(int thread, std::size_t size_bytes) {
-  return state_->scratch.at(static_cast<std::size_t>(thread + 1)).at_least(size_bytes);
+  return state_->scratch.at(static_cast<std::size_t>(thread) + 1).at_least(size_bytes);
 }
 
 std::shared_ptr<void>& ThreadPool::kept_object(std::type_index type) {

@@ -37,8 +37,9 @@ void add(std::vector<KernelCase>& cases, const MatrixShape& shape, core::DType d
 constexpr std::array kTestRows{MatrixShape{1, 1},    MatrixShape{3, 1},   MatrixShape{5, 3},
                                MatrixShape{4, 17},   MatrixShape{2, 32},  MatrixShape{7, 127},
                                MatrixShape{9, 1031}, MatrixShape{70, 64}, MatrixShape{1, 50257}};
-// Attention scores of the mini-trainer's small model and of GPT-2, and a batch that fits in no cache.
-constexpr std::array kBenchRows{MatrixShape{8 * 4 * 128, 128}, MatrixShape{4 * 12 * 64, 64}, MatrixShape{8192, 1024}};
+// Attention scores of the mini-trainer's small model (B = 8, 4 heads, T = 128) and of GPT-2 (B = 4, 12 heads, T = 64),
+// and a batch that fits in no cache.
+constexpr std::array kBenchRows{MatrixShape{4096, 128}, MatrixShape{3072, 64}, MatrixShape{8192, 1024}};
 
 }  // namespace
 
