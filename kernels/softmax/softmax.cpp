@@ -138,12 +138,14 @@ void write_gradients(const T* y, const T* dy, const RowFloats<kRows>& sum, std::
 template <bool kStream, class T>
 void backward_rows(const SoftmaxBackward& args, std::int64_t begin, std::int64_t end) {
   const auto columns = static_cast<std::size_t>(args.columns);
-  for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), columns, [&](auto row, auto rows) {
-    const T* y = args.y.as<T>() + row * columns;
-    const T* dy = args.dy.as<T>() + row * columns;
-    const auto sum = products<rows()>(y, dy, columns);
-    write_gradients<kStream, rows()>(y, dy, sum, columns, args.dx.as<T>() + row * columns);
-  });
+  // Groups where bytes, not floats, are few: rows of both operands and what comes next share the first-level cache.
+  for_row_groups(static_cast<std::size_t>(begin), static_cast<std::size_t>(end), columns * sizeof(T),
+                 [&](auto row, auto rows) {
+                   const T* y = args.y.as<T>() + row * columns;
+                   const T* dy = args.dy.as<T>() + row * columns;
+                   const auto sum = products<rows()>(y, dy, columns);
+                   write_gradients<kStream, rows()>(y, dy, sum, columns, args.dx.as<T>() + row * columns);
+                 });
   if constexpr (kStream) hwy::FlushStream();
 }
 
