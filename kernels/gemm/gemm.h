@@ -4,9 +4,11 @@
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
 //   batched          c[batch] = alpha op(a[batch]) op(b[batch])
 // On the CPU an implementation is chosen for each shape by measurement (gemm_choice.h): oneDNN, or our own packed
-// kernels (f32 by AVX-512; bf16 by AMX). On CUDA cuBLASLt, the best of the algorithms that its heuristic names. Factors
-// of f32 are multiplied in f32, not TF32. Results repeat from run to run for one number of threads and one
-// implementation; they may differ between numbers of threads in the last bits.
+// kernels (AMX for bf16 and f32; AVX-512, AVX2 or the baseline for any dtype). On CUDA cuBLASLt, the best of the
+// algorithms that its heuristic names. Products of f32 are as exact as f32 arithmetic makes them, never TF32; on AMX,
+// which has bf16 alone, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers count as zero.
+// Results repeat from run to run for one number of threads and one implementation; they may differ between numbers of
+// threads in the last bits.
 #pragma once
 
 #include <array>

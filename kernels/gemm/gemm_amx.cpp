@@ -1,7 +1,14 @@
-// Our own product of bf16 matrices on AMX tiles, summed in f32: 32 x 32 sums at a time, two by two tiles. b is packed
-// block by block; a is read where it is if depth runs along its memory in whole tiles, else packed too. The sums of an
-// element of c are taken in the same order whatever part of c a thread computes. Subnormal numbers count as zero, as
-// TDPBF16PS has it.
+// Our own products on AMX tiles, summed in f32: 32 x 32 sums at a time, two by two tiles.
+//
+// One factor's panels of 32 rows or columns pass one by one, through the first-level cache; the other's stay packed in
+// the second-level cache. Rows of bf16 in which depth runs are read where they are, everything else is packed. f32 goes
+// as three parts of bf16 that it is the exact sum of: six products of parts take the place of one, and their error is
+// below that of a sum in f32 (Henry, Tang, Heinecke 2019, Leveraging the bfloat16 Artificial Intelligence Datatype For
+// Higher-Precision Computations, arXiv 1904.06376). The sums of an element of c are taken in the same order whatever
+// part of c a thread computes. Subnormal numbers count as zero, as TDPBF16PS has it; so f32 below 2^-109 loses bits.
+#include <algorithm>
+
+#include "kernels/gemm/amx_pack.h"
 #include "kernels/gemm/amx_tiles.h"
 #include "kernels/gemm/gemm_implementation.h"
 
@@ -10,21 +17,27 @@ namespace {
 
 using core::BFloat16;
 
-// Blocks, in elements: of depth, so that sums seldom go through memory; of b, little enough that packing and
-// multiplying it leaves a in the second-level cache (128 KiB was 5 to 11 % faster than 1 MiB for 256 rows); of a, as
-// many rows as are packed at a time.
-constexpr std::int64_t kDepth = 1024;
-constexpr std::int64_t kPackedB = 65536;
-constexpr std::int64_t kRows = 1024;
-constexpr std::int64_t kPartialColumns = 1024;  // where sums do go through memory
+constexpr std::int64_t kSumsElems = kPanel * kPanel;
+constexpr std::int64_t kSumsBytes = kSumsElems * std::int64_t{sizeof(float)};
 
-std::int64_t round_up(std::int64_t count, std::int64_t grain) {
-  return (count + grain - 1) / grain * grain;
+// Blocks: of depth, so that sums seldom go through memory, and so that a panel that is packed leaves half of the
+// first-level cache to others; of panels that stay, half of the second-level cache; of sums between blocks of depth.
+constexpr std::int64_t kDepth = 1024;
+constexpr std::int64_t kPackedDepth = 512;
+constexpr std::int64_t kStayingBytes = 1 << 20;
+constexpr std::int64_t kPartialBytes = 1 << 20;
+
+std::int64_t ceil_div(std::int64_t count, std::int64_t grain) {
+  return (count + grain - 1) / grain;
 }
 
-// Whether store_as_bf16 is its finish.
-bool is_quick(const Sums& c) {
-  return (c.finish == Finish::store && c.alpha == 1) || c.finish == Finish::bias;
+std::int64_t round_up(std::int64_t count, std::int64_t grain) {
+  return ceil_div(count, grain) * grain;
+}
+
+// Equal blocks of whole steps.
+std::int64_t block_of(std::int64_t depth, std::int64_t most) {
+  return round_up(ceil_div(depth, ceil_div(depth, most)), kTileDepth);
 }
 
 // One thread's product, block by block.
@@ -32,135 +45,193 @@ class AmxProduct {
  public:
   AmxProduct(const Product& product, ThreadPool& pool, int thread)
       : p_(product),
-        depth_(round_up(std::min(product.k, kDepth), kTileDepth)),
-        one_pass_(product.k <= kDepth || product.c.finish == Finish::add),
-        a_in_place_(product.a.column_stride == 1 && product.k % kTileDepth == 0),
-        b_columns_(std::min(round_up(product.n, kPanel), kPackedB / depth_ / kPanel * kPanel)),
-        outer_columns_(one_pass_ ? product.n : std::min(product.n, kPartialColumns)) {
-    const std::int64_t rows = round_up(std::min(product.m, kRows), kPanel);
-    partial_stride_ = one_pass_ ? kPanel : round_up(outer_columns_, kPanel);
-    const auto a_elems = static_cast<std::size_t>((a_in_place_ ? kPanel : rows) * depth_);
-    const auto b_elems = static_cast<std::size_t>(b_columns_ * depth_);
-    const auto partial = static_cast<std::size_t>((one_pass_ ? kPanel : rows) * partial_stride_);
-    std::byte* const memory = pool.scratch(thread, (a_elems + b_elems) * sizeof(BFloat16) + partial * sizeof(float));
-    a_ = reinterpret_cast<BFloat16*>(memory);
-    b_ = a_ + a_elems;
-    partial_ = reinterpret_cast<float*>(b_ + b_elems);
+        parts_(parts_of(product.a.dtype)),
+        c_size_(static_cast<std::int64_t>(core::size_of(product.c.dtype))),
+        a_in_place_(parts_ == 1 && product.a.column_stride == 1),
+        a_passes_(a_in_place_ || product.m >= product.n),
+        adds_(product.c.finish == Finish::add),
+        deep_(block_of(product.k, parts_ == 1 ? kDepth : kPackedDepth)),
+        depth_(block_of(deep_, a_in_place_ ? kDepth : kPackedDepth)),
+        one_pass_(adds_ || deep_ >= product.k),
+        passing_(ceil_div(a_passes_ ? p_.m : p_.n, kPanel)),
+        staying_(ceil_div(a_passes_ ? p_.n : p_.m, kPanel)) {
+    const std::int64_t panel_bytes = kPanel * deep_ * parts_ * std::int64_t{sizeof(BFloat16)};
+    most_staying_ = std::clamp<std::int64_t>(kStayingBytes / panel_bytes, 1, staying_);
+    most_passing_ =
+        one_pass_ ? passing_ : std::clamp<std::int64_t>(kPartialBytes / (most_staying_ * kSumsBytes), 1, passing_);
+    const std::int64_t sums_bytes = (1 + most_staying_ * (one_pass_ ? 1 : most_passing_)) * kSumsBytes;
+    const std::int64_t panels_bytes = (1 + most_staying_) * panel_bytes;
+    std::byte* const memory = pool.scratch(thread, static_cast<std::size_t>(panels_bytes + sums_bytes + most_staying_));
+    passing_panel_ = reinterpret_cast<BFloat16*>(memory);
+    staying_panels_ = reinterpret_cast<BFloat16*>(memory + panel_bytes);
+    sums_ = reinterpret_cast<float*>(memory + panels_bytes);
+    finite_ = reinterpret_cast<bool*>(memory + panels_bytes + sums_bytes);
   }
 
   void run() {
-    for (std::int64_t column = 0; column < p_.n; column += outer_columns_) {
-      for (std::int64_t row = 0; row < p_.m; row += kRows) {
-        outer_block(row, std::min(kRows, p_.m - row), column, std::min(outer_columns_, p_.n - column));
+    for (std::int64_t s = 0; s < staying_; s += most_staying_) {
+      for (std::int64_t o = 0; o < passing_; o += most_passing_) {
+        for (std::int64_t begin = 0; begin < p_.k; begin += deep_) {
+          block({o, std::min(most_passing_, passing_ - o), s, std::min(most_staying_, staying_ - s), begin,
+                 std::min(deep_, p_.k - begin)});
+        }
       }
     }
+    tiles_.flush();
   }
 
  private:
+  // Panels, and depths.
   struct Block {
-    std::int64_t row, rows, column, columns, begin, depth;
-    std::int64_t outer_column;
-    std::int64_t padded_depth() const { return round_up(depth, kTileDepth); }
+    std::int64_t passing, num_passing, staying, num_staying, begin, depth;
+  };
+  // Some of a block's depths, `at` the first of them.
+  struct Layer {
+    std::int64_t at, depth;
+    bool first, last;  // of those that are summed up before the sums are finished
+  };
+  struct Passing {
+    const BFloat16* data;
+    bool in_place;
+    bool finite;
+    PanelSource next;  // null: none
+  };
+  struct Place {
+    std::int64_t row, column, rows, columns;
   };
 
-  void outer_block(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-    for (std::int64_t begin = 0; begin < p_.k; begin += kDepth) {
-      Block block{row, rows, column, columns, begin, std::min(kDepth, p_.k - begin), column};
-      if (!a_in_place_) pack_a(block);
-      for (std::int64_t inner = 0; inner < columns; inner += b_columns_) {
-        block.column = column + inner;
-        block.columns = std::min(b_columns_, columns - inner);
-        inner_block(block);
+  // A panel of a or of b.
+  PanelSource source(bool of_a, std::int64_t panel, std::int64_t begin, std::int64_t depth) const {
+    const Factor& x = of_a ? p_.a : p_.b;
+    const std::int64_t line = panel * kPanel;
+    return {.data = (of_a ? x.from(line, begin) : x.from(begin, line)).data,
+            .dtype = x.dtype,
+            .of_a = of_a,
+            .line_stride = of_a ? x.row_stride : x.column_stride,
+            .depth_stride = of_a ? x.column_stride : x.row_stride,
+            .lines = std::min(kPanel, (of_a ? p_.m : p_.n) - line),
+            .depth = depth};
+  }
+
+  void block(const Block& b) {
+    for (std::int64_t o = 0; o < b.num_passing; ++o) {
+      const Passing passing = passing_panel(b, o);
+      for (std::int64_t at = 0; at < b.depth; at += depth_) {
+        const std::int64_t depth = std::min(depth_, b.depth - at);
+        const bool first = at == 0 && (one_pass_ || b.begin == 0);
+        const bool last = at + depth == b.depth && (one_pass_ || b.begin + b.depth == p_.k);
+        multiply_layer(b, {at, depth, first, last}, o, passing);
       }
     }
   }
 
-  void pack_a(const Block& block) {
-    for (std::int64_t r = 0; r < block.rows; r += kPanel) {
-      pack_a_panel(p_.a.from(block.row + r, block.begin), std::min(kPanel, block.rows - r), block.depth,
-                   a_ + r * block.padded_depth());
+  Passing passing_panel(const Block& b, std::int64_t o) {
+    const PanelSource from = source(a_passes_, b.passing + o, b.begin, b.depth);
+    PanelSource next{};
+    if (o + 1 < b.num_passing) next = source(a_passes_, b.passing + o + 1, b.begin, b.depth);
+    if (a_in_place_ && from.lines == kPanel && b.depth % kTileDepth == 0) {
+      return {static_cast<const BFloat16*>(from.data), true, true, next};
+    }
+    return {passing_panel_, false, pack_panel(from, {}, passing_panel_), next};
+  }
+
+  // A passing panel by all that stay.
+  void multiply_layer(const Block& b, const Layer& layer, std::int64_t o, const Passing& passing) {
+    PanelProduct panels{};
+    panels.a_row = passing.in_place ? p_.a.row_stride : kTileDepth;
+    panels.a_half = panels.a_row * kTileRows;
+    panels.a_step = passing.in_place ? kTileDepth : 2 * kTileElems * parts_;
+    panels.parts = parts_;
+    panels.steps = ceil_div(layer.depth, kTileDepth);
+    panels.a_stays = a_passes_;
+    const BFloat16* const passed = passing.data + layer.at * (passing.in_place ? 1 : kPanel * parts_);
+    BFloat16* stayed = staying_panels_ + layer.at * kPanel * parts_ * b.num_staying;
+    for (std::int64_t s = 0; s < b.num_staying; ++s, stayed += panels.steps * 2 * kTileElems * parts_) {
+      if (o == 0) finite_[s] = pack_staying(b, layer, s, stayed);
+      if (layer.at == 0) {
+        const std::int64_t tiles = passing.next.tiles();
+        prefetch_panel(passing.next, tiles * s / b.num_staying, tiles * (s + 1) / b.num_staying);
+      }
+      panels.a = a_passes_ ? passed : stayed;
+      panels.b = a_passes_ ? stayed : passed;
+      multiply_tile(b, layer, o, s, passing.finite && finite_[s], panels);
     }
   }
 
-  void inner_block(const Block& block) {
-    for (std::int64_t c = 0; c < block.columns; c += kPanel) {
-      pack_b_panel(p_.b.from(block.begin, block.column + c), std::min(kPanel, block.columns - c), block.depth,
-                   b_ + c * block.padded_depth());
-    }
-    for (std::int64_t r = 0; r < block.rows; r += kPanel) row_of_panels(block, r);
-    finish_pending();
+  bool pack_staying(const Block& b, const Layer& layer, std::int64_t s, BFloat16* to) const {
+    const std::int64_t begin = b.begin + layer.at;
+    PanelSource next{};
+    if (s + 1 < b.num_staying) next = source(!a_passes_, b.staying + s + 1, begin, layer.depth);
+    return pack_panel(source(!a_passes_, b.staying + s, begin, layer.depth), next, to);
   }
 
-  void row_of_panels(const Block& block, std::int64_t r) {
-    const std::int64_t rows = std::min(kPanel, block.rows - r);
-    PanelProduct panels;
-    panels.steps = block.padded_depth() / kTileDepth;
-    panels.add = !one_pass_ && block.begin > 0;
-    panels.stride = partial_stride_;
-    panels.next_sums = nullptr;
-    panels.before = nullptr;
-    const Factor a = p_.a.from(block.row + r, block.begin);
-    const bool in_place = a_in_place_ && rows == kPanel;
-    if (a_in_place_ && !in_place) pack_a_panel(a, rows, block.depth, a_);
-    panels.a = in_place ? a.as<BFloat16>() : a_in_place_ ? a_ : a_ + r * block.padded_depth();
-    panels.a_stride = in_place ? a.row_stride : block.padded_depth();
-    for (std::int64_t c = 0; c < block.columns; c += kPanel) {
-      panels.b = b_ + c * block.padded_depth();
-      tile(block, r, c, rows, panels);
-    }
+  Place place_of(const Block& b, std::int64_t o, std::int64_t s) const {
+    const std::int64_t row = (a_passes_ ? b.passing + o : b.staying + s) * kPanel;
+    const std::int64_t column = (a_passes_ ? b.staying + s : b.passing + o) * kPanel;
+    return {row, column, std::min(kPanel, p_.m - row), std::min(kPanel, p_.n - column)};
   }
 
-  void tile(const Block& block, std::int64_t r, std::int64_t c, std::int64_t rows, PanelProduct panels) {
-    const std::int64_t columns = std::min(kPanel, block.columns - c);
-    const Sums result = p_.c.from(block.row + r, block.column + c);
-    if (result.finish == Finish::add && rows == kPanel && columns == kPanel) {
+  void multiply_tile(const Block& b, const Layer& layer, std::int64_t o, std::int64_t s, bool finite,
+                     PanelProduct& panels) {
+    const Place here = place_of(b, o, s);
+    const Sums c = p_.c.from(here.row, here.column);
+    StagedTile then;
+    SoonWritten soon{c.as<char>(), c.row_stride * c_size_, kPanel * c_size_};
+    if (adds_ && here.rows == kPanel && here.columns == kPanel) {
       panels.add = true;
-      panels.sums = result.as<float>();
-      panels.stride = result.row_stride;
-      panels.next_sums = panels.sums + kPanel;
-      return multiply_panels(panels);
-    }
-    panels.sums = one_pass_ ? partial_ : partial_ + r * partial_stride_ + block.column + c - block.outer_column;
-    const bool last = one_pass_ || block.begin + block.depth == p_.k;
-    const bool quick = is_quick(result);
-    panels.before = pending_.sums == nullptr ? nullptr : &pending_;
-    multiply_panels(panels);
-    pending_.sums = nullptr;
-    if (!last) return;
-    if (quick) {
-      pending_ = {result, panels.sums, panels.stride, rows, columns};
+      panels.sums = c.as<float>();
+      panels.stride = c.row_stride;
+      soon.at += kPanel * (a_passes_ ? c_size_ : soon.stride_bytes);  // where the next product adds, most often
     } else {
-      finish_sums(result, panels.sums, panels.stride, rows, columns);
+      const bool alone = layer.first && layer.last && one_pass_;
+      panels.add = !layer.first;
+      panels.sums = sums_ + kSumsElems * (alone ? 0 : 1 + (one_pass_ ? s : o * b.num_staying + s));
+      panels.stride = kPanel;
+      if (layer.last) then = {c, panels.sums, panels.stride, here.rows, here.columns};
+      if (!layer.last) soon.at = nullptr;
     }
+    if (finite) return tiles_.multiply(panels, then, soon);
+    tiles_.flush();
+    multiply_plainly(here, b.begin + layer.at, layer.depth, panels);
+    if (then.sums != nullptr) finish_sums(then.c, then.sums, then.stride, then.rows, then.columns);
   }
 
-  void finish_pending() {
-    if (pending_.sums != nullptr) store_as_bf16(pending_, 0, pending_.rows);
-    pending_.sums = nullptr;
+  // Of f32 that is not the sum of its parts.
+  void multiply_plainly(const Place& here, std::int64_t begin, std::int64_t depth, const PanelProduct& panels) const {
+    for (std::int64_t r = 0; r < here.rows; ++r) {
+      float* const sums = panels.sums + r * panels.stride;
+      if (!panels.add) std::fill_n(sums, here.columns, 0.0F);
+      for (std::int64_t t = begin; t < begin + depth; ++t) {
+        const float a = *p_.a.from(here.row + r, t).as<float>();
+        const float* const b = p_.b.from(t, here.column).as<float>();
+        for (std::int64_t c = 0; c < here.columns; ++c) sums[c] += a * b[c * p_.b.column_stride];
+      }
+    }
   }
 
   const Product& p_;
-  const std::int64_t depth_;
-  const bool one_pass_;  // each block of depth is finished at once
-  const bool a_in_place_;
-  const std::int64_t b_columns_;
-  const std::int64_t outer_columns_;
-  std::int64_t partial_stride_;
-  BFloat16* a_;
-  BFloat16* b_;
-  float* partial_;  // a tile, or the sums of all rows and columns between passes
-  // A tile whose sums are finished while the next is multiplied.
-  StagedTile pending_{};
+  const std::int64_t parts_;
+  const std::int64_t c_size_;  // bytes of an element
+  const bool a_in_place_;      // but for rows and depths at the edge
+  const bool a_passes_;        // or else b does
+  const bool adds_;
+  const std::int64_t deep_;               // of a block
+  const std::int64_t depth_;              // of a layer; f32 has one a block
+  const bool one_pass_;                   // each block of depth is finished at once
+  const std::int64_t passing_, staying_;  // panels
+  std::int64_t most_passing_, most_staying_;
+  BFloat16* passing_panel_;
+  BFloat16* staying_panels_;
+  float* sums_;   // of a tile; then of each panel that stays, or of all of a block's tiles
+  bool* finite_;  // [panel that stays]
+  PanelMultiplier tiles_;
 };
 
 class AmxGemm : public GemmImplementation {
  public:
   std::string_view name() const override { return "amx"; }
-  bool can(const Product& product) const override { return product.a.dtype == core::DType::bf16; }
-  void run(const Product& product, ThreadPool& pool, int thread) override {
-    const TileShapes shapes;
-    AmxProduct(product, pool, thread).run();
-  }
+  bool can(const Product& product) const override { return product.a.dtype != core::DType::f16; }
+  void run(const Product& product, ThreadPool& pool, int thread) override { AmxProduct(product, pool, thread).run(); }
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ class GemmImplementation {
 
 // Each returns null where it is not built in, or not for this CPU.
 std::unique_ptr<GemmImplementation> make_onednn_gemm(int num_threads);
-std::unique_ptr<GemmImplementation> make_amx_gemm();     // ours: bf16 on AMX tiles
+std::unique_ptr<GemmImplementation> make_amx_gemm();     // ours: bf16, and f32 as sums of bf16, on AMX tiles
 std::unique_ptr<GemmImplementation> make_packed_gemm();  // ours: any dtype, in f32, any CPU
 
 // Turns sums into rows x columns elements of `c`, which begins at the block. Sums are [rows][stride] f32.
