@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/element_types.h"
+#include "kernels/embedding/embedding_share.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/embedding/embedding.cpp"
@@ -36,12 +37,19 @@ HWY_INLINE void prefetch_row(const Args& args, const T* table, std::int64_t toke
   for (std::int64_t b = 0; b < bytes; b += 64) hwy::Prefetch(begin + b);
 }
 
+// The rows after b and `to` come next. NaN of BFloat16 has zeros in its lower half.
 template <class T>
 void add_rows(const T* a, const T* b, T* to, std::size_t count) {
-  const std::size_t lanes = lanes_f32();
+  const std::size_t step = pair_elems();
+  const auto sum = [](Pair x, Pair y) HWY_ATTR { return Pair{hn::Add(x.a, y.a), hn::Add(x.b, y.b)}; };
   std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) store(hn::Add(load(a + i), load(b + i)), to + i);
-  if (i < count) store_tail(hn::Add(load_tail(a + i, count - i), load_tail(b + i, count - i)), to + i, count - i);
+  for (; i + step <= count; i += step) {
+    prefetch_ahead(b + i, step * sizeof(T));
+    prefetch_ahead(to + i, step * sizeof(T));
+    store_numbers(sum(load_pair(a + i), load_pair(b + i)), to + i);
+  }
+  if (i == count) return;
+  store_pair_tail(sum(load_pair_tail(a + i, count - i), load_pair_tail(b + i, count - i)), to + i, count - i);
 }
 
 template <class T>
@@ -78,19 +86,21 @@ void forward(const EmbeddingForward& args, std::int64_t begin, std::int64_t end)
   });
 }
 
-// The columns [begin, end) of all tokens, in the tokens' order.
-void backward(const EmbeddingBackward& args, std::int64_t begin, std::int64_t end) {
+// All columns of the rows and positions that are the share's; of each in the tokens' order.
+void backward_rows(const EmbeddingBackward& args, const Share& share) {
   with_activation_type(args.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto count = static_cast<std::size_t>(end - begin);
-    float* const dtable = args.dtable.as<float>() + begin;
+    const auto count = static_cast<std::size_t>(args.columns);
+    const T* const dy = args.dy.as<T>();
+    float* const dtable = args.dtable.as<float>();
     for (std::int64_t n = 0; n < args.tokens; ++n) {
-      prefetch_row(args, dtable, n + kAhead, end - begin);
-      const T* const dy = args.dy.as<T>() + n * args.columns + begin;
       const std::int64_t row = row_of(args, n);
-      if (row >= 0) accumulate(dy, dtable + row * args.columns, count);
-      if (args.length == 0) continue;
-      accumulate(dy, args.dpositions.as<float>() + n % args.length * args.columns + begin, count);
+      if (share.has(row)) accumulate(dy + n * args.columns, dtable + row * args.columns, count);
+    }
+    const std::int64_t last = args.length * (share.number + 1) / share.shares;
+    for (std::int64_t p = args.length * share.number / share.shares; p < last; ++p) {
+      float* const dposition = args.dpositions.as<float>() + p * args.columns;
+      for (std::int64_t n = p; n < args.tokens; n += args.length) accumulate(dy + n * args.columns, dposition, count);
     }
   });
 }
@@ -104,11 +114,9 @@ HWY_AFTER_NAMESPACE();
 namespace lockstep::kernels {
 namespace {
 HWY_EXPORT(forward);
-HWY_EXPORT(backward);
+HWY_EXPORT(backward_rows);
 
-// Backward threads share out the columns, so that each adds its part of every token in the tokens' order, whatever the
-// ids are; two lines of the cache at least, as rows are far apart.
-constexpr std::int64_t kColumnGrain = 32;
+constexpr std::int64_t kPageBytes = 4096;
 
 const char* const kRowsTouched = "of the table only rows that tokens name, counted as if all were different";
 
@@ -137,8 +145,10 @@ void run_cpu(const EmbeddingForward& args, ThreadPool& pool) {
 }
 
 void run_cpu(const EmbeddingBackward& args, ThreadPool& pool) {
-  pool.for_ranges(args.columns, kColumnGrain, [&](auto begin, auto end) {
-    HWY_DYNAMIC_DISPATCH(backward)(args, begin, end);
+  const std::int64_t row_bytes = args.columns * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t group_rows = (kPageBytes + row_bytes - 1) / row_bytes;
+  pool.on_each_thread([&](int thread) {
+    HWY_DYNAMIC_DISPATCH(backward_rows)(args, {thread, pool.size(), group_rows});
   });
 }
 
