@@ -36,8 +36,10 @@ Ceilings cpu_ceilings(core::Device& device, int threads, const core::Caches& cac
   }
   const std::unique_ptr<Place> place = make_cpu_place(threads);
   Arena arena(device);
-  all.push_back(gemm_ceiling(*place, arena, "cpu", threads, core::DType::f32, 1024));
-  all.push_back(gemm_ceiling(*place, arena, "cpu", threads, core::DType::bf16, 2048));
+  constexpr std::int64_t kColumns = 1024;
+  for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+    all.push_back(gemm_ceiling(*place, arena, "cpu", threads, dtype, kColumns));
+  }
   return all;
 }
 
@@ -63,13 +65,17 @@ bool lists_only(const BenchFlags& flags) {
 class Collector {
  public:
   explicit Collector(const Bench& bench) : bench_(bench), run_(run_record(bench)) {
-    if (!bench.flags.json_file.empty()) lines_.emplace(bench.flags.json_file);
     for (const Instance& instance : bench.instances) instances_[instance.name()] = &instance;
+  }
+
+  void begin() {
+    if (bench_.flags.json_file.empty()) return;
+    lines_.emplace(bench_.flags.json_file);
+    lines_->write(run_);
   }
 
   void take_ceilings() {
     if (!lines_) return;
-    lines_->write(run_);
     for (const Ceiling& ceiling : bench_.ceilings) lines_->write(ceiling_record(run_.run, ceiling));
   }
 
@@ -114,6 +120,7 @@ int run_and_report(Bench& bench) {
   }
   Collector collector(bench);
   if (!lists_only(bench.flags)) {
+    collector.begin();
     if (bench.flags.ceilings) measure_ceilings(bench);
     collector.take_ceilings();
   }

@@ -68,7 +68,7 @@ def arithmetic_table(roofline: Roofline) -> Optional[Table]:
     """A line a number of threads and loop, a column a dtype: GFLOP/s."""
     dtypes = list(dict.fromkeys(one.dtype for each in roofline.ceilings.values() for one in each.all
                                 if one.unit == "gflops" and one.dtype))
-    columns = [*_head(roofline), Column("GFLOP/s of", "fma: in registers; gemm: the largest square product", False)]
+    columns = [*_head(roofline), Column("GFLOP/s of", "fma: in registers; gemm: a large square product", False)]
     columns += [Column(dtype, f"arithmetic in {dtype}") for dtype in dtypes]
     lines = [Line((*_first(roofline, each), word(loop), *(number(each.value(loop, dtype), 3) for dtype in dtypes)))
              for each in roofline.ceilings.values() for loop in _LOOPS
