@@ -231,17 +231,6 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   for (float value : one.dqkv) ASSERT_TRUE(std::isfinite(value));
 }
 
-template <class Args>
-std::string refusal(const Args& args) {
-  try {
-    check(args);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Attention, WrongShapesAreNamed) {
   const auto of = [](const AttentionShape& shape) { return refusal(AttentionForward{.shape = shape}); };
   EXPECT_EQ(of({0, 1, 1, 1, 1}), "attention_fwd: batch is 0; allowed: at least 1");

@@ -193,4 +193,14 @@ std::string cpu_errors(const KernelCase& one, std::uint64_t seed) {
   return text + determinism_errors(one, seed, runners);
 }
 
+std::string usage_error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const core::Error& error) {
+    if (error.failure() != core::Failure::usage) throw;
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace lockstep::kernels

@@ -55,4 +55,12 @@ std::string cost_errors(const KernelCase& one);
 // All of the above on the CPU, in pools of 1, 2 and 3 threads, aligned and not.
 std::string cpu_errors(const KernelCase& one, std::uint64_t seed = 1);
 
+// The usage error that `call` throws; empty if it throws none.
+std::string usage_error_of(const std::function<void()>& call);
+// What check() says of arguments, as a user reads it.
+template <class Args>
+std::string refusal(const Args& args) {
+  return usage_error_of([&] { check(args); });
+}
+
 }  // namespace lockstep::kernels

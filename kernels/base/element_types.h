@@ -23,4 +23,23 @@ void with_activation_type(core::DType dtype, Visit&& visit) {
   }
 }
 
+// The same of all floats up to f32.
+template <class Visit>
+void with_float_type(core::DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case core::DType::f32:
+      return visit(float{});
+    case core::DType::bf16:
+      return visit(core::BFloat16{});
+    case core::DType::f16:
+      return visit(core::Float16{});
+    case core::DType::f8e4m3:
+      return visit(core::Float8E4M3{});
+    case core::DType::f8e5m2:
+      return visit(core::Float8E5M2{});
+    default:
+      LOCKSTEP_CHECK(false, "not a floating dtype up to f32");
+  }
+}
+
 }  // namespace lockstep::kernels

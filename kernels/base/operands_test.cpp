@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/case_checks.h"
 #include "kernels/base/context.h"
 #include "kernels/gelu/gelu.h"
 
@@ -26,13 +27,7 @@ GeluForward good() {
 std::string refusal(const std::function<void(GeluForward&)>& spoil) {
   GeluForward args = good();
   spoil(args);
-  try {
-    check(args);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
+  return kernels::refusal(args);
 }
 
 TEST(Operands, GoodArgumentsPass) {
@@ -57,12 +52,7 @@ std::string refusal_of_rows(std::ptrdiff_t begin, Rows x_rows, Rows y_rows) {
   const auto at = [](std::ptrdiff_t first) { return memory.data() + 16 + first; };
   const std::vector<Operand> operands{{"x", Access::read, at(0), core::DType::f32, 26, 26, kF32, x_rows},
                                       {"y", Access::write, at(begin), core::DType::f32, 26, 26, kF32, y_rows}};
-  try {
-    check_operands("k", operands);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
+  return usage_error_of([&] { check_operands("k", operands); });
 }
 
 TEST(Operands, RowsBetweenRowsDoNotOverlap) {

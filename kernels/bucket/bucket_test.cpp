@@ -128,17 +128,6 @@ TEST(Bucket, ShapedArgumentsHaveAViewForEachPiece) {
   EXPECT_EQ(args.bucket.elems, 9);
 }
 
-template <class Args>
-std::string refusal(const Args& args) {
-  try {
-    check(args);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Bucket, Refusals) {
   Buffers buffers;
   EXPECT_EQ(refusal(packing(buffers)), "");

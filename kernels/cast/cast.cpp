@@ -1,7 +1,7 @@
 #include "kernels/cast/cast.h"
 
 #include "kernels/base/caches.h"
-#include "kernels/base/float_types.h"
+#include "kernels/base/element_types.h"
 #include "kernels/base/number_checks.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -232,15 +232,9 @@ TEST(CrossEntropy, ShardOfMinusInfinity) {
 }
 
 template <class Args>
-std::string refusal(const Args& args) {
+std::string refusal_to_run(const Args& args) {
   ThreadPool pool(1);
-  try {
-    run(args, Context(pool));
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
+  return usage_error_of([&] { run(args, Context(pool)); });
 }
 
 TEST(CrossEntropy, TargetsOutOfRangeAreNamedAndNothingIsWritten) {
@@ -251,12 +245,12 @@ TEST(CrossEntropy, TargetsOutOfRangeAreNamedAndNothingIsWritten) {
   args.logits = batch.logits_view();
   args.losses = batch.losses_view();
   batch.targets = {0, 18, -1};
-  EXPECT_EQ(refusal(args), "cross_entropy: targets[1] is 18; allowed: 0 to 17");
+  EXPECT_EQ(refusal_to_run(args), "cross_entropy: targets[1] is 18; allowed: 0 to 17");
   batch.targets = {0, 17, -1};
-  EXPECT_EQ(refusal(args), "cross_entropy: targets[2] is -1; allowed: 0 to 17");
+  EXPECT_EQ(refusal_to_run(args), "cross_entropy: targets[2] is -1; allowed: 0 to 17");
   EXPECT_EQ(batch.logits, before);
   batch.targets = {0, 17, 1};
-  EXPECT_EQ(refusal(args), "");
+  EXPECT_EQ(refusal_to_run(args), "");
 }
 
 TEST(CrossEntropy, ShapesThatCannotBeAreNamed) {

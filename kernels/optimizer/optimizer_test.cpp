@@ -221,17 +221,6 @@ TEST(FiniteCheck, FindsOneBadNumber) {
   expect_found<std::uint16_t>(DType::f16, 0x7bff, 0x7c00, 0xfc01);
 }
 
-template <class Args>
-std::string refusal(const Args& args) {
-  try {
-    args.check_shape();
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Optimizer, RefusesNumbersOutOfRange) {
   EXPECT_EQ(refusal(AdamW{.count = 0}), "adamw: count is 0; allowed: at least 1");
   EXPECT_EQ(refusal(AdamW{.count = 1, .step = 0}), "adamw: step is 0; allowed: at least 1");

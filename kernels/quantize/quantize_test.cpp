@@ -121,17 +121,6 @@ TEST(Quantize, LargeOutputsAreAsSmallOnes) {
   }
 }
 
-template <class Args>
-std::string refusal(const Args& args) {
-  try {
-    check(args);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Quantize, Refusals) {
   EXPECT_EQ(refusal(Quantize{.count = 0}), "quantize_int8: count is 0; allowed: at least 1");
   EXPECT_EQ(refusal(Quantize{.count = 1, .block = 0}), "quantize_int8: block is 0; allowed: at least 1");

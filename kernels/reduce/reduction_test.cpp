@@ -70,16 +70,6 @@ TEST(Reduction, DestinationMayBeTheFirstSource) {
   EXPECT_EQ(a, (std::vector<float>{11, 22, 33}));
 }
 
-std::string refusal(const Reduction& args) {
-  try {
-    check(args);
-  } catch (const core::Error& error) {
-    EXPECT_EQ(error.failure(), core::Failure::usage);
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Reduction, Refusals) {
   std::vector<float> memory(64);
   Reduction good{8, 2, DType::f32};
