@@ -1,0 +1,71 @@
+"""kernels_bench as a user runs it: stopped, out of time, listing, with words that it does not know."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SMALL = ("--benchmark_filter=^(gelu|residual_add).*B4_T64", "--threads", "1", "--ceilings", "0")
+
+
+@pytest.fixture
+def bench(programs) -> str:
+    path = programs.folder / "kernels_bench"
+    if not path.exists():
+        pytest.skip("kernels_bench is not built")
+    return str(path)
+
+
+def records_of(path: Path) -> list[dict]:
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n"), "whole lines"
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_killed_run_leaves_the_records_of_what_was_done(bench: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with subprocess.Popen([bench, *SMALL, "--benchmark_min_time=0.2", "--json", path], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and (not path.exists() or path.read_bytes().count(b"\n") < 3):
+            time.sleep(0.01)
+        running.kill()
+    run_line, *kernels = records_of(path)
+    assert run_line["record"] == "run"
+    assert len(kernels) >= 2 and all(one["status"] == "ok" and one["samples_us"] for one in kernels)
+
+
+def test_a_time_budget_ends_in_time_and_says_what_it_left_out(bench: str, tmp_path: Path) -> None:
+    words = (bench, "--benchmark_filter=^(gelu|softmax|layernorm)", "--threads", "1", "--ceilings", "0")
+    chosen = len(run(*words, "--benchmark_list_tests").stdout.splitlines())
+    before = time.monotonic()
+    done = run(*words, "--time-budget", "1", "--json", str(tmp_path / "r.jsonl"))
+    assert time.monotonic() - before < 20  # the last benchmark and its check may take long beside other programs
+    assert done.returncode == 0
+    left_out = int(done.stderr.split("was over before ")[1].split()[0])
+    assert left_out + len(records_of(tmp_path / "r.jsonl")[1:]) == chosen
+    assert "ERROR" not in done.stdout
+
+
+def test_repetitions_are_joined_also_if_only_their_mean_is_shown(bench: str, tmp_path: Path) -> None:
+    done = run(bench, *SMALL, "--cache", "warm", "--benchmark_repetitions=2", "--benchmark_report_aggregates_only=true",
+               "--benchmark_min_time=0.001", "--json", str(tmp_path / "r.jsonl"))
+    _, *kernels = records_of(tmp_path / "r.jsonl")
+    assert len(kernels) == done.stdout.count("_mean") == 6
+    assert all(one["implementation"] for one in kernels)
+
+
+def test_a_list_and_words_that_mean_nothing_leave_no_file(bench: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    assert run(bench, "--benchmark_list_tests", "--json", str(path)).returncode == 0
+    done = run(bench, "--benchmark_filter=nothing", "--json", str(path))
+    assert done.returncode == 6 and len(done.stderr.splitlines()) == 1
+    assert not path.exists()
