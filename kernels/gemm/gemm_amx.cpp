@@ -130,7 +130,8 @@ class AmxProduct {
     PanelSource next{};
     if (o + 1 < b.num_passing) next = source(a_passes_, b.passing + o + 1, b.begin, b.depth);
     if (a_in_place_ && from.lines == kPanel && b.depth % kTileDepth == 0) {
-      return {static_cast<const BFloat16*>(from.data), true, true, next};
+      const bool follows = from.line_stride == b.depth;  // in memory, so that the hardware fetches it
+      return {static_cast<const BFloat16*>(from.data), true, true, follows ? PanelSource{} : next};
     }
     return {passing_panel_, false, pack_panel(from, {}, passing_panel_), next};
   }
