@@ -1,8 +1,9 @@
 // Stores of a function's results, for sources that use Highway: included once a target.
 //
-// Rounded to the nearest; a BFloat16 between two goes to the larger magnitude, where vector_io-inl.h takes the even
-// one, which costs twice as much arithmetic. NaN stays NaN if its lower 16 bits are 0, as of every NaN that comes from
-// BFloat16 operands or from the processor.
+// Rounded to the nearest. A BFloat16 between two goes to the larger magnitude (the scalar target: to the even one): one
+// addition where store_numbers of vector_io-inl.h has four operations. It is for results that lie between two by chance
+// only, as those of exp. NaN stays NaN if its lower 16 bits are 0, as of every NaN that comes from BFloat16 operands or
+// from the processor.
 #if defined(LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_
 #undef LOCKSTEP_KERNELS_BASE_VECTOR_RESULTS_INL_H_

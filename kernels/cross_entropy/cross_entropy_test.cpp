@@ -185,6 +185,65 @@ TEST(CrossEntropy, ChunksAreCorrectedForLaterMaxima) {
   });
 }
 
+// Five chunks, each `by` above the one before; the first may be -infinity. As the 16-bit rows' first maximum serves
+// until a later chunk is far above it.
+std::vector<double> rising_chunks(double by, bool first_is_lowest) {
+  std::vector<double> logits(9001);
+  for (std::size_t c = 0; c < logits.size(); ++c) {
+    const auto chunk = static_cast<double>(c / 2048);
+    logits[c] = chunk == 0 && first_is_lowest ? -kInfinity : by * chunk - 4 * static_cast<double>(c % 7);
+  }
+  return logits;
+}
+
+// Losses and gradient, one behind another.
+std::vector<double> results_of_row(core::DType dtype, const std::vector<double>& logits, std::int32_t target) {
+  const auto columns = static_cast<std::int64_t>(logits.size());
+  std::vector<std::byte> row(logits.size() * core::size_of(dtype));
+  store(logits, dtype, row.data());
+  float loss = 0;
+  ThreadPool pool(1);
+  run(CrossEntropy{.rows = 1,
+                   .columns = columns,
+                   .valid_columns = columns,
+                   .targets = {&target, core::DType::i32, 1},
+                   .logits = {row.data(), dtype, columns},
+                   .losses = {&loss, core::DType::f32, 1}},
+      Context(pool));
+  std::vector<double> results = load(dtype, row.data(), columns);
+  results.push_back(loss);
+  return results;
+}
+std::vector<double> wanted_of_row(const std::vector<double>& logits, std::int32_t target) {
+  ReferenceData<double> data;
+  data.add("targets", {static_cast<double>(target)});
+  data.add("logits", logits);
+  data.add("losses", {0});
+  const auto columns = static_cast<std::int64_t>(logits.size());
+  reference(CrossEntropy{.rows = 1, .columns = columns, .valid_columns = columns}, data);
+  std::vector<double> wanted(data["logits"].begin(), data["logits"].end());
+  wanted.push_back(data["losses"][0]);
+  return wanted;
+}
+
+TEST(CrossEntropy, RowsOf16BitsHoldWhereLaterChunksAreFarAbove) {
+  on_each_target([](const std::string& name) {
+    for (core::DType dtype : {core::DType::bf16, core::DType::f16, core::DType::f32}) {
+      for (double by : {-64.0, 0.0, 8.0, 16.0, 64.0, 128.0}) {
+        for (bool first_is_lowest : {false, true}) {
+          const std::vector<double> logits = rising_chunks(by, first_is_lowest);
+          const std::vector<double> got = results_of_row(dtype, logits, 8999);
+          const std::vector<double> wanted = wanted_of_row(logits, 8999);
+          for (std::size_t i = 0; i < wanted.size(); ++i) {
+            const double allowed = 0x1p-8 * std::fabs(wanted[i]) + 2e-6;
+            ASSERT_NEAR(got[i], wanted[i], allowed) << name << " " << core::name_of(dtype) << " by " << by << " [" << i;
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(CrossEntropy, NanAndInfinityStayInTheirRow) {
   on_each_target([](const std::string& target) {
     SCOPED_TRACE(target);
