@@ -8,7 +8,7 @@
 namespace lockstep::kernel_bench {
 namespace {
 
-constexpr int kSamples = 15;
+constexpr int kSamples = 60;
 
 // The mean time of a call in each of the samples. The first call, which may choose or allocate, is not among them.
 std::vector<double> call_times_us(Place& place, Arena& arena, const kernels::KernelCase& one, std::int64_t calls) {

@@ -36,7 +36,7 @@ Ceilings cpu_ceilings(core::Device& device, int threads, const core::Caches& cac
   }
   const std::unique_ptr<Place> place = make_cpu_place(threads);
   Arena arena(device);
-  constexpr std::int64_t kColumns = 1024;
+  constexpr std::int64_t kColumns = 512;  // a millisecond's work, that other programs seldom interrupt
   for (core::DType dtype : {core::DType::f32, core::DType::bf16}) {
     all.push_back(gemm_ceiling(*place, arena, "cpu", threads, dtype, kColumns));
   }
