@@ -117,7 +117,7 @@ class FinishSums {
 
 class NoFinish {
  public:
-  NoFinish(const StagedTile& /*tile*/) {}
+  explicit NoFinish(const StagedTile& /*tile*/) {}
   void rows(std::int64_t /*begin*/, std::int64_t /*end*/) const {}
 };
 
@@ -269,7 +269,7 @@ LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const SoonW
   std::int64_t row = 0;
   for (std::int64_t step = 1; step < p.steps; ++step) {
     a += p.a_step;
-    b += kParts * 2 * kTileElems;
+    b += 2 * kTileElems * kParts;
     multiply_step<kAStays, kParts, false>(held, p, a, b);
     const std::int64_t end = std::min(row + share, kPanel);
     if (row < tile.rows) finisher.rows(row, std::min(end, tile.rows));
