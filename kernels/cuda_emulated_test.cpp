@@ -30,6 +30,8 @@
 namespace lockstep::kernels {
 namespace {
 
+constexpr std::int64_t kMostElems = 200000;  // of an operand, for a thread each
+
 struct Family {
   const char* name;
   std::vector<KernelCase> (*cases)();
@@ -52,7 +54,9 @@ class EmulatedCuda : public testing::TestWithParam<Family> {
 };
 
 TEST_P(EmulatedCuda, CasesHold) {
-  for (const KernelCase& one : GetParam().cases()) expect_good(one);
+  for (const KernelCase& one : GetParam().cases()) {
+    if (one.operands.front().elems <= kMostElems) expect_good(one);
+  }
 }
 
 // Ways through the kernels that only shapes take which are too large for the families' own cases.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/dtype.h"
 
@@ -12,8 +13,11 @@ namespace lockstep::kernels {
 inline constexpr std::array kActivationDTypes{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr std::array kBenchDTypes{core::DType::f32, core::DType::bf16};
 
-// Lengths around and far from the widths of vectors; primes among them.
-inline constexpr std::array<std::int64_t, 7> kOddCounts{1, 3, 17, 64, 127, 1031, 100003};
+// Lengths around and far from the widths of vectors; primes among them. The longest, past the caches of a core, once a
+// kernel.
+inline std::vector<std::int64_t> test_counts(core::DType dtype) {
+  return {1, 3, 17, 64, 127, 1031, dtype == core::DType::f32 ? 1000003 : 100003};
+}
 
 // A batch of token vectors.
 struct Tokens {

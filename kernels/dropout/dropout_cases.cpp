@@ -19,7 +19,7 @@ constexpr std::uint64_t kFirstElements[] = {0, 1, 6, (std::uint64_t{1} << 34) - 
 std::vector<KernelCase> dropout_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
-    for (std::int64_t count : kOddCounts) {
+    for (std::int64_t count : test_counts(dtype)) {
       for (std::uint64_t first : kFirstElements) {
         if (count > 2000 && first > 1) continue;
         const Dropout dropout{.count = count, .rate = kRate, .seed = 7, .step = 3, .first_element = first};

@@ -19,7 +19,7 @@ void add(std::vector<KernelCase>& cases, std::int64_t count, core::DType dtype, 
 std::vector<KernelCase> gelu_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
-    for (std::int64_t count : kOddCounts) add(cases, count, dtype, fmt::format("N{}", count));
+    for (std::int64_t count : test_counts(dtype)) add(cases, count, dtype, fmt::format("N{}", count));
   }
   return cases;
 }

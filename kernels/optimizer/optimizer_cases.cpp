@@ -49,7 +49,7 @@ void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dty
 std::vector<KernelCase> optimizer_test_cases() {
   std::vector<KernelCase> cases;
   for (DType dtype : kActivationDTypes) {
-    for (std::int64_t count : kOddCounts) add_of_length(cases, count, dtype, fmt::format("N{}", count));
+    for (std::int64_t count : test_counts(dtype)) add_of_length(cases, count, dtype, fmt::format("N{}", count));
     for (std::int64_t step : {1, 2, 1000, 100000}) {
       const AdamW args{
           .count = 1031, .narrow_weights = dtype != DType::f32, .rate = 0.1F, .step = step, .grad_scale = 0.125F};

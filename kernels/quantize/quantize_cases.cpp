@@ -25,7 +25,7 @@ void add(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t block,
 std::vector<KernelCase> quantize_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
-    for (std::int64_t count : kOddCounts) add(cases, count, 256, dtype, fmt::format("N{}", count));
+    for (std::int64_t count : test_counts(dtype)) add(cases, count, 256, dtype, fmt::format("N{}", count));
     for (std::int64_t block : {1, 3, 16, 127, 1000}) add(cases, 4099, block, dtype, "N4099");
   }
   return cases;

@@ -36,6 +36,7 @@ std::string name_of_bytes(std::int64_t bytes) {
 
 std::vector<KernelCase> reduction_test_cases() {
   std::vector<KernelCase> cases;
+  cases.push_back(case_of({1000003, 3, DType::f32, ReduceOp::sum}, "N1000003"));
   for (DType dtype : core::all_dtypes()) {
     for (ReduceOp op : core::all_reduce_ops()) {
       for (std::int64_t count : {1, 3, 17, 127, 4099}) {

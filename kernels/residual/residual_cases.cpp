@@ -11,7 +11,7 @@ namespace lockstep::kernels {
 std::vector<KernelCase> residual_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
-    for (std::int64_t count : kOddCounts) {
+    for (std::int64_t count : test_counts(dtype)) {
       cases.push_back(make_case(ResidualAdd{.count = count}, {.shape = fmt::format("N{}", count), .dtype = dtype}));
     }
   }
