@@ -236,7 +236,7 @@ HWY_INLINE void store_numbers(Pair value, T* to) {
 // Past the caches. `to` is aligned to a vector; hwy::FlushStream() must follow before another thread reads.
 template <class T>
 HWY_INLINE void stream_pair(Pair value, T* to) {
-  HWY_ALIGN T elems[2 * HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN T elems[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)];
   store_pair(value, elems);
   const F32 d;
   const auto* from = reinterpret_cast<const float*>(elems);
@@ -256,7 +256,7 @@ HWY_INLINE void stream_pair(Pair value, T* to) {
 // `count` below pair_elems().
 template <class T>
 HWY_INLINE Pair load_pair_tail(const T* from, std::size_t count) {
-  HWY_ALIGN T padded[2 * HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN T padded[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
   std::memcpy(padded, from, count * sizeof(T));
   return load_pair(padded);
 }
@@ -272,7 +272,7 @@ requires kMaskedTails HWY_INLINE Pair load_pair_tail(const T* from, std::size_t 
 
 template <class T>
 HWY_INLINE void store_pair_tail(Pair value, T* to, std::size_t count) {
-  HWY_ALIGN T padded[2 * HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN T padded[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)];
   store_pair(value, padded);
   std::memcpy(to, padded, count * sizeof(T));
 }
