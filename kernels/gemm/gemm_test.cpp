@@ -190,5 +190,18 @@ TEST(Gemm, ChoiceIsKept) {
   EXPECT_EQ(choice.chosen(product).substr(0, 6), "packed");
 }
 
+TEST(Gemm, ImplementationIsTold) {
+  ThreadPool pool(1);
+  std::vector<float> memory(48);
+  const GemmForward args{.shape = {4, 4, 4},
+                         .x = {memory.data(), core::DType::f32, 16},
+                         .w = {memory.data() + 16, core::DType::f32, 16},
+                         .y = {memory.data() + 32, core::DType::f32, 16}};
+  GemmChoice::of(pool).force("packed");
+  EXPECT_EQ(implementation_of(args, Context(pool)), "");
+  run(args, Context(pool));
+  EXPECT_EQ(implementation_of(args, Context(pool)), "packed by rows");
+}
+
 }  // namespace
 }  // namespace lockstep::kernels
