@@ -141,6 +141,7 @@ std::size_t vector_range(const Pass<T>& pass, std::size_t begin, std::size_t cou
         hn::Stream(v2, d, to + 2 * lanes);
         hn::Stream(v3, d, to + 3 * lanes);
       } else {
+        prefetch_ahead(to, 4 * lanes * sizeof(T));
         hn::StoreU(v0, d, to);
         hn::StoreU(v1, d, to + lanes);
         hn::StoreU(v2, d, to + 2 * lanes);
@@ -226,6 +227,7 @@ HWY_INLINE void narrow_pair(const ReduceArgs& args, std::size_t begin, std::size
   if constexpr (kTail) {
     store_pair_tail(total, to, count);
   } else {
+    if constexpr (sizeof(T) > 1) prefetch_ahead(to, pair_elems() * sizeof(T));
     store_pair(total, to);
   }
 }
