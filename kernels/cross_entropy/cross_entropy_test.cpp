@@ -190,7 +190,7 @@ TEST(CrossEntropy, ChunksAreCorrectedForLaterMaxima) {
 std::vector<double> rising_chunks(double by, bool first_is_lowest) {
   std::vector<double> logits(9001);
   for (std::size_t c = 0; c < logits.size(); ++c) {
-    const auto chunk = static_cast<double>(c / 2048);
+    const double chunk = std::floor(static_cast<double>(c) / 2048);
     logits[c] = chunk == 0 && first_is_lowest ? -kInfinity : by * chunk - 4 * static_cast<double>(c % 7);
   }
   return logits;
