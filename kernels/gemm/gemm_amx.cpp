@@ -197,15 +197,34 @@ class AmxProduct {
     if (then.sums != nullptr) finish_sums(then.c, then.sums, then.stride, then.rows, then.columns);
   }
 
-  // Of f32 that is not the sum of its parts.
+  using Square = float[kPanel][kPanel];
+
+  static void copy(const Factor& from, std::int64_t rows, std::int64_t columns, Square& to) {
+    const auto* const x = from.as<float>();
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) to[r][c] = x[r * from.row_stride + c * from.column_stride];
+    }
+  }
+
+  // Of f32 that is not the sum of its parts: some twenty times as slow.
   void multiply_plainly(const Place& here, std::int64_t begin, std::int64_t depth, const PanelProduct& panels) const {
-    for (std::int64_t r = 0; r < here.rows; ++r) {
-      float* const sums = panels.sums + r * panels.stride;
-      if (!panels.add) std::fill_n(sums, here.columns, 0.0F);
-      for (std::int64_t t = begin; t < begin + depth; ++t) {
-        const float a = *p_.a.from(here.row + r, t).as<float>();
-        const float* const b = p_.b.from(t, here.column).as<float>();
-        for (std::int64_t c = 0; c < here.columns; ++c) sums[c] += a * b[c * p_.b.column_stride];
+    Square a{};
+    Square b{};
+    for (std::int64_t r = 0; r < here.rows && !panels.add; ++r) {
+      std::fill_n(panels.sums + r * panels.stride, here.columns, 0.0F);
+    }
+    for (std::int64_t at = begin; at < begin + depth; at += kPanel) {
+      const std::int64_t steps = std::min(kPanel, begin + depth - at);
+      copy(p_.a.from(here.row, at), here.rows, steps, a);
+      copy(p_.b.from(at, here.column), steps, here.columns, b);
+      for (std::int64_t r = 0; r < here.rows; ++r) {
+        float* const to = panels.sums + r * panels.stride;
+        float sums[kPanel] = {};
+        std::copy_n(to, here.columns, sums);
+        for (std::int64_t t = 0; t < steps; ++t) {
+          for (std::int64_t c = 0; c < kPanel; ++c) sums[c] += a[r][t] * b[t][c];
+        }
+        std::copy_n(sums, here.columns, to);
       }
     }
   }
