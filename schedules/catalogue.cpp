@@ -1,0 +1,163 @@
+#include "schedules/catalogue.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+#include "schedules/closed_forms.h"
+#include "schedules/generators/generators.h"
+
+namespace lockstep::schedules {
+namespace {
+
+std::string at_least(std::string_view what, std::int32_t value, std::int32_t least) {
+  if (value >= least) return "";
+  return std::string(what) + " is " + std::to_string(value) + "; allowed: at least " + std::to_string(least);
+}
+
+std::string even(std::string_view what, std::int32_t value) {
+  if (value % 2 == 0) return "";
+  return std::string(what) + " is " + std::to_string(value) + "; allowed: even numbers";
+}
+
+std::string any(const PipelineShape& /*shape*/) {
+  return "";
+}
+std::string any_of_several_chunks(const PipelineShape& shape) {
+  return at_least("chunks", shape.chunks, 2);
+}
+std::string for_groups(const PipelineShape& shape) {
+  if (auto few = any_of_several_chunks(shape); !few.empty()) return few;
+  const std::int32_t groups = std::max(1, shape.microbatches / shape.ranks);
+  const std::int32_t over = shape.microbatches % groups;
+  if (over == 0) return "";
+  return "microbatches is " + std::to_string(shape.microbatches) + ", which are no " + std::to_string(groups) +
+         " equal groups of " + std::to_string(shape.ranks) + " or more; allowed: such as " +
+         std::to_string(shape.microbatches - over) + " or " + std::to_string(shape.microbatches - over + groups);
+}
+std::string for_2bw(const PipelineShape& shape) {
+  return at_least("microbatches", shape.microbatches, shape.ranks);
+}
+std::string for_hanayo(const PipelineShape& shape) {
+  return even("chunks", shape.chunks);
+}
+std::string for_dualpipe(const PipelineShape& shape) {
+  if (auto odd = even("ranks", shape.ranks); !odd.empty()) return odd;
+  if (auto odd = even("microbatches", shape.microbatches); !odd.empty()) return odd;
+  return at_least("microbatches", shape.microbatches, 2 * shape.ranks);
+}
+std::string for_dualpipe_v(const PipelineShape& shape) {
+  return at_least("microbatches", shape.microbatches, 2 * shape.ranks);
+}
+std::string for_chimera(const PipelineShape& shape) {
+  if (auto odd = even("ranks", shape.ranks); !odd.empty()) return odd;
+  if (shape.microbatches % shape.ranks == 0) return "";
+  return "microbatches is " + std::to_string(shape.microbatches) + "; allowed: multiples of the ranks, " +
+         std::to_string(shape.ranks);
+}
+
+constexpr std::array kEntries{
+    CatalogueEntry{"naive", "model parallelism without a pipeline",
+                   "GPipe, Huang et al. 2019 (arXiv:1811.06965), fig. 2b", "m (p-1)(f+b), at any times", 1,
+                   Versions::one, false, naive, any, of_naive},
+    CatalogueEntry{"gpipe", "GPipe, fill and drain", "Huang et al. 2019 (arXiv:1811.06965), section 2.3",
+                   "(p-1)(f+b), at any times", 1, Versions::one, false, gpipe, any, fill_and_drain},
+    CatalogueEntry{"1f1b", "1F1B, PipeDream-Flush",
+                   "Narayanan et al. 2020 (arXiv:2006.09503), section 3.2; DAPPLE, Fan "
+                   "et al. 2020 (arXiv:2007.01045)",
+                   "(p-1)(f+b), at any times", 1, Versions::one, false, one_f_one_b, any, fill_and_drain},
+    CatalogueEntry{"eager_1f1b", "eager 1F1B",
+                   "Zhuang et al. 2022 (arXiv:2211.05322), section 4: twice the forwards "
+                   "ahead, which hide messages",
+                   "(p-1)(f+b), at any times", 1, Versions::one, false, eager_1f1b, any, fill_and_drain},
+    CatalogueEntry{"interleaved", "interleaved 1F1B", "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2",
+                   "(p-1)(f+b)/v, if p divides m", 1, Versions::one, true, interleaved, for_groups,
+                   of_chunks_in_groups},
+    CatalogueEntry{"breadth_first", "breadth-first, looped", "Lamy-Poirier 2022 (arXiv:2211.05953)",
+                   "(p-1)(f+b)/v, if m >= p", 1, Versions::one, true, breadth_first, any_of_several_chunks,
+                   of_breadth_first},
+    CatalogueEntry{"zb_h1", "ZB-H1", "Qi et al. 2023 (arXiv:2401.10241), section 2.3.1",
+                   "(p-1)(f+i-w), if w <= f and m >= p", 1, Versions::one, false, zb_h1, any, of_zb_h1},
+    CatalogueEntry{"interleaved_zb", "interleaved zero bubble", "PyTorch's ScheduleInterleavedZeroBubble",
+                   "(p-1)(f+i-w)/v, if w <= f and p divides m (derived)", 1, Versions::one, true, interleaved_zb,
+                   for_groups, of_interleaved_zb},
+    CatalogueEntry{"zb_h2", "ZB-H2", "Qi et al. 2023 (arXiv:2401.10241), section 2.3.2",
+                   "own span: (p-1)(f+i-2w), if w <= f, i and m >= 2p-1", 1, Versions::one, false, zb_h2, any,
+                   of_zb_h2},
+    CatalogueEntry{"zb_v", "ZB-V", "Qi et al. 2023 (arXiv:2401.10241), section 6",
+                   "own span: 0, if f = i = w and m >= 2p-1", 1, Versions::one, false, zb_v, any, of_zb_v},
+    CatalogueEntry{"v_half", "V-Half", "Qi et al. 2024 (arXiv:2405.15362), section 4", "about p/2m of the ideal time",
+                   1, Versions::one, false, v_half, any, none_known},
+    CatalogueEntry{"v_min", "V-Min", "Qi et al. 2024 (arXiv:2405.15362), section 4", "about 2p/3m of the ideal time", 1,
+                   Versions::one, false, v_min, any, none_known},
+    CatalogueEntry{"pipedream", "PipeDream, asynchronous",
+                   "Narayanan et al. 2019 (SOSP), section 3.3: each backward uses "
+                   "the weights of its forward, p-1-r updates old at rank r",
+                   "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::in_flight, false, pipedream,
+                   any, fill_and_drain},
+    CatalogueEntry{"pipedream_2bw", "PipeDream-2BW, asynchronous",
+                   "Narayanan et al. 2020 (arXiv:2006.09503), section 3.1: "
+                   "weights one update old",
+                   "none but the first fill and the last drain: (p-1)(f+b)", 1, Versions::double_buffered, false,
+                   pipedream_2bw, for_2bw, fill_and_drain},
+    CatalogueEntry{"hanayo", "Hanayo, waves", "Liu et al. 2023 (arXiv:2308.15762)", "no closed form is exact", 1,
+                   Versions::one, true, hanayo, for_hanayo, none_known},
+    CatalogueEntry{"chimera", "Chimera, units one after another", "Li, Hoefler 2021 (arXiv:2107.06925)",
+                   "(p-2)f if b = f; (m/p+1)(p-2)f if b = 2f (derived)", 2, Versions::one, false, chimera, for_chimera,
+                   of_chimera},
+    CatalogueEntry{"dualpipe", "DualPipe", "DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.1",
+                   "(p/2-1)(f+b + b-3w), if f = i = w, fused pairs taking f+b", 2, Versions::one, false, dualpipe,
+                   for_dualpipe, of_dualpipe},
+    CatalogueEntry{"dualpipe_v", "DualPipeV", "Sea AI Lab 2025, cut in half; deepseek-ai/DualPipe",
+                   "(p-1)(f+b + b-3w)/2, if f = i = w", 1, Versions::one, false, dualpipe_v, for_dualpipe_v,
+                   of_dualpipe_v},
+};
+
+}  // namespace
+
+std::span<const CatalogueEntry> catalogue() {
+  return kEntries;
+}
+
+std::int32_t weight_versions(const CatalogueEntry& entry, const PipelineShape& shape, std::int32_t rank) {
+  switch (entry.versions) {
+    case Versions::one:
+      return 1;
+    case Versions::in_flight:
+      return std::min(shape.microbatches, shape.ranks - rank);
+    case Versions::double_buffered:
+      return 2;
+  }
+  return 1;
+}
+
+std::string misfit_of(const CatalogueEntry& entry, const PipelineShape& shape) {
+  for (const auto& [what, value] : {std::pair<const char*, std::int32_t>{"ranks", shape.ranks},
+                                    {"microbatches", shape.microbatches},
+                                    {"chunks", shape.chunks}}) {
+    if (auto low = at_least(what, value, 1); !low.empty()) return low;
+  }
+  if (!entry.takes_chunks && shape.chunks != 1) {
+    return "chunks is " + std::to_string(shape.chunks) + "; allowed: 1, as the schedule has its own stages";
+  }
+  return entry.misfit(shape);
+}
+
+const CatalogueEntry& entry_named(std::string_view name) {
+  std::string names;
+  for (const CatalogueEntry& entry : kEntries) {
+    if (entry.name == name) return entry;
+    names += (names.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  throw core::usage_error("schedule '" + std::string(name) + "' is not known; allowed: " + names);
+}
+
+Schedule make_schedule(std::string_view name, const PipelineShape& shape) {
+  const CatalogueEntry& entry = entry_named(name);
+  if (const std::string misfit = misfit_of(entry, shape); !misfit.empty()) {
+    throw core::usage_error(std::string(name) + ": " + misfit);
+  }
+  return entry.make(shape);
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,111 @@
+// Schedules cost what their formulas say wherever these claim to be exact.
+#include "schedules/catalogue.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "schedules/closed_forms.h"
+#include "schedules/count.h"
+#include "schedules/every_schedule.h"
+
+namespace lockstep::schedules {
+namespace {
+
+std::string name_of(const CatalogueEntry& entry, const PipelineShape& shape) {
+  return std::string(entry.name) + " p=" + std::to_string(shape.ranks) + " m=" + std::to_string(shape.microbatches) +
+         " v=" + std::to_string(shape.chunks);
+}
+
+TEST(Catalogue, ClosedFormsAreExactWhereTheySaySo) {
+  const Times sets[] = {{1, 1, 1}, {1, 1.25, 0.75}, {2, 2.5, 0.5}, {1, 0.5, 0.5}, {1, 3, 2}, {0.5, 1, 0.25}};
+  std::map<std::string_view, int> checked;
+  for_every_schedule(9, [&](const CatalogueEntry& entry, const PipelineShape& shape, const Schedule& schedule) {
+    for (const Times& times : sets) {
+      const auto form = entry.closed_form(shape, times);
+      if (!form) continue;
+      const Spans spans = spans_of(schedule, times, play(schedule, times));
+      EXPECT_NEAR(form->of_makespan ? spans.makespan : spans.own, form->cost, 1e-9 * form->cost)
+          << name_of(entry, shape) << " f=" << times.forward << " i=" << times.input_gradient
+          << " w=" << times.weight_gradient;
+      ++checked[entry.name];
+    }
+  });
+  for (const CatalogueEntry& entry : catalogue()) {
+    if (entry.closed_form == none_known) continue;
+    EXPECT_GT(checked[entry.name], 10) << entry.name;
+  }
+}
+
+TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
+  const auto refusal = [](std::string_view name, const PipelineShape& shape) -> std::string {
+    try {
+      make_schedule(name, shape);
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("dualpipe", {4, 4, 1}), "dualpipe: microbatches is 4; allowed: at least 8");
+  EXPECT_EQ(refusal("dualpipe", {3, 8, 1}), "dualpipe: ranks is 3; allowed: even numbers");
+  EXPECT_EQ(refusal("dualpipe", {4, 9, 1}), "dualpipe: microbatches is 9; allowed: even numbers");
+  EXPECT_EQ(refusal("dualpipe_v", {4, 4, 1}), "dualpipe_v: microbatches is 4; allowed: at least 8");
+  EXPECT_EQ(refusal("chimera", {4, 6, 1}), "chimera: microbatches is 6; allowed: multiples of the ranks, 4");
+  EXPECT_EQ(refusal("interleaved", {4, 8, 1}), "interleaved: chunks is 1; allowed: at least 2");
+  EXPECT_EQ(refusal("gpipe", {0, 8, 1}), "gpipe: ranks is 0; allowed: at least 1");
+  EXPECT_EQ(refusal("gpipe", {2, 8, 2}), "gpipe: chunks is 2; allowed: 1, as the schedule has its own stages");
+  EXPECT_NE(refusal("gpip", {2, 8, 1}).find("schedule 'gpip' is not known; allowed: naive, gpipe, 1f1b"),
+            std::string::npos);
+  EXPECT_EQ(refusal("zb_v", {4, 1, 1}), "");
+}
+
+// 1F1B without slack loses twice the latency for most microbatches; the interleaved form, with slack, does not
+// (pipeline.md, "Latency laws": found by exact simulation).
+TEST(Catalogue, LatencyLaws) {
+  const double c = 0.01;
+  const Times times{1, 1, 1, c};
+  for (std::int32_t p = 2; p <= 8; ++p) {
+    for (std::int32_t m = p; m <= 4 * p; ++m) {
+      const Schedule plain = make_schedule("1f1b", {p, m, 1});
+      const double lost = 2 * c * ((p - 1) + (m - 1) * (p - 1) / p);
+      EXPECT_NEAR(spans_of(plain, times, play(plain, times)).makespan, 3 * (m + p - 1) + lost, 1e-9) << p << " " << m;
+      if (m % p != 0) continue;
+      const Schedule chunked = make_schedule("interleaved", {p, m, 2});
+      EXPECT_NEAR(spans_of(chunked, times, play(chunked, times)).makespan, 3 * m + 1.5 * (p - 1) + 2 * c * (2 * p - 1),
+                  1e-9)
+          << p << " " << m;
+    }
+  }
+}
+
+TEST(Catalogue, WeightVersions) {
+  const PipelineShape shape{4, 8, 1};
+  const auto versions = [&](std::string_view name) {
+    std::vector<std::int32_t> of_ranks;
+    for (std::int32_t r = 0; r < 4; ++r) of_ranks.push_back(weight_versions(entry_named(name), shape, r));
+    return of_ranks;
+  };
+  EXPECT_EQ(versions("1f1b"), (std::vector<std::int32_t>{1, 1, 1, 1}));
+  EXPECT_EQ(versions("pipedream"), (std::vector<std::int32_t>{4, 3, 2, 1}));
+  EXPECT_EQ(versions("pipedream_2bw"), (std::vector<std::int32_t>{2, 2, 2, 2}));
+}
+
+// With as many microbatches as ranks each doubling of the waves shortens the step.
+TEST(Catalogue, HanayoWavesShortenTheBubble) {
+  const Times times{1, 1, 1};
+  const auto makespan = [&](const Schedule& s) { return spans_of(s, times, play(s, times)).makespan; };
+  for (std::int32_t p : {2, 4, 8}) {
+    double before = makespan(make_schedule("1f1b", {p, p, 1}));
+    for (std::int32_t chunks : {2, 4, 8}) {
+      const Schedule waves = make_schedule("hanayo", {p, p, chunks});
+      EXPECT_LT(makespan(waves), before) << p << " " << chunks;
+      before = makespan(waves);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::schedules

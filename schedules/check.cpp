@@ -1,0 +1,166 @@
+#include "schedules/check.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/error.h"
+#include "schedules/play.h"
+#include "schedules/token.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
+// Where each kind of work of a stage for a microbatch stands in its rank's list.
+struct Places {
+  std::size_t forward = kNowhere;
+  std::size_t backward = kNowhere;
+  std::size_t input_gradient = kNowhere;
+  std::size_t weight_gradient = kNowhere;
+
+  std::size_t& of(Op op) {
+    if (op == Op::forward) return forward;
+    if (op == Op::backward) return backward;
+    return op == Op::input_gradient ? input_gradient : weight_gradient;
+  }
+};
+
+class Checker {
+ public:
+  explicit Checker(const Schedule& schedule)
+      : s_(schedule),
+        places_(static_cast<std::size_t>(schedule.num_stages()) * static_cast<std::size_t>(schedule.num_microbatches)) {
+  }
+
+  std::vector<Problem> run() {
+    for (std::int32_t r = 0; r < s_.num_ranks(); ++r) {
+      for (std::size_t i = 0; i < list(r).size(); ++i) take(r, i);
+    }
+    if (!problems_.empty()) return std::move(problems_);
+    for (std::int32_t j = 0; j < s_.num_microbatches; ++j) check_microbatch(j);
+    if (problems_.empty()) check_end();
+    return std::move(problems_);
+  }
+
+ private:
+  const std::vector<Action>& list(std::int32_t rank) const { return s_.of_rank[static_cast<std::size_t>(rank)]; }
+  Places& places(std::int32_t stage, std::int32_t microbatch) {
+    return places_[static_cast<std::size_t>(stage) * static_cast<std::size_t>(s_.num_microbatches) +
+                   static_cast<std::size_t>(microbatch)];
+  }
+  void add(std::int32_t rank, std::size_t index, std::string what) {
+    problems_.push_back({rank, index, std::move(what)});
+  }
+
+  void take(std::int32_t rank, std::size_t index) {
+    const Action& action = list(rank)[index];
+    if (!is_compute(action.op)) return;
+    if (action.stage < 0 || action.stage >= s_.num_stages()) {
+      return add(rank, index, token_of(action) + ": stages are 0 to " + std::to_string(s_.num_stages() - 1));
+    }
+    if (action.microbatch < 0 || action.microbatch >= s_.num_microbatches) {
+      return add(rank, index, token_of(action) + ": microbatches are 0 to " + std::to_string(s_.num_microbatches - 1));
+    }
+    const std::int32_t owner = s_.rank_of_stage[static_cast<std::size_t>(action.stage)];
+    if (owner != rank) return add(rank, index, token_of(action) + ": the stage is on rank " + std::to_string(owner));
+    std::size_t& place = places(action.stage, action.microbatch).of(action.op);
+    if (place != kNowhere) return add(rank, index, token_of(action) + " a second time");
+    place = index;
+  }
+
+  // A microbatch belongs to the pipe whose first stage takes it.
+  void check_microbatch(std::int32_t microbatch) {
+    std::int32_t pipe = -1;
+    for (std::int32_t k = 0; k < s_.num_pipes(); ++k) {
+      const std::int32_t first = k * s_.stages_a_pipe;
+      if (places(first, microbatch).forward == kNowhere) continue;
+      if (pipe >= 0) {
+        return add(s_.rank_of_stage[static_cast<std::size_t>(first)], places(first, microbatch).forward,
+                   "microbatch " + std::to_string(microbatch) + " goes through pipe " + std::to_string(pipe) + ", too");
+      }
+      pipe = k;
+    }
+    pipe = std::max(pipe, 0);
+    for (std::int32_t s = 0; s < s_.num_stages(); ++s) check_stage(s, microbatch, s / s_.stages_a_pipe == pipe);
+  }
+
+  void check_stage(std::int32_t stage, std::int32_t microbatch, bool expected) {
+    const Places& at = places(stage, microbatch);
+    const std::int32_t rank = s_.rank_of_stage[static_cast<std::size_t>(stage)];
+    const std::string of = " of microbatch " + std::to_string(microbatch) + " at stage " + std::to_string(stage);
+    const auto missing = [&](std::string_view what) { add(rank, list(rank).size(), std::string(what) + of); };
+    const bool any = at.forward != kNowhere || at.backward != kNowhere || at.input_gradient != kNowhere ||
+                     at.weight_gradient != kNowhere;
+    if (!expected) {
+      if (any)
+        add(rank, std::min({at.forward, at.backward, at.input_gradient, at.weight_gradient}),
+            "work" + of + ", which is another pipe's");
+      return;
+    }
+    if (at.forward == kNowhere) return missing("no forward");
+    const bool split = at.input_gradient != kNowhere || at.weight_gradient != kNowhere;
+    if (at.backward != kNowhere && split) return add(rank, at.backward, "both a full and a split backward" + of);
+    if (!split && at.backward == kNowhere) return missing("no backward");
+    if (split && at.input_gradient == kNowhere) return missing("no gradient of the input");
+    if (split && at.weight_gradient == kNowhere) return missing("no gradient of the weights");
+    const std::size_t back = split ? at.input_gradient : at.backward;
+    if (back < at.forward) return add(rank, back, "a backward before its forward," + of.substr(3));
+    if (split && at.weight_gradient < at.input_gradient) {
+      add(rank, at.weight_gradient, "the weights' gradient before the input's," + of.substr(3));
+    }
+  }
+
+  // What the lists of several ranks do to each other.
+  void check_end() {
+    const std::vector<Waiter> circle = waiting_circle(s_);
+    if (circle.empty()) return;
+    add(circle.front().rank, circle.front().index, "ranks wait for each other for ever: " + text_of(s_, circle));
+  }
+
+  const Schedule& s_;
+  std::vector<Places> places_;
+  std::vector<Problem> problems_;
+};
+
+constexpr std::size_t kBefore = 4;
+constexpr std::size_t kShown = 9;
+
+}  // namespace
+
+std::vector<Problem> check(const Schedule& schedule) {
+  return Checker(schedule).run();
+}
+
+std::string grid_around(const Schedule& schedule, const Problem& problem) {
+  const std::size_t first = problem.index < kBefore ? 0 : problem.index - kBefore;
+  std::size_t width = 0;
+  for (const auto& list : schedule.of_rank) {
+    for (const Action& action : list) width = std::max(width, token_of(action).size());
+  }
+  std::string grid;
+  for (std::int32_t r = 0; r < schedule.num_ranks(); ++r) {
+    const auto& list = schedule.of_rank[static_cast<std::size_t>(r)];
+    std::string line = "rank " + std::to_string(r) + (first > 0 ? " ..." : "    ");
+    for (std::size_t i = first; i < first + kShown; ++i) {
+      const bool marked = r == problem.rank && i == problem.index;
+      std::string token = i < list.size() ? token_of(list[i]) : "";
+      token.resize(width, ' ');
+      line += (marked ? "[" : " ") + token + (marked ? "]" : " ");
+    }
+    grid += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return grid;
+}
+
+void check_or_throw(const Schedule& schedule) {
+  const std::vector<Problem> problems = check(schedule);
+  if (problems.empty()) return;
+  const Problem& first = problems.front();
+  std::string more;
+  if (problems.size() > 1) more = " (and " + std::to_string(problems.size() - 1) + " more)";
+  throw core::usage_error(schedule.name + ": rank " + std::to_string(first.rank) + ", action " +
+                          std::to_string(first.index) + ": " + first.what + more + "\n" + grid_around(schedule, first));
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,93 @@
+#include "schedules/closed_forms.h"
+
+#include <algorithm>
+
+namespace lockstep::schedules {
+namespace {
+
+// A microbatch on a rank.
+double whole(const Times& times) {
+  return times.forward + times.input_gradient + times.weight_gradient;
+}
+double full_backward(const Times& times) {
+  return times.input_gradient + times.weight_gradient;
+}
+bool are_equal(const Times& times) {
+  return times.forward == times.input_gradient && times.forward == times.weight_gradient;
+}
+
+ClosedForm makespan(const PipelineShape& shape, const Times& times, double bubble) {
+  return {true, shape.microbatches * whole(times) + bubble};
+}
+ClosedForm own_span(const PipelineShape& shape, const Times& times, double bubble) {
+  return {false, shape.microbatches * whole(times) + bubble};
+}
+
+}  // namespace
+
+std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times& times) {
+  return makespan(shape, times, (shape.ranks - 1) * whole(times));
+}
+
+std::optional<ClosedForm> of_chunks_in_groups(const PipelineShape& shape, const Times& times) {
+  if (shape.microbatches % shape.ranks != 0) return std::nullopt;
+  return makespan(shape, times, (shape.ranks - 1) * whole(times) / shape.chunks);
+}
+
+std::optional<ClosedForm> of_breadth_first(const PipelineShape& shape, const Times& times) {
+  if (shape.microbatches < shape.ranks) return std::nullopt;
+  return makespan(shape, times, (shape.ranks - 1) * whole(times) / shape.chunks);
+}
+
+std::optional<ClosedForm> of_zb_h1(const PipelineShape& shape, const Times& times) {
+  if (times.weight_gradient > times.forward || shape.microbatches < shape.ranks) return std::nullopt;
+  return makespan(shape, times, (shape.ranks - 1) * (times.forward + times.input_gradient - times.weight_gradient));
+}
+
+std::optional<ClosedForm> of_interleaved_zb(const PipelineShape& shape, const Times& times) {
+  if (shape.microbatches % shape.ranks != 0) return std::nullopt;
+  auto form = of_zb_h1(shape, times);
+  const double work = shape.microbatches * whole(times);
+  if (form) form->cost = work + (form->cost - work) / shape.chunks;
+  return form;
+}
+
+std::optional<ClosedForm> of_zb_h2(const PipelineShape& shape, const Times& times) {
+  const bool short_weights = times.weight_gradient <= std::min(times.forward, times.input_gradient);
+  if (!short_weights || shape.microbatches < 2 * shape.ranks - 1) return std::nullopt;
+  return own_span(shape, times, (shape.ranks - 1) * (times.forward + times.input_gradient - 2 * times.weight_gradient));
+}
+
+std::optional<ClosedForm> of_zb_v(const PipelineShape& shape, const Times& times) {
+  if (!are_equal(times) || shape.microbatches < 2 * shape.ranks - 1) return std::nullopt;
+  return own_span(shape, times, 0);
+}
+
+std::optional<ClosedForm> of_dualpipe(const PipelineShape& shape, const Times& times) {
+  if (!are_equal(times)) return std::nullopt;
+  const double fused = times.forward + full_backward(times);
+  return makespan(shape, times, (shape.ranks / 2 - 1) * (fused + full_backward(times) - 3 * times.weight_gradient));
+}
+
+std::optional<ClosedForm> of_dualpipe_v(const PipelineShape& shape, const Times& times) {
+  if (!are_equal(times)) return std::nullopt;
+  const double fused = times.forward + full_backward(times);
+  return makespan(shape, times, (shape.ranks - 1) * (fused + full_backward(times) - 3 * times.weight_gradient) / 2);
+}
+
+std::optional<ClosedForm> of_chimera(const PipelineShape& shape, const Times& times) {
+  const int units = shape.microbatches / shape.ranks;
+  if (full_backward(times) == times.forward) return makespan(shape, times, (shape.ranks - 2) * times.forward);
+  if (full_backward(times) != 2 * times.forward) return std::nullopt;
+  return makespan(shape, times, (units + 1) * (shape.ranks - 2) * times.forward);
+}
+
+std::optional<ClosedForm> of_naive(const PipelineShape& shape, const Times& times) {
+  return ClosedForm{true, shape.microbatches * shape.ranks * whole(times)};
+}
+
+std::optional<ClosedForm> none_known(const PipelineShape& /*shape*/, const Times& /*times*/) {
+  return std::nullopt;
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,23 @@
+// The formulas of the catalogue. Each is nothing where it is not exact. Times of messages are zero.
+#pragma once
+
+#include <optional>
+
+#include "schedules/catalogue.h"
+
+namespace lockstep::schedules {
+
+std::optional<ClosedForm> fill_and_drain(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_chunks_in_groups(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_breadth_first(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_zb_h1(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_interleaved_zb(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_zb_h2(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_zb_v(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_dualpipe(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_dualpipe_v(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_chimera(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_naive(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> none_known(const PipelineShape& shape, const Times& times);
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,26 @@
+// All schedules of the catalogue at many shapes, for tests.
+#pragma once
+
+#include <functional>
+
+#include "schedules/catalogue.h"
+
+namespace lockstep::schedules {
+
+// Calls visit(entry, shape, schedule) for each shape with up to `most_ranks` that an entry takes.
+inline void for_every_schedule(
+    std::int32_t most_ranks,
+    const std::function<void(const CatalogueEntry&, const PipelineShape&, const Schedule&)>& visit) {
+  for (const CatalogueEntry& entry : catalogue()) {
+    for (std::int32_t ranks = 1; ranks <= most_ranks; ++ranks) {
+      for (std::int32_t microbatches : {1, 2, 3, ranks, 2 * ranks, 2 * ranks + 1, 3 * ranks, 17, 4 * ranks}) {
+        for (std::int32_t chunks = 1; chunks <= (entry.takes_chunks ? 4 : 1); ++chunks) {
+          const PipelineShape shape{ranks, microbatches, chunks};
+          if (misfit_of(entry, shape).empty()) visit(entry, shape, entry.make(shape));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,34 @@
+// All forwards, then all backwards: GPipe (Huang et al. 2019), and chunk by chunk breadth-first (Lamy-Poirier 2022).
+#include "schedules/generators/generators.h"
+#include "schedules/generators/rank_list.h"
+#include "schedules/placement.h"
+
+namespace lockstep::schedules {
+
+Schedule breadth_first(const PipelineShape& shape) {
+  Schedule made{.name = "breadth_first",
+                .num_microbatches = shape.microbatches,
+                .stages_a_pipe = shape.ranks * shape.chunks,
+                .rank_of_stage = looped_placement(shape.ranks, shape.chunks)};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
+    RankList list(shape.ranks * shape.chunks, shape.microbatches);
+    for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+      while (list.forward(chunk * shape.ranks + rank)) {
+      }
+    }
+    for (std::int32_t chunk = shape.chunks - 1; chunk >= 0; --chunk) {
+      while (list.backward(chunk * shape.ranks + rank)) {
+      }
+    }
+    made.of_rank.push_back(list.take());
+  }
+  return made;
+}
+
+Schedule gpipe(const PipelineShape& shape) {
+  Schedule made = breadth_first(shape);
+  made.name = "gpipe";
+  return made;
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,76 @@
+// A rank's list while a generator writes it: microbatches go through a stage in order, so that generators say only
+// which stage has its turn.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "schedules/schedule.h"
+
+namespace lockstep::schedules {
+
+class RankList {
+ public:
+  // Of each stage, the microbatches `first` to `first` + `count` - 1.
+  RankList(std::int32_t num_stages, std::int32_t count)
+      : first_(static_cast<std::size_t>(num_stages)), next_(static_cast<std::size_t>(num_stages)), count_(count) {}
+
+  void begin_at(std::int32_t stage, std::int32_t microbatch) { first_[index(stage)] = microbatch; }
+
+  // Each adds nothing and returns false if the stage has done them all.
+  bool forward(std::int32_t stage) { return add(Op::forward, stage, next_[index(stage)].forward); }
+  bool backward(std::int32_t stage) { return add(Op::backward, stage, next_[index(stage)].backward); }
+  // The gradient of the input; the weight's is then pending.
+  bool input_gradient(std::int32_t stage) {
+    if (!add(Op::input_gradient, stage, next_[index(stage)].backward)) return false;
+    pending_.push_back({Op::weight_gradient, stage, list_.back().microbatch});
+    return true;
+  }
+  // The oldest pending one.
+  bool weight_gradient() {
+    if (pending_.empty()) return false;
+    list_.push_back(pending_.front());
+    pending_.pop_front();
+    return true;
+  }
+  // The oldest pending one of a stage.
+  bool weight_gradient(std::int32_t stage) {
+    for (auto at = pending_.begin(); at != pending_.end(); ++at) {
+      if (at->stage != stage) continue;
+      list_.push_back(*at);
+      pending_.erase(at);
+      return true;
+    }
+    return false;
+  }
+  // What was added last runs with what comes next.
+  void fuse() { list_.back().with_next = true; }
+
+  bool has_forward(std::int32_t stage) const { return next_[index(stage)].forward < count_; }
+  bool has_backward(std::int32_t stage) const { return next_[index(stage)].backward < count_; }
+  std::int32_t backwards(std::int32_t stage) const { return next_[index(stage)].backward; }
+  std::size_t num_pending() const { return pending_.size(); }
+  std::vector<Action> take() { return std::move(list_); }
+
+ private:
+  struct Next {
+    std::int32_t forward = 0;
+    std::int32_t backward = 0;
+  };
+  static std::size_t index(std::int32_t stage) { return static_cast<std::size_t>(stage); }
+  bool add(Op op, std::int32_t stage, std::int32_t& next) {
+    if (next == count_) return false;
+    list_.push_back({op, stage, first_[index(stage)] + next});
+    ++next;
+    return true;
+  }
+
+  std::vector<std::int32_t> first_;
+  std::vector<Next> next_;
+  std::int32_t count_;
+  std::deque<Action> pending_;
+  std::vector<Action> list_;
+};
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,78 @@
+#include "schedules/messages.h"
+
+namespace lockstep::schedules {
+namespace {
+
+std::int32_t rank_of(const Schedule& schedule, std::int32_t stage) {
+  return schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+}
+
+// The stage at the other end of what leaves `stage` by `op`, a compute action.
+std::optional<std::int32_t> next_stage(const Schedule& schedule, Op op, std::int32_t stage) {
+  if (op == Op::forward && !schedule.is_last(stage)) return stage + 1;
+  if ((op == Op::backward || op == Op::input_gradient) && !schedule.is_first(stage)) return stage - 1;
+  return std::nullopt;
+}
+
+std::vector<Action> receives_of(const Schedule& schedule, const Action& action, std::int32_t rank) {
+  std::vector<Action> receives;
+  for (const Need& need : needs_of(schedule, action)) {
+    if (rank_of(schedule, need.stage) == rank) continue;
+    const bool activations = need.product == Product::activations;
+    receives.push_back({activations ? Op::recv_activations : Op::recv_gradient, action.stage, action.microbatch});
+  }
+  return receives;
+}
+
+}  // namespace
+
+std::optional<std::int32_t> receiver_of(const Schedule& schedule, const Action& action) {
+  const auto next = next_stage(schedule, action.op, action.stage);
+  if (!next || rank_of(schedule, *next) == rank_of(schedule, action.stage)) return std::nullopt;
+  return rank_of(schedule, *next);
+}
+
+std::int32_t peer_of(const Schedule& schedule, const Action& message) {
+  const bool up = message.op == Op::send_activations || message.op == Op::recv_gradient;
+  return rank_of(schedule, up ? message.stage + 1 : message.stage - 1);
+}
+
+Need message_of(const Action& message) {
+  switch (message.op) {
+    case Op::send_activations:
+      return {Product::activations, message.stage, message.microbatch};
+    case Op::recv_activations:
+      return {Product::activations, message.stage - 1, message.microbatch};
+    case Op::send_gradient:
+      return {Product::gradient, message.stage, message.microbatch};
+    default:
+      return {Product::gradient, message.stage + 1, message.microbatch};
+  }
+}
+
+Schedule with_messages(const Schedule& schedule) {
+  Schedule lowered = schedule;
+  for (std::int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
+    const std::vector<Action>& list = schedule.of_rank[static_cast<std::size_t>(rank)];
+    std::vector<Action>& out = lowered.of_rank[static_cast<std::size_t>(rank)];
+    out.clear();
+    for (std::size_t begin = 0; begin < list.size();) {
+      std::size_t end = begin + 1;  // of what runs as one
+      while (list[end - 1].with_next && end < list.size()) ++end;
+      for (std::size_t i = begin; i < end; ++i) {
+        for (const Action& receive : receives_of(schedule, list[i], rank)) out.push_back(receive);
+      }
+      out.insert(out.end(), list.begin() + static_cast<std::ptrdiff_t>(begin),
+                 list.begin() + static_cast<std::ptrdiff_t>(end));
+      for (std::size_t i = begin; i < end; ++i) {
+        if (!receiver_of(schedule, list[i])) continue;
+        out.push_back(
+            {list[i].op == Op::forward ? Op::send_activations : Op::send_gradient, list[i].stage, list[i].microbatch});
+      }
+      begin = end;
+    }
+  }
+  return lowered;
+}
+
+}  // namespace lockstep::schedules

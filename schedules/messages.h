@@ -1,0 +1,24 @@
+// What crosses from rank to rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "schedules/needs.h"
+#include "schedules/schedule.h"
+
+namespace lockstep::schedules {
+
+// The rank that what `action` makes goes to, if it goes to another rank.
+std::optional<std::int32_t> receiver_of(const Schedule& schedule, const Action& action);
+
+// Of a send or a receive: the rank at the other end.
+std::int32_t peer_of(const Schedule& schedule, const Action& message);
+
+// Of a send or a receive: what it carries.
+Need message_of(const Action& message);
+
+// The schedule with its messages: each is sent right after what makes it and received right before what needs it.
+Schedule with_messages(const Schedule& schedule);
+
+}  // namespace lockstep::schedules

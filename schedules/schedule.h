@@ -1,0 +1,64 @@
+// A training step as data: what each rank does, in order. Generators (schedules/generators/) make them as pure
+// functions of integers, or a user writes one (schedules/text.h); they are then checked, counted, played, drawn and run
+// alike.
+//
+// Words: a *stage* is a part of the model's layers; a *pipe* is a chain of stages that holds the whole model (one, or
+// two in opposite directions for Chimera and DualPipe, each with its own copy of the weights); a *microbatch* goes
+// through one pipe. Stages are numbered pipe after pipe: stage s of pipe k is s + k * stages_a_pipe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::schedules {
+
+// With PyTorch's letters in pipelining (torch.distributed.pipelining.schedules).
+enum class Op : std::uint8_t {
+  forward,          // F
+  backward,         // B: both gradients
+  input_gradient,   // I: what the stage before waits for
+  weight_gradient,  // W: what nobody waits for but the optimizer
+  // Messages, put in by a pass (schedules/messages.h). The stage is the one that sends or receives.
+  send_activations,  // SEND_F
+  recv_activations,  // RECV_F
+  send_gradient,     // SEND_B
+  recv_gradient,     // RECV_B
+};
+
+inline bool is_compute(Op op) {
+  return op <= Op::weight_gradient;
+}
+inline bool is_send(Op op) {
+  return op == Op::send_activations || op == Op::send_gradient;
+}
+inline bool is_recv(Op op) {
+  return op == Op::recv_activations || op == Op::recv_gradient;
+}
+
+struct Action {
+  Op op = Op::forward;
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+  // Runs together with the next one: both inputs are there at the start, both outputs at the end (DualPipe's F&B).
+  bool with_next = false;
+
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+struct Schedule {
+  std::string name;
+  std::int32_t num_microbatches = 0;  // over all pipes
+  std::int32_t stages_a_pipe = 0;
+  std::vector<std::int32_t> rank_of_stage;        // as many as all pipes have
+  std::vector<std::vector<Action>> of_rank = {};  // a list a rank
+
+  std::int32_t num_ranks() const { return static_cast<std::int32_t>(of_rank.size()); }
+  std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }
+  std::int32_t num_pipes() const { return num_stages() / stages_a_pipe; }
+  std::int32_t chunks() const { return stages_a_pipe / num_ranks(); }  // a rank's share of the model is so many stages
+  bool is_first(std::int32_t stage) const { return stage % stages_a_pipe == 0; }
+  bool is_last(std::int32_t stage) const { return (stage + 1) % stages_a_pipe == 0; }
+};
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,57 @@
+#include "schedules/text.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "schedules/every_schedule.h"
+#include "schedules/messages.h"
+
+namespace lockstep::schedules {
+namespace {
+
+TEST(ScheduleText, ComesBackAsItWent) {
+  for_every_schedule(5, [](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
+    for (const Schedule& written : {schedule, with_messages(schedule)}) {
+      const Schedule read = parse_csv(to_csv(written), "again", schedule.num_pipes());
+      EXPECT_EQ(read.of_rank, written.of_rank) << schedule.name;
+      EXPECT_EQ(read.rank_of_stage, written.rank_of_stage) << schedule.name;
+      EXPECT_EQ(read.num_microbatches, written.num_microbatches) << schedule.name;
+    }
+  });
+}
+
+TEST(ScheduleText, ReadsEmptyCellsAndFusedPairs) {
+  const Schedule read = parse_csv("0F0, ,0F1,,\"0B0\"\r\n,1F0,(1F1;1B0)OVERLAP_F_B\n", "file.csv");
+  ASSERT_EQ(read.num_ranks(), 2);
+  EXPECT_EQ(read.of_rank[0].size(), 3U);
+  ASSERT_EQ(read.of_rank[1].size(), 3U);
+  EXPECT_TRUE(read.of_rank[1][1].with_next);
+  EXPECT_EQ(to_csv(read), "0F0,0F1,0B0\n1F0,(1F1;1B0)OVERLAP_F_B\n");
+}
+
+std::string refusal(std::string_view text, std::int32_t pipes = 1) {
+  try {
+    parse_csv(text, "s.csv", pipes);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ScheduleText, MistakesAreNamedByLineAndColumn) {
+  EXPECT_EQ(refusal("0F0,0G1\n").substr(0, 30), "s.csv:1:5: '0G1' is no action;");
+  EXPECT_EQ(refusal("0F0\n1F0,F1\n").substr(0, 29), "s.csv:2:5: 'F1' is no action;");
+  EXPECT_EQ(refusal("(0F0;0B0)OVERLAP\n").substr(0, 11), "s.csv:1:1: ");
+  EXPECT_EQ(refusal("0F-1\n").substr(0, 31), "s.csv:1:1: '0F-1' is no action;");
+  EXPECT_EQ(refusal("0F99999999999\n").substr(0, 11), "s.csv:1:1: ");
+  EXPECT_EQ(refusal("0F0\n0B0\n"),
+            "s.csv:2:1: stage 0 belongs to rank 0, in whose line it stands first; allowed: one rank a stage");
+  EXPECT_EQ(refusal("0F0\n2F0\n"),
+            "s.csv: stage 1 has no action, but stage 2 has; allowed: stages from 0 without a gap");
+  EXPECT_EQ(refusal(""), "s.csv: no action in it; allowed: such as 0F0,0B0");
+  EXPECT_EQ(refusal("0F0,1F0\n2F0\n"), "s.csv: 3 stages on 2 ranks in 1 pipes; allowed: as many on each rank");
+}
+
+}  // namespace
+}  // namespace lockstep::schedules

@@ -1,0 +1,60 @@
+#include "schedules/token.h"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::array<std::pair<Op, std::string_view>, 8> kNames{{{Op::forward, "F"},
+                                                                 {Op::backward, "B"},
+                                                                 {Op::input_gradient, "I"},
+                                                                 {Op::weight_gradient, "W"},
+                                                                 {Op::send_activations, "SEND_F"},
+                                                                 {Op::recv_activations, "RECV_F"},
+                                                                 {Op::send_gradient, "SEND_B"},
+                                                                 {Op::recv_gradient, "RECV_B"}}};
+
+// Takes a number from the front.
+std::optional<std::int32_t> take_number(std::string_view& text) {
+  std::int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+std::optional<Op> op_named(std::string_view name) {
+  for (const auto& [op, known] : kNames) {
+    if (known == name) return op;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view name_of(Op op) {
+  for (const auto& [known, name] : kNames) {
+    if (known == op) return name;
+  }
+  return "?";
+}
+
+std::string token_of(const Action& action) {
+  return std::to_string(action.stage) + std::string(name_of(action.op)) + std::to_string(action.microbatch);
+}
+
+std::optional<Action> parse_token(std::string_view text) {
+  const auto stage = take_number(text);
+  if (!stage) return std::nullopt;
+  const std::size_t digits = text.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return std::nullopt;
+  const auto op = op_named(text.substr(0, digits));
+  text.remove_prefix(digits);
+  const auto microbatch = take_number(text);
+  if (!op || !microbatch || !text.empty()) return std::nullopt;
+  return Action{*op, *stage, *microbatch};
+}
+
+}  // namespace lockstep::schedules

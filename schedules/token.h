@@ -1,0 +1,18 @@
+// An action as PyTorch's pipelining prints it: "0F1" is stage 0, forward, microbatch 1; "1RECV_F1" its arrival at
+// stage 1.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "schedules/schedule.h"
+
+namespace lockstep::schedules {
+
+std::string_view name_of(Op op);  // "F", "RECV_B"
+std::string token_of(const Action& action);
+// Empty if `text` is none. Fused actions are two tokens of text.h.
+std::optional<Action> parse_token(std::string_view text);
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,57 @@
+#include "schedules/generators/zb_search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/random.h"
+#include "schedules/catalogue.h"
+#include "schedules/check.h"
+#include "schedules/count.h"
+
+namespace lockstep::schedules {
+namespace {
+
+Spans spans(const Schedule& schedule, const Times& times) {
+  return spans_of(schedule, times, play(schedule, times));
+}
+
+double most_held(const Schedule& schedule) {
+  double most = 0;
+  for (const RankCounts& rank : count_ranks(schedule)) most = std::max(most, rank.peak.until_weight_gradient);
+  return most;
+}
+
+TEST(ZbSearch, StaysLegalAndInMemoryAtAnyTimes) {
+  core::Random random(7);
+  const auto time = [&] { return 0.25 + static_cast<double>(random.below(16)) / 4; };
+  for (int k = 0; k < 300; ++k) {
+    const auto p = static_cast<std::int32_t>(1 + random.below(8));
+    const auto m = static_cast<std::int32_t>(1 + random.below(24));
+    const auto limit = static_cast<std::int32_t>(1 + random.below(2 * static_cast<std::uint64_t>(p)));
+    const Times times{time(), time(), time(), random.below(2) == 0 ? 0 : time() / 8};
+    const Schedule made = zb_search({{p, m, 1}, times, limit});
+    EXPECT_NO_THROW(check_or_throw(made)) << p << " " << m << " " << limit;
+    EXPECT_LE(most_held(made), limit) << p << " " << m;
+  }
+}
+
+// With the memory of the hand-made schedules it is as good, without time for messages.
+TEST(ZbSearch, FindsWhatWasMadeByHand) {
+  for (const Times& times : {Times{1, 1, 1}, Times{1, 1.25, 0.75}, Times{2, 2.5, 0.5}, Times{18.5, 18, 9.25}}) {
+    for (std::int32_t p = 2; p <= 8; ++p) {
+      for (std::int32_t m = 2 * p; m <= 4 * p; m += p) {
+        const PipelineShape shape{p, m, 1};
+        EXPECT_LE(spans(zb_search({shape, times, p}), times).own,
+                  spans(make_schedule("zb_h1", shape), times).own + 1e-9)
+            << p << " " << m;
+        EXPECT_LE(spans(zb_search({shape, times, 2 * p - 1}), times).own,
+                  spans(make_schedule("zb_h2", shape), times).own + 1e-9)
+            << p << " " << m;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::schedules
