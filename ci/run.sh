@@ -71,7 +71,7 @@ stage_asan() {
 
 stage_tsan() {
   cmake --build --preset tsan --target tests_ranks
-  run_ctest tsan tsan --label-regex '^ranks$'
+  run_ctest tsan tsan --label-regex '^ranks$' --label-exclude '^slow$'
 }
 
 [ "${1-}" != --list ] || { printf '%s\n' "${stages[@]}"; exit 0; }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/device_cpu.h"
+#include "kernels/base/caches.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -183,6 +184,7 @@ std::string cpu_errors(const KernelCase& one, std::uint64_t seed) {
   ThreadPool pool1(1);
   ThreadPool pool2(2);
   ThreadPool pool3(3);
+  for (ThreadPool* pool : {&pool2, &pool3}) pool->kept<Caches>() = Caches::of_bytes(100);  // outgrown by most operands
   const std::array contexts{Context(pool1), Context(pool2), Context(pool3)};
   std::vector<CaseRunner> runners;
   for (const Context& context : contexts) runners.push_back({*device, context});

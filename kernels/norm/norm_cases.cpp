@@ -42,8 +42,9 @@ void add(std::vector<KernelCase>& cases, const MatrixShape& matrix, const std::s
   }
 }
 
-constexpr std::array kTestShapes{MatrixShape{1, 5},   MatrixShape{5, 3},   MatrixShape{4, 17},   MatrixShape{3, 64},
-                                 MatrixShape{7, 127}, MatrixShape{70, 97}, MatrixShape{9, 2500}, MatrixShape{261, 64}};
+constexpr std::array kTestShapes{MatrixShape{1, 5},    MatrixShape{5, 3},    MatrixShape{4, 17},
+                                 MatrixShape{3, 64},   MatrixShape{7, 127},  MatrixShape{70, 97},
+                                 MatrixShape{9, 2500}, MatrixShape{261, 64}, MatrixShape{3, 9024}};
 
 }  // namespace
 

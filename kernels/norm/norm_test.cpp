@@ -50,24 +50,6 @@ TEST(Norm, CasesHoldOnTheCpu) {
   });
 }
 
-// Rows that are kept in the first cache, and rows that are too long for that.
-TEST(Norm, OutputsBeyondTheCachesHold) {
-  const auto device = core::make_cpu_device();
-  ThreadPool pool(1);
-  for (const auto& [rows, columns] : {std::pair{1300L, 1040L}, {150L, 9024L}}) {
-    for (core::DType dtype : kActivationDTypes) {
-      const CaseFacts facts{
-          .shape = "large", .dtype = dtype, .terms = {{"y", columns}, {"mean", columns}, {"rstd", columns}}};
-      for (Norm norm : {Norm::layer, Norm::rms}) {
-        for (bool with_residual : {false, true}) {
-          const KernelCase one = make_case(NormForward{norm, rows, columns, with_residual}, facts);
-          for (int misalign : {0, 1}) EXPECT_EQ(result_errors(one, 1, {*device, Context(pool)}, misalign), "");
-        }
-      }
-    }
-  }
-}
-
 // Blocks of rows do not depend on the threads: 1000 rows are 16 blocks, the last one short.
 TEST(Norm, ParameterGradientsHaveTheSameBitsOnAnyNumberOfThreads) {
   const auto device = core::make_cpu_device();

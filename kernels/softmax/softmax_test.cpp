@@ -39,20 +39,6 @@ TEST(Softmax, CasesHoldOnTheCpu) {
   });
 }
 
-TEST(Softmax, OutputsBeyondTheCachesHold) {
-  const auto device = core::make_cpu_device();
-  ThreadPool pool(1);
-  for (core::DType dtype : kActivationDTypes) {
-    const CaseFacts facts{.shape = "R1300_C1040", .dtype = dtype, .terms = {{"y", 1040}, {"dx", 1040}}};
-    const KernelCase forward = make_case(SoftmaxForward{.rows = 1300, .columns = 1040}, facts);
-    const KernelCase backward = make_case(SoftmaxBackward{.rows = 1300, .columns = 1040}, facts);
-    for (int misalign : {0, 1}) {
-      EXPECT_EQ(result_errors(forward, 1, {*device, Context(pool)}, misalign), "");
-      EXPECT_EQ(result_errors(backward, 1, {*device, Context(pool)}, misalign), "");
-    }
-  }
-}
-
 TEST(Softmax, TheBackwardIsTheDerivative) {
   const CaseFacts facts{.shape = "R3_C17", .dtype = core::DType::f64};
   EXPECT_EQ(gradient_errors({.forward = make_case(SoftmaxForward{.rows = 3, .columns = 17}, facts),
