@@ -70,7 +70,8 @@ TEST(Catalogue, LatencyLaws) {
   for (std::int32_t p = 2; p <= 8; ++p) {
     for (std::int32_t m = p; m <= 4 * p; ++m) {
       const Schedule plain = make_schedule("1f1b", {p, m, 1});
-      const double lost = 2 * c * ((p - 1) + (m - 1) * (p - 1) / p);
+      const std::int32_t waits = (p - 1) + (m - 1) * (p - 1) / p;
+      const double lost = 2 * c * waits;
       EXPECT_NEAR(spans_of(plain, times, play(plain, times)).makespan, 3 * (m + p - 1) + lost, 1e-9) << p << " " << m;
       if (m % p != 0) continue;
       const Schedule chunked = make_schedule("interleaved", {p, m, 2});

@@ -66,7 +66,8 @@ std::optional<ClosedForm> of_zb_v(const PipelineShape& shape, const Times& times
 std::optional<ClosedForm> of_dualpipe(const PipelineShape& shape, const Times& times) {
   if (!are_equal(times)) return std::nullopt;
   const double fused = times.forward + full_backward(times);
-  return makespan(shape, times, (shape.ranks / 2 - 1) * (fused + full_backward(times) - 3 * times.weight_gradient));
+  const std::int32_t inner = shape.ranks / 2 - 1;
+  return makespan(shape, times, inner * (fused + full_backward(times) - 3 * times.weight_gradient));
 }
 
 std::optional<ClosedForm> of_dualpipe_v(const PipelineShape& shape, const Times& times) {

@@ -24,11 +24,23 @@ HWY_INLINE void put(VF32 value, float* to) {
   }
 }
 
+// Asks for lines from memory, where stores go past the caches: the hardware looks no further than a page, and with 4
+// KiB more ahead a copy of two cores moves half as much again (Sapphire Rapids).
+template <bool kPastCaches>
+HWY_INLINE void ask_ahead(const float* from) {
+  constexpr std::int64_t kAheadFloats = 1024;
+  if constexpr (kPastCaches) hwy::Prefetch(from + kAheadFloats);
+}
+
 template <bool kPastCaches>
 void copy_by(const float* HWY_RESTRICT a, float* HWY_RESTRICT to, std::int64_t floats) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
   for (std::int64_t i = 0; i < floats; i += 4 * lanes) {
-    for (std::int64_t k = 0; k < 4; ++k) put<kPastCaches>(hn::Load(F32(), a + i + k * lanes), to + i + k * lanes);
+    for (std::int64_t k = 0; k < 4; ++k) {
+      const std::int64_t at = i + k * lanes;
+      ask_ahead<kPastCaches>(a + at);
+      put<kPastCaches>(hn::Load(F32(), a + at), to + at);
+    }
   }
 }
 
@@ -39,6 +51,8 @@ void triad_by(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* H
   for (std::int64_t i = 0; i < floats; i += 4 * lanes) {
     for (std::int64_t k = 0; k < 4; ++k) {
       const std::int64_t at = i + k * lanes;
+      ask_ahead<kPastCaches>(a + at);
+      ask_ahead<kPastCaches>(b + at);
       put<kPastCaches>(hn::MulAdd(factor, hn::Load(F32(), b + at), hn::Load(F32(), a + at)), to + at);
     }
   }
