@@ -24,6 +24,16 @@ enum class Op : std::uint8_t {
   recv_activations,  // RECV_F
   send_gradient,     // SEND_B
   recv_gradient,     // RECV_B
+  // Of a stage's parameters, where they are sharded.
+  unshard,      // UNSHARD: gather them
+  reshard,      // RESHARD: give up what was gathered
+  reduce_grad,  // REDUCE_GRAD: reduce their gradients over the replicas
+  // Of a lowered step only (schedules/step/step.h); PyTorch has no token for these.
+  recompute,         // RECOMPUTE: forward again, for the backward that follows
+  layer_collective,  // COLLECTIVE: inside a layer
+  optimizer,         // STEP
+  offload,           // OFFLOAD: to host memory
+  load,              // LOAD: from host memory
 };
 
 inline bool is_compute(Op op) {

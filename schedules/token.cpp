@@ -7,14 +7,22 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::array<std::pair<Op, std::string_view>, 8> kNames{{{Op::forward, "F"},
-                                                                 {Op::backward, "B"},
-                                                                 {Op::input_gradient, "I"},
-                                                                 {Op::weight_gradient, "W"},
-                                                                 {Op::send_activations, "SEND_F"},
-                                                                 {Op::recv_activations, "RECV_F"},
-                                                                 {Op::send_gradient, "SEND_B"},
-                                                                 {Op::recv_gradient, "RECV_B"}}};
+constexpr std::array<std::pair<Op, std::string_view>, 16> kNames{{{Op::forward, "F"},
+                                                                  {Op::backward, "B"},
+                                                                  {Op::input_gradient, "I"},
+                                                                  {Op::weight_gradient, "W"},
+                                                                  {Op::send_activations, "SEND_F"},
+                                                                  {Op::recv_activations, "RECV_F"},
+                                                                  {Op::send_gradient, "SEND_B"},
+                                                                  {Op::recv_gradient, "RECV_B"},
+                                                                  {Op::unshard, "UNSHARD"},
+                                                                  {Op::reshard, "RESHARD"},
+                                                                  {Op::reduce_grad, "REDUCE_GRAD"},
+                                                                  {Op::recompute, "RECOMPUTE"},
+                                                                  {Op::layer_collective, "COLLECTIVE"},
+                                                                  {Op::optimizer, "STEP"},
+                                                                  {Op::offload, "OFFLOAD"},
+                                                                  {Op::load, "LOAD"}}};
 
 // Takes a number from the front.
 std::optional<std::int32_t> take_number(std::string_view& text) {

@@ -1,0 +1,22 @@
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+std::string_view name_of(GroupKind kind) {
+  constexpr std::array<std::string_view, 7> kNames{"tensor",   "context",   "expert", "data",
+                                                   "replicas", "embedding", "world"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(Lane lane) {
+  constexpr std::array<std::string_view, kNumLanes> kNames{"compute", "send",   "receive", "tensor",
+                                                           "gather",  "reduce", "copy"};
+  return kNames[static_cast<std::size_t>(lane)];
+}
+
+std::string_view name_of(Comm comm) {
+  constexpr std::array<std::string_view, 5> kNames{"none", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+  return kNames[static_cast<std::size_t>(comm)];
+}
+
+}  // namespace lockstep::schedules

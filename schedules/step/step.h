@@ -1,0 +1,91 @@
+// A whole training step, lowered: what each rank's lanes do, and what waits for what. lower.h makes one from a
+// Schedule, passes (schedules/passes/) put in the other parts of a step: gathers, reductions, collectives inside a
+// stage, recomputation, the optimizer. The simulator, the emulated device and the trainer take the same Step.
+//
+// A rank issues its tasks in one order. A task goes to a lane; a lane takes its tasks in that order, one at a time; the
+// lanes of a rank run side by side but for `after` edges. A task starts when the task before it in its lane has ended
+// and all that it is after has ended.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schedules/schedule.h"
+
+namespace lockstep::schedules {
+
+enum class Lane : std::uint8_t {
+  compute,  // kernels
+  send,     // messages to other stages; a send has ended when its bytes have left
+  receive,  // ends when the message is there
+  tensor,   // collectives inside a layer: tensor, sequence, context and expert parallel
+  gather,   // parameters: UNSHARD
+  reduce,   // gradients: REDUCE_GRAD; the optimizer's
+  copy,     // to and from host memory
+};
+inline constexpr std::size_t kNumLanes = 7;
+
+enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all };
+
+// What a group of ranks shares out; a rank is in one group of a kind at most.
+enum class GroupKind : std::uint8_t {
+  tensor,
+  context,
+  expert,
+  data,       // replicas, or the ranks that shards are spread over
+  replicas,   // of shards: HSDP's other dimension
+  embedding,  // first and last stage, where they share the weights of the embedding
+  world,      // all ranks: norm of the gradients, barrier before the optimizer
+};
+std::string_view name_of(GroupKind kind);
+std::string_view name_of(Lane lane);
+std::string_view name_of(Comm comm);
+
+struct Task {
+  Op op = Op::forward;
+  Lane lane = Lane::compute;
+  Comm comm = Comm::none;         // of a collective
+  std::int32_t stage = -1;        // -1: of none
+  std::int32_t microbatch = -1;   // -1: of none
+  std::int32_t part = -1;         // of the stage: a layer, a unit or a bucket; -1: the whole
+  std::int32_t peer = -1;         // of a message: the rank at the other end; of a collective: its index in Step::groups
+  std::int32_t tag = -1;          // of a message: which of the receiver's receives it is, counted from 0
+  std::int64_t amount = 0;        // kernels: picoseconds; messages: bytes; collectives: payload bytes, see below
+  std::uint32_t first_after = 0;  // in RankStep::after
+  std::uint32_t num_after = 0;
+};
+// Payload bytes of a collective: what one rank has of the whole vector before an all-reduce or a reduce-scatter, what
+// it has after an all-gather, what it gives away and keeps in an all-to-all. (nccl-tests' "size" for each of them.)
+
+struct RankStep {
+  std::vector<Task> tasks;           // in the order in which they are issued
+  std::vector<std::uint32_t> after;  // tasks of this rank that were issued before
+  std::span<const std::uint32_t> after_of(const Task& task) const {
+    return std::span<const std::uint32_t>(after).subspan(task.first_after, task.num_after);
+  }
+};
+
+// Members meet in every collective of the group, each in the order of its own lane.
+struct Group {
+  GroupKind kind = GroupKind::data;
+  // Those that the Step has. A group may be larger in truth: where all members do alike, one stands for all.
+  std::vector<std::int32_t> ranks;
+};
+
+struct Step {
+  std::string name;
+  std::int32_t num_microbatches = 0;
+  std::int32_t stages_a_pipe = 0;
+  std::vector<std::int32_t> rank_of_stage;
+  std::vector<RankStep> of_rank;
+  std::vector<Group> groups;
+
+  std::int32_t num_ranks() const { return static_cast<std::int32_t>(of_rank.size()); }
+  std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }
+};
+
+}  // namespace lockstep::schedules
