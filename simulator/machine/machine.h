@@ -1,0 +1,64 @@
+// A machine as the simulator sees it: one device, and the levels of the network that joins many of them. Descriptions
+// are JSON files (simulator/machine/machines/); docs/machine_format.md has the fields. Every figure in one names its
+// source.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::simulator {
+
+// A share of a peak that depends on how much work a kernel has: straight between points in log(work), constant outside.
+struct EfficiencyPoint {
+  double work = 0;  // FLOPs of a product, or bytes of a pass over memory
+  double share = 1;
+};
+using EfficiencyCurve = std::vector<EfficiencyPoint>;
+double share_at(const EfficiencyCurve& curve, double work);
+
+struct DeviceSpec {
+  std::string name;               // "A100-SXM4-80GB"
+  double matrix_tflops = 0;       // dense, of the 16-bit type that training uses; 1e12 FLOP/s
+  double vector_tflops = 0;       // f32, outside of matrix units
+  double memory_gbps = 0;         // 1e9 bytes/s
+  std::int64_t memory_bytes = 0;  // capacity
+  double launch_us = 0;           // what each kernel costs whatever it does
+  EfficiencyCurve product;        // of matrix_tflops, by FLOPs of a product
+  EfficiencyCurve attention;      // of matrix_tflops, by FLOPs of the two products of attention
+  EfficiencyCurve memory;         // of memory_gbps, by bytes
+};
+
+// How messages share a link.
+enum class Sharing : std::uint8_t {
+  one_at_a_time,  // in the order in which they come
+  fair,           // all at once, each with an equal part
+};
+
+// A level joins `ranks` devices (of which each level below joins fewer): an NVLink domain of 8, a rail group, a spine.
+struct NetworkLevel {
+  std::string name;
+  std::int32_t ranks = 0;            // joined by one switch of this level; the last level: any number
+  double gbps = 0;                   // of a device, each way; 1e9 bytes/s
+  double latency_us = 0;             // of a message between two devices whose lowest common level is this one
+  double efficiency = 1;             // of gbps, that large messages reach
+  double collective_efficiency = 1;  // of gbps, that a ring's steps reach
+  double oversubscription = 1;  // uplinks to this level carry 1 / oversubscription of what their devices could send
+  Sharing sharing = Sharing::one_at_a_time;
+};
+
+struct Machine {
+  std::string name;
+  std::vector<std::string> sources;
+  DeviceSpec device;
+  std::vector<NetworkLevel> levels;  // from the innermost
+  double host_gbps = 0;              // device to host memory, each way
+};
+
+// `name`: of a description that is built in, or a path of a JSON file (has a '/' or ends in .json). Throws a usage
+// Error that says what is wrong, where, and what is allowed.
+Machine load_machine(std::string_view name);
+std::vector<std::string> machine_names();
+
+}  // namespace lockstep::simulator
