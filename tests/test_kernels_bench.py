@@ -16,7 +16,7 @@ SMALL = ("--benchmark_filter=^(gelu|residual_add).*B4_T64", "--threads", "1", "-
 def bench(programs) -> str:
     path = programs.folder / "kernels_bench"
     if not path.exists():
-        pytest.skip("kernels_bench is not built")
+        pytest.fail(f"{path} is not built")
     return str(path)
 
 
