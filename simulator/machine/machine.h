@@ -61,4 +61,8 @@ struct Machine {
 Machine load_machine(std::string_view name);
 std::vector<std::string> machine_names();
 
+// A description's text, which parse_machine() takes back; `where` names it in what is thrown.
+std::string to_json(const Machine& machine);
+Machine parse_machine(std::string_view json, const std::string& where);
+
 }  // namespace lockstep::simulator
