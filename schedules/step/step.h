@@ -80,9 +80,9 @@ struct Step {
   std::string name;
   std::int32_t num_microbatches = 0;
   std::int32_t stages_a_pipe = 0;
-  std::vector<std::int32_t> rank_of_stage;
-  std::vector<RankStep> of_rank;
-  std::vector<Group> groups;
+  std::vector<std::int32_t> rank_of_stage = {};
+  std::vector<RankStep> of_rank = {};
+  std::vector<Group> groups = {};
 
   std::int32_t num_ranks() const { return static_cast<std::int32_t>(of_rank.size()); }
   std::int32_t num_stages() const { return static_cast<std::int32_t>(rank_of_stage.size()); }

@@ -1,0 +1,279 @@
+#include "simulator/engine/engine.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "simulator/engine/event_queue.h"
+#include "simulator/engine/hang.h"
+#include "simulator/engine/program.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Group;
+using schedules::kNumLanes;
+using schedules::Step;
+using schedules::Task;
+using schedules::TaskSpan;
+
+constexpr std::int64_t kNotYet = -1;
+
+// What an event's code says: a kind, a rank, and a lane, a receive or a message.
+enum class What : std::uint64_t { lane_done, arrival, fair_end };
+std::uint64_t code_of(What what, std::uint64_t rank, std::uint64_t detail) {
+  return static_cast<std::uint64_t>(what) << 62U | rank << 32U | detail;
+}
+What what_of(std::uint64_t code) {
+  return static_cast<What>(code >> 62U);
+}
+std::size_t rank_of(std::uint64_t code) {
+  return (code >> 32U) & 0x3fffffffU;
+}
+std::uint32_t detail_of(std::uint64_t code) {
+  return static_cast<std::uint32_t>(code);
+}
+
+struct RankState {
+  RankProgram program;
+  std::array<std::uint32_t, kNumLanes> done = {};  // tasks of each lane
+  std::uint32_t busy = 0;                          // a bit a lane whose next task has started, or waits for others
+  std::uint32_t open = 0;                          // a bit a lane that has tasks left
+  std::vector<TaskSpan> messages;                  // of each receive: when its bytes moved; end kNotYet before
+};
+
+struct GroupState {
+  std::int32_t waiting = 0;
+  std::int32_t members = 0;
+};
+
+// A message on a fair link.
+struct FairMessage {
+  std::size_t sender = 0;
+  std::size_t receiver = 0;
+  std::uint32_t tag = 0;
+  std::int64_t latency_ps = 0;
+  std::int64_t start_ps = 0;
+};
+
+class Engine {
+ public:
+  Engine(const Step& step, const Topology& topology, const CollectiveTime& collective_time)
+      : step_(step),
+        topology_(topology),
+        collective_time_(collective_time),
+        links_(topology.links()),
+        ranks_(step.of_rank.size()),
+        groups_(step.groups.size()) {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      RankState& rank = ranks_[r];
+      rank.program = compile(step.of_rank[r]);
+      rank.messages.resize(rank.program.num_receives, {0, kNotYet});
+      for (std::uint32_t lane = 0; lane < kNumLanes; ++lane) {
+        if (rank.program.first[lane] < rank.program.first[lane + 1]) rank.open |= 1U << lane;
+      }
+      result_.timeline.emplace_back(step.of_rank[r].tasks.size());
+    }
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].members = static_cast<std::int32_t>(step.groups[g].ranks.size());
+    }
+  }
+
+  Simulation run() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) advance(r);
+    while (!queue_.empty()) {
+      const Event event = queue_.pop();
+      now_ = event.time_ps;
+      ++result_.events;
+      happen(event.code);
+    }
+    if (std::any_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.open != 0; })) {
+      throw core::usage_error(step_.name + ": ranks wait for each other for ever: " + hang_text());
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void happen(std::uint64_t code) {
+    switch (what_of(code)) {
+      case What::lane_done:
+        finish(rank_of(code), detail_of(code));
+        return advance(rank_of(code));
+      case What::arrival:
+        return arrive(rank_of(code), detail_of(code));
+      case What::fair_end:
+        return end_fair(detail_of(code));
+    }
+  }
+
+  const LaneTask& head(const RankState& rank, std::uint32_t lane) const {
+    return rank.program.tasks[rank.program.first[lane] + rank.done[lane]];
+  }
+
+  // Starts whatever can start now on a rank.
+  void advance(std::size_t r) {
+    RankState& rank = ranks_[r];
+    for (bool again = true; again;) {
+      again = false;
+      for (std::uint32_t idle = rank.open & ~rank.busy; idle != 0; idle &= idle - 1) {
+        const auto lane = static_cast<std::uint32_t>(__builtin_ctz(idle));
+        const LaneTask& task = head(rank, lane);
+        if (!is_free(rank, task)) continue;
+        rank.busy |= 1U << lane;
+        again |= start(r, lane, task);
+      }
+    }
+  }
+
+  bool is_free(const RankState& rank, const LaneTask& task) const {
+    const LanePlace* after = rank.program.after.data() + task.first_after;
+    for (std::uint32_t i = 0; i < task.num_after; ++i) {
+      if (rank.done[after[i].lane] < after[i].count) return false;
+    }
+    return true;
+  }
+
+  // True if it has ended already, so that others may start.
+  bool start(std::size_t r, std::uint32_t lane, const LaneTask& task) {
+    switch (task.kind) {
+      case TaskKind::kernel:
+        return occupy(r, lane, task, {now_, now_ + task.amount});
+      case TaskKind::send:
+        return send(r, lane, task);
+      case TaskKind::receive:
+        return receive(r, lane, task);
+      case TaskKind::collective:
+        return join(step_.of_rank[r].tasks[task.index]);
+    }
+    return false;
+  }
+
+  bool occupy(std::size_t r, std::uint32_t lane, const LaneTask& task, const TaskSpan& span) {
+    result_.timeline[r][task.index] = span;
+    if (span.end_ps <= now_) {
+      finish(r, lane);
+      return true;
+    }
+    queue_.push({span.end_ps, code_of(What::lane_done, r, lane)});
+    return false;
+  }
+
+  void finish(std::size_t r, std::uint32_t lane) {
+    RankState& rank = ranks_[r];
+    result_.makespan_ps = std::max(result_.makespan_ps, now_);
+    rank.busy &= ~(1U << lane);
+    if (rank.program.first[lane] + ++rank.done[lane] == rank.program.first[lane + 1]) rank.open &= ~(1U << lane);
+  }
+
+  bool send(std::size_t r, std::uint32_t lane, const LaneTask& task) {
+    const auto receiver = static_cast<std::size_t>(task.peer);
+    const auto tag = static_cast<std::uint32_t>(task.tag);
+    const Path path = topology_.path(static_cast<std::int32_t>(r), task.peer);
+    if (LinkState::is_fair(path, topology_.links())) {
+      const auto message = static_cast<std::uint32_t>(fair_messages_.size());
+      fair_messages_.push_back({r, receiver, tag, path.latency_ps, now_});
+      links_.start(message, path, task.amount, now_);
+      watch_fair();
+      return false;
+    }
+    const Departure departure = links_.book(path, task.amount, now_);
+    announce(receiver, tag, {departure.start_ps, departure.left_ps + path.latency_ps});
+    return occupy(r, lane, task, {departure.start_ps, departure.left_ps});
+  }
+
+  void announce(std::size_t receiver, std::uint32_t tag, const TaskSpan& span) {
+    ranks_[receiver].messages[tag].start_ps = span.start_ps;
+    queue_.push({span.end_ps, code_of(What::arrival, receiver, tag)});
+  }
+
+  bool receive(std::size_t r, std::uint32_t lane, const LaneTask& task) {
+    const TaskSpan& message = ranks_[r].messages[static_cast<std::size_t>(task.tag)];
+    if (message.end_ps == kNotYet) return false;  // arrive() goes on
+    result_.timeline[r][task.index] = message;
+    finish(r, lane);
+    return true;
+  }
+
+  void arrive(std::size_t r, std::uint32_t tag) {
+    RankState& rank = ranks_[r];
+    rank.messages[tag].end_ps = now_;
+    constexpr auto kLane = static_cast<std::uint32_t>(schedules::Lane::receive);
+    if ((rank.busy >> kLane & 1U) == 0) return;
+    const LaneTask& waiting = head(rank, kLane);
+    if (static_cast<std::uint32_t>(waiting.tag) != tag) return;
+    receive(r, kLane, waiting);
+    advance(r);
+  }
+
+  // The last member to come starts the collective for all.
+  bool join(const Task& task) {
+    const auto g = static_cast<std::size_t>(task.peer);
+    if (++groups_[g].waiting < groups_[g].members) return false;
+    groups_[g].waiting = 0;
+    const Group& group = step_.groups[g];
+    const std::int64_t end = now_ + collective_time_(group, task);
+    for (const std::int32_t member : group.ranks) end_collective(static_cast<std::size_t>(member), task.peer, end);
+    return false;
+  }
+
+  // Of a member, in whichever lane it waits with this group's collective.
+  void end_collective(std::size_t r, std::int32_t g, std::int64_t end) {
+    RankState& rank = ranks_[r];
+    for (std::uint32_t busy = rank.busy & rank.open; busy != 0; busy &= busy - 1) {
+      const auto lane = static_cast<std::uint32_t>(__builtin_ctz(busy));
+      const LaneTask& task = head(rank, lane);
+      if (task.kind != TaskKind::collective || task.peer != g) continue;
+      result_.timeline[r][task.index] = {now_, end};
+      queue_.push({end, code_of(What::lane_done, r, lane)});
+      return;
+    }
+  }
+
+  void watch_fair() {
+    const auto next = links_.next_end();
+    if (next) queue_.push({next->time_ps, code_of(What::fair_end, 0, ++fair_generation_)});
+  }
+
+  void end_fair(std::uint32_t generation) {
+    if (generation != fair_generation_) return;  // shares have changed since
+    const std::uint32_t name = links_.next_end()->message;
+    const FairMessage message = fair_messages_[name];
+    links_.finish(name, now_);
+    watch_fair();
+    announce(message.receiver, message.tag, {message.start_ps, now_ + message.latency_ps});
+    constexpr auto kLane = static_cast<std::uint32_t>(schedules::Lane::send);
+    result_.timeline[message.sender][head(ranks_[message.sender], kLane).index] = {message.start_ps, now_};
+    finish(message.sender, kLane);
+    advance(message.sender);
+  }
+
+  std::string hang_text() const {
+    std::string text;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (std::uint32_t lane = 0; lane < kNumLanes; ++lane) {
+        if ((ranks_[r].busy >> lane & 1U) == 0) continue;  // waits for its own rank's other lanes
+        add_waiter(text, static_cast<std::int32_t>(r), step_.of_rank[r].tasks[head(ranks_[r], lane).index]);
+      }
+    }
+    return text;
+  }
+
+  const Step& step_;
+  const Topology& topology_;
+  const CollectiveTime& collective_time_;
+  LinkState links_;
+  std::vector<RankState> ranks_;
+  std::vector<GroupState> groups_;
+  std::vector<FairMessage> fair_messages_;
+  std::uint32_t fair_generation_ = 0;
+  EventQueue queue_;
+  std::int64_t now_ = 0;
+  Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(const Step& step, const Topology& topology, const CollectiveTime& collective_time) {
+  return Engine(step, topology, collective_time).run();
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,206 @@
+#include "simulator/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "core/error.h"
+#include "schedules/catalogue.h"
+#include "schedules/count.h"
+#include "schedules/every_schedule.h"
+#include "schedules/play.h"
+#include "schedules/step/lower.h"
+#include "schedules/step/rewrite.h"
+#include "simulator/engine/event_queue.h"
+#include "simulator/engine/one_switch.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+using schedules::Lane;
+using schedules::Op;
+using schedules::RankWriter;
+using schedules::Schedule;
+using schedules::StageCosts;
+using schedules::Step;
+
+constexpr std::int64_t kUnit = 12000;  // ps; every number of chunks in the tests divides it
+
+std::int64_t no_collectives(const schedules::Group&, const schedules::Task&) {
+  return 0;
+}
+
+Step lowered(const Schedule& schedule, const schedules::Times& times, std::int64_t message_bytes = 0) {
+  const auto part = [&](double time) { return static_cast<std::int64_t>(time * kUnit) / schedule.chunks(); };
+  const std::vector<StageCosts> costs(
+      static_cast<std::size_t>(schedule.num_stages()),
+      {part(times.forward), part(times.input_gradient), part(times.weight_gradient), message_bytes});
+  return schedules::lower(schedule, costs);
+}
+
+std::int64_t simulated_ps(const Step& step, double latency) {
+  const OneSwitch network(step.num_ranks(), static_cast<std::int64_t>(latency * kUnit));
+  return simulate(step, network, no_collectives).makespan_ps;
+}
+
+TEST(Engine, EventsComeInOrder) {
+  EventQueue queue;
+  std::mt19937_64 random(7);
+  std::multiset<std::pair<std::int64_t, std::uint64_t>> expected;
+  for (int i = 0; i < 20000; ++i) {
+    if (random() % 3 != 0 || queue.empty()) {
+      const Event event{static_cast<std::int64_t>(random() % 500), random() % 50};
+      queue.push(event);
+      expected.emplace(event.time_ps, event.code);
+    } else {
+      const Event event = queue.pop();
+      ASSERT_EQ(*expected.begin(), (std::pair{event.time_ps, event.code}));
+      expected.erase(expected.begin());
+    }
+  }
+}
+
+TEST(Engine, AgreesWithPlayOnEverySchedule) {
+  int tried = 0;
+  for (const schedules::Times& times :
+       {schedules::Times{1, 1, 1, 0}, schedules::Times{1, 2, 1, 0.25}, schedules::Times{3, 2, 4, 1}}) {
+    schedules::for_every_schedule(
+        6, [&](const schedules::CatalogueEntry&, const schedules::PipelineShape&, const Schedule& schedule) {
+          const auto spans = schedules::spans_of(schedule, times, schedules::play(schedule, times));
+          EXPECT_NEAR(spans.makespan * kUnit,
+                      static_cast<double>(simulated_ps(lowered(schedule, times), times.message)), 1e-6)
+              << schedule.name;
+          ++tried;
+        });
+  }
+  EXPECT_GT(tried, 300);
+}
+
+// One rank, two tasks beside each other, and one that is after both.
+TEST(Engine, LanesRunSideBySideAndEdgesWait) {
+  RankWriter rank;
+  const std::uint32_t kernel = rank.add({.op = Op::forward, .amount = 30});
+  const std::uint32_t copy = rank.add({.op = Op::offload, .lane = Lane::copy, .amount = 50});
+  const std::uint32_t both[] = {kernel, copy};
+  rank.add({.op = Op::backward, .amount = 5}, both);
+  Step step{.name = "lanes", .of_rank = {rank.take()}};
+  const Simulation run = simulate(step, OneSwitch(1, 0), no_collectives);
+  EXPECT_EQ(run.timeline[0][1].end_ps, 50);
+  EXPECT_EQ(run.timeline[0][2].start_ps, 50);
+  EXPECT_EQ(run.makespan_ps, 55);
+}
+
+// Rank 0 sends two messages of 10 bytes at 2 ps a byte: the port carries one after the other.
+Step two_messages() {
+  RankWriter sender;
+  for (std::int32_t tag : {0, 1}) {
+    sender.add({.op = Op::send_activations, .lane = Lane::send, .stage = tag, .peer = tag + 1, .tag = 0, .amount = 10});
+  }
+  Step step{.name = "messages", .of_rank = {sender.take()}};
+  for (int receiver = 0; receiver < 2; ++receiver) {
+    RankWriter rank;
+    rank.add({.op = Op::recv_activations, .lane = Lane::receive, .peer = 0, .tag = 0, .amount = 10});
+    step.of_rank.push_back(rank.take());
+  }
+  return step;
+}
+
+TEST(Engine, APortCarriesOneMessageAtATime) {
+  const Step step = two_messages();
+  const Simulation run = simulate(step, OneSwitch(3, 100, {.ps_per_byte = 2}), no_collectives);
+  EXPECT_EQ(run.timeline[0][0].end_ps, 20);
+  EXPECT_EQ(run.timeline[0][1].end_ps, 40);
+  EXPECT_EQ(run.timeline[1][0].end_ps, 120);
+  EXPECT_EQ(run.timeline[2][0].start_ps, 20);
+  EXPECT_EQ(run.timeline[2][0].end_ps, 140);
+}
+
+// Ranks 0 and 1 send 10 and 30 bytes to rank 2 at once, at 2 ps a byte. Shared fairly, the short one takes 40 ps, and
+// the long one has its last 20 bytes alone: 40 + 40.
+Step two_senders() {
+  Step step{.name = "senders", .of_rank = {}};
+  for (std::int32_t sender = 0; sender < 2; ++sender) {
+    RankWriter rank;
+    rank.add(
+        {.op = Op::send_activations, .lane = Lane::send, .peer = 2, .tag = sender, .amount = sender == 0 ? 10 : 30});
+    step.of_rank.push_back(rank.take());
+  }
+  RankWriter receiver;
+  for (std::int32_t tag : {0, 1}) {
+    receiver.add({.op = Op::recv_activations, .lane = Lane::receive, .peer = tag, .tag = tag});
+  }
+  step.of_rank.push_back(receiver.take());
+  return step;
+}
+
+TEST(Engine, AFairPortIsSharedEvenly) {
+  const Step step = two_senders();
+  const Simulation fair = simulate(step, OneSwitch(3, 7, {.ps_per_byte = 2, .fair = true}), no_collectives);
+  EXPECT_EQ(fair.timeline[0][0].end_ps, 40);
+  EXPECT_EQ(fair.timeline[1][0].end_ps, 80);
+  EXPECT_EQ(fair.timeline[2][0].end_ps, 47);
+  EXPECT_EQ(fair.timeline[2][1].end_ps, 87);
+  const Simulation in_turn = simulate(step, OneSwitch(3, 7, {.ps_per_byte = 2}), no_collectives);
+  EXPECT_EQ(in_turn.timeline[2][0].end_ps, 27);
+  EXPECT_EQ(in_turn.timeline[2][1].end_ps, 87);
+}
+
+TEST(Engine, ACollectiveStartsWithItsLastMember) {
+  Step step{.name = "collective", .groups = {{GroupKind::data, {0, 1}}}};
+  for (const std::int64_t before : {10, 40}) {
+    RankWriter rank;
+    const std::uint32_t ready[] = {rank.add({.op = Op::backward, .amount = before})};
+    rank.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = 0, .amount = 100}, ready);
+    step.of_rank.push_back(rank.take());
+  }
+  const auto a_byte_a_ps = [](const schedules::Group&, const schedules::Task& task) { return task.amount; };
+  const Simulation run = simulate(step, OneSwitch(2, 0), a_byte_a_ps);
+  for (const auto& rank : run.timeline) {
+    EXPECT_EQ(rank[1].start_ps, 40);
+    EXPECT_EQ(rank[1].end_ps, 140);
+  }
+}
+
+TEST(Engine, RanksThatWaitForEachOtherAreNamed) {
+  Step step{.name = "circle.csv", .of_rank = {}};
+  for (std::int32_t peer : {1, 0}) {
+    RankWriter rank;
+    const std::uint32_t there[] = {rank.add({.op = Op::recv_activations,
+                                             .lane = Lane::receive,
+                                             .stage = 1 - peer,
+                                             .microbatch = 3,
+                                             .peer = peer,
+                                             .tag = 0})};
+    rank.add({.op = Op::send_activations, .lane = Lane::send, .peer = peer, .tag = 0, .amount = 1}, there);
+    step.of_rank.push_back(rank.take());
+  }
+  try {
+    simulate(step, OneSwitch(2, 0), no_collectives);
+    FAIL() << "no error";
+  } catch (const core::Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(
+        text.find("circle.csv: ranks wait for each other for ever: rank 0, lane receive, at 0RECV_F3 from rank 1"),
+        std::string::npos)
+        << text;
+  }
+}
+
+TEST(Engine, RepeatsExactly) {
+  const Schedule schedule = schedules::make_schedule("interleaved", {4, 16, 3});
+  const Step step = lowered(schedule, {1, 1.5, 0.5, 0}, 3000);
+  const OneSwitch network(4, 40, {.ps_per_byte = 3, .fair = true});
+  const Simulation first = simulate(step, network, no_collectives);
+  const Simulation second = simulate(step, network, no_collectives);
+  for (std::size_t r = 0; r < first.timeline.size(); ++r) {
+    for (std::size_t i = 0; i < first.timeline[r].size(); ++i) {
+      ASSERT_EQ(first.timeline[r][i].end_ps, second.timeline[r][i].end_ps);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::simulator

@@ -1,0 +1,53 @@
+#include "simulator/engine/program.h"
+
+#include <algorithm>
+
+namespace lockstep::simulator {
+namespace {
+
+std::size_t lane_of(const schedules::Task& task) {
+  return static_cast<std::size_t>(task.lane);
+}
+
+}  // namespace
+
+TaskKind kind_of(const schedules::Task& task) {
+  if (schedules::is_send(task.op)) return TaskKind::send;
+  if (schedules::is_recv(task.op)) return TaskKind::receive;
+  return task.comm == schedules::Comm::none ? TaskKind::kernel : TaskKind::collective;
+}
+
+RankProgram compile(const schedules::RankStep& rank) {
+  RankProgram program;
+  std::array<std::uint32_t, schedules::kNumLanes> next = {};  // in each lane, counted from its start
+  std::vector<std::uint32_t> place(rank.tasks.size());        // of each task in its lane
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) place[i] = next[lane_of(rank.tasks[i])]++;
+  for (std::size_t lane = 0; lane < next.size(); ++lane) program.first[lane + 1] = program.first[lane] + next[lane];
+
+  program.tasks.resize(rank.tasks.size());
+  program.after.reserve(rank.after.size());
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    const schedules::Task& task = rank.tasks[i];
+    const auto first_after = static_cast<std::uint32_t>(program.after.size());
+    for (const std::uint32_t earlier : rank.after_of(task)) {
+      const std::size_t lane = lane_of(rank.tasks[earlier]);
+      if (lane == lane_of(task)) continue;  // its lane keeps the order
+      program.after.push_back({static_cast<std::uint32_t>(lane) & 7U, (place[earlier] + 1) & 0x1fffffffU});
+    }
+    const TaskKind kind = kind_of(task);
+    if (kind == TaskKind::receive) {
+      program.num_receives = std::max(program.num_receives, static_cast<std::uint32_t>(task.tag) + 1);
+    }
+    program.tasks[program.first[lane_of(task)] + place[i]] = {
+        .amount = task.amount,
+        .peer = task.peer,
+        .tag = task.tag,
+        .index = static_cast<std::uint32_t>(i),
+        .first_after = first_after,
+        .num_after = static_cast<std::uint16_t>(program.after.size() - first_after),
+        .kind = kind};
+  }
+  return program;
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,39 @@
+// A rank's tasks as the engine wants them: lane by lane, and edges as "so many of that lane are done".
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "schedules/step/step.h"
+
+namespace lockstep::simulator {
+
+enum class TaskKind : std::uint8_t { kernel, send, receive, collective };
+TaskKind kind_of(const schedules::Task& task);
+
+struct LanePlace {
+  std::uint32_t lane : 3;
+  std::uint32_t count : 29;  // tasks of the lane that have to be done
+};
+
+struct LaneTask {
+  std::int64_t amount = 0;
+  std::int32_t peer = -1;
+  std::int32_t tag = -1;
+  std::uint32_t index = 0;  // in RankStep::tasks
+  std::uint32_t first_after = 0;
+  std::uint16_t num_after = 0;
+  TaskKind kind = TaskKind::kernel;
+};
+
+struct RankProgram {
+  std::vector<LaneTask> tasks;                                     // lane after lane
+  std::array<std::uint32_t, schedules::kNumLanes + 1> first = {};  // of each lane in `tasks`, and the end
+  std::vector<LanePlace> after;
+  std::uint32_t num_receives = 0;
+};
+
+RankProgram compile(const schedules::RankStep& rank);
+
+}  // namespace lockstep::simulator
