@@ -34,16 +34,18 @@ enum class Op : std::uint8_t {
   optimizer,         // STEP
   offload,           // OFFLOAD: to host memory
   load,              // LOAD: from host memory
+  send_chunk,        // SEND_CHUNK, RECV_CHUNK: of a collective that is run message by message
+  recv_chunk,
 };
 
 inline bool is_compute(Op op) {
   return op <= Op::weight_gradient;
 }
 inline bool is_send(Op op) {
-  return op == Op::send_activations || op == Op::send_gradient;
+  return op == Op::send_activations || op == Op::send_gradient || op == Op::send_chunk;
 }
 inline bool is_recv(Op op) {
-  return op == Op::recv_activations || op == Op::recv_gradient;
+  return op == Op::recv_activations || op == Op::recv_gradient || op == Op::recv_chunk;
 }
 
 struct Action {

@@ -7,7 +7,7 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::array<std::pair<Op, std::string_view>, 16> kNames{{{Op::forward, "F"},
+constexpr std::array<std::pair<Op, std::string_view>, 18> kNames{{{Op::forward, "F"},
                                                                   {Op::backward, "B"},
                                                                   {Op::input_gradient, "I"},
                                                                   {Op::weight_gradient, "W"},
@@ -22,7 +22,9 @@ constexpr std::array<std::pair<Op, std::string_view>, 16> kNames{{{Op::forward, 
                                                                   {Op::layer_collective, "COLLECTIVE"},
                                                                   {Op::optimizer, "STEP"},
                                                                   {Op::offload, "OFFLOAD"},
-                                                                  {Op::load, "LOAD"}}};
+                                                                  {Op::load, "LOAD"},
+                                                                  {Op::send_chunk, "SEND_CHUNK"},
+                                                                  {Op::recv_chunk, "RECV_CHUNK"}}};
 
 // Takes a number from the front.
 std::optional<std::int32_t> take_number(std::string_view& text) {

@@ -49,6 +49,7 @@ struct GroupState {
 // A message on a fair link.
 struct FairMessage {
   std::size_t sender = 0;
+  std::uint32_t lane = 0;  // of the sender
   std::size_t receiver = 0;
   std::uint32_t tag = 0;
   std::int64_t latency_ps = 0;
@@ -170,7 +171,7 @@ class Engine {
     const Path path = topology_.path(static_cast<std::int32_t>(r), task.peer);
     if (LinkState::is_fair(path, topology_.links())) {
       const auto message = static_cast<std::uint32_t>(fair_messages_.size());
-      fair_messages_.push_back({r, receiver, tag, path.latency_ps, now_});
+      fair_messages_.push_back({r, lane, receiver, tag, path.latency_ps, now_});
       links_.start(message, path, task.amount, now_);
       watch_fair();
       return false;
@@ -196,12 +197,13 @@ class Engine {
   void arrive(std::size_t r, std::uint32_t tag) {
     RankState& rank = ranks_[r];
     rank.messages[tag].end_ps = now_;
-    constexpr auto kLane = static_cast<std::uint32_t>(schedules::Lane::receive);
-    if ((rank.busy >> kLane & 1U) == 0) return;
-    const LaneTask& waiting = head(rank, kLane);
-    if (static_cast<std::uint32_t>(waiting.tag) != tag) return;
-    receive(r, kLane, waiting);
-    advance(r);
+    for (std::uint32_t busy = rank.busy; busy != 0; busy &= busy - 1) {
+      const auto lane = static_cast<std::uint32_t>(__builtin_ctz(busy));
+      const LaneTask& waiting = head(rank, lane);
+      if (waiting.kind != TaskKind::receive || static_cast<std::uint32_t>(waiting.tag) != tag) continue;
+      receive(r, lane, waiting);
+      return advance(r);
+    }
   }
 
   // The last member to come starts the collective for all.
@@ -240,9 +242,8 @@ class Engine {
     links_.finish(name, now_);
     watch_fair();
     announce(message.receiver, message.tag, {message.start_ps, now_ + message.latency_ps});
-    constexpr auto kLane = static_cast<std::uint32_t>(schedules::Lane::send);
-    result_.timeline[message.sender][head(ranks_[message.sender], kLane).index] = {message.start_ps, now_};
-    finish(message.sender, kLane);
+    result_.timeline[message.sender][head(ranks_[message.sender], message.lane).index] = {message.start_ps, now_};
+    finish(message.sender, message.lane);
     advance(message.sender);
   }
 

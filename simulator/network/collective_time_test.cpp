@@ -1,0 +1,108 @@
+// Collectives by formula and message by message, on links that do nothing but what the formulas assume.
+#include "simulator/network/collective_time.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "schedules/step/rewrite.h"
+#include "simulator/engine/engine.h"
+#include "simulator/engine/one_switch.h"
+#include "simulator/network/expand.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+using schedules::Lane;
+using schedules::Op;
+using schedules::RankWriter;
+using schedules::Step;
+
+constexpr double kLatencyUs = 3;
+constexpr double kGbps = 2;
+
+Machine one_level() {
+  Machine machine;
+  machine.levels.push_back({.name = "switch", .ranks = 64, .gbps = kGbps, .latency_us = kLatencyUs});
+  return machine;
+}
+
+// Nodes of 8 with 100 GB/s inside and 10 GB/s a device outside.
+Machine two_levels() {
+  Machine machine;
+  machine.levels.push_back({.name = "node", .ranks = 8, .gbps = 100, .latency_us = 1});
+  machine.levels.push_back({.name = "cluster", .ranks = 1024, .gbps = 10, .latency_us = 5});
+  return machine;
+}
+
+Step one_collective(Comm comm, std::int32_t ranks, std::int64_t bytes) {
+  Step step{.name = "collective", .groups = {{GroupKind::data, {}}}};
+  for (std::int32_t r = 0; r < ranks; ++r) {
+    step.groups[0].ranks.push_back(r);
+    RankWriter rank;
+    rank.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = comm, .peer = 0, .amount = bytes});
+    step.of_rank.push_back(rank.take());
+  }
+  return step;
+}
+
+double messages_us(Comm comm, std::int32_t ranks, std::int64_t bytes) {
+  Step step = one_collective(comm, ranks, bytes);
+  expand_collectives(step, ring_plan);
+  const OneSwitch network(ranks, static_cast<std::int64_t>(kLatencyUs * 1e6), {.ps_per_byte = 1e3 / kGbps});
+  const auto none = [](const schedules::Group&, const schedules::Task&) { return std::int64_t{0}; };
+  return static_cast<double>(simulate(step, network, none).makespan_ps) / 1e6;
+}
+
+TEST(CollectiveTime, FormulasAgreeWithMessagesOnIdealLinks) {
+  for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all}) {
+    for (const std::int32_t ranks : {2, 3, 4, 5, 8, 16, 24}) {
+      const std::int64_t bytes = ranks * 1000;
+      const std::int64_t members[] = {ranks};
+      const auto algorithm = comm == Comm::all_to_all ? CollectiveAlgorithm::exchange : CollectiveAlgorithm::ring;
+      const auto formula = predict_collective(one_level(), comm, algorithm, static_cast<double>(bytes), members);
+      EXPECT_NEAR(formula.time_us(), messages_us(comm, ranks, bytes), 1e-5 * formula.time_us())
+          << name_of(comm) << " of " << ranks;
+    }
+  }
+}
+
+TEST(CollectiveTime, ARingAcrossSwitchesUsesEveryPortThatLeavesThem) {
+  // 16 ranks of two nodes: 8 ports of 10 GB/s leave a node, less than the 100 GB/s inside.
+  const std::int64_t whole[] = {8, 16};
+  const auto all = predict_collective(two_levels(), Comm::all_gather, CollectiveAlgorithm::ring, 16e6, whole);
+  EXPECT_NEAR(all.transfer_us, 15e6 / 80e3, 1e-9);
+  EXPECT_NEAR(all.latency_us, 14 * 1 + 1 * 5, 1e-9);  // 15 steps; 16 ranks in 2 nodes pass between nodes once less
+  // One rank of each of 16 nodes: one port.
+  const std::int64_t spread[] = {1, 16};
+  const auto far = predict_collective(two_levels(), Comm::all_gather, CollectiveAlgorithm::ring, 16e6, spread);
+  EXPECT_NEAR(far.transfer_us, 15e6 / 10e3, 1e-9);
+  EXPECT_NEAR(far.latency_us, 15 * 5, 1e-9);
+}
+
+TEST(CollectiveTime, SmallAllReducesTakeTheTree) {
+  const std::int64_t members[] = {8, 1024};
+  EXPECT_EQ(best_collective(two_levels(), Comm::all_reduce, 8, members).algorithm, CollectiveAlgorithm::tree);
+  EXPECT_EQ(best_collective(two_levels(), Comm::all_reduce, 1e12, members).algorithm, CollectiveAlgorithm::ring);
+}
+
+TEST(CollectiveTime, OneRankTakesNoTime) {
+  const std::int64_t alone[] = {1, 1};
+  EXPECT_EQ(best_collective(two_levels(), Comm::all_reduce, 1e9, alone).time_us(), 0);
+}
+
+TEST(Expand, PlansOfSeveralLanesAreRefused) {
+  Step step = one_collective(Comm::all_reduce, 4, 4096);
+  const auto two_lanes = [](Comm, int ranks) {
+    plan::PlanBuilder builder(collectives::Kind::all_reduce, ranks, 0, 1);
+    builder.copy(0, plan::output(0), plan::input(0), 1);
+    return builder.finish("two lanes");
+  };
+  EXPECT_THROW(expand_collectives(step, two_lanes), core::Error);
+}
+
+}  // namespace
+}  // namespace lockstep::simulator
