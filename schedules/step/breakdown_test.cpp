@@ -1,0 +1,53 @@
+#include "schedules/step/breakdown.h"
+
+#include <gtest/gtest.h>
+
+#include "schedules/step/rewrite.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::size_t kReceive = static_cast<std::size_t>(Lane::receive);
+constexpr std::size_t kReduce = static_cast<std::size_t>(Lane::reduce);
+
+// Rank 0 computes for 10, waits until 25 for a message that moves from 18 to 25, computes until 30, reduces two buckets
+// from 12 to 20 (nobody waits) and from 30 to 42, steps from 42 to 44. Rank 1 ends at 50.
+Step a_step() {
+  RankWriter rank;
+  const std::uint32_t first = rank.add({.op = Op::forward, .amount = 10});
+  const std::uint32_t there[] = {rank.add({.op = Op::recv_gradient, .lane = Lane::receive, .peer = 1, .tag = 0})};
+  const std::uint32_t after_first[] = {first};
+  rank.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = 0}, after_first);
+  const std::uint32_t backward[] = {rank.add({.op = Op::backward, .amount = 5}, there)};
+  const std::uint32_t reduced[] = {
+      rank.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = 0}, backward)};
+  rank.add({.op = Op::optimizer, .amount = 2}, reduced);
+  RankWriter other;
+  other.add({.op = Op::forward, .amount = 50});
+  return {.name = "breakdown", .of_rank = {rank.take(), other.take()}, .groups = {{GroupKind::data, {0}}}};
+}
+
+TEST(Breakdown, PartsAreTheMakespan) {
+  const StepTimeline timeline = {{{0, 10}, {18, 25}, {12, 20}, {25, 30}, {30, 42}, {42, 44}}, {{0, 50}}};
+  const std::vector<Breakdown> parts = breakdown_of(a_step(), timeline);
+  EXPECT_EQ(parts[0].forward_ps, 10);
+  EXPECT_EQ(parts[0].backward_ps, 5);
+  EXPECT_EQ(parts[0].optimizer_ps, 2);
+  EXPECT_EQ(parts[0].exposed_ps[kReceive], 7);
+  EXPECT_EQ(parts[0].exposed_ps[kReduce], 12);
+  EXPECT_EQ(parts[0].bubble_ps, 8 + 6);
+  for (const Breakdown& rank : parts) EXPECT_EQ(rank.compute_ps() + rank.all_exposed_ps() + rank.bubble_ps, 50);
+}
+
+TEST(Breakdown, WhatALaneStillMovesAtTheEndIsExposed) {
+  RankWriter rank;
+  const std::uint32_t kernel[] = {rank.add({.op = Op::optimizer, .amount = 10})};
+  rank.add({.op = Op::unshard, .lane = Lane::gather, .comm = Comm::all_gather, .peer = 0}, kernel);
+  const Step step{.name = "tail", .of_rank = {rank.take()}, .groups = {{GroupKind::data, {0}}}};
+  const std::vector<Breakdown> parts = breakdown_of(step, {{{0, 10}, {10, 17}}});
+  EXPECT_EQ(parts[0].exposed_ps[static_cast<std::size_t>(Lane::gather)], 7);
+  EXPECT_EQ(parts[0].bubble_ps, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::schedules
