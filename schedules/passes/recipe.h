@@ -22,10 +22,10 @@ struct Piece {
 };
 
 struct StageRecipe {
-  std::vector<Piece> forward;
-  std::vector<Piece> backward;  // full, recomputation in it
-  std::vector<Piece> input_gradient;
-  std::vector<Piece> weight_gradient;
+  std::vector<Piece> forward = {};
+  std::vector<Piece> backward = {};  // full, recomputation in it
+  std::vector<Piece> input_gradient = {};
+  std::vector<Piece> weight_gradient = {};
 };
 
 }  // namespace lockstep::schedules

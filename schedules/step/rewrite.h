@@ -1,6 +1,7 @@
 // How passes change a rank's part of a step: they write it anew, task by task, and edges find their tasks again.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -19,34 +20,61 @@ class RankWriter {
     made_.tasks.push_back(task);
     return static_cast<std::uint32_t>(made_.tasks.size() - 1);
   }
+  void reserve(std::size_t tasks, std::size_t edges) {
+    made_.tasks.reserve(tasks);
+    made_.after.reserve(edges);
+  }
   std::uint32_t size() const { return static_cast<std::uint32_t>(made_.tasks.size()); }
+  const Task& task(std::uint32_t i) const { return made_.tasks[i]; }
   RankStep take() { return std::move(made_); }
 
  private:
   RankStep made_;
 };
 
+inline constexpr std::uint32_t kNoTask = UINT32_MAX;
+
 // Goes through a rank's tasks once. For each old task, in order: keep(i), or several put() and then replace(i, last).
 class RankRewriter {
  public:
-  explicit RankRewriter(const RankStep& old) : old_(old), new_of_(old.tasks.size()) {}
+  explicit RankRewriter(const RankStep& old) : old_(old), ends_of_(old.tasks.size()) {
+    writer_.reserve(old.tasks.size(), old.after.size());
+  }
+  void reserve(std::size_t tasks, std::size_t edges) { writer_.reserve(tasks, edges); }
 
   // The edges of old task i, as new indices.
   std::span<const std::uint32_t> edges_of(std::uint32_t i) {
     edges_.clear();
-    for (const std::uint32_t earlier : old_.after_of(old_.tasks[i])) edges_.push_back(new_of_[earlier]);
+    add_edges_of(i, edges_);
     return edges_;
   }
+  void add_edges_of(std::uint32_t i, std::vector<std::uint32_t>& edges) const {
+    for (const std::uint32_t earlier : old_.after_of(old_.tasks[i])) {
+      for (const std::uint32_t end : ends_of_[earlier]) {
+        if (end != kNoTask) edges.push_back(end);
+      }
+    }
+  }
   std::uint32_t keep(std::uint32_t i) { return replace(i, writer_.add(old_.tasks[i], edges_of(i))); }
+  // With one edge more, or none (kNoTask).
+  std::uint32_t keep(std::uint32_t i, std::uint32_t also_after) {
+    edges_of(i);
+    if (also_after != kNoTask) edges_.push_back(also_after);
+    return replace(i, writer_.add(old_.tasks[i], edges_));
+  }
   std::uint32_t put(const Task& task, std::span<const std::uint32_t> after = {}) { return writer_.add(task, after); }
-  // Who was after old task i is now after `task`.
-  std::uint32_t replace(std::uint32_t i, std::uint32_t task) { return new_of_[i] = task; }
-  std::uint32_t new_of(std::uint32_t i) const { return new_of_[i]; }
+  // Who was after old task i is now after `task`, and after `also`, which may have ended later (of another lane).
+  std::uint32_t replace(std::uint32_t i, std::uint32_t task, std::uint32_t also = kNoTask) {
+    ends_of_[i] = {task, also};
+    return task;
+  }
+  std::uint32_t new_of(std::uint32_t i) const { return ends_of_[i][0]; }
+  std::uint32_t size() const { return writer_.size(); }
   RankStep take() { return writer_.take(); }
 
  private:
   const RankStep& old_;
-  std::vector<std::uint32_t> new_of_;
+  std::vector<std::array<std::uint32_t, 2>> ends_of_;  // of each old task, once it is written
   std::vector<std::uint32_t> edges_;
   RankWriter writer_;
 };

@@ -36,11 +36,14 @@ enum class GroupKind : std::uint8_t {
   tensor,
   context,
   expert,
-  data,       // replicas, or the ranks that shards are spread over
-  replicas,   // of shards: HSDP's other dimension
-  embedding,  // first and last stage, where they share the weights of the embedding
-  world,      // all ranks: norm of the gradients, barrier before the optimizer
+  data,         // replicas, or the ranks that shards are spread over
+  replicas,     // of shards: HSDP's other dimension
+  embedding,    // first and last stage, where they share the weights of the embedding
+  world,        // all ranks: norm of the gradients, barrier before the optimizer
+  expert_data,  // replicas, or shards, of the same experts
+  copies,       // ranks that hold the same stages of different pipes (Chimera, DualPipe)
 };
+inline constexpr std::size_t kNumGroupKinds = 9;
 std::string_view name_of(GroupKind kind);
 std::string_view name_of(Lane lane);
 std::string_view name_of(Comm comm);
@@ -74,6 +77,9 @@ struct Group {
   GroupKind kind = GroupKind::data;
   // Those that the Step has. A group may be larger in truth: where all members do alike, one stands for all.
   std::vector<std::int32_t> ranks;
+  std::int64_t members = 0;  // in truth; 0: those of `ranks`
+
+  std::int64_t size() const { return members > 0 ? members : static_cast<std::int64_t>(ranks.size()); }
 };
 
 struct Step {
