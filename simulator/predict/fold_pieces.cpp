@@ -1,0 +1,75 @@
+#include "simulator/predict/fold_pieces.h"
+
+#include <algorithm>
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::Piece;
+
+class Folding {
+ public:
+  explicit Folding(const CollectivePrice& price) : price_(price) {}
+
+  std::vector<Piece> fold(const std::vector<Piece>& pieces) {
+    made_.clear();
+    first_ps_ = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.comm == Comm::none) {
+        kernel(piece);
+      } else {
+        collective(piece);
+      }
+    }
+    settle();
+    if (!made_.empty()) made_.front().amount += first_ps_;
+    return merged();
+  }
+
+ private:
+  void kernel(Piece piece) {
+    piece.amount = std::max(piece.amount, beside_ps_);
+    beside_ps_ = 0;
+    made_.push_back(piece);
+  }
+
+  void collective(const Piece& piece) {
+    settle();  // a lane takes one collective after the other
+    beside_ps_ = price_(piece.comm, piece.group, piece.amount);
+    if (!piece.beside_next) settle();
+  }
+
+  // What is under way is waited for.
+  void settle() {
+    (made_.empty() ? first_ps_ : made_.back().amount) += beside_ps_;
+    beside_ps_ = 0;
+  }
+
+  std::vector<Piece> merged() const {
+    std::vector<Piece> fewer;
+    for (const Piece& piece : made_) {
+      if (!fewer.empty() && fewer.back().op == piece.op && fewer.back().part == piece.part) {
+        fewer.back().amount += piece.amount;
+      } else {
+        fewer.push_back(piece);
+      }
+    }
+    return fewer;
+  }
+
+  const CollectivePrice& price_;
+  std::vector<Piece> made_;
+  std::int64_t beside_ps_ = 0;
+  std::int64_t first_ps_ = 0;  // of collectives before the first kernel
+};
+
+}  // namespace
+
+schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price) {
+  Folding folding(price);
+  return {folding.fold(recipe.forward), folding.fold(recipe.backward), folding.fold(recipe.input_gradient),
+          folding.fold(recipe.weight_gradient)};
+}
+
+}  // namespace lockstep::simulator

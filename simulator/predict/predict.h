@@ -1,0 +1,61 @@
+// What a training step costs on a machine: the step is built from the same schedules, passes and recipes that
+// everything else uses, and simulated event by event.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schedules/count.h"
+#include "schedules/step/breakdown.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+#include "simulator/layout/layout.h"
+#include "simulator/machine/machine.h"
+#include "simulator/memory/memory.h"
+#include "simulator/model/model.h"
+
+namespace lockstep::simulator {
+
+enum class Detail : std::uint8_t {
+  folded,  // a layer is one kernel, its collectives in it: as exact but for collectives beside a next action's kernel
+  pieces,  // every kernel and every collective of its own
+};
+
+enum class Extent : std::uint8_t {
+  // One rank of each stage stands for all that do alike: tensor, context, expert and data ranks of a pipeline place.
+  one_pipeline,
+  all_ranks,  // each for itself: the same times (predict_test.cpp), and as many times the work
+};
+
+struct PredictOptions {
+  Detail detail = Detail::pieces;
+  Extent extent = Extent::one_pipeline;
+  bool keep_timeline = false;
+};
+
+struct Prediction {
+  double step_s = 0;
+  std::vector<schedules::Breakdown> parts;  // of each rank that was simulated
+  std::size_t busiest = 0;                  // the one that computes longest
+  schedules::Bubbles bubbles;               // compute lanes: kernels and what is exposed within an action are work
+  std::vector<MemoryBytes> memory;          // of each place in the pipeline
+  std::size_t fullest = 0;                  // the place that needs most
+  bool fits = true;                         // in the device's memory
+
+  double model_flops = 0;     // a step's, over all ranks; training_flops(), nothing counted twice
+  double hardware_flops = 0;  // and what is recomputed
+  double mfu = 0;             // model_flops / (ranks x peak x step)
+  double hfu = 0;
+  double tokens_per_s = 0;  // of all ranks
+
+  std::int64_t events = 0;
+  schedules::Step step;              // if keep_timeline
+  schedules::StepTimeline timeline;  // likewise
+};
+
+// Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
+Prediction predict(const Model& model, const Layout& layout, const Machine& machine,
+                   const PredictOptions& options = {});
+
+}  // namespace lockstep::simulator
