@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
-from reports.records import Ceiling, Kernel, Records, Row, Run, ceiling_from, kernel_from, row_from, run_from
+from reports.records import Records, Run, ceiling_from, kernel_from, row_from, run_from
 from reports.schema import problem_in, shown
+from reports.step_records import schedule_from, simulation_from
 
 VERSION = 1
-_KINDS = ("run", "row", "kernel", "ceiling")
+_MADE_BY = {"row": row_from, "kernel": kernel_from, "ceiling": ceiling_from, "schedule": schedule_from,
+            "simulation": simulation_from}
+_KINDS = ("run", *_MADE_BY)
 
 
 def load(files: Iterable[str]) -> Records:
@@ -17,18 +20,16 @@ def load(files: Iterable[str]) -> Records:
     names = tuple(files)
     for name in names:
         reader.read_file(name)
-    if not (reader.rows or reader.kernels or reader.ceilings):
+    if not any(reader.lines.values()):
         raise ReportError(f"{', '.join(names)}: no rows and no kernels (only {len(reader.runs)} run lines)")
-    return Records(names, tuple(reader.runs.values()), tuple(reader.rows), tuple(reader.kernels),
-                   tuple(reader.ceilings))
+    return Records(names, tuple(reader.runs.values()),
+                   **{f"{kind}s": tuple(lines) for kind, lines in reader.lines.items()})
 
 
 class _Reader:
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        self.rows: list[Row] = []
-        self.kernels: list[Kernel] = []
-        self.ceilings: list[Ceiling] = []
+        self.lines: dict[str, list[Any]] = {kind: [] for kind in _MADE_BY}
         self._first_seen: dict[str, str] = {}
 
     def read_file(self, name: str) -> None:
@@ -55,12 +56,8 @@ class _Reader:
             raise _BadLine(problem)
         if kind == "run":
             self._take_run(run_from(data), place)
-        elif kind == "row":
-            self.rows.append(row_from(data, self._run_of(data)))
-        elif kind == "kernel":
-            self.kernels.append(kernel_from(data, self._run_of(data)))
         else:
-            self.ceilings.append(ceiling_from(data, self._run_of(data)))
+            self.lines[kind].append(_MADE_BY[kind](data, self._run_of(data)))
 
     def _take_run(self, run: Run, place: str) -> None:
         if run.run in self.runs:

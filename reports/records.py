@@ -2,75 +2,11 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
+from reports.step_records import ScheduleLine, Simulation
 
-@dataclass(frozen=True)
-class Machine:
-    fingerprint: str
-    cpu: Optional[str]
-    cores: int
-    memory_bytes: Optional[int]
-    kernel: Optional[str]
-    caches: Optional[dict[str, Optional[int]]]
-    mhz: Optional[float]
-    gpus: list[str]
-    hosts: int
-
-
-@dataclass(frozen=True)
-class Build:
-    """What was built: lines of one plot come from one build."""
-
-    revision: str
-    dirty: Optional[bool]
-    compiler: Optional[str]
-    flags: Optional[str]
-    type: Optional[str]
-
-    @property
-    def short_revision(self) -> str:
-        return self.revision[:10] + (" with uncommitted changes" if self.dirty else "")
-
-
-@dataclass(frozen=True)
-class Link:
-    """An emulated link."""
-
-    latency_us: Optional[float]
-    gbps: Optional[float]
-
-
-@dataclass(frozen=True)
-class Run:
-    run: str
-    program: str
-    command: list[str]
-    started: str
-    build: Build
-    machine: Machine
-    libraries: dict[str, str]
-    ranks: int
-    transport: str
-    rank_kind: str
-    oversubscribed: bool
-    seed: Optional[int]
-    link: Optional[Link]
-    basis: str
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Of the samples, in their unit; ci is a 95 % bootstrap interval of the median."""
-
-    count: int
-    median: float
-    mean: float
-    min: float
-    max: float
-    p5: float
-    p95: float
-    p99: float
-    ci_low: Optional[float]
-    ci_high: Optional[float]
+__all__ = ["Build", "Ceiling", "Kernel", "Link", "Machine", "PlanCounts", "Records", "Row", "Run", "ScheduleLine",
+           "Simulation", "Stats", "ceiling_from", "kernel_from", "row_from", "run_from"]
 
 
 @dataclass(frozen=True)
@@ -183,42 +119,43 @@ class Records:
     rows: tuple[Row, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     ceilings: tuple[Ceiling, ...] = ()
+    schedules: tuple[ScheduleLine, ...] = ()
+    simulations: tuple[Simulation, ...] = ()
+
+    @property
+    def lines(self) -> tuple:
+        """All but the runs."""
+        return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations)
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
-        return Records(self.files, self._runs_of(self.rows, bool(self.rows)), rows=self.rows)
+        return self._only(rows=self.rows)
 
     def of_kernels(self) -> "Records":
         """Kernels and ceilings, and the runs that they are of."""
-        lines = (*self.kernels, *self.ceilings)
-        return Records(self.files, self._runs_of(lines, not self.rows), kernels=self.kernels, ceilings=self.ceilings)
+        return self._only(kernels=self.kernels, ceilings=self.ceilings)
 
-    def _runs_of(self, lines: tuple, empty_too: bool) -> tuple[Run, ...]:
-        """Runs that left nothing at all are told once: with the rows, if there are any."""
-        mine = {line.run.run for line in lines}
-        used = {line.run.run for line in (*self.rows, *self.kernels, *self.ceilings)}
-        return tuple(run for run in self.runs if run.run in mine or empty_too and run.run not in used)
+    def of_schedules(self) -> "Records":
+        return self._only(schedules=self.schedules)
 
+    def of_simulations(self) -> "Records":
+        return self._only(simulations=self.simulations)
 
-def _only(cls: type, data: dict[str, Any]) -> Any:
-    """An object of a dataclass from a checked record; fields that we do not know are left out."""
-    return cls(**{name: data[name] for name in cls.__dataclass_fields__})
-
-
-def run_from(data: dict[str, Any]) -> Run:
-    known = {name: data[name] for name in Run.__dataclass_fields__ if name in data}
-    known["build"] = _only(Build, {**data["build"], **data["git"]})
-    known["machine"] = _only(Machine, data["machine"])
-    known["link"] = data["link"] and _only(Link, data["link"])
-    return Run(**known)
+    def _only(self, **kept: tuple) -> "Records":
+        """Runs that left nothing at all are told once: with the first kind that there is."""
+        mine = {line.run.run for lines in kept.values() for line in lines}
+        used = {line.run.run for line in self.lines}
+        is_first = bool(self.lines) and self.lines[0].run.run in mine
+        runs = tuple(run for run in self.runs if run.run in mine or is_first and run.run not in used)
+        return Records(self.files, runs, **kept)
 
 
 def row_from(data: dict[str, Any], run: Run) -> Row:
     known = {name: data[name] for name in Row.__dataclass_fields__}
     known["run"] = run
     known["samples_us"] = tuple(data["samples_us"])
-    known["stats"] = data["stats"] and _only(Stats, data["stats"])
-    known["plan"] = data["plan"] and _only(PlanCounts, data["plan"])
+    known["stats"] = data["stats"] and only(Stats, data["stats"])
+    known["plan"] = data["plan"] and only(PlanCounts, data["plan"])
     return Row(**known)
 
 
@@ -227,12 +164,12 @@ def kernel_from(data: dict[str, Any], run: Run) -> Kernel:
     known["run"] = run
     known["cores"] = tuple(data["cores"])
     known["samples_us"] = tuple(data["samples_us"])
-    known["stats"] = data["stats"] and _only(Stats, data["stats"])
+    known["stats"] = data["stats"] and only(Stats, data["stats"])
     return Kernel(**known)
 
 
 def ceiling_from(data: dict[str, Any], run: Run) -> Ceiling:
     known = {name: data[name] for name in Ceiling.__dataclass_fields__}
     known["run"] = run
-    known["stats"] = data["stats"] and _only(Stats, data["stats"])
+    known["stats"] = data["stats"] and only(Stats, data["stats"])
     return Ceiling(**known)

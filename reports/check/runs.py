@@ -89,7 +89,7 @@ def _days(records: Records) -> Iterable[Note]:
 
 
 def _empty_runs(records: Records) -> Iterable[Note]:
-    used = {line.run.run for line in (*records.rows, *records.kernels, *records.ceilings)}
+    used = {line.run.run for line in records.lines}
     empty = [run.program for run in records.runs if run.run not in used]
     if empty:
         yield Note("warning", f"{counted(len(empty), 'run')} left no rows: {joined(sorted(set(empty)))}.")

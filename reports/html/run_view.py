@@ -40,7 +40,7 @@ def run_facts(records: Records, told: Sequence[Fact]) -> list[Fact]:
 
 
 def run_views(records: Records) -> list[RunView]:
-    lines = Counter(line.run.run for line in (*records.rows, *records.kernels, *records.ceilings))
+    lines = Counter(line.run.run for line in records.lines)
     return [RunView(run, " ".join(run.command), lines[run.run],
                     ", ".join(f"{name}: {version}" for name, version in run.libraries.items())) for run in records.runs]
 

@@ -1,0 +1,91 @@
+"""Lines of schedules to what may be compared: workloads, the cases of each, and the bases on which a case was run."""
+from collections import Counter
+from dataclasses import dataclass
+from typing import Iterable, Optional, Sequence
+
+from reports.step_records import ScheduleLine, Times
+from reports.units import counted, short
+
+BASES = ("simulated", "emulated", "measured")  # one above the other in a figure
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a step has to do, whatever its order."""
+
+    ranks: int
+    microbatches: int
+    times: Optional[Times]
+
+    @property
+    def name(self) -> str:
+        return f"{counted(self.ranks, 'rank')}, {counted(self.microbatches, 'microbatch')}".replace("chs", "ches")
+
+    @property
+    def times_text(self) -> str:
+        """F 10 ms, I 10 ms, W 10 ms, messages 1 ms."""
+        if self.times is None:
+            return ""
+        t = self.times
+        parts = [f"{name} {short(value)} ms" for name, value in
+                 (("F", t.forward), ("I", t.input_gradient), ("W", t.weight_gradient), ("messages", t.message))]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One schedule for one workload, on each basis on which it was run: of several runs the latest."""
+
+    workload: Workload
+    name: str
+    of_basis: dict[str, ScheduleLine]
+
+    @property
+    def lines(self) -> list[ScheduleLine]:
+        return [self.of_basis[basis] for basis in BASES if basis in self.of_basis]
+
+    @property
+    def first(self) -> ScheduleLine:
+        return self.lines[0]
+
+
+def workload_of(line: ScheduleLine) -> Workload:
+    return Workload(line.ranks, line.microbatches, line.times_ms)
+
+
+def is_pipeline(line: ScheduleLine) -> bool:
+    return line.overlap is None
+
+
+def cases_of(lines: Iterable[ScheduleLine]) -> dict[Workload, list[Case]]:
+    """In the order of the records."""
+    lines = [line for line in lines if is_pipeline(line)]
+    grouped: dict[tuple, dict[str, ScheduleLine]] = {}
+    for line in lines:
+        grouped.setdefault((workload_of(line), *_variant(line)), {})[line.basis] = line
+    found: dict[Workload, list[Case]] = {}
+    for (workload, *variant), of_basis in grouped.items():
+        others = [key[1:] for key in grouped if key[0] == workload and key[1] == variant[0]]
+        found.setdefault(workload, []).append(Case(workload, _name(variant, others), of_basis))
+    return found
+
+
+def repeated(lines: Sequence[ScheduleLine]) -> int:
+    """Lines that a later one of the same case and basis hides."""
+    counts = Counter((workload_of(line), *_variant(line), line.basis) for line in lines if is_pipeline(line))
+    return sum(number - 1 for number in counts.values())
+
+
+def _variant(line: ScheduleLine) -> tuple:
+    return line.schedule, line.chunks, line.memory_limit
+
+
+def _name(variant: Sequence, others: Sequence[tuple]) -> str:
+    """The schedule, and what tells it from others of its name."""
+    schedule, chunks, limit = variant
+    parts = [schedule]
+    if chunks > 1 and len({other[1] for other in others}) > 1:
+        parts.append(f"v={chunks}")
+    if limit is not None and len({other[2] for other in others}) > 1:
+        parts.append(f"memory {short(limit)}")
+    return ", ".join(parts)

@@ -1,0 +1,159 @@
+"""Gantt charts of a schedule: a row a rank, a chart a basis on one time axis, and memory over time below."""
+from typing import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from reports.analysis.steps.cases import Case
+from reports.analysis.steps.lanes import Box, RankLanes, lanes_of
+from reports.plots.frame import Heading, new_figure
+from reports.plots.gantt_style import COMPUTE, OTHER, STRIPS, TEXT, shade
+from reports.plots.memory_lines import memory_axes
+from reports.plots.style import ALARM, INK, MUTED, PAPER
+from reports.step_records import ScheduleLine
+from reports.units import short, time_text
+
+WIDTH = 11.4  # inches
+LEFT, RIGHT = 0.72, 0.2
+MEMORY = 1.25
+MOST_ROWS = 8.0  # inches for the rows of all charts
+STRIPS_UP_TO = 32  # ranks: in thinner rows strips are hairs
+RASTER_FROM = 2500  # boxes: a picture of as many paths is slow to open
+PIXEL = 0.006  # inches: finer boxes are put together
+LETTER = 0.062  # inches a digit of a box's label takes
+
+
+def gantt_figure(case: Case, heading: Heading) -> Figure:
+    lines = [line for line in case.lines if line.timeline]
+    ranks, end = case.workload.ranks, max(line.span_ms for line in lines)
+    row = min(max(MOST_ROWS / (ranks * len(lines)), 0.085), 0.3)
+    remembered = next((line for line in lines if line.memory), None)
+    height = sum([len(lines) * (row * ranks + 0.42), MEMORY + 0.35 if remembered else 0, 1.45])
+    figure, top = new_figure(heading, height, WIDTH)
+    place = _Places(figure, top)
+    for line in lines:
+        axes = place.next(row * ranks, 0.3)
+        _chart(axes, line, end, row)
+    if remembered:
+        memory_axes(place.next(MEMORY, 0.34), remembered)
+    time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
+    _legend(figure, lines)
+    return figure
+
+
+class _Places:
+    """Axes from the top down, all as wide."""
+
+    def __init__(self, figure: Figure, top: float) -> None:
+        self._figure, self._height = figure, figure.get_figheight()
+        self._at = top * self._height
+
+    def next(self, height: float, gap: float) -> Axes:
+        """`gap` inches below what is above."""
+        self._at -= gap + height
+        return self._figure.add_axes([LEFT / WIDTH, self._at / self._height, 1 - (LEFT + RIGHT) / WIDTH,
+                                      height / self._height])
+
+
+def time_axis(lowest: Axes, others: Sequence[Axes], end: float) -> None:
+    unit, scale = ("s", 1e-3) if end >= 10000 else ("ms", 1.0) if end >= 1 else ("µs", 1e3)
+    for axes in others:
+        axes.set_xlim(0, end)
+        axes.xaxis.set_major_locator(MaxNLocator(12))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value * scale, 4)))
+        axes.tick_params(axis="x", length=3, labelbottom=axes is lowest, labelsize=8.5)
+    lowest.set_xlabel(f"time from the start of the step ({unit})", size=9.5)
+
+
+def _chart(axes: Axes, line: ScheduleLine, end: float, row: float) -> None:
+    inch = end / (WIDTH - LEFT - RIGHT)  # ms
+    ranks = lanes_of(line.timeline, PIXEL * inch)
+    strips = [lane for lane in STRIPS if line.ranks <= STRIPS_UP_TO and any(lane in one.strips for one in ranks)]
+    chunks = max((box.chunk for one in ranks for box in one.compute), default=0) + 1
+    share = 0.9 - min(0.13 * len(strips), 0.45)  # of the row's height, for computations
+    raster = sum(len(one.compute) for one in ranks) > RASTER_FROM
+    _boxes(axes, [(r, box) for r, one in enumerate(ranks) for box in one.compute], (0.05, share), chunks, raster)
+    for i, lane in enumerate(strips):
+        thick = (0.92 - share) / len(strips)
+        _strip(axes, ranks, lane, (0.06 + share + i * thick, 0.8 * thick), raster)
+    _exposed(axes, ranks, (0.05, share))
+    _labels(axes, ranks, 0.05 + share / 2, row * share, inch)
+    _frame(axes, line, row)
+
+
+def _boxes(axes: Axes, boxes: Sequence[tuple[int, Box]], place: tuple[float, float], chunks: int, raster: bool) -> None:
+    groups: dict[str, list] = {}
+    for rank, box in boxes:
+        colour = shade(COMPUTE.get(box.op, OTHER)[0], box.chunk, chunks)
+        groups.setdefault(colour, []).append(_corners(rank, box.start, box.end, place))
+    for colour, corners in groups.items():
+        axes.add_collection(PolyCollection(corners, facecolor=colour, edgecolor=PAPER, linewidth=0 if raster else 0.4,
+                                           rasterized=raster, zorder=2))
+
+
+def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float, float], raster: bool) -> None:
+    corners = [_corners(r, box.start, box.end, place) for r, one in enumerate(ranks) for box in one.strips.get(lane, ())]
+    axes.add_collection(PolyCollection(corners, facecolor=STRIPS[lane][0], linewidth=0, rasterized=raster, zorder=2))
+
+
+def _exposed(axes: Axes, ranks: Sequence[RankLanes], place: tuple[float, float]) -> None:
+    corners = [_corners(r, start, end, place) for r, one in enumerate(ranks) for start, end in one.exposed]
+    axes.add_collection(PolyCollection(corners, facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
+                                       zorder=1.5))
+
+
+def _corners(rank: int, start: float, end: float, place: tuple[float, float]) -> list[tuple[float, float]]:
+    top, height = rank + place[0], place[1]
+    return [(start, top), (end, top), (end, top + height), (start, top + height)]
+
+
+def _labels(axes: Axes, ranks: Sequence[RankLanes], middle: float, height: float, inch: float) -> None:
+    """Microbatch numbers: all or none of a kind, so that a gap never means anything."""
+    if height < 0.115:
+        return
+    size = min(7.5, 55 * height)
+    boxes = [(r, box) for r, one in enumerate(ranks) for box in one.compute if box.label]
+    for op in {box.op for _, box in boxes}:
+        mine = [(r, box) for r, box in boxes if box.op == op]
+        narrowest = min((box.end - box.start) / inch for _, box in mine)
+        if narrowest < LETTER * max(len(box.label) for _, box in mine) + 0.02:
+            continue
+        for r, box in mine:
+            axes.text((box.start + box.end) / 2, r + middle, box.label, size=size, color=TEXT, ha="center",
+                      va="center_baseline", zorder=3)
+
+
+def _frame(axes: Axes, line: ScheduleLine, row: float) -> None:
+    axes.set_ylim(line.ranks, 0)
+    step = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n * row >= 0.14 or n == 128)
+    axes.set_yticks([r + 0.5 for r in range(0, line.ranks, step)], [str(r) for r in range(0, line.ranks, step)], size=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("rank", size=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_title(basis_heading(line), loc="left", size=9.5, weight="bold", pad=4,
+                   color=INK if line.basis == "measured" else ALARM)
+    axes.axvline(line.makespan_ms, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
+
+
+def basis_heading(line: ScheduleLine) -> str:
+    return (f"{line.basis.upper()}: {time_text(1e3 * line.makespan_ms)}, bubble "
+            f"{short(100 * line.bubbles.of_makespan, 3)} % of that")
+
+
+def _legend(figure: Figure, lines: Sequence[ScheduleLine]) -> None:
+    tasks = [task for line in lines for rank in line.timeline for task in rank if task.end > task.start]
+    ops = {task.op for task in tasks if task.lane == "compute"}
+    lanes = {task.lane for task in tasks} if lines[0].ranks <= STRIPS_UP_TO else set()
+    handles = [Patch(facecolor=colour, label=f"{op}: {name}" if len(op) == 1 else name)
+               for op, (colour, name) in COMPUTE.items() if op in ops]
+    handles += [Patch(facecolor=colour, label=name) for lane, (colour, name) in STRIPS.items() if lane in lanes]
+    if any(one.exposed for line in lines for one in lanes_of(line.timeline)):
+        handles.append(Patch(facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
+                             label="waits for data that are under way"))
+    handles.append(Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle"))
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), 6), frameon=False,
+                  fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)

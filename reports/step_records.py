@@ -1,0 +1,173 @@
+"""Records of training steps as dataclasses: schedules that were played, emulated or run, and simulated layouts."""
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Optional
+
+from reports.run_records import Run, Stats, only
+
+
+class Task(NamedTuple):
+    """-1: of no stage, of no microbatch, of the whole stage. Times are ms from the start of the step."""
+
+    lane: str
+    op: str
+    stage: int
+    microbatch: int
+    part: int
+    start: float
+    end: float
+
+
+Timeline = tuple[tuple[Task, ...], ...]  # a rank's tasks, in the order in which they were issued
+Points = tuple[tuple[float, float], ...]  # ms, value: kept until the next
+
+
+@dataclass(frozen=True)
+class Memory:
+    unit: str
+    of_rank: tuple[dict[str, Points], ...]  # by kind
+
+
+@dataclass(frozen=True)
+class Times:
+    """ms, of a rank's whole share of the model."""
+
+    forward: float
+    input_gradient: float
+    weight_gradient: float
+    message: float
+
+
+@dataclass(frozen=True)
+class Bubbles:
+    of_ideal: float
+    of_makespan: float
+    of_own_span: float
+    own_of_ideal: float
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """A number a rank, in activations of one microbatch of the rank's share of the model."""
+
+    until_w: tuple[float, ...]
+    until_b: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    cost: float
+    of: str
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Gradients or parameters that travel beside the computation."""
+
+    layers: int
+    bytes_a_layer: int
+    replicas: int
+    bucket_cap_bytes: int
+    zero_stage: int
+    prefetch: int
+    algorithm: str
+    collectives: int
+    compute_alone_ms: float
+    communication_alone_ms: float
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class ScheduleLine:
+    run: Run
+    program: str
+    schedule: str
+    source: Optional[str]
+    ranks: int
+    microbatches: int
+    chunks: int
+    pipes: int
+    basis: str
+    times_ms: Optional[Times]
+    memory_limit: Optional[float]
+    makespan_ms: float
+    own_span_ms: float
+    own_span_ms_of_rank: tuple[float, ...]
+    work_ms: float
+    bubbles: Bubbles
+    peak_activations: Peaks
+    sends: tuple[int, ...]
+    weight_versions: Optional[tuple[int, ...]]
+    hangs: dict[str, Optional[str]]
+    closed_form_ms: Optional[ClosedForm]
+    exposed_ms: tuple[float, ...]
+    samples_ms: tuple[float, ...]
+    stats: Optional[Stats]
+    late_us: Optional[float]
+    timeline: Optional[Timeline]
+    memory: Optional[Memory]
+    overlap: Optional[Overlap]
+
+    @property
+    def span_ms(self) -> float:
+        """Of the timeline that is drawn: the last end."""
+        return max((task.end for rank in self.timeline or () for task in rank), default=self.makespan_ms)
+
+    @property
+    def peak(self) -> float:
+        return max(self.peak_activations.until_w, default=0)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One step of a model in one layout on one machine."""
+
+    run: Run
+    model: dict[str, Any]
+    layout: dict[str, Any]
+    machine: dict[str, Any]
+    basis: str
+    step_ms: float
+    parts_ms: dict[str, float]
+    bubbles: Optional[Bubbles]
+    mfu: Optional[float]
+    hfu: Optional[float]
+    flop_convention: Optional[str]
+    tokens_per_s_gpu: Optional[float]
+    memory_bytes: dict[str, float]
+    events: int
+    wall_s: float
+    timeline: Optional[Timeline]
+    memory: Optional[Memory]
+
+
+def _timeline_from(data: Optional[dict[str, Any]]) -> Optional[Timeline]:
+    return data and tuple(tuple(Task(*task) for task in rank) for rank in data["ranks"])
+
+
+def _memory_from(data: Optional[dict[str, Any]]) -> Optional[Memory]:
+    return data and Memory(data["unit"], tuple(
+        {kind: tuple((at, value) for at, value in points) for kind, points in rank.items()}
+        for rank in data["of_rank"]))
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+
+
+def schedule_from(data: dict[str, Any], run: Run) -> ScheduleLine:
+    known = _tuples({name: data.get(name) for name in ScheduleLine.__dataclass_fields__})
+    known["run"] = run
+    known["bubbles"] = only(Bubbles, data["bubbles"])
+    known["peak_activations"] = only(Peaks, _tuples(data["peak_activations"]))
+    for name, cls in (("times_ms", Times), ("closed_form_ms", ClosedForm), ("stats", Stats), ("overlap", Overlap)):
+        known[name] = data.get(name) and only(cls, data[name])
+    known["timeline"], known["memory"] = _timeline_from(data["timeline"]), _memory_from(data["memory"])
+    return ScheduleLine(**known)
+
+
+def simulation_from(data: dict[str, Any], run: Run) -> Simulation:
+    known = {name: data.get(name) for name in Simulation.__dataclass_fields__}
+    known["run"] = run
+    known["bubbles"] = data["bubbles"] and only(Bubbles, data["bubbles"])
+    known["timeline"], known["memory"] = _timeline_from(data["timeline"]), _memory_from(data["memory"])
+    return Simulation(**known)
