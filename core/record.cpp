@@ -1,23 +1,9 @@
 #include "core/record.h"
 
-#include <nlohmann/json.hpp>
-
-#include "core/statistics.h"
+#include "core/record_json.h"
 
 namespace lockstep::core {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-// Null where there is nothing. Numbers that are not finite become null as well (nlohmann's way).
-template <typename T>
-Json nullable(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json nullable_text(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
-}
 
 Json machine_json(const Machine& machine) {
   return {{"fingerprint", machine.fingerprint()},
@@ -46,13 +32,6 @@ Json link_json(const std::optional<LinkRecord>& link) {
   return {{"latency_us", nullable(link->latency_us)}, {"gbps", nullable(link->gbps)}};
 }
 
-Json stats_json(const std::vector<double>& samples) {
-  if (samples.empty()) return nullptr;
-  const Summary s = summarize(samples);
-  return {{"count", s.count}, {"median", s.median}, {"mean", s.mean}, {"min", s.min},       {"max", s.max},
-          {"p5", s.p5},       {"p95", s.p95},       {"p99", s.p99},   {"ci_low", s.ci_low}, {"ci_high", s.ci_high}};
-}
-
 Json plan_json(const std::optional<PlanRecord>& plan) {
   if (!plan) return nullptr;
   return {{"steps", plan->steps},
@@ -67,11 +46,6 @@ Json operands_json(const std::vector<OperandRecord>& operands) {
     all.push_back({{"name", o.name}, {"access", o.access}, {"dtype", o.dtype}, {"bytes", o.bytes}});
   }
   return all;
-}
-
-// Bytes that are not UTF-8, as a file's name may hold, are replaced.
-std::string line_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -47,6 +47,14 @@ double FlagValue::number(double min, double max) const {
   return *value;
 }
 
+double FlagValue::number_from(double min, double max) const {
+  const std::string allowed = fmt::format("a number from {:g} to {:g}", min, max);
+  const auto value = whole<double>(text);
+  if (!value) throw refused("not a number", allowed);
+  if (!(*value >= min && *value <= max)) throw refused("out of range", allowed);
+  return *value;
+}
+
 bool FlagValue::zero_or_one() const {
   if (text != "0" && text != "1") throw refused("not a switch", "0 or 1");
   return text == "1";

@@ -20,7 +20,8 @@ struct FlagValue {
   core::Error refused(const core::Error& error) const;
 
   std::int64_t integer(std::int64_t min, std::int64_t max) const;
-  double number(double min, double max) const;  // min itself is not allowed
+  double number(double min, double max) const;       // min itself is not allowed
+  double number_from(double min, double max) const;  // min is allowed
   bool zero_or_one() const;
   std::int64_t size_bytes() const;
 

@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <span>
 
+#include "bench/sweep/command_line.h"
 #include "bench/sweep/flag_values.h"
 
 namespace lockstep::sweep {
@@ -183,52 +182,6 @@ constexpr std::array kRefusedFlags{
     RefusedFlag{"-V,--device_cta_count", "16", "there are no device-API kernels"},
     RefusedFlag{"-M,--memory,--memory_report", "0", "there is no GPU memory to report"},
     RefusedFlag{"-y,--stream_null", "0", "there are no CUDA streams to choose from"},
-};
-
-// CLI11 with every flag declared; it keeps the values as text. The last one given wins, as with getopt.
-class CommandLine {
- public:
-  explicit CommandLine(const std::string& purpose) : app_(purpose) {
-    app_.allow_extras();
-    app_.get_formatter()->column_width(32);
-  }
-
-  void add(const std::string& names, const std::string& default_text, const std::string& meaning, const char* group) {
-    const std::string help = default_text.empty() ? meaning : fmt::format("{} [{}]", meaning, default_text);
-    std::string& text = texts_[names];
-    options_[names] = app_.add_option(names, text, help)
-                          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-                          ->type_name("VALUE")
-                          ->group(group);
-  }
-  void add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group) {
-    app_.add_flag(name, value, meaning)->group(group);
-  }
-
-  // Turns CLI11's errors into ours.
-  std::optional<HelpRequested> parse(int argc, const char* const* argv) {
-    try {
-      app_.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      return HelpRequested{app_.help()};
-    } catch (const CLI::ParseError& error) {
-      throw core::usage_error(fmt::format("{}; allowed: what --help lists", error.what()));
-    }
-    const std::vector<std::string> unknown = app_.remaining();
-    if (unknown.empty()) return std::nullopt;
-    throw core::usage_error(fmt::format("unknown argument '{}'; allowed: what --help lists", unknown.front()));
-  }
-
-  // Nothing where the flag was not given.
-  std::optional<FlagValue> value(const std::string& names) const {
-    if (options_.at(names)->count() == 0) return std::nullopt;
-    return FlagValue{names, texts_.at(names)};
-  }
-
- private:
-  CLI::App app_;
-  std::map<std::string, std::string> texts_;  // CLI11 holds references into it
-  std::map<std::string, CLI::Option*> options_;
 };
 
 void declare(CommandLine& line, SweepFlags& flags) {

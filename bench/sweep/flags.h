@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "bench/sweep/command_line.h"
 #include "bench/sweep/sizes.h"
 #include "collectives/collective.h"
 
@@ -60,10 +61,6 @@ struct SweepFlags {
 
 // The roots to run at this number of ranks. Throws a usage Error where one is no rank.
 std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
-
-struct HelpRequested {
-  std::string text;
-};
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv);

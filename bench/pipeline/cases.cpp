@@ -1,0 +1,164 @@
+#include "bench/pipeline/cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "schedules/check.h"
+#include "schedules/generators/zb_search.h"
+#include "schedules/messages.h"
+#include "schedules/text.h"
+#include "schedules/token.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+using schedules::CatalogueEntry;
+using schedules::PipelineShape;
+using schedules::Schedule;
+
+constexpr std::string_view kSearch = "zb_search";
+constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:2401.10241), section 3.1";
+constexpr int kUsualChunks = 2;
+
+Case search_case(const PipelineFlags& flags, const PipelineShape& shape) {
+  const double limit = flags.memory_limit.value_or(shape.ranks);
+  Schedule made = schedules::zb_search({shape, flags.times_ms, static_cast<std::int32_t>(std::floor(limit))});
+  Schedule messages = schedules::with_messages(made);
+  return {std::string(kSearch), std::move(made), std::move(messages), shape, nullptr, std::string(kSearchSource)};
+}
+
+Case named_case(const CatalogueEntry& entry, const PipelineShape& shape) {
+  Schedule made = entry.make(shape);
+  Schedule messages = schedules::with_messages(made);
+  return {std::string(entry.name), std::move(made), std::move(messages), shape, &entry, std::string(entry.source)};
+}
+
+std::vector<std::string> chosen_names(const PipelineFlags& flags) {
+  std::vector<std::string> names;
+  for (const std::string& name : flags.schedules) {
+    if (name != "all") {
+      names.push_back(name);
+      continue;
+    }
+    for (const CatalogueEntry& entry : schedules::catalogue()) names.emplace_back(entry.name);
+    names.emplace_back(kSearch);
+  }
+  return names;
+}
+
+// --chunks is for those that take chunks. One that is named alone has to take it, too.
+int chunks_of(const PipelineFlags& flags, bool takes_chunks, bool alone) {
+  if (takes_chunks) return flags.chunks.value_or(kUsualChunks);
+  return alone ? flags.chunks.value_or(1) : 1;
+}
+
+const CatalogueEntry& entry_of(const std::string& name) {
+  const auto entries = schedules::catalogue();
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.name == name; });
+  if (found != entries.end()) return *found;
+  std::string allowed;
+  for (const CatalogueEntry& entry : entries) allowed += std::string(entry.name) + ", ";
+  throw core::usage_error(fmt::format("--schedule {}: not known; allowed: all, {}{}", name, allowed, kSearch));
+}
+
+// Adds the case, or what is wrong with its shape to `left_out`.
+void add_named(const PipelineFlags& flags, const std::string& name, int ranks, int microbatches, bool alone,
+               Cases& cases) {
+  const bool search = name == kSearch;
+  const CatalogueEntry* const entry = search ? nullptr : &entry_of(name);
+  const PipelineShape shape{ranks, microbatches, chunks_of(flags, !search && entry->takes_chunks, alone)};
+  std::string misfit;
+  if (!search) misfit = schedules::misfit_of(*entry, shape);
+  if (search && shape.chunks != 1) misfit = fmt::format("chunks is {}; allowed: 1", shape.chunks);
+  if (!misfit.empty()) {
+    cases.left_out.push_back(fmt::format("{} at {} ranks, {} microbatches: {}", name, ranks, microbatches, misfit));
+  } else {
+    cases.all.push_back(search ? search_case(flags, shape) : named_case(*entry, shape));
+  }
+}
+
+Cases named_cases(const PipelineFlags& flags) {
+  Cases cases;
+  const std::vector<std::string> names = chosen_names(flags);
+  for (int ranks : flags.stages) {
+    for (int microbatches : flags.microbatches) {
+      for (const std::string& name : names) add_named(flags, name, ranks, microbatches, names.size() == 1, cases);
+    }
+  }
+  const bool all = std::find(flags.schedules.begin(), flags.schedules.end(), "all") != flags.schedules.end();
+  if (cases.left_out.empty() || (all && !cases.all.empty())) return cases;
+  throw core::usage_error("--schedule " + cases.left_out.front());
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file || std::filesystem::is_directory(path)) {
+    throw core::usage_error(fmt::format("--csv {}: cannot be read; allowed: a file of schedules, a line a rank", path));
+  }
+  return text.str();
+}
+
+bool is_message(const schedules::Action& action) {
+  return schedules::is_send(action.op) || schedules::is_recv(action.op);
+}
+
+// Messages go between neighbouring stages of one pipe that are on different ranks.
+void check_messages(const Schedule& schedule) {
+  for (std::int32_t r = 0; r < schedule.num_ranks(); ++r) {
+    for (const auto& action : schedule.of_rank[static_cast<std::size_t>(r)]) {
+      if (!is_message(action)) continue;
+      const bool up = action.op == schedules::Op::send_activations || action.op == schedules::Op::recv_gradient;
+      const bool leaves_pipe = up ? schedule.is_last(action.stage) : schedule.is_first(action.stage);
+      if (!leaves_pipe && schedules::peer_of(schedule, action) != r) continue;
+      throw core::usage_error(
+          fmt::format("{}: rank {}: {} has no other rank at its other end; allowed: messages "
+                      "between neighbouring stages on different ranks",
+                      schedule.name, r, schedules::token_of(action)));
+    }
+  }
+}
+
+Case csv_case(const PipelineFlags& flags) {
+  const std::string name = std::filesystem::path(flags.csv_file).filename().string();
+  Schedule given = schedules::parse_csv(text_of_file(flags.csv_file), flags.csv_file, flags.pipes);
+  schedules::check_or_throw(given);
+  check_messages(given);
+  given.name = name;
+  Schedule computations = given;
+  bool any = false;
+  for (auto& list : computations.of_rank) {
+    any = any || std::any_of(list.begin(), list.end(), is_message);
+    std::erase_if(list, [](const auto& action) { return !schedules::is_compute(action.op); });
+  }
+  const PipelineShape shape{given.num_ranks(), given.num_microbatches, given.chunks()};
+  Schedule messages = any ? std::move(given) : schedules::with_messages(computations);
+  return {name, std::move(computations), std::move(messages), shape, nullptr, std::nullopt};
+}
+
+}  // namespace
+
+Cases make_cases(const PipelineFlags& flags) {
+  if (flags.csv_file.empty()) return named_cases(flags);
+  Cases cases;
+  cases.all.push_back(csv_case(flags));
+  return cases;
+}
+
+std::string list_text() {
+  std::string text;
+  for (const CatalogueEntry& entry : schedules::catalogue()) {
+    text += fmt::format("{:<15} {}; {}; bubble: {}\n", entry.name, entry.title, entry.source, entry.bubble);
+  }
+  return text + fmt::format("{:<15} {}; of given times and --memory-limit\n", kSearch, kSearchSource);
+}
+
+}  // namespace lockstep::pipeline

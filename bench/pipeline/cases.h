@@ -1,0 +1,35 @@
+// From flags to schedules: one case a row.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/pipeline/flags.h"
+#include "schedules/catalogue.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
+
+namespace lockstep::pipeline {
+
+struct Case {
+  std::string name;                             // of the schedule, or the file's last part
+  schedules::Schedule schedule;                 // computations alone
+  schedules::Schedule messages;                 // with messages: the file's own, if it has any
+  schedules::PipelineShape shape;               // of a file: as it turned out
+  const schedules::CatalogueEntry* entry = {};  // nothing for files and searches
+  std::optional<std::string> source;
+};
+
+struct Cases {
+  std::vector<Case> all;
+  std::vector<std::string> left_out;  // of --schedule all: what does not fit, and why
+};
+
+// Makes and checks all schedules. Throws a usage Error for what does not exist, does not fit or is wrong.
+Cases make_cases(const PipelineFlags& flags);
+
+// What --list shows: a line a schedule, with its source.
+std::string list_text();
+
+}  // namespace lockstep::pipeline

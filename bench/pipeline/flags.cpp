@@ -1,0 +1,147 @@
+#include "bench/pipeline/flags.h"
+
+#include <array>
+#include <filesystem>
+
+namespace lockstep::pipeline {
+namespace {
+
+using sweep::FlagValue;
+
+constexpr double kLongestMs = 1e6;
+
+struct Flag {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  void (*read)(PipelineFlags&, const FlagValue&);
+};
+
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  return static_cast<int>(value.integer(min, max));
+}
+
+std::vector<int> integer_list(const FlagValue& value, std::int64_t max) {
+  std::vector<int> integers;
+  for (const FlagValue& part : value.list()) integers.push_back(integer(part, 1, max));
+  return integers;
+}
+
+std::vector<std::string> text_list(const FlagValue& value) {
+  std::vector<std::string> texts;
+  for (const FlagValue& part : value.list()) texts.push_back(part.text);
+  return texts;
+}
+
+Mode mode_of(const FlagValue& value) {
+  if (value.text == "simulated") return Mode::simulated;
+  if (value.text == "emulated") return Mode::emulated;
+  if (value.text == "real") {
+    throw value.refused("real kernels and tensors come with the trainer, which is not there yet", "simulated emulated");
+  }
+  throw value.refused("unknown mode", "simulated emulated");
+}
+
+std::string file_name(const FlagValue& value) {
+  if (value.text.empty()) throw value.refused("no name", "the name of a file");
+  return value.text;
+}
+
+constexpr const char* kWhat = "What is run";
+constexpr const char* kHow = "What it costs";
+constexpr const char* kOutput = "Output";
+
+const std::array kFlagsOfWhat{
+    Flag{"--mode", "simulated", "simulated: in virtual time; emulated: in wall-clock time on emulated devices",
+         [](PipelineFlags& f, const FlagValue& v) { f.mode = mode_of(v); }},
+    Flag{"--schedule", "1f1b", "names, or all; --list shows them",
+         [](PipelineFlags& f, const FlagValue& v) { f.schedules = text_list(v); }},
+    Flag{"--stages", "4", "ranks of the pipeline, a list",
+         [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 4096); }},
+    Flag{"--microbatches", "8", "microbatches of a step, a list",
+         [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 65536); }},
+    Flag{"--chunks", "", "stages a rank, of schedules that take them [2]",
+         [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
+    Flag{"--csv", "", "a schedule of your own (docs/schedule_format.md), in place of names",
+         [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
+    Flag{"--pipes", "1", "pipes of the CSV; 2: its upper half of stages is a second pipe",
+         [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
+};
+
+const std::array kFlagsOfCosts{
+    Flag{"--t-f", "1", "ms that a microbatch's forward takes on a rank's share of the model",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.forward = v.number(0, kLongestMs); }},
+    Flag{"--t-i", "1", "ms of the gradient of the input",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.input_gradient = v.number(0, kLongestMs); }},
+    Flag{"--t-w", "1", "ms of the gradient of the weights; a full backward takes both",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
+    Flag{"--t-comm", "0", "ms from the end of what makes a message to its arrival",
+         [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
+    Flag{"--memory-limit", "", "microbatches whose activations a rank may hold; zb_search obeys it [--stages]",
+         [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = v.number_from(1, 1e6); }},
+    Flag{"--repeat", "5", "runs of an emulated schedule",
+         [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated run fails",
+         [](PipelineFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
+};
+
+const std::array kFlagsOfOutput{
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](PipelineFlags& f, const FlagValue& v) { f.json_file = file_name(v); }},
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
+         [](PipelineFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
+    Flag{"--dump-csv", "", "file for the schedule as CSV; of one row",
+         [](PipelineFlags& f, const FlagValue& v) { f.dump_csv_file = file_name(v); }},
+};
+
+template <typename Flags>
+void declare(sweep::CommandLine& line, const Flags& table, const char* group) {
+  for (const Flag& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
+}
+
+template <typename Flags>
+void read_all(const sweep::CommandLine& line, const Flags& table, PipelineFlags& flags) {
+  for (const Flag& flag : table) {
+    if (const auto value = line.value(flag.names)) flag.read(flags, *value);
+  }
+}
+
+void check_together(const sweep::CommandLine& line, const PipelineFlags& flags) {
+  for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks"}) {
+    if (flags.csv_file.empty() || !line.value(name)) continue;
+    throw core::usage_error(std::string(name) + " together with --csv; allowed: one of them, as the file says it all");
+  }
+  if (flags.csv_file.empty() && line.value("--pipes")) {
+    throw core::usage_error("--pipes without --csv; allowed: with it, as named schedules have their own");
+  }
+  if (flags.lowered && flags.dump_csv_file.empty()) {
+    throw core::usage_error("--lowered without --dump-csv FILE; allowed: with it");
+  }
+}
+
+}  // namespace
+
+std::string name_of(Mode mode) {
+  return mode == Mode::simulated ? "simulated" : "emulated";
+}
+
+std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc, const char* const* argv) {
+  PipelineFlags flags;
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
+  sweep::CommandLine line(flags.program + ": what pipeline schedules cost, by name or from a file.");
+  declare(line, kFlagsOfWhat, kWhat);
+  declare(line, kFlagsOfCosts, kHow);
+  declare(line, kFlagsOfOutput, kOutput);
+  line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
+  line.add_switch("--list", flags.list, "show the schedules that have names, and run none", kOutput);
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_all(line, kFlagsOfWhat, flags);
+  read_all(line, kFlagsOfCosts, flags);
+  read_all(line, kFlagsOfOutput, flags);
+  check_together(line, flags);
+  return flags;
+}
+
+}  // namespace lockstep::pipeline

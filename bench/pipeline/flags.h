@@ -1,0 +1,46 @@
+// The command line of pipeline_perf.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/sweep/command_line.h"
+#include "schedules/play.h"
+
+namespace lockstep::pipeline {
+
+enum class Mode : std::uint8_t { simulated, emulated };
+std::string name_of(Mode mode);
+
+struct PipelineFlags {
+  std::string program;               // "pipeline_perf"
+  std::vector<std::string> command;  // as given, the program without its folder
+  Mode mode = Mode::simulated;
+
+  // Swept, in this order of nesting: every combination is a row.
+  std::vector<int> stages{4};  // ranks of the pipeline
+  std::vector<int> microbatches{8};
+  std::vector<std::string> schedules{"1f1b"};  // names, or "all"
+  std::optional<int> chunks;                   // of schedules that take chunks
+  std::string csv_file;                        // in place of names
+  int pipes = 1;                               // of the CSV
+
+  schedules::Times times_ms;
+  std::optional<double> memory_limit;  // microbatches whose activations a rank may hold
+  int repeat = 5;                      // runs of an emulated schedule
+  int timeout_s = 60;                  // of every wait of an emulated run
+
+  std::string json_file;      // empty: no records
+  std::string dump_csv_file;  // empty: none
+  std::string trace_file;     // empty: none
+  bool lowered = false;       // the dumped CSV has its messages
+  bool list = false;          // of the schedules, in place of running any
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc, const char* const* argv);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,58 @@
+#include "bench/pipeline/memory.h"
+
+#include <algorithm>
+
+namespace lockstep::pipeline {
+namespace {
+
+using schedules::Op;
+
+struct Change {
+  std::int64_t time_ps = 0;
+  int by = 0;  // stages for a microbatch
+};
+
+// Frees go before takes at the same time.
+std::vector<core::MemoryPoint> points_of(std::vector<Change> changes, double unit) {
+  std::sort(changes.begin(), changes.end(),
+            [](const auto& a, const auto& b) { return a.time_ps != b.time_ps ? a.time_ps < b.time_ps : a.by < b.by; });
+  std::vector<core::MemoryPoint> points{{0, 0}};
+  int held = 0;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    held += changes[i].by;
+    const bool is_last_of_time = i + 1 == changes.size() || changes[i + 1].time_ps != changes[i].time_ps;
+    if (!is_last_of_time) continue;
+    const double time_ms = static_cast<double>(changes[i].time_ps) / 1e9;
+    if (time_ms == points.back().time_ms) {
+      points.back().value = held * unit;
+    } else if (held * unit != points.back().value) {
+      points.push_back({time_ms, held * unit});
+    }
+  }
+  return points;
+}
+
+}  // namespace
+
+core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
+                                         const schedules::StepTimeline& timeline) {
+  core::MemoryRecord record{"microbatch activations", {}};
+  for (std::size_t r = 0; r < timeline.size(); ++r) {
+    std::vector<Change> until_b;
+    std::vector<Change> until_w;
+    for (std::size_t i = 0; i < timeline[r].size(); ++i) {
+      const Op op = step.of_rank[r].tasks[i].op;
+      const auto& span = timeline[r][i];
+      if (op == Op::forward) until_b.push_back({span.start_ps, 1});
+      if (op == Op::backward || op == Op::input_gradient) until_b.push_back({span.end_ps, -1});
+      if (op == Op::input_gradient) until_w.push_back({span.end_ps, 1});
+      if (op == Op::weight_gradient) until_w.push_back({span.end_ps, -1});
+    }
+    const double unit = 1.0 / schedule.chunks();
+    record.of_rank.push_back(
+        {{"until_b", points_of(std::move(until_b), unit)}, {"until_w", points_of(std::move(until_w), unit)}});
+  }
+  return record;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,16 @@
+// Activations that are held, over time.
+#pragma once
+
+#include "core/schedule_record.h"
+#include "schedules/schedule.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+
+namespace lockstep::pipeline {
+
+// Of each rank, in microbatches of its share: "until_b", from the start of F to the end of B or I; "until_w", what I
+// leaves for W. Their sum is held if nothing is freed before W.
+core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
+                                         const schedules::StepTimeline& timeline);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,88 @@
+#include "bench/pipeline/program.h"
+
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+#include "bench/pipeline/cases.h"
+#include "bench/pipeline/flags.h"
+#include "bench/pipeline/records.h"
+#include "bench/pipeline/result.h"
+#include "bench/pipeline/table.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "schedules/step/trace.h"
+#include "schedules/text.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  core::AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void check_single(const char* flag, const std::string& path, const Cases& cases) {
+  if (path.empty() || cases.all.size() == 1) return;
+  throw core::usage_error(std::string(flag) + " " + path + ": there are " + std::to_string(cases.all.size()) +
+                          " schedules; allowed: one");
+}
+
+int run(const PipelineFlags& flags) {
+  if (flags.list) {
+    print(list_text());
+    return 0;
+  }
+  const Cases cases = make_cases(flags);
+  check_single("--dump-csv", flags.dump_csv_file, cases);
+  check_single("--trace", flags.trace_file, cases);
+  std::optional<core::RecordWriter> writer;
+  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  const core::RunRecord run = run_record(flags, cases);
+  if (writer) writer->write(run);
+  if (!flags.dump_csv_file.empty()) {
+    const Case& one = cases.all.front();
+    write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
+  }
+  print(heading_text(flags, cases));
+  for (const Case& one : cases.all) {
+    const Result result = run_case(one, flags);
+    if (&one == &cases.all.front()) print(columns_text(flags, one, result));
+    print(row_text(flags, one, result));
+    if (cases.all.size() == 1) print(footing_text(one, result));
+    if (writer) writer->write(schedule_record(run, flags, one, result));
+    if (!flags.trace_file.empty()) {
+      write_file(flags.trace_file, schedules::to_trace(result.step, result.timeline, name_of(flags.mode)));
+    }
+  }
+  if (writer) writer->commit();
+  return 0;
+}
+
+}  // namespace
+
+int pipeline_main(int argc, char** argv) {
+  try {
+    const auto parsed = parse_pipeline_flags(argc, argv);
+    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
+      print(help->text);
+      return 0;
+    }
+    return run(std::get<PipelineFlags>(parsed));
+  } catch (const core::Error& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "pipeline_perf: %s\n", error.what());
+    return error.exit_status();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "pipeline_perf: %s\n", error.what());
+    return static_cast<int>(core::Failure::internal);
+  }
+}
+
+}  // namespace lockstep::pipeline

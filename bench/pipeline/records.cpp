@@ -1,0 +1,102 @@
+#include "bench/pipeline/records.h"
+
+#include <algorithm>
+
+#include "bench/pipeline/memory.h"
+#include "core/cores.h"
+#include "core/statistics.h"
+#include "schedules/token.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+double ms_of(std::int64_t ps) {
+  return static_cast<double>(ps) / 1e9;
+}
+
+void add_counts(core::ScheduleRecord& record, const Result& result) {
+  for (const auto& rank : result.counts) {
+    record.peak_until_w.push_back(rank.peak.until_weight_gradient);
+    record.peak_until_b.push_back(rank.peak.until_input_gradient);
+    record.sends.push_back(rank.sends);
+  }
+  record.hangs = result.hangs;
+  record.ordering = {result.ordering.pairs, result.ordering.pairs_out_of_order, result.ordering.set_aside};
+}
+
+void add_times(core::ScheduleRecord& record, const Result& result) {
+  record.makespan_ms = result.spans.makespan;
+  record.own_span_ms = result.spans.own;
+  record.own_span_ms_of_rank = result.spans.of_rank;
+  record.work_ms = result.spans.work;
+  const schedules::Bubbles& b = result.bubbles;
+  record.bubbles = {b.of_ideal, b.of_makespan, b.of_own_span, b.own_of_ideal};
+  record.exposed_ms = result.exposed_ms;
+  record.samples_ms = {result.spans.makespan};
+  if (!result.emulation) return;
+  record.samples_ms = result.emulation->samples_ms;
+  record.late_us = result.emulation->late_us;
+  record.simulated_ms = result.simulated_ms;
+}
+
+}  // namespace
+
+core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline) {
+  core::TimelineRecord record;
+  for (std::size_t r = 0; r < timeline.size(); ++r) {
+    auto& list = record.emplace_back();
+    for (std::size_t i = 0; i < timeline[r].size(); ++i) {
+      const schedules::Task& task = step.of_rank[r].tasks[i];
+      list.push_back({std::string(schedules::name_of(task.lane)), std::string(schedules::name_of(task.op)), task.stage,
+                      task.microbatch, task.part, ms_of(timeline[r][i].start_ps), ms_of(timeline[r][i].end_ps)});
+    }
+  }
+  return record;
+}
+
+core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases) {
+  core::RunRecord run;
+  run.run = core::new_run_id();
+  run.program = flags.program;
+  run.command = flags.command;
+  run.started = core::utc_now();
+  run.source = core::source();
+  run.build = core::build();
+  run.machine = core::this_machine();
+  for (const Case& one : cases.all) run.ranks = std::max(run.ranks, one.shape.ranks);
+  run.transport = "local";
+  run.rank_kind = "threads";
+  run.oversubscribed = flags.mode == Mode::emulated && run.ranks > core::usable_cores();
+  run.basis = name_of(flags.mode);
+  return run;
+}
+
+core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,
+                                     const Result& result) {
+  core::ScheduleRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.schedule = one.name;
+  record.source = one.source;
+  record.ranks = one.shape.ranks;
+  record.microbatches = one.shape.microbatches;
+  record.chunks = one.shape.chunks;
+  record.pipes = one.schedule.num_pipes();
+  record.basis = run.basis;
+  const schedules::Times& t = flags.times_ms;
+  record.times = core::StageTimesRecord{t.forward, t.input_gradient, t.weight_gradient, t.message};
+  record.memory_limit = flags.memory_limit;
+  add_counts(record, result);
+  add_times(record, result);
+  for (std::int32_t r = 0; one.entry != nullptr && r < one.shape.ranks; ++r) {
+    record.weight_versions.push_back(schedules::weight_versions(*one.entry, one.shape, r));
+  }
+  if (const auto& form = result.closed_form) {
+    record.closed_form = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
+  }
+  record.timeline = timeline_record(result.step, result.timeline);
+  record.memory = activations_over_time(one.schedule, result.step, result.timeline);
+  return record;
+}
+
+}  // namespace lockstep::pipeline

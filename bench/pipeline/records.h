@@ -1,0 +1,18 @@
+// Results as records (docs/record_format.md).
+#pragma once
+
+#include "bench/pipeline/cases.h"
+#include "bench/pipeline/flags.h"
+#include "bench/pipeline/result.h"
+#include "core/record.h"
+#include "core/schedule_record.h"
+
+namespace lockstep::pipeline {
+
+core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
+
+core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases);
+core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,
+                                     const Result& result);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,91 @@
+#include "bench/pipeline/result.h"
+
+#include <cmath>
+
+#include "bench/pipeline/exposed.h"
+#include "schedules/step/lower.h"
+#include "schedules/transport_check.h"
+#include "simulator/engine/engine.h"
+#include "simulator/engine/one_switch.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+using schedules::Step;
+using schedules::StepTimeline;
+using schedules::Waiting;
+
+constexpr double kPsPerMs = 1e9;
+
+std::int64_t ps_of(double ms) {
+  return std::llround(ms * kPsPerMs);
+}
+
+// All stages are alike: a chunk is an equal part of its rank's share.
+Step lowered(const Case& one, const schedules::Times& times_ms) {
+  const double chunks = one.schedule.chunks();
+  const schedules::StageCosts costs{.forward_ps = ps_of(times_ms.forward / chunks),
+                                    .input_gradient_ps = ps_of(times_ms.input_gradient / chunks),
+                                    .weight_gradient_ps = ps_of(times_ms.weight_gradient / chunks),
+                                    .message_bytes = 1};
+  const std::vector<schedules::StageCosts> of_stage(static_cast<std::size_t>(one.schedule.num_stages()), costs);
+  return schedules::lower(one.schedule, of_stage);
+}
+
+// As count.h wants it: a span an action, in ms.
+schedules::Timeline timeline_of_actions(const Step& step, const StepTimeline& timeline) {
+  schedules::Timeline of_actions;
+  for (std::size_t r = 0; r < timeline.size(); ++r) {
+    std::vector<schedules::Span>& spans = of_actions.emplace_back();
+    for (std::size_t i = 0; i < timeline[r].size(); ++i) {
+      if (step.of_rank[r].tasks[i].lane != schedules::Lane::compute) continue;
+      spans.push_back({static_cast<double>(timeline[r][i].start_ps) / kPsPerMs,
+                       static_cast<double>(timeline[r][i].end_ps) / kPsPerMs});
+    }
+  }
+  return of_actions;
+}
+
+Verdicts verdicts_of(const schedules::Schedule& messages) {
+  Verdicts verdicts;
+  const auto add = [&](const std::string& name, const schedules::ChannelRules& rules) {
+    std::string hang = schedules::hang_of(messages, rules);
+    verdicts.emplace_back(name, hang.empty() ? std::nullopt : std::optional(std::move(hang)));
+  };
+  add("blocking", {Waiting::blocking, 0});
+  add("batched", {Waiting::batched, 0});
+  for (const int slots : {1, 2, 4}) add("buffered_" + std::to_string(slots), {Waiting::buffered, slots});
+  return verdicts;
+}
+
+}  // namespace
+
+Result run_case(const Case& one, const PipelineFlags& flags) {
+  Result result;
+  result.step = lowered(one, flags.times_ms);
+  const simulator::OneSwitch network(one.schedule.num_ranks(), ps_of(flags.times_ms.message));
+  simulator::Simulation simulation =
+      simulator::simulate(result.step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
+  result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
+  result.timeline = std::move(simulation.timeline);
+  result.spans = schedules::spans_of(one.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
+  result.bubbles = schedules::bubbles_of(result.spans);
+  result.counts = schedules::count_ranks(one.schedule);
+  result.ordering = schedules::count_ordering(one.schedule);
+  result.hangs = verdicts_of(one.messages);
+  result.exposed_ms = exposed_ms(result.step, result.timeline);
+  if (one.entry != nullptr && flags.times_ms.message == 0) {
+    result.closed_form = one.entry->closed_form(one.shape, flags.times_ms);
+  }
+  return result;
+}
+
+bool is_over_memory(const Result& result, const PipelineFlags& flags) {
+  if (!flags.memory_limit) return false;
+  for (const auto& rank : result.counts) {
+    if (rank.peak.until_weight_gradient > *flags.memory_limit + 1e-9) return true;
+  }
+  return false;
+}
+
+}  // namespace lockstep::pipeline

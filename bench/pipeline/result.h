@@ -1,0 +1,43 @@
+// What a schedule costs: counted from its lists, and from when its tasks ran.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/pipeline/cases.h"
+#include "schedules/count.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+
+namespace lockstep::pipeline {
+
+// Over which channels the lists come to their end; text: where the ranks stand that do not.
+using Verdicts = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+struct Emulation {
+  std::vector<double> samples_ms;  // wall-clock makespans, a run each
+  double late_us = 0;              // by which a task was begun late, at worst
+};
+
+struct Result {
+  schedules::Step step;
+  schedules::StepTimeline timeline;  // of an emulated schedule: of the run with the median makespan
+  schedules::Spans spans;            // in ms
+  schedules::Bubbles bubbles;
+  std::vector<schedules::RankCounts> counts;
+  schedules::Ordering ordering;
+  Verdicts hangs;
+  std::optional<schedules::ClosedForm> closed_form;  // in ms; only without time for messages
+  std::vector<double> exposed_ms;                    // of each rank
+  double simulated_ms = 0;                           // makespan in virtual time
+  std::optional<Emulation> emulation;
+};
+
+Result run_case(const Case& one, const PipelineFlags& flags);
+
+// A rank's share of the step: microbatches whose activations it may not hold.
+bool is_over_memory(const Result& result, const PipelineFlags& flags);
+
+}  // namespace lockstep::pipeline

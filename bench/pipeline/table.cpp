@@ -1,0 +1,144 @@
+#include "bench/pipeline/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/provenance.h"
+#include "core/statistics.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+struct Cell {
+  const char* name;
+  const char* unit;
+  int width;
+  std::string text;
+};
+
+std::string percent(double share) {
+  return fmt::format("{:.2f}", 100 * share);
+}
+
+// "ok", or "hang"; of buffers the fewest slots that do.
+std::string verdict(const Result& result, const std::string& name) {
+  for (const auto& [transport, hang] : result.hangs) {
+    if (transport == name) return hang ? "hang" : "ok";
+  }
+  return "N/A";
+}
+
+std::string slots_text(const Result& result) {
+  const std::string prefix = "buffered_";
+  for (const auto& [transport, hang] : result.hangs) {
+    if (!hang && transport.starts_with(prefix)) return transport.substr(prefix.size());
+  }
+  return ">4";
+}
+
+std::string form_text(const Result& result) {
+  return result.closed_form ? fmt::format("{:.3f}", result.closed_form->cost) : "N/A";
+}
+
+std::string difference_text(const Result& result) {
+  if (!result.closed_form) return "N/A";
+  const double mine = result.closed_form->of_makespan ? result.spans.makespan : result.spans.own;
+  const double difference = mine - result.closed_form->cost;
+  return fmt::format("{:.3f}", std::abs(difference) < 5e-7 ? 0.0 : difference);
+}
+
+struct Worst {
+  double until_w = 0;
+  double until_b = 0;
+  std::int64_t sends = 0;
+};
+
+Worst worst_of(const Result& result) {
+  Worst worst;
+  for (const auto& rank : result.counts) {
+    worst.until_w = std::max(worst.until_w, rank.peak.until_weight_gradient);
+    worst.until_b = std::max(worst.until_b, rank.peak.until_input_gradient);
+    worst.sends = std::max(worst.sends, rank.sends);
+  }
+  return worst;
+}
+
+void add_emulation(std::vector<Cell>& cells, const Result& result) {
+  const double median = core::median(result.emulation->samples_ms);
+  cells.push_back({"simulated", "(ms)", 10, fmt::format("{:.3f}", result.simulated_ms)});
+  cells.push_back({"emu/sim", "(%)", 8, fmt::format("{:+.2f}", 100 * (median / result.simulated_ms - 1))});
+  cells.push_back({"late", "(us)", 7, fmt::format("{:.0f}", result.emulation->late_us)});
+}
+
+std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Result& result) {
+  const Worst worst = worst_of(result);
+  std::vector<Cell> cells{
+      {"ranks", "", 5, fmt::format("{}", one.shape.ranks)},
+      {"micro", "", 5, fmt::format("{}", one.shape.microbatches)},
+      {"chunks", "", 6, fmt::format("{}", one.shape.chunks)},
+      {"makespan", "(ms)", 10, fmt::format("{:.3f}", result.spans.makespan)},
+      {"own_span", "(ms)", 10, fmt::format("{:.3f}", result.spans.own)},
+      {"closed", "(ms)", 10, form_text(result)},
+      {"diff", "(ms)", 7, difference_text(result)},
+      {"of_ideal", "(%)", 8, percent(result.bubbles.of_ideal)},
+      {"of_mksp", "(%)", 8, percent(result.bubbles.of_makespan)},
+      {"of_own", "(%)", 8, percent(result.bubbles.of_own_span)},
+      {"own_ideal", "(%)", 9, percent(result.bubbles.own_of_ideal)},
+      {"peak_W", "(mb)", 7, fmt::format("{:.2f}", worst.until_w) + (is_over_memory(result, flags) ? "!" : "")},
+      {"peak_B", "(mb)", 6, fmt::format("{:.2f}", worst.until_b)},
+      {"sends", "", 5, fmt::format("{}", worst.sends)},
+      {"blocking", "", 8, verdict(result, "blocking")},
+      {"batched", "", 7, verdict(result, "batched")},
+      {"slots", "", 5, slots_text(result)},
+  };
+  if (result.emulation) add_emulation(cells, result);
+  return cells;
+}
+
+}  // namespace
+
+std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
+  const auto& t = flags.times_ms;
+  std::string text = fmt::format(
+      "# lockstep version {}, {}: {}\n", core::build().version, flags.program,
+      flags.mode == Mode::simulated ? "SIMULATED, in virtual time" : "EMULATED, in wall-clock time; kernels wait");
+  text +=
+      fmt::format("# a microbatch on a rank's share: forward {:g} ms, gradient of input {:g} ms, of weights {:g} ms",
+                  t.forward, t.input_gradient, t.weight_gradient);
+  text += fmt::format("; messages take {:g} ms\n", t.message);
+  text += "# bubbles: of_ideal (makespan-work)/work, of_mksp (makespan-work)/makespan, of_own (own-work)/own,\n";
+  text +=
+      "#   own_ideal (own-work)/work; peak_W, peak_B: microbatches whose activations the worst rank holds until W,\n";
+  text += "#   until B or I; sends: of the busiest rank; slots: messages a pair that channels must hold (buffered)\n";
+  if (flags.memory_limit) text += fmt::format("# memory limit {:g}; rows above it have a !\n", *flags.memory_limit);
+  for (const std::string& line : cases.left_out) text += "# left out: " + line + "\n";
+  return text;
+}
+
+std::string columns_text(const PipelineFlags& flags, const Case& one, const Result& result) {
+  std::string names = fmt::format("#{:<14}", "schedule");
+  std::string units = fmt::format("#{:<14}", "");
+  for (const Cell& cell : cells_of(flags, one, result)) {
+    names += fmt::format(" {:>{}}", cell.name, cell.width);
+    units += fmt::format(" {:>{}}", cell.unit, cell.width);
+  }
+  return names + "\n" + units + "\n";
+}
+
+std::string row_text(const PipelineFlags& flags, const Case& one, const Result& result) {
+  std::string text = fmt::format("{:<15}", one.name);
+  for (const Cell& cell : cells_of(flags, one, result)) text += fmt::format(" {:>{}}", cell.text, cell.width);
+  return text + "\n";
+}
+
+std::string footing_text(const Case& one, const Result& result) {
+  std::string text;
+  for (const auto& [transport, hang] : result.hangs) {
+    if (hang) text += fmt::format("# {} hangs over {} channels: {}\n", one.name, transport, *hang);
+  }
+  return text;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,19 @@
+// What pipeline_perf prints. Functions of their arguments; they print nothing.
+#pragma once
+
+#include <string>
+
+#include "bench/pipeline/cases.h"
+#include "bench/pipeline/flags.h"
+#include "bench/pipeline/result.h"
+
+namespace lockstep::pipeline {
+
+std::string heading_text(const PipelineFlags& flags, const Cases& cases);
+// The names of the columns, and their units.
+std::string columns_text(const PipelineFlags& flags, const Case& one, const Result& result);
+std::string row_text(const PipelineFlags& flags, const Case& one, const Result& result);
+// Where the ranks stand that wait for each other for ever, a line a transport. Empty: nowhere.
+std::string footing_text(const Case& one, const Result& result);
+
+}  // namespace lockstep::pipeline

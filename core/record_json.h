@@ -1,0 +1,37 @@
+// What the sources that write records as JSON share. Included by sources only, as it shows nlohmann's JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/statistics.h"
+
+namespace lockstep::core {
+
+using Json = nlohmann::ordered_json;
+
+// Null where there is nothing. Numbers that are not finite become null as well (nlohmann's way).
+template <typename T>
+Json nullable(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+inline Json nullable_text(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
+inline Json stats_json(const std::vector<double>& samples) {
+  if (samples.empty()) return nullptr;
+  const Summary s = summarize(samples);
+  return {{"count", s.count}, {"median", s.median}, {"mean", s.mean}, {"min", s.min},       {"max", s.max},
+          {"p5", s.p5},       {"p95", s.p95},       {"p99", s.p99},   {"ci_low", s.ci_low}, {"ci_high", s.ci_high}};
+}
+
+// Bytes that are not UTF-8, as a file's name may hold, are replaced.
+inline std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,116 @@
+#include "core/schedule_record.h"
+
+#include "core/record_json.h"
+
+namespace lockstep::core {
+namespace {
+
+Json times_json(const std::optional<StageTimesRecord>& times) {
+  if (!times) return nullptr;
+  return {{"forward", times->forward_ms},
+          {"input_gradient", times->input_gradient_ms},
+          {"weight_gradient", times->weight_gradient_ms},
+          {"message", times->message_ms}};
+}
+
+Json hangs_json(const ScheduleRecord& record) {
+  Json hangs = Json::object();
+  for (const auto& [transport, text] : record.hangs) hangs[transport] = nullable(text);
+  return hangs;
+}
+
+Json closed_form_json(const std::optional<ClosedFormRecord>& form) {
+  if (!form) return nullptr;
+  return {{"cost", form->cost_ms}, {"of", form->of}};
+}
+
+Json versions_json(const std::vector<std::int32_t>& versions) {
+  return versions.empty() ? Json(nullptr) : Json(versions);
+}
+
+Json timeline_json(const TimelineRecord& timeline) {
+  Json ranks = Json::array();
+  for (const auto& tasks : timeline) {
+    Json list = Json::array();
+    for (const TaskRecord& t : tasks) {
+      list.push_back({t.lane, t.op, t.stage, t.microbatch, t.part, t.start_ms, t.end_ms});
+    }
+    ranks.push_back(std::move(list));
+  }
+  return {{"unit", "ms"}, {"ranks", std::move(ranks)}};
+}
+
+Json memory_json(const std::optional<MemoryRecord>& memory) {
+  if (!memory) return nullptr;
+  Json ranks = Json::array();
+  for (const auto& kinds : memory->of_rank) {
+    Json rank = Json::object();
+    for (const auto& [kind, points] : kinds) {
+      Json list = Json::array();
+      for (const MemoryPoint& point : points) list.push_back({point.time_ms, point.value});
+      rank[kind] = std::move(list);
+    }
+    ranks.push_back(std::move(rank));
+  }
+  return {{"unit", memory->unit}, {"of_rank", std::move(ranks)}};
+}
+
+Json overlap_json(const std::optional<OverlapRecord>& overlap) {
+  if (!overlap) return nullptr;
+  return {{"layers", overlap->layers},
+          {"bytes_a_layer", overlap->bytes_a_layer},
+          {"replicas", overlap->replicas},
+          {"bucket_cap_bytes", overlap->bucket_cap_bytes},
+          {"zero_stage", overlap->zero_stage},
+          {"prefetch", overlap->prefetch},
+          {"algorithm", overlap->algorithm},
+          {"collectives", overlap->collectives},
+          {"compute_alone_ms", overlap->compute_alone_ms},
+          {"communication_alone_ms", overlap->communication_alone_ms},
+          {"efficiency", overlap->efficiency}};
+}
+
+}  // namespace
+
+std::string to_json(const ScheduleRecord& r) {
+  return line_of({{"record", "schedule"},
+                  {"run", r.run},
+                  {"program", r.program},
+                  {"schedule", r.schedule},
+                  {"source", nullable(r.source)},
+                  {"ranks", r.ranks},
+                  {"microbatches", r.microbatches},
+                  {"chunks", r.chunks},
+                  {"pipes", r.pipes},
+                  {"basis", r.basis},
+                  {"times_ms", times_json(r.times)},
+                  {"memory_limit", nullable(r.memory_limit)},
+                  {"makespan_ms", r.makespan_ms},
+                  {"own_span_ms", r.own_span_ms},
+                  {"own_span_ms_of_rank", Json(r.own_span_ms_of_rank)},
+                  {"work_ms", r.work_ms},
+                  {"bubbles",
+                   {{"of_ideal", r.bubbles.of_ideal},
+                    {"of_makespan", r.bubbles.of_makespan},
+                    {"of_own_span", r.bubbles.of_own_span},
+                    {"own_of_ideal", r.bubbles.own_of_ideal}}},
+                  {"peak_activations", {{"until_w", Json(r.peak_until_w)}, {"until_b", Json(r.peak_until_b)}}},
+                  {"sends", Json(r.sends)},
+                  {"weight_versions", versions_json(r.weight_versions)},
+                  {"hangs", hangs_json(r)},
+                  {"ordering",
+                   {{"pairs", r.ordering.pairs},
+                    {"pairs_out_of_order", r.ordering.pairs_out_of_order},
+                    {"set_aside", r.ordering.set_aside}}},
+                  {"closed_form_ms", closed_form_json(r.closed_form)},
+                  {"exposed_ms", Json(r.exposed_ms)},
+                  {"samples_ms", Json(r.samples_ms)},
+                  {"stats", stats_json(r.samples_ms)},
+                  {"late_us", nullable(r.late_us)},
+                  {"simulated_ms", nullable(r.simulated_ms)},
+                  {"timeline", timeline_json(r.timeline)},
+                  {"memory", memory_json(r.memory)},
+                  {"overlap", overlap_json(r.overlap)}});
+}
+
+}  // namespace lockstep::core
