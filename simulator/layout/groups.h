@@ -44,7 +44,8 @@ struct RankSet {
 };
 // The group of `kind` that `rank` is in; any kind but `model`.
 RankSet group_of(const Layout& layout, Group kind, std::int64_t rank);
-// All groups of a kind, members written out, ordered by their first rank as Megatron does; for small worlds.
+// All groups of a kind, members written out, for small worlds. Ordered as Megatron's: by the first member's place in
+// the line, then its stage, then its tensor rank.
 std::vector<std::vector<std::int64_t>> groups_of(const Layout& layout, Group kind);
 
 // How a set lies on a machine, for each level from the innermost: the most members that one switch of it joins.

@@ -1,0 +1,207 @@
+#include "simulator/machine/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+
+namespace lockstep::simulator {
+namespace {
+
+// What is calibrated: one device with so many threads.
+struct Target {
+  std::string device;
+  int threads = 1;
+  std::string dtype;  // of products: of 16 bits if there are any
+};
+
+[[noreturn]] void missing(const std::string& where, const std::string& what, const std::string& how) {
+  throw core::usage_error(where + ": no " + what + "; " + how + " writes them");
+}
+
+std::optional<double> best(const RecordLines& records, const Target& target, const std::string& name,
+                           const std::string& level, const std::string& dtype) {
+  std::optional<double> most;
+  for (const CeilingLine& line : records.ceilings) {
+    if (line.device != target.device || line.threads != target.threads || line.name != name) continue;
+    if ((!level.empty() && line.level != level) || (!dtype.empty() && line.dtype != dtype)) continue;
+    most = std::max(most.value_or(0), line.value);
+  }
+  return most;
+}
+
+Target target_of(const RecordLines& records, const std::string& where) {
+  if (records.ceilings.empty()) missing(where, "records of ceilings", "kernels_bench --json");
+  Target target{"cpu", 1, "f32"};
+  for (const CeilingLine& line : records.ceilings) {
+    if (line.device == "cuda") target.device = "cuda";
+  }
+  for (const CeilingLine& line : records.ceilings) {
+    if (line.device == target.device) target.threads = std::max(target.threads, line.threads);
+  }
+  for (const char* dtype : {"f16", "bf16"}) {
+    if (best(records, target, "gemm", "", dtype)) target.dtype = dtype;
+  }
+  return target;
+}
+
+bool is_product(const KernelLine& line) {
+  return line.kernel.rfind("gemm", 0) == 0;
+}
+bool is_attention(const KernelLine& line) {
+  return line.kernel.rfind("attention", 0) == 0;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// One point for each factor of four of work: the median of the shares there.
+EfficiencyCurve curve_of(const std::vector<EfficiencyPoint>& points) {
+  std::map<int, std::vector<EfficiencyPoint>> bins;
+  for (const EfficiencyPoint& point : points) {
+    bins[static_cast<int>(std::floor(std::log2(point.work) / 2))].push_back(point);
+  }
+  EfficiencyCurve curve;
+  for (const auto& [bin, inside] : bins) {
+    std::vector<double> work;
+    std::vector<double> share;
+    for (const EfficiencyPoint& point : inside) {
+      work.push_back(std::log(point.work));
+      share.push_back(point.share);
+    }
+    curve.push_back({std::exp(median(work)), std::min(1.0, median(share))});
+  }
+  return curve;
+}
+
+// Shares of `peak` (a microsecond's work) that kernels reach from cold caches, as operands of a training step are.
+template <class Of, class Work>
+EfficiencyCurve shares(const RecordLines& records, const Target& target, double peak_a_us, Of of, Work work) {
+  std::vector<EfficiencyPoint> points;
+  for (const KernelLine& line : records.kernels) {
+    if (line.device != target.device || line.threads != target.threads || line.cache != "cold" || !of(line)) continue;
+    points.push_back({work(line), work(line) / line.median_us / peak_a_us});
+  }
+  if (points.empty()) points.push_back({1, 1});
+  return curve_of(points);
+}
+
+DeviceSpec device_of(const RecordLines& records, const std::string& where) {
+  const Target target = target_of(records, where);
+  const auto peak = [&](const char* name, const char* level, const std::string& dtype) {
+    const std::optional<double> value = best(records, target, name, level, dtype);
+    if (!value || *value <= 0)
+      missing(where, "record of the ceiling '" + std::string(name) + "'", "kernels_bench --json");
+    return *value;
+  };
+  DeviceSpec device;
+  device.name = records.machine + ", " + std::to_string(target.threads) + " threads, " + target.dtype;
+  device.matrix_tflops = peak("gemm", "", target.dtype) / 1e3;
+  device.vector_tflops = peak("fma", "", "f32") / 1e3;
+  device.memory_gbps = std::max({peak("copy", "memory", ""), peak("read", "memory", ""), peak("triad", "memory", "")});
+  device.memory_bytes = std::max<std::int64_t>(1, records.memory_bytes);
+  device.launch_us = peak("launch", "", "");
+  const auto flops = [](const KernelLine& line) { return line.flops; };
+  const auto bytes = [](const KernelLine& line) { return line.bytes; };
+  const double matrix_a_us = device.matrix_tflops * 1e6;
+  device.product = shares(
+      records, target, matrix_a_us,
+      [&](const KernelLine& line) { return is_product(line) && line.dtype == target.dtype; }, flops);
+  device.attention = shares(
+      records, target, matrix_a_us,
+      [&](const KernelLine& line) { return is_attention(line) && line.dtype == target.dtype; }, flops);
+  device.memory = shares(
+      records, target, device.memory_gbps * 1e3,
+      [](const KernelLine& line) { return line.bound == "memory" && !is_product(line) && !is_attention(line); }, bytes);
+  return device;
+}
+
+// Rows whose steps are alike: every rank sends one message of the same size a step.
+std::vector<RowLine> rows_to_fit(const RecordLines& records) {
+  std::vector<RowLine> rows;
+  for (const RowLine& row : records.rows) {
+    if (row.algorithm == "ring" || row.collective == "sendrecv") rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+LinkFit fit_link(std::span<const RowLine> rows) {
+  double ss = 0;
+  double sb = 0;
+  double bb = 0;
+  double s = 0;
+  double b = 0;
+  for (const RowLine& row : rows) {
+    const double steps = row.steps / row.time_us;
+    const double bytes = row.wire_bytes / row.time_us;
+    ss += steps * steps;
+    sb += steps * bytes;
+    bb += bytes * bytes;
+    s += steps;
+    b += bytes;
+  }
+  const double determinant = ss * bb - sb * sb;
+  double alpha = determinant > 0 ? (s * bb - b * sb) / determinant : 0;
+  double beta = determinant > 0 ? (b * ss - s * sb) / determinant : b / bb;
+  if (alpha < 0) {
+    alpha = 0;
+    beta = b / bb;
+  }
+  LinkFit fit{alpha, 1e-3 / beta, 0};
+  for (const RowLine& row : rows) {
+    const double predicted = alpha * row.steps + beta * row.wire_bytes;
+    fit.worst_error = std::max(fit.worst_error, std::abs(predicted / row.time_us - 1));
+  }
+  return fit;
+}
+
+Machine calibrate(const RecordLines& records, const std::string& where) {
+  Machine machine;
+  machine.name = "calibrated";
+  machine.device = device_of(records, where);
+  const std::vector<RowLine> rows = rows_to_fit(records);
+  if (rows.size() < 2)
+    missing(where, "two or more measured rows of ring or sendrecv", "all_reduce_perf --algo ring --json");
+  const LinkFit fit = fit_link(rows);
+  if (!std::isfinite(fit.gbps) || fit.gbps <= 0)
+    missing(where, "rows of large messages", "all_reduce_perf -e 64M --json");
+  NetworkLevel level;
+  level.name = "shared memory";
+  level.ranks = 1 << 20;
+  level.gbps = fit.gbps;
+  level.latency_us = fit.latency_us;
+  machine.levels = {level};
+  machine.host_gbps = machine.device.memory_gbps;
+  machine.sources = {"measured by Lockstep: " + where,
+                     "device: the best samples of ceilings, and kernels from cold caches as shares of them",
+                     "levels: latency a step and bandwidth fitted to " + std::to_string(rows.size()) +
+                         " rows, the worst of them off by " +
+                         std::to_string(static_cast<int>(std::lround(100 * fit.worst_error))) + " %"};
+  return machine;
+}
+
+Machine calibrate_files(std::span<const std::string> paths) {
+  std::string text;
+  std::string where;
+  for (const std::string& path : paths) {
+    std::ifstream file(path);
+    if (!file) throw core::usage_error(path + ": cannot be read");
+    const std::string part{std::istreambuf_iterator<char>(file), {}};
+    read_record_lines(part, path);  // so that what is wrong names its file and line
+    text += part + "\n";
+    where += (where.empty() ? "" : ", ") + path.substr(path.rfind('/') + 1);
+  }
+  return calibrate(read_record_lines(text, where), where);
+}
+
+}  // namespace lockstep::simulator

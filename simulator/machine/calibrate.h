@@ -1,0 +1,28 @@
+// A description of the machine that our own benchmarks ran on, from their records: ceilings become peaks, kernels
+// become shares of them, rows of a collective become latency and bandwidth.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "simulator/machine/machine.h"
+#include "simulator/machine/record_lines.h"
+
+namespace lockstep::simulator {
+
+// Of the device with most to say ("cuda" if there are records of it), with the most threads. Needs ceilings "gemm",
+// "fma", "launch" and those of memory (kernels_bench --json), and rows of ring or sendrecv at several sizes
+// (all_reduce_perf --algo ring --json). Throws a usage Error that says which are missing. `where` names the records.
+Machine calibrate(const RecordLines& records, const std::string& where);
+// Of several files, as one.
+Machine calibrate_files(std::span<const std::string> paths);
+
+// time_us = latency_us a step + wire bytes / gbps, with least squares of relative errors.
+struct LinkFit {
+  double latency_us = 0;
+  double gbps = 0;
+  double worst_error = 0;  // of a row, relative
+};
+LinkFit fit_link(std::span<const RowLine> rows);
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,97 @@
+#include "simulator/machine/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep::simulator {
+namespace {
+
+std::string ceiling(const std::string& name, const std::string& level, const std::string& dtype, double value) {
+  const auto quoted = [](const std::string& text) { return text.empty() ? std::string("null") : "\"" + text + "\""; };
+  return R"({"record":"ceiling","run":"r","device":"cpu","threads":2,"name":")" + name +
+         "\",\"level\":" + quoted(level) + ",\"dtype\":" + quoted(dtype) + ",\"value\":" + std::to_string(value) +
+         ",\"unit\":\"x\",\"samples\":[]}\n";
+}
+
+std::string kernel(const std::string& name, const std::string& bound, double flops, double bytes, double us) {
+  return R"({"record":"kernel","run":"r","kernel":")" + name + R"(","dtype":"bf16","device":"cpu","threads":2,)" +
+         R"("cache":"cold","status":"ok","bound":")" + bound + "\",\"flops\":" + std::to_string(flops) +
+         ",\"bytes\":" + std::to_string(bytes) + ",\"stats\":{\"median\":" + std::to_string(us) + "}}\n";
+}
+
+std::string row(double steps, double bytes, double us) {
+  return R"({"record":"row","run":"r","collective":"all_reduce","algorithm":"ring","ranks":4,"status":"ok",)" +
+         std::string(R"("basis":"measured","time_us":)") + std::to_string(us) +
+         ",\"plan\":{\"steps\":" + std::to_string(steps) + ",\"wire_bytes_max\":" + std::to_string(bytes) + "}}\n";
+}
+
+std::string ceilings() {
+  return R"({"record":"run","machine":{"cpu":"a CPU","memory_bytes":1000,"gpus":[]}})"
+         "\n" +
+         ceiling("gemm", "", "bf16", 1000) + ceiling("gemm", "", "f32", 100) + ceiling("fma", "", "f32", 200) +
+         ceiling("launch", "", "", 0.5) + ceiling("copy", "memory", "", 30) + ceiling("read", "memory", "", 40) +
+         ceiling("triad", "memory", "", 35) + ceiling("copy", "l1", "", 900);
+}
+
+// 2 us a step and 4 GB/s.
+std::string rows() {
+  std::string text;
+  for (const double bytes : {1e3, 1e5, 1e7}) text += row(6, bytes, 2 * 6 + bytes / 4e3);
+  return text;
+}
+
+TEST(Calibrate, TurnsRecordsIntoADescription) {
+  // 1e9 FLOPs in 2000 us are 500 GFLOP/s, half of the peak; 2e6 bytes in 100 us are 20 GB/s, half of it as well.
+  const std::string text = ceilings() + kernel("gemm_fwd", "compute", 1e9, 1e6, 2000) +
+                           kernel("gelu_fwd", "memory", 1e6, 2e6, 100) +
+                           kernel("attention_fwd", "compute", 1e9, 1e6, 4000) + rows();
+  const Machine machine = calibrate(read_record_lines(text, "r.jsonl"), "r.jsonl");
+  EXPECT_DOUBLE_EQ(machine.device.matrix_tflops, 1.0);
+  EXPECT_DOUBLE_EQ(machine.device.vector_tflops, 0.2);
+  EXPECT_DOUBLE_EQ(machine.device.memory_gbps, 40);
+  EXPECT_DOUBLE_EQ(machine.device.launch_us, 0.5);
+  EXPECT_EQ(machine.device.memory_bytes, 1000);
+  EXPECT_NEAR(share_at(machine.device.product, 1e9), 0.5, 1e-12);
+  EXPECT_NEAR(share_at(machine.device.attention, 1e9), 0.25, 1e-12);
+  EXPECT_NEAR(share_at(machine.device.memory, 2e6), 0.5, 1e-12);
+  ASSERT_EQ(machine.levels.size(), 1u);
+  EXPECT_NEAR(machine.levels[0].latency_us, 2, 1e-6);
+  EXPECT_NEAR(machine.levels[0].gbps, 4, 1e-6);
+  EXPECT_EQ(to_json(parse_machine(to_json(machine), "x")), to_json(machine)) << "can be written and read";
+}
+
+TEST(Calibrate, LeavesOutWhatIsWrongOrEmulated) {
+  std::string bad = row(6, 1e7, 1);
+  bad.replace(bad.find("measured"), 8, "emulated");
+  std::string wrong = row(6, 1e7, 1);
+  wrong.replace(wrong.find("\"ok\""), 4, "\"wrong\"");
+  const RecordLines lines = read_record_lines(rows() + bad + wrong, "r.jsonl");
+  EXPECT_EQ(lines.rows.size(), 3u);
+}
+
+TEST(Calibrate, SaysWhatIsMissing) {
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      calibrate(read_record_lines(text, "r.jsonl"), "r.jsonl");
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(rows()), "r.jsonl: no records of ceilings; kernels_bench --json writes them");
+  EXPECT_EQ(refusal(ceiling("gemm", "", "bf16", 5)),
+            "r.jsonl: no record of the ceiling 'fma'; kernels_bench --json writes them");
+  EXPECT_NE(refusal(ceilings()).find("r.jsonl: no two or more measured rows"), std::string::npos);
+  EXPECT_EQ(refusal("{\"a\":1}"), "r.jsonl: line 1 is no record; allowed: lines of docs/record_format.md");
+  EXPECT_EQ(refusal("\n{\"record\""), "r.jsonl: line 2 is no record; allowed: lines of docs/record_format.md");
+}
+
+TEST(Calibrate, FitsNoNegativeLatency) {
+  const std::vector<RowLine> odd{{"", "ring", 4, 1, 6, 1e4}, {"", "ring", 4, 2000, 6, 1e7}};
+  EXPECT_GE(fit_link(odd).latency_us, 0);
+  EXPECT_GT(fit_link(odd).gbps, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::simulator

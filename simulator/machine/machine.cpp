@@ -1,0 +1,52 @@
+#include "simulator/machine/machine.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "core/error.h"
+#include "simulator/machine/embedded.h"
+
+namespace lockstep::simulator {
+namespace {
+
+Machine load_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw core::usage_error("machine: " + path + ": cannot be read");
+  const std::string json{std::istreambuf_iterator<char>(file), {}};
+  return parse_machine(json, path);
+}
+
+}  // namespace
+
+double share_at(const EfficiencyCurve& curve, double work) {
+  if (curve.empty()) return 1;
+  if (work <= curve.front().work) return curve.front().share;
+  for (std::size_t i = 1; i < curve.size(); ++i) {
+    const EfficiencyPoint& below = curve[i - 1];
+    const EfficiencyPoint& above = curve[i];
+    if (work > above.work) continue;
+    const double way = std::log(work / below.work) / std::log(above.work / below.work);
+    return below.share + way * (above.share - below.share);
+  }
+  return curve.back().share;
+}
+
+Machine load_machine(std::string_view name) {
+  if (name.find('/') != std::string_view::npos || name.ends_with(".json")) return load_file(std::string(name));
+  std::string names;
+  for (const EmbeddedMachine& machine : embedded_machines()) {
+    if (machine.name == name) return parse_machine(machine.json, std::string(name) + ".json");
+    names += " " + std::string(machine.name);
+  }
+  throw core::usage_error("machine: '" + std::string(name) + "' is not known; allowed:" + names +
+                          ", or a path of a JSON file");
+}
+
+std::vector<std::string> machine_names() {
+  std::vector<std::string> names;
+  for (const EmbeddedMachine& machine : embedded_machines()) names.emplace_back(machine.name);
+  return names;
+}
+
+}  // namespace lockstep::simulator

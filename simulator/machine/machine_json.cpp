@@ -1,0 +1,129 @@
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "simulator/machine/json_fields.h"
+#include "simulator/machine/machine.h"
+
+namespace lockstep::simulator {
+namespace {
+
+constexpr std::array kSharing{"one_at_a_time", "fair"};
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+EfficiencyCurve read_curve(JsonFields& fields, const char* name) {
+  EfficiencyCurve curve;
+  for (const auto& [work, share] : fields.pairs(name)) {
+    const std::string point = "[" + std::to_string(work) + ", " + std::to_string(share) + "]";
+    if (work <= 0 || share <= 0 || share > 1) fields.refuse(name, point, "work above 0 and a share above 0, at most 1");
+    if (!curve.empty() && work <= curve.back().work) fields.refuse(name, point, "points in the order of their work");
+    curve.push_back({work, share});
+  }
+  if (curve.empty()) fields.refuse(name, "no points", "one or more");
+  return curve;
+}
+
+DeviceSpec read_device(JsonFields fields) {
+  DeviceSpec device;
+  device.name = fields.text("name");
+  device.matrix_tflops = fields.positive("matrix_tflops");
+  device.vector_tflops = fields.positive("vector_tflops");
+  device.memory_gbps = fields.positive("memory_gbps");
+  device.memory_bytes = fields.integer("memory_bytes", 1);
+  device.launch_us = fields.number("launch_us", 0, kNoLimit);
+  device.product = read_curve(fields, "product");
+  device.attention = read_curve(fields, "attention");
+  device.memory = read_curve(fields, "memory");
+  fields.done();
+  return device;
+}
+
+Sharing read_sharing(JsonFields& fields) {
+  const std::string text = fields.text("sharing");
+  if (text == kSharing[0]) return Sharing::one_at_a_time;
+  if (text == kSharing[1]) return Sharing::fair;
+  fields.refuse("sharing", text, std::string(kSharing[0]) + " " + kSharing[1]);
+}
+
+double read_share(JsonFields& fields, const char* name) {
+  const double share = fields.number(name, 0, 1);
+  if (share == 0) fields.refuse(name, "0", "numbers above 0, at most 1");
+  return share;
+}
+
+NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
+  NetworkLevel level;
+  level.name = fields.text("name");
+  level.ranks = static_cast<std::int32_t>(fields.integer("ranks", 1));
+  if (below != nullptr && (level.ranks <= below->ranks || level.ranks % below->ranks != 0)) {
+    fields.refuse("ranks", std::to_string(level.ranks),
+                  "multiples of the level below, " + std::to_string(below->ranks));
+  }
+  level.gbps = fields.positive("gbps");
+  level.latency_us = fields.number("latency_us", 0, kNoLimit);
+  level.efficiency = read_share(fields, "efficiency");
+  level.collective_efficiency = read_share(fields, "collective_efficiency");
+  level.oversubscription = fields.number("oversubscription", 1, kNoLimit);
+  level.sharing = read_sharing(fields);
+  fields.done();
+  return level;
+}
+
+nlohmann::ordered_json json_of(const EfficiencyCurve& curve) {
+  nlohmann::ordered_json points = nlohmann::ordered_json::array();
+  for (const EfficiencyPoint& point : curve) points.push_back({point.work, point.share});
+  return points;
+}
+
+nlohmann::ordered_json json_of(const DeviceSpec& device) {
+  return {{"name", device.name},
+          {"matrix_tflops", device.matrix_tflops},
+          {"vector_tflops", device.vector_tflops},
+          {"memory_gbps", device.memory_gbps},
+          {"memory_bytes", device.memory_bytes},
+          {"launch_us", device.launch_us},
+          {"product", json_of(device.product)},
+          {"attention", json_of(device.attention)},
+          {"memory", json_of(device.memory)}};
+}
+
+nlohmann::ordered_json json_of(const NetworkLevel& level) {
+  return {{"name", level.name},
+          {"ranks", level.ranks},
+          {"gbps", level.gbps},
+          {"latency_us", level.latency_us},
+          {"efficiency", level.efficiency},
+          {"collective_efficiency", level.collective_efficiency},
+          {"oversubscription", level.oversubscription},
+          {"sharing", kSharing.at(static_cast<std::size_t>(level.sharing))}};
+}
+
+}  // namespace
+
+Machine parse_machine(std::string_view json, const std::string& where) {
+  JsonFields fields = JsonFields::of_text(json, where);
+  Machine machine;
+  machine.name = fields.text("name");
+  machine.sources = fields.texts("sources");
+  machine.device = read_device(fields.object("device"));
+  for (JsonFields& level : fields.objects("levels")) {
+    machine.levels.push_back(read_level(level, machine.levels.empty() ? nullptr : &machine.levels.back()));
+  }
+  if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
+  machine.host_gbps = fields.positive("host_gbps");
+  fields.done();
+  return machine;
+}
+
+std::string to_json(const Machine& machine) {
+  nlohmann::ordered_json levels = nlohmann::ordered_json::array();
+  for (const NetworkLevel& level : machine.levels) levels.push_back(json_of(level));
+  const nlohmann::ordered_json all{{"name", machine.name},
+                                   {"sources", machine.sources},
+                                   {"device", json_of(machine.device)},
+                                   {"levels", levels},
+                                   {"host_gbps", machine.host_gbps}};
+  return all.dump(2) + "\n";
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,101 @@
+#include "simulator/machine/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "core/error.h"
+
+namespace lockstep::simulator {
+namespace {
+
+// A description that is right, as text in which one thing can be replaced.
+std::string described(const std::string& from = "", const std::string& to = "") {
+  std::string text = to_json(load_machine("dgx-a100"));
+  if (from.empty()) return text;
+  const std::size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::string refusal_of(const std::string& json) {
+  try {
+    parse_machine(json, "m.json");
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Machines, AreBuiltInWithTheirSources) {
+  for (const std::string& name : machine_names()) {
+    const Machine machine = load_machine(name);
+    EXPECT_FALSE(machine.sources.empty()) << name;
+    EXPECT_EQ(to_json(parse_machine(to_json(machine), name)), to_json(machine)) << name;
+  }
+  const Machine a100 = load_machine("dgx-a100");
+  EXPECT_EQ(a100.device.matrix_tflops, 312);
+  EXPECT_EQ(a100.device.memory_gbps, 2039);
+  EXPECT_EQ(a100.levels.front().ranks, 8);
+  EXPECT_EQ(a100.levels.front().gbps, 300);
+  EXPECT_EQ(a100.levels.back().gbps, 25);
+}
+
+TEST(Machines, ComeFromAFile) {
+  const std::string path = testing::TempDir() + "lockstep_machine_test.json";
+  std::ofstream(path) << described("\"DGX A100", "\"my DGX A100");
+  EXPECT_EQ(load_machine(path).name.rfind("my DGX", 0), 0u);
+  std::remove(path.c_str());
+}
+
+TEST(Machines, ThatAreNotThereAreRefused) {
+  EXPECT_THROW(load_machine("/no/such/file.json"), core::Error);
+  try {
+    load_machine("dgx-z9");
+    FAIL();
+  } catch (const core::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("machine: 'dgx-z9' is not known; allowed: dgx-a100"), std::string::npos);
+  }
+}
+
+TEST(MachineFiles, AreRefusedInOneLineThatNamesTheField) {
+  EXPECT_EQ(refusal_of(described()), "");
+  EXPECT_EQ(refusal_of(described("\"matrix_tflops\": 312.0,", "")), "m.json: device.matrix_tflops is missing");
+  EXPECT_EQ(refusal_of(described("\"matrix_tflops\": 312.0", "\"matrix_tflops\": -1")),
+            "m.json: device.matrix_tflops: -1; allowed: numbers from 0 up");
+  EXPECT_EQ(refusal_of(described("\"matrix_tflops\": 312.0", "\"matrix_tflops\": \"fast\"")),
+            "m.json: device.matrix_tflops: \"fast\" is no number; allowed: numbers from 0 up");
+  EXPECT_EQ(refusal_of(described("\"launch_us\"", "\"lunch_us\": 1, \"launch_us\"")),
+            "m.json: device.lunch_us: no such field; allowed: attention launch_us matrix_tflops memory memory_bytes "
+            "memory_gbps name product vector_tflops");
+  EXPECT_EQ(refusal_of(described("\"gbps\": 300.0", "\"gbps\": 0")),
+            "m.json: levels[0].gbps: 0; allowed: numbers above 0");
+  EXPECT_EQ(refusal_of(described("\"ranks\": 65536", "\"ranks\": 12")),
+            "m.json: levels[1].ranks: 12; allowed: multiples of the level below, 8");
+  EXPECT_EQ(refusal_of(described("one_at_a_time", "both")),
+            "m.json: levels[0].sharing: both; allowed: one_at_a_time fair");
+  EXPECT_NE(refusal_of(described("\"collective_efficiency\": 0.", "\"collective_efficiency\": 1.")), "");
+  EXPECT_EQ(refusal_of("[1]"), "m.json: not a JSON object; allowed: {...}");
+  EXPECT_NE(refusal_of("{").find("m.json: not JSON"), std::string::npos);
+}
+
+TEST(MachineFiles, CurvesRiseInWork) {
+  const std::string text = R"({"name":"x","sources":[],"device":{"name":"d","matrix_tflops":1,"vector_tflops":1,
+    "memory_gbps":1,"memory_bytes":1,"launch_us":0,"product":[[1e9,0.5],[1e8,0.6]],"attention":[[1,1]],
+    "memory":[[1,1]]},"levels":[],"host_gbps":1})";
+  EXPECT_NE(refusal_of(text).find("m.json: device.product: "), std::string::npos);
+  EXPECT_NE(refusal_of(text).find("points in the order of their work"), std::string::npos);
+}
+
+TEST(Curves, AreStraightInTheLogarithmAndConstantOutside) {
+  const EfficiencyCurve curve{{1e6, 0.2}, {1e8, 0.8}};
+  EXPECT_DOUBLE_EQ(share_at(curve, 1e5), 0.2);
+  EXPECT_DOUBLE_EQ(share_at(curve, 1e7), 0.5);
+  EXPECT_DOUBLE_EQ(share_at(curve, 1e9), 0.8);
+  EXPECT_DOUBLE_EQ(share_at({}, 1e9), 1);
+}
+
+}  // namespace
+}  // namespace lockstep::simulator

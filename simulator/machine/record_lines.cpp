@@ -1,0 +1,77 @@
+#include "simulator/machine/record_lines.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using nlohmann::json;
+
+// Fields that are null or missing are empty.
+std::string text_of(const json& line, const char* name) {
+  return line.contains(name) && line[name].is_string() ? line[name].get<std::string>() : "";
+}
+double number_of(const json& line, const char* name) {
+  return line.contains(name) && line[name].is_number() ? line[name].get<double>() : 0;
+}
+
+void take_run(RecordLines& into, const json& line) {
+  if (!into.machine.empty() || !line.contains("machine")) return;
+  const json& machine = line["machine"];
+  into.machine = text_of(machine, "cpu");
+  into.memory_bytes = static_cast<std::int64_t>(number_of(machine, "memory_bytes"));
+  if (machine.contains("gpus") && !machine["gpus"].empty()) into.machine = machine["gpus"][0].get<std::string>();
+}
+
+void take_kernel(RecordLines& into, const json& line) {
+  KernelLine kernel{text_of(line, "kernel"),  text_of(line, "dtype"),   text_of(line, "device"),
+                    text_of(line, "cache"),   text_of(line, "bound"),   1,
+                    number_of(line, "flops"), number_of(line, "bytes"), 0};
+  kernel.threads = static_cast<int>(number_of(line, "threads"));
+  if (line.contains("stats") && line["stats"].is_object()) kernel.median_us = number_of(line["stats"], "median");
+  if (text_of(line, "status") == "ok" && kernel.median_us > 0) into.kernels.push_back(kernel);
+}
+
+void take_ceiling(RecordLines& into, const json& line) {
+  into.ceilings.push_back({text_of(line, "name"), text_of(line, "level"), text_of(line, "dtype"),
+                           text_of(line, "device"), static_cast<int>(number_of(line, "threads")),
+                           number_of(line, "value")});
+}
+
+void take_row(RecordLines& into, const json& line) {
+  if (text_of(line, "status") != "ok" || text_of(line, "basis") != "measured") return;
+  if (!line.contains("plan") || !line["plan"].is_object()) return;
+  RowLine row{text_of(line, "collective"), text_of(line, "algorithm"),       static_cast<int>(number_of(line, "ranks")),
+              number_of(line, "time_us"),  number_of(line["plan"], "steps"), number_of(line["plan"], "wire_bytes_max")};
+  if (row.time_us > 0 && row.steps > 0) into.rows.push_back(row);
+}
+
+void take(RecordLines& into, const json& line) {
+  const std::string kind = text_of(line, "record");
+  if (kind == "run") take_run(into, line);
+  if (kind == "kernel") take_kernel(into, line);
+  if (kind == "ceiling") take_ceiling(into, line);
+  if (kind == "row") take_row(into, line);
+}
+
+}  // namespace
+
+RecordLines read_record_lines(std::string_view text, const std::string& where) {
+  RecordLines found;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.find_first_not_of(" \r") == std::string_view::npos) continue;
+    const json parsed = json::parse(line, nullptr, false);
+    if (!parsed.is_object() || !parsed.contains("record")) {
+      throw core::usage_error(where + ": line " + std::to_string(number) +
+                              " is no record; allowed: lines of docs/record_format.md");
+    }
+    take(found, parsed);
+  }
+  return found;
+}
+
+}  // namespace lockstep::simulator
