@@ -1,0 +1,155 @@
+#include "schedules/passes/reduce_gradients.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "schedules/passes/gradient_order.h"
+#include "schedules/step/groups.h"
+#include "schedules/step/rewrite.h"
+
+namespace lockstep::schedules {
+namespace {
+
+class RankReduction {
+ public:
+  RankReduction(const Step& step, std::int32_t rank, std::span<const std::vector<GradientBucket>> buckets,
+                const ReduceOptions& options, const GroupTable& groups)
+      : step_(step),
+        old_(step.of_rank[static_cast<std::size_t>(rank)]),
+        rank_(rank),
+        buckets_(buckets),
+        options_(options),
+        groups_(groups),
+        out_(old_),
+        left_(step.rank_of_stage.size()) {}
+
+  RankStep run() {
+    const std::vector<Completes> completes = completed_gradients(step_, old_, !options_.every_microbatch);
+    for (std::uint32_t i = 0; i < old_.tasks.size(); ++i) {
+      const Task& task = old_.tasks[i];
+      if (task.lane == Lane::compute) {
+        out_.keep(i, std::exchange(kernel_waits_for_, kNoTask));
+        last_kernel_ = out_.new_of(i);
+      } else {
+        out_.keep(i);
+      }
+      if (completes[i] != Completes::nothing) after_gradients(task, completes[i]);
+    }
+    for (const Task& whole : at_the_end_) put_all(whole);
+    return out_.take();
+  }
+
+ private:
+  const std::vector<GradientBucket>& buckets_of(const Task& task) const {
+    return buckets_[static_cast<std::size_t>(task.stage)];
+  }
+
+  void after_gradients(const Task& task, Completes what) {
+    if (options_.overlapped) return put_ready(task, what);
+    if (what != Completes::action) return;
+    if (!options_.every_microbatch) {
+      at_the_end_.push_back(task);
+      return;
+    }
+    put_all(task);
+    kernel_waits_for_ = last_put_;
+  }
+
+  // Buckets leave in their order: one that is not complete holds up those behind it.
+  void put_ready(const Task& task, Completes what) {
+    Progress& progress = left_[static_cast<std::size_t>(task.stage)];
+    const auto& buckets = buckets_of(task);
+    progress.parts.push_back(task.part);
+    const auto is_complete = [&](const GradientBucket& bucket) {
+      return what == Completes::action ||
+             std::find(progress.parts.begin(), progress.parts.end(), bucket.part) != progress.parts.end();
+    };
+    while (progress.next < buckets.size() && is_complete(buckets[progress.next])) put(task, progress.next++);
+    if (what == Completes::action) progress = {};
+  }
+
+  void put_all(const Task& whole) {
+    for (std::size_t k = 0; k < buckets_of(whole).size(); ++k) put(whole, k);
+  }
+
+  void put(const Task& made_by, std::size_t index) {
+    const GradientBucket& bucket = buckets_of(made_by)[index];
+    Task task{.op = Op::reduce_grad,
+              .lane = Lane::reduce,
+              .comm = options_.comm,
+              .stage = made_by.stage,
+              .microbatch = options_.every_microbatch ? made_by.microbatch : -1,
+              .part = static_cast<std::int32_t>(index),
+              .peer = group(bucket.group, made_by.stage),
+              .amount = bucket.bytes};
+    const std::uint32_t edge[] = {last_kernel_};
+    last_put_ = out_.put(task, edge);
+    if (task.comm == Comm::reduce_scatter) task.amount = shard_of(bucket.bytes, task.peer);
+    task.comm = Comm::all_reduce;
+    for (const GroupKind kind : options_.then_over) {
+      task.peer = group(kind, made_by.stage);
+      last_put_ = out_.put(task);  // the lane's order keeps it behind what it sums
+    }
+  }
+
+  std::int64_t shard_of(std::int64_t bytes, std::int32_t group) const {
+    const std::int64_t ranks = step_.groups[static_cast<std::size_t>(group)].size();
+    return (bytes + ranks - 1) / ranks;
+  }
+  std::int32_t group(GroupKind kind, std::int32_t stage) const {
+    const std::int32_t found = groups_.find(rank_, kind);
+    return found >= 0 ? found : groups_.of(rank_, kind, "the reduction of gradients of stage " + std::to_string(stage));
+  }
+
+  struct Progress {  // of a stage's microbatch
+    std::size_t next = 0;
+    std::vector<std::int32_t> parts = {};  // that are complete
+  };
+
+  const Step& step_;
+  const RankStep& old_;
+  std::int32_t rank_;
+  std::span<const std::vector<GradientBucket>> buckets_;
+  const ReduceOptions& options_;
+  const GroupTable& groups_;
+  RankRewriter out_;
+  std::vector<Progress> left_;
+  std::vector<Task> at_the_end_;  // what completed the gradients of each stage
+  std::uint32_t last_kernel_ = kNoTask;
+  std::uint32_t last_put_ = kNoTask;
+  std::uint32_t kernel_waits_for_ = kNoTask;
+};
+
+}  // namespace
+
+void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> buckets, const ReduceOptions& options) {
+  LOCKSTEP_CHECK(buckets.size() == step.rank_of_stage.size(), "buckets of each stage");
+  LOCKSTEP_CHECK(options.comm == Comm::all_reduce || options.comm == Comm::reduce_scatter, "a reduction");
+  const GroupTable groups(step);
+  for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
+    step.of_rank[static_cast<std::size_t>(rank)] = RankReduction(step, rank, buckets, options, groups).run();
+  }
+}
+
+void reduce_embedding(Step& step, std::int64_t bytes) {
+  const GroupTable groups(step);
+  for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
+    const std::int32_t group = groups.find(rank, GroupKind::embedding);
+    if (group < 0) continue;
+    RankStep& old = step.of_rank[static_cast<std::size_t>(rank)];
+    std::uint32_t last_kernel = kNoTask;
+    RankRewriter out(old);
+    for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
+      out.keep(i);
+      if (old.tasks[i].lane == Lane::compute) last_kernel = i;  // tasks keep their places
+    }
+    const std::uint32_t edges[] = {last_kernel};
+    out.put({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = group, .amount = bytes},
+            std::span<const std::uint32_t>(edges).first(last_kernel == kNoTask ? 0 : 1));
+    old = out.take();
+  }
+}
+
+}  // namespace lockstep::schedules

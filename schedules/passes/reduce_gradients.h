@@ -1,0 +1,32 @@
+// Puts reductions of gradients over data-parallel ranks into a step: REDUCE_GRAD tasks in lane reduce.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "schedules/passes/buckets.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+struct ReduceOptions {
+  Comm comm = Comm::all_reduce;   // or reduce_scatter: each rank keeps its shard
+  bool every_microbatch = false;  // else gradients add up, and the last microbatch of a stage alone has them reduced
+  // A bucket leaves as soon as its last gradient is there. Else buckets leave when the rank has made all gradients that
+  // are to be reduced, and with `every_microbatch` the rank waits for those of one microbatch before the next.
+  bool overlapped = true;
+  // What the reduction leaves is then summed over these groups, too: `replicas` of shards (HSDP), `copies` of a stage
+  // in other pipes (Chimera, DualPipe).
+  std::vector<GroupKind> then_over = {};
+};
+
+// `buckets`: for each stage of the step. Buckets of a stage leave in their order, each after the kernel that gives its
+// last gradient: the last B or W of the bucket's part, or of the action if its pieces have no parts (recipe.h). A
+// task's part is the bucket's index. Throws a usage Error if a rank has no group of the kind that is named.
+void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> buckets, const ReduceOptions& options);
+
+// First and last stage share a matrix (the word embedding): its gradient is summed over the group `embedding` when the
+// ranks of that group have done all else. Ranks of no such group do nothing.
+void reduce_embedding(Step& step, std::int64_t bytes);
+
+}  // namespace lockstep::schedules

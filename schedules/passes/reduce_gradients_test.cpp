@@ -1,0 +1,151 @@
+#include "schedules/passes/reduce_gradients.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "schedules/every_schedule.h"
+#include "schedules/passes/split_stages.h"
+#include "schedules/step/groups.h"
+#include "schedules/step/lower.h"
+#include "schedules/step/simple_play.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::int32_t kParts = 4;
+
+StageRecipe recipe_of_parts() {
+  StageRecipe recipe;
+  for (std::int32_t part = 0; part < kParts; ++part) {
+    const std::int32_t back = kParts - 1 - part;
+    recipe.forward.push_back({.op = Op::forward, .part = part, .amount = 10});
+    recipe.backward.push_back({.op = Op::backward, .part = back, .amount = 20});
+    recipe.input_gradient.push_back({.op = Op::input_gradient, .part = back, .amount = 10});
+    recipe.weight_gradient.push_back({.op = Op::weight_gradient, .part = back, .amount = 10});
+  }
+  return recipe;
+}
+
+Step parts_of(const Schedule& schedule) {
+  const auto stages = static_cast<std::size_t>(schedule.num_stages());
+  Step step = lower(schedule, std::vector<StageCosts>(stages, {.message_bytes = 1}));
+  split_stages(step, std::vector<StageRecipe>(stages, recipe_of_parts()));
+  for (std::int32_t r = 0; r < step.num_ranks(); ++r) step.groups.push_back({GroupKind::data, {r}, 4});
+  return step;
+}
+
+// A bucket for the upper two parts, then one for the lower two.
+std::vector<std::vector<GradientBucket>> two_buckets(const Step& step) {
+  return {step.rank_of_stage.size(), {{.bytes = 100, .part = 2}, {.bytes = 60, .part = 0}}};
+}
+
+struct Reduction {
+  std::int64_t start = 0;
+  std::int64_t end = 0;
+};
+std::vector<Reduction> reductions(const Step& step, const StepTimeline& timeline) {
+  std::vector<Reduction> all;
+  for (std::size_t i = 0; i < step.of_rank[0].tasks.size(); ++i) {
+    if (step.of_rank[0].tasks[i].op != Op::reduce_grad) continue;
+    all.push_back({timeline[0][i].start_ps, timeline[0][i].end_ps});
+  }
+  return all;
+}
+
+std::int64_t count_reductions(const RankStep& rank) {
+  return std::count_if(rank.tasks.begin(), rank.tasks.end(),
+                       [](const Task& task) { return task.op == Op::reduce_grad; });
+}
+
+// end_k = max(end_{k-1}, ready_k) + what it takes (parallelism.md, F1).
+TEST(ReduceGradients, OverlapIsThatOfOneStreamOfBuckets) {
+  Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));  // F0 B0 F1 B1: the last backward takes 160 .. 240
+  reduce_gradients(step, two_buckets(step), {});
+  SimplePrices prices{.collective = [](const Task& task) { return task.amount; }};
+  const auto all = reductions(step, play_simply(step, prices));
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].start, 200);
+  EXPECT_EQ(all[0].end, 300);
+  EXPECT_EQ(all[1].start, 300);  // ready at 240
+  EXPECT_EQ(all[1].end, 360);
+}
+
+TEST(ReduceGradients, WithoutOverlapAllBucketsWaitForTheEnd) {
+  Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));
+  reduce_gradients(step, two_buckets(step), {.overlapped = false});
+  SimplePrices prices{.collective = [](const Task& task) { return task.amount; }};
+  EXPECT_EQ(reductions(step, play_simply(step, prices))[0].start, 240);
+
+  Step each = parts_of(make_schedule("1f1b", {1, 2, 1}));
+  reduce_gradients(each, two_buckets(each), {.every_microbatch = true, .overlapped = false});
+  const StepTimeline timeline = play_simply(each, prices);
+  const auto all = reductions(each, timeline);
+  ASSERT_EQ(all.size(), 4U);
+  EXPECT_EQ(all[0].start, 120);
+  EXPECT_EQ(all[1].end, 280);
+  EXPECT_EQ(all[2].start, 280 + 120);  // the second microbatch waited for the first's
+}
+
+// In every schedule each bucket of each stage leaves once (or once a microbatch), never before all of its gradients.
+TEST(ReduceGradients, NothingLeavesBeforeItsGradients) {
+  for_every_schedule(4, [&](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
+    for (const bool every : {false, true}) {
+      Step step = parts_of(schedule);
+      reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .every_microbatch = every});
+      const StepTimeline timeline = play_simply(step);
+      for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+        const auto& tasks = step.of_rank[r].tasks;
+        std::int64_t stages = std::count(step.rank_of_stage.begin(), step.rank_of_stage.end(), r);
+        const std::int64_t times = every ? schedule.num_microbatches / schedule.num_pipes() : 1;
+        EXPECT_EQ(count_reductions(step.of_rank[r]), stages * 2 * times) << schedule.name;
+        for (std::size_t i = 0; i < tasks.size(); ++i) {
+          if (tasks[i].op != Op::reduce_grad) continue;
+          const std::int32_t lowest = tasks[i].part == 0 ? 2 : 0;
+          for (std::size_t k = 0; k < tasks.size(); ++k) {
+            const bool gives = tasks[k].op == Op::backward || tasks[k].op == Op::weight_gradient;
+            if (!gives || tasks[k].stage != tasks[i].stage || tasks[k].part < lowest) continue;
+            if (every && tasks[k].microbatch != tasks[i].microbatch) continue;
+            EXPECT_LE(timeline[r][k].end_ps, timeline[r][i].start_ps) << schedule.name;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(ReduceGradients, ShardsAreSummedOverReplicasAndCopies) {
+  Step step = parts_of(make_schedule("dualpipe", {4, 8, 1}));
+  for (Group& group : groups_of_copies(step)) step.groups.push_back(std::move(group));
+  reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .then_over = {GroupKind::copies}});
+  EXPECT_EQ(count_reductions(step.of_rank[0]), 2 * 2 * 2);
+  std::vector<std::int64_t> sizes;
+  for (const Task& task : step.of_rank[0].tasks) {
+    if (task.op == Op::reduce_grad && task.comm == Comm::all_reduce) sizes.push_back(task.amount);
+  }
+  EXPECT_EQ(sizes, std::vector<std::int64_t>({25, 15, 25, 15}));
+  EXPECT_NO_THROW(play_simply(step));
+}
+
+TEST(ReduceGradients, AStageThatIsNotInPiecesGivesAllAtItsEnd) {
+  Step step = lower(make_schedule("zb_h1", {2, 4, 1}), std::vector<StageCosts>(2, {10, 10, 10, 1}));
+  for (std::int32_t r = 0; r < 2; ++r) step.groups.push_back({GroupKind::data, {r}, 4});
+  reduce_gradients(step, two_buckets(step), {});
+  EXPECT_EQ(count_reductions(step.of_rank[0]), 2);
+  Step without = lower(make_schedule("zb_h1", {2, 4, 1}), std::vector<StageCosts>(2));
+  EXPECT_THROW(reduce_gradients(without, two_buckets(without), {}), core::Error);
+}
+
+TEST(ReduceGradients, TheEmbeddingIsSummedOverFirstAndLastStage) {
+  Step step = parts_of(make_schedule("1f1b", {3, 4, 1}));
+  step.groups.push_back({GroupKind::embedding, {0, 2}});
+  reduce_embedding(step, 500);
+  EXPECT_EQ(count_reductions(step.of_rank[0]), 1);
+  EXPECT_EQ(count_reductions(step.of_rank[1]), 0);
+  const StepTimeline timeline = play_simply(step);
+  EXPECT_EQ(timeline[2].back().start_ps, end_of(timeline));  // when rank 0 has its last gradient
+}
+
+}  // namespace
+}  // namespace lockstep::schedules
