@@ -1,6 +1,6 @@
 #include "core/schedule_record.h"
 
-#include "core/record_json.h"
+#include "core/timeline_json.h"
 
 namespace lockstep::core {
 namespace {
@@ -26,33 +26,6 @@ Json closed_form_json(const std::optional<ClosedFormRecord>& form) {
 
 Json versions_json(const std::vector<std::int32_t>& versions) {
   return versions.empty() ? Json(nullptr) : Json(versions);
-}
-
-Json timeline_json(const TimelineRecord& timeline) {
-  Json ranks = Json::array();
-  for (const auto& tasks : timeline) {
-    Json list = Json::array();
-    for (const TaskRecord& t : tasks) {
-      list.push_back({t.lane, t.op, t.stage, t.microbatch, t.part, t.start_ms, t.end_ms});
-    }
-    ranks.push_back(std::move(list));
-  }
-  return {{"unit", "ms"}, {"ranks", std::move(ranks)}};
-}
-
-Json memory_json(const std::optional<MemoryRecord>& memory) {
-  if (!memory) return nullptr;
-  Json ranks = Json::array();
-  for (const auto& kinds : memory->of_rank) {
-    Json rank = Json::object();
-    for (const auto& [kind, points] : kinds) {
-      Json list = Json::array();
-      for (const MemoryPoint& point : points) list.push_back({point.time_ms, point.value});
-      rank[kind] = std::move(list);
-    }
-    ranks.push_back(std::move(rank));
-  }
-  return {{"unit", memory->unit}, {"of_rank", std::move(ranks)}};
 }
 
 Json overlap_json(const std::optional<OverlapRecord>& overlap) {
@@ -89,11 +62,7 @@ std::string to_json(const ScheduleRecord& r) {
                   {"own_span_ms", r.own_span_ms},
                   {"own_span_ms_of_rank", Json(r.own_span_ms_of_rank)},
                   {"work_ms", r.work_ms},
-                  {"bubbles",
-                   {{"of_ideal", r.bubbles.of_ideal},
-                    {"of_makespan", r.bubbles.of_makespan},
-                    {"of_own_span", r.bubbles.of_own_span},
-                    {"own_of_ideal", r.bubbles.own_of_ideal}}},
+                  {"bubbles", bubbles_json(r.bubbles)},
                   {"peak_activations", {{"until_w", Json(r.peak_until_w)}, {"until_b", Json(r.peak_until_b)}}},
                   {"sends", Json(r.sends)},
                   {"weight_versions", versions_json(r.weight_versions)},

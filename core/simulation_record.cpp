@@ -1,0 +1,45 @@
+#include "core/simulation_record.h"
+
+#include "core/timeline_json.h"
+
+namespace lockstep::core {
+namespace {
+
+Json object_of(const std::vector<std::pair<std::string, double>>& values) {
+  Json object = Json::object();
+  for (const auto& [name, value] : values) object[name] = value;
+  return object;
+}
+
+}  // namespace
+
+std::string to_json(const SimulationRecord& r) {
+  return line_of({{"record", "simulation"},
+                  {"run", r.run},
+                  {"program", r.program},
+                  {"basis", "simulated"},
+                  {"model", {{"name", r.model}, {"parameters", r.parameters}, {"numbers", object_of(r.model_numbers)}}},
+                  {"layout", {{"text", r.layout}, {"numbers", Json(r.layout_numbers)}}},
+                  {"schedule", r.schedule},
+                  {"machine", r.machine},
+                  {"ranks", r.ranks},
+                  {"global_batch", r.global_batch},
+                  {"step_ms", r.step_ms},
+                  {"parts_ms", object_of(r.parts_ms)},
+                  {"bubbles", bubbles_json(r.bubbles)},
+                  {"mfu", r.mfu},
+                  {"hfu", r.hfu},
+                  {"flop_convention", r.flop_convention},
+                  {"model_tflops_a_gpu", r.model_tflops_a_gpu},
+                  {"hardware_tflops_a_gpu", r.hardware_tflops_a_gpu},
+                  {"tokens_per_s", r.tokens_per_s},
+                  {"memory_bytes", object_of(r.memory_bytes)},
+                  {"capacity_bytes", r.capacity_bytes},
+                  {"fits", r.fits},
+                  {"events", r.events},
+                  {"wall_s", r.wall_s},
+                  {"timeline", r.timeline ? timeline_json(*r.timeline) : Json(nullptr)},
+                  {"memory", memory_json(r.memory)}});
+}
+
+}  // namespace lockstep::core
