@@ -19,7 +19,7 @@ def record_schema() -> dict[str, Any]:
 
 
 def problem_in(value: Any, kind: str) -> Optional[str]:
-    """What is wrong with a record of this kind ("run", "row", "kernel", "ceiling"); None if nothing is."""
+    """What is wrong with a record of this kind ("run", "row", ...); None if nothing is."""
     return _problem(value, record_schema()["$defs"][kind], "")
 
 
@@ -117,6 +117,18 @@ def _check_items(value, item_schema, _schema, where):
     return next((found for found in problems if found), None)
 
 
+def _check_min_items(value, least, _schema, where):
+    if not isinstance(value, list) or len(value) >= least:
+        return None
+    return f"{_named(where)} has {len(value)} entries, must have at least {least}"
+
+
+def _check_max_items(value, most, _schema, where):
+    if not isinstance(value, list) or len(value) <= most:
+        return None
+    return f"{_named(where)} has {len(value)} entries, must have at most {most}"
+
+
 def _check_if(value, condition, schema, where):
     return None if _problem(value, condition, where) else _problem(value, schema["then"], where)
 
@@ -132,5 +144,7 @@ _KEYWORDS = {
     "properties": _check_properties,
     "additionalProperties": _check_additional,
     "items": _check_items,
+    "minItems": _check_min_items,
+    "maxItems": _check_max_items,
     "if": _check_if,
 }

@@ -103,6 +103,7 @@ class ScheduleLine:
     samples_ms: tuple[float, ...]
     stats: Optional[Stats]
     late_us: Optional[float]
+    simulated_ms: Optional[float]
     timeline: Optional[Timeline]
     memory: Optional[Memory]
     overlap: Optional[Overlap]

@@ -1,10 +1,11 @@
-"""Records to everything that a report says, collectives and kernels each by themselves."""
+"""Records to everything that a report says, each subject by itself."""
 from dataclasses import dataclass
 from typing import Optional
 
 from reports.analysis.findings import Finding, main_findings
 from reports.analysis.results import Analysis, analyse
 from reports.analysis.roofline.results import RooflineResult, analyse_kernels
+from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
 from reports.records import Records
 
 
@@ -13,13 +14,15 @@ class Report:
     records: Records
     collectives: Optional[Analysis]  # None where there are no rows
     kernels: tuple[RooflineResult, ...]  # empty where there are neither kernels nor ceilings
+    schedules: tuple[WorkloadResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
-        return collectives + [finding for result in self.kernels for finding in result.findings]
+        others = [*self.kernels, *self.schedules]
+        return collectives + [finding for result in others for finding in result.findings]
 
 
 def report_of(records: Records) -> Report:
     collectives = analyse(records.of_collectives()) if records.rows else None
-    return Report(records, collectives, analyse_kernels(records.of_kernels()))
+    return Report(records, collectives, analyse_kernels(records.of_kernels()), analyse_schedules(records.of_schedules()))

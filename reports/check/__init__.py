@@ -3,11 +3,13 @@ from reports.analysis.report import Report
 from reports.check.collectives import notes_on_collectives
 from reports.check.kernels import notes_on_kernels
 from reports.check.runs import Note
+from reports.check.steps import notes_on_schedules
 
 
 def notes_on(report: Report) -> list[Note]:
-    """Of collectives, then of kernels; each worst first."""
+    """By subject; each worst first."""
     records = report.records
     collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
     kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []
-    return collectives + kernels
+    schedules = notes_on_schedules(records.of_schedules()) if report.schedules else []
+    return collectives + kernels + schedules

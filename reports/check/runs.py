@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Iterable, Optional
 
-from reports.records import Machine, Records
+from reports.records import Ceiling, Machine, Records
 from reports.units import bytes_text, counted, joined
 
 FEW_SAMPLES = 10
@@ -66,13 +66,18 @@ def _builds(records: Records) -> Iterable[Note]:
 
 
 def _bases(records: Records) -> Iterable[Note]:
-    lines, word = (records.rows, "row") if records.rows else (records.kernels, "kernel")
-    counts = Counter(line.basis for line in lines)
-    for basis, meaning in (("emulated", "over links paced to a stated latency and bandwidth"),
+    lines, word = records.lines, _word_for(records)
+    counts = Counter(line.basis for line in lines if not isinstance(line, Ceiling))
+    for basis, meaning in (("emulated", "in wall-clock time, over links or kernels of a stated speed"),
                            ("simulated", "computed in virtual time, not run")):
         if counts[basis]:
-            yield Note("info", f"{counts[basis]:,} of {counted(len(lines), word)} are {basis} ({meaning}). "
-                               "They are labelled so and are never in one plot with measured ones.")
+            yield Note("info", f"{counts[basis]:,} of {counted(sum(counts.values()), word)} are {basis} ({meaning}). "
+                               "They are labelled so, and no curve, bar or chart has measured ones beside them.")
+
+
+def _word_for(records: Records) -> str:
+    kinds = {"row": records.rows, "kernel": records.kernels, "step": records.schedules, "layout": records.simulations}
+    return next((word for word, lines in kinds.items() if lines), "line")
 
 
 def _started(text: str) -> Optional[datetime]:

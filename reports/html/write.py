@@ -8,15 +8,22 @@ from typing import Sequence, Union
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reports.analysis.report import Report
+from reports.analysis.steps.schedules import growths_of
 from reports.errors import ReportError
 from reports.html.kernel_view import KernelPage, kernel_page_of
+from reports.html.schedule_view import SchedulePage, schedule_page_of
+from reports.html.traces import copy_traces
 from reports.html.view import Page, page_of
 from reports.plots.figures import render_all
 from reports.plots.kernel_figures import render_kernels
+from reports.plots.step_figures import render_growths, render_workloads
 from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
+
+
+AnyPage = Union[Page, KernelPage, SchedulePage]
 
 
 @dataclass(frozen=True)
@@ -60,17 +67,27 @@ def _swap(building: Path, out: Path, old: Path) -> None:
 
 def _build(report: Report, folder: Path) -> None:
     files = copy_records(report.records.files, folder / "records")
-    views: dict[str, Union[Page, KernelPage]] = {}
+    views: dict[str, AnyPage] = {}
     if report.collectives:
         figures = render_all(report.collectives.results, folder / "figures")
         views["collectives"] = page_of(report.records.of_collectives(), report.collectives, figures, files)
     if report.kernels:
         figures = render_kernels(report.kernels, folder / "figures")
         views["kernels"] = kernel_page_of(report.records.of_kernels(), report.kernels, figures, files)
+    if report.schedules:
+        views["schedules"] = _schedule_page(report, files, folder)
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
     for page in pages:
         (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages), encoding="utf-8")
     (folder / MARK).write_text("written by python3 -m reports, which replaces this folder\n", encoding="utf-8")
+
+
+def _schedule_page(report: Report, files: Sequence[str], folder: Path) -> SchedulePage:
+    records = report.records.of_schedules()
+    figures = render_workloads(report.schedules, folder / "figures")
+    growths = render_growths(growths_of(report.schedules), folder / "figures")
+    traces = copy_traces(records, report.records.files, folder / "traces")
+    return schedule_page_of(records, report.schedules, figures, growths, traces, files)
 
 
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:
@@ -88,7 +105,7 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     return names
 
 
-def html_of(page: Union[Page, KernelPage], subject: str, pages: Sequence[PageLink]) -> str:
+def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink]) -> str:
     # Inline style and script come from our own files; everything from records is escaped.
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)

@@ -71,13 +71,12 @@ def _merged(boxes: Iterable[Box], finest: float) -> Iterable[Box]:
 
 
 def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
-    """Times at which the compute lane, between its first and last task, stands still while data come to the rank."""
-    busy = sorted((t.start, t.end) for t in tasks if t.lane == COMPUTE)
-    coming = joined_spans((t.start, t.end) for t in tasks if t.lane not in (COMPUTE, "send") and t.end > t.start)
-    gaps = [(end, start) for (_, end), (start, _) in zip(joined_spans(busy), joined_spans(busy)[1:])]
-    if busy and busy[0][0] > 0:
-        gaps.insert(0, (0.0, busy[0][0]))
-    return [(max(a, c), min(b, d)) for a, b in gaps for c, d in coming if min(b, d) > max(a, c)]
+    """Times at which the compute lane does nothing while something comes in or a collective runs."""
+    busy = joined_spans((t.start, t.end) for t in tasks if t.lane == COMPUTE)
+    moving = joined_spans((t.start, t.end) for t in tasks if t.lane not in (COMPUTE, "send") and t.end > t.start)
+    borders = [0.0, *(edge for span in busy for edge in span), max((end for _, end in moving), default=0.0)]
+    idle = [gap for gap in zip(borders[::2], borders[1::2]) if gap[1] > gap[0]]
+    return [(max(a, c), min(b, d)) for a, b in idle for c, d in moving if min(b, d) > max(a, c)]
 
 
 def joined_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,0 +1,147 @@
+"""Schedules of one workload against each other, and against the number of microbatches."""
+from dataclasses import dataclass
+from statistics import median
+from typing import Optional, Sequence
+
+from reports.analysis.findings import Finding
+from reports.analysis.steps.cases import BASES, Case, Workload, cases_of
+from reports.records import Records
+from reports.step_records import ScheduleLine, Times
+from reports.units import counted, joined, share_text, short
+
+NO_BUBBLE = 0.0005  # less is rounding
+
+
+@dataclass(frozen=True)
+class Contest:
+    """All schedules of a workload on one basis, the smallest bubble first."""
+
+    workload: Workload
+    basis: str
+    entries: tuple[tuple[str, ScheduleLine], ...]
+
+    @property
+    def frontier(self) -> list[tuple[str, ScheduleLine]]:
+        """Those that no other beats in bubble without holding more activations; the smallest peak first."""
+        kept: list[tuple[str, ScheduleLine]] = []
+        for name, line in sorted(self.entries, key=lambda one: (one[1].peak, bubble(one[1]))):
+            if not kept or bubble(line) < bubble(kept[-1][1]) - NO_BUBBLE:
+                kept.append((name, line))
+        return kept
+
+
+@dataclass(frozen=True)
+class WorkloadResult:
+    workload: Workload
+    anchor: str
+    cases: tuple[Case, ...]
+    contests: tuple[Contest, ...]  # by basis
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [Finding(f"{self.workload.name}, {one.basis}", contest_text(one), self.why if one is self.contests[-1]
+                        else "", basis_badge([one.basis]), self.anchor) for one in self.contests]
+
+    @property
+    def why(self) -> str:
+        return agreement_text(self.cases)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Bubble against microbatches, of one number of ranks, times and basis."""
+
+    ranks: int
+    times: Optional[Times]
+    basis: str
+    curves: dict[str, tuple[tuple[int, float], ...]]  # by schedule: (microbatches, bubble)
+
+
+def bubble(line: ScheduleLine) -> float:
+    """The one definition that figures and sentences use: idle time of the busiest rank over the makespan."""
+    return line.bubbles.of_makespan
+
+
+def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
+    results = []
+    for number, (workload, cases) in enumerate(cases_of(records.schedules).items(), start=1):
+        contests = [_contest(workload, basis, cases) for basis in BASES]
+        results.append(WorkloadResult(workload, f"workload-{number}", tuple(cases),
+                                      tuple(one for one in contests if one.entries)))
+    return tuple(results)
+
+
+def _contest(workload: Workload, basis: str, cases: Sequence[Case]) -> Contest:
+    entries = [(case.name, case.of_basis[basis]) for case in cases if basis in case.of_basis]
+    return Contest(workload, basis, tuple(sorted(entries, key=lambda one: (bubble(one[1]), one[1].peak))))
+
+
+def growths_of(results: Sequence[WorkloadResult]) -> list[Growth]:
+    found: dict[tuple, dict[str, dict[int, float]]] = {}
+    for contest in (contest for result in results for contest in result.contests):
+        key = (contest.workload.ranks, contest.workload.times, contest.basis)
+        for name, line in contest.entries:
+            found.setdefault(key, {}).setdefault(name, {})[contest.workload.microbatches] = bubble(line)
+    growths = []
+    for (ranks, times, basis), curves in found.items():
+        several = {name: tuple(sorted(points.items())) for name, points in curves.items() if len(points) > 1}
+        if several:
+            growths.append(Growth(ranks, times, basis, several))
+    return growths
+
+
+def basis_badge(bases: Sequence[str]) -> str:
+    return ", ".join(basis for basis in bases if basis != "measured")
+
+
+def contest_text(contest: Contest) -> str:
+    """zb-h2 has the smallest bubble, 8 % of the step; with activations of at most 4 microbatches, as 1f1b, zb-h1 ..."""
+    (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
+    if len(contest.entries) == 1:
+        return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
+    parts = [f"{name} has the smallest bubble of {len(contest.entries)} schedules: {_bubble_text(best)}, "
+             f"{_held_text(best)}"]
+    frugal, line = contest.frontier[0]
+    if frugal != name:
+        parts.append(f"{frugal} holds the least ({_microbatches(line.peak)}) and has {share_text(bubble(line))}")
+    if last not in (name, frugal):
+        parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
+    return "; ".join(parts) + "."
+
+
+def _bubble_text(line: ScheduleLine) -> str:
+    if bubble(line) < NO_BUBBLE:
+        return "none"
+    own = line.bubbles.of_own_span
+    without = f" ({share_text(max(own, 0))} of a rank's own span)" if bubble(line) - own > 0.005 else ""
+    return f"{share_text(bubble(line))} of the step{without}"
+
+
+def _held_text(line: ScheduleLine) -> str:
+    return f"holding the activations of at most {_microbatches(line.peak)}"
+
+
+def _microbatches(number: float) -> str:
+    return "1 microbatch" if number == 1 else f"{short(number)} microbatches"
+
+
+def agreement_text(cases: Sequence[Case]) -> str:
+    """How far emulated and measured steps are from simulated ones."""
+    told = []
+    for basis in ("emulated", "measured"):
+        ratios = [(case.of_basis[basis].makespan_ms / case.of_basis["simulated"].makespan_ms, case.name)
+                  for case in cases if basis in case.of_basis and "simulated" in case.of_basis]
+        if not ratios:
+            continue
+        farthest = max(ratios, key=lambda one: abs(one[0] - 1))
+        middle = median(ratio for ratio, _ in ratios)
+        told.append(f"{basis} against simulated makespan: {percent_off(middle)}" if len(ratios) == 1 else
+                    f"{basis} against simulated makespan of {counted(len(ratios), 'schedule')}: "
+                    f"{percent_off(middle)} in the median, {percent_off(farthest[0])} at most ({farthest[1]})")
+    return f"{joined(told)[:1].upper()}{joined(told)[1:]}." if told else ""
+
+
+def percent_off(ratio: float) -> str:
+    """1.012 -> +1.2 %."""
+    off = 100 * (ratio - 1)
+    return "±0 %" if abs(off) < 0.005 else f"{'+' if off > 0 else '−'}{short(abs(off), 2)} %"

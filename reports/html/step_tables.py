@@ -1,0 +1,81 @@
+"""The tables of the pages on steps: schedules against each other, layouts, buckets."""
+from typing import Optional
+
+from reports.analysis.steps.schedules import WorkloadResult, bubble, percent_off
+from reports.html.tables import Cell, Column, Line, Table, number, word
+from reports.step_records import ScheduleLine
+
+_PERCENT = "idle time of the busiest rank over "
+_SCHEDULES = (
+    Column("schedule", "", False), Column("basis", "simulated, emulated or measured", False),
+    Column("stages a rank", "in each pipe"), Column("step ms", "makespan; of several runs the median"),
+    Column("own span ms", "the longest time from a rank's own start to its own end"),
+    Column("bubble of makespan %", _PERCENT + "the makespan"), Column("of ideal %", _PERCENT + "its work"),
+    Column("of own span %", "the same of the longest own span: no wait at the optimizer"),
+    Column("own of ideal %", "own span less work, over work"),
+    Column("peak until W", "activations held at most by a rank, freed at B or W (microbatches)"),
+    Column("peak until B", "the same, freed at B or I"), Column("weights", "versions that a rank keeps at most"),
+    Column("sends", "of the rank that sends most"), Column("exposed ms", "waits for data under way, the worst rank's"),
+    Column("formula", "the known closed form, where its assumptions hold", False),
+    Column("vs simulated", "makespan over that in virtual time"),
+    Column("late µs", "emulated: the latest start of a task"), Column("runs", "makespans that were taken"),
+    Column("on which channels it hangs", "blocking: a send waits for its receive; batched: what stands between two "
+           "computations begins together; buffered: so many messages a pair", False),
+)
+
+
+def schedules_table(result: WorkloadResult) -> Table:
+    lines = [(case.name, line) for case in result.cases for line in case.lines]
+    lines.sort(key=lambda one: (bubble(one[1]), one[0]))
+    return Table("Every schedule, the smallest bubble first", _SCHEDULES,
+                 tuple(_schedule_line(name, line, result) for name, line in lines))
+
+
+def _schedule_line(name: str, line: ScheduleLine, result: WorkloadResult) -> Line:
+    b = line.bubbles
+    percents = [number(100 * value if abs(value) > 5e-6 else 0.0, 3)
+                for value in (b.of_makespan, b.of_ideal, b.of_own_span, b.own_of_ideal)]
+    return Line((
+        word(name), word(line.basis), number(line.chunks), number(line.makespan_ms), number(line.own_span_ms), *percents,
+        number(line.peak), number(max(line.peak_activations.until_b, default=None)),
+        number(max(line.weight_versions, default=None) if line.weight_versions else None),
+        number(max(line.sends, default=None)), number(max(line.exposed_ms, default=None), 3), word(_form_text(line)),
+        _against_simulated(line, result), number(line.late_us, 3), number(len(line.samples_ms)), word(hangs_text(line)),
+    ))
+
+
+def _form_text(line: ScheduleLine) -> str:
+    """Whether the makespan, or own span, is what the formula says; messages take time that formulas do not know."""
+    if line.closed_form_ms is None:
+        return "–"
+    cost = line.makespan_ms if line.closed_form_ms.of == "makespan" else line.own_span_ms
+    return "met" if abs(cost / line.closed_form_ms.cost - 1) < 1e-6 else percent_off(cost / line.closed_form_ms.cost)
+
+
+def _against_simulated(line: ScheduleLine, result: WorkloadResult) -> Cell:
+    if line.basis == "simulated":
+        return Cell("–", None)
+    simulated: Optional[float] = next((case.of_basis["simulated"].makespan_ms for case in result.cases
+                                       if line in case.lines and "simulated" in case.of_basis), line.simulated_ms)
+    if not simulated:
+        return Cell("–", None)
+    return Cell(percent_off(line.makespan_ms / simulated), line.makespan_ms / simulated)
+
+
+def hangs_text(line: ScheduleLine) -> str:
+    """Words: "none of 4", or "blocking: rank 0 at ..."."""
+    hanging = [f"{_channel(name)} ({_cut(text)})" for name, text in line.hangs.items() if text]
+    if not line.hangs:
+        return "not asked"
+    if not hanging:
+        return f"none of {len(line.hangs)}: {', '.join(_channel(name) for name in line.hangs)}"
+    return "; ".join(hanging)
+
+
+def _channel(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _cut(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else text[:most - 1] + "…"
+
