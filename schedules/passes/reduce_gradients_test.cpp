@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "schedules/every_schedule.h"
-#include "schedules/passes/split_stages.h"
+#include "schedules/passes/recipes_for_tests.h"
 #include "schedules/step/groups.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/simple_play.h"
@@ -16,24 +16,8 @@ namespace {
 
 constexpr std::int32_t kParts = 4;
 
-StageRecipe recipe_of_parts() {
-  StageRecipe recipe;
-  for (std::int32_t part = 0; part < kParts; ++part) {
-    const std::int32_t back = kParts - 1 - part;
-    recipe.forward.push_back({.op = Op::forward, .part = part, .amount = 10});
-    recipe.backward.push_back({.op = Op::backward, .part = back, .amount = 20});
-    recipe.input_gradient.push_back({.op = Op::input_gradient, .part = back, .amount = 10});
-    recipe.weight_gradient.push_back({.op = Op::weight_gradient, .part = back, .amount = 10});
-  }
-  return recipe;
-}
-
 Step parts_of(const Schedule& schedule) {
-  const auto stages = static_cast<std::size_t>(schedule.num_stages());
-  Step step = lower(schedule, std::vector<StageCosts>(stages, {.message_bytes = 1}));
-  split_stages(step, std::vector<StageRecipe>(stages, recipe_of_parts()));
-  for (std::int32_t r = 0; r < step.num_ranks(); ++r) step.groups.push_back({GroupKind::data, {r}, 4});
-  return step;
+  return step_of_parts(schedule, kParts, 4);
 }
 
 // A bucket for the upper two parts, then one for the lower two.

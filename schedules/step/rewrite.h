@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "schedules/step/step.h"
@@ -12,6 +13,9 @@ namespace lockstep::schedules {
 
 class RankWriter {
  public:
+  RankWriter() = default;
+  explicit RankWriter(RankStep begun) : made_(std::move(begun)) {}  // goes on after its last task
+
   // Returns the task's index. `after`: indices of tasks that were written before.
   std::uint32_t add(Task task, std::span<const std::uint32_t> after = {}) {
     task.first_after = static_cast<std::uint32_t>(made_.after.size());

@@ -1,0 +1,21 @@
+// The update of the parameters at the end of a step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+enum class Barrier : std::uint8_t {
+  none,  // a rank updates when its own gradients are reduced (Qi et al. 2023, section 4: checked afterwards)
+  // An all-reduce of the gradients' norm over the group `world`, for clipping: no rank updates before all have all
+  // gradients.
+  norm,
+};
+
+// A STEP of so many picoseconds for each rank, in lane compute, after all that the rank computes and reduces.
+void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier barrier);
+
+}  // namespace lockstep::schedules

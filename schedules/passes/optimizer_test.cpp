@@ -1,0 +1,94 @@
+#include "schedules/passes/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "schedules/catalogue.h"
+#include "schedules/passes/offload.h"
+#include "schedules/passes/recipes_for_tests.h"
+#include "schedules/passes/recompute.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/step/simple_play.h"
+
+namespace lockstep::schedules {
+namespace {
+
+std::size_t find(const RankStep& rank, Op op, Lane lane) {
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    if (rank.tasks[i].op == op && rank.tasks[i].lane == lane) return i;
+  }
+  return rank.tasks.size();
+}
+
+// ZB-H2 has no bubble in a rank's own span, which a barrier at the optimizer takes back.
+TEST(Optimizer, ABarrierMakesAllRanksWaitForTheLast) {
+  const Schedule schedule = make_schedule("zb_h2", {4, 8, 1});
+  for (const Barrier barrier : {Barrier::none, Barrier::norm}) {
+    Step step = lower(schedule, std::vector<StageCosts>(4, {10, 10, 10, 1}));
+    step.groups.push_back({GroupKind::world, {0, 1, 2, 3}});
+    add_optimizer(step, std::vector<std::int64_t>(4, 5), barrier);
+    const StepTimeline timeline = play_simply(step);
+    const bool waits = barrier == Barrier::norm;
+    // Rank r starts 10 r later than rank 0 and works for 8 x 30.
+    for (std::size_t r = 0; r < 4; ++r) {
+      const std::size_t update = find(step.of_rank[r], Op::optimizer, Lane::compute);
+      EXPECT_EQ(timeline[r][update].start_ps, 240 + 10 * static_cast<std::int64_t>(waits ? 3 : r));
+      EXPECT_EQ(timeline[r][update].end_ps - timeline[r][update].start_ps, 5);
+    }
+  }
+}
+
+TEST(Optimizer, WaitsForTheLastReduction) {
+  Step step = step_of_parts(make_schedule("1f1b", {1, 1, 1}), 2, 8);
+  reduce_gradients(step, std::vector<std::vector<GradientBucket>>(1, {{.bytes = 4}}), {});
+  add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::none);
+  const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 100; }});
+  EXPECT_EQ(end_of(timeline), 2 * 30 + 100 + 5);
+  EXPECT_THROW(add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::norm), core::Error);
+}
+
+std::string shown(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) {
+    const char* op = piece.op == Op::recompute ? "R" : piece.op == Op::backward ? "B" : "C";
+    text += op + std::to_string(piece.part) + " ";
+  }
+  return text;
+}
+
+TEST(Recompute, RepeatsPartsBeforeTheirBackward) {
+  StageRecipe recipe = recipe_of_parts(4);
+  recipe.forward.push_back({.op = Op::layer_collective, .part = 3, .comm = Comm::all_reduce});
+  const auto backward = [&](const Recomputation& what) { return shown(with_recomputation(recipe, what).backward); };
+  const auto all = [](const Piece&) { return true; };
+  EXPECT_EQ(backward({}), "B3 B2 B1 B0 ");
+  EXPECT_EQ(backward({.again = all}), "R3 C3 B3 R2 B2 R1 B1 R0 B0 ");
+  EXPECT_EQ(backward({.again = all, .parts_together = 2}), "R2 R3 C3 B3 B2 R0 R1 B1 B0 ");
+  EXPECT_EQ(backward({.again = all, .parts_together = 3}), "R3 C3 B3 R0 R1 R2 B2 B1 B0 ");
+  EXPECT_EQ(backward({.again = all, .parts_together = 2, .first_part = 1}), "R3 C3 B3 R1 R2 B2 B1 B0 ");
+  EXPECT_EQ(backward({.again = [](const Piece& piece) { return piece.part == 1; }}), "B3 B2 R1 B1 B0 ");
+  const StageRecipe full = with_recomputation(recipe, {.again = all});
+  EXPECT_EQ(full.input_gradient.size(), 4U + 5U);
+  EXPECT_EQ(full.weight_gradient.size(), 4U);
+  EXPECT_EQ(full.forward.size(), 5U);
+}
+
+TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {
+  const Schedule schedule = make_schedule("1f1b", {4, 8, 1});
+  const auto end = [&](std::int64_t copy_ps, std::int32_t ahead) {
+    Step step = lower(schedule, std::vector<StageCosts>(4, {10, 10, 10, 1}));
+    offload_activations(step, std::vector<CopyCosts>(4, {copy_ps, copy_ps}), ahead);
+    return end_of(play_simply(step));
+  };
+  const std::int64_t without = (8 + 3) * 30;
+  EXPECT_EQ(end(5, 1), without);
+  EXPECT_GT(end(5, 0), without);   // each load is seen
+  EXPECT_GT(end(40, 1), without);  // copies take longer than the work
+  Step last_rank = lower(schedule, std::vector<StageCosts>(4));
+  offload_activations(last_rank, std::vector<CopyCosts>(4), 1);
+  EXPECT_EQ(find(last_rank.of_rank[3], Op::offload, Lane::copy), last_rank.of_rank[3].tasks.size());
+  EXPECT_LT(find(last_rank.of_rank[0], Op::load, Lane::copy), last_rank.of_rank[0].tasks.size());
+}
+
+}  // namespace
+}  // namespace lockstep::schedules

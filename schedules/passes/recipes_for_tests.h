@@ -1,0 +1,33 @@
+// Steps in pieces, for tests of passes.
+#pragma once
+
+#include <vector>
+
+#include "schedules/passes/split_stages.h"
+#include "schedules/step/lower.h"
+
+namespace lockstep::schedules {
+
+// A forward of 10 a part, gradients of input and weights of 10 each, from the last part to the first.
+inline StageRecipe recipe_of_parts(std::int32_t parts) {
+  StageRecipe recipe;
+  for (std::int32_t part = 0; part < parts; ++part) {
+    const std::int32_t back = parts - 1 - part;
+    recipe.forward.push_back({.op = Op::forward, .part = part, .amount = 10});
+    recipe.backward.push_back({.op = Op::backward, .part = back, .amount = 20});
+    recipe.input_gradient.push_back({.op = Op::input_gradient, .part = back, .amount = 10});
+    recipe.weight_gradient.push_back({.op = Op::weight_gradient, .part = back, .amount = 10});
+  }
+  return recipe;
+}
+
+// Each rank stands for a data-parallel group of its own.
+inline Step step_of_parts(const Schedule& schedule, std::int32_t parts, std::int64_t data_ranks) {
+  const auto stages = static_cast<std::size_t>(schedule.num_stages());
+  Step step = lower(schedule, std::vector<StageCosts>(stages, {.message_bytes = 1}));
+  split_stages(step, std::vector<StageRecipe>(stages, recipe_of_parts(parts)));
+  for (std::int32_t r = 0; r < step.num_ranks(); ++r) step.groups.push_back({GroupKind::data, {r}, data_ranks});
+  return step;
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,202 @@
+#include "schedules/passes/sharding.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "schedules/passes/unit_uses.h"
+#include "schedules/step/groups.h"
+#include "schedules/step/rewrite.h"
+
+namespace lockstep::schedules {
+namespace {
+
+// What a use does to its units, and when its gather may start.
+struct PlannedUse {
+  UnitUse use = {};
+  bool gathers = false;
+  bool gives_up = false;
+  std::uint32_t waits_for = kNoTask;       // an old task of the compute lane
+  std::uint32_t also_waits_for = kNoTask;  // a reduction
+};
+
+// The later one in the rank's list.
+std::uint32_t later_of(std::uint32_t a, std::uint32_t b) {
+  if (a == kNoTask || b == kNoTask) return a == kNoTask ? b : a;
+  return std::max(a, b);
+}
+
+std::uint32_t last_reduction_between(const RankStep& rank, std::uint32_t begin, std::uint32_t end) {
+  for (std::uint32_t i = end; i-- > begin;) {
+    if (rank.tasks[i].op == Op::reduce_grad) return i;
+  }
+  return kNoTask;
+}
+
+bool gives_up_after(const UnitUse& use, Keep keep) {
+  return keep == Keep::while_used || (keep == Keep::until_backward && use.backward);
+}
+
+class Planner {
+ public:
+  Planner(const RankStep& rank, std::span<const std::vector<Unit>> units, const ShardingOptions& options)
+      : rank_(rank), options_(options) {
+    for (const auto& of_stage : units) {
+      present_.emplace_back(of_stage.size(), false);
+      last_use_.emplace_back(of_stage.size(), kNoTask);
+    }
+    for (const UnitUse& use : uses_of(rank, units)) add(use);
+  }
+  std::vector<PlannedUse> take() { return std::move(planned_); }
+
+ private:
+  void add(const UnitUse& use) {
+    PlannedUse planned{.use = use, .gives_up = gives_up_after(use, options_.keep)};
+    const auto stage = static_cast<std::size_t>(use.stage);
+    for (std::int32_t u = use.first_unit; u < use.first_unit + use.num_units; ++u) {
+      const auto unit = static_cast<std::size_t>(u);
+      planned.gathers = planned.gathers || !present_[stage][unit];
+      planned.waits_for = later_of(planned.waits_for, last_use_[stage][unit]);
+      present_[stage][unit] = !planned.gives_up;
+      last_use_[stage][unit] = use.last;
+    }
+    if (planned.gathers) wait_for_others(planned);
+    planned_.push_back(planned);
+  }
+
+  void wait_for_others(PlannedUse& planned) {
+    const auto in_flight = static_cast<std::size_t>(std::max(options_.in_flight, 1));
+    if (gathered_uses_ends_.size() >= in_flight) {
+      planned.waits_for = later_of(planned.waits_for, gathered_uses_ends_[gathered_uses_ends_.size() - in_flight]);
+    }
+    if (!options_.backward_prefetch && planned.use.backward && !planned_.empty()) {
+      const std::uint32_t before = planned_.back().use.last;
+      planned.waits_for = later_of(planned.waits_for, before);
+      planned.also_waits_for = last_reduction_between(rank_, before, planned.use.first);
+    }
+    gathered_uses_ends_.push_back(planned.use.last);
+  }
+
+  const RankStep& rank_;
+  const ShardingOptions& options_;
+  std::vector<std::vector<bool>> present_;            // by stage and unit
+  std::vector<std::vector<std::uint32_t>> last_use_;  // likewise: its last task
+  std::vector<std::uint32_t> gathered_uses_ends_;
+  std::vector<PlannedUse> planned_;
+};
+
+class Gathers {
+ public:
+  Gathers(const RankStep& old, std::int32_t rank, std::span<const std::vector<Unit>> units,
+          std::vector<PlannedUse> planned, const GroupTable& groups)
+      : old_(old), rank_(rank), units_(units), planned_(std::move(planned)), groups_(groups), out_(old) {
+    gather_of_.resize(planned_.size(), kNoTask);
+  }
+
+  RankStep run() {
+    std::size_t use = 0;
+    gather_what_may_start(kNoTask);
+    for (std::uint32_t i = 0; i < old_.tasks.size(); ++i) {
+      const bool in_use = use < planned_.size() && i >= planned_[use].use.first;
+      out_.keep(i, in_use && i == planned_[use].use.first ? gather_of_[use] : kNoTask);
+      if (in_use && i == planned_[use].use.last) {
+        if (planned_[use].gives_up) put_all(planned_[use].use, Op::reshard, {});
+        ++use;
+      }
+      gather_what_may_start(i);
+    }
+    return out_.take();
+  }
+
+ private:
+  // Gathers keep the order of their uses; each is written as soon as what it waits for is.
+  void gather_what_may_start(std::uint32_t written) {
+    for (; next_ < planned_.size(); ++next_) {
+      const PlannedUse& planned = planned_[next_];
+      if (!planned.gathers) continue;
+      const std::uint32_t last = later_of(planned.waits_for, planned.also_waits_for);
+      if (last != kNoTask && (written == kNoTask || last > written)) return;
+      edges_.clear();
+      for (const std::uint32_t old : {planned.waits_for, planned.also_waits_for}) {
+        if (old != kNoTask) edges_.push_back(out_.new_of(old));
+      }
+      gather_of_[next_] = put_all(planned.use, Op::unshard, edges_);
+    }
+  }
+
+  std::uint32_t put_all(const UnitUse& use, Op op, std::span<const std::uint32_t> after) {
+    std::uint32_t last = kNoTask;
+    for (std::int32_t u = use.first_unit; u < use.first_unit + use.num_units; ++u) {
+      const Unit& unit = units_[static_cast<std::size_t>(use.stage)][static_cast<std::size_t>(u)];
+      Task task{.op = op, .stage = use.stage, .part = u};
+      if (op == Op::unshard) {
+        task.lane = Lane::gather;
+        task.comm = Comm::all_gather;
+        task.peer = groups_.of(rank_, unit.group, "unit of stage " + std::to_string(use.stage));
+        task.amount = unit.parameter_bytes;
+      }
+      last = out_.put(task, after);
+      after = {};  // the lane's order is enough for the others
+    }
+    return last;
+  }
+
+  const RankStep& old_;
+  std::int32_t rank_;
+  std::span<const std::vector<Unit>> units_;
+  std::vector<PlannedUse> planned_;
+  const GroupTable& groups_;
+  RankRewriter out_;
+  std::size_t next_ = 0;                  // use whose gather is to be written
+  std::vector<std::uint32_t> gather_of_;  // of each use, as a new task
+  std::vector<std::uint32_t> edges_;
+};
+
+}  // namespace
+
+std::vector<GradientBucket> buckets_of(std::span<const Unit> units) {
+  std::vector<GradientBucket> buckets;
+  for (std::size_t u = units.size(); u-- > 0;) {
+    buckets.push_back({.bytes = units[u].gradient_bytes, .part = units[u].first_part, .group = units[u].group});
+  }
+  return buckets;
+}
+
+void shard_parameters(Step& step, std::span<const std::vector<Unit>> units, const ShardingOptions& options) {
+  LOCKSTEP_CHECK(units.size() == step.rank_of_stage.size(), "units of each stage");
+  const GroupTable groups(step);
+  for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
+    RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
+    of_rank = Gathers(of_rank, rank, units, Planner(of_rank, units, options).take(), groups).run();
+  }
+}
+
+void gather_after_step(Step& step, std::span<const std::vector<Unit>> units) {
+  LOCKSTEP_CHECK(units.size() == step.rank_of_stage.size(), "units of each stage");
+  const GroupTable groups(step);
+  for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
+    RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
+    RankRewriter out(of_rank);
+    std::vector<std::uint32_t> after;
+    for (std::uint32_t i = 0; i < of_rank.tasks.size(); ++i) {
+      out.keep(i);
+      if (of_rank.tasks[i].lane == Lane::compute) after.assign(1, i);  // tasks keep their places
+    }
+    for (std::size_t s = 0; s < units.size(); ++s) {
+      if (step.rank_of_stage[s] != rank) continue;
+      for (std::size_t u = 0; u < units[s].size(); ++u) {
+        out.put({.op = Op::unshard,
+                 .lane = Lane::gather,
+                 .comm = Comm::all_gather,
+                 .stage = static_cast<std::int32_t>(s),
+                 .part = static_cast<std::int32_t>(u),
+                 .peer = groups.of(rank, units[s][u].group, "unit of stage " + std::to_string(s)),
+                 .amount = units[s][u].parameter_bytes},
+                after);
+      }
+    }
+    of_rank = out.take();
+  }
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,176 @@
+#include "schedules/passes/sharding.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "schedules/every_schedule.h"
+#include "schedules/passes/recipes_for_tests.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/step/count.h"
+#include "schedules/step/simple_play.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::int32_t kUnits = 4;
+constexpr std::int64_t kRanks = 8;
+constexpr std::int64_t kUnitBytes = 800;
+
+std::vector<std::vector<Unit>> units_of(const Step& step) {
+  std::vector<Unit> units;
+  for (std::int32_t u = 0; u < kUnits; ++u) {
+    units.push_back({.first_part = u, .parameter_bytes = kUnitBytes, .gradient_bytes = kUnitBytes});
+  }
+  return {step.rank_of_stage.size(), units};
+}
+std::vector<std::vector<GradientBucket>> buckets_of_stages(const Step& step) {
+  std::vector<std::vector<GradientBucket>> buckets;
+  for (const auto& units : units_of(step)) buckets.push_back(buckets_of(units));
+  return buckets;
+}
+
+Step one_stage(std::int32_t microbatches) {
+  return step_of_parts(make_schedule("1f1b", {1, microbatches, 1}), kUnits, kRanks);
+}
+// In units of psi (n-1)/n: the bytes of all parameters, as a ring sends them.
+double sent(const Step& step) {
+  return count_sent(step)[0].of(GroupKind::data) / (kUnits * kUnitBytes * double{kRanks - 1} / kRanks);
+}
+Step zero3(std::int32_t microbatches, Keep keep, bool every = true) {
+  Step step = one_stage(microbatches);
+  reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter, .every_microbatch = every});
+  shard_parameters(step, units_of(step), {.keep = keep});
+  return step;
+}
+
+// parallelism.md, F2: what each ZeRO stage sends at m microbatches.
+TEST(Sharding, BytesOnTheWireAreThoseOfTheFormulas) {
+  for (const std::int32_t m : {1, 2, 5}) {
+    Step data = one_stage(m);
+    reduce_gradients(data, buckets_of_stages(data), {});
+    EXPECT_DOUBLE_EQ(sent(data), 2);
+    Step zero1 = one_stage(m);
+    reduce_gradients(zero1, buckets_of_stages(zero1), {.comm = Comm::reduce_scatter});
+    gather_after_step(zero1, units_of(zero1));
+    EXPECT_DOUBLE_EQ(sent(zero1), 2);
+    Step zero2 = one_stage(m);
+    reduce_gradients(zero2, buckets_of_stages(zero2), {.comm = Comm::reduce_scatter, .every_microbatch = true});
+    gather_after_step(zero2, units_of(zero2));
+    EXPECT_DOUBLE_EQ(sent(zero2), m + 1);
+    EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::while_used)), 3 * m);
+    EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::until_backward)), 2 * m);
+    EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::always)), m + 1);
+    EXPECT_DOUBLE_EQ(sent(zero3(m, Keep::always, false)), 2);
+  }
+}
+
+// F2's note: a reduction by all-reduce in place of reduce-scatter sends 3 psi, whatever the stage is called.
+TEST(Sharding, AnAllReduceInPlaceOfAReduceScatterCosts) {
+  Step step = one_stage(1);
+  reduce_gradients(step, buckets_of_stages(step), {});
+  gather_after_step(step, units_of(step));
+  EXPECT_DOUBLE_EQ(sent(step), 3);
+}
+
+// FSDP's paper, section 3.2.2: across hosts of g GPUs each sends 2 M (W-1)/(g W) for w = W/g hosts.
+TEST(Sharding, HybridSendsShardsOnlyAcrossReplicas) {
+  constexpr std::int64_t kHosts = 4;
+  Step step = one_stage(1);
+  step.groups.push_back({GroupKind::replicas, {0}, kHosts});
+  reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter, .then_over = {GroupKind::replicas}});
+  shard_parameters(step, units_of(step), {});
+  const SentBytes bytes = count_sent(step)[0];
+  EXPECT_DOUBLE_EQ(bytes.of(GroupKind::replicas), 2.0 * kUnits * kUnitBytes / kRanks * (kHosts - 1) / kHosts);
+  EXPECT_DOUBLE_EQ(bytes.of(GroupKind::data), 3.0 * kUnits * kUnitBytes * (kRanks - 1) / kRanks);
+}
+
+struct Watched {
+  int most_in_flight = 0;  // units gathered or being gathered, at any time
+  bool used_unready = false;
+};
+
+// Follows units through time: there from the start of UNSHARD to RESHARD.
+Watched watch(const Step& step, const StepTimeline& timeline, std::size_t rank) {
+  Watched watched;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int64_t> ready;
+  std::vector<std::pair<std::int64_t, int>> changes;
+  const auto& tasks = step.of_rank[rank].tasks;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const TaskSpan span = timeline[rank][i];
+    if (tasks[i].op == Op::unshard) changes.push_back({span.start_ps, 1});
+    if (tasks[i].op == Op::reshard) changes.push_back({span.end_ps, -1});
+  }
+  std::sort(changes.begin(), changes.end());  // -1 before +1
+  int now = 0;
+  for (const auto& [at, change] : changes) watched.most_in_flight = std::max(watched.most_in_flight, now += change);
+  // Each use has a gather of its unit that ended before, and no RESHARD since.
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const bool uses = tasks[i].lane == Lane::compute && tasks[i].part >= 0 &&
+                      (tasks[i].op == Op::forward || tasks[i].op == Op::backward || tasks[i].op == Op::input_gradient);
+    if (!uses) continue;
+    std::int64_t gathered = -1;
+    std::int64_t given_up = -1;
+    for (std::size_t k = 0; k < tasks.size(); ++k) {
+      if (tasks[k].stage != tasks[i].stage || tasks[k].part != tasks[i].part) continue;
+      if (tasks[k].op == Op::unshard && timeline[rank][k].end_ps <= timeline[rank][i].start_ps) {
+        gathered = std::max(gathered, timeline[rank][k].start_ps);
+      }
+      if (tasks[k].op == Op::reshard && k < i) given_up = std::max(given_up, timeline[rank][k].end_ps);
+    }
+    if (gathered < 0 || gathered < given_up) watched.used_unready = true;
+  }
+  return watched;
+}
+
+TEST(Sharding, UnitsAreThereWhenUsedAndNoMoreThanTheLimitAtOnce) {
+  for_every_schedule(3, [](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
+    if (shape.microbatches > 6) return;
+    for (const std::int32_t in_flight : {1, 2, 3}) {
+      for (const bool prefetch : {false, true}) {
+        Step step = step_of_parts(schedule, kUnits, kRanks);
+        reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter, .every_microbatch = true});
+        shard_parameters(step, units_of(step), {.in_flight = in_flight, .backward_prefetch = prefetch});
+        const SimplePrices prices{.collective = [](const Task&) { return 7; }};
+        const StepTimeline timeline = play_simply(step, prices);
+        for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+          const Watched watched = watch(step, timeline, r);
+          EXPECT_LE(watched.most_in_flight, in_flight) << schedule.name;
+          EXPECT_FALSE(watched.used_unready) << schedule.name;
+        }
+      }
+    }
+  });
+}
+
+// One stage, gathers as long as a forward piece: only the first is seen if two may be in flight, each if one may.
+TEST(Sharding, PrefetchHidesGathers) {
+  const SimplePrices prices{.collective = [](const Task& task) { return task.op == Op::unshard ? 10 : 0; }};
+  const auto end = [&](const ShardingOptions& options) {
+    Step step = one_stage(1);
+    reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter});
+    shard_parameters(step, units_of(step), options);
+    return end_of(play_simply(step, prices));
+  };
+  const std::int64_t work = kUnits * 30;
+  // The last unit is given up after its forward and gathered again for its backward, which nothing hides.
+  EXPECT_EQ(end({}), work + 10 + 10);
+  EXPECT_EQ(end({.keep = Keep::until_backward}), work + 10);
+  EXPECT_EQ(end({.in_flight = 1}), work + 2 * kUnits * 10);
+  // Without prefetch in the backward each of its gathers is seen.
+  EXPECT_EQ(end({.backward_prefetch = false}), work + 10 + kUnits * 10);
+}
+
+TEST(Sharding, WholeActionsGatherTheirStageAtOnce) {
+  Step step = lower(make_schedule("1f1b", {2, 2, 1}), std::vector<StageCosts>(2, {10, 10, 10, 1}));
+  EXPECT_THROW(shard_parameters(step, units_of(step), {}), core::Error);  // no group
+  for (std::int32_t r = 0; r < 2; ++r) step.groups.push_back({GroupKind::data, {r}, kRanks});
+  shard_parameters(step, units_of(step), {});
+  EXPECT_NO_THROW(play_simply(step));
+  EXPECT_DOUBLE_EQ(sent(step), 2 * 2);
+}
+
+}  // namespace
+}  // namespace lockstep::schedules

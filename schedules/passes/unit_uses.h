@@ -1,0 +1,26 @@
+// When a rank needs which sharded parameters.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedules/passes/sharding.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+struct UnitUse {
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+  std::int32_t first_unit = 0;
+  std::int32_t num_units = 1;  // several if the action has no parts
+  bool backward = false;
+  std::uint32_t first = 0;  // of the rank's tasks
+  std::uint32_t last = 0;
+};
+
+// In the order of the compute lane; none overlaps another.
+std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units);
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,26 @@
+#include "schedules/step/count.h"
+
+namespace lockstep::schedules {
+
+double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks) {
+  if (comm == Comm::none || ranks < 2) return 0;
+  const double share = static_cast<double>(payload) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+  return comm == Comm::all_reduce ? 2 * share : share;
+}
+
+std::vector<SentBytes> count_sent(const Step& step) {
+  std::vector<SentBytes> counts;
+  for (const RankStep& rank : step.of_rank) {
+    SentBytes sent;
+    for (const Task& task : rank.tasks) {
+      if (is_send(task.op)) sent.messages += static_cast<double>(task.amount);
+      if (task.comm == Comm::none) continue;
+      const Group& group = step.groups[static_cast<std::size_t>(task.peer)];
+      sent.of_groups[static_cast<std::size_t>(group.kind)] += wire_bytes(task.comm, task.amount, group.size());
+    }
+    counts.push_back(sent);
+  }
+  return counts;
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,24 @@
+// What a step's tasks amount to. docs/metrics.md pins the definitions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+// Bytes that each rank of a group sends in a collective of `payload` bytes (Task::amount), by an algorithm that sends
+// as few as possible, such as a ring: all-reduce 2 S (n-1)/n, the others S (n-1)/n.
+double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks);
+
+struct SentBytes {
+  double messages = 0;                                // between stages
+  std::array<double, kNumGroupKinds> of_groups = {};  // in collectives
+  double of(GroupKind kind) const { return of_groups[static_cast<std::size_t>(kind)]; }
+};
+// Of each rank. Groups count as large as they are in truth (Group::members).
+std::vector<SentBytes> count_sent(const Step& step);
+
+}  // namespace lockstep::schedules
