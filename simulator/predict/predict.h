@@ -38,7 +38,7 @@ struct Prediction {
   double step_s = 0;
   std::vector<schedules::Breakdown> parts;  // of each rank that was simulated
   std::size_t busiest = 0;                  // the one that computes longest
-  schedules::Bubbles bubbles;               // compute lanes: kernels and what is exposed within an action are work
+  schedules::Bubbles bubbles;               // of forward and backward; collectives inside layers that are waited for are work
   std::vector<MemoryBytes> memory;          // of each place in the pipeline
   std::size_t fullest = 0;                  // the place that needs most
   bool fits = true;                         // in the device's memory

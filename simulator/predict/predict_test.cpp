@@ -1,0 +1,101 @@
+#include "simulator/predict/predict.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "schedules/catalogue.h"
+#include "simulator/predict/build_step.h"
+
+namespace lockstep::simulator {
+namespace {
+
+Model small_model() {
+  return parse_model("gpt3-1.3b");
+}
+
+// Layouts that together use every pass and every kind of group.
+const std::vector<std::string>& small_layouts() {
+  static const std::vector<std::string> kLayouts = {"tp=2,pp=2,dp=2,batch=16",
+                                                    "tp=2,pp=4,dp=2,batch=32,sequence_parallel=1,recompute=selective",
+                                                    "tp=1,pp=2,dp=4,batch=32,zero=1",
+                                                    "tp=2,pp=2,dp=4,batch=32,zero=2,schedule=interleaved,chunks=2",
+                                                    "tp=2,pp=1,dp=4,batch=16,zero=3,recompute=full",
+                                                    "tp=1,pp=1,dp=8,batch=16,zero=3,shard_ranks=4",
+                                                    "tp=2,pp=4,dp=2,batch=32,schedule=zb_h1",
+                                                    "tp=2,cp=2,pp=2,dp=2,batch=16"};
+  return kLayouts;
+}
+
+// One rank of each pipeline place stands for all others, and nothing is lost by it.
+TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
+  const Machine machine = load_machine("dgx-a100");
+  for (const std::string& text : small_layouts()) {
+    const Layout layout = parse_layout(text);
+    const Prediction one = predict(small_model(), layout, machine);
+    const Prediction all = predict(small_model(), layout, machine, {.extent = Extent::all_ranks});
+    EXPECT_EQ(one.step_s, all.step_s) << text;
+    EXPECT_GE(all.events, one.events * layout.ranks() / layout.pp - 1) << text;
+    ASSERT_EQ(static_cast<std::int64_t>(all.parts.size()), layout.ranks());
+    const std::int64_t place_ranks = layout.ranks() / layout.pp;
+    for (std::int64_t r = 0; r < layout.ranks(); ++r) {
+      const auto& whole = all.parts[static_cast<std::size_t>(r)];
+      const auto& folded = one.parts[static_cast<std::size_t>(r / place_ranks)];
+      ASSERT_EQ(whole.bubble_ps, folded.bubble_ps) << text << " rank " << r;
+      ASSERT_EQ(whole.exposed_ps, folded.exposed_ps) << text << " rank " << r;
+    }
+  }
+}
+
+TEST(Predict, PartsOfARankAreTheStep) {
+  const Machine machine = load_machine("dgx-a100");
+  for (const std::string& text : small_layouts()) {
+    const Prediction made = predict(small_model(), parse_layout(text), machine);
+    for (const auto& rank : made.parts) {
+      const std::int64_t sum = rank.compute_ps() + rank.all_exposed_ps() + rank.bubble_ps;
+      EXPECT_NEAR(static_cast<double>(sum) / 1e12, made.step_s, 1e-12) << text;
+    }
+  }
+}
+
+// Without collectives beside kernels of other actions, layers as one kernel are as exact.
+TEST(Predict, FoldedPiecesTakeAsLong) {
+  const Machine machine = load_machine("dgx-a100");
+  for (const std::string& text : small_layouts()) {
+    Layout layout = parse_layout(text);
+    layout.overlap_tp = false;
+    const double pieces = predict(small_model(), layout, machine).step_s;
+    const double folded = predict(small_model(), layout, machine, {.detail = Detail::folded}).step_s;
+    EXPECT_NEAR(folded, pieces, 1e-3 * pieces) << text;
+  }
+}
+
+TEST(Predict, MoreOfWhatCostsTimeCostsTime) {
+  const Machine machine = load_machine("dgx-a100");
+  const auto step = [&](const std::string& text) { return predict(small_model(), parse_layout(text), machine).step_s; };
+  const std::string base = "tp=2,pp=4,dp=2,batch=64";
+  EXPECT_GT(step(base + ",recompute=full"), step(base + ",recompute=selective"));
+  EXPECT_GT(step(base + ",recompute=selective"), step(base));
+  EXPECT_GT(step(base + ",overlap_grads=0"), step(base));
+  EXPECT_LT(step(base + ",schedule=interleaved,chunks=2"), step(base));
+  EXPECT_LT(step(base + ",schedule=zb_h1"), step(base));
+}
+
+TEST(Predict, MfuIsModelFlopsOverPeak) {
+  const Machine machine = load_machine("dgx-a100");
+  const Layout layout = parse_layout("tp=2,pp=2,dp=2,batch=32,recompute=full");
+  const Prediction made = predict(small_model(), layout, machine);
+  const double tokens = 32.0 * static_cast<double>(small_model().sequence);
+  EXPECT_DOUBLE_EQ(made.model_flops, training_flops(small_model(), tokens, false));
+  EXPECT_NEAR(made.mfu * made.step_s * 8 * machine.device.matrix_tflops * 1e12, made.model_flops,
+              1e-3 * made.model_flops);
+  EXPECT_GT(made.hfu / made.mfu, 1.25);
+  EXPECT_LT(made.hfu / made.mfu, 4.0 / 3);
+  EXPECT_LT(made.hfu, 1);
+}
+
+TEST(Predict, WhatDoesNotFitTheModelIsRefused) {
+  EXPECT_THROW(predict(small_model(), parse_layout("tp=5,pp=2,dp=2,batch=16"), load_machine("dgx-a100")), core::Error);
+}
+
+}  // namespace
+}  // namespace lockstep::simulator
