@@ -52,7 +52,10 @@ std::string_view name_of(Op op) {
 }
 
 std::string token_of(const Action& action) {
-  return std::to_string(action.stage) + std::string(name_of(action.op)) + std::to_string(action.microbatch);
+  std::string text(name_of(action.op));
+  if (action.stage >= 0) text = std::to_string(action.stage) + text;
+  if (action.microbatch >= 0) text += std::to_string(action.microbatch);
+  return text;
 }
 
 std::optional<Action> parse_token(std::string_view text) {

@@ -72,7 +72,8 @@ struct RankStep {
   }
 };
 
-// Members meet in every collective of the group, each in the order of its own lane.
+// Members meet lane by lane: the k-th collective that one issues to the group in a lane is the k-th of all others in
+// that lane. What it has in another lane is another channel.
 struct Group {
   GroupKind kind = GroupKind::data;
   // Those that the Step has. A group may be larger in truth: where all members do alike, one stands for all.

@@ -1,0 +1,124 @@
+#include "schedules/step/check_exchange.h"
+
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace lockstep::schedules {
+namespace {
+
+class ExchangeChecker {
+ public:
+  ExchangeChecker(const Step& step, StepProblems& problems) : step_(step), problems_(problems) {}
+
+  void check_messages() {
+    struct Message {
+      std::size_t sender = 0;
+      std::uint32_t task = 0;
+      bool taken = false;
+    };
+    std::map<std::pair<std::int32_t, std::int32_t>, Message> sent;  // by receiver and tag
+    for_tasks(step_, [&](std::size_t r, std::uint32_t i, const Task& task) {
+      if (!is_send(task.op)) return;
+      if (!sent.try_emplace({task.peer, task.tag}, Message{r, i}).second) {
+        add(r, i, "rank " + std::to_string(task.peer) + " gets a second message with tag " + std::to_string(task.tag));
+      }
+    });
+    std::vector<std::int32_t> receives(step_.of_rank.size(), 0);
+    for_tasks(step_, [&](std::size_t r, std::uint32_t, const Task& task) { receives[r] += is_recv(task.op) ? 1 : 0; });
+    for_tasks(step_, [&](std::size_t r, std::uint32_t i, const Task& task) {
+      if (!is_recv(task.op)) return;
+      if (task.tag < 0 || task.tag >= receives[r]) return add(r, i, "tags are 0 to " + std::to_string(receives[r] - 1));
+      const auto found = sent.find({static_cast<std::int32_t>(r), task.tag});
+      if (found == sent.end()) return add(r, i, "nobody sends its tag " + std::to_string(task.tag));
+      Message& message = found->second;
+      const Task& send = step_.of_rank[message.sender].tasks[message.task];
+      if (std::exchange(message.taken, true)) add(r, i, "a second receive of tag " + std::to_string(task.tag));
+      if (static_cast<std::int32_t>(message.sender) != task.peer) {
+        add(r, i,
+            "waits for rank " + std::to_string(task.peer) + ", and rank " + std::to_string(message.sender) +
+                " sends its tag");
+      }
+      if (send.amount != task.amount) add(r, i, "gets " + std::to_string(send.amount) + " bytes");
+    });
+    for (const auto& [to, message] : sent) {
+      if (!message.taken) add(message.sender, message.task, "nobody receives it");
+    }
+  }
+
+  void check_collectives() {
+    std::map<std::pair<std::int32_t, Lane>, std::pair<std::size_t, std::vector<Collective>>> first;  // of each group
+    std::map<std::pair<std::int32_t, Lane>, std::size_t> members;                                    // that issue any
+    for (std::size_t r = 0; r < step_.of_rank.size(); ++r) {
+      for (auto& [where, issued] : collectives_of(r)) {
+        ++members[where];
+        if (!is_member(r, where.first)) {
+          add(r, std::get<2>(issued.front()), "the rank is not in group " + std::to_string(where.first));
+          continue;
+        }
+        const auto [at, is_first] = first.try_emplace(where, r, issued);
+        if (!is_first) compare(r, issued, at->second.first, at->second.second);
+      }
+    }
+    for (const auto& [where, issuer] : first) {
+      const auto& ranks = step_.groups[static_cast<std::size_t>(where.first)].ranks;
+      if (members[where] == ranks.size()) continue;
+      add(issuer.first, std::get<2>(issuer.second.front()),
+          "only " + std::to_string(members[where]) + " of the group's " + std::to_string(ranks.size()) +
+              " ranks have collectives of it in lane " + std::string(name_of(where.second)));
+    }
+  }
+
+ private:
+  using Collective = std::tuple<Comm, std::int64_t, std::uint32_t>;  // payload, and where the rank has it
+
+  // Of one rank: what it issues to each group in each lane.
+  std::map<std::pair<std::int32_t, Lane>, std::vector<Collective>> collectives_of(std::size_t r) const {
+    std::map<std::pair<std::int32_t, Lane>, std::vector<Collective>> issued;
+    const auto& tasks = step_.of_rank[r].tasks;
+    for (std::uint32_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].comm == Comm::none) continue;
+      issued[{tasks[i].peer, tasks[i].lane}].push_back({tasks[i].comm, tasks[i].amount, i});
+    }
+    return issued;
+  }
+
+  bool is_member(std::size_t rank, std::int32_t group) const {
+    for (const std::int32_t member : step_.groups[static_cast<std::size_t>(group)].ranks) {
+      if (member == static_cast<std::int32_t>(rank)) return true;
+    }
+    return false;
+  }
+
+  void compare(std::size_t r, const std::vector<Collective>& mine, std::size_t other,
+               const std::vector<Collective>& theirs) {
+    for (std::size_t k = 0; k < mine.size(); ++k) {
+      const auto& [comm, bytes, task] = mine[k];
+      if (k == theirs.size()) return add(r, task, "rank " + std::to_string(other) + " does not join it");
+      const auto& [their_comm, their_bytes, their_task] = theirs[k];
+      if (comm == their_comm && bytes == their_bytes) continue;
+      return add(r, task,
+                 std::string(name_of(comm)) + " of " + std::to_string(bytes) + " bytes meets " +
+                     std::string(name_of(their_comm)) + " of " + std::to_string(their_bytes) + " bytes of rank " +
+                     std::to_string(other));
+    }
+    if (mine.size() < theirs.size()) {
+      add(other, std::get<2>(theirs[mine.size()]), "rank " + std::to_string(r) + " does not join it");
+    }
+  }
+
+  void add(std::size_t rank, std::uint32_t task, std::string what) { problems_.add(rank, task, std::move(what)); }
+
+  const Step& step_;
+  StepProblems& problems_;
+};
+
+}  // namespace
+
+void check_exchange(const Step& step, StepProblems& problems) {
+  ExchangeChecker checker(step, problems);
+  checker.check_messages();
+  checker.check_collectives();
+}
+
+}  // namespace lockstep::schedules

@@ -1,0 +1,162 @@
+#include "schedules/step/check_step.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <stdexcept>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "schedules/every_schedule.h"
+#include "schedules/passes/offload.h"
+#include "schedules/passes/optimizer.h"
+#include "schedules/passes/recipes_for_tests.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/sharding.h"
+#include "schedules/step/groups.h"
+#include "schedules/step/rewrite.h"
+#include "schedules/step/simple_play.h"
+
+namespace lockstep::schedules {
+namespace {
+
+constexpr std::int32_t kParts = 3;
+
+std::vector<Unit> units() {
+  return {{.first_part = 0, .num_parts = 2, .parameter_bytes = 80, .gradient_bytes = 40},
+          {.first_part = 2, .parameter_bytes = 30, .gradient_bytes = 20}};
+}
+
+// With everything that passes put in.
+Step full_step(const Schedule& schedule) {
+  Step step = step_of_parts(schedule, kParts, 4);
+  std::vector<std::int32_t> all;
+  for (std::int32_t r = 0; r < step.num_ranks(); ++r) all.push_back(r);
+  step.groups.push_back({GroupKind::world, all});
+  ReduceOptions reduce{.comm = Comm::reduce_scatter, .every_microbatch = true};
+  for (Group& group : groups_of_copies(step)) {
+    step.groups.push_back(std::move(group));
+    reduce.then_over = {GroupKind::copies};
+  }
+  const auto stages = static_cast<std::size_t>(step.num_stages());
+  reduce_gradients(step, std::vector<std::vector<GradientBucket>>(stages, buckets_of(units())), reduce);
+  shard_parameters(step, std::vector<std::vector<Unit>>(stages, units()), {});
+  offload_activations(step, std::vector<CopyCosts>(stages, {3, 3}));
+  add_optimizer(step, std::vector<std::int64_t>(all.size(), 5), Barrier::norm);
+  return step;
+}
+
+std::string first_problem(const Step& step) {
+  const auto problems = check_step(step);
+  return problems.empty() ? "" : text_of(step, problems.front());
+}
+
+// Ranks that hold copies of the same stages of two pipes issue their reductions in the same order, too.
+TEST(CheckStep, AllPassesOnEveryScheduleAreRight) {
+  int checked = 0;
+  for_every_schedule(4, [&](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
+    if (shape.microbatches > 9) return;
+    const Step step = full_step(schedule);
+    EXPECT_EQ(first_problem(step), "") << schedule.name << " " << shape.ranks << " " << shape.microbatches;
+    EXPECT_NO_THROW(play_simply(step));
+    ++checked;
+  });
+  EXPECT_GT(checked, 100);
+}
+
+Task& find(Step& step, std::size_t rank, Op op) {
+  for (Task& task : step.of_rank[rank].tasks) {
+    if (task.op == op) return task;
+  }
+  throw std::runtime_error("no such task");
+}
+
+TEST(CheckStep, MistakesAreNamed) {
+  const Step right = full_step(make_schedule("1f1b", {2, 2, 1}));
+  const auto with = [&](const std::function<void(Step&)>& change) {
+    Step step = right;
+    change(step);
+    return first_problem(step);
+  };
+  EXPECT_EQ(with([](Step& s) { s.of_rank[0].after[0] = 1000; }).substr(0, 6), "rank 0");
+  EXPECT_EQ(with([](Step& s) { find(s, 1, Op::recv_activations).tag = 9; }),
+            "rank 1, task 2 (1RECV_F0): tags are 0 to 1");
+  EXPECT_EQ(with([](Step& s) { find(s, 0, Op::send_activations).tag = 1; }).substr(0, 6), "rank 0");
+  EXPECT_EQ(with([](Step& s) { find(s, 0, Op::send_activations).amount = 7; }),
+            "rank 1, task 2 (1RECV_F0): gets 7 bytes");
+  EXPECT_EQ(with([](Step& s) { find(s, 0, Op::unshard).peer = 99; }), "rank 0, task 0 (0UNSHARD): no such group");
+  EXPECT_EQ(with([](Step& s) { find(s, 1, Op::unshard).peer = 0; }).substr(0, 6), "rank 1");
+  EXPECT_EQ(
+      with([](Step& s) { find(s, 0, Op::reshard).part = 1; }).find("the unit is not gathered") != std::string::npos,
+      true);
+  EXPECT_NE(with([](Step& s) { find(s, 0, Op::forward).microbatch = 1; }).find("the activations are not there"),
+            std::string::npos);
+  EXPECT_EQ(with([](Step& s) { find(s, 0, Op::forward).amount = -1; }).substr(0, 6), "rank 0");
+  EXPECT_NE(with([](Step& s) {
+              s.groups.push_back({GroupKind::world, {0}});
+            }).find("in two groups of kind world"),
+            std::string::npos);
+  EXPECT_NE(with([](Step& s) { find(s, 1, Op::optimizer).amount = 8; }).find("meets all_reduce of 4 bytes of rank 0"),
+            std::string::npos);
+  EXPECT_THROW(check_step_or_throw([&] {
+                 Step step = right;
+                 find(step, 0, Op::forward).amount = -1;
+                 return step;
+               }()),
+               core::Error);
+}
+
+TEST(CheckStep, AHangIsShownWithWhereLanesStand) {
+  // Each waits for the other's message before it sends its own.
+  Step step{.name = "hang", .num_microbatches = 1, .stages_a_pipe = 2, .rank_of_stage = {0, 1}};
+  for (std::int32_t r = 0; r < 2; ++r) {
+    RankWriter rank;
+    const std::uint32_t got[] = {rank.add(
+        {.op = Op::recv_activations, .lane = Lane::receive, .stage = r, .microbatch = 0, .peer = 1 - r, .tag = 0})};
+    rank.add({.op = Op::send_activations, .lane = Lane::send, .stage = r, .microbatch = 0, .peer = 1 - r, .tag = 0},
+             got);
+    step.of_rank.push_back(rank.take());
+  }
+  const auto problems = check_step(step);
+  ASSERT_EQ(problems.size(), 4U);
+  EXPECT_EQ(text_of(step, problems[0]), "rank 0, task 1 (0SEND_F0): stands still in lane send");
+  EXPECT_EQ(text_of(step, problems[3]), "rank 1, task 0 (1RECV_F0): stands still in lane receive");
+}
+
+// What passes the check runs to its end.
+TEST(CheckStep, RandomChangesAreFoundOrDoNoHarm) {
+  core::Random random(3);
+  int found = 0;
+  int harmless = 0;
+  for_every_schedule(3, [&](const CatalogueEntry&, const PipelineShape& shape, const Schedule& schedule) {
+    if (shape.microbatches > 6) return;
+    Step step = full_step(schedule);
+    auto& tasks = step.of_rank[random.below(step.of_rank.size())].tasks;
+    Task& task = tasks[random.below(tasks.size())];
+    Task& other = tasks[random.below(tasks.size())];
+    switch (random.below(4)) {
+      case 0:
+        std::swap(task.tag, other.tag);
+        break;
+      case 1:
+        std::swap(task.lane, other.lane);
+        break;
+      case 2:
+        std::swap(task.amount, other.amount);
+        break;
+      default:
+        std::swap(task.peer, other.peer);
+    }
+    if (!check_step(step).empty()) {
+      ++found;
+      return;
+    }
+    ++harmless;
+    EXPECT_NO_THROW(play_simply(step)) << schedule.name;
+  });
+  EXPECT_GT(found, 50);
+  EXPECT_GT(harmless, 20);
+}
+
+}  // namespace
+}  // namespace lockstep::schedules
