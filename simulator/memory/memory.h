@@ -18,22 +18,28 @@ struct MemoryBytes {
   double gradients = 0;
   double optimizer = 0;    // 32-bit master copy and two moments
   double activations = 0;  // kept from forward to backward, of all microbatches under way
-  double buffers = 0;      // logits, recomputation's layer, gathered weights, messages on their way
+  double buffers = 0;      // a recomputed layer, gathered weights, buckets, messages on their way
   double total() const { return weights + gradients + optimizer + activations + buffers; }
 };
 
-// What a stage keeps of one microbatch until its backward, and until its input gradient what more.
-double activation_bytes(const Model& model, const Layout& layout, const StageSlice& slice);
-
-// Of pipeline rank `rank`. `stages`: its stages within their pipes; `live`: for each, how many microbatches are under
-// way at once (at the worst moment of the rank).
-struct LiveStage {
-  StageSlice slice;
-  double microbatches = 0;
+// What a stage keeps of one microbatch: from its forward to its backward, or to its input gradient; and what a separate
+// weight gradient still needs after that (inputs of products, and gradients of their outputs).
+struct StageActivations {
+  double kept = 0;
+  double later = 0;
 };
-MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const LiveStage> stages);
+StageActivations activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
-// Of all pipeline ranks of a schedule (schedules::make_schedule(layout.schedule, shape_of(layout))).
+// The most that lies in a rank's memory at once while it goes through its list. `of_stage`: one for each stage.
+double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
+                        std::span<const StageActivations> of_stage);
+
+// Of a pipeline rank that has these stages, and at its worst moment so many bytes of activations. `versions`: of the
+// weights (schedules::weight_versions).
+MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
+                           double activation_bytes, std::int32_t versions = 1);
+
+// Of all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
 // The rank that needs most.
 std::size_t worst_of(std::span<const MemoryBytes> ranks);
