@@ -41,11 +41,6 @@ struct RankState {
   std::vector<TaskSpan> messages;                  // of each receive: when its bytes moved; end kNotYet before
 };
 
-struct GroupState {
-  std::int32_t waiting = 0;
-  std::int32_t members = 0;
-};
-
 // A message on a fair link.
 struct FairMessage {
   std::size_t sender = 0;
@@ -64,7 +59,7 @@ class Engine {
         collective_time_(collective_time),
         links_(topology.links()),
         ranks_(step.of_rank.size()),
-        groups_(step.groups.size()) {
+        waiting_(step.groups.size()) {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       RankState& rank = ranks_[r];
       rank.program = compile(step.of_rank[r]);
@@ -73,9 +68,6 @@ class Engine {
         if (rank.program.first[lane] < rank.program.first[lane + 1]) rank.open |= 1U << lane;
       }
       result_.timeline.emplace_back(step.of_rank[r].tasks.size());
-    }
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      groups_[g].members = static_cast<std::int32_t>(step.groups[g].ranks.size());
     }
   }
 
@@ -143,7 +135,7 @@ class Engine {
       case TaskKind::receive:
         return receive(r, lane, task);
       case TaskKind::collective:
-        return join(step_.of_rank[r].tasks[task.index]);
+        return join(lane, step_.of_rank[r].tasks[task.index]);
     }
     return false;
   }
@@ -206,28 +198,20 @@ class Engine {
     }
   }
 
-  // The last member to come starts the collective for all.
-  bool join(const Task& task) {
+  // The last member to come starts the collective for all. Members meet in one lane: a group may gather in one lane
+  // while it reduces in another, as two communicators would.
+  bool join(std::uint32_t lane, const Task& task) {
     const auto g = static_cast<std::size_t>(task.peer);
-    if (++groups_[g].waiting < groups_[g].members) return false;
-    groups_[g].waiting = 0;
     const Group& group = step_.groups[g];
+    if (++waiting_[g][lane] < group.ranks.size()) return false;
+    waiting_[g][lane] = 0;
     const std::int64_t end = now_ + collective_time_(group, task);
-    for (const std::int32_t member : group.ranks) end_collective(static_cast<std::size_t>(member), task.peer, end);
-    return false;
-  }
-
-  // Of a member, in whichever lane it waits with this group's collective.
-  void end_collective(std::size_t r, std::int32_t g, std::int64_t end) {
-    RankState& rank = ranks_[r];
-    for (std::uint32_t busy = rank.busy & rank.open; busy != 0; busy &= busy - 1) {
-      const auto lane = static_cast<std::uint32_t>(__builtin_ctz(busy));
-      const LaneTask& task = head(rank, lane);
-      if (task.kind != TaskKind::collective || task.peer != g) continue;
-      result_.timeline[r][task.index] = {now_, end};
+    for (const std::int32_t member : group.ranks) {
+      const auto r = static_cast<std::size_t>(member);
+      result_.timeline[r][head(ranks_[r], lane).index] = {now_, end};
       queue_.push({end, code_of(What::lane_done, r, lane)});
-      return;
     }
+    return false;
   }
 
   void watch_fair() {
@@ -263,7 +247,7 @@ class Engine {
   const CollectiveTime& collective_time_;
   LinkState links_;
   std::vector<RankState> ranks_;
-  std::vector<GroupState> groups_;
+  std::vector<std::array<std::size_t, kNumLanes>> waiting_;  // members of each group in each lane
   std::vector<FairMessage> fair_messages_;
   std::uint32_t fair_generation_ = 0;
   EventQueue queue_;

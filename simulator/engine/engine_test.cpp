@@ -164,6 +164,23 @@ TEST(Engine, ACollectiveStartsWithItsLastMember) {
   }
 }
 
+TEST(Engine, AGroupMayMeetInTwoLanesAtOnce) {
+  Step step{.name = "lanes", .groups = {{GroupKind::data, {0, 1}}}};
+  for (const std::int64_t before : {10, 40}) {
+    RankWriter rank;
+    rank.add({.op = Op::unshard, .lane = Lane::gather, .comm = Comm::all_gather, .peer = 0, .amount = 100});
+    const std::uint32_t ready[] = {rank.add({.op = Op::backward, .amount = before})};
+    rank.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = 0, .amount = 5}, ready);
+    step.of_rank.push_back(rank.take());
+  }
+  const auto a_byte_a_ps = [](const schedules::Group&, const schedules::Task& task) { return task.amount; };
+  const Simulation run = simulate(step, OneSwitch(2, 0), a_byte_a_ps);
+  for (const auto& rank : run.timeline) {
+    EXPECT_EQ(rank[0].end_ps, 100);
+    EXPECT_EQ(rank[2].end_ps, 45);
+  }
+}
+
 TEST(Engine, RanksThatWaitForEachOtherAreNamed) {
   Step step{.name = "circle.csv", .of_rank = {}};
   for (std::int32_t peer : {1, 0}) {
