@@ -7,6 +7,7 @@ from reports.errors import ReportError
 from reports.records import Records, Run, ceiling_from, kernel_from, row_from, run_from
 from reports.schema import problem_in, shown
 from reports.step_records import schedule_from, simulation_from
+from reports.units import counted
 
 VERSION = 1
 _MADE_BY = {"row": row_from, "kernel": kernel_from, "ceiling": ceiling_from, "schedule": schedule_from,
@@ -21,7 +22,7 @@ def load(files: Iterable[str]) -> Records:
     for name in names:
         reader.read_file(name)
     if not any(reader.lines.values()):
-        raise ReportError(f"{', '.join(names)}: no rows and no kernels (only {len(reader.runs)} run lines)")
+        raise ReportError(f"{', '.join(names)}: no records but {counted(len(reader.runs), 'run line')}")
     return Records(names, tuple(reader.runs.values()),
                    **{f"{kind}s": tuple(lines) for kind, lines in reader.lines.items()})
 

@@ -109,11 +109,6 @@ class ScheduleLine:
     overlap: Optional[Overlap]
 
     @property
-    def span_ms(self) -> float:
-        """Of the timeline that is drawn: the last end."""
-        return max((task.end for rank in self.timeline or () for task in rank), default=self.makespan_ms)
-
-    @property
     def peak(self) -> float:
         return max(self.peak_activations.until_w, default=0)
 
@@ -123,22 +118,33 @@ class Simulation:
     """One step of a model in one layout on one machine."""
 
     run: Run
-    model: dict[str, Any]
-    layout: dict[str, Any]
-    machine: dict[str, Any]
+    program: str
     basis: str
+    model: dict[str, Any]  # name, parameters, numbers
+    layout: dict[str, Any]  # text, numbers
+    schedule: str
+    machine: str
+    ranks: int
+    global_batch: int
     step_ms: float
     parts_ms: dict[str, float]
-    bubbles: Optional[Bubbles]
-    mfu: Optional[float]
-    hfu: Optional[float]
-    flop_convention: Optional[str]
-    tokens_per_s_gpu: Optional[float]
+    bubbles: Bubbles
+    mfu: float
+    hfu: float
+    flop_convention: str
+    model_tflops_a_gpu: float
+    tokens_per_s: float
     memory_bytes: dict[str, float]
+    capacity_bytes: float
+    fits: bool
     events: int
     wall_s: float
     timeline: Optional[Timeline]
     memory: Optional[Memory]
+
+    @property
+    def makespan_ms(self) -> float:
+        return self.step_ms
 
 
 def _timeline_from(data: Optional[dict[str, Any]]) -> Optional[Timeline]:
@@ -168,7 +174,6 @@ def schedule_from(data: dict[str, Any], run: Run) -> ScheduleLine:
 
 def simulation_from(data: dict[str, Any], run: Run) -> Simulation:
     known = {name: data.get(name) for name in Simulation.__dataclass_fields__}
-    known["run"] = run
-    known["bubbles"] = data["bubbles"] and only(Bubbles, data["bubbles"])
+    known["run"], known["bubbles"] = run, only(Bubbles, data["bubbles"])
     known["timeline"], known["memory"] = _timeline_from(data["timeline"]), _memory_from(data["memory"])
     return Simulation(**known)

@@ -3,7 +3,7 @@ from reports.analysis.report import Report
 from reports.check.collectives import notes_on_collectives
 from reports.check.kernels import notes_on_kernels
 from reports.check.runs import Note
-from reports.check.steps import notes_on_schedules
+from reports.check.steps import notes_on_schedules, notes_on_simulations
 
 
 def notes_on(report: Report) -> list[Note]:
@@ -12,4 +12,5 @@ def notes_on(report: Report) -> list[Note]:
     collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
     kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []
     schedules = notes_on_schedules(records.of_schedules()) if report.schedules else []
-    return collectives + kernels + schedules
+    simulations = notes_on_simulations(records.of_simulations()) if report.simulations else []
+    return collectives + kernels + schedules + simulations

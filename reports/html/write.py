@@ -11,19 +11,20 @@ from reports.analysis.report import Report
 from reports.analysis.steps.schedules import growths_of
 from reports.errors import ReportError
 from reports.html.kernel_view import KernelPage, kernel_page_of
+from reports.html.layout_view import SimulationPage, simulation_page_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
 from reports.html.traces import copy_traces
 from reports.html.view import Page, page_of
 from reports.plots.figures import render_all
 from reports.plots.kernel_figures import render_kernels
-from reports.plots.step_figures import render_growths, render_workloads
+from reports.plots.step_figures import render_growths, render_layouts, render_workloads
 from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
 
 
-AnyPage = Union[Page, KernelPage, SchedulePage]
+AnyPage = Union[Page, KernelPage, SchedulePage, SimulationPage]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,8 @@ def _build(report: Report, folder: Path) -> None:
         views["kernels"] = kernel_page_of(report.records.of_kernels(), report.kernels, figures, files)
     if report.schedules:
         views["schedules"] = _schedule_page(report, files, folder)
+    if report.simulations:
+        views["simulations"] = _simulation_page(report, files, folder)
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
     for page in pages:
         (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages), encoding="utf-8")
@@ -88,6 +91,13 @@ def _schedule_page(report: Report, files: Sequence[str], folder: Path) -> Schedu
     growths = render_growths(growths_of(report.schedules), folder / "figures")
     traces = copy_traces(records, report.records.files, folder / "traces")
     return schedule_page_of(records, report.schedules, figures, growths, traces, files)
+
+
+def _simulation_page(report: Report, files: Sequence[str], folder: Path) -> SimulationPage:
+    records = report.records.of_simulations()
+    figures = render_layouts(report.simulations, folder / "figures")
+    traces = copy_traces(records, report.records.files, folder / "traces")
+    return simulation_page_of(records, report.simulations, figures, traces, files)
 
 
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Gantt charts of a schedule: a row a rank, a chart a basis on one time axis, and memory over time below."""
-from typing import Sequence
+from dataclasses import dataclass
+from typing import Iterable, Optional, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -7,13 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.cases import Case
 from reports.analysis.steps.lanes import Box, RankLanes, lanes_of
 from reports.plots.frame import Heading, new_figure
 from reports.plots.gantt_style import COMPUTE, OTHER, STRIPS, TEXT, shade
 from reports.plots.memory_lines import memory_axes
 from reports.plots.style import ALARM, INK, MUTED, PAPER
-from reports.step_records import ScheduleLine
+from reports.step_records import Memory, ScheduleLine, Simulation, Timeline
 from reports.units import short, time_text
 
 WIDTH = 11.4  # inches
@@ -22,25 +22,53 @@ MEMORY = 1.25
 MOST_ROWS = 8.0  # inches for the rows of all charts
 STRIPS_UP_TO = 32  # ranks: in thinner rows strips are hairs
 RASTER_FROM = 2500  # boxes: a picture of as many paths is slow to open
+COLUMNS = 5  # of the legend
 PIXEL = 0.006  # inches: finer boxes are put together
 LETTER = 0.062  # inches a digit of a box's label takes
 
 
-def gantt_figure(case: Case, heading: Heading) -> Figure:
-    lines = [line for line in case.lines if line.timeline]
-    ranks, end = case.workload.ranks, max(line.span_ms for line in lines)
+@dataclass(frozen=True)
+class Chart:
+    """A timeline and what stands above it."""
+
+    basis: str
+    timeline: Timeline
+    makespan_ms: float
+    bubble: float  # of the makespan
+    memory: Optional[Memory]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.timeline)
+
+    @property
+    def end_ms(self) -> float:
+        return max((task.end for rank in self.timeline for task in rank), default=self.makespan_ms)
+
+
+def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
+    """Of those with a timeline."""
+    return [Chart(line.basis, line.timeline, line.makespan_ms, line.bubbles.of_makespan, line.memory)
+            for line in lines if line.timeline]
+
+
+def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
+    ranks, end = max(line.ranks for line in lines), max(line.end_ms for line in lines)
     row = min(max(MOST_ROWS / (ranks * len(lines)), 0.085), 0.3)
     remembered = next((line for line in lines if line.memory), None)
-    height = sum([len(lines) * (row * ranks + 0.42), MEMORY + 0.35 if remembered else 0, 1.45])
+    handles = _handles(lines)
+    legend = 0.2 * -(-len(handles) // COLUMNS)
+    height = len(lines) * (row * ranks + 0.3) + (MEMORY + 0.34 if remembered else 0) + 1.25 + legend
     figure, top = new_figure(heading, height, WIDTH)
     place = _Places(figure, top)
     for line in lines:
         axes = place.next(row * ranks, 0.3)
         _chart(axes, line, end, row)
     if remembered:
-        memory_axes(place.next(MEMORY, 0.34), remembered)
+        memory_axes(place.next(MEMORY, 0.34), remembered.memory, remembered.basis, end)
     time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
-    _legend(figure, lines)
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), COLUMNS),
+                  frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)
     return figure
 
 
@@ -68,7 +96,7 @@ def time_axis(lowest: Axes, others: Sequence[Axes], end: float) -> None:
     lowest.set_xlabel(f"time from the start of the step ({unit})", size=9.5)
 
 
-def _chart(axes: Axes, line: ScheduleLine, end: float, row: float) -> None:
+def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
     inch = end / (WIDTH - LEFT - RIGHT)  # ms
     ranks = lanes_of(line.timeline, PIXEL * inch)
     strips = [lane for lane in STRIPS if line.ranks <= STRIPS_UP_TO and any(lane in one.strips for one in ranks)]
@@ -126,7 +154,7 @@ def _labels(axes: Axes, ranks: Sequence[RankLanes], middle: float, height: float
                       va="center_baseline", zorder=3)
 
 
-def _frame(axes: Axes, line: ScheduleLine, row: float) -> None:
+def _frame(axes: Axes, line: Chart, row: float) -> None:
     axes.set_ylim(line.ranks, 0)
     step = next(n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n * row >= 0.14 or n == 128)
     axes.set_yticks([r + 0.5 for r in range(0, line.ranks, step)], [str(r) for r in range(0, line.ranks, step)], size=8)
@@ -139,12 +167,12 @@ def _frame(axes: Axes, line: ScheduleLine, row: float) -> None:
     axes.axvline(line.makespan_ms, color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
 
 
-def basis_heading(line: ScheduleLine) -> str:
+def basis_heading(line: Chart) -> str:
     return (f"{line.basis.upper()}: {time_text(1e3 * line.makespan_ms)}, bubble "
-            f"{short(100 * line.bubbles.of_makespan, 3)} % of that")
+            f"{short(100 * line.bubble, 3)} % of that")
 
 
-def _legend(figure: Figure, lines: Sequence[ScheduleLine]) -> None:
+def _handles(lines: Sequence[Chart]) -> list[Patch]:
     tasks = [task for line in lines for rank in line.timeline for task in rank if task.end > task.start]
     ops = {task.op for task in tasks if task.lane == "compute"}
     lanes = {task.lane for task in tasks} if lines[0].ranks <= STRIPS_UP_TO else set()
@@ -154,6 +182,4 @@ def _legend(figure: Figure, lines: Sequence[ScheduleLine]) -> None:
     if any(one.exposed for line in lines for one in lanes_of(line.timeline)):
         handles.append(Patch(facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
                              label="waits for data that are under way"))
-    handles.append(Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle"))
-    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), 6), frameon=False,
-                  fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)
+    return [*handles, Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle")]

@@ -7,15 +7,14 @@ from matplotlib.axes import Axes
 
 from reports.plots.frame import tidy
 from reports.plots.style import GRID, INK, MUTED
-from reports.step_records import Memory, Points, ScheduleLine
+from reports.step_records import Memory, Points
 from reports.units import bytes_text, short
 
 MOST = 8  # ranks with a line of their own
 UNITS = {"bytes": 2 ** 30}
 
 
-def memory_axes(axes: Axes, line: ScheduleLine) -> None:
-    memory = line.memory
+def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
     tidy(axes)
     scale = UNITS.get(memory.unit, 1)
     totals = [total_of(kinds.values()) for kinds in memory.of_rank]
@@ -25,13 +24,13 @@ def memory_axes(axes: Axes, line: ScheduleLine) -> None:
         _band(axes, totals, scale)
     for rank in shown:
         colour = matplotlib.colormaps["viridis"](0.05 + 0.85 * rank / max(len(totals) - 1, 1))
-        at, values = _steps(totals[rank], line.span_ms)
+        at, values = _steps(totals[rank], end)
         axes.step(at, [value / scale for value in values], where="post", color=colour, linewidth=1.4, label=f"rank {rank}",
                   zorder=3)
     axes.set_ylim(0, max(max(peaks) / scale * 1.15, 1e-9))
     axes.set_ylabel("GiB" if memory.unit == "bytes" else "microbatches", size=9)
     what = "Memory" if memory.unit == "bytes" else "Activations held"
-    axes.set_title(f"{what} over time ({line.basis}): at most {peak_text(memory, max(peaks))}, on rank "
+    axes.set_title(f"{what} over time ({basis}): at most {peak_text(memory, max(peaks))}, on rank "
                    f"{peaks.index(max(peaks))}", loc="left", size=9.5, weight="bold", pad=4, color=INK)
     axes.tick_params(axis="y", labelsize=8)
     axes.legend(loc="upper right", ncol=len(shown) + 1, fontsize=7.5, frameon=True, facecolor=axes.get_facecolor(),

@@ -1,19 +1,35 @@
-"""The figures of schedules, rendered to files in a folder."""
+"""The figures of schedules and layouts, rendered to files in a folder."""
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence
+from typing import Callable, NamedTuple, Sequence
+
+from matplotlib.figure import Figure
 
 from reports.analysis.steps.cases import Case
+from reports.analysis.steps.layouts import LayoutResult
 from reports.analysis.steps.schedules import Contest, Growth, WorkloadResult
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
-from reports.plots.gantt import gantt_figure
+from reports.plots.gantt import charts_of, gantt_figure
 from reports.plots.growth import growth_figure
+from reports.plots.layout_bars import memory_figure, parts_figure
 from reports.plots.step_titles import (case_subtitle, case_title, contest_subtitle, contest_title, growth_subtitle,
-                                       growth_title, step_badge)
+                                       growth_title, layout_subtitle, layout_title, layouts_subtitle, memory_title,
+                                       parts_title, step_badge)
 from reports.plots.tradeoff import tradeoff_figure
+from reports.step_records import Simulation
 
 MOST_CHARTS = 60  # of all workloads together
+MOST_TIMELINES = 3  # of a model's layouts
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One of the figures that show all layouts."""
+
+    kind: str  # of BARS
+    result: LayoutResult
 
 
 def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[list[FigureFile]]:
@@ -41,19 +57,47 @@ def charted(result: WorkloadResult) -> list[Case]:
     return sorted(cases, key=lambda case: (-len(case.lines), order[case.name]))
 
 
-def _render(shown: Case | Contest | Growth, stem: str, folder: Path) -> FigureFile:
-    kind, draw, title, subtitle, bases, alt = _PARTS[type(shown)]
-    heading = Heading(title(shown), subtitle(shown), step_badge(bases(shown)))
+def render_layouts(results: Sequence[LayoutResult], folder: Path) -> list[list[FigureFile]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = []
+    for result in results:
+        tasks += [(Bars(kind, result), f"{result.anchor}-{kind}", folder) for kind in BARS]
+        drawn = [one for one in result.layouts if one.timeline][:MOST_TIMELINES]
+        tasks += [(one, f"{result.anchor}-gantt-{number}", folder) for number, one in enumerate(drawn, start=1)]
+    files = in_parallel(_render, tasks)
+    return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
+
+
+def _render(shown: Case | Contest | Growth | Bars | Simulation, stem: str, folder: Path) -> FigureFile:
+    one = _FIGURES[type(shown)]
+    heading = Heading(one.title(shown), one.subtitle(shown), step_badge(one.bases(shown)))
     with style.context():
-        save(draw(shown, heading), folder / stem)
-    return FigureFile(kind, stem, heading.title, f"{alt}. {heading.title}")
+        save(one.draw(shown, heading), folder / stem)
+    kind = shown.kind if isinstance(shown, Bars) else one.kind
+    return FigureFile(kind, stem, heading.title, f"{one.alt}. {heading.title}")
 
 
-_PARTS = {
-    Case: ("gantt", gantt_figure, case_title, case_subtitle, lambda case: [line.basis for line in case.lines],
-           "What each rank does over time, and the memory that it holds"),
-    Contest: ("tradeoff", tradeoff_figure, contest_title, contest_subtitle, lambda contest: [contest.basis],
-              "Bubble against activations held, a point a schedule"),
-    Growth: ("growth", growth_figure, growth_title, growth_subtitle, lambda growth: [growth.basis],
-             "Bubble against the number of microbatches, a line a schedule"),
+class _Figure(NamedTuple):
+    kind: str
+    draw: Callable[..., Figure]
+    title: Callable[..., str]
+    subtitle: Callable[..., str]
+    bases: Callable[..., Sequence[str]]
+    alt: str
+
+
+BARS = {"parts": (parts_figure, parts_title), "memory": (memory_figure, memory_title)}
+_FIGURES = {
+    Case: _Figure("gantt", lambda case, heading: gantt_figure(charts_of(case.lines), heading), case_title, case_subtitle,
+                  lambda case: [line.basis for line in case.lines],
+                  "What each rank does over time, and the memory that it holds"),
+    Contest: _Figure("tradeoff", tradeoff_figure, contest_title, contest_subtitle, lambda contest: [contest.basis],
+                     "Bubble against activations held, a point a schedule"),
+    Growth: _Figure("growth", growth_figure, growth_title, growth_subtitle, lambda growth: [growth.basis],
+                    "Bubble against the number of microbatches, a line a schedule"),
+    Bars: _Figure("bars", lambda bars, heading: BARS[bars.kind][0](bars.result, heading),
+                  lambda bars: BARS[bars.kind][1](bars.result), lambda bars: layouts_subtitle(bars.result),
+                  lambda bars: [bars.result.best.basis], "A bar a layout, of stacked parts"),
+    Simulation: _Figure("gantt", lambda one, heading: gantt_figure(charts_of([one]), heading), layout_title,
+                        layout_subtitle, lambda one: [one.basis], "What each rank does over time"),
 }

@@ -2,8 +2,11 @@
 from typing import Sequence
 
 from reports.analysis.steps.cases import Case, Workload
+from reports.analysis.steps.layouts import LayoutResult, layouts_text
 from reports.analysis.steps.schedules import Contest, Growth, bubble, contest_text, percent_off
-from reports.units import counted, share_text, short, time_text, unbroken
+from reports.plots.layout_bars import MOST
+from reports.step_records import Simulation
+from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
 
 def step_badge(bases: Sequence[str]) -> str:
@@ -26,9 +29,9 @@ def case_title(case: Case) -> str:
 
 
 def case_subtitle(case: Case) -> str:
-    chunks = f"{counted(case.first.chunks, 'stage')} a rank" if case.first.chunks > 1 else ""
-    pipes = f"{case.first.pipes} pipes" if case.first.pipes > 1 else ""
-    return _dotted([workload_text(case.workload), chunks, pipes, "numbers: microbatches"])
+    stages = max(len({task.stage for task in rank if task.stage >= 0}) for line in case.lines for rank in line.timeline or [()])
+    of_rank = f"{stages} stages a rank{f' in {case.first.pipes} pipes' if case.first.pipes > 1 else ''}, later ones lighter"
+    return _dotted([workload_text(case.workload), of_rank if stages > 1 else "", "numbers: microbatches"])
 
 
 def workload_text(workload: Workload) -> str:
@@ -60,3 +63,34 @@ def growth_subtitle(growth: Growth) -> str:
 
 def _dotted(parts: Sequence[str]) -> str:
     return "  ·  ".join(part for part in parts if part)
+
+
+def layouts_subtitle(result: LayoutResult) -> str:
+    shown = f"the first {MOST} of {len(result.layouts)}" if len(result.layouts) > MOST else ""
+    return _dotted([result.name, "fastest first, those that do not fit below", shown])
+
+
+def parts_title(result: LayoutResult) -> str:
+    return unbroken(layouts_text(result).rstrip("."))
+
+
+def memory_title(result: LayoutResult) -> str:
+    """What fills the memory of the fastest layout."""
+    best = result.best
+    kinds = sorted(((value, kind) for kind, value in best.memory_bytes.items() if kind != "total"), reverse=True)
+    told = joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:2]])
+    return unbroken(f"{best.layout['text']} needs {bytes_text(best.memory_bytes['total'], 3)} of "
+                    f"{bytes_text(best.capacity_bytes, 3)} a device, most of it {told}; "
+                    f"{len(result.fitting)} of {counted(len(result.layouts), 'layout')} "
+                    f"{'fits' if len(result.fitting) == 1 else 'fit'}")
+
+
+def layout_title(one: Simulation) -> str:
+    return unbroken(f"{one.layout['text']}, {one.schedule}: a step takes {time_text(1e3 * one.step_ms)}; "
+                    f"{share_text(one.bubbles.of_makespan)} of it is bubble, MFU {share_text(one.mfu)}")
+
+
+def layout_subtitle(one: Simulation) -> str:
+    return _dotted([f"{one.model['name']} on {counted(one.ranks, 'device')} of {one.machine}",
+                    "a row a stage of the pipeline, which stands for all ranks that do alike" if
+                    one.ranks > len(one.timeline or ()) else ""])

@@ -1,53 +1,88 @@
 """Bubble against activations held: a point a schedule, and the line of those that no other beats in both."""
+from typing import NamedTuple, Sequence
+
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.schedules import Contest, bubble
 from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.place_labels import Wanted, place_labels, point_box
-from reports.plots.style import GRID, INK, MUTED, PAPER, numbered
-from reports.units import short
+from reports.plots.place_labels import SIZE, Wanted, place_labels, point_box
+from reports.plots.style import GRID, INK, PAPER, numbered
+from reports.step_records import ScheduleLine
+from reports.units import share_text, short
 
 HEIGHT, WIDTH = 4.9, 7.4
 _MAKESPAN, _OWN = numbered(0), numbered(1)
+
+
+class Point(NamedTuple):
+    peak: float
+    bubble: float
+    own: float  # bubble of the own span
+    name: str
 
 
 def tradeoff_figure(contest: Contest, heading: Heading) -> Figure:
     figure, top = new_figure(heading, HEIGHT, WIDTH)
     axes = figure.add_axes([0.1, 0.2, 0.86, top - 0.2])
     tidy(axes)
-    points = [(line.peak, bubble(line), max(line.bubbles.of_own_span, 0), name) for name, line in contest.entries]
-    axes.set_xlim(0, 1.12 * max(x for x, *_ in points))
-    axes.set_ylim(-0.03 * _highest(points), 1.1 * _highest(points))
+    points = [Point(line.peak, bubble(line), max(line.bubbles.of_own_span, 0), _name(name, line))
+              for name, line in contest.entries]
+    highest = _highest(points)
+    axes.set_xlim(0, 1.12 * max(point.peak for point in points))
+    axes.set_ylim(-0.03 * highest, 1.12 * highest)
     frontier = [(line.peak, bubble(line)) for _, line in contest.frontier]
-    ends = (frontier[0][0], axes.get_ylim()[1]), (axes.get_xlim()[1], frontier[-1][1])
+    ends = (frontier[0][0], max(1.2 * highest, frontier[0][1])), (axes.get_xlim()[1], frontier[-1][1])
     axes.step(*zip(ends[0], *frontier, ends[1]), where="post", color=_MAKESPAN.colour, linewidth=1.2, alpha=0.5, zorder=1.5)
-    for x, y, own, _ in points:
-        axes.plot([x, x], [own, y], color=GRID, linewidth=1.4, zorder=1)
-        axes.plot([x], [own], marker="o", markersize=5, color=_OWN.colour, markerfacecolor=PAPER, zorder=2)
-        axes.plot([x], [y], marker="o", markersize=6.5, color=_MAKESPAN.colour, markeredgewidth=0, zorder=3)
+    for point in points:
+        axes.plot([point.peak] * 2, [point.own, point.bubble], color=GRID, linewidth=1.4, zorder=1)
+        axes.plot([point.peak], [point.own], marker="o", markersize=5, color=_OWN.colour, markerfacecolor=PAPER, zorder=2)
+        axes.plot([point.peak], [point.bubble], marker="o", markersize=6.5, color=_MAKESPAN.colour, markeredgewidth=0,
+                  zorder=3)
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{short(100 * value)} %"))
     axes.set_xlabel("activations held by the rank that holds most (microbatches)")
-    axes.set_ylabel("bubble: share of the time that nothing is done")
-    _names(axes, points)
+    axes.set_ylabel("bubble: idle share of the time")
+    _names(axes, [point for point in points if point.bubble <= highest], frontier)
+    _above(axes, [point for point in points if point.bubble > highest])
     _legend(figure)
     return figure
 
 
-def _highest(points) -> float:
-    return max(max(max(y, own) for _, y, own, _ in points), 0.01)
+def _name(name: str, line: ScheduleLine) -> str:
+    """Weights that a rank keeps more than once cost memory too, which the axis does not show."""
+    kept = line.pipes * max(line.weight_versions or (1,))
+    return name if kept == 1 else f"{name} ({kept}× weights)"
 
 
-def _names(axes, points) -> None:
+def _highest(points: Sequence[Point]) -> float:
+    """What is drawn; a single schedule far above all others would press them together."""
+    values = sorted(max(point.bubble, point.own) for point in points)
+    highest = values[-2] if len(values) > 3 and values[-1] > 1.7 * values[-2] else values[-1]
+    return max(highest, 0.01)
+
+
+def _names(axes: Axes, points: Sequence[Point], frontier: Sequence[tuple[float, float]]) -> None:
     """Schedules that lie on one point share a name."""
     at: dict[tuple[float, float], list[str]] = {}
-    for x, y, _, name in points:
-        at.setdefault((round(x, 3), round(y, 4)), []).append(name)
-    taken = [point_box(axes, x, y) for x, y, _, _ in points] + [point_box(axes, x, own, 3.5) for x, _, own, _ in points]
-    place_labels(axes, [Wanted(", ".join(names), x, y) for (x, y), names in at.items()], taken, [])
+    for point in points:
+        at.setdefault((round(point.peak, 3), round(point.bubble, 4)), []).append(point.name)
+    taken = [point_box(axes, point.peak, y, 4) for point in points for y in (point.bubble, point.own)]
+    ends = [*frontier[1:], (axes.get_xlim()[1], frontier[-1][1])]
+    lines = [point_box(axes, x + (end[0] - x) * i / 25, y, 1) for (x, y), end in zip(frontier, ends) for i in range(25)]
+    place_labels(axes, [Wanted(", ".join(names), x, y) for (x, y), names in at.items()], taken, lines)
+
+
+def _above(axes: Axes, points: Sequence[Point]) -> None:
+    top = axes.get_ylim()[1]
+    for point in points:
+        axes.annotate(f"{point.name}: {share_text(point.bubble)}, above", (point.peak, top), xytext=(6, -4),
+                      textcoords="offset points", size=SIZE, color=INK, va="top")
+        axes.plot([point.peak], [top], marker="^", markersize=7, color=_MAKESPAN.colour, markeredgewidth=0, clip_on=False,
+                  zorder=4)
 
 
 def _legend(figure: Figure) -> None:

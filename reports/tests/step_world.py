@@ -165,22 +165,32 @@ class LayoutWorld:
         return World(ranks=64, run_name=self.run_name, run_fields=fields).run()
 
     def simulation(self, dp: int, tp: int, pp: int, **fields: Any) -> dict[str, Any]:
-        parts = {"compute": 5000.0, "tensor_exposed": 120.0 * tp, "pipeline_exposed": 20.0 * pp,
-                 "data_exposed": 60.0 * dp, "bubble": 400.0 * (pp - 1) / pp, "optimizer": 40.0}
+        compute = {"forward": 1500.0, "backward": 3000.0, "recompute": 0.0, "optimizer": 40.0}
+        exposed = {"exposed_tensor": 120.0 * tp, "exposed_pipeline": 20.0 * (pp - 1), "exposed_gather": 0.0,
+                   "exposed_reduce": 60.0 * (dp - 1), "exposed_copy": 0.0}
+        parts = {**compute, **exposed, "bubble": 400.0 * (pp - 1) / pp}
         step = sum(parts.values())
-        share = 64 / (tp * pp)
-        memory = {"weights": 5e9 * share, "gradients": 5e9 * share, "optimizer": 15e9 * share / dp,
-                  "activations": 3e9 * share, "buffers": 2e9}
+        memory = {"weights": 350e9 / (tp * pp), "gradients": 350e9 / (tp * pp), "optimizer": 2100e9 / (tp * pp * dp),
+                  "activations": 10e9 * 8 / tp, "buffers": 2e9}
+        total = sum(memory.values())
         record = {
-            "record": "simulation", "run": self.run_name,
-            "model": {"name": "gpt3-175b", "parameters": 175e9, "layers": 96, "hidden": 12288},
-            "layout": {"dp": dp, "tp": tp, "pp": pp, "schedule": "1f1b", "microbatches": 64},
-            "machine": {"name": "dgx-a100"}, "basis": "simulated", "step_ms": step, "parts_ms": parts,
-            "bubbles": {"of_ideal": 0.1, "of_makespan": 0.09, "of_own_span": 0.05, "own_of_ideal": 0.05},
+            "record": "simulation", "run": self.run_name, "program": "simulate", "basis": "simulated",
+            "model": {"name": "gpt3-175b", "parameters": 175 * 10 ** 9, "numbers": {"layers": 96, "hidden": 12288}},
+            "layout": {"text": f"tp={tp},pp={pp},dp={dp}",
+                       "numbers": {"tp": tp, "cp": 1, "ep": 1, "dp": dp, "pp": pp, "zero": 1, "microbatch": 1, "chunks": 1}},
+            "schedule": "1f1b", "machine": "a100-80g", "ranks": dp * tp * pp, "global_batch": 512, "step_ms": step,
+            "parts_ms": parts,
+            "bubbles": {"of_ideal": 0.1, "of_makespan": parts["bubble"] / step, "of_own_span": 0.05, "own_of_ideal": 0.05},
             "mfu": 3000.0 / step, "hfu": 3600.0 / step, "flop_convention": "6 N D plus attention",
-            "tokens_per_s_gpu": 1e6 / step, "memory_bytes": {**memory, "total": sum(memory.values()),
-                                                            "capacity": 80e9},
-            "events": 10000, "wall_s": 0.01, "timeline": None, "memory": None,
+            "model_tflops_a_gpu": 312 * 3000.0 / step, "hardware_tflops_a_gpu": 312 * 3600.0 / step,
+            "tokens_per_s": 512 * 2048 / step * 1e3, "memory_bytes": {**memory, "total": total},
+            "capacity_bytes": 80e9, "fits": total <= 80e9, "events": 10000, "wall_s": 0.01, "timeline": None,
+            "memory": None,
         }
         record.update(fields)
         return record
+
+    def sweep(self, ranks: int = 128) -> list[dict[str, Any]]:
+        """All layouts of powers of two."""
+        powers = [2 ** k for k in range(ranks.bit_length())]
+        return [self.simulation(ranks // (tp * pp), tp, pp) for tp in powers[:4] for pp in powers if tp * pp <= ranks]

@@ -48,7 +48,7 @@ BAD = {
     "row before run": (lines_with(row(), WORLD.run()), ":1: row of run 'run-1', but no run line"),
     "mixed basis": (lines_with(WORLD.run(), row(basis="emulated")), ":2: the row is emulated but its run is measured"),
     "run twice": (lines_with(WORLD.run(), row(), WORLD.run()), ":3: run 'run-1' was already given at"),
-    "no rows": (lines_with(WORLD.run()), "no rows and no kernels"),
+    "no rows": (lines_with(WORLD.run()), "no records but 1 run line"),
     "kernel before run": (lines_with(kernel()), ":1: kernel of run 'run-1', but no run line"),
     "ceiling before run": (lines_with(KERNELS.ceilings()[0]), ":1: ceiling of run 'run-1', but no run line"),
     "kernel of mixed basis": (lines_with(WORLD.run(), kernel(basis="simulated")), "the kernel is simulated but"),

@@ -6,6 +6,7 @@ import pytest
 
 from reports.schema import SCHEMA_PATH, problem_in, record_schema
 from reports.tests.kernel_world import WORKS, KernelWorld, kernel_failed, kernel_wrong
+from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.world import World, failed, wrong
 
 jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema is not installed")
@@ -17,6 +18,12 @@ GOOD = [WORLD.run(), World(run_fields={"link": {"latency_us": 10, "gbps": 1.0}, 
 KERNEL, CEILING = KernelWorld().kernel(WORKS[0]), KernelWorld().ceilings()[0]
 GOOD_KERNELS = [KERNEL, CEILING, kernel_failed(KERNEL), kernel_wrong(KERNEL), {**KERNEL, "stats": None, "gbps": None},
                 KernelWorld().ceilings()[-1]]
+SCHEDULE, SIMULATION = StepWorld(ranks=2, microbatches=2).schedule("1f1b"), LayoutWorld().simulation(4, 4, 8)
+OVERLAP = {"layers": 4, "bytes_a_layer": 1 << 20, "replicas": 2, "bucket_cap_bytes": 25 << 20, "zero_stage": 0,
+           "prefetch": 1, "algorithm": "ring", "collectives": 4, "compute_alone_ms": 10.0,
+           "communication_alone_ms": 8.0, "efficiency": 0.5}
+GOOD_STEPS = [SCHEDULE, SIMULATION, {**SCHEDULE, "times_ms": None, "memory": None, "overlap": OVERLAP, "timeline": None},
+              {**SIMULATION, "timeline": SCHEDULE["timeline"], "memory": SCHEDULE["memory"]}]
 ODD = [None, True, -1, 0, 1.5, 8.0, "", "text", [], [1], {}, {"a": 1}]
 
 
@@ -48,15 +55,15 @@ def test_schema_is_a_schema():
     jsonschema.Draft202012Validator.check_schema(record_schema())
 
 
-@pytest.mark.parametrize("record", GOOD + GOOD_KERNELS,
+@pytest.mark.parametrize("record", GOOD + GOOD_KERNELS + GOOD_STEPS,
                          ids=lambda r: f"{r['record']}-{r.get('status', r.get('basis'))}")
 def test_generated_records_are_valid(record):
     assert problem_in(record, record["record"]) is None
     reference().validate(record)
 
 
-@pytest.mark.parametrize("record", [*GOOD[1:4], *GOOD_KERNELS[:3]],
-                         ids=["run", "row", "failed", "kernel", "ceiling", "failed kernel"])
+@pytest.mark.parametrize("record", [*GOOD[1:4], *GOOD_KERNELS[:3], *GOOD_STEPS[1:3]],
+                         ids=["run", "row", "failed", "kernel", "ceiling", "failed kernel", "simulation", "schedule"])
 def test_agrees_with_the_reference_on_mutants(record):
     validator, rejected, accepted = reference(), 0, 0
     for path in paths(record):
@@ -73,7 +80,7 @@ def test_agrees_with_the_reference_on_mutants(record):
 def test_every_field_of_the_page_is_in_the_schema():
     """docs/record_format.md and the schema list the same fields of a line."""
     page = (SCHEMA_PATH.parent / "record_format.md").read_text(encoding="utf-8")
-    for kind in ("run", "row", "kernel", "ceiling"):
+    for kind in ("run", "row", "kernel", "ceiling", "schedule", "simulation"):
         table = page.split(f"## {kind}:")[1].split("\n## ")[0]
         names = re.findall(r"^\| ([a-z0-9_, ]+) \|", table, flags=re.MULTILINE)
         documented = {name for cell in names for name in cell.split(", ")} - {"field"}

@@ -10,6 +10,7 @@ from reports.step_records import ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
 
 NO_BUBBLE = 0.0005  # less is rounding
+FEWER = 3  # schedules that are named beside the best
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,17 @@ def basis_badge(bases: Sequence[str]) -> str:
 
 
 def contest_text(contest: Contest) -> str:
-    """zb-h2 has the smallest bubble, 8 % of the step; with activations of at most 4 microbatches, as 1f1b, zb-h1 ..."""
+    """zb_v has the smallest bubble of 19 schedules: 10 % of the step, ...; of those that hold fewer, v_half (3) 24 %."""
     (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
     if len(contest.entries) == 1:
         return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
     parts = [f"{name} has the smallest bubble of {len(contest.entries)} schedules: {_bubble_text(best)}, "
              f"{_held_text(best)}"]
-    frugal, line = contest.frontier[0]
-    if frugal != name:
-        parts.append(f"{frugal} holds the least ({_microbatches(line.peak)}) and has {share_text(bubble(line))}")
-    if last not in (name, frugal):
+    fewer = [(other, line) for other, line in contest.frontier if line.peak < best.peak][::-1][:FEWER]
+    if fewer:
+        told = joined([f"{other} ({short(line.peak)}) {share_text(bubble(line))}" for other, line in fewer])
+        parts.append(f"of those that hold fewer, {told}")
+    if last not in [other for other, _ in fewer]:
         parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
     return "; ".join(parts) + "."
 

@@ -1,0 +1,99 @@
+"""Simulated layouts of one model on one machine against each other."""
+from dataclasses import dataclass
+
+from reports.analysis.findings import Finding
+from reports.records import Records
+from reports.step_records import Simulation
+from reports.units import bytes_text, counted, joined, share_text, time_text, times_text
+
+SLIGHT = 0.005  # parts of a step below are not named
+
+
+@dataclass(frozen=True)
+class LayoutResult:
+    """What trains alike: model, machine, devices, sequences a step. The fastest that fits first, then the others."""
+
+    anchor: str
+    layouts: tuple[Simulation, ...]
+
+    @property
+    def best(self) -> Simulation:
+        return self.layouts[0]
+
+    @property
+    def fitting(self) -> tuple[Simulation, ...]:
+        return tuple(one for one in self.layouts if one.fits)
+
+    @property
+    def name(self) -> str:
+        best = self.best
+        return (f"{best.model['name']} on {counted(best.ranks, 'device')} of {best.machine}, "
+                f"{counted(best.global_batch, 'sequence')} a step")
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [Finding(self.name, layouts_text(self), parts_text(self.best), "simulated", self.anchor)]
+
+
+def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
+    """Of equal layouts of several runs the latest."""
+    grouped: dict[tuple, dict[tuple, Simulation]] = {}
+    for one in records.simulations:
+        key = (one.model["name"], one.model["parameters"], one.machine, one.ranks, one.global_batch)
+        grouped.setdefault(key, {})[one.layout["text"], one.schedule] = one
+    return tuple(LayoutResult(f"layouts-{number}", tuple(sorted(of.values(), key=lambda one: (not one.fits, one.step_ms))))
+                 for number, of in enumerate(grouped.values(), start=1))
+
+
+def names_of(result: LayoutResult) -> dict[int, str]:
+    """By id(): the layout, and the schedule where it differs."""
+    several = len({one.schedule for one in result.layouts}) > 1
+    return {id(one): one.layout["text"] + (f" {one.schedule}" if several and one.schedule not in one.layout["text"] else "")
+            for one in result.layouts}
+
+
+def layouts_text(result: LayoutResult) -> str:
+    best, fitting = result.best, result.fitting
+    if not fitting:
+        least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
+        return (f"None of {counted(len(result.layouts), 'layout')} fits: {least.layout['text']} needs least, "
+                f"{bytes_text(least.memory_bytes['total'], 3)} of {bytes_text(least.capacity_bytes, 3)}.")
+    told = f"{best.layout['text']} ({best.schedule}): {_speed_text(best)}, {_memory_text(best)}"
+    if len(result.layouts) == 1:
+        return f"{told}."
+    parts = [f"The fastest of {counted(len(result.layouts), 'layout')} is {told}"]
+    if len(fitting) > 1:
+        slowest = fitting[-1]
+        parts.append(f"the slowest that fits, {slowest.layout['text']}, takes {times_text(slowest.step_ms / best.step_ms)} "
+                     "as long")
+    if len(fitting) < len(result.layouts):
+        parts.append(f"{len(result.layouts) - len(fitting)} do not fit in the memory")
+    return "; ".join(parts) + "."
+
+
+def _speed_text(one: Simulation) -> str:
+    return f"{time_text(1e3 * one.step_ms)} a step, MFU {share_text(one.mfu)}"
+
+
+def _memory_text(one: Simulation) -> str:
+    return f"{bytes_text(one.memory_bytes['total'], 3)} of {bytes_text(one.capacity_bytes, 3)} a device"
+
+
+def parts_text(one: Simulation) -> str:
+    """Where the time goes: compute 80 %, bubble 12 %, ..."""
+    shares = {"computing": sum(one.parts_ms.get(name, 0) for name in COMPUTING),
+              **{PARTS.get(name, name): value for name, value in one.parts_ms.items() if name not in COMPUTING}}
+    told = [f"{name} {share_text(value / one.step_ms)}" for name, value in
+            sorted(shares.items(), key=lambda part: -part[1]) if value > SLIGHT * one.step_ms]
+    return f"Its time: {joined(told)}."
+
+
+COMPUTING = ("forward", "backward", "recompute", "optimizer")
+# What stands in sentences and legends, in the order of the bars.
+PARTS = {
+    "forward": "forward", "backward": "backward", "recompute": "recomputation", "optimizer": "optimizer",
+    "exposed_tensor": "waiting for collectives in layers", "exposed_pipeline": "waiting for messages of the pipeline",
+    "exposed_gather": "waiting for gathered weights", "exposed_reduce": "waiting for reduced gradients",
+    "exposed_copy": "waiting for copies to and from the host", "bubble": "bubble",
+}
+KINDS = ("weights", "gradients", "optimizer", "activations", "buffers")

@@ -1,0 +1,102 @@
+"""What the template of the simulations' page shows, all text made."""
+from dataclasses import dataclass
+from typing import Sequence
+
+from reports.analysis.findings import MOST, Finding
+from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, names_of, parts_text
+from reports.check.runs import Note
+from reports.check.steps import notes_on_simulations
+from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
+from reports.html.tables import Cell, Column, Line, Table, number, word
+from reports.html.traces import TraceLink
+from reports.plots.figures import FigureFile
+from reports.records import Records
+from reports.step_records import Simulation
+from reports.units import counted, joined, short
+
+MOST_LINES = 1000  # of a table; a page of more is slow
+
+
+@dataclass(frozen=True)
+class LayoutView:
+    anchor: str
+    name: str
+    badge: str
+    sentences: Sequence[str]
+    figures: Sequence[FigureFile]
+    charts: Sequence[FigureFile]
+    left_out: int
+    tables: Sequence[Table]
+
+
+@dataclass(frozen=True)
+class SimulationPage:
+    facts: Sequence[Fact]
+    findings: Sequence[Finding]
+    notes: Sequence[Note]
+    bad_rows: Sequence[BadLine]
+    models: Sequence[LayoutView]
+    traces: Sequence[TraceLink]
+    runs: Sequence[RunView]
+    machines: Sequence[MachineView]
+    files: Sequence[str]
+
+
+def simulation_page_of(records: Records, results: Sequence[LayoutResult], figures: Sequence[Sequence[FigureFile]],
+                       traces: Sequence[TraceLink], files: Sequence[str]) -> SimulationPage:
+    return SimulationPage(
+        facts=_facts(records), findings=[finding for result in results for finding in result.findings][:MOST],
+        notes=notes_on_simulations(records), bad_rows=[],
+        models=[_view(result, files_of) for result, files_of in zip(results, figures)], traces=traces,
+        runs=run_views(records), machines=machine_views(records), files=files)
+
+
+def _view(result: LayoutResult, figures: Sequence[FigureFile]) -> LayoutView:
+    best = result.best
+    counts = f"FLOPs are counted as: {best.flop_convention}. All times and sizes are predictions."
+    return LayoutView(result.anchor, result.name, best.basis, [layouts_text(result), parts_text(best), counts],
+                      [file for file in figures if file.kind != "gantt"],
+                      [file for file in figures if file.kind == "gantt"], 0, [layouts_table(result)])
+
+
+def _facts(records: Records) -> list[Fact]:
+    lines = records.simulations
+    models = joined(sorted({line.model["name"] for line in lines}))
+    machines = joined(sorted({line.machine for line in lines}))
+    return run_facts(records, [
+        Fact("What was simulated", f"{models} on {machines}"),
+        Fact("Layouts", f"{counted(len(lines), 'layout')}, {sum(line.events for line in lines):,} events in "
+                        f"{short(sum(line.wall_s for line in lines))} s"),
+    ])
+
+
+_LAYOUTS = (
+    Column("layout", "tp tensor, cp context, ep expert, pp pipeline, dp data parallel", False),
+    Column("schedule", "of the pipeline", False), Column("step ms", ""), Column("MFU %", "model FLOPs over the peak"),
+    Column("HFU %", "with recomputation"), Column("TFLOP/s a device", "model FLOPs"),
+    Column("tokens/s", "of all devices"), Column("computing %", "of the step, by the rank that computes longest"),
+    Column("exposed %", "of the step: that rank waits for bytes that move"), Column("bubble %", "of the step: it waits for others"),
+    Column("memory GiB", "of the device that needs most"), *(Column(f"{kind} GiB", "") for kind in KINDS),
+    Column("of a device GiB", "what it has"), Column("fits", "", False), Column("events", "of the simulation"),
+)
+
+
+def layouts_table(result: LayoutResult) -> Table:
+    names = names_of(result)
+    lines = tuple(_line(names[id(one)], one) for one in result.layouts[:MOST_LINES])
+    cut = f" (the first {MOST_LINES:,} of {len(result.layouts):,})" if len(lines) < len(result.layouts) else ""
+    return Table(f"Every layout, the fastest that fits first{cut}", _LAYOUTS, lines)
+
+
+def _line(name: str, one: Simulation) -> Line:
+    computing = sum(one.parts_ms.get(part, 0) for part in COMPUTING)
+    bubble = one.parts_ms.get("bubble", 0.0)
+    shares = [number(100 * value / one.step_ms, 3) for value in (computing, one.step_ms - computing - bubble, bubble)]
+    kinds = [_gib(one.memory_bytes.get(kind)) for kind in KINDS]
+    return Line((word(name), word(one.schedule), number(one.step_ms), number(100 * one.mfu, 3), number(100 * one.hfu, 3),
+                 number(one.model_tflops_a_gpu), number(one.tokens_per_s), *shares, _gib(one.memory_bytes["total"]), *kinds,
+                 _gib(one.capacity_bytes), word("yes" if one.fits else "no"), number(one.events)))
+
+
+def _gib(value: float | None) -> Cell:
+    return number(None if value is None else value / 2 ** 30, 3)

@@ -1,0 +1,216 @@
+"""The pages of schedules and simulations: what they say, what they show, and figures that equal the records."""
+import json
+import re
+from itertools import combinations
+
+import pytest
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
+
+from reports.analysis.report import report_of
+from reports.analysis.steps.cases import cases_of
+from reports.analysis.steps.schedules import growths_of
+from reports.cli import main
+from reports.load import load
+from reports.plots import style
+from reports.plots.frame import Heading
+from reports.plots.gantt import MOST_ROWS, charts_of, gantt_figure
+from reports.plots.gantt_style import COMPUTE
+from reports.plots.growth import growth_figure
+from reports.plots.layout_bars import memory_figure, parts_figure
+from reports.plots.memory_lines import total_of
+from reports.plots.step_titles import case_title, memory_title
+from reports.plots.tradeoff import tradeoff_figure
+from reports.tests.browser import CATCH, CHROMIUM, chromium
+from reports.tests.step_world import LayoutWorld, StepWorld
+from reports.tests.test_html import Structure
+from reports.tests.test_kernel_plots import texts_of
+from reports.tests.world import write
+
+HEADING = Heading("title", "subtitle", "SIMULATED")
+
+
+def records_of(folder, *worlds, **fields):
+    return load([write(folder / "s.jsonl", [line for one in worlds for line in [one.run(), *one.sweep(**fields)]])])
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("steps")
+    traced = {"command": ["pipeline_perf", "--trace", "/elsewhere/1f1b.json"]}
+    worlds = [StepWorld(message=1.0, run_fields=traced), StepWorld(microbatches=16, message=1.0, run_name="m16"),
+              StepWorld(basis="emulated", slow=1.015, message=1.0, run_name="e"), LayoutWorld()]
+    lines = [line for one in worlds for line in [one.run(), *one.sweep()]]
+    lines[1]["schedule"] = "<b>evil</b>.csv"
+    (folder / "1f1b.json").write_text("{}")
+    out = folder / "report"
+    assert main([write(folder / "s.jsonl", lines), "-o", str(out)]) == 0
+    return out
+
+
+@pytest.mark.parametrize("name", ["index.html", "simulations.html"])
+def test_structure_and_links(page, name):
+    parsed = Structure((page / name).read_text(encoding="utf-8"))
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for link in parsed.links:
+        if link.startswith("#"):
+            assert link[1:] in parsed.ids
+        elif not link.startswith(("data:", "https://ui.perfetto.dev")):
+            assert (page / link).is_file(), link
+
+
+def test_what_was_not_measured_is_said_everywhere(page):
+    text = Structure((page / "index.html").read_text(encoding="utf-8")).text
+    assert "4 ranks, 8 microbatches, emulated emulated" in text, "a heading and its badge"
+    assert "3 of 9 steps are emulated" in text and "6 of 9 steps are simulated" in text
+    assert "Emulated against simulated makespan of 2 schedules: +1.4 %" in text
+    simulations = Structure((page / "simulations.html").read_text(encoding="utf-8")).text
+    assert "26 of 26 layouts are simulated" in simulations and "All times and sizes are predictions" in simulations
+
+
+def test_hostile_names_are_text_and_hangs_are_words(page):
+    html = (page / "index.html").read_text(encoding="utf-8")
+    assert "<b>evil" not in html and "&lt;b&gt;evil&lt;/b&gt;.csv" in html
+    assert "blocking (rank 0 at 0SEND_F1 to rank 1)" in html
+
+
+def test_a_trace_beside_the_records_is_linked(page):
+    assert (page / "traces" / "1f1b.json").read_text() == "{}"
+    assert 'href="traces/1f1b.json"' in (page / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("name", ["index.html", "simulations.html"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_pages_in_a_browser(page, name, width):
+    probe = """<script>addEventListener("load", async () => {
+      const broken = [];
+      for (const image of document.images) { image.loading = "eager"; }
+      await Promise.all(Array.from(document.images, (i) => i.decode().catch(() => broken.push(i.src))));
+      const wider = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+      const out = document.createElement("pre"); out.id = "probe";
+      out.textContent = JSON.stringify({problems, broken, wider, images: document.images.length});
+      document.body.append(out);
+    });</script></body>"""
+    text = (page / name).read_text(encoding="utf-8")
+    copy = page / f"probed-{width}-{name}"
+    copy.write_text(text.replace("<head>", "<head>" + CATCH).replace("</body>", probe), encoding="utf-8")
+    dumped = chromium(f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom", copy.as_uri())
+    told = json.loads(re.search(r'<pre id="probe">(.*?)</pre>', dumped).group(1))
+    assert told["problems"] == [] and told["broken"] == [] and told["wider"] <= 0 and told["images"] >= 2
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    worlds = StepWorld(message=2.0), StepWorld(message=2.0, basis="emulated", slow=1.02, run_name="e")
+    (cases,) = cases_of(records_of(tmp_path_factory.mktemp("case"), *worlds, names=["zb-h1"]).schedules).values()
+    return cases[0]
+
+
+def spans_drawn(axes, colour):
+    found = []
+    for collection in axes.collections:
+        if isinstance(collection, PolyCollection) and len(collection.get_facecolor()) and \
+                tuple(collection.get_facecolor()[0][:3]) == pytest.approx(to_rgb(colour), abs=1e-6):
+            for path in collection.get_paths():
+                (x0, y0), (x1, y1) = path.get_extents().get_points()
+                found.append((int(y0), round(x0, 6), round(x1, 6)))
+    return sorted(found)
+
+
+def test_charts_stand_one_above_the_other_with_the_spans_of_the_records(case):
+    with style.context():
+        figure = gantt_figure(charts_of(case.lines), HEADING)
+    simulated, emulated, memory = figure.axes
+    for axes, line in zip((simulated, emulated), case.lines):
+        assert axes.get_title(loc="left").startswith(f"{line.basis.upper()}: {line.makespan_ms:.0f} ms, bubble ")
+    assert simulated.get_position().y0 > emulated.get_position().y1 > memory.get_position().y1
+    assert simulated.get_xlim() == emulated.get_xlim() == memory.get_xlim() == (0, case.lines[1].makespan_ms)
+    for axes, line in zip((simulated, emulated), case.lines):
+        for op in "FIW":
+            expected = sorted((r, round(t.start, 6), round(t.end, 6)) for r, rank in enumerate(line.timeline)
+                              for t in rank if t.op == op)
+            assert spans_drawn(axes, COMPUTE[op][0]) == expected and expected
+
+
+def test_numbers_are_in_all_boxes_of_a_kind_or_in_none(case, tmp_path):
+    crowded = records_of(tmp_path, StepWorld(ranks=2, microbatches=150, forward=5.0), names=["1f1b"]).schedules
+    with style.context():
+        figure, fuller = gantt_figure(charts_of(case.lines[:1]), HEADING), gantt_figure(charts_of(crowded), HEADING)
+    computed = sum(t.lane == "compute" for rank in case.first.timeline for t in rank)
+    assert len(figure.axes[0].texts) == computed and not fuller.axes[0].texts
+
+
+def test_many_ranks_and_microbatches_stay_a_page(tmp_path):
+    records = records_of(tmp_path, StepWorld(ranks=64, microbatches=64), names=["1f1b"])
+    with style.context():
+        figure = gantt_figure(charts_of(records.schedules), HEADING)
+    assert figure.get_figheight() < MOST_ROWS + 4.5 and not figure.axes[0].texts
+    assert all(one.get_rasterized() for one in figure.axes[0].collections if one.get_facecolor().size
+               and one.get_paths() and one.get_hatch() is None)
+
+
+def test_titles_have_the_numbers_of_the_records(case):
+    first, second = case.lines
+    told = case_title(case).replace("\u00a0", " ")
+    assert f"{first.makespan_ms:.0f} ms simulated, {second.makespan_ms:.0f} ms emulated (+" in told
+    assert f"{100 * first.bubbles.of_makespan:.0f} % of it is bubble" in told and "at most 4 microbatches" in told
+
+
+def test_a_sum_of_kinds_keeps_every_step():
+    assert total_of([[(0, 1), (2, 3)], [(1, 5), (2, 0)]]) == [(0, 1), (1, 6), (2, 3)]
+
+
+def test_a_schedule_far_above_all_others_does_not_press_them_together(tmp_path):
+    world = StepWorld()
+    lines = [*world.sweep(), world.schedule("gpipe", schedule="other")]
+    lines.append(world.schedule("gpipe", schedule="naive", bubbles={**lines[0]["bubbles"], "of_makespan": 0.9}))
+    report = report_of(load([write(tmp_path / "s.jsonl", [world.run(), *lines])]))
+    with style.context():
+        axes, = tradeoff_figure(report.schedules[0].contests[0], HEADING).axes
+    assert axes.get_ylim()[1] < 0.35
+    assert any(text.get_text() == "naive: 90 %, above" for text in axes.texts)
+
+
+def test_bars_of_layouts_add_up_to_the_records(tmp_path):
+    world = LayoutWorld()
+    result, = report_of(load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])).simulations
+    shown = result.layouts[:24]
+    for draw, totals in ((parts_figure, [one.step_ms for one in shown]),
+                         (memory_figure, [one.memory_bytes["total"] for one in shown])):
+        with style.context():
+            axes, = draw(result, HEADING).axes
+        ends = [0.0] * len(shown)
+        for bars in axes.containers:
+            for row, bar in enumerate(bars):
+                assert bar.get_x() == pytest.approx(ends[row]), "stacked"
+                ends[row] = bar.get_x() + bar.get_width()
+        assert ends == pytest.approx(totals)
+        assert sum("does not fit" in text.get_text() for text in axes.texts) == sum(not one.fits for one in shown)
+    told = memory_title(result).replace("\u00a0", " ")
+    assert told.startswith(f"{result.best.layout['text']} needs 56.1 GiB of 74.5 GiB a device")
+
+
+@pytest.mark.parametrize("ranks, microbatches", [(2, 2), (4, 8), (16, 32)])
+def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
+    worlds = [StepWorld(ranks, microbatches, message=1.0), LayoutWorld(),
+              StepWorld(ranks, 2 * microbatches, basis="emulated", message=1.0, run_name="e")]
+    report = report_of(load([write(tmp_path / "s.jsonl", [line for one in worlds for line in [one.run(), *one.sweep()]])]))
+    result, layouts = report.schedules[0], report.simulations[0]
+    with style.context():
+        figures = [tradeoff_figure(result.contests[0], HEADING), parts_figure(layouts, HEADING),
+                   memory_figure(layouts, HEADING), gantt_figure(charts_of(result.cases[0].lines), HEADING),
+                   *(growth_figure(growth, HEADING) for growth in growths_of(report.schedules))]
+        for figure in figures:
+            expect_apart(figure)
+
+
+def expect_apart(figure):
+    boxes = texts_of(figure)
+    for text, box in boxes:
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text.get_text()
+        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1, text.get_text()
+    for (text, box), (other, other_box) in combinations(boxes, 2):
+        width = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
+        height = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
+        assert width <= 1 or height <= 3, f"{text.get_text()!r} lies on {other.get_text()!r}"

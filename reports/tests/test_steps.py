@@ -1,0 +1,150 @@
+"""Schedules and layouts: loading, what is compared, what is drawn of a timeline, and the numbers in sentences."""
+import pytest
+
+from reports.analysis.steps.cases import cases_of, repeated
+from reports.analysis.steps.lanes import exposed_of, joined_spans, lanes_of
+from reports.analysis.steps.layouts import analyse_layouts, layouts_text, parts_text
+from reports.analysis.steps.schedules import agreement_text, analyse_schedules, bubble, contest_text, growths_of
+from reports.errors import ReportError
+from reports.load import load
+from reports.step_records import Task
+from reports.tests.step_world import LayoutWorld, StepWorld
+from reports.tests.world import write
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    def make(*worlds, names=("gpipe", "1f1b", "zb-h1"), **fields):
+        lines = [line for world in worlds for line in [world.run(), *world.sweep(names, **fields)]]
+        return load([write(tmp_path / "s.jsonl", lines)])
+    return make
+
+
+def test_a_schedule_is_read_whole(loaded):
+    world = StepWorld(message=2.0)
+    line = loaded(world, names=["1f1b"]).schedules[0]
+    record = world.schedule("1f1b")
+    assert line.makespan_ms == record["makespan_ms"] and bubble(line) == record["bubbles"]["of_makespan"]
+    assert line.timeline[0][0] == Task("compute", "F", 0, 0, -1, 0.0, 10.0)
+    assert sum(map(len, line.timeline)) == sum(map(len, record["timeline"]["ranks"]))
+    assert line.memory.of_rank[0]["activations"][0] == (0.0, 1.0) and line.peak == 4
+    assert line.hangs["batched"] is None and line.times_ms.message == 2.0 and line.run.basis == "simulated"
+
+
+@pytest.mark.parametrize("change, told", [
+    ({"timeline": {"unit": "s", "ranks": []}}, "field 'timeline.unit' is \"s\", must be \"ms\""),
+    ({"timeline": {"unit": "ms", "ranks": [[["compute", "F", 0, 0, -1, 0.0]]]}},
+     "field 'timeline.ranks[0][0]' has 6 entries, must have at least 7"),
+    ({"makespan_ms": -1}, "field 'makespan_ms' is -1, must be at least 0"),
+    ({"basis": "emulated"}, "the schedule is emulated but its run is simulated"),
+    ({"hangs": {"blocking": 3}}, "field 'hangs.blocking' is 3"),
+])
+def test_a_bad_schedule_is_refused_with_its_line(tmp_path, change, told):
+    world = StepWorld()
+    file = write(tmp_path / "s.jsonl", [world.run(), {**world.schedule("1f1b"), **change}])
+    with pytest.raises(ReportError) as error:
+        load([file])
+    assert str(error.value).startswith(f"{file}:2: ") and told in str(error.value)
+
+
+def test_bases_of_one_schedule_and_workload_are_one_case(loaded):
+    emulated = StepWorld(basis="emulated", slow=1.02, run_name="e")
+    other = StepWorld(basis="emulated", microbatches=4, run_name="o")
+    records = loaded(StepWorld(), emulated, other, names=["1f1b", "zb-h1"])
+    found = cases_of(records.schedules)
+    assert [(workload.microbatches, [case.name for case in cases]) for workload, cases in found.items()] == \
+        [(8, ["1f1b", "zb-h1"]), (4, ["1f1b", "zb-h1"])]
+    first = next(iter(found.values()))[0]
+    assert [line.basis for line in first.lines] == ["simulated", "emulated"]
+    assert repeated(records.schedules) == 0
+    assert agreement_text(next(iter(found.values()))).startswith("Emulated against simulated makespan of 2 schedules: +2 %")
+
+
+def test_the_latest_of_equal_lines_counts(loaded):
+    records = loaded(StepWorld(), StepWorld(run_name="again", slow=2.0), names=["1f1b"])
+    cases, = cases_of(records.schedules).values()
+    assert len(cases) == 1 and cases[0].first.run.run == "again" and repeated(records.schedules) == 1
+
+
+def test_sentences_have_the_numbers_of_the_records(loaded):
+    result, = analyse_schedules(loaded(StepWorld()))
+    contest, = result.contests
+    told = contest_text(contest)
+    # p = 4, m = 8 and unit times: 1F1B and GPipe idle (p-1)/(m+p-1) of the makespan, ZB-H1 (p-1)/(3m+p-1).
+    assert [name for name, _ in contest.entries] == ["zb-h1", "1f1b", "gpipe"]
+    assert bubble(contest.entries[0][1]) == pytest.approx(3 / 27) and bubble(contest.entries[1][1]) == pytest.approx(3 / 11)
+    assert told.startswith("zb-h1 has the smallest bubble of 3 schedules: 11 % of the step")
+    assert "at most 4 microbatches" in told and told.endswith("the largest is that of gpipe, 27 %.")
+    assert [name for name, _ in contest.frontier] == ["zb-h1"]
+
+
+def test_bubbles_of_several_numbers_of_microbatches_are_a_curve(loaded):
+    worlds = [StepWorld(microbatches=m, run_name=f"m{m}") for m in (4, 8, 16)] + [StepWorld(ranks=2, run_name="p2")]
+    growth, = growths_of(analyse_schedules(loaded(*worlds, names=["1f1b"])))
+    assert growth.ranks == 4
+    assert growth.curves["1f1b"] == tuple((m, pytest.approx(3 / (m + 3))) for m in (4, 8, 16))
+
+
+def test_boxes_are_the_spans_of_the_record(loaded):
+    line = loaded(StepWorld(message=2.0), names=["zb-h1"]).schedules[0]
+    for tasks, lanes in zip(line.timeline, lanes_of(line.timeline)):
+        computed = sorted((t.op, t.start, t.end, str(t.microbatch)) for t in tasks if t.lane == "compute")
+        assert sorted((box.op, box.start, box.end, box.label) for box in lanes.compute) == computed
+        assert [(box.start, box.end) for box in lanes.strips.get("send", ())] == \
+            sorted((t.start, t.end) for t in tasks if t.lane == "send")
+
+
+def test_a_receive_is_drawn_while_its_message_is_under_way():
+    early = Task("receive", "RECV_F", 1, 0, -1, 0.0, 12.0)  # posted long before the message leaves
+    timeline = ((Task("compute", "F", 0, 0, -1, 0.0, 10.0), Task("send", "SEND_F", 0, 0, -1, 10.0, 12.0)),
+                (early, Task("compute", "F", 1, 0, -1, 12.0, 22.0)))
+    _, second = lanes_of(timeline)
+    assert [(box.start, box.end) for box in second.strips["receive"]] == [(10.0, 12.0)]
+    assert second.exposed == ((10.0, 12.0),), "before 10 nothing is under way: that is bubble"
+
+
+def test_exposed_is_what_no_kernel_covers():
+    def task(lane, start, end):
+        return Task(lane, "x", -1, -1, -1, start, end)
+    tasks = [task("compute", 0, 4), task("compute", 6, 8), task("reduce", 3, 5), task("reduce", 7, 11), task("send", 4, 6)]
+    assert exposed_of(tasks) == [(4, 5), (8, 11)]
+    assert joined_spans([(5, 6), (0, 2), (2, 3)]) == [(0, 3), (5, 6)]
+
+
+def test_chunks_are_told_apart_and_fine_boxes_put_together():
+    tasks = tuple(Task("compute", "F", stage, m, -1, 10.0 * i, 10.0 * i + 10) for i, (stage, m) in
+                  enumerate([(1, 0), (1, 1), (5, 0), (5, 1)]))
+    lanes, = lanes_of((tasks,), finest=11.0)
+    assert [(box.chunk, box.start, box.end, box.label) for box in lanes.compute] == [(0, 0.0, 20.0, ""), (1, 20.0, 40.0, "")]
+    lanes, = lanes_of((tasks,), finest=9.0)
+    assert [box.label for box in lanes.compute] == ["0", "1", "0", "1"]
+
+
+@pytest.fixture
+def layouts(tmp_path):
+    world = LayoutWorld()
+    records = load([write(tmp_path / "l.jsonl", [world.run(), *world.sweep()])])
+    result, = analyse_layouts(records)
+    return result
+
+
+def test_layouts_that_fit_come_first_the_fastest_before_the_others(layouts):
+    fits = [one.fits for one in layouts.layouts]
+    assert fits == sorted(fits, reverse=True) and 0 < sum(fits) < len(fits)
+    for part in (layouts.fitting, layouts.layouts[len(layouts.fitting):]):
+        assert [one.step_ms for one in part] == sorted(one.step_ms for one in part)
+
+
+def test_the_best_layout_is_told_with_its_numbers(layouts):
+    best, told = layouts.best, layouts_text(layouts)
+    assert best.layout["text"] in told and f"{best.step_ms / 1e3:.2f}"[:4] in told
+    assert f"{len(layouts.layouts) - len(layouts.fitting)} do not fit" in told
+    assert parts_text(best).startswith(f"Its time: computing {100 * 4540 / best.step_ms:.0f} %")
+
+
+def test_if_nothing_fits_it_says_what_comes_nearest(tmp_path):
+    world = LayoutWorld()
+    tight = [{**one, "capacity_bytes": 1e9, "fits": False} for one in world.sweep()]
+    result, = analyse_layouts(load([write(tmp_path / "l.jsonl", [world.run(), *tight])]))
+    least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
+    assert layouts_text(result).startswith(f"None of {len(tight)} layouts fits: {least.layout['text']} needs least")
