@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/schedule_record.h"
 #include "core/statistics.h"
 
 namespace lockstep::core {
@@ -32,6 +33,41 @@ inline Json stats_json(const std::vector<double>& samples) {
 // Bytes that are not UTF-8, as a file's name may hold, are replaced.
 inline std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// What records of steps share.
+inline Json bubbles_json(const BubblesRecord& bubbles) {
+  return {{"of_ideal", bubbles.of_ideal},
+          {"of_makespan", bubbles.of_makespan},
+          {"of_own_span", bubbles.of_own_span},
+          {"own_of_ideal", bubbles.own_of_ideal}};
+}
+
+inline Json timeline_json(const TimelineRecord& timeline) {
+  Json ranks = Json::array();
+  for (const auto& tasks : timeline) {
+    Json list = Json::array();
+    for (const TaskRecord& t : tasks) {
+      list.push_back({t.lane, t.op, t.stage, t.microbatch, t.part, t.start_ms, t.end_ms});
+    }
+    ranks.push_back(std::move(list));
+  }
+  return {{"unit", "ms"}, {"ranks", std::move(ranks)}};
+}
+
+inline Json memory_json(const std::optional<MemoryRecord>& memory) {
+  if (!memory) return nullptr;
+  Json ranks = Json::array();
+  for (const auto& kinds : memory->of_rank) {
+    Json rank = Json::object();
+    for (const auto& [kind, points] : kinds) {
+      Json list = Json::array();
+      for (const MemoryPoint& point : points) list.push_back({point.time_ms, point.value});
+      rank[kind] = std::move(list);
+    }
+    ranks.push_back(std::move(rank));
+  }
+  return {{"unit", memory->unit}, {"of_rank", std::move(ranks)}};
 }
 
 }  // namespace lockstep::core

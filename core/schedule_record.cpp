@@ -1,6 +1,6 @@
 #include "core/schedule_record.h"
 
-#include "core/timeline_json.h"
+#include "core/record_json.h"
 
 namespace lockstep::core {
 namespace {

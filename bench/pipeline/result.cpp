@@ -1,10 +1,14 @@
 #include "bench/pipeline/result.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
-#include "bench/pipeline/exposed.h"
+#include "core/statistics.h"
+#include "schedules/step/breakdown.h"
 #include "schedules/step/lower.h"
 #include "schedules/transport_check.h"
+#include "simulator/emulated/emulated_run.h"
 #include "simulator/engine/engine.h"
 #include "simulator/engine/one_switch.h"
 
@@ -58,6 +62,31 @@ Verdicts verdicts_of(const schedules::Schedule& messages) {
   return verdicts;
 }
 
+void add_spans(Result& result, const Case& one, const schedules::Times& times_ms) {
+  result.spans = schedules::spans_of(one.schedule, times_ms, timeline_of_actions(result.step, result.timeline));
+  if (result.emulation) result.spans.makespan = core::median(result.emulation->samples_ms);  // as threads saw it
+  result.bubbles = schedules::bubbles_of(result.spans);
+  for (const schedules::Breakdown& rank : schedules::breakdown_of(result.step, result.timeline)) {
+    result.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / kPsPerMs);
+  }
+}
+
+// The run with the median makespan, of an even number the longer of the two, is the one that is shown.
+void emulate(Result& result, const PipelineFlags& flags) {
+  simulator::EmulationOptions options;
+  options.link.latency_us = 1e3 * flags.times_ms.message;
+  options.deadline = std::chrono::seconds(flags.timeout_s);
+  std::vector<simulator::EmulatedRun> runs;
+  for (int i = 0; i < flags.repeat; ++i) runs.push_back(simulator::run_emulated(result.step, options));
+  Emulation& emulation = result.emulation.emplace();
+  for (const auto& run : runs) {
+    emulation.samples_ms.push_back(static_cast<double>(run.makespan_ns) / 1e6);
+    emulation.late_us = std::max(emulation.late_us, static_cast<double>(run.late_ns) / 1e3);
+  }
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.makespan_ns < b.makespan_ns; });
+  result.timeline = std::move(runs[runs.size() / 2].timeline);
+}
+
 }  // namespace
 
 Result run_case(const Case& one, const PipelineFlags& flags) {
@@ -68,12 +97,11 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
       simulator::simulate(result.step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
   result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
   result.timeline = std::move(simulation.timeline);
-  result.spans = schedules::spans_of(one.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
-  result.bubbles = schedules::bubbles_of(result.spans);
+  if (flags.mode == Mode::emulated) emulate(result, flags);
+  add_spans(result, one, flags.times_ms);
   result.counts = schedules::count_ranks(one.schedule);
   result.ordering = schedules::count_ordering(one.schedule);
   result.hangs = verdicts_of(one.messages);
-  result.exposed_ms = exposed_ms(result.step, result.timeline);
   if (one.entry != nullptr && flags.times_ms.message == 0) {
     result.closed_form = one.entry->closed_form(one.shape, flags.times_ms);
   }

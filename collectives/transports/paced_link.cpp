@@ -45,18 +45,25 @@ LinkSpec parse_link(std::string_view text) {
   return spec;
 }
 
+std::int64_t occupied_ns(const LinkSpec& link, std::int64_t size_bytes) {
+  return link.gbps > 0 ? static_cast<std::int64_t>(static_cast<double>(size_bytes) / link.gbps) : 0;
+}
+
+std::int64_t latency_ns(const LinkSpec& link) {
+  return static_cast<std::int64_t>(link.latency_us * 1e3);
+}
+
 std::int64_t LinkTable::book(int from, int to, std::int64_t size_bytes, std::int64_t ready_ns) {
-  const double occupied_ns = spec_.gbps > 0 ? static_cast<double>(size_bytes) / spec_.gbps : 0;
   while (booking_.exchange(true, std::memory_order_acquire)) sched_yield();  // held for a few instructions only
   std::atomic<std::int64_t>& out = ports_[from].out_free_ns;
   std::atomic<std::int64_t>& in = ports_[to].in_free_ns;
   const std::int64_t start =
       std::max({ready_ns, out.load(std::memory_order_relaxed), in.load(std::memory_order_relaxed)});
-  const std::int64_t left = start + static_cast<std::int64_t>(occupied_ns);
+  const std::int64_t left = start + occupied_ns(spec_, size_bytes);
   out.store(left, std::memory_order_relaxed);
   in.store(left, std::memory_order_relaxed);
   booking_.store(false, std::memory_order_release);
-  return left + static_cast<std::int64_t>(spec_.latency_us * 1e3);
+  return left + latency_ns(spec_);
 }
 
 std::int64_t now_ns() {

@@ -22,6 +22,10 @@ struct LinkSpec {
 // "latency_us=10,gbps=1". Throws a usage Error that says what is allowed.
 LinkSpec parse_link(std::string_view text);
 
+// How long a message occupies a link, and how long after it has left it arrives.
+std::int64_t occupied_ns(const LinkSpec& link, std::int64_t size_bytes);
+std::int64_t latency_ns(const LinkSpec& link);
+
 // When each port is free again. Lies in shared memory.
 class LinkTable {
  public:

@@ -1,0 +1,173 @@
+#include "schedules/interpreter/interpreter.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "core/error.h"
+#include "core/wait.h"
+#include "schedules/interpreter/task_text.h"
+
+namespace lockstep::schedules {
+namespace {
+
+enum class State : std::uint8_t { waiting, begun, ended };
+
+// The tasks of a lane, and how far it is. Moved on by its thread; others look at it for messages only.
+struct LaneQueue {
+  Lane lane = Lane::compute;
+  std::vector<std::uint32_t> tasks = {};
+  std::atomic<std::size_t> next{0};
+};
+
+class RankRun {
+ public:
+  RankRun(const Step& step, std::int32_t rank, StageWorker& worker, core::AbortFlag& abort,
+          const InterpreterOptions& options)
+      : rank_(rank),
+        tasks_(step.of_rank[static_cast<std::size_t>(rank)]),
+        worker_(worker),
+        abort_(abort),
+        options_(options),
+        states_(tasks_.tasks.size()) {
+    for (std::size_t lane = 0; lane < kNumLanes; ++lane) lanes_[lane].lane = static_cast<Lane>(lane);
+    for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) {
+      lanes_[static_cast<std::size_t>(tasks_.tasks[i].lane)].tasks.push_back(i);
+    }
+  }
+
+  std::vector<TaskSpan> run() {
+    const int last = *std::max_element(options_.thread_of.begin(), options_.thread_of.end());
+    {
+      std::vector<std::jthread> threads;
+      for (int t = 1; t <= last; ++t) {
+        if (has_work(t)) threads.emplace_back([this, t] { run_guarded(t); });
+      }
+      run_guarded(0);
+    }
+    if (abort_.raised()) abort_.throw_raised();
+    worker_.finish();
+    std::vector<TaskSpan> spans;
+    for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) spans.push_back(worker_.span_of(i));
+    return spans;
+  }
+
+ private:
+  // Since when a thread has seen nothing of the rank move.
+  struct Watch {
+    std::uint64_t moves = 0;
+    core::Clock::time_point since = core::Clock::now();
+  };
+
+  bool is_of(const LaneQueue& queue, int thread) const {
+    return options_.thread_of[static_cast<std::size_t>(queue.lane)] == thread && !queue.tasks.empty();
+  }
+  bool has_work(int thread) const {
+    return std::any_of(lanes_.begin(), lanes_.end(), [&](const LaneQueue& queue) { return is_of(queue, thread); });
+  }
+
+  // What fails here is raised for all before the other threads of this rank are joined.
+  void run_guarded(int thread) noexcept {
+    try {
+      run_lanes(thread);
+    } catch (const core::Error& error) {
+      abort_.raise(rank_, error.failure(), error.what());
+    } catch (const std::exception& error) {
+      abort_.raise(rank_, core::Failure::internal, "rank " + std::to_string(rank_) + ": " + error.what());
+    }
+  }
+
+  void run_lanes(int thread) {
+    Watch watch;
+    while (true) {
+      bool all_done = true;
+      bool moved = false;
+      for (LaneQueue& queue : lanes_) {
+        if (!is_of(queue, thread) || is_done(queue)) continue;
+        moved = advance(queue) || moved;
+        all_done = all_done && is_done(queue);
+      }
+      if (all_done) return;
+      if (moved) {
+        moves_.fetch_add(1, std::memory_order_relaxed);
+      } else {
+        wait(thread, watch);
+      }
+    }
+  }
+
+  static bool is_done(const LaneQueue& queue) {
+    return queue.next.load(std::memory_order_relaxed) == queue.tasks.size();
+  }
+
+  // Begins or ends the lane's first task that has not ended, if it can.
+  bool advance(LaneQueue& queue) {
+    const std::uint32_t task = queue.tasks[queue.next.load(std::memory_order_relaxed)];
+    std::atomic<State>& state = states_[task];
+    bool moved = false;
+    if (state.load(std::memory_order_relaxed) == State::waiting) {
+      if (missing_for(task) != nullptr || !worker_.begin(task)) return false;
+      state.store(State::begun, std::memory_order_relaxed);
+      moved = true;
+    }
+    if (!worker_.ended(task)) return moved;
+    // Release: who sees the end sees what the worker wrote.
+    state.store(State::ended, std::memory_order_release);
+    queue.next.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  // The first task that has to end before this one may begin; nothing if it may.
+  const Task* missing_for(std::uint32_t task) const {
+    for (const std::uint32_t earlier : tasks_.after_of(tasks_.tasks[task])) {
+      if (states_[earlier].load(std::memory_order_acquire) != State::ended) return &tasks_.tasks[earlier];
+    }
+    return nullptr;
+  }
+
+  void wait(int thread, Watch& watch) {
+    if (abort_.raised()) abort_.throw_raised();
+    const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
+    if (moves != watch.moves) {
+      watch = {moves};
+    } else if (core::Clock::now() - watch.since > options_.deadline) {
+      throw core::Error(core::Failure::timeout, places_text());
+    }
+    worker_.idle(thread);
+  }
+
+  // "rank 1: nothing began or ended for 500 ms: compute at 1F2, which waits for 1RECV_F2 from rank 0; ..."
+  std::string places_text() const {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count();
+    std::string text = "rank " + std::to_string(rank_) + ": nothing began or ended for " + std::to_string(ms) + " ms";
+    std::string_view separator = ": ";
+    for (const LaneQueue& queue : lanes_) {
+      if (is_done(queue)) continue;
+      const std::uint32_t task = queue.tasks[queue.next.load(std::memory_order_relaxed)];
+      text += std::string(separator) + std::string(name_of(queue.lane)) + " at " + text_of(tasks_.tasks[task]);
+      const Task* const missing = missing_for(task);
+      if (missing != nullptr) text += ", which waits for " + text_of(*missing);
+      separator = "; ";
+    }
+    return text;
+  }
+
+  const std::int32_t rank_;
+  const RankStep& tasks_;
+  StageWorker& worker_;
+  core::AbortFlag& abort_;
+  const InterpreterOptions& options_;
+  std::vector<std::atomic<State>> states_;
+  std::array<LaneQueue, kNumLanes> lanes_;
+  std::atomic<std::uint64_t> moves_{0};
+};
+
+}  // namespace
+
+std::vector<TaskSpan> run_rank(const Step& step, std::int32_t rank, StageWorker& worker, core::AbortFlag& abort,
+                               const InterpreterOptions& options) {
+  return RankRun(step, rank, worker, abort, options).run();
+}
+
+}  // namespace lockstep::schedules

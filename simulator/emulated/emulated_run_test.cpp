@@ -1,0 +1,147 @@
+#include "simulator/emulated/emulated_run.h"
+
+#include <gtest/gtest.h>
+
+#include "collectives/algorithms/algorithm.h"
+#include "core/error.h"
+#include "schedules/catalogue.h"
+#include "schedules/step/lower.h"
+#include "schedules/step/rewrite.h"
+#include "simulator/engine/engine.h"
+#include "simulator/engine/one_switch.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+using schedules::Lane;
+using schedules::Op;
+using schedules::Step;
+
+constexpr std::int64_t kMs = 1'000'000'000;  // in ps
+
+Step step_of(std::string_view name, const schedules::PipelineShape& shape) {
+  const schedules::Schedule schedule = schedules::make_schedule(name, shape);
+  const schedules::StageCosts costs{kMs / 5, kMs / 5, kMs / 5, 1};
+  const auto stages = static_cast<std::size_t>(schedule.num_stages());
+  return schedules::lower(schedule, std::vector<schedules::StageCosts>(stages, costs));
+}
+
+// What holds however late threads are woken: each kernel takes its time, after all that it is after, lanes in order,
+// nothing before the simulator's time.
+void expect_legal(const Step& step, const EmulatedRun& run, std::int64_t latency_ps) {
+  const Simulation simulated =
+      simulate(step, OneSwitch(step.num_ranks(), latency_ps), [](const auto&, const auto&) { return 0; });
+  for (std::size_t r = 0; r < run.timeline.size(); ++r) {
+    const auto& rank = step.of_rank[r];
+    std::array<std::int64_t, schedules::kNumLanes> free_ps = {};
+    for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+      const auto& task = rank.tasks[i];
+      const auto& span = run.timeline[r][i];
+      for (const std::uint32_t earlier : rank.after_of(task)) {
+        EXPECT_GE(span.start_ps, run.timeline[r][earlier].end_ps) << r << " " << i;
+      }
+      EXPECT_GE(span.end_ps, simulated.timeline[r][i].end_ps) << r << " " << i;
+      if (task.lane != Lane::compute) continue;
+      EXPECT_EQ(span.end_ps - span.start_ps, task.amount);
+      std::int64_t& free = free_ps[static_cast<std::size_t>(task.lane)];
+      EXPECT_GE(span.start_ps, free);
+      free = span.end_ps;
+    }
+  }
+  EXPECT_GE(run.makespan_ns * 1000, simulated.makespan_ps);
+}
+
+TEST(EmulatedRun, EverySchedulesTasksRunInOrderAndTakeTheirTime) {
+  for (const auto& entry : schedules::catalogue()) {
+    const Step step = step_of(entry.name, {4, 8, entry.takes_chunks ? 2 : 1});
+    for (const double latency_us : {0.0, 70.0}) {
+      EmulationOptions options;
+      options.link.latency_us = latency_us;
+      expect_legal(step, run_emulated(step, options), static_cast<std::int64_t>(latency_us * 1e6));
+    }
+  }
+}
+
+plan::Plan ring(Comm comm, int ranks) {
+  const auto kind = comm == Comm::all_to_all       ? collectives::Kind::all_to_all
+                    : comm == Comm::all_gather     ? collectives::Kind::all_gather
+                    : comm == Comm::reduce_scatter ? collectives::Kind::reduce_scatter
+                                                   : collectives::Kind::all_reduce;
+  const char* const name = comm == Comm::all_to_all ? "pairwise" : "ring";
+  return algorithms::make_plan(algorithms::parse_choice(kind, name), ranks, 0);
+}
+
+// A kernel, a collective beside a second kernel, and a kernel that waits for both.
+Step step_with(Comm comm, std::int64_t bytes, int ranks) {
+  Step step{.name = "by hand", .num_microbatches = 1, .stages_a_pipe = 1};
+  step.groups.push_back({GroupKind::data, {}});
+  for (int r = 0; r < ranks; ++r) {
+    schedules::RankWriter out;
+    const std::uint32_t first[] = {out.add({.op = Op::forward, .stage = r, .microbatch = 0, .amount = kMs})};
+    const std::uint32_t both[] = {
+        out.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = comm, .peer = 0, .amount = bytes}, first),
+        out.add({.op = Op::backward, .stage = r, .microbatch = 0, .amount = kMs})};
+    out.add({.op = Op::optimizer, .amount = kMs}, both);
+    step.of_rank.push_back(out.take());
+    step.groups.front().ranks.push_back(r);
+    step.rank_of_stage.push_back(r);
+  }
+  return step;
+}
+
+TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
+  constexpr std::int64_t kBytes = 4'000'000;
+  EmulationOptions options;
+  options.link = {.latency_us = 50, .gbps = 1};
+  options.plan_of = ring;
+  for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all}) {
+    const int ranks = 4;
+    const EmulatedRun run = run_emulated(step_with(comm, kBytes, ranks), options);
+    const int rounds = (comm == Comm::all_reduce ? 2 : 1) * (ranks - 1);
+    const int latencies = comm == Comm::all_to_all ? 1 : rounds;  // its messages do not wait for each other
+    const std::int64_t ring_ps = latencies * 50'000'000LL + rounds * 1000 * kBytes / ranks;
+    for (const auto& rank : run.timeline) {
+      EXPECT_GE(rank[1].end_ps - rank[1].start_ps, ring_ps) << name_of(comm);
+      EXPECT_EQ(rank[1].start_ps, kMs);
+      EXPECT_GE(rank[3].start_ps, rank[1].end_ps);
+      EXPECT_LE(rank[2].start_ps, rank[1].end_ps) << "kernels run beside collectives";
+    }
+  }
+}
+
+TEST(EmulatedRun, AListThatHangsEndsAtTheDeadlineAndSaysWhere) {
+  Step step = step_of("1f1b", {2, 4, 1});
+  for (auto& task : step.of_rank[0].tasks) {
+    if (task.op == Op::send_activations && task.microbatch == 2) task.tag = 77;  // nobody waits for that one
+  }
+  EmulationOptions options;
+  options.deadline = std::chrono::milliseconds(100);
+  try {
+    run_emulated(step, options);
+    FAIL() << "nothing was thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::timeout);
+    EXPECT_NE(std::string(error.what()).find("rank"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("RECV"), std::string::npos) << error.what();
+  }
+}
+
+TEST(EmulatedRun, AMessageThatIsNotTheOneDueIsWrongData) {
+  Step step = step_of("gpipe", {2, 2, 1});
+  for (auto& task : step.of_rank[0].tasks) {
+    if (task.op == Op::send_activations) task.tag = 1 - task.tag;  // of the two activations
+  }
+  try {
+    run_emulated(step, {});
+    FAIL() << "nothing was thrown";
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::wrong_data);
+    EXPECT_NE(std::string(error.what()).find("rank 1: 1RECV_F0 from rank 0 got the message"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::simulator

@@ -1,0 +1,73 @@
+// One rank of an emulated run.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "collectives/transports/transport.h"
+#include "schedules/interpreter/stage_worker.h"
+#include "schedules/step/step.h"
+#include "simulator/emulated/device_clock.h"
+#include "simulator/emulated/emulated_collectives.h"
+
+namespace lockstep::simulator {
+
+// What a message carries: who it is, and when it moved. Times are the steady clock's.
+struct MessageStamp {
+  std::int64_t left_ns = 0;
+  std::int64_t arrival_ns = 0;
+  std::int32_t op = 0;  // of the send
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+  std::int32_t tag = 0;
+};
+
+class EmulatedWorker final : public schedules::StageWorker {
+ public:
+  // `transport`: this rank's end, for messages between stages; `start_ns`: when the step begins. Both outlive this.
+  EmulatedWorker(const schedules::Step& step, transports::Transport& transport, transports::LinkSpec link,
+                 std::int64_t start_ns, std::unique_ptr<EmulatedCollectives> collectives);
+
+  bool begin(std::uint32_t task) override;
+  bool ended(std::uint32_t task) override;
+  void idle(int thread) override;
+  void finish() override;
+  schedules::TaskSpan span_of(std::uint32_t task) const override;
+
+  std::int64_t finished_ns() const { return finished_ns_; }
+  std::int64_t late_ns() const;  // by which a kernel was issued late, at worst
+
+ private:
+  struct TaskTimes {
+    std::int64_t start_ns = 0;
+    std::int64_t end_ns = 0;
+  };
+  struct Receive {
+    transports::Request request;
+    MessageStamp stamp;
+  };
+
+  bool begin_kernel(std::uint32_t task);
+  void send(std::uint32_t task);
+  void begin_receive(std::uint32_t task);
+  bool receive_ended(std::uint32_t task);
+  // When all that the task is after has ended.
+  std::int64_t ready_ns(std::uint32_t task) const;
+
+  const schedules::RankStep& tasks_;
+  transports::Transport& transport_;
+  const transports::LinkSpec link_;
+  const std::int64_t start_ns_;
+  std::unique_ptr<EmulatedCollectives> collectives_;
+  std::array<DeviceClock, schedules::kNumLanes> clocks_;  // of each lane: kernels, copies
+  std::vector<TaskTimes> times_;  // of each task; written by its lane's thread before the interpreter calls it ended
+  std::map<std::int32_t, std::int64_t> link_free_ns_;  // by receiver
+  std::map<std::uint32_t, Receive> receives_;          // under way
+  std::int64_t room_ns_ = 0;                           // when the queue of the compute lane has room again
+  std::int64_t finished_ns_ = 0;
+};
+
+}  // namespace lockstep::simulator
