@@ -1,0 +1,127 @@
+#include "bench/simulate/flags.h"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+namespace lockstep::simulate {
+namespace {
+
+using sweep::FlagValue;
+
+struct Flag {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  void (*read)(SimulateFlags&, const FlagValue&);
+};
+
+std::string text_of(const FlagValue& value) {
+  if (value.text.empty()) throw value.refused("nothing given", "a name or a file");
+  return value.text;
+}
+
+constexpr const char* kWhat = "What is predicted";
+constexpr const char* kPlan = "simulate plan: the best layouts of a number of devices";
+constexpr const char* kCalibrate = "A description of this machine";
+constexpr const char* kOutput = "Output";
+
+const std::array kFlags{
+    Flag{"--model", "gpt3-175b", "a name, or numbers such as hidden=4096,layers=32,heads=32; --list shows both",
+         [](SimulateFlags& f, const FlagValue& v) { f.model = text_of(v); }},
+    Flag{"--layout", "tp=8,pp=8,dp=1,batch=64", "what is split how; --list shows the fields",
+         [](SimulateFlags& f, const FlagValue& v) { f.layout = v.text; }},
+    Flag{"--machine", "dgx-a100", "a name, or a file (docs/machine_format.md)",
+         [](SimulateFlags& f, const FlagValue& v) { f.machine = text_of(v); }},
+    Flag{"--sweep", "", "fields with values, such as tp=2:4:8,microbatch=1:2; a row for each combination",
+         [](SimulateFlags& f, const FlagValue& v) {
+           for (const FlagValue& part : v.list()) f.sweep.push_back(part.text);
+         }},
+};
+
+const std::array kPlanFlags{
+    Flag{"--gpus", "64", "devices", [](SimulateFlags& f, const FlagValue& v) { f.gpus = v.integer(1, 1'000'000); }},
+    Flag{"--batch", "256", "sequences a step",
+         [](SimulateFlags& f, const FlagValue& v) { f.batch = v.integer(1, 10'000'000); }},
+    Flag{"--schedules", "1f1b,interleaved,zb_h1,zb_h2", "pipeline schedules to try",
+         [](SimulateFlags& f, const FlagValue& v) { f.schedules = text_of(v); }},
+    Flag{"--top", "10", "layouts that are shown",
+         [](SimulateFlags& f, const FlagValue& v) { f.top = static_cast<int>(v.integer(1, 1000)); }},
+};
+
+const std::array kCalibrateFlags{
+    Flag{"--calibrate", "", "files of records, of kernels_bench and all_reduce_perf: writes a description from them",
+         [](SimulateFlags& f, const FlagValue& v) {
+           f.records = text_of(v);
+           f.task = Task::calibrate;
+         }},
+    Flag{"--output", "", "file for the description [stdout]",
+         [](SimulateFlags& f, const FlagValue& v) { f.output = text_of(v); }},
+};
+
+const std::array kOutputFlags{
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](SimulateFlags& f, const FlagValue& v) { f.json_file = text_of(v); }},
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
+         [](SimulateFlags& f, const FlagValue& v) { f.trace_file = text_of(v); }},
+};
+
+template <typename Flags>
+void declare(sweep::CommandLine& line, const Flags& table, const char* group) {
+  for (const Flag& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
+}
+
+template <typename Flags>
+void read_all(const sweep::CommandLine& line, const Flags& table, SimulateFlags& flags) {
+  for (const Flag& flag : table) {
+    if (const auto value = line.value(flag.names)) flag.read(flags, *value);
+  }
+}
+
+void check_together(const sweep::CommandLine& line, const SimulateFlags& flags) {
+  for (const Flag& flag : kPlanFlags) {
+    if (flags.task == Task::plan || !line.value(flag.names)) continue;
+    throw core::usage_error(std::string(flag.names) + " without plan; allowed: simulate plan " + flag.names + " ...");
+  }
+  if (flags.task == Task::plan && (!flags.sweep.empty() || !flags.trace_file.empty())) {
+    throw core::usage_error("--sweep or --trace with plan; allowed: without it");
+  }
+  if (flags.task != Task::calibrate && !flags.output.empty()) {
+    throw core::usage_error("--output without --calibrate; allowed: with it");
+  }
+}
+
+}  // namespace
+
+std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc, const char* const* argv) {
+  SimulateFlags flags;
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
+  std::vector<const char*> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "plan") {
+    flags.task = Task::plan;
+    flags.layout = "";
+    words.erase(words.begin() + 1);
+  }
+  bool list = false;
+  sweep::CommandLine line(flags.program +
+                          ": what a training step costs on a machine, predicted. simulate plan ... searches.");
+  declare(line, kFlags, kWhat);
+  line.add_switch("--folded", flags.folded, "a layer is one kernel: faster, and a little less exact", kWhat);
+  line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);
+  declare(line, kPlanFlags, kPlan);
+  declare(line, kCalibrateFlags, kCalibrate);
+  declare(line, kOutputFlags, kOutput);
+  line.add_switch("--list", list, "show models, machines and the fields of models and layouts", kOutput);
+  if (auto help = line.parse(static_cast<int>(words.size()), words.data())) return *help;
+  read_all(line, kFlags, flags);
+  read_all(line, kPlanFlags, flags);
+  read_all(line, kCalibrateFlags, flags);
+  read_all(line, kOutputFlags, flags);
+  if (list) flags.task = Task::list;
+  check_together(line, flags);
+  return flags;
+}
+
+}  // namespace lockstep::simulate

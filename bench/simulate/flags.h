@@ -1,0 +1,41 @@
+// The command line of simulate.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/sweep/command_line.h"
+
+namespace lockstep::simulate {
+
+enum class Task : std::uint8_t { predict, plan, calibrate, list };
+
+struct SimulateFlags {
+  std::string program;               // "simulate"
+  std::vector<std::string> command;  // as given, the program without its folder
+  Task task = Task::predict;
+
+  std::string model = "gpt3-175b";
+  std::string machine = "dgx-a100";
+  std::string layout = "tp=8,pp=8,dp=1,batch=64";  // of predict; of plan: what all layouts share
+  std::vector<std::string> sweep;                  // "tp=2:4:8", each crossed with the others
+  bool folded = false;                             // a layer is one kernel
+  bool all_ranks = false;                          // none stands for others
+
+  std::int64_t gpus = 64;    // of plan
+  std::int64_t batch = 256;  // sequences a step, of plan
+  std::string schedules = "1f1b,interleaved,zb_h1,zb_h2";
+  int top = 10;
+
+  std::string records;     // of calibrate
+  std::string output;      // file for the description that calibrate writes; empty: stdout
+  std::string json_file;   // empty: no records
+  std::string trace_file;  // empty: none
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc, const char* const* argv);
+
+}  // namespace lockstep::simulate

@@ -1,0 +1,128 @@
+#include "bench/simulate/program.h"
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+#include "bench/simulate/flags.h"
+#include "bench/simulate/layouts.h"
+#include "bench/simulate/records.h"
+#include "bench/simulate/table.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "schedules/step/trace.h"
+#include "simulator/machine/calibrate.h"
+
+namespace lockstep::simulate {
+namespace {
+
+// A step of more tasks than that makes a record too large to draw or to keep.
+constexpr std::size_t kMostTasksKept = 20'000;
+
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  core::AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+std::size_t tasks_of(const simulator::Prediction& made) {
+  std::size_t tasks = 0;
+  for (const auto& rank : made.timeline) tasks += rank.size();
+  return tasks;
+}
+
+int run_predictions(const SimulateFlags& flags) {
+  const simulator::Model model = simulator::parse_model(flags.model);
+  const simulator::Machine machine = simulator::load_machine(flags.machine);
+  const std::vector<simulator::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
+  const bool single = layouts.size() == 1;
+  if (!flags.trace_file.empty() && !single) {
+    throw core::usage_error("--trace " + flags.trace_file + ": there are " + std::to_string(layouts.size()) +
+                            " layouts; allowed: one");
+  }
+  std::optional<core::RecordWriter> writer;
+  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  const core::RunRecord run = run_record(flags);
+  if (writer) writer->write(run);
+  simulator::PredictOptions options;
+  if (flags.folded) options.detail = simulator::Detail::folded;
+  if (flags.all_ranks) options.extent = simulator::Extent::all_ranks;
+  options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
+
+  print(heading_text(model, machine) + columns_text());
+  for (const simulator::Layout& layout : layouts) {
+    const std::string misfit = misfit_of(model, layout);
+    if (!misfit.empty() && !single) {
+      print("# " + text_of(layout) + ": " + misfit + "\n");
+      continue;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    simulator::Prediction made = predict(model, layout, machine, options);
+    const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    print(row_text(layout, made));
+    if (single) print(details_text(layout, machine, made, wall_s));
+    if (!flags.trace_file.empty()) {
+      write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));
+    }
+    if (!writer) continue;
+    if (tasks_of(made) > kMostTasksKept) made.timeline.clear();
+    writer->write(simulation_record(run, model, layout, machine, made, wall_s));
+  }
+  if (writer) writer->commit();
+  return 0;
+}
+
+int run_calibration(const SimulateFlags& flags) {
+  const sweep::FlagValue files{"--calibrate", flags.records};
+  std::vector<std::string> paths;
+  for (const sweep::FlagValue& file : files.list()) paths.push_back(file.text);
+  const std::string text = to_json(simulator::calibrate_files(paths));
+  if (flags.output.empty()) {
+    print(text);
+  } else {
+    write_file(flags.output, text);
+  }
+  return 0;
+}
+
+int run(const SimulateFlags& flags) {
+  switch (flags.task) {
+    case Task::list:
+      print(list_text());
+      return 0;
+    case Task::calibrate:
+      return run_calibration(flags);
+    case Task::plan:
+    case Task::predict:
+      break;
+  }
+  return run_predictions(flags);
+}
+
+}  // namespace
+
+int simulate_main(int argc, char** argv) {
+  try {
+    const auto parsed = parse_simulate_flags(argc, argv);
+    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
+      print(help->text);
+      return 0;
+    }
+    return run(std::get<SimulateFlags>(parsed));
+  } catch (const core::Error& error) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "simulate: %s\n", error.what());
+    return error.exit_status();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "simulate: %s\n", error.what());
+    return static_cast<int>(core::Failure::internal);
+  }
+}
+
+}  // namespace lockstep::simulate

@@ -1,0 +1,119 @@
+#include "bench/simulate/table.h"
+
+#include <fmt/format.h>
+
+#include "schedules/catalogue.h"
+
+namespace lockstep::simulate {
+namespace {
+
+using schedules::Breakdown;
+using schedules::Lane;
+using simulator::Layout;
+using simulator::Machine;
+using simulator::MemoryBytes;
+using simulator::Model;
+using simulator::Prediction;
+
+constexpr double kPsPerMs = 1e9;
+constexpr double kGiga = 1e9;
+
+std::int64_t exposed(const Breakdown& parts, Lane lane) {
+  return parts.exposed_ps[static_cast<std::size_t>(lane)];
+}
+
+double percent(std::int64_t part_ps, const Prediction& made) {
+  return 100 * static_cast<double>(part_ps) / (made.step_s * 1e12);
+}
+
+std::string memory_line(const char* kind, double bytes, const MemoryBytes& all) {
+  return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
+}
+
+}  // namespace
+
+std::string flop_convention() {
+  return "matrix products only, 2 operations a multiply-add, backward twice the forward, attention scores in full; mfu "
+         "counts nothing twice, hfu counts what is recomputed";
+}
+
+std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& parts) {
+  return {{"forward", parts.forward_ps},
+          {"backward", parts.backward_ps},
+          {"recompute", parts.recompute_ps},
+          {"optimizer", parts.optimizer_ps},
+          {"exposed_tensor", exposed(parts, Lane::tensor)},
+          {"exposed_pipeline", exposed(parts, Lane::send) + exposed(parts, Lane::receive)},
+          {"exposed_gather", exposed(parts, Lane::gather)},
+          {"exposed_reduce", exposed(parts, Lane::reduce)},
+          {"exposed_copy", exposed(parts, Lane::copy)},
+          {"bubble", parts.bubble_ps}};
+}
+
+std::string heading_text(const Model& model, const Machine& machine) {
+  return fmt::format(
+      "# simulated: {} ({:.4g}e9 parameters, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs: {}\n",
+      model.name, static_cast<double>(parameters_of(model)) / kGiga, model.sequence, machine.name, machine.device.name,
+      machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga, flop_convention());
+}
+
+std::string columns_text() {
+  return fmt::format(
+      "#{:>9} {:>6} {:>6} {:>9} {:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}  layout\n#{:>9} {:>6} {:>6} {:>9} "
+      "{:>11} {:>7} {:>7} {:>7} {:>7} {:>7} {:>8}\n",
+      "step", "mfu", "hfu", "TFLOP/s", "tokens", "compute", "tensor", "stages", "data", "bubble", "memory", "(ms)",
+      "(%)", "(%)", "(a GPU)", "(/s)", "(%)", "(%)", "(%)", "(%)", "(%)", "(GB)");
+}
+
+std::string row_text(const Layout& layout, const Prediction& made) {
+  const Breakdown& parts = made.parts[made.busiest];
+  const double tflops = made.hardware_flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
+  return fmt::format(
+      " {:>9.2f} {:>6.2f} {:>6.2f} {:>9.1f} {:>11.0f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} "
+      "{:>7.2f}{}  {}\n",
+      made.step_s * 1e3, 100 * made.mfu, 100 * made.hfu, tflops, made.tokens_per_s, percent(parts.compute_ps(), made),
+      percent(exposed(parts, Lane::tensor), made),
+      percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), made),
+      percent(exposed(parts, Lane::gather) + exposed(parts, Lane::reduce), made), percent(parts.bubble_ps, made),
+      made.memory[made.fullest].total() / kGiga, made.fits ? " " : "!", text_of(layout));
+}
+
+std::string details_text(const Layout& layout, const Machine& machine, const Prediction& made, double wall_s) {
+  std::string text =
+      fmt::format("#\n# Time of pipeline place {} of {}, which computes longest\n", made.busiest, made.parts.size());
+  for (const auto& [name, ps] : named_parts(made.parts[made.busiest])) {
+    text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
+                        percent(ps, made));
+  }
+  const MemoryBytes& memory = made.memory[made.fullest];
+  text += fmt::format("# Memory of pipeline place {}, which needs most\n", made.fullest);
+  text += memory_line("weights", memory.weights, memory) + memory_line("gradients", memory.gradients, memory) +
+          memory_line("optimizer", memory.optimizer, memory) + memory_line("activations", memory.activations, memory) +
+          memory_line("buffers", memory.buffers, memory);
+  text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", "total", memory.total() / kGiga,
+                      static_cast<double>(machine.device.memory_bytes) / kGiga, made.fits ? "fits" : "does not fit");
+  const schedules::Bubbles& b = made.bubbles;
+  text += fmt::format(
+      "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own "
+      "{:.2f} % of ideal\n",
+      100 * b.of_ideal, 100 * b.of_makespan, 100 * b.of_own_span, 100 * b.own_of_ideal);
+  text += fmt::format("# {} ranks, {} simulated; {} events in {:.3f} s\n", layout.ranks(), made.parts.size(),
+                      made.events, wall_s);
+  return text;
+}
+
+std::string list_text() {
+  std::string text = "models:";
+  for (const std::string& name : simulator::model_names()) text += " " + name;
+  text += "\nfields of a model:\n";
+  for (const std::string& field : simulator::model_fields()) text += "  " + field + "\n";
+  text += "machines:";
+  for (const std::string& name : simulator::machine_names()) text += " " + name;
+  text += "\nfields of a layout:\n";
+  for (const std::string& field : simulator::layout_fields()) text += "  " + field + "\n";
+  text += "schedules:";
+  for (const auto& entry : schedules::catalogue()) text += " " + std::string(entry.name);
+  return text + "\n";
+}
+
+}  // namespace lockstep::simulate

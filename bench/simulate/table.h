@@ -1,0 +1,25 @@
+// What simulate prints. Everything is predicted; the heading says so.
+#pragma once
+
+#include <string>
+
+#include "bench/simulate/flags.h"
+#include "simulator/predict/predict.h"
+
+namespace lockstep::simulate {
+
+// What is counted as a model's work, as records and tables say it.
+std::string flop_convention();
+
+// Parts of a rank's step with their names, in the order in which they are shown; together the step.
+std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);
+
+std::string heading_text(const simulator::Model& model, const simulator::Machine& machine);
+std::string columns_text();
+std::string row_text(const simulator::Layout& layout, const simulator::Prediction& made);
+// Of one layout: where the time and the memory go.
+std::string details_text(const simulator::Layout& layout, const simulator::Machine& machine,
+                         const simulator::Prediction& made, double wall_s);
+std::string list_text();
+
+}  // namespace lockstep::simulate
