@@ -10,12 +10,7 @@ using sweep::FlagValue;
 
 constexpr double kLongestMs = 1e6;
 
-struct Flag {
-  const char* names;
-  const char* default_text;
-  const char* meaning;
-  void (*read)(PipelineFlags&, const FlagValue&);
-};
+using Flag = sweep::FlagOf<PipelineFlags>;
 
 int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
   return static_cast<int>(value.integer(min, max));
@@ -94,18 +89,6 @@ const std::array kFlagsOfOutput{
          [](PipelineFlags& f, const FlagValue& v) { f.dump_csv_file = file_name(v); }},
 };
 
-template <typename Flags>
-void declare(sweep::CommandLine& line, const Flags& table, const char* group) {
-  for (const Flag& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
-}
-
-template <typename Flags>
-void read_all(const sweep::CommandLine& line, const Flags& table, PipelineFlags& flags) {
-  for (const Flag& flag : table) {
-    if (const auto value = line.value(flag.names)) flag.read(flags, *value);
-  }
-}
-
 void check_together(const sweep::CommandLine& line, const PipelineFlags& flags) {
   for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks"}) {
     if (flags.csv_file.empty() || !line.value(name)) continue;
@@ -131,9 +114,9 @@ std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc,
   flags.command.assign(argv, argv + argc);
   flags.command.front() = flags.program;
   sweep::CommandLine line(flags.program + ": what pipeline schedules cost, by name or from a file.");
-  declare(line, kFlagsOfWhat, kWhat);
-  declare(line, kFlagsOfCosts, kHow);
-  declare(line, kFlagsOfOutput, kOutput);
+  declare_all(line, kFlagsOfWhat, kWhat);
+  declare_all(line, kFlagsOfCosts, kHow);
+  declare_all(line, kFlagsOfOutput, kOutput);
   line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
   line.add_switch("--list", flags.list, "show the schedules that have names, and run none", kOutput);
   if (auto help = line.parse(argc, argv)) return *help;

@@ -34,4 +34,26 @@ class CommandLine {
   std::unique_ptr<State> state_;
 };
 
+// A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws where it is
+// refused.
+template <typename Target>
+struct FlagOf {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  void (*read)(Target&, const FlagValue&);
+};
+
+template <typename Table>
+void declare_all(CommandLine& line, const Table& table, const char* group) {
+  for (const auto& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
+}
+
+template <typename Table, typename Target>
+void read_all(const CommandLine& line, const Table& table, Target& target) {
+  for (const auto& flag : table) {
+    if (const auto value = line.value(flag.names)) flag.read(target, *value);
+  }
+}
+
 }  // namespace lockstep::sweep

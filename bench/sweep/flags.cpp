@@ -25,13 +25,7 @@ struct Reading {
   std::optional<int> gpus;
 };
 
-// A flag that takes a value. `read` throws where the value is refused.
-struct Flag {
-  const char* names;
-  const char* default_text;
-  const char* meaning;
-  void (*read)(Reading&, const FlagValue&);
-};
+using Flag = FlagOf<Reading>;
 
 int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
   return static_cast<int>(value.integer(min, max));
@@ -185,8 +179,8 @@ constexpr std::array kRefusedFlags{
 };
 
 void declare(CommandLine& line, SweepFlags& flags) {
-  for (const Flag& flag : kNcclFlags) line.add(flag.names, flag.default_text, flag.meaning, kNcclGroup);
-  for (const Flag& flag : kOwnFlags) line.add(flag.names, flag.default_text, flag.meaning, kOwnGroup);
+  declare_all(line, kNcclFlags, kNcclGroup);
+  declare_all(line, kOwnFlags, kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
   line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
@@ -197,13 +191,6 @@ void refuse_all(const CommandLine& line) {
   for (const RefusedFlag& flag : kRefusedFlags) {
     const auto value = line.value(flag.names);
     if (value && value->text != flag.default_text) throw value->refused(flag.why, flag.default_text);
-  }
-}
-
-template <typename Flags>
-void read_all(const CommandLine& line, const Flags& table, Reading& reading) {
-  for (const Flag& flag : table) {
-    if (const auto value = line.value(flag.names)) flag.read(reading, *value);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "collectives/executors/message_executor.h"
 #include "core/error.h"
+#include "simulator/network/comm_kind.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -16,19 +17,6 @@ using schedules::Task;
 constexpr std::int64_t kElementsARank = 256;
 constexpr int kChannelsOfPlan = 64;
 constexpr int kFirstChannel = 1 << 28;  // above the tags of messages between stages
-
-Kind kind_of(Comm comm) {
-  switch (comm) {
-    case Comm::all_gather:
-      return Kind::all_gather;
-    case Comm::reduce_scatter:
-      return Kind::reduce_scatter;
-    case Comm::all_to_all:
-      return Kind::all_to_all;
-    default:
-      return Kind::all_reduce;
-  }
-}
 
 // So that every chunk of a plan has the same size.
 std::int64_t elements_a_block(Kind kind, int ranks) {

@@ -14,8 +14,8 @@ namespace {
 
 using schedules::Lane;
 
-constexpr int kAnyNumber = 1 << 30;               // of messages that a mailbox holds
-constexpr std::int64_t kHeadStartNs = 2'000'000;  // for all threads to issue their first kernels
+constexpr int kAnyNumber = 1 << 30;                // of messages that a mailbox holds
+constexpr std::int64_t kHeadStartNs = 20'000'000;  // for all threads to issue their first kernels
 
 // Collectives block their thread: one each.
 schedules::InterpreterOptions interpreter_options(std::chrono::nanoseconds deadline) {

@@ -9,6 +9,7 @@
 #include "collectives/plan/sizes.h"
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
+#include "simulator/network/comm_kind.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -18,19 +19,6 @@ using schedules::Group;
 using schedules::Op;
 using schedules::Step;
 using schedules::Task;
-
-collectives::Kind kind_of(Comm comm) {
-  switch (comm) {
-    case Comm::all_gather:
-      return collectives::Kind::all_gather;
-    case Comm::reduce_scatter:
-      return collectives::Kind::reduce_scatter;
-    case Comm::all_to_all:
-      return collectives::Kind::all_to_all;
-    default:
-      return collectives::Kind::all_reduce;
-  }
-}
 
 bool is_expanded(const Step& step, const Task& task) {
   return task.comm != Comm::none && step.groups[static_cast<std::size_t>(task.peer)].ranks.size() > 1;

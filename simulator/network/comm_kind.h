@@ -1,0 +1,22 @@
+// A step's collectives in the words of collectives/.
+#pragma once
+
+#include "collectives/collective.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::simulator {
+
+inline collectives::Kind kind_of(schedules::Comm comm) {
+  switch (comm) {
+    case schedules::Comm::all_gather:
+      return collectives::Kind::all_gather;
+    case schedules::Comm::reduce_scatter:
+      return collectives::Kind::reduce_scatter;
+    case schedules::Comm::all_to_all:
+      return collectives::Kind::all_to_all;
+    default:
+      return collectives::Kind::all_reduce;
+  }
+}
+
+}  // namespace lockstep::simulator
