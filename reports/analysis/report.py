@@ -27,5 +27,5 @@ class Report:
 
 def report_of(records: Records) -> Report:
     collectives = analyse(records.of_collectives()) if records.rows else None
-    return Report(records, collectives, analyse_kernels(records.of_kernels()), analyse_schedules(records.of_schedules()),
-                  analyse_layouts(records.of_simulations()))
+    return Report(records, collectives, analyse_kernels(records.of_kernels()),
+                  analyse_schedules(records.of_schedules()), analyse_layouts(records.of_simulations()))

@@ -23,8 +23,8 @@ def notes_on_simulations(records: Records) -> list[Note]:
 def _hidden(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:
     number = repeated(lines)
     if number:
-        yield Note("info", f"{counted(number, 'step')} of earlier runs {are([0] * number)} left out: a later one is of the "
-                           "same schedule, workload and basis.")
+        yield Note("info", f"{counted(number, 'step')} of earlier runs {are([0] * number)} left out: a later one is of "
+                           "the same schedule, workload and basis.")
 
 
 def _late(lines: tuple[ScheduleLine, ...]) -> Iterable[Note]:

@@ -75,7 +75,8 @@ _LAYOUTS = (
     Column("schedule", "of the pipeline", False), Column("step ms", ""), Column("MFU %", "model FLOPs over the peak"),
     Column("HFU %", "with recomputation"), Column("TFLOP/s a device", "model FLOPs"),
     Column("tokens/s", "of all devices"), Column("computing %", "of the step, by the rank that computes longest"),
-    Column("exposed %", "of the step: that rank waits for bytes that move"), Column("bubble %", "of the step: it waits for others"),
+    Column("exposed %", "of the step: that rank waits for bytes that move"),
+    Column("bubble %", "of the step: it waits for others"),
     Column("memory GiB", "of the device that needs most"), *(Column(f"{kind} GiB", "") for kind in KINDS),
     Column("of a device GiB", "what it has"), Column("fits", "", False), Column("events", "of the simulation"),
 )
@@ -93,9 +94,10 @@ def _line(name: str, one: Simulation) -> Line:
     bubble = one.parts_ms.get("bubble", 0.0)
     shares = [number(100 * value / one.step_ms, 3) for value in (computing, one.step_ms - computing - bubble, bubble)]
     kinds = [_gib(one.memory_bytes.get(kind)) for kind in KINDS]
-    return Line((word(name), word(one.schedule), number(one.step_ms), number(100 * one.mfu, 3), number(100 * one.hfu, 3),
-                 number(one.model_tflops_a_gpu), number(one.tokens_per_s), *shares, _gib(one.memory_bytes["total"]), *kinds,
-                 _gib(one.capacity_bytes), word("yes" if one.fits else "no"), number(one.events)))
+    return Line((word(name), word(one.schedule), number(one.step_ms), number(100 * one.mfu, 3),
+                 number(100 * one.hfu, 3), number(one.model_tflops_a_gpu), number(one.tokens_per_s), *shares,
+                 _gib(one.memory_bytes["total"]), *kinds, _gib(one.capacity_bytes), word("yes" if one.fits else "no"),
+                 number(one.events)))
 
 
 def _gib(value: float | None) -> Cell:

@@ -36,8 +36,8 @@ def _schedule_line(name: str, line: ScheduleLine, result: WorkloadResult) -> Lin
     percents = [number(100 * value if abs(value) > 5e-6 else 0.0, 3)
                 for value in (b.of_makespan, b.of_ideal, b.of_own_span, b.own_of_ideal)]
     return Line((
-        word(name), word(line.basis), number(line.chunks), number(line.makespan_ms), number(line.own_span_ms), *percents,
-        number(line.peak), number(max(line.peak_activations.until_b, default=None)),
+        word(name), word(line.basis), number(line.chunks), number(line.makespan_ms), number(line.own_span_ms),
+        *percents, number(line.peak), number(max(line.peak_activations.until_b, default=None)),
         number(max(line.weight_versions, default=None) if line.weight_versions else None),
         number(max(line.sends, default=None)), number(max(line.exposed_ms, default=None), 3), word(_form_text(line)),
         _against_simulated(line, result), number(line.late_us, 3), number(len(line.samples_ms)), word(hangs_text(line)),

@@ -123,7 +123,8 @@ def _boxes(axes: Axes, boxes: Sequence[tuple[int, Box]], place: tuple[float, flo
 
 
 def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float, float], raster: bool) -> None:
-    corners = [_corners(r, box.start, box.end, place) for r, one in enumerate(ranks) for box in one.strips.get(lane, ())]
+    corners = [_corners(r, box.start, box.end, place)
+               for r, one in enumerate(ranks) for box in one.strips.get(lane, ())]
     axes.add_collection(PolyCollection(corners, facecolor=STRIPS[lane][0], linewidth=0, rasterized=raster, zorder=2))
 
 

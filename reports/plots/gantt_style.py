@@ -5,12 +5,13 @@ TEXT = "#101214"  # on a box: dark on a dark page too
 
 COMPUTE = {
     "F": ("#56b4e9", "forward"), "B": ("#009e73", "backward"), "I": ("#e69f00", "gradient of input"),
-    "W": ("#cc79a7", "gradient of weights"), "RECOMPUTE": ("#f0e442", "recomputation"), "STEP": ("#7d7d7d", "optimizer"),
+    "W": ("#cc79a7", "gradient of weights"), "RECOMPUTE": ("#f0e442", "recomputation"),
+    "STEP": ("#7d7d7d", "optimizer"),
 }
 STRIPS = {
-    "send": ("#3f3f3f", "sending"), "receive": ("#a0a0a0", "message coming in"), "tensor": ("#0072b2", "collective in a layer"),
-    "gather": ("#7a4ea3", "gather of weights"), "reduce": ("#d55e00", "reduction of gradients"),
-    "copy": ("#8b6a3e", "copy to or from host"),
+    "send": ("#3f3f3f", "sending"), "receive": ("#a0a0a0", "message coming in"),
+    "tensor": ("#0072b2", "collective in a layer"), "gather": ("#7a4ea3", "gather of weights"),
+    "reduce": ("#d55e00", "reduction of gradients"), "copy": ("#8b6a3e", "copy to or from host"),
 }
 OTHER = ("#b4bac2", "other")
 

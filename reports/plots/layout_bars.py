@@ -20,10 +20,9 @@ TOLD = 1.95  # inches at the right for words on each bar
 NAME = 44  # characters of a layout's name
 GIB = 2 ** 30
 
-_PARTS = {"forward": COMPUTE["F"][0], "backward": COMPUTE["B"][0], "recompute": COMPUTE["RECOMPUTE"][0],
-          "optimizer": COMPUTE["STEP"][0], "exposed_tensor": STRIPS["tensor"][0], "exposed_pipeline": STRIPS["receive"][0],
-          "exposed_gather": STRIPS["gather"][0], "exposed_reduce": STRIPS["reduce"][0], "exposed_copy": STRIPS["copy"][0],
-          "bubble": PAPER}
+_LIKE = {"forward": "F", "backward": "B", "recompute": "RECOMPUTE", "optimizer": "STEP", "exposed_tensor": "tensor",
+         "exposed_pipeline": "receive", "exposed_gather": "gather", "exposed_reduce": "reduce", "exposed_copy": "copy"}
+_PARTS = {**{part: {**COMPUTE, **STRIPS}[name][0] for part, name in _LIKE.items()}, "bubble": PAPER}
 _KINDS = dict(zip(KINDS, ("#0072b2", "#56b4e9", "#e69f00", "#009e73", "#a0a0a0")))
 _OTHER = "#4d4d4d"
 
@@ -58,8 +57,8 @@ def memory_figure(result: LayoutResult, heading: Heading) -> Figure:
         total = one.memory_bytes["total"]
         beyond = "\N{BLACK RIGHT-POINTING TRIANGLE} " if total > end else ""
         _tell(axes, row, f"{beyond}{short(total / GIB)} GiB" + ("" if one.fits else ": does not fit"), one.fits)
-    handles = [(name, _KINDS.get(name, _OTHER)) for name in names]
-    _legend(figure, handles, Line2D([], [], color=ALARM, linewidth=1.4, label=f"a device has {short(capacity / GIB)} GiB"))
+    line = Line2D([], [], color=ALARM, linewidth=1.4, label=f"a device has {short(capacity / GIB)} GiB")
+    _legend(figure, [(name, _KINDS.get(name, _OTHER)) for name in names], line)
     return figure
 
 

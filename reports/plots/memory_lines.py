@@ -25,8 +25,8 @@ def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
     for rank in shown:
         colour = matplotlib.colormaps["viridis"](0.05 + 0.85 * rank / max(len(totals) - 1, 1))
         at, values = _steps(totals[rank], end)
-        axes.step(at, [value / scale for value in values], where="post", color=colour, linewidth=1.4, label=f"rank {rank}",
-                  zorder=3)
+        axes.step(at, [value / scale for value in values], where="post", color=colour, linewidth=1.4, zorder=3,
+                  label=f"rank {rank}")
     axes.set_ylim(0, max(max(peaks) / scale * 1.15, 1e-9))
     axes.set_ylabel("GiB" if memory.unit == "bytes" else "microbatches", size=9)
     what = "Memory" if memory.unit == "bytes" else "Activations held"

@@ -108,8 +108,8 @@ def _draw(axes: Axes, names: Sequence[str], dots: Dots) -> None:
                 axes.plot([kernel.share], [row], zorder=3, **marks(BOUNDS[kernel.bound or "launch"], case.dtype, 5))
         beyond = [share for share in shares if share > CUT]
         if beyond:
-            axes.text(EDGE, row, f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}", ha="right",
-                      va="center", size=7.4, color=INK, zorder=5)
+            told = f"{len(beyond)} \N{BLACK RIGHT-POINTING TRIANGLE} {share_text(max(beyond))}"
+            axes.text(EDGE, row, told, ha="right", va="center", size=7.4, color=INK, zorder=5)
 
 
 def _legend(figure: Figure, roofline: Roofline) -> None:

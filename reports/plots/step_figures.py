@@ -88,8 +88,8 @@ class _Figure(NamedTuple):
 
 BARS = {"parts": (parts_figure, parts_title), "memory": (memory_figure, memory_title)}
 _FIGURES = {
-    Case: _Figure("gantt", lambda case, heading: gantt_figure(charts_of(case.lines), heading), case_title, case_subtitle,
-                  lambda case: [line.basis for line in case.lines],
+    Case: _Figure("gantt", lambda case, heading: gantt_figure(charts_of(case.lines), heading), case_title,
+                  case_subtitle, lambda case: [line.basis for line in case.lines],
                   "What each rank does over time, and the memory that it holds"),
     Contest: _Figure("tradeoff", tradeoff_figure, contest_title, contest_subtitle, lambda contest: [contest.basis],
                      "Bubble against activations held, a point a schedule"),

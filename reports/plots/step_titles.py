@@ -29,8 +29,10 @@ def case_title(case: Case) -> str:
 
 
 def case_subtitle(case: Case) -> str:
-    stages = max(len({task.stage for task in rank if task.stage >= 0}) for line in case.lines for rank in line.timeline or [()])
-    of_rank = f"{stages} stages a rank{f' in {case.first.pipes} pipes' if case.first.pipes > 1 else ''}, later ones lighter"
+    ranks = [rank for line in case.lines for rank in line.timeline or ()]
+    stages = max((len({task.stage for task in rank if task.stage >= 0}) for rank in ranks), default=1)
+    pipes = f" in {case.first.pipes} pipes" if case.first.pipes > 1 else ""
+    of_rank = f"{stages} stages a rank{pipes}, later ones lighter"
     return _dotted([workload_text(case.workload), of_rank if stages > 1 else "", "numbers: microbatches"])
 
 

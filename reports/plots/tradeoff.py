@@ -35,13 +35,15 @@ def tradeoff_figure(contest: Contest, heading: Heading) -> Figure:
     axes.set_ylim(-0.03 * highest, 1.12 * highest)
     frontier = [(line.peak, bubble(line)) for _, line in contest.frontier]
     ends = (frontier[0][0], max(1.2 * highest, frontier[0][1])), (axes.get_xlim()[1], frontier[-1][1])
-    axes.step(*zip(ends[0], *frontier, ends[1]), where="post", color=_MAKESPAN.colour, linewidth=1.2, alpha=0.5, zorder=1.5)
+    axes.step(*zip(ends[0], *frontier, ends[1]), where="post", color=_MAKESPAN.colour, linewidth=1.2, alpha=0.5,
+              zorder=1.5)
     for point in points:
         axes.plot([point.peak] * 2, [point.own, point.bubble], color=GRID, linewidth=1.4, zorder=1)
-        axes.plot([point.peak], [point.own], marker="o", markersize=5, color=_OWN.colour, markerfacecolor=PAPER, zorder=2)
+        axes.plot([point.peak], [point.own], marker="o", markersize=5, color=_OWN.colour, markerfacecolor=PAPER,
+                  zorder=2)
         axes.plot([point.peak], [point.bubble], marker="o", markersize=6.5, color=_MAKESPAN.colour, markeredgewidth=0,
                   zorder=3)
-    axes.xaxis.set_major_locator(MaxNLocator(10))
+    axes.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{short(100 * value)} %"))
     axes.set_xlabel("activations held by the rank that holds most (microbatches)")
@@ -81,8 +83,8 @@ def _above(axes: Axes, points: Sequence[Point]) -> None:
     for point in points:
         axes.annotate(f"{point.name}: {share_text(point.bubble)}, above", (point.peak, top), xytext=(6, -4),
                       textcoords="offset points", size=SIZE, color=INK, va="top")
-        axes.plot([point.peak], [top], marker="^", markersize=7, color=_MAKESPAN.colour, markeredgewidth=0, clip_on=False,
-                  zorder=4)
+        axes.plot([point.peak], [top], marker="^", markersize=7, color=_MAKESPAN.colour, markeredgewidth=0,
+                  clip_on=False, zorder=4)
 
 
 def _legend(figure: Figure) -> None:

@@ -195,7 +195,8 @@ def test_bars_of_layouts_add_up_to_the_records(tmp_path):
 def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
     worlds = [StepWorld(ranks, microbatches, message=1.0), LayoutWorld(),
               StepWorld(ranks, 2 * microbatches, basis="emulated", message=1.0, run_name="e")]
-    report = report_of(load([write(tmp_path / "s.jsonl", [line for one in worlds for line in [one.run(), *one.sweep()]])]))
+    lines = [line for one in worlds for line in [one.run(), *one.sweep()]]
+    report = report_of(load([write(tmp_path / "s.jsonl", lines)]))
     result, layouts = report.schedules[0], report.simulations[0]
     with style.context():
         figures = [tradeoff_figure(result.contests[0], HEADING), parts_figure(layouts, HEADING),

@@ -1,12 +1,14 @@
 """What is drawn of a rank's lanes: computations, communication beside them, and where the one waits for the other."""
 from dataclasses import dataclass
-from typing import Iterable, NamedTuple, Sequence
+from typing import Iterable, NamedTuple, Optional, Sequence
 
 from reports.step_records import Task, Timeline
 
 COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "copy")
 _SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # which send, and of which stage beside the receiver's
+
+_NEEDS = {"F": ("RECV_F",), "B": ("RECV_B",), "I": ("RECV_B",)}
 
 
 class Box(NamedTuple):
@@ -71,12 +73,38 @@ def _merged(boxes: Iterable[Box], finest: float) -> Iterable[Box]:
 
 
 def exposed_of(tasks: Sequence[Task]) -> list[tuple[float, float]]:
-    """Times at which the compute lane does nothing while something comes in or a collective runs."""
-    busy = joined_spans((t.start, t.end) for t in tasks if t.lane == COMPUTE)
-    moving = joined_spans((t.start, t.end) for t in tasks if t.lane not in (COMPUTE, "send") and t.end > t.start)
-    borders = [0.0, *(edge for span in busy for edge in span), max((end for _, end in moving), default=0.0)]
-    idle = [gap for gap in zip(borders[::2], borders[1::2]) if gap[1] > gap[0]]
-    return [(max(a, c), min(b, d)) for a, b in idle for c, d in moving if min(b, d) > max(a, c)]
+    """Times at which the compute lane stands still while bytes move that it waits for (schedules/step/breakdown.h).
+
+    A computation waits for the messages of its stage and microbatch. Records do not say which collectives it waits for:
+    all that run meanwhile are taken. After its last computation a rank waits for all that it still sends and reduces.
+    """
+    computed = sorted((t for t in tasks if t.lane == COMPUTE), key=lambda t: (t.start, t.end))
+    moving = [t for t in tasks if t.lane != COMPUTE and t.end > t.start]
+    collectives = [t for t in moving if t.lane not in ("send", "receive")]
+    messages = {(t.op, t.stage, t.microbatch): t for t in moving if t.lane == "receive"}
+    exposed, free = [], 0.0
+    for task, following in zip(computed, [*computed[1:], None]):
+        if task.start > free:
+            waited = _messages_for(task, following, messages)
+            exposed += _during((free, task.start), [*waited, *collectives])
+        free = max(free, task.end)
+    return exposed + _during((free, float("inf")), [t for t in moving if t.lane != "receive"])
+
+
+def _messages_for(task: Task, following: Optional[Task], messages: dict) -> list[Task]:
+    """Where two run as one (DualPipe) the first begins when the messages of both are there."""
+    own, other = (_received_for(one, messages) for one in (task, following))
+    return own + [message for message in other if abs(message.end - task.start) < 1e-6]
+
+
+def _received_for(task: Optional[Task], messages: dict) -> list[Task]:
+    keys = [(op, task.stage, task.microbatch) for op in _NEEDS.get(task.op, ())] if task else []
+    return [messages[key] for key in keys if key in messages]
+
+
+def _during(gap: tuple[float, float], tasks: Iterable[Task]) -> list[tuple[float, float]]:
+    inside = ((max(t.start, gap[0]), min(t.end, gap[1])) for t in tasks)
+    return joined_spans((start, end) for start, end in inside if end > start)
 
 
 def joined_spans(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -41,15 +41,16 @@ def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
     for one in records.simulations:
         key = (one.model["name"], one.model["parameters"], one.machine, one.ranks, one.global_batch)
         grouped.setdefault(key, {})[one.layout["text"], one.schedule] = one
-    return tuple(LayoutResult(f"layouts-{number}", tuple(sorted(of.values(), key=lambda one: (not one.fits, one.step_ms))))
-                 for number, of in enumerate(grouped.values(), start=1))
+    ordered = [sorted(of.values(), key=lambda one: (not one.fits, one.step_ms)) for of in grouped.values()]
+    return tuple(LayoutResult(f"layouts-{number}", tuple(one)) for number, one in enumerate(ordered, start=1))
 
 
 def names_of(result: LayoutResult) -> dict[int, str]:
     """By id(): the layout, and the schedule where it differs."""
     several = len({one.schedule for one in result.layouts}) > 1
-    return {id(one): one.layout["text"] + (f" {one.schedule}" if several and one.schedule not in one.layout["text"] else "")
-            for one in result.layouts}
+    texts = {id(one): (one.layout["text"], one.schedule) for one in result.layouts}
+    return {key: f"{text} {schedule}" if several and schedule not in text else text
+            for key, (text, schedule) in texts.items()}
 
 
 def layouts_text(result: LayoutResult) -> str:
@@ -64,8 +65,8 @@ def layouts_text(result: LayoutResult) -> str:
     parts = [f"The fastest of {counted(len(result.layouts), 'layout')} is {told}"]
     if len(fitting) > 1:
         slowest = fitting[-1]
-        parts.append(f"the slowest that fits, {slowest.layout['text']}, takes {times_text(slowest.step_ms / best.step_ms)} "
-                     "as long")
+        ratio = times_text(slowest.step_ms / best.step_ms)
+        parts.append(f"the slowest that fits, {slowest.layout['text']}, takes {ratio} as long")
     if len(fitting) < len(result.layouts):
         parts.append(f"{len(result.layouts) - len(fitting)} do not fit in the memory")
     return "; ".join(parts) + "."

@@ -96,7 +96,7 @@ def basis_badge(bases: Sequence[str]) -> str:
 
 
 def contest_text(contest: Contest) -> str:
-    """zb_v has the smallest bubble of 19 schedules: 10 % of the step, ...; of those that hold fewer, v_half (3) 24 %."""
+    """zb_v has the smallest bubble of 19 schedules: 10 % of the step, ...; of those that hold fewer, v_half (3) 24 %"""
     (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
     if len(contest.entries) == 1:
         return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
