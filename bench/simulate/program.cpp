@@ -7,6 +7,7 @@
 
 #include "bench/simulate/flags.h"
 #include "bench/simulate/layouts.h"
+#include "bench/simulate/plan.h"
 #include "bench/simulate/records.h"
 #include "bench/simulate/table.h"
 #include "core/atomic_file.h"
@@ -99,6 +100,7 @@ int run(const SimulateFlags& flags) {
     case Task::calibrate:
       return run_calibration(flags);
     case Task::plan:
+      return run_plan(flags);
     case Task::predict:
       break;
   }

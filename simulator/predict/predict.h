@@ -38,10 +38,10 @@ struct Prediction {
   double step_s = 0;
   std::vector<schedules::Breakdown> parts;  // of each rank that was simulated
   std::size_t busiest = 0;                  // the one that computes longest
-  schedules::Bubbles bubbles;               // of forward and backward; collectives inside layers that are waited for are work
-  std::vector<MemoryBytes> memory;          // of each place in the pipeline
-  std::size_t fullest = 0;                  // the place that needs most
-  bool fits = true;                         // in the device's memory
+  schedules::Bubbles bubbles;       // of forward and backward; collectives inside layers that are waited for are work
+  std::vector<MemoryBytes> memory;  // of each place in the pipeline
+  std::size_t fullest = 0;          // the place that needs most
+  bool fits = true;                 // in the device's memory
 
   double model_flops = 0;     // a step's, over all ranks; training_flops(), nothing counted twice
   double hardware_flops = 0;  // and what is recomputed

@@ -1,0 +1,10 @@
+// simulate plan: the best layouts of a number of devices, and why they are.
+#pragma once
+
+#include "bench/simulate/flags.h"
+
+namespace lockstep::simulate {
+
+int run_plan(const SimulateFlags& flags);
+
+}  // namespace lockstep::simulate

@@ -1,0 +1,94 @@
+#include <functional>
+
+#include "schedules/catalogue.h"
+#include "simulator/predict/search.h"
+
+namespace lockstep::simulator {
+namespace {
+
+std::vector<std::int32_t> divisors_up_to(std::int64_t number, std::int64_t most) {
+  std::vector<std::int32_t> found;
+  for (std::int64_t d = 1; d <= std::min(number, most); ++d) {
+    if (number % d == 0) found.push_back(static_cast<std::int32_t>(d));
+  }
+  return found;
+}
+
+using Visit = std::function<void(const Layout&)>;
+
+// Devices to each kind of parallelism. Tensor-parallel ranks stay within the innermost level of the network.
+void for_sizes(const Model& model, const Machine& machine, const SearchSpace& space, const Visit& visit) {
+  Layout layout = space.base;
+  layout.global_batch = space.global_batch;
+  if (space.gpus % layout.cp != 0) return;
+  const std::int64_t gpus = space.gpus / layout.cp;
+  for (const std::int32_t tp : divisors_up_to(gpus, machine.levels.front().ranks)) {
+    for (const std::int32_t pp : divisors_up_to(gpus / tp, model.layers)) {
+      layout.tp = tp;
+      layout.pp = pp;
+      layout.dp = static_cast<std::int32_t>(gpus / tp / pp);
+      const std::int64_t experts = model.experts == 0 ? 1 : model.experts;
+      for (const std::int32_t ep : divisors_up_to(experts, std::int64_t{layout.dp} * layout.cp)) {
+        layout.ep = ep;
+        visit(layout);
+      }
+    }
+  }
+}
+
+void for_schedules(const SearchSpace& space, const Layout& sizes, const Visit& visit) {
+  Layout layout = sizes;
+  if (sizes.pp == 1) {
+    layout.schedule = "1f1b";
+    layout.chunks = 1;
+    return visit(layout);
+  }
+  for (const std::string& name : space.schedules) {
+    layout.schedule = name;
+    layout.chunks = 1;
+    if (!schedules::entry_named(name).takes_chunks) {
+      visit(layout);
+      continue;
+    }
+    for (const std::int32_t chunks : space.chunks) {
+      layout.chunks = chunks;
+      visit(layout);
+    }
+  }
+}
+
+void for_memory_choices(const SearchSpace& space, const Layout& shape, const Visit& visit) {
+  Layout layout = shape;
+  for (const std::int64_t microbatch : space.microbatches) {
+    layout.microbatch_size = microbatch;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      if (recompute == Recompute::selective && layout.flash) continue;  // nothing of the scores is kept anyway
+      layout.recompute = recompute;
+      for (const std::int32_t zero : {0, 1, 2, 3}) {
+        if (zero > 0 && layout.dp * layout.cp == 1) continue;
+        layout.zero = zero;
+        for (const bool sequence_parallel : {false, true}) {
+          if (sequence_parallel && layout.tp == 1) continue;
+          layout.sequence_parallel = sequence_parallel;
+          visit(layout);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Layout> legal_layouts(const Model& model, const Machine& machine, const SearchSpace& space) {
+  std::vector<Layout> found;
+  for_sizes(model, machine, space, [&](const Layout& sizes) {
+    for_schedules(space, sizes, [&](const Layout& shape) {
+      for_memory_choices(space, shape, [&](const Layout& layout) {
+        if (misfit_of(model, layout).empty()) found.push_back(layout);
+      });
+    });
+  });
+  return found;
+}
+
+}  // namespace lockstep::simulator

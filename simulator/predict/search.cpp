@@ -1,0 +1,145 @@
+#include "simulator/predict/search.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
+
+#include "schedules/catalogue.h"
+#include "simulator/memory/memory.h"
+#include "simulator/predict/build_step.h"
+#include "simulator/predict/step_bound.h"
+
+namespace lockstep::simulator {
+namespace {
+
+// Calls work(i) for all i on a few threads; throws what the first to fail has thrown.
+template <class Work>
+void for_all(std::size_t count, int threads, const Work& work) {
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr failure;
+  std::mutex lock;
+  const auto run = [&] {
+    try {
+      for (std::size_t i = next++; i < count; i = next++) work(i);
+    } catch (...) {
+      const std::lock_guard<std::mutex> guard(lock);
+      if (!failure) failure = std::current_exception();
+      next = count;
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (int t = 1; t < threads; ++t) helpers.emplace_back(run);
+  run();
+  for (std::thread& helper : helpers) helper.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Many layouts share the lists of a schedule.
+using ShapeKey = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>;
+ShapeKey key_of(const Layout& layout) {
+  const schedules::PipelineShape shape = shape_of(layout);
+  return {layout.schedule, shape.ranks, shape.microbatches, shape.chunks};
+}
+
+struct Candidate {
+  std::size_t index = 0;  // of the layout
+  double memory_bytes = 0;
+  double bound_s = 0;
+};
+
+class Search {
+ public:
+  Search(const Model& model, const Machine& machine, std::vector<Layout> layouts, std::size_t top, int threads)
+      : model_(model), machine_(machine), layouts_(std::move(layouts)), top_(top), threads_(threads) {}
+
+  SearchResult run() {
+    result_.legal = static_cast<std::int64_t>(layouts_.size());
+    std::vector<Candidate> fitting = weighed();
+    std::sort(fitting.begin(), fitting.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(a.bound_s, a.index) < std::tie(b.bound_s, b.index);
+    });
+    // Waves of a fixed size, so that the number of threads does not change what is simulated.
+    constexpr std::size_t kWave = 16;
+    std::size_t next = 0;
+    while (next < fitting.size() && fitting[next].bound_s <= worst_of_best()) {
+      const std::size_t end = std::min(next + kWave, fitting.size());
+      simulate_wave(
+          {fitting.begin() + static_cast<std::ptrdiff_t>(next), fitting.begin() + static_cast<std::ptrdiff_t>(end)});
+      next = end;
+    }
+    result_.simulated = static_cast<std::int64_t>(next);
+    result_.beaten = static_cast<std::int64_t>(fitting.size() - next);
+    return std::move(result_);
+  }
+
+ private:
+  // Memory and bound of all layouts; those that fit. Layouts of one schedule are worked on together.
+  std::vector<Candidate> weighed() {
+    std::map<ShapeKey, std::vector<std::size_t>> by_shape;
+    for (std::size_t i = 0; i < layouts_.size(); ++i) by_shape[key_of(layouts_[i])].push_back(i);
+    std::vector<const std::vector<std::size_t>*> groups;
+    for (const auto& entry : by_shape) groups.push_back(&entry.second);
+    std::vector<Candidate> all(layouts_.size());
+    for_all(groups.size(), threads_, [&](std::size_t g) {
+      const Layout& first = layouts_[groups[g]->front()];
+      const schedules::Schedule schedule = schedules::make_schedule(first.schedule, shape_of(first));
+      for (const std::size_t i : *groups[g]) all[i] = weigh(i, schedule);
+    });
+    const auto capacity = static_cast<double>(machine_.device.memory_bytes);
+    std::vector<Candidate> fitting;
+    result_.least_memory_bytes = all.empty() ? 0 : all.front().memory_bytes;
+    for (const Candidate& candidate : all) {
+      result_.least_memory_bytes = std::min(result_.least_memory_bytes, candidate.memory_bytes);
+      if (candidate.memory_bytes <= capacity) fitting.push_back(candidate);
+    }
+    result_.too_large = static_cast<std::int64_t>(all.size() - fitting.size());
+    return fitting;
+  }
+
+  Candidate weigh(std::size_t index, const schedules::Schedule& schedule) const {
+    const Layout& layout = layouts_[index];
+    const std::vector<MemoryBytes> memory = memory_of(model_, layout, schedule);
+    Candidate made{.index = index, .memory_bytes = memory[worst_of(memory)].total()};
+    if (made.memory_bytes > static_cast<double>(machine_.device.memory_bytes)) return made;
+    made.bound_s = step_bound_s(schedule, stage_works(model_, layout, machine_, schedule, Detail::folded));
+    return made;
+  }
+
+  void simulate_wave(const std::vector<Candidate>& wave) {
+    std::vector<FoundLayout> found(wave.size());
+    for_all(wave.size(), threads_, [&](std::size_t i) {
+      const Layout& layout = layouts_[wave[i].index];
+      found[i] = {layout, wave[i].bound_s, predict(model_, layout, machine_, {.detail = Detail::folded})};
+    });
+    for (FoundLayout& one : found) result_.best.push_back(std::move(one));
+    std::stable_sort(result_.best.begin(), result_.best.end(), [](const FoundLayout& a, const FoundLayout& b) {
+      return a.prediction.step_s < b.prediction.step_s;
+    });
+    if (result_.best.size() > top_) result_.best.resize(top_);
+  }
+
+  double worst_of_best() const {
+    return result_.best.size() < top_ ? std::numeric_limits<double>::infinity() : result_.best.back().prediction.step_s;
+  }
+
+  const Model& model_;
+  const Machine& machine_;
+  std::vector<Layout> layouts_;
+  std::size_t top_;
+  int threads_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchResult search_layouts(const Model& model, const Machine& machine, const SearchSpace& space, std::size_t top,
+                            int threads) {
+  return Search(model, machine, legal_layouts(model, machine, space), top, threads).run();
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,85 @@
+#include "simulator/predict/step_bound.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Action;
+using schedules::Op;
+using schedules::Schedule;
+
+std::int64_t sum_of(const std::vector<schedules::Piece>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0},
+                         [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.amount; });
+}
+
+struct StageTimes {
+  std::int64_t forward = 0;
+  std::int64_t backward = 0;
+  std::int64_t input_gradient = 0;
+  std::int64_t weight_gradient = 0;
+  std::int64_t of(Op op) const {
+    switch (op) {
+      case Op::forward:
+        return forward;
+      case Op::backward:
+        return backward;
+      case Op::input_gradient:
+        return input_gradient;
+      default:
+        return weight_gradient;
+    }
+  }
+};
+
+class Bound {
+ public:
+  Bound(const Schedule& schedule, const std::vector<StageWork>& works) {
+    for (const StageWork& work : works) {
+      const schedules::StageRecipe& r = work.recipe;
+      times_.push_back({sum_of(r.forward), sum_of(r.backward), sum_of(r.input_gradient), sum_of(r.weight_gradient)});
+    }
+    for (std::size_t stage = 0; stage < times_.size(); ++stage) {
+      const bool first = schedule.is_first(static_cast<std::int32_t>(stage));
+      before_.push_back(first ? 0 : before_.back() + times_[stage - 1].forward);
+      // Of a full backward only what no kind of backward can do without.
+      after_.push_back(first ? 0
+                             : after_.back() + std::min(times_[stage - 1].backward, times_[stage - 1].input_gradient));
+    }
+  }
+
+  std::int64_t of_rank(const std::vector<Action>& list) const {
+    if (list.empty()) return 0;
+    std::int64_t now = before_[static_cast<std::size_t>(list.front().stage)];
+    std::int64_t bound = 0;
+    for (const Action& action : list) {
+      const auto stage = static_cast<std::size_t>(action.stage);
+      now += times_[stage].of(action.op);
+      if (action.op == Op::backward || action.op == Op::input_gradient) bound = std::max(bound, now + after_[stage]);
+    }
+    return std::max(bound, now);
+  }
+
+ private:
+  std::vector<StageTimes> times_;
+  std::vector<std::int64_t> before_;  // of each stage: the forwards in front of it
+  std::vector<std::int64_t> after_;   // and the backwards
+};
+
+}  // namespace
+
+double step_bound_s(const Schedule& schedule, const std::vector<StageWork>& works) {
+  const Bound bound(schedule, works);
+  std::int64_t longest = 0;
+  for (const auto& list : schedule.of_rank) longest = std::max(longest, bound.of_rank(list));
+  std::vector<std::int64_t> optimizer(schedule.of_rank.size());
+  for (std::size_t s = 0; s < works.size(); ++s) {
+    optimizer[static_cast<std::size_t>(schedule.rank_of_stage[s])] += works[s].optimizer_ps;
+  }
+  longest += *std::max_element(optimizer.begin(), optimizer.end());
+  return static_cast<double>(longest) / 1e12;
+}
+
+}  // namespace lockstep::simulator
