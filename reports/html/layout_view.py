@@ -72,7 +72,8 @@ def _facts(records: Records) -> list[Fact]:
 
 _LAYOUTS = (
     Column("layout", "tp tensor, cp context, ep expert, pp pipeline, dp data parallel", False),
-    Column("schedule", "of the pipeline", False), Column("step ms", ""), Column("MFU %", "model FLOPs over the peak"),
+    Column("schedule", "of the pipeline", False), Column("devices", ""),
+    Column("step ms", ""), Column("MFU %", "model FLOPs over the peak"),
     Column("HFU %", "with recomputation"), Column("TFLOP/s a device", "model FLOPs"),
     Column("tokens/s", "of all devices"), Column("computing %", "of the step, by the rank that computes longest"),
     Column("exposed %", "of the step: that rank waits for bytes that move"),
@@ -86,7 +87,7 @@ def layouts_table(result: LayoutResult) -> Table:
     names = names_of(result)
     lines = tuple(_line(names[id(one)], one) for one in result.layouts[:MOST_LINES])
     cut = f" (the first {MOST_LINES:,} of {len(result.layouts):,})" if len(lines) < len(result.layouts) else ""
-    return Table(f"Every layout, the fastest that fits first{cut}", _LAYOUTS, lines)
+    return Table(f"Every layout, the best that fits first{cut}", _LAYOUTS, lines)
 
 
 def _line(name: str, one: Simulation) -> Line:
@@ -94,7 +95,7 @@ def _line(name: str, one: Simulation) -> Line:
     bubble = one.parts_ms.get("bubble", 0.0)
     shares = [number(100 * value / one.step_ms, 3) for value in (computing, one.step_ms - computing - bubble, bubble)]
     kinds = [_gib(one.memory_bytes.get(kind)) for kind in KINDS]
-    return Line((word(name), word(one.schedule), number(one.step_ms), number(100 * one.mfu, 3),
+    return Line((word(name), word(one.schedule), number(one.ranks), number(one.step_ms), number(100 * one.mfu, 3),
                  number(100 * one.hfu, 3), number(one.model_tflops_a_gpu), number(one.tokens_per_s), *shares,
                  _gib(one.memory_bytes["total"]), *kinds, _gib(one.capacity_bytes), word("yes" if one.fits else "no"),
                  number(one.events)))

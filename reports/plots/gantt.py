@@ -102,7 +102,8 @@ def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
     strips = [lane for lane in STRIPS if line.ranks <= STRIPS_UP_TO and any(lane in one.strips for one in ranks)]
     chunks = max((box.chunk for one in ranks for box in one.compute), default=0) + 1
     share = 0.9 - min(0.13 * len(strips), 0.45)  # of the row's height, for computations
-    raster = sum(len(one.compute) for one in ranks) > RASTER_FROM
+    drawn = sum(len(one.compute) + sum(map(len, one.strips.values())) for one in ranks)
+    raster = drawn > RASTER_FROM
     _boxes(axes, [(r, box) for r, one in enumerate(ranks) for box in one.compute], (0.05, share), chunks, raster)
     for i, lane in enumerate(strips):
         thick = (0.92 - share) / len(strips)
@@ -118,14 +119,16 @@ def _boxes(axes: Axes, boxes: Sequence[tuple[int, Box]], place: tuple[float, flo
         colour = shade(COMPUTE.get(box.op, OTHER)[0], box.chunk, chunks)
         groups.setdefault(colour, []).append(_corners(rank, box.start, box.end, place))
     for colour, corners in groups.items():
-        axes.add_collection(PolyCollection(corners, facecolor=colour, edgecolor=PAPER, linewidth=0 if raster else 0.4,
+        axes.add_collection(PolyCollection(corners, facecolor=colour, edgecolor=PAPER, linewidth=0 if len(boxes) > RASTER_FROM else 0.4,
                                            rasterized=raster, zorder=2))
 
 
 def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float, float], raster: bool) -> None:
     corners = [_corners(r, box.start, box.end, place)
                for r, one in enumerate(ranks) for box in one.strips.get(lane, ())]
-    axes.add_collection(PolyCollection(corners, facecolor=STRIPS[lane][0], linewidth=0, rasterized=raster, zorder=2))
+    # Not moved to whole pixels: of many short ones the shade says how much of the time they take.
+    axes.add_collection(PolyCollection(corners, facecolor=STRIPS[lane][0], linewidth=0, rasterized=raster, snap=False,
+                                       zorder=2))
 
 
 def _exposed(axes: Axes, ranks: Sequence[RankLanes], place: tuple[float, float]) -> None:

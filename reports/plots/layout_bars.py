@@ -32,9 +32,12 @@ def parts_figure(result: LayoutResult, heading: Heading) -> Figure:
     known = [*PARTS, *(name for one in layouts for name in one.parts_ms if name not in PARTS)]
     names = [name for name in dict.fromkeys(known) if any(one.parts_ms.get(name) for one in layouts)]
     figure, axes = _bars(result, heading, layouts)
-    _stack(axes, layouts, names, lambda one, name: one.parts_ms.get(name, 0.0), _PARTS)
-    unit, scale = ("s", 1e-3) if layouts[0].step_ms >= 2000 else ("ms", 1.0)
-    _value_axis(axes, max(one.step_ms for one in layouts), scale, f"time of a step ({unit})")
+    shares = {id(one): 1 if result.alike else one.ranks / one.global_batch for one in layouts}
+    _stack(axes, layouts, names, lambda one, name: one.parts_ms.get(name, 0.0) * shares[id(one)], _PARTS)
+    longest = max(one.step_ms * shares[id(one)] for one in layouts)
+    unit, scale = ("s", 1e-3) if longest >= 2000 else ("ms", 1.0)
+    what = "time of a step" if result.alike else "time of all devices for a sequence"
+    _value_axis(axes, longest, scale, f"{what} ({unit})")
     for row, one in enumerate(layouts):
         told = f"{time_text(1e3 * one.step_ms)}, MFU {share_text(one.mfu)}" + ("" if one.fits else ": does not fit")
         _tell(axes, row, told, one.fits)

@@ -69,7 +69,8 @@ def _dotted(parts: Sequence[str]) -> str:
 
 def layouts_subtitle(result: LayoutResult) -> str:
     shown = f"the first {MOST} of {len(result.layouts)}" if len(result.layouts) > MOST else ""
-    return _dotted([result.name, "fastest first, those that do not fit below", shown])
+    return _dotted([result.name, "fastest first, those that do not fit below" if result.alike else
+                    "least time of all devices first, those that do not fit below", shown])
 
 
 def parts_title(result: LayoutResult) -> str:

@@ -131,6 +131,16 @@ def test_chunks_are_told_apart_and_fine_boxes_put_together():
     assert [box.label for box in lanes.compute] == ["0", "1", "0", "1"]
 
 
+def test_pieces_of_a_pass_are_put_together_with_what_lies_between_them():
+    def pieces(m, start):
+        return [Task("compute", "B", 0, m, part, start + 4.0 * part, start + 4.0 * part + 3) for part in range(5)]
+    tasks = tuple(pieces(0, 0.0) + pieces(1, 20.0))
+    lanes, = lanes_of((tasks,), finest=0.5)
+    assert lanes.compute == (("B", 0, 0.0, 19.0, "0"), ("B", 0, 20.0, 39.0, "1"))
+    lanes, = lanes_of((tasks,), finest=0.2)
+    assert len(lanes.compute) == 10, "where they can be seen each is drawn"
+
+
 @pytest.fixture
 def layouts(tmp_path):
     world = LayoutWorld()

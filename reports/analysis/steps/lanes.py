@@ -1,6 +1,6 @@
 """What is drawn of a rank's lanes: computations, communication beside them, and where the one waits for the other."""
 from dataclasses import dataclass
-from typing import Iterable, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
 from reports.step_records import Task, Timeline
 
@@ -8,6 +8,7 @@ COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "copy")
 _SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # which send, and of which stage beside the receiver's
 
+PIECES = 10  # so many times as long are pieces of one pass that are put together
 _NEEDS = {"F": ("RECV_F",), "B": ("RECV_B",), "I": ("RECV_B",)}
 
 
@@ -27,7 +28,7 @@ class RankLanes:
 
 
 def lanes_of(timeline: Timeline, finest: float = 0.0) -> list[RankLanes]:
-    """`finest`: boxes of one kind that are shorter, and nearer to each other, are put together."""
+    """`finest`, in ms: boxes of one kind that are shorter, and nearer to each other, are put together."""
     starts = _send_starts(timeline)
     return [_rank_lanes(tasks, starts, finest) for tasks in timeline]
 
@@ -37,12 +38,14 @@ def _rank_lanes(tasks: Sequence[Task], starts: dict, finest: float) -> RankLanes
     chunk_of = {stage: i for i, stage in enumerate(stages)}
     flights = [_in_flight(task, starts) for task in tasks]
 
-    def boxes(lane: str) -> tuple[Box, ...]:
+    def boxes(lane: str) -> list[Box]:
         found = (Box(t.op, chunk_of.get(t.stage, 0), t.start, t.end, str(t.microbatch) if t.microbatch >= 0 else "")
                  for t in flights if t.lane == lane and t.end > t.start)
-        return tuple(_merged(sorted(found, key=lambda box: box.start), finest))
-    return RankLanes(boxes(COMPUTE), {lane: found for lane in STRIPS if (found := boxes(lane))},
-                     tuple(exposed_of(flights)))
+        return sorted(found, key=lambda box: box.start)
+    # A pass through a stage in pieces is one box, the collectives between them in it, unless each piece can be seen.
+    passes = _merged(boxes(COMPUTE), PIECES * finest, lambda box: (box.op, box.chunk, box.label))
+    return RankLanes(tuple(_merged(passes, finest, lambda box: box[:2])),
+                     {lane: tuple(found) for lane in STRIPS if (found := boxes(lane))}, tuple(exposed_of(flights)))
 
 
 def _send_starts(timeline: Timeline) -> dict[tuple[str, int, int], float]:
@@ -58,12 +61,12 @@ def _in_flight(task: Task, starts: dict) -> Task:
     return task._replace(start=min(max(left, task.start), task.end))
 
 
-def _merged(boxes: Iterable[Box], finest: float) -> Iterable[Box]:
+def _merged(boxes: Iterable[Box], near: float, of: Callable[[Box], tuple]) -> Iterable[Box]:
+    """Neighbours that are alike in `of`, shorter than `near` and nearer to each other, as one."""
     last = None
     for box in boxes:
-        joins = (last and box[:2] == last[:2] and box.start - last.end < finest and box.end - box.start < finest)
-        if joins:
-            last = last._replace(end=box.end, label="")
+        if last and of(box) == of(last) and box.start - last.end < near and box.end - box.start < near:
+            last = last._replace(end=max(last.end, box.end), label=last.label if box.label == last.label else "")
             continue
         if last:
             yield last

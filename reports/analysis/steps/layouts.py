@@ -11,7 +11,7 @@ SLIGHT = 0.005  # parts of a step below are not named
 
 @dataclass(frozen=True)
 class LayoutResult:
-    """What trains alike: model, machine, devices, sequences a step. The fastest that fits first, then the others."""
+    """What trains alike: model, machine, sequences a step. Those that fit first; least time of all devices first."""
 
     anchor: str
     layouts: tuple[Simulation, ...]
@@ -25,9 +25,15 @@ class LayoutResult:
         return tuple(one for one in self.layouts if one.fits)
 
     @property
+    def alike(self) -> bool:
+        """As many devices in each: the time of a step says which is best."""
+        return len({one.ranks for one in self.layouts}) == 1
+
+    @property
     def name(self) -> str:
-        best = self.best
-        return (f"{best.model['name']} on {counted(best.ranks, 'device')} of {best.machine}, "
+        best, ranks = self.best, [one.ranks for one in self.layouts]
+        devices = counted(best.ranks, "device") if self.alike else f"{min(ranks):,} to {max(ranks):,} devices"
+        return (f"{best.model['name']} on {devices} of {best.machine}, "
                 f"{counted(best.global_batch, 'sequence')} a step")
 
     @property
@@ -39,10 +45,15 @@ def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
     """Of equal layouts of several runs the latest."""
     grouped: dict[tuple, dict[tuple, Simulation]] = {}
     for one in records.simulations:
-        key = (one.model["name"], one.model["parameters"], one.machine, one.ranks, one.global_batch)
+        key = (one.model["name"], one.model["parameters"], one.machine, one.global_batch)
         grouped.setdefault(key, {})[one.layout["text"], one.schedule] = one
-    ordered = [sorted(of.values(), key=lambda one: (not one.fits, one.step_ms)) for of in grouped.values()]
+    ordered = [sorted(of.values(), key=lambda one: (not one.fits, device_ms(one))) for of in grouped.values()]
     return tuple(LayoutResult(f"layouts-{number}", tuple(one)) for number, one in enumerate(ordered, start=1))
+
+
+def device_ms(one: Simulation) -> float:
+    """Time of all devices together for a step."""
+    return one.step_ms * one.ranks
 
 
 def names_of(result: LayoutResult) -> dict[int, str]:
@@ -62,11 +73,13 @@ def layouts_text(result: LayoutResult) -> str:
     told = f"{best.layout['text']} ({best.schedule}): {_speed_text(best)}, {_memory_text(best)}"
     if len(result.layouts) == 1:
         return f"{told}."
-    parts = [f"The fastest of {counted(len(result.layouts), 'layout')} is {told}"]
+    word, long = ("fastest", "as long") if result.alike else ("best", "as much time of devices")
+    parts = [f"The {word} of {counted(len(result.layouts), 'layout')} is {told}"]
     if len(fitting) > 1:
-        slowest = fitting[-1]
-        ratio = times_text(slowest.step_ms / best.step_ms)
-        parts.append(f"the slowest that fits, {slowest.layout['text']}, takes {ratio} as long")
+        worst = fitting[-1]
+        ratio = times_text(device_ms(worst) / device_ms(best))
+        parts.append(f"the {'slowest' if result.alike else 'worst'} that fits, {worst.layout['text']}, takes {ratio} "
+                     f"{long}")
     if len(fitting) < len(result.layouts):
         parts.append(f"{len(result.layouts) - len(fitting)} do not fit in the memory")
     return "; ".join(parts) + "."
