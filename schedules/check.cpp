@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "schedules/check_messages.h"
+#include "schedules/messages.h"
 #include "schedules/play.h"
 #include "schedules/token.h"
 
@@ -40,6 +42,7 @@ class Checker {
     if (!problems_.empty()) return std::move(problems_);
     for (std::int32_t j = 0; j < s_.num_microbatches; ++j) check_microbatch(j);
     if (problems_.empty()) check_end();
+    if (problems_.empty() && has_messages(s_)) problems_ = check_messages(s_);
     return std::move(problems_);
   }
 

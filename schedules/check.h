@@ -1,5 +1,6 @@
 // Whether a schedule is a training step: every microbatch goes once through each stage of one pipe, forward and
-// backward, each action after what it needs. Times and channels do not matter here; transport_check.h asks about
+// backward, each action after what it needs; and if its lists have messages, each that is needed is sent once, after it
+// is made, and received once, before it is used. Times and channels do not matter here; transport_check.h asks about
 // channels.
 #pragma once
 

@@ -40,6 +40,18 @@ TEST(ScheduleCheck, MistakesAreFound) {
   EXPECT_EQ(first_problem("0F0,0B0\n1F1,1B1\n"), "no forward of microbatch 0 at stage 1");
 }
 
+TEST(ScheduleCheck, MessagesThatAreThereAreAllThatAreNeeded) {
+  const std::string right = "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n";
+  EXPECT_EQ(first_problem(right), "");
+  EXPECT_EQ(first_problem("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "1RECV_F0: nobody sends it");
+  EXPECT_EQ(first_problem("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n"),
+            "1F0 before it has received its activations");
+  EXPECT_EQ(first_problem("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "0SEND_F0 before it is made");
+  EXPECT_EQ(first_problem("0F0,0SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "0SEND_F0 a second time");
+  EXPECT_EQ(first_problem("0F0,0SEND_F0,0SEND_B0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"),
+            "0SEND_B0: no other rank is at its other end");
+}
+
 TEST(ScheduleCheck, ACircleIsPrintedWithTheGridAroundIt) {
   // Rank 0 wants a gradient before it gives what that needs.
   const Schedule schedule = parse_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "s.csv");

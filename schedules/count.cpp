@@ -59,7 +59,7 @@ Ordering count_ordering(const Schedule& schedule) {
   const Schedule lowered = with_messages(schedule);
   for (std::int32_t rank = 0; rank < lowered.num_ranks(); ++rank) {
     for (const Action& action : lowered.of_rank[static_cast<std::size_t>(rank)]) {
-      if (is_compute(action.op)) continue;
+      if (!is_message(action.op)) continue;
       const std::int32_t peer = peer_of(lowered, action);
       const std::size_t place = place_of(lowered, message_of(action));
       if (is_send(action.op)) {

@@ -18,7 +18,10 @@ std::int32_t peer_of(const Schedule& schedule, const Action& message);
 // Of a send or a receive: what it carries.
 Need message_of(const Action& message);
 
-// The schedule with its messages: each is sent right after what makes it and received right before what needs it.
+bool has_messages(const Schedule& schedule);
+
+// The schedule with its messages, made anew if it has any: each is sent right after what makes it and received right
+// before what needs it.
 Schedule with_messages(const Schedule& schedule);
 
 }  // namespace lockstep::schedules

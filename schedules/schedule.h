@@ -48,10 +48,19 @@ inline bool is_recv(Op op) {
   return op == Op::recv_activations || op == Op::recv_gradient || op == Op::recv_chunk;
 }
 
+inline bool is_message(Op op) {
+  return is_send(op) || is_recv(op);
+}
+// What is done to a stage's parameters, and belongs to no microbatch.
+inline bool is_of_parameters(Op op) {
+  return op == Op::unshard || op == Op::reshard || op == Op::reduce_grad;
+}
+inline constexpr std::int32_t kNoMicrobatch = -1;
+
 struct Action {
   Op op = Op::forward;
   std::int32_t stage = 0;
-  std::int32_t microbatch = 0;
+  std::int32_t microbatch = 0;  // kNoMicrobatch: of none
   // Runs together with the next one: both inputs are there at the start, both outputs at the end (DualPipe's F&B).
   bool with_next = false;
 

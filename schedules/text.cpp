@@ -1,6 +1,8 @@
 #include "schedules/text.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "core/error.h"
@@ -10,7 +12,6 @@ namespace lockstep::schedules {
 namespace {
 
 constexpr std::string_view kFused = ")OVERLAP_F_B";
-constexpr std::int32_t kUnplaced = -1;
 
 std::string cell_of(const std::vector<Action>& list, std::size_t& i) {
   if (!list[i].with_next || i + 1 == list.size()) return token_of(list[i]);
@@ -24,6 +25,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\"") - begin + 1);
 }
 
+// Stages and microbatches may be any numbers in a file, so nothing is sized by them.
 class Parser {
  public:
   Parser(std::string_view text, std::string_view source) : text_(text), source_(source) {}
@@ -41,7 +43,7 @@ class Parser {
 
  private:
   void parse_line(std::string_view line) {
-    if (trimmed(line).empty() && made_.of_rank.empty()) return;  // before the first rank
+    if (trimmed(line).empty()) return;
     made_.of_rank.emplace_back();
     for (std::size_t begin = 0; begin <= line.size();) {
       const std::size_t end = std::min(line.find(',', begin), line.size());
@@ -49,6 +51,7 @@ class Parser {
       parse_cell(trimmed(line.substr(begin, end - begin)));
       begin = end + 1;
     }
+    if (made_.of_rank.back().empty()) throw error("no action in this rank's line; allowed: at least one");
   }
 
   void parse_cell(std::string_view cell) {
@@ -64,51 +67,71 @@ class Parser {
     auto action = parse_token(token);
     if (!action) fail(token);
     action->with_next = with_next;
-    const auto stage = static_cast<std::size_t>(action->stage);
-    if (stage >= made_.rank_of_stage.size()) made_.rank_of_stage.resize(stage + 1, kUnplaced);
     const auto rank = static_cast<std::int32_t>(made_.of_rank.size()) - 1;
-    std::int32_t& placed = made_.rank_of_stage[stage];
-    if (placed != kUnplaced && placed != rank) {
-      throw error("stage " + std::to_string(stage) + " belongs to rank " + std::to_string(placed) +
+    const std::int32_t placed = rank_of_.try_emplace(action->stage, rank).first->second;
+    if (placed != rank) {
+      throw error("stage " + std::to_string(action->stage) + " belongs to rank " + std::to_string(placed) +
                   ", in whose line it stands first; allowed: one rank a stage");
     }
-    placed = rank;
-    made_.num_microbatches = std::max(made_.num_microbatches, action->microbatch + 1);
+    if (action->microbatch != kNoMicrobatch) microbatches_.insert(action->microbatch);
     made_.of_rank.back().push_back(*action);
+    ++num_actions_;
   }
 
   void finish(std::int32_t pipes) {
+    if (microbatches_.empty()) throw of_file("no action in it; allowed: such as 0F0,0B0");
+    refuse_gap("stage", rank_of_, [](const auto& entry) { return entry.first; });
+    refuse_gap("microbatch", microbatches_, [](std::int32_t microbatch) { return microbatch; });
+    for (const auto& [stage, rank] : rank_of_) made_.rank_of_stage.push_back(rank);
+    made_.num_microbatches = static_cast<std::int32_t>(microbatches_.size());
     const std::int32_t stages = made_.num_stages();
-    const auto hole = std::find(made_.rank_of_stage.begin(), made_.rank_of_stage.end(), kUnplaced);
-    if (stages == 0) throw core::usage_error(std::string(source_) + ": no action in it; allowed: such as 0F0,0B0");
-    if (hole != made_.rank_of_stage.end()) {
-      throw core::usage_error(std::string(source_) + ": stage " + std::to_string(hole - made_.rank_of_stage.begin()) +
-                              " has no action, but stage " + std::to_string(stages - 1) +
-                              " has; allowed: stages from 0 without a gap");
+    if (rank_of_.size() * microbatches_.size() > kMostEmpty * num_actions_) {
+      throw of_file(std::to_string(num_actions_) + " actions for " + std::to_string(stages) + " stages and " +
+                    std::to_string(made_.num_microbatches) +
+                    " microbatches; allowed: each microbatch in each stage of a pipe");
     }
     if (pipes < 1 || stages % pipes != 0 || stages / pipes % made_.num_ranks() != 0) {
-      throw core::usage_error(std::string(source_) + ": " + std::to_string(stages) + " stages on " +
-                              std::to_string(made_.num_ranks()) + " ranks in " + std::to_string(pipes) +
-                              " pipes; allowed: as many on each rank");
+      throw of_file(std::to_string(stages) + " stages on " + std::to_string(made_.num_ranks()) + " ranks in " +
+                    std::to_string(pipes) + " pipes; allowed: as many on each rank");
     }
     made_.name = std::string(source_);
     made_.stages_a_pipe = stages / pipes;
   }
 
+  // `numbers` in order: they have to be 0, 1, 2, ...
+  template <typename Numbers, typename NumberOf>
+  void refuse_gap(const std::string& what, const Numbers& numbers, const NumberOf& number_of) const {
+    std::int32_t next = 0;
+    for (const auto& entry : numbers) {
+      if (number_of(entry) != next) {
+        throw of_file(what + " " + std::to_string(next) + " has no action, but " + what + " " +
+                      std::to_string(number_of(entry)) + " has; allowed: numbers from 0 without a gap");
+      }
+      ++next;
+    }
+  }
+
+  core::Error of_file(const std::string& what) const { return core::usage_error(std::string(source_) + ": " + what); }
   core::Error error(const std::string& what) const {
     return core::usage_error(std::string(source_) + ":" + std::to_string(line_) + ":" + std::to_string(column_) + ": " +
                              what);
   }
   [[noreturn]] void fail(std::string_view cell) const {
-    throw error("'" + std::string(cell) +
+    throw error("'" + std::string(cell.substr(0, kMostShown)) +
                 "' is no action; allowed: stage, F, B, I, W, SEND_F, RECV_F, SEND_B or RECV_B, and microbatch, such as "
-                "0F1, or two as (0F1;2B0)OVERLAP_F_B");
+                "0F1, two as (0F1;2B0)OVERLAP_F_B, or stage and UNSHARD, RESHARD or REDUCE_GRAD");
   }
+
+  static constexpr std::size_t kMostEmpty = 100;  // places of a stage and a microbatch, for each action
+  static constexpr std::size_t kMostShown = 80;
 
   std::string_view text_;
   std::string_view source_;
   std::size_t line_ = 0;
   std::size_t column_ = 0;
+  std::size_t num_actions_ = 0;
+  std::map<std::int32_t, std::int32_t> rank_of_;  // of each stage
+  std::set<std::int32_t> microbatches_;
   Schedule made_;
 };
 

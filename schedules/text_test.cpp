@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "schedules/check.h"
 #include "schedules/every_schedule.h"
 #include "schedules/messages.h"
 
@@ -48,9 +49,43 @@ TEST(ScheduleText, MistakesAreNamedByLineAndColumn) {
   EXPECT_EQ(refusal("0F0\n0B0\n"),
             "s.csv:2:1: stage 0 belongs to rank 0, in whose line it stands first; allowed: one rank a stage");
   EXPECT_EQ(refusal("0F0\n2F0\n"),
-            "s.csv: stage 1 has no action, but stage 2 has; allowed: stages from 0 without a gap");
+            "s.csv: stage 1 has no action, but stage 2 has; allowed: numbers from 0 without a gap");
   EXPECT_EQ(refusal(""), "s.csv: no action in it; allowed: such as 0F0,0B0");
+  EXPECT_EQ(refusal("0F0,0F2\n"),
+            "s.csv: microbatch 1 has no action, but microbatch 2 has; allowed: numbers from 0 without a gap");
+  EXPECT_EQ(refusal("0F0\n,,\n1F0\n"), "s.csv:2:3: no action in this rank's line; allowed: at least one");
+  EXPECT_EQ(refusal("0UNSHARD\n"), "s.csv: no action in it; allowed: such as 0F0,0B0");
+  EXPECT_EQ(refusal("0F\n").substr(0, 29), "s.csv:1:1: '0F' is no action;");
+  EXPECT_EQ(refusal("0STEP\n").substr(0, 32), "s.csv:1:1: '0STEP' is no action;");
   EXPECT_EQ(refusal("0F0,1F0\n2F0\n"), "s.csv: 3 stages on 2 ranks in 1 pipes; allowed: as many on each rank");
+}
+
+// Numbers that a file names do not decide how much memory is asked for.
+TEST(ScheduleText, HugeNumbersAreRefusedAtOnce) {
+  EXPECT_EQ(refusal("2000000000F0,0F0\n"),
+            "s.csv: stage 1 has no action, but stage 2000000000 has; allowed: numbers from 0 without a gap");
+  EXPECT_EQ(refusal("0F0,0F2000000000\n"),
+            "s.csv: microbatch 1 has no action, but microbatch 2000000000 has; allowed: numbers from 0 without a gap");
+  std::string diagonal;
+  for (int k = 0; k < 1000; ++k) diagonal += std::to_string(k) + "F" + std::to_string(k) + ",";
+  EXPECT_EQ(refusal(diagonal),
+            "s.csv: 1000 actions for 1000 stages and 1000 microbatches; allowed: each microbatch in each stage of a "
+            "pipe");
+}
+
+TEST(ScheduleText, BlankLinesAreNoRanks) {
+  const Schedule read = parse_csv("\n0F0,0B0\n  \n\r\n1F0,1B0\n\n\n", "s.csv");
+  EXPECT_EQ(to_csv(read), "0F0,0B0\n1F0,1B0\n");
+}
+
+// As PyTorch prints and reads them: no microbatch.
+TEST(ScheduleText, WhatIsDoneToParametersComesBackAsItWent) {
+  const std::string text = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\n";
+  const Schedule read = parse_csv(text, "s.csv");
+  EXPECT_EQ(read.of_rank[0].front(), (Action{Op::unshard, 0, kNoMicrobatch}));
+  EXPECT_EQ(to_csv(read), text);
+  EXPECT_NO_THROW(check_or_throw(read));
+  EXPECT_EQ(to_csv(parse_csv("0UNSHARD1,0F0,0F1,0B0,0B1\n", "s.csv")), "0UNSHARD1,0F0,0F1,0B0,0B1\n");
 }
 
 }  // namespace

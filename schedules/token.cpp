@@ -1,5 +1,6 @@
 #include "schedules/token.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -35,9 +36,10 @@ std::optional<std::int32_t> take_number(std::string_view& text) {
   return number;
 }
 
+// Of those that PyTorch knows.
 std::optional<Op> op_named(std::string_view name) {
   for (const auto& [op, known] : kNames) {
-    if (known == name) return op;
+    if (known == name && op <= Op::reduce_grad) return op;
   }
   return std::nullopt;
 }
@@ -61,12 +63,13 @@ std::string token_of(const Action& action) {
 std::optional<Action> parse_token(std::string_view text) {
   const auto stage = take_number(text);
   if (!stage) return std::nullopt;
-  const std::size_t digits = text.find_first_of("0123456789");
-  if (digits == std::string_view::npos) return std::nullopt;
+  const std::size_t digits = std::min(text.find_first_of("0123456789"), text.size());
   const auto op = op_named(text.substr(0, digits));
   text.remove_prefix(digits);
+  if (!op) return std::nullopt;
+  if (text.empty() && is_of_parameters(*op)) return Action{*op, *stage, kNoMicrobatch};
   const auto microbatch = take_number(text);
-  if (!op || !microbatch || !text.empty()) return std::nullopt;
+  if (!microbatch || !text.empty()) return std::nullopt;
   return Action{*op, *stage, *microbatch};
 }
 

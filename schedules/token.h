@@ -12,7 +12,8 @@ namespace lockstep::schedules {
 
 std::string_view name_of(Op op);  // "F", "RECV_B"
 std::string token_of(const Action& action);
-// Empty if `text` is none. Fused actions are two tokens of text.h.
+// Empty if `text` is none that PyTorch reads. UNSHARD, RESHARD and REDUCE_GRAD have a microbatch or none (PyTorch
+// prints none), all others have one. Fused actions are two tokens of text.h.
 std::optional<Action> parse_token(std::string_view text);
 
 }  // namespace lockstep::schedules

@@ -44,7 +44,7 @@ class Channels {
 
   // Whether the rank got on.
   bool step(std::int32_t rank) {
-    if (is_compute(current(rank)->op)) {
+    if (!is_message(current(rank)->op)) {
       advance(rank);
       return true;
     }
@@ -63,7 +63,7 @@ class Channels {
     const Action& mine = *current(rank);
     const std::int32_t peer = peer_of(s_, mine);
     const Action* const other = current(peer);
-    if (other == nullptr || is_compute(other->op) || is_send(other->op) == is_send(mine.op)) return false;
+    if (other == nullptr || !is_message(other->op) || is_send(other->op) == is_send(mine.op)) return false;
     if (place_of(s_, message_of(*other)) != place_of(s_, message_of(mine))) return false;
     advance(rank);
     advance(peer);
@@ -78,6 +78,7 @@ class Channels {
     bool all_met = true;
     for (std::size_t i = at_[r]; i < end; ++i) {
       const Action& message = s_.of_rank[r][i];
+      if (!is_message(message.op)) continue;
       const std::size_t place = place_of(s_, message_of(message));
       const bool send = is_send(message.op);
       std::vector<bool>& mine = send ? sent_ : received_;
@@ -105,7 +106,7 @@ class Channels {
 
   std::string place_text(std::int32_t rank, const Action& action) const {
     std::string text = "rank " + std::to_string(rank) + " at " + token_of(action);
-    if (is_compute(action.op)) return text;
+    if (!is_message(action.op)) return text;
     return text + (is_send(action.op) ? " to" : " from") + " rank " + std::to_string(peer_of(s_, action));
   }
 
