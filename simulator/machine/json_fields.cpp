@@ -96,6 +96,12 @@ std::int64_t JsonFields::integer(const char* name, std::int64_t min) {
   return field.get<std::int64_t>();
 }
 
+bool JsonFields::yes_or_no(const char* name) {
+  const json& field = node_->field(name);
+  if (!field.is_boolean()) refuse(name, field.dump(), "true false");
+  return field.get<bool>();
+}
+
 std::vector<std::string> JsonFields::texts(const char* name) {
   const json& field = node_->field(name);
   std::vector<std::string> found;

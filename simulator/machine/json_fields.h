@@ -24,6 +24,7 @@ class JsonFields {
   double number(const char* name, double min, double max);  // both ends are allowed
   double positive(const char* name);
   std::int64_t integer(const char* name, std::int64_t min);
+  bool yes_or_no(const char* name);
   std::vector<std::string> texts(const char* name);
   std::vector<std::pair<double, double>> pairs(const char* name);
   JsonFields object(const char* name);

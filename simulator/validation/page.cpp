@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "core/error.h"
+#include "simulator/validation/validation.h"
+
+namespace lockstep::simulator {
+namespace {
+
+struct Measure {
+  std::string_view name;
+  std::string_view unit;
+  int digits;
+};
+constexpr std::array kMeasures{Measure{"tflops_a_gpu", "TFLOP/s", 0}, Measure{"forward_ms", "ms forward", 1},
+                               Measure{"backward_ms", "ms backward", 1}, Measure{"step_s", "s", 2}};
+
+std::string number(double value, const std::string& measure) {
+  for (const Measure& known : kMeasures) {
+    if (known.name == measure) return fmt::format("{:.{}f} {}", value, known.digits, known.unit);
+  }
+  return fmt::format("{}", value);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:+.1f} %", 100 * share);
+}
+
+std::string table_of(std::string_view name, std::span<const Validated> all) {
+  std::string text = "| case | layout | published | predicted | error |\n| --- | --- | --- | --- | --- |\n";
+  bool any = false;
+  for (const Validated& each : all) {
+    if (each.of.table != name) continue;
+    any = true;
+    text += fmt::format("| {} | `{}` | {} | {} | {} |\n", each.of.title, each.of.layout,
+                        number(each.of.published, each.of.measure), number(each.predicted, each.of.measure),
+                        each.of.fitted ? "fitted (" + percent(each.error()) + ")" : percent(each.error()));
+  }
+  if (!any) throw core::usage_error("validation: no cases of table '" + std::string(name) + "'");
+  return text;
+}
+
+std::string score_row(std::string_view name, std::span<const Validated> all) {
+  const Score score = score_of(all);
+  return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", name, score.count, 100 * score.mean, 100 * score.max);
+}
+
+std::string scores(std::span<const Validated> all) {
+  std::string text = "| table | cases | mean error | largest error |\n| --- | --- | --- | --- |\n";
+  std::vector<std::string> tables;
+  for (const Validated& each : all) {
+    if (tables.empty() || tables.back() != each.of.table) tables.push_back(each.of.table);
+  }
+  for (const std::string& table : tables) {
+    std::vector<Validated> part;
+    for (const Validated& each : all) {
+      if (each.of.table == table) part.push_back(each);
+    }
+    text += score_row(table, part);
+  }
+  return text + score_row("all", all);
+}
+
+}  // namespace
+
+std::string with_tables(const std::string& page, std::span<const Validated> all) {
+  constexpr std::string_view kBegin = "<!-- table ";
+  constexpr std::string_view kName = " -->\n";
+  constexpr std::string_view kEnd = "<!-- end -->";
+  std::string made;
+  std::size_t at = 0;
+  while (true) {
+    const std::size_t begin = page.find(kBegin, at);
+    if (begin == std::string::npos) return made + page.substr(at);
+    const std::size_t name = begin + kBegin.size();
+    const std::size_t body = page.find(kName, name);
+    const std::size_t end = page.find(kEnd, name);
+    if (body == std::string::npos || end == std::string::npos || end < body) {
+      throw core::usage_error("validation: a table of the page has no end; allowed: <!-- table NAME --> ... " +
+                              std::string(kEnd));
+    }
+    const std::string which = page.substr(name, body - name);
+    made += page.substr(at, body + kName.size() - at) + (which == "score" ? scores(all) : table_of(which, all));
+    at = end;
+  }
+}
+
+}  // namespace lockstep::simulator

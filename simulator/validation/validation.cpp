@@ -1,0 +1,85 @@
+#include "simulator/validation/validation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "simulator/machine/json_fields.h"
+#include "simulator/predict/build_step.h"
+#include "simulator/predict/predict.h"
+
+namespace lockstep::simulator {
+namespace {
+
+constexpr double kPsPerMs = 1e9;
+
+// One layer on its own.
+schedules::StageCosts layer_costs(const Model& model, const Layout& layout, const Machine& machine) {
+  StageSlice slice;
+  slice.layers = 1;
+  return totals_of(work_of(model, layout, machine.device, slice), price_in(layout, machine));
+}
+
+double tflops_a_gpu(const Model& model, const Layout& layout, const Prediction& made) {
+  const double tokens = static_cast<double>(layout.global_batch * model.sequence);
+  const double flops = training_flops(model, tokens, layout.recompute == Recompute::full);
+  return flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
+}
+
+}  // namespace
+
+ValidationCases parse_cases(std::string_view json, const std::string& where) {
+  JsonFields fields = JsonFields::of_text(json, where);
+  ValidationCases found;
+  found.machine = fields.text("machine");
+  for (JsonFields& each : fields.objects("cases")) {
+    ValidationCase one;
+    one.table = each.text("table");
+    one.title = each.text("title");
+    one.model = each.text("model");
+    one.layout = each.text("layout");
+    one.measure = each.text("measure");
+    one.published = each.positive("published");
+    one.fitted = each.yes_or_no("fitted");
+    each.done();
+    found.cases.push_back(std::move(one));
+  }
+  fields.done();
+  return found;
+}
+
+Validated validate(const ValidationCase& of, const Machine& machine) {
+  const Model model = parse_model(of.model);
+  const Layout layout = parse_layout(of.layout);
+  if (of.measure == "step_s") return {of, predict(model, layout, machine).step_s};
+  if (of.measure == "tflops_a_gpu") return {of, tflops_a_gpu(model, layout, predict(model, layout, machine))};
+  const schedules::StageCosts layer = layer_costs(model, layout, machine);
+  if (of.measure == "forward_ms") return {of, static_cast<double>(layer.forward_ps) / kPsPerMs};
+  if (of.measure == "backward_ms") {
+    return {of, static_cast<double>(layer.input_gradient_ps + layer.weight_gradient_ps) / kPsPerMs};
+  }
+  throw core::usage_error("validation: measure '" + of.measure +
+                          "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms");
+}
+
+std::vector<Validated> validate(std::span<const ValidationCase> cases, const Machine& machine) {
+  std::vector<Validated> all;
+  for (const ValidationCase& each : cases) all.push_back(validate(each, machine));
+  return all;
+}
+
+Score score_of(std::span<const Validated> all) {
+  Score score;
+  double sum = 0;
+  for (const Validated& each : all) {
+    if (each.of.fitted) continue;
+    ++score.count;
+    sum += std::abs(each.error());
+    score.max = std::max(score.max, std::abs(each.error()));
+  }
+  if (score.count > 0) score.mean = sum / static_cast<double>(score.count);
+  return score;
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,51 @@
+// Predictions beside what was published of real runs: the cases (cases.json), what the simulator says of each, and the
+// page that shows both (docs/validation.md).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "simulator/machine/machine.h"
+
+namespace lockstep::simulator {
+
+struct ValidationCase {
+  std::string table;  // "sc21", "layer", "step": the part of the page that it belongs to
+  std::string title;
+  std::string model;    // as parse_model() takes it
+  std::string layout;   // as parse_layout() takes it
+  std::string measure;  // "tflops_a_gpu", "forward_ms", "backward_ms" (of a layer), "step_s"
+  double published = 0;
+  bool fitted = false;  // the machine's efficiencies were fitted to it: not in the score
+};
+
+struct ValidationCases {
+  std::string machine;
+  std::vector<ValidationCase> cases;
+};
+// Throws a usage Error that names `where`, the case and the field.
+ValidationCases parse_cases(std::string_view json, const std::string& where);
+
+struct Validated {
+  ValidationCase of;
+  double predicted = 0;
+  double error() const { return predicted / of.published - 1; }
+};
+Validated validate(const ValidationCase& of, const Machine& machine);
+std::vector<Validated> validate(std::span<const ValidationCase> cases, const Machine& machine);
+
+struct Score {
+  std::size_t count = 0;
+  double mean = 0;  // of the errors' sizes
+  double max = 0;
+};
+// Of those that nothing was fitted to.
+Score score_of(std::span<const Validated> all);
+
+// A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
+// block "score" by the scores. Throws a usage Error if a block has no end or no table.
+std::string with_tables(const std::string& page, std::span<const Validated> all);
+
+}  // namespace lockstep::simulator

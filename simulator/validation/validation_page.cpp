@@ -1,0 +1,47 @@
+// Writes the tables of docs/validation.md anew: validation_page CASES PAGE [MACHINE]. Prints the scores.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "simulator/validation/validation.h"
+
+namespace {
+
+using namespace lockstep;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw core::usage_error(path + ": cannot be read");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_page(const std::string& cases_path, const std::string& page_path, const std::string& machine) {
+  const simulator::ValidationCases cases = simulator::parse_cases(text_of(cases_path), cases_path);
+  const auto all = simulator::validate(cases.cases, simulator::load_machine(machine.empty() ? cases.machine : machine));
+  for (const simulator::Validated& each : all) {
+    fmt::print("{:6} {:45} {:12} {:8.2f} {:8.2f} {:+6.1f} %{}\n", each.of.table, each.of.title, each.of.measure,
+               each.of.published, each.predicted, 100 * each.error(), each.of.fitted ? " fitted" : "");
+  }
+  const simulator::Score score = simulator::score_of(all);
+  fmt::print("{} cases: mean {:.2f} %, max {:.2f} %\n", score.count, 100 * score.mean, 100 * score.max);
+  core::AtomicFile file(page_path);
+  file.write(simulator::with_tables(text_of(page_path), all));
+  file.commit();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc < 3 || argc > 4) throw core::usage_error("usage: validation_page CASES PAGE [MACHINE]");
+    write_page(argv[1], argv[2], argc == 4 ? argv[3] : "");
+    return 0;
+  } catch (const core::Error& error) {
+    std::fprintf(stderr, "validation_page: %s\n", error.what());
+    return error.exit_status();
+  }
+}

@@ -1,0 +1,80 @@
+#include "simulator/validation/validation.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "core/error.h"
+
+namespace lockstep::simulator {
+namespace {
+
+std::string text_of(const char* path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class Validation : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    cases_ = parse_cases(text_of(LOCKSTEP_VALIDATION_CASES), "cases.json");
+    all_ = validate(cases_.cases, load_machine(cases_.machine));
+  }
+  static inline ValidationCases cases_;
+  static inline std::vector<Validated> all_;
+};
+
+TEST_F(Validation, PageShowsWhatTheSimulatorSays) {
+  const std::string page = text_of(LOCKSTEP_VALIDATION_PAGE);
+  ASSERT_FALSE(page.empty());
+  EXPECT_EQ(with_tables(page, all_), page) << "run: validation_page simulator/validation/cases.json docs/validation.md";
+}
+
+TEST_F(Validation, FitsAtMostTwoRows) {
+  std::set<std::string> rows;
+  for (const ValidationCase& each : cases_.cases) {
+    if (each.fitted) rows.insert(each.table + " " + each.title);
+  }
+  EXPECT_LE(rows.size(), 2u);
+}
+
+// What the page claims. A change of the model that makes predictions worse has to say so here.
+TEST_F(Validation, PredictionsAreAsCloseAsThePageSays) {
+  const Score score = score_of(all_);
+  EXPECT_GE(score.count, 20u);
+  EXPECT_LT(score.mean, 0.035);
+  EXPECT_LT(score.max, 0.09);
+}
+
+TEST(ValidationPage, IsFilledBlockByBlock) {
+  Validated one;
+  one.of = {"step", "a model", "m", "tp=1", "step_s", 2.0, false};
+  one.predicted = 1.9;
+  const std::vector<Validated> all{one};
+  const std::string page = "text\n<!-- table step -->\nold\n<!-- end -->\nmore <!-- table score -->\n<!-- end -->";
+  EXPECT_EQ(with_tables(page, all),
+            "text\n<!-- table step -->\n| case | layout | published | predicted | error |\n| --- | --- | --- | --- | "
+            "--- |\n| a model | `tp=1` | 2.00 s | 1.90 s | -5.0 % |\n<!-- end -->\nmore <!-- table score -->\n| table "
+            "| cases | mean error | largest error |\n| --- | --- | --- | --- |\n| step | 1 | 5.0 % | 5.0 % |\n| all | "
+            "1 | 5.0 % | 5.0 % |\n<!-- end -->");
+  EXPECT_THROW(with_tables("<!-- table step -->\nno end", all), core::Error);
+  EXPECT_THROW(with_tables("<!-- table other -->\n<!-- end -->", all), core::Error);
+}
+
+TEST(ValidationScore, LeavesOutWhatWasFitted) {
+  Validated fitted;
+  fitted.of.published = 1;
+  fitted.of.fitted = true;
+  fitted.predicted = 3;
+  Validated scored;
+  scored.of.published = 2;
+  scored.predicted = 2.2;
+  const std::vector<Validated> all{fitted, scored};
+  EXPECT_EQ(score_of(all).count, 1u);
+  EXPECT_NEAR(score_of(all).max, 0.1, 1e-12);
+}
+
+}  // namespace
+}  // namespace lockstep::simulator
