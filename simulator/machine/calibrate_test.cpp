@@ -61,6 +61,13 @@ TEST(Calibrate, TurnsRecordsIntoADescription) {
   EXPECT_EQ(to_json(parse_machine(to_json(machine), "x")), to_json(machine)) << "can be written and read";
 }
 
+TEST(Calibrate, TakesTheBestProductForThePeakIfItBeatsTheCeiling) {
+  const std::string text = ceilings() + kernel("gemm_fwd", "compute", 1e9, 1e6, 500) + rows();
+  const Machine machine = calibrate(read_record_lines(text, "r.jsonl"), "r.jsonl");
+  EXPECT_DOUBLE_EQ(machine.device.matrix_tflops, 2.0);
+  EXPECT_DOUBLE_EQ(share_at(machine.device.product, 1e9), 1.0);
+}
+
 TEST(Calibrate, LeavesOutWhatIsWrongOrEmulated) {
   std::string bad = row(6, 1e7, 1);
   bad.replace(bad.find("measured"), 8, "emulated");
