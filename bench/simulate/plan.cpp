@@ -26,7 +26,7 @@ SearchSpace space_of(const SimulateFlags& flags) {
   SearchSpace space;
   space.gpus = flags.gpus;
   space.global_batch = flags.batch;
-  space.base = simulator::parse_layout(flags.layout);
+  if (!flags.layout.empty()) space.base = simulator::parse_layout(flags.layout);
   const sweep::FlagValue names{"--schedules", flags.schedules};
   for (const sweep::FlagValue& name : names.list()) {
     space.schedules.emplace_back(schedules::entry_named(name.text).name);
@@ -111,8 +111,9 @@ int run_plan(const SimulateFlags& flags) {
   if (!flags.json_file.empty()) writer.emplace(flags.json_file);
   std::fputs(heading_text(model, machine).c_str(), stdout);
   const auto begin = std::chrono::steady_clock::now();
-  const SearchResult result =
+  SearchResult result =
       search_layouts(model, machine, space, static_cast<std::size_t>(flags.top), core::usable_cores());
+  predict_in_pieces(model, machine, result.best, core::usable_cores());
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   check_found(result, flags, machine);
   print_result(result, flags, wall_s);

@@ -137,6 +137,13 @@ class Search {
 
 }  // namespace
 
+void predict_in_pieces(const Model& model, const Machine& machine, std::vector<FoundLayout>& best, int threads) {
+  for_all(best.size(), threads, [&](std::size_t i) { best[i].prediction = predict(model, best[i].layout, machine); });
+  std::stable_sort(best.begin(), best.end(), [](const FoundLayout& a, const FoundLayout& b) {
+    return a.prediction.step_s < b.prediction.step_s;
+  });
+}
+
 SearchResult search_layouts(const Model& model, const Machine& machine, const SearchSpace& space, std::size_t top,
                             int threads) {
   return Search(model, machine, legal_layouts(model, machine, space), top, threads).run();

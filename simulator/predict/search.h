@@ -44,8 +44,12 @@ struct SearchResult {
   double least_memory_bytes = 0;  // of the layout that needs least, also if none fits
 };
 
-// Runs on `threads` threads; the result does not depend on how many.
+// Layouts are compared with a layer as one kernel (Detail::folded). Runs on `threads` threads; the result does not
+// depend on how many.
 SearchResult search_layouts(const Model& model, const Machine& machine, const SearchSpace& space, std::size_t top,
                             int threads);
+
+// Predicts them anew, every piece of its own, and sorts by that.
+void predict_in_pieces(const Model& model, const Machine& machine, std::vector<FoundLayout>& best, int threads);
 
 }  // namespace lockstep::simulator
