@@ -5,6 +5,7 @@ from typing import Iterable, Optional, Sequence
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -24,6 +25,7 @@ STRIPS_UP_TO = 32  # ranks: in thinner rows strips are hairs
 RASTER_FROM = 2500  # boxes: a picture of as many paths is slow to open
 COLUMNS = 5  # of the legend
 PIXEL = 0.006  # inches: finer boxes are put together
+HATCHED = 0.03  # inches; narrower spans are filled
 LETTER = 0.062  # inches a digit of a box's label takes
 
 
@@ -57,7 +59,7 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
     row = min(max(MOST_ROWS / (ranks * len(lines)), 0.085), 0.3)
     remembered = next((line for line in lines if line.memory), None)
     handles = _handles(lines)
-    legend = 0.2 * -(-len(handles) // COLUMNS)
+    legend = 0.2 * -(-(len(handles) + 1) // COLUMNS)
     height = len(lines) * (row * ranks + 0.3) + (MEMORY + 0.34 if remembered else 0) + 1.25 + legend
     figure, top = new_figure(heading, height, WIDTH)
     place = _Places(figure, top)
@@ -67,6 +69,7 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
     if remembered:
         memory_axes(place.next(MEMORY, 0.34), remembered.memory, remembered.basis, end)
     time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
+    handles += _numbers(figure)
     figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), COLUMNS),
                   frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)
     return figure
@@ -108,7 +111,7 @@ def _chart(axes: Axes, line: Chart, end: float, row: float) -> None:
     for i, lane in enumerate(strips):
         thick = (0.92 - share) / len(strips)
         _strip(axes, ranks, lane, (0.06 + share + i * thick, 0.8 * thick), raster)
-    _exposed(axes, ranks, (0.05, share))
+    _exposed(axes, ranks, (0.05, share), inch, raster)
     _labels(axes, ranks, 0.05 + share / 2, row * share, inch)
     _frame(axes, line, row)
 
@@ -131,9 +134,14 @@ def _strip(axes: Axes, ranks: Sequence[RankLanes], lane: str, place: tuple[float
                                        zorder=2))
 
 
-def _exposed(axes: Axes, ranks: Sequence[RankLanes], place: tuple[float, float]) -> None:
-    corners = [_corners(r, start, end, place) for r, one in enumerate(ranks) for start, end in one.exposed]
-    axes.add_collection(PolyCollection(corners, facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
+def _exposed(axes: Axes, ranks: Sequence[RankLanes], place: tuple[float, float], inch: float, raster: bool) -> None:
+    """Hatched; where lines would be wider than what they mark, filled."""
+    spans = [(r, start, end) for r, one in enumerate(ranks) for start, end in one.exposed]
+    wide = [_corners(*span, place) for span in spans if span[2] - span[1] >= HATCHED * inch]
+    fine = [_corners(*span, place) for span in spans if span[2] - span[1] < HATCHED * inch]
+    axes.add_collection(PolyCollection(wide, facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
+                                       rasterized=raster, zorder=1.5))
+    axes.add_collection(PolyCollection(fine, facecolor=ALARM, alpha=0.6, linewidth=0, rasterized=raster, snap=False,
                                        zorder=1.5))
 
 
@@ -187,3 +195,9 @@ def _handles(lines: Sequence[Chart]) -> list[Patch]:
         handles.append(Patch(facecolor="none", edgecolor=ALARM, linewidth=0, hatch="//////",
                              label="waits for data that are under way"))
     return [*handles, Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle")]
+
+
+def _numbers(figure: Figure) -> list[Line2D]:
+    """What the numbers in boxes are, if there are any."""
+    there = any(text.get_text().isdigit() for axes in figure.axes for text in axes.texts)
+    return [Line2D([], [], linestyle="none", marker="$0$", color=TEXT, markersize=6, label="number: microbatch")] * there

@@ -27,7 +27,7 @@ def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
         at, values = _steps(totals[rank], end)
         axes.step(at, [value / scale for value in values], where="post", color=colour, linewidth=1.4, zorder=3,
                   label=f"rank {rank}")
-    axes.set_ylim(0, max(max(peaks) / scale * 1.15, 1e-9))
+    axes.set_ylim(0, max(max(peaks) / scale * 1.4, 1e-9))
     axes.set_ylabel("GiB" if memory.unit == "bytes" else "microbatches", size=9)
     what = "Memory" if memory.unit == "bytes" else "Activations held"
     axes.set_title(f"{what} over time ({basis}): at most {peak_text(memory, max(peaks))}, on rank "

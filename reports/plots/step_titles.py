@@ -33,7 +33,7 @@ def case_subtitle(case: Case) -> str:
     stages = max((len({task.stage for task in rank if task.stage >= 0}) for rank in ranks), default=1)
     pipes = f" in {case.first.pipes} pipes" if case.first.pipes > 1 else ""
     of_rank = f"{stages} stages a rank{pipes}, later ones lighter"
-    return _dotted([workload_text(case.workload), of_rank if stages > 1 else "", "numbers: microbatches"])
+    return _dotted([workload_text(case.workload), of_rank if stages > 1 else ""])
 
 
 def workload_text(workload: Workload) -> str:
