@@ -3,6 +3,8 @@
 #include <array>
 #include <filesystem>
 
+#include "bench/pipeline/flag_readers.h"
+
 namespace lockstep::pipeline {
 namespace {
 
@@ -12,34 +14,10 @@ constexpr double kLongestMs = 1e6;
 
 using Flag = sweep::FlagOf<PipelineFlags>;
 
-int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  return static_cast<int>(value.integer(min, max));
-}
-
-std::vector<int> integer_list(const FlagValue& value, std::int64_t max) {
-  std::vector<int> integers;
-  for (const FlagValue& part : value.list()) integers.push_back(integer(part, 1, max));
-  return integers;
-}
-
 std::vector<std::string> text_list(const FlagValue& value) {
   std::vector<std::string> texts;
   for (const FlagValue& part : value.list()) texts.push_back(part.text);
   return texts;
-}
-
-Mode mode_of(const FlagValue& value) {
-  if (value.text == "simulated") return Mode::simulated;
-  if (value.text == "emulated") return Mode::emulated;
-  if (value.text == "real") {
-    throw value.refused("real kernels and tensors come with the trainer, which is not there yet", "simulated emulated");
-  }
-  throw value.refused("unknown mode", "simulated emulated");
-}
-
-std::string file_name(const FlagValue& value) {
-  if (value.text.empty()) throw value.refused("no name", "the name of a file");
-  return value.text;
 }
 
 constexpr const char* kWhat = "What is run";
@@ -52,9 +30,9 @@ const std::array kFlagsOfWhat{
     Flag{"--schedule", "1f1b", "names, or all; --list shows them",
          [](PipelineFlags& f, const FlagValue& v) { f.schedules = text_list(v); }},
     Flag{"--stages", "4", "ranks of the pipeline, a list",
-         [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 4096); }},
+         [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
     Flag{"--microbatches", "8", "microbatches of a step, a list",
-         [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 65536); }},
+         [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
     Flag{"--chunks", "", "stages a rank, of schedules that take them [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
     Flag{"--csv", "", "a schedule of your own (docs/schedule_format.md), in place of names",

@@ -1,32 +1,19 @@
 #include "bench/pipeline/program.h"
 
-#include <cstdio>
-#include <exception>
 #include <optional>
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/flags.h"
+#include "bench/pipeline/output.h"
 #include "bench/pipeline/records.h"
 #include "bench/pipeline/result.h"
 #include "bench/pipeline/table.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
 #include "schedules/step/trace.h"
 #include "schedules/text.h"
 
 namespace lockstep::pipeline {
 namespace {
-
-void print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  core::AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
 
 void check_single(const char* flag, const std::string& path, const Cases& cases) {
   if (path.empty() || cases.all.size() == 1) return;
@@ -68,21 +55,14 @@ int run(const PipelineFlags& flags) {
 }  // namespace
 
 int pipeline_main(int argc, char** argv) {
-  try {
+  return exit_status_of("pipeline_perf", [&] {
     const auto parsed = parse_pipeline_flags(argc, argv);
     if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
       print(help->text);
       return 0;
     }
     return run(std::get<PipelineFlags>(parsed));
-  } catch (const core::Error& error) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "pipeline_perf: %s\n", error.what());
-    return error.exit_status();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "pipeline_perf: %s\n", error.what());
-    return static_cast<int>(core::Failure::internal);
-  }
+  });
 }
 
 }  // namespace lockstep::pipeline

@@ -54,21 +54,28 @@ core::TimelineRecord timeline_record(const schedules::Step& step, const schedule
   return record;
 }
 
-core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases) {
+core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
+                               int ranks) {
   core::RunRecord run;
   run.run = core::new_run_id();
-  run.program = flags.program;
-  run.command = flags.command;
+  run.program = program;
+  run.command = command;
   run.started = core::utc_now();
   run.source = core::source();
   run.build = core::build();
   run.machine = core::this_machine();
-  for (const Case& one : cases.all) run.ranks = std::max(run.ranks, one.shape.ranks);
+  run.ranks = ranks;
   run.transport = "local";
   run.rank_kind = "threads";
-  run.oversubscribed = flags.mode == Mode::emulated && run.ranks > core::usable_cores();
-  run.basis = name_of(flags.mode);
+  run.oversubscribed = mode == Mode::emulated && ranks > core::usable_cores();
+  run.basis = name_of(mode);
   return run;
+}
+
+core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases) {
+  int ranks = 1;
+  for (const Case& one : cases.all) ranks = std::max(ranks, one.shape.ranks);
+  return new_run_record(flags.program, flags.command, flags.mode, ranks);
 }
 
 core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,

@@ -1,6 +1,9 @@
 // Results as records (docs/record_format.md).
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/flags.h"
 #include "bench/pipeline/result.h"
@@ -10,6 +13,10 @@
 namespace lockstep::pipeline {
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
+
+// A run of this process, of so many ranks at most.
+core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
+                               int ranks);
 
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases);
 core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,

@@ -1,14 +1,13 @@
 #include "bench/pipeline/result.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 
+#include "bench/pipeline/emulate.h"
 #include "core/statistics.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/lower.h"
 #include "schedules/transport_check.h"
-#include "simulator/emulated/emulated_run.h"
 #include "simulator/engine/engine.h"
 #include "simulator/engine/one_switch.h"
 
@@ -71,20 +70,13 @@ void add_spans(Result& result, const Case& one, const schedules::Times& times_ms
   }
 }
 
-// The run with the median makespan, of an even number the longer of the two, is the one that is shown.
-void emulate(Result& result, const PipelineFlags& flags) {
+void emulate_case(Result& result, const PipelineFlags& flags) {
   simulator::EmulationOptions options;
   options.link.latency_us = 1e3 * flags.times_ms.message;
   options.deadline = std::chrono::seconds(flags.timeout_s);
-  std::vector<simulator::EmulatedRun> runs;
-  for (int i = 0; i < flags.repeat; ++i) runs.push_back(simulator::run_emulated(result.step, options));
-  Emulation& emulation = result.emulation.emplace();
-  for (const auto& run : runs) {
-    emulation.samples_ms.push_back(static_cast<double>(run.makespan_ns) / 1e6);
-    emulation.late_us = std::max(emulation.late_us, static_cast<double>(run.late_ns) / 1e3);
-  }
-  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.makespan_ns < b.makespan_ns; });
-  result.timeline = std::move(runs[runs.size() / 2].timeline);
+  EmulatedRuns runs = emulate(result.step, options, flags.repeat);
+  result.emulation = std::move(runs.emulation);
+  result.timeline = std::move(runs.timeline);
 }
 
 }  // namespace
@@ -97,7 +89,7 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
       simulator::simulate(result.step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
   result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
   result.timeline = std::move(simulation.timeline);
-  if (flags.mode == Mode::emulated) emulate(result, flags);
+  if (flags.mode == Mode::emulated) emulate_case(result, flags);
   add_spans(result, one, flags.times_ms);
   result.counts = schedules::count_ranks(one.schedule);
   result.ordering = schedules::count_ordering(one.schedule);

@@ -53,8 +53,7 @@ EmulatedWorker::EmulatedWorker(const schedules::Step& step, transports::Transpor
 bool EmulatedWorker::begin(std::uint32_t task) {
   const Task& t = tasks_.tasks[task];
   if (t.comm != schedules::Comm::none) {
-    const auto ran = collectives_->run(t, ready_ns(task));
-    times_[task] = {ran.start_ns, ran.end_ns};
+    run_collective(task);
   } else if (schedules::is_send(t.op)) {
     send(task);
   } else if (schedules::is_recv(t.op)) {
@@ -96,9 +95,18 @@ std::int64_t EmulatedWorker::ready_ns(std::uint32_t task) const {
 }
 
 std::int64_t EmulatedWorker::late_ns() const {
-  std::int64_t late = 0;
+  std::int64_t late = *std::max_element(collective_late_ns_.begin(), collective_late_ns_.end());
   for (const DeviceClock& clock : clocks_) late = std::max(late, clock.late_ns());
   return late;
+}
+
+void EmulatedWorker::run_collective(std::uint32_t task) {
+  const Task& t = tasks_.tasks[task];
+  const auto lane = static_cast<std::size_t>(t.lane);
+  const auto ran = collectives_->run(t, std::max(ready_ns(task), collective_free_ns_[lane]));
+  times_[task] = {ran.start_ns, ran.end_ns};
+  collective_free_ns_[lane] = ran.end_ns;
+  collective_late_ns_[lane] = std::max(collective_late_ns_[lane], now_ns() - ran.end_ns);
 }
 
 bool EmulatedWorker::begin_kernel(std::uint32_t task) {

@@ -38,7 +38,8 @@ class EmulatedWorker final : public schedules::StageWorker {
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
   std::int64_t finished_ns() const { return finished_ns_; }
-  std::int64_t late_ns() const;  // by which a kernel was issued late, at worst
+  // By which, at worst, a kernel was issued late, or a collective's end was seen late.
+  std::int64_t late_ns() const;
 
  private:
   struct TaskTimes {
@@ -51,6 +52,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   };
 
   bool begin_kernel(std::uint32_t task);
+  void run_collective(std::uint32_t task);
   void send(std::uint32_t task);
   void begin_receive(std::uint32_t task);
   bool receive_ended(std::uint32_t task);
@@ -64,6 +66,9 @@ class EmulatedWorker final : public schedules::StageWorker {
   std::unique_ptr<EmulatedCollectives> collectives_;
   std::array<DeviceClock, schedules::kNumLanes> clocks_;  // of each lane: kernels, copies
   std::vector<TaskTimes> times_;  // of each task; written by its lane's thread before the interpreter calls it ended
+  // Of each lane's collectives: when the last one ended, and the worst lateness in seeing it.
+  std::array<std::int64_t, schedules::kNumLanes> collective_free_ns_ = {};
+  std::array<std::int64_t, schedules::kNumLanes> collective_late_ns_ = {};
   std::map<std::int32_t, std::int64_t> link_free_ns_;  // by receiver
   std::map<std::uint32_t, Receive> receives_;          // under way
   std::int64_t room_ns_ = 0;                           // when the queue of the compute lane has room again

@@ -1,0 +1,31 @@
+#include "bench/pipeline/flag_readers.h"
+
+namespace lockstep::pipeline {
+
+using sweep::FlagValue;
+
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  return static_cast<int>(value.integer(min, max));
+}
+
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  std::vector<int> integers;
+  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
+  return integers;
+}
+
+Mode mode_of(const FlagValue& value) {
+  if (value.text == "simulated") return Mode::simulated;
+  if (value.text == "emulated") return Mode::emulated;
+  if (value.text == "real") {
+    throw value.refused("real kernels and tensors come with the trainer, which is not there yet", "simulated emulated");
+  }
+  throw value.refused("unknown mode", "simulated emulated");
+}
+
+std::string file_name(const FlagValue& value) {
+  if (value.text.empty()) throw value.refused("no name", "the name of a file");
+  return value.text;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,94 @@
+#include "bench/pipeline/overlap_flags.h"
+
+#include <array>
+#include <filesystem>
+
+#include "bench/pipeline/flag_readers.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+using sweep::FlagValue;
+using Flag = sweep::FlagOf<OverlapFlags>;
+
+constexpr double kLongestMs = 1e6;
+constexpr const char* kWhat = "What is run";
+constexpr const char* kHow = "What it costs";
+constexpr const char* kOutput = "Output";
+
+std::vector<double> caps_of(const FlagValue& value) {
+  std::vector<double> caps;
+  for (const FlagValue& part : value.list()) caps.push_back(part.number(0, 1e6));
+  return caps;
+}
+
+transports::LinkSpec link_of(const FlagValue& value) {
+  return transports::parse_link(value.text);
+}
+
+const std::array kFlagsOfWhat{
+    Flag{"--mode", "simulated", "simulated: in virtual time; emulated: in wall-clock time on emulated devices",
+         [](OverlapFlags& f, const FlagValue& v) { f.mode = mode_of(v); }},
+    Flag{"--ranks", "4", "replicas of the model, a list",
+         [](OverlapFlags& f, const FlagValue& v) { f.replicas = integer_list(v, 1, 256); }},
+    Flag{"--zero", "0",
+         "what is sharded, a list: 0 nothing (all-reduce of gradients), 1 the optimizer's state, 2 gradients, 3 "
+         "parameters",
+         [](OverlapFlags& f, const FlagValue& v) { f.zero_stages = integer_list(v, 0, 3); }},
+    Flag{"--bucket-cap-mb", "25", "MiB of gradients that go together, a list; the first bucket is 1 MiB at most",
+         [](OverlapFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
+    Flag{"--layers", "12", "of the model",
+         [](OverlapFlags& f, const FlagValue& v) { f.layers = integer(v, 1, 10000); }},
+    Flag{"--microbatches", "1", "of a step; with --zero 0 and 1 only the last one's gradients travel",
+         [](OverlapFlags& f, const FlagValue& v) { f.microbatches = integer(v, 1, 10000); }},
+    Flag{"--prefetch", "1", "layers that are gathered ahead of their use, with --zero 3",
+         [](OverlapFlags& f, const FlagValue& v) { f.prefetch = integer(v, 0, 10000); }},
+};
+
+const std::array kFlagsOfCosts{
+    Flag{"--t-f", "1", "ms of a layer's forward",
+         [](OverlapFlags& f, const FlagValue& v) { f.forward_ms = v.number(0, kLongestMs); }},
+    Flag{"--t-b", "2", "ms of a layer's backward",
+         [](OverlapFlags& f, const FlagValue& v) { f.backward_ms = v.number(0, kLongestMs); }},
+    Flag{"--t-opt", "0", "ms of the optimizer",
+         [](OverlapFlags& f, const FlagValue& v) { f.optimizer_ms = v.number_from(0, kLongestMs); }},
+    Flag{"--bytes-a-layer", "28M", "of its gradients, and as many of its parameters",
+         [](OverlapFlags& f, const FlagValue& v) { f.bytes_a_layer = v.size_bytes(); }},
+    Flag{"--tensors-a-layer", "4", "equal tensors that these bytes are; none is split over two buckets",
+         [](OverlapFlags& f, const FlagValue& v) { f.tensors_a_layer = integer(v, 1, 10000); }},
+    Flag{"--algo", "ring", "of the collectives, one of one lane",
+         [](OverlapFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
+    Flag{"--link", "latency_us=20,gbps=12.5", "of each rank, each way; gbps is 1e9 bytes a second",
+         [](OverlapFlags& f, const FlagValue& v) { f.link = link_of(v); }},
+    Flag{"--repeat", "5", "runs, if emulated",
+         [](OverlapFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated run fails",
+         [](OverlapFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
+};
+
+const std::array kFlagsOfOutput{
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](OverlapFlags& f, const FlagValue& v) { f.json_file = file_name(v); }},
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
+         [](OverlapFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
+};
+
+}  // namespace
+
+std::variant<OverlapFlags, sweep::HelpRequested> parse_overlap_flags(int argc, const char* const* argv) {
+  OverlapFlags flags;
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
+  sweep::CommandLine line(flags.program + ": how much of the gradients' and parameters' way is hidden behind kernels.");
+  declare_all(line, kFlagsOfWhat, kWhat);
+  declare_all(line, kFlagsOfCosts, kHow);
+  declare_all(line, kFlagsOfOutput, kOutput);
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_all(line, kFlagsOfWhat, flags);
+  read_all(line, kFlagsOfCosts, flags);
+  read_all(line, kFlagsOfOutput, flags);
+  return flags;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,45 @@
+// The command line of overlap_perf.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/pipeline/flags.h"
+#include "bench/sweep/command_line.h"
+#include "collectives/transports/paced_link.h"
+
+namespace lockstep::pipeline {
+
+// What is sharded over the replicas: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
+struct OverlapFlags {
+  std::string program;
+  std::vector<std::string> command;
+  Mode mode = Mode::simulated;
+
+  // Swept, in this order of nesting.
+  std::vector<int> replicas{4};
+  std::vector<int> zero_stages{0};
+  std::vector<double> bucket_caps_mb{25};  // MiB
+
+  int layers = 12;
+  int tensors_a_layer = 4;
+  int microbatches = 1;
+  double forward_ms = 1;  // of a layer
+  double backward_ms = 2;
+  double optimizer_ms = 0;                              // of a rank
+  std::int64_t bytes_a_layer = std::int64_t{28} << 20;  // of its gradients, and of its parameters
+  int prefetch = 1;                                     // layers that are gathered ahead of their use
+  std::string algorithm = "ring";
+  transports::LinkSpec link{.latency_us = 20, .gbps = 12.5};
+
+  int repeat = 5;
+  int timeout_s = 60;
+  std::string json_file;
+  std::string trace_file;
+};
+
+std::variant<OverlapFlags, sweep::HelpRequested> parse_overlap_flags(int argc, const char* const* argv);
+
+}  // namespace lockstep::pipeline

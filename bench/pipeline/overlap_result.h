@@ -1,0 +1,37 @@
+// What a data-parallel step costs, and how much of its communication kernels hide.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bench/pipeline/overlap_step.h"
+#include "bench/pipeline/result.h"
+#include "schedules/step/breakdown.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+
+namespace lockstep::pipeline {
+
+struct OverlapResult {
+  schedules::Step step;
+  schedules::StepTimeline timeline;
+  double step_ms = 0;           // both, side by side
+  double compute_ms = 0;        // kernels alone
+  double communication_ms = 0;  // the same collectives in the same order, kernels taking no time
+  double simulated_ms = 0;      // step_ms in virtual time
+  // Of gradient buckets over a ring: the recurrence. Nothing elsewhere.
+  std::optional<double> closed_form_ms;
+  std::optional<Emulation> emulation;
+  std::vector<double> exposed_of_rank_ms;
+  std::int32_t collectives = 0;  // of a rank
+  double sent_bytes = 0;         // by a rank
+
+  double exposed_ms() const { return step_ms - compute_ms; }
+  // The part of the communication that is hidden.
+  double efficiency() const { return communication_ms > 0 ? 1 - exposed_ms() / communication_ms : 1; }
+};
+
+OverlapResult run_overlap(const OverlapFlags& flags, const OverlapCase& one);
+
+}  // namespace lockstep::pipeline

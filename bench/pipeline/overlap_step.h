@@ -1,0 +1,29 @@
+// A data-parallel training step: replicas of a model, whose gradients, and parameters where they are sharded, travel
+// beside the kernels.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/pipeline/overlap_flags.h"
+#include "collectives/plan/plan.h"
+#include "schedules/passes/buckets.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::pipeline {
+
+struct OverlapCase {
+  int replicas = 1;
+  int zero_stage = 0;
+  double bucket_cap_mb = 25;  // of no meaning with zero_stage 3, where a layer is a unit
+};
+
+std::vector<schedules::GradientBucket> buckets_of(const OverlapFlags& flags, const OverlapCase& one);
+
+// The whole step. With `kernels` false its kernels take no time.
+schedules::Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernels = true);
+
+// The plan of --algo. Throws a usage Error where there is none.
+plan::Plan plan_of(const OverlapFlags& flags, schedules::Comm comm, int ranks);
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include "bench/pipeline/cases.h"
+#include "bench/pipeline/memory.h"
+#include "bench/pipeline/result.h"
+#include "schedules/play.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+PipelineFlags all_schedules(const schedules::Times& times_ms) {
+  PipelineFlags flags;
+  flags.schedules = {"all"};
+  flags.stages = {2, 4};
+  flags.microbatches = {8, 16};
+  flags.times_ms = times_ms;
+  return flags;
+}
+
+// The event engine on the lowered step, and play() on the lists: two ways to the same times.
+TEST(Pipeline, SimulatedTimesAreThoseOfThePlayedLists) {
+  for (const schedules::Times& times : {schedules::Times{1, 1, 1, 0}, schedules::Times{1, 1.25, 0.75, 0.125}}) {
+    const PipelineFlags flags = all_schedules(times);
+    const Cases cases = make_cases(flags);
+    EXPECT_GT(cases.all.size(), 70U);
+    for (const Case& one : cases.all) {
+      const Result result = run_case(one, flags);
+      const auto spans = schedules::spans_of(one.schedule, times, schedules::play(one.schedule, times));
+      EXPECT_NEAR(result.spans.makespan, spans.makespan, 1e-6) << one.name;
+      EXPECT_NEAR(result.spans.own, spans.own, 1e-6) << one.name;
+      EXPECT_DOUBLE_EQ(result.simulated_ms, result.spans.makespan) << one.name;
+      if (!result.closed_form) continue;
+      const double form = result.closed_form->of_makespan ? result.spans.makespan : result.spans.own;
+      EXPECT_NEAR(form, result.closed_form->cost, 1e-6) << one.name;
+    }
+  }
+}
+
+// Memory over time peaks where the lists' counts say, and ends empty.
+TEST(Pipeline, MemoryOverTimeHasTheCountedPeaks) {
+  const PipelineFlags flags = all_schedules({1, 1, 1, 0});
+  for (const Case& one : make_cases(flags).all) {
+    const Result result = run_case(one, flags);
+    const core::MemoryRecord memory = activations_over_time(one.schedule, result.step, result.timeline);
+    for (std::size_t r = 0; r < memory.of_rank.size(); ++r) {
+      const auto& points = memory.of_rank[r].at("until_b");
+      double peak = 0;
+      for (const auto& point : points) peak = std::max(peak, point.value);
+      EXPECT_DOUBLE_EQ(peak, result.counts[r].peak.until_input_gradient) << one.name << " rank " << r;
+      EXPECT_DOUBLE_EQ(points.back().value, 0) << one.name;
+      EXPECT_DOUBLE_EQ(memory.of_rank[r].at("until_w").back().value, 0) << one.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline

@@ -1,0 +1,17 @@
+// The closed form of gradient buckets: one stream of communication, in which each bucket waits for its gradients and
+// for the bucket before it.
+#pragma once
+
+#include <span>
+
+namespace lockstep::pipeline {
+
+struct BucketTimes {
+  double ready_ms = 0;     // its last gradient is there
+  double transfer_ms = 0;  // of its collective
+};
+
+// end_k = max(end_{k-1}, ready_k) + transfer_k (Li et al. 2020, arXiv:2006.15704, section 3.2.3); the last end.
+double end_of_buckets_ms(std::span<const BucketTimes> buckets);
+
+}  // namespace lockstep::pipeline
