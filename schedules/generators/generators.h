@@ -22,6 +22,9 @@ Schedule zb_h2(const PipelineShape& shape);
 Schedule zb_v(const PipelineShape& shape);
 Schedule v_half(const PipelineShape& shape);
 Schedule v_min(const PipelineShape& shape);
+// Without the better order of warm-up and cool-down: the repeated block alone. Not in the catalogue.
+Schedule v_half_block(const PipelineShape& shape);
+Schedule v_min_block(const PipelineShape& shape);
 Schedule dualpipe(const PipelineShape& shape);
 Schedule dualpipe_v(const PipelineShape& shape);
 Schedule hanayo(const PipelineShape& shape);

@@ -1,11 +1,13 @@
 // V-Half and V-Min: Qi et al. 2024 (Pipeline Parallelism with Controllable Memory, arXiv:2405.15362), section 4: a
-// building block on a V of two chunks, repeated every six slots; what a slot holds is as long as a chunk's forward.
+// building block on a V of two chunks, repeated every six slots, then put in a better order at
+// both ends; what a slot holds is as long as a chunk's forward.
 #include <algorithm>
 #include <deque>
 #include <functional>
 
 #include "schedules/generators/generators.h"
 #include "schedules/generators/grid.h"
+#include "schedules/generators/reorder.h"
 #include "schedules/placement.h"
 
 namespace lockstep::schedules {
@@ -69,18 +71,26 @@ Schedule v_schedule(const char* name, const PipelineShape& shape, const BlockOf&
 
 }  // namespace
 
-Schedule v_min(const PipelineShape& shape) {
+Schedule v_min_block(const PipelineShape& shape) {
   return v_schedule("v_min", shape, [](std::int32_t p, std::int32_t i) {
     const std::int32_t gap = p % 3 == 0 ? 2 : 0;
     return Block{i, 2 * p - 1 - i, 2 * p + gap + i, 4 * p + gap - 1 - i};
   });
 }
 
-Schedule v_half(const PipelineShape& shape) {
+Schedule v_half_block(const PipelineShape& shape) {
   return v_schedule("v_half", shape, [](std::int32_t p, std::int32_t i) {
     const std::int32_t gap = p % 2 == 0 ? 3 : 0;
     return Block{2 * i, 3 * p - 2 - i, 3 * p - 1 + gap + 2 * i, 6 * p + gap - 2 - i};
   });
+}
+
+Schedule v_min(const PipelineShape& shape) {
+  return reordered(v_min_block(shape));
+}
+
+Schedule v_half(const PipelineShape& shape) {
+  return reordered(v_half_block(shape));
 }
 
 }  // namespace lockstep::schedules
