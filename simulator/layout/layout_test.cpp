@@ -43,6 +43,8 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("recompute=half"), "layout: recompute=half: not known; allowed: none selective full");
   EXPECT_EQ(refusal_of("tp=2,tp=4"), "layout: tp=4: is given twice; allowed: each field once");
   EXPECT_EQ(refusal_of("zero=4"), "layout: zero=4: out of range; allowed: whole numbers from 0 to 3");
+  EXPECT_EQ(refusal_of("tp=1000000,dp=1000000"), "layout: tp x cp x dp x pp is 1e+12; allowed: at most 1.07374e+09");
+  EXPECT_EQ(refusal_of("schedule=2f2b").rfind("schedule '2f2b' is not known; allowed: naive, gpipe", 0), 0u);
   EXPECT_NE(refusal_of("tensor=8").find("layout: tensor=8: no such field; allowed: tp pp dp cp"), std::string::npos);
   EXPECT_NE(refusal_of("tp").find("layout: tp: has no '='"), std::string::npos);
   EXPECT_NE(refusal_of("layers=3:x4").find("layers"), std::string::npos);
@@ -58,6 +60,7 @@ struct Misfit {
 TEST(LayoutMisfit, SaysWhatIsAllowed) {
   for (const Misfit& row : {
            Misfit{"gpt2-124m,vocabulary=51200", "tp=5", "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"},
+           Misfit{"llama3-70b", "tp=16", "tp is 16, and kv_heads is 8; allowed: 1 2 4 8"},
            Misfit{"gpt2-124m", "tp=2", "tp is 2, and vocabulary is 50257; allowed: 1 29 1733 50257"},
            Misfit{"gpt3-175b", "pp=7,batch=7",
                   "layers is 96, which 7 stages cannot have alike; allowed: 1 2 3 4 6 8 12 16 24 32 48 96 stages, or "

@@ -1,12 +1,14 @@
 #include <array>
 #include <sstream>
 
+#include "schedules/catalogue.h"
 #include "simulator/layout/layout.h"
 #include "simulator/model/fields.h"
 
 namespace lockstep::simulator {
 namespace {
 
+constexpr double kMostRanks = 1 << 30;
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
 
 // "7:8x14:7": layers of each stage; 8x14 is eight stages of 14.
@@ -68,7 +70,7 @@ const std::array kFields{
                  [](Layout& l, const FieldValue& v) { l.sequence_parallel = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.sequence_parallel); }},
     LayoutField{{"schedule", "a pipeline schedule; 1f1b",
-                 [](Layout& l, const FieldValue& v) { l.schedule = std::string(v.text); }},
+                 [](Layout& l, const FieldValue& v) { l.schedule = schedules::entry_named(v.text).name; }},
                 [](const Layout& l) { return l.schedule; }},
     LayoutField{{"chunks", "stages a rank; 1", [](Layout& l, const FieldValue& v) { l.chunks = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.chunks); }},
@@ -132,6 +134,11 @@ Layout parse_layout(std::string_view text) {
   Layout layout;
   layout.global_batch = 0;
   read_fields<Layout>(layout, "layout", parts, table);
+  const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
+  if (ranks > kMostRanks) {
+    throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
+                            text_of(kMostRanks));
+  }
   if (layout.global_batch == 0) layout.global_batch = layout.dp * layout.microbatch_size;
   return layout;
 }
