@@ -14,7 +14,8 @@ struct ZbSearch {
   std::int32_t most_held = 1;
 };
 
-// The best by own span, then by makespan, of a greedy construction under each combination of its choices.
+// The best by own span, then by makespan, of a greedy construction under each combination of its choices, and of the
+// hand-made ZB-H1 and ZB-H2 where they keep to the limit.
 Schedule zb_search(const ZbSearch& wanted);
 
 }  // namespace lockstep::schedules
