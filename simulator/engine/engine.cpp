@@ -38,6 +38,7 @@ struct RankState {
   std::array<std::uint32_t, kNumLanes> done = {};  // tasks of each lane
   std::uint32_t busy = 0;                          // a bit a lane whose next task has started, or waits for others
   std::uint32_t open = 0;                          // a bit a lane that has tasks left
+  std::array<LanePlace, kNumLanes> unmet = {};     // of each idle lane's next task: what it was last seen to wait for
   std::vector<TaskSpan> messages;                  // of each receive: when its bytes moved; end kNotYet before
 };
 
@@ -109,18 +110,24 @@ class Engine {
       again = false;
       for (std::uint32_t idle = rank.open & ~rank.busy; idle != 0; idle &= idle - 1) {
         const auto lane = static_cast<std::uint32_t>(__builtin_ctz(idle));
+        if (is_behind(rank, rank.unmet[lane])) continue;
         const LaneTask& task = head(rank, lane);
-        if (!is_free(rank, task)) continue;
+        if (!is_free(rank, lane, task)) continue;
         rank.busy |= 1U << lane;
+        __builtin_prefetch(&task + 1);  // by the time that this task has ended, others have had the cache
         again |= start(r, lane, task);
       }
     }
   }
 
-  bool is_free(const RankState& rank, const LaneTask& task) const {
+  static bool is_behind(const RankState& rank, const LanePlace& place) { return rank.done[place.lane] < place.count; }
+
+  static bool is_free(RankState& rank, std::uint32_t lane, const LaneTask& task) {
     const LanePlace* after = rank.program.after.data() + task.first_after;
     for (std::uint32_t i = 0; i < task.num_after; ++i) {
-      if (rank.done[after[i].lane] < after[i].count) return false;
+      if (!is_behind(rank, after[i])) continue;
+      rank.unmet[lane] = after[i];
+      return false;
     }
     return true;
   }
@@ -135,7 +142,7 @@ class Engine {
       case TaskKind::receive:
         return receive(r, lane, task);
       case TaskKind::collective:
-        return join(lane, step_.of_rank[r].tasks[task.index]);
+        return join(lane, task);
     }
     return false;
   }
@@ -200,12 +207,13 @@ class Engine {
 
   // The last member to come starts the collective for all. Members meet in one lane: a group may gather in one lane
   // while it reduces in another, as two communicators would.
-  bool join(std::uint32_t lane, const Task& task) {
+  bool join(std::uint32_t lane, const LaneTask& task) {
     const auto g = static_cast<std::size_t>(task.peer);
     const Group& group = step_.groups[g];
     if (++waiting_[g][lane] < group.ranks.size()) return false;
     waiting_[g][lane] = 0;
-    const std::int64_t end = now_ + collective_time_(group, task);
+    const Task whole{.comm = task.comm, .peer = task.peer, .amount = task.amount};
+    const std::int64_t end = now_ + collective_time_(group, whole);
     for (const std::int32_t member : group.ranks) {
       const auto r = static_cast<std::size_t>(member);
       result_.timeline[r][head(ranks_[r], lane).index] = {now_, end};

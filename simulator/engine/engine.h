@@ -14,7 +14,8 @@
 
 namespace lockstep::simulator {
 
-// How long a collective task of a group takes once all members are there.
+// How long a collective task of a group takes once all members are there. Of the task it may ask comm, peer (the
+// group's index) and amount.
 using CollectiveTime = std::function<std::int64_t(const schedules::Group& group, const schedules::Task& task)>;
 
 struct Simulation {

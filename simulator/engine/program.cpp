@@ -45,7 +45,8 @@ RankProgram compile(const schedules::RankStep& rank) {
         .index = static_cast<std::uint32_t>(i),
         .first_after = first_after,
         .num_after = static_cast<std::uint16_t>(program.after.size() - first_after),
-        .kind = kind};
+        .kind = kind,
+        .comm = task.comm};
   }
   return program;
 }

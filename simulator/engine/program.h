@@ -25,6 +25,7 @@ struct LaneTask {
   std::uint32_t first_after = 0;
   std::uint16_t num_after = 0;
   TaskKind kind = TaskKind::kernel;
+  schedules::Comm comm = schedules::Comm::none;
 };
 
 struct RankProgram {
