@@ -6,6 +6,7 @@ from reports.analysis.findings import Finding, main_findings
 from reports.analysis.results import Analysis, analyse
 from reports.analysis.roofline.results import RooflineResult, analyse_kernels
 from reports.analysis.steps.layouts import LayoutResult, analyse_layouts
+from reports.analysis.steps.overlap import OverlapResult, analyse_overlap
 from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
 from reports.records import Records
 
@@ -16,16 +17,18 @@ class Report:
     collectives: Optional[Analysis]  # None where there are no rows
     kernels: tuple[RooflineResult, ...]  # empty where there are neither kernels nor ceilings
     schedules: tuple[WorkloadResult, ...] = ()
+    overlaps: tuple[OverlapResult, ...] = ()
     simulations: tuple[LayoutResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
-        others = [*self.kernels, *self.schedules, *self.simulations]
+        others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations]
         return collectives + [finding for result in others for finding in result.findings]
 
 
 def report_of(records: Records) -> Report:
     collectives = analyse(records.of_collectives()) if records.rows else None
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
-                  analyse_schedules(records.of_schedules()), analyse_layouts(records.of_simulations()))
+                  analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
+                  analyse_layouts(records.of_simulations()))

@@ -11,6 +11,6 @@ def notes_on(report: Report) -> list[Note]:
     records = report.records
     collectives = notes_on_collectives(records.of_collectives(), report.collectives) if report.collectives else []
     kernels = notes_on_kernels(records.of_kernels(), report.kernels) if report.kernels else []
-    schedules = notes_on_schedules(records.of_schedules()) if report.schedules else []
+    schedules = notes_on_schedules(records.of_schedules()) if report.schedules or report.overlaps else []
     simulations = notes_on_simulations(records.of_simulations()) if report.simulations else []
     return collectives + kernels + schedules + simulations

@@ -3,11 +3,12 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from reports.analysis.findings import MOST, Finding
+from reports.analysis.steps.overlap import OverlapResult, link_finding
 from reports.analysis.steps.schedules import WorkloadResult, basis_badge, contest_text
 from reports.check.runs import Note
 from reports.check.steps import notes_on_schedules
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
-from reports.html.step_tables import schedules_table
+from reports.html.step_tables import overlap_table, schedules_table
 from reports.html.tables import Table
 from reports.html.traces import TraceLink
 from reports.plots.figures import FigureFile
@@ -36,18 +37,21 @@ class SchedulePage:
     bad_rows: Sequence[BadLine]
     growths: Sequence[FigureFile]
     workloads: Sequence[WorkloadView]
+    overlaps: Sequence[WorkloadView]
     traces: Sequence[TraceLink]
     runs: Sequence[RunView]
     machines: Sequence[MachineView]
     files: Sequence[str]
 
 
-def schedule_page_of(records: Records, results: Sequence[WorkloadResult], figures: Sequence[Sequence[FigureFile]],
-                     growths: Sequence[FigureFile], traces: Sequence[TraceLink], files: Sequence[str]) -> SchedulePage:
+def schedule_page_of(records: Records, workloads: Sequence[tuple[WorkloadResult, Sequence[FigureFile]]],
+                     growths: Sequence[FigureFile], overlaps: Sequence[tuple[OverlapResult, Sequence[FigureFile]]],
+                     traces: Sequence[TraceLink], files: Sequence[str]) -> SchedulePage:
+    found = [finding for result, _ in (*workloads, *overlaps) for finding in result.findings]
     return SchedulePage(
-        facts=_facts(records), findings=[finding for result in results for finding in result.findings][:MOST],
+        facts=_facts(records), findings=found[:MOST],
         notes=notes_on_schedules(records), bad_rows=[], growths=growths,
-        workloads=[_workload(result, files_of) for result, files_of in zip(results, figures)], traces=traces,
+        workloads=[_workload(*one) for one in workloads], overlaps=[_overlap(*one) for one in overlaps], traces=traces,
         runs=run_views(records), machines=machine_views(records), files=files)
 
 
@@ -60,6 +64,13 @@ def _workload(result: WorkloadResult, figures: Sequence[FigureFile]) -> Workload
                         [*told, result.why] if result.why else told,
                         [file for file in figures if file.kind != "gantt"], charts, drawable - len(charts),
                         [schedules_table(result)])
+
+
+def _overlap(result: OverlapResult, figures: Sequence[FigureFile]) -> WorkloadView:
+    told = [f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}" for link, lines in result.by_link.items()]
+    return WorkloadView(result.anchor, result.name, basis_badge([result.basis]), told,
+                        [file for file in figures if file.kind != "gantt"],
+                        [file for file in figures if file.kind == "gantt"], 0, [overlap_table(result)])
 
 
 def _facts(records: Records) -> list[Fact]:

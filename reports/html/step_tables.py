@@ -1,6 +1,7 @@
 """The tables of the pages on steps: schedules against each other, layouts, buckets."""
 from typing import Optional
 
+from reports.analysis.steps.overlap import OverlapResult, exposed_ms, link_text, way_text
 from reports.analysis.steps.schedules import WorkloadResult, bubble, percent_off
 from reports.html.tables import Cell, Column, Line, Table, number, word
 from reports.step_records import ScheduleLine
@@ -60,6 +61,29 @@ def _against_simulated(line: ScheduleLine, result: WorkloadResult) -> Cell:
     if not simulated:
         return Cell("–", None)
     return Cell(percent_off(line.makespan_ms / simulated), line.makespan_ms / simulated)
+
+
+_OVERLAP = (
+    Column("link", "bandwidth each way, latency", False), Column("case", "", False), Column("collectives", "of a rank"),
+    Column("computing ms", "kernels alone"), Column("collectives ms", "alone, one after another"),
+    Column("step ms", "both side by side"), Column("exposed ms", "step less computing"),
+    Column("hidden %", "part of the collectives that computing hides"),
+    Column("vs simulated", "step over that in virtual time"), Column("runs", "steps that were taken"),
+)
+
+
+def overlap_table(result: OverlapResult) -> Table:
+    return Table("Every case: fastest links first, for each the shortest step first", _OVERLAP,
+                 tuple(_overlap_line(line) for line in result.lines))
+
+
+def _overlap_line(line: ScheduleLine) -> Line:
+    one = line.overlap
+    ratio = line.makespan_ms / line.simulated_ms if line.simulated_ms and line.basis != "simulated" else None
+    return Line((word(link_text(line.run.link)), word(way_text(line)), number(one.collectives),
+                 number(one.compute_alone_ms), number(one.communication_alone_ms), number(line.makespan_ms),
+                 number(exposed_ms(line)), number(100 * one.efficiency, 3),
+                 Cell("–", None) if ratio is None else Cell(percent_off(ratio), ratio), number(len(line.samples_ms))))
 
 
 def hangs_text(line: ScheduleLine) -> str:

@@ -17,7 +17,7 @@ from reports.html.traces import copy_traces
 from reports.html.view import Page, page_of
 from reports.plots.figures import render_all
 from reports.plots.kernel_figures import render_kernels
-from reports.plots.step_figures import render_growths, render_layouts, render_workloads
+from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
 from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
@@ -75,7 +75,7 @@ def _build(report: Report, folder: Path) -> None:
     if report.kernels:
         figures = render_kernels(report.kernels, folder / "figures")
         views["kernels"] = kernel_page_of(report.records.of_kernels(), report.kernels, figures, files)
-    if report.schedules:
+    if report.schedules or report.overlaps:
         views["schedules"] = _schedule_page(report, files, folder)
     if report.simulations:
         views["simulations"] = _simulation_page(report, files, folder)
@@ -90,7 +90,8 @@ def _schedule_page(report: Report, files: Sequence[str], folder: Path) -> Schedu
     figures = render_workloads(report.schedules, folder / "figures")
     growths = render_growths(growths_of(report.schedules), folder / "figures")
     traces = copy_traces(records, report.records.files, folder / "traces")
-    return schedule_page_of(records, report.schedules, figures, growths, traces, files)
+    overlaps = list(zip(report.overlaps, render_overlaps(report.overlaps, folder / "figures")))
+    return schedule_page_of(records, list(zip(report.schedules, figures)), growths, overlaps, traces, files)
 
 
 def _simulation_page(report: Report, files: Sequence[str], folder: Path) -> SimulationPage:

@@ -9,13 +9,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.lanes import Box, RankLanes, lanes_of
+from reports.analysis.steps.lanes import Box, RankLanes, labels_are_layers, lanes_of
 from reports.plots.frame import Heading, new_figure
 from reports.plots.gantt_style import COMPUTE, OTHER, STRIPS, TEXT, shade
 from reports.plots.memory_lines import memory_axes
 from reports.plots.style import ALARM, INK, MUTED, PAPER
 from reports.step_records import Memory, ScheduleLine, Simulation, Timeline
-from reports.units import short, time_text
+from reports.units import share_text, short, time_text
 
 WIDTH = 11.4  # inches
 LEFT, RIGHT = 0.72, 0.2
@@ -36,7 +36,7 @@ class Chart:
     basis: str
     timeline: Timeline
     makespan_ms: float
-    bubble: float  # of the makespan
+    told: str  # of the makespan: "bubble 12 % of that"
     memory: Optional[Memory]
 
     @property
@@ -50,8 +50,14 @@ class Chart:
 
 def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
     """Of those with a timeline."""
-    return [Chart(line.basis, line.timeline, line.makespan_ms, line.bubbles.of_makespan, line.memory)
+    return [Chart(line.basis, line.timeline, line.makespan_ms, _told(line), line.memory)
             for line in lines if line.timeline]
+
+
+def _told(line: ScheduleLine | Simulation) -> str:
+    if isinstance(line, ScheduleLine) and line.overlap:
+        return f"computing {share_text(line.overlap.compute_alone_ms / line.makespan_ms)} of that"
+    return f"bubble {short(100 * line.bubbles.of_makespan, 3)} % of that"
 
 
 def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
@@ -69,7 +75,7 @@ def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:
     if remembered:
         memory_axes(place.next(MEMORY, 0.34), remembered.memory, remembered.basis, end)
     time_axis(axes if not remembered else figure.axes[-1], figure.axes, end)
-    handles += _numbers(figure)
+    handles += _numbers(figure, lines)
     figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), COLUMNS),
                   frameon=False, fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.5, labelcolor=INK)
     return figure
@@ -121,8 +127,9 @@ def _boxes(axes: Axes, boxes: Sequence[tuple[int, Box]], place: tuple[float, flo
     for rank, box in boxes:
         colour = shade(COMPUTE.get(box.op, OTHER)[0], box.chunk, chunks)
         groups.setdefault(colour, []).append(_corners(rank, box.start, box.end, place))
+    edge = 0 if len(boxes) > RASTER_FROM else 0.4
     for colour, corners in groups.items():
-        axes.add_collection(PolyCollection(corners, facecolor=colour, edgecolor=PAPER, linewidth=0 if len(boxes) > RASTER_FROM else 0.4,
+        axes.add_collection(PolyCollection(corners, facecolor=colour, edgecolor=PAPER, linewidth=edge,
                                            rasterized=raster, zorder=2))
 
 
@@ -180,8 +187,7 @@ def _frame(axes: Axes, line: Chart, row: float) -> None:
 
 
 def basis_heading(line: Chart) -> str:
-    return (f"{line.basis.upper()}: {time_text(1e3 * line.makespan_ms)}, bubble "
-            f"{short(100 * line.bubble, 3)} % of that")
+    return f"{line.basis.upper()}: {time_text(1e3 * line.makespan_ms)}, {line.told}"
 
 
 def _handles(lines: Sequence[Chart]) -> list[Patch]:
@@ -197,7 +203,8 @@ def _handles(lines: Sequence[Chart]) -> list[Patch]:
     return [*handles, Patch(facecolor=PAPER, edgecolor=MUTED, linewidth=0.6, label="idle")]
 
 
-def _numbers(figure: Figure) -> list[Line2D]:
+def _numbers(figure: Figure, lines: Sequence[Chart]) -> list[Line2D]:
     """What the numbers in boxes are, if there are any."""
     there = any(text.get_text().isdigit() for axes in figure.axes for text in axes.texts)
-    return [Line2D([], [], linestyle="none", marker="$0$", color=TEXT, markersize=6, label="number: microbatch")] * there
+    what = "layer" if labels_are_layers(lines[0].timeline) else "microbatch"
+    return [Line2D([], [], linestyle="none", marker="$0$", color=TEXT, markersize=6, label=f"number: {what}")] * there

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from reports.analysis.steps.cases import Case
 from reports.analysis.steps.layouts import LayoutResult
+from reports.analysis.steps.overlap import OverlapResult
 from reports.analysis.steps.schedules import Contest, Growth, WorkloadResult
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
@@ -14,11 +15,13 @@ from reports.plots.frame import Heading
 from reports.plots.gantt import charts_of, gantt_figure
 from reports.plots.growth import growth_figure
 from reports.plots.layout_bars import memory_figure, parts_figure
+from reports.plots.overlap_bars import overlap_figure
 from reports.plots.step_titles import (case_subtitle, case_title, contest_subtitle, contest_title, growth_subtitle,
                                        growth_title, layout_subtitle, layout_title, layouts_subtitle, memory_title,
-                                       parts_title, step_badge)
+                                       overlap_subtitle, overlap_title, parts_title, step_badge, step_subtitle,
+                                       step_title)
 from reports.plots.tradeoff import tradeoff_figure
-from reports.step_records import Simulation
+from reports.step_records import ScheduleLine, Simulation
 
 MOST_CHARTS = 60  # of all workloads together
 MOST_TIMELINES = 3  # of a model's layouts
@@ -68,7 +71,20 @@ def render_layouts(results: Sequence[LayoutResult], folder: Path) -> list[list[F
     return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
 
 
-def _render(shown: Case | Contest | Growth | Bars | Simulation, stem: str, folder: Path) -> FigureFile:
+def render_overlaps(results: Sequence[OverlapResult], folder: Path) -> list[list[FigureFile]]:
+    """Of each the bars, and charts of the case that hides most and of the one that hides least."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = []
+    for result in results:
+        tasks.append((result, f"{result.anchor}-bars", folder))
+        drawn = sorted((line for line in result.lines if line.timeline), key=lambda line: -line.overlap.efficiency)
+        ends = drawn if len(drawn) < 2 else [drawn[0], drawn[-1]]
+        tasks += [(line, f"{result.anchor}-gantt-{number}", folder) for number, line in enumerate(ends, start=1)]
+    files = in_parallel(_render, tasks)
+    return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
+
+
+def _render(shown: object, stem: str, folder: Path) -> FigureFile:
     one = _FIGURES[type(shown)]
     heading = Heading(one.title(shown), one.subtitle(shown), step_badge(one.bases(shown)))
     with style.context():
@@ -98,6 +114,10 @@ _FIGURES = {
     Bars: _Figure("bars", lambda bars, heading: BARS[bars.kind][0](bars.result, heading),
                   lambda bars: BARS[bars.kind][1](bars.result), lambda bars: layouts_subtitle(bars.result),
                   lambda bars: [bars.result.best.basis], "A bar a layout, of stacked parts"),
+    OverlapResult: _Figure("parts", overlap_figure, overlap_title, overlap_subtitle, lambda result: [result.basis],
+                           "A bar a case: computing, and what of the collectives is exposed"),
+    ScheduleLine: _Figure("gantt", lambda line, heading: gantt_figure(charts_of([line]), heading), step_title,
+                          step_subtitle, lambda line: [line.basis], "What each replica does over time"),
     Simulation: _Figure("gantt", lambda one, heading: gantt_figure(charts_of([one]), heading), layout_title,
                         layout_subtitle, lambda one: [one.basis], "What each rank does over time"),
 }

@@ -3,9 +3,10 @@ from typing import Sequence
 
 from reports.analysis.steps.cases import Case, Workload
 from reports.analysis.steps.layouts import LayoutResult, layouts_text
+from reports.analysis.steps.overlap import OverlapResult, hidden_text, link_finding, link_text, way_text
 from reports.analysis.steps.schedules import Contest, Growth, bubble, contest_text, percent_off
 from reports.plots.layout_bars import MOST
-from reports.step_records import Simulation
+from reports.step_records import ScheduleLine, Simulation
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
 
@@ -65,6 +66,26 @@ def growth_subtitle(growth: Growth) -> str:
 
 def _dotted(parts: Sequence[str]) -> str:
     return "  ·  ".join(part for part in parts if part)
+
+
+def overlap_title(result: OverlapResult) -> str:
+    link, lines = next(iter(result.by_link.items()))
+    return unbroken(f"{link[:1].upper()}{link[1:]}: {link_finding(lines)}".rstrip("."))
+
+
+def overlap_subtitle(result: OverlapResult) -> str:
+    return _dotted([result.name, "fastest links first, for each the shortest step first"])
+
+
+def step_title(line: ScheduleLine) -> str:
+    return unbroken(f"{way_text(line)}, {link_text(line.run.link)}: a step takes {time_text(1e3 * line.makespan_ms)}, "
+                    f"{hidden_text(line)}")
+
+
+def step_subtitle(line: ScheduleLine) -> str:
+    one = line.overlap
+    return _dotted([f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)}", one.algorithm,
+                    "a row a replica"])
 
 
 def layouts_subtitle(result: LayoutResult) -> str:

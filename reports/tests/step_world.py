@@ -97,6 +97,32 @@ class StepWorld:
     def sweep(self, names: Iterable[str] = tuple(MAKERS), **fields: Any) -> list[dict[str, Any]]:
         return [self.schedule(name, **fields) for name in names]
 
+    def overlap(self, cap_mib: int, layers: int = 8, mib: int = 8, zero_stage: int = 0) -> dict[str, Any]:
+        """Backward from the last layer to the first; a bucket is reduced when its last gradient is there."""
+        link = self.run_fields.get("link") or {"latency_us": 0.0, "gbps": 10.0}
+        backward = self.input_gradient + self.weight_gradient
+        computing = layers * (self.forward + backward)
+        tasks = [["compute", "F", 0, 0, i, i * self.forward, (i + 1) * self.forward] for i in range(layers)]
+        free, waiting, alone, number = 0.0, 0, 0.0, 0
+        for i in range(layers):
+            start = layers * self.forward + i * backward
+            tasks.append(["compute", "B", 0, 0, layers - 1 - i, start, start + backward])
+            waiting += mib
+            if waiting >= cap_mib or i == layers - 1:
+                took = link["latency_us"] / 1e3 + waiting * 2 ** 20 / link["gbps"] / 1e6
+                begin = max(free, start + backward)
+                tasks.append(["reduce", "REDUCE_GRAD", 0, -1, number, begin, begin + took])
+                free, alone, waiting, number = begin + took, alone + took, 0, number + 1
+        step = max(computing, free)
+        told = {"layers": layers, "bytes_a_layer": mib << 20, "replicas": self.ranks, "bucket_cap_bytes": cap_mib << 20,
+                "zero_stage": zero_stage, "prefetch": 1, "algorithm": "ring", "collectives": number,
+                "compute_alone_ms": computing, "communication_alone_ms": alone,
+                "efficiency": 1 - (step - computing) / alone}
+        return self.schedule("1f1b", program="overlap_perf", schedule=f"buckets of {cap_mib} MiB", microbatches=1,
+                             times_ms=None, makespan_ms=step, own_span_ms=step, work_ms=computing, overlap=told,
+                             memory=None, exposed_ms=[step - computing] * self.ranks,
+                             timeline={"unit": "ms", "ranks": [tasks] * self.ranks})
+
     def _played(self, lists: list[list[Action]]) -> list[list[list[Any]]]:
         """Each action as early as its rank and what it needs allow."""
         length = {"F": self.forward, "I": self.input_gradient, "W": self.weight_gradient,

@@ -19,6 +19,7 @@ from reports.plots.gantt_style import COMPUTE
 from reports.plots.growth import growth_figure
 from reports.plots.layout_bars import memory_figure, parts_figure
 from reports.plots.memory_lines import total_of
+from reports.plots.overlap_bars import overlap_figure
 from reports.plots.step_titles import case_title, memory_title
 from reports.plots.tradeoff import tradeoff_figure
 from reports.tests.browser import CATCH, CHROMIUM, chromium
@@ -41,6 +42,8 @@ def page(tmp_path_factory):
     worlds = [StepWorld(message=1.0, run_fields=traced), StepWorld(microbatches=16, message=1.0, run_name="m16"),
               StepWorld(basis="emulated", slow=1.015, message=1.0, run_name="e"), LayoutWorld()]
     lines = [line for one in worlds for line in [one.run(), *one.sweep()]]
+    paced = StepWorld(run_name="o", run_fields={"link": {"latency_us": 20.0, "gbps": 1.0}})
+    lines += [paced.run(), *(paced.overlap(cap) for cap in (8, 64))]
     lines[1]["schedule"] = "<b>evil</b>.csv"
     (folder / "1f1b.json").write_text("{}")
     out = folder / "report"
@@ -62,7 +65,7 @@ def test_structure_and_links(page, name):
 def test_what_was_not_measured_is_said_everywhere(page):
     text = Structure((page / "index.html").read_text(encoding="utf-8")).text
     assert "4 ranks, 8 microbatches, emulated emulated" in text, "a heading and its badge"
-    assert "3 of 9 steps are emulated" in text and "6 of 9 steps are simulated" in text
+    assert "3 of 11 steps are emulated" in text and "8 of 11 steps are simulated" in text
     assert "Emulated against simulated makespan of 2 schedules: +1.4 %" in text
     simulations = Structure((page / "simulations.html").read_text(encoding="utf-8")).text
     assert "26 of 26 layouts are simulated" in simulations and "All times and sizes are predictions" in simulations
@@ -196,10 +199,13 @@ def test_no_text_lies_on_another_or_outside(tmp_path, ranks, microbatches):
     worlds = [StepWorld(ranks, microbatches, message=1.0), LayoutWorld(),
               StepWorld(ranks, 2 * microbatches, basis="emulated", message=1.0, run_name="e")]
     lines = [line for one in worlds for line in [one.run(), *one.sweep()]]
+    paced = StepWorld(run_name="o", run_fields={"link": {"latency_us": 20.0, "gbps": 1.0}})
+    lines += [paced.run(), *(paced.overlap(cap, zero_stage=stage) for cap in (8, 64) for stage in range(4))]
     report = report_of(load([write(tmp_path / "s.jsonl", lines)]))
     result, layouts = report.schedules[0], report.simulations[0]
     with style.context():
-        figures = [tradeoff_figure(result.contests[0], HEADING), parts_figure(layouts, HEADING),
+        figures = [tradeoff_figure(result.contests[0], HEADING), overlap_figure(report.overlaps[0], HEADING),
+                   parts_figure(layouts, HEADING),
                    memory_figure(layouts, HEADING), gantt_figure(charts_of(result.cases[0].lines), HEADING),
                    *(growth_figure(growth, HEADING) for growth in growths_of(report.schedules))]
         for figure in figures:

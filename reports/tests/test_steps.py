@@ -4,6 +4,7 @@ import pytest
 from reports.analysis.steps.cases import cases_of, repeated
 from reports.analysis.steps.lanes import exposed_of, joined_spans, lanes_of
 from reports.analysis.steps.layouts import analyse_layouts, layouts_text, parts_text
+from reports.analysis.steps.overlap import analyse_overlap, link_finding
 from reports.analysis.steps.schedules import agreement_text, analyse_schedules, bubble, contest_text, growths_of
 from reports.errors import ReportError
 from reports.load import load
@@ -169,3 +170,36 @@ def test_if_nothing_fits_it_says_what_comes_nearest(tmp_path):
     result, = analyse_layouts(load([write(tmp_path / "l.jsonl", [world.run(), *tight])]))
     least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
     assert layouts_text(result).startswith(f"None of {len(tight)} layouts fits: {least.layout['text']} needs least")
+
+
+@pytest.fixture
+def overlaps(tmp_path):
+    worlds = [StepWorld(forward=1.0, input_gradient=1.0, weight_gradient=1.0, run_name=f"g{gbps}",
+                        run_fields={"link": {"latency_us": 20.0, "gbps": gbps}}) for gbps in (3.0, 25.0)]
+    lines = [line for one in worlds for line in [one.run(), *(one.overlap(cap, 12, 28) for cap in (336, 28, 112))]]
+    return load([write(tmp_path / "o.jsonl", lines)])
+
+
+def test_overlap_is_by_link_the_shortest_step_first(overlaps):
+    result, = analyse_overlap(overlaps)
+    assert list(result.by_link) == ["links of 25 GB/s, 20 µs", "links of 3 GB/s, 20 µs"]
+    for lines in result.by_link.values():
+        assert [line.overlap.bucket_cap_bytes >> 20 for line in lines] == [28, 112, 336]
+    assert not analyse_schedules(overlaps), "buckets are no pipeline schedule"
+
+
+def test_what_is_hidden_is_told_with_the_numbers_of_the_record(overlaps):
+    result, = analyse_overlap(overlaps)
+    told = link_finding(result.by_link["links of 25 GB/s, 20 µs"])
+    # 12 layers of 1 + 2 ms; 12 buckets of 28 MiB over 25 GB/s and 20 µs: only the last one is exposed.
+    one = 0.020 + 28 * 2 ** 20 / 25e6
+    assert f"computing takes 36 ms, the collectives alone {12 * one:.1f} ms, both together {36 + one:.1f} ms" in told
+    assert f"buckets of 28 MiB (92 % hidden, {one:.2f} ms exposed)" in told
+    assert "with buckets of 336 MiB (nothing hidden, 14.1 ms exposed)" in told
+
+
+def test_boxes_of_one_microbatch_are_numbered_by_layer(overlaps):
+    lanes = lanes_of(overlaps.schedules[1].timeline)[0]
+    assert [box.label for box in lanes.compute] == [str(i) for i in range(12)] + [str(i) for i in reversed(range(12))]
+    assert len(lanes.strips["reduce"]) == 12
+    assert lanes.exposed[-1][1] == pytest.approx(overlaps.schedules[1].makespan_ms)

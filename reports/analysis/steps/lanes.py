@@ -17,7 +17,7 @@ class Box(NamedTuple):
     chunk: int  # which of the rank's stages: 0, 1, ...
     start: float
     end: float
-    label: str  # the microbatch; empty if several boxes were put together
+    label: str  # the microbatch, or the layer; empty if several boxes were put together
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,32 @@ class RankLanes:
 
 def lanes_of(timeline: Timeline, finest: float = 0.0) -> list[RankLanes]:
     """`finest`, in ms: boxes of one kind that are shorter, and nearer to each other, are put together."""
-    starts = _send_starts(timeline)
-    return [_rank_lanes(tasks, starts, finest) for tasks in timeline]
+    starts, layers = _send_starts(timeline), labels_are_layers(timeline)
+    return [_rank_lanes(tasks, starts, finest, layers) for tasks in timeline]
 
 
-def _rank_lanes(tasks: Sequence[Task], starts: dict, finest: float) -> RankLanes:
+def labels_are_layers(timeline: Timeline) -> bool:
+    """In a step of one microbatch its number says nothing."""
+    return max((task.microbatch for tasks in timeline for task in tasks), default=0) < 1
+
+
+def _rank_lanes(tasks: Sequence[Task], starts: dict, finest: float, layers: bool) -> RankLanes:
     stages = sorted({task.stage for task in tasks if task.stage >= 0})
     chunk_of = {stage: i for i, stage in enumerate(stages)}
     flights = [_in_flight(task, starts) for task in tasks]
 
     def boxes(lane: str) -> list[Box]:
-        found = (Box(t.op, chunk_of.get(t.stage, 0), t.start, t.end, str(t.microbatch) if t.microbatch >= 0 else "")
+        found = (Box(t.op, chunk_of.get(t.stage, 0), t.start, t.end, _label(t.part if layers else t.microbatch))
                  for t in flights if t.lane == lane and t.end > t.start)
         return sorted(found, key=lambda box: box.start)
     # A pass through a stage in pieces is one box, the collectives between them in it, unless each piece can be seen.
     passes = _merged(boxes(COMPUTE), PIECES * finest, lambda box: (box.op, box.chunk, box.label))
     return RankLanes(tuple(_merged(passes, finest, lambda box: box[:2])),
                      {lane: tuple(found) for lane in STRIPS if (found := boxes(lane))}, tuple(exposed_of(flights)))
+
+
+def _label(number: int) -> str:
+    return str(number) if number >= 0 else ""
 
 
 def _send_starts(timeline: Timeline) -> dict[tuple[str, int, int], float]:
