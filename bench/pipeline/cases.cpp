@@ -13,7 +13,6 @@
 #include "schedules/generators/zb_search.h"
 #include "schedules/messages.h"
 #include "schedules/text.h"
-#include "schedules/token.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -107,40 +106,17 @@ std::string text_of_file(const std::string& path) {
   return text.str();
 }
 
-bool is_message(const schedules::Action& action) {
-  return schedules::is_send(action.op) || schedules::is_recv(action.op);
-}
-
-// Messages go between neighbouring stages of one pipe that are on different ranks.
-void check_messages(const Schedule& schedule) {
-  for (std::int32_t r = 0; r < schedule.num_ranks(); ++r) {
-    for (const auto& action : schedule.of_rank[static_cast<std::size_t>(r)]) {
-      if (!is_message(action)) continue;
-      const bool up = action.op == schedules::Op::send_activations || action.op == schedules::Op::recv_gradient;
-      const bool leaves_pipe = up ? schedule.is_last(action.stage) : schedule.is_first(action.stage);
-      if (!leaves_pipe && schedules::peer_of(schedule, action) != r) continue;
-      throw core::usage_error(
-          fmt::format("{}: rank {}: {} has no other rank at its other end; allowed: messages "
-                      "between neighbouring stages on different ranks",
-                      schedule.name, r, schedules::token_of(action)));
-    }
-  }
-}
-
 Case csv_case(const PipelineFlags& flags) {
   const std::string name = std::filesystem::path(flags.csv_file).filename().string();
   Schedule given = schedules::parse_csv(text_of_file(flags.csv_file), flags.csv_file, flags.pipes);
   schedules::check_or_throw(given);
-  check_messages(given);
   given.name = name;
   Schedule computations = given;
-  bool any = false;
   for (auto& list : computations.of_rank) {
-    any = any || std::any_of(list.begin(), list.end(), is_message);
     std::erase_if(list, [](const auto& action) { return !schedules::is_compute(action.op); });
   }
   const PipelineShape shape{given.num_ranks(), given.num_microbatches, given.chunks()};
-  Schedule messages = any ? std::move(given) : schedules::with_messages(computations);
+  Schedule messages = schedules::has_messages(given) ? std::move(given) : schedules::with_messages(computations);
   return {name, std::move(computations), std::move(messages), shape, nullptr, std::nullopt};
 }
 

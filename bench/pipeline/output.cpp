@@ -8,7 +8,7 @@
 
 namespace lockstep::pipeline {
 
-void print(const std::string& text) {
+void to_stdout(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }

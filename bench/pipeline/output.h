@@ -6,7 +6,8 @@
 
 namespace lockstep::pipeline {
 
-void print(const std::string& text);  // to stdout, at once
+using Print = std::function<void(const std::string& text)>;
+void to_stdout(const std::string& text);  // at once
 
 // Whole or not at all.
 void write_file(const std::string& path, const std::string& text);

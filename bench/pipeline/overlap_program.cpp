@@ -3,8 +3,6 @@
 #include <optional>
 #include <vector>
 
-#include "bench/pipeline/output.h"
-#include "bench/pipeline/overlap_flags.h"
 #include "bench/pipeline/overlap_records.h"
 #include "bench/pipeline/overlap_result.h"
 #include "bench/pipeline/overlap_table.h"
@@ -28,7 +26,9 @@ std::vector<OverlapCase> cases_of(const OverlapFlags& flags) {
   return cases;
 }
 
-int run(const OverlapFlags& flags) {
+}  // namespace
+
+int run_overlaps(const OverlapFlags& flags, const Print& print) {
   const std::vector<OverlapCase> cases = cases_of(flags);
   if (!flags.trace_file.empty() && cases.size() != 1) {
     throw core::usage_error("--trace " + flags.trace_file + ": there are " + std::to_string(cases.size()) +
@@ -50,16 +50,14 @@ int run(const OverlapFlags& flags) {
   return 0;
 }
 
-}  // namespace
-
 int overlap_main(int argc, char** argv) {
   return exit_status_of("overlap_perf", [&] {
     const auto parsed = parse_overlap_flags(argc, argv);
     if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      print(help->text);
+      to_stdout(help->text);
       return 0;
     }
-    return run(std::get<OverlapFlags>(parsed));
+    return run_overlaps(std::get<OverlapFlags>(parsed), to_stdout);
   });
 }
 

@@ -3,8 +3,6 @@
 #include <optional>
 
 #include "bench/pipeline/cases.h"
-#include "bench/pipeline/flags.h"
-#include "bench/pipeline/output.h"
 #include "bench/pipeline/records.h"
 #include "bench/pipeline/result.h"
 #include "bench/pipeline/table.h"
@@ -21,7 +19,9 @@ void check_single(const char* flag, const std::string& path, const Cases& cases)
                           " schedules; allowed: one");
 }
 
-int run(const PipelineFlags& flags) {
+}  // namespace
+
+int run_pipeline(const PipelineFlags& flags, const Print& print) {
   if (flags.list) {
     print(list_text());
     return 0;
@@ -52,16 +52,14 @@ int run(const PipelineFlags& flags) {
   return 0;
 }
 
-}  // namespace
-
 int pipeline_main(int argc, char** argv) {
   return exit_status_of("pipeline_perf", [&] {
     const auto parsed = parse_pipeline_flags(argc, argv);
     if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      print(help->text);
+      to_stdout(help->text);
       return 0;
     }
-    return run(std::get<PipelineFlags>(parsed));
+    return run_pipeline(std::get<PipelineFlags>(parsed), to_stdout);
   });
 }
 

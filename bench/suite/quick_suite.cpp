@@ -3,11 +3,16 @@
 namespace lockstep::suite {
 
 // Send/recv comes with every kind of link, as the report fits alpha and beta from it. The emulated link is a 10 Gbit/s
-// network with 20 us latency: slow enough that two cores can play eight ranks.
+// network with 20 us latency: slow enough that two cores can play eight ranks. Schedules are simulated and emulated
+// alike, so that the report shows one above the other.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string all_reduces =
       " --algo ring,double_tree,binary_tree,tree,recursive_doubling,halving_doubling,one_shot,two_shot";
+  const std::string pipelines =
+      " --schedule gpipe,1f1b,interleaved,zb_h1,zb_h2,zb_v,chimera,dualpipe --stages 2,4,8 --microbatches 16 --t-comm "
+      "0.1";
+  const std::string overlaps = " --ranks 4 --zero 0,1,3 --bucket-cap-mb 1,25,100,1000";
   return {
       {"01-sendrecv", "sendrecv_perf --ranks 2,4,8 -b 64 -e 4M -f 4 -w 2 --algo direct", 1},
       {"02-all_reduce", "all_reduce_perf --ranks 2,4,8 -b 8 -e 16M -f 8 -w 2 --explain" + all_reduces, 5},
@@ -21,6 +26,11 @@ Suite quick_suite() {
        " --algo ring,double_tree,tree,recursive_doubling,halving_doubling" +
            link,
        3},
+      {"09-schedules", "pipeline_perf --schedule all --stages 4 --microbatches 8,32", 0.1},
+      {"10-schedules-simulated", "pipeline_perf --mode simulated" + pipelines, 0.1},
+      {"11-schedules-emulated", "pipeline_perf --mode emulated --repeat 3" + pipelines, 1},
+      {"12-overlap-simulated", "overlap_perf --mode simulated" + overlaps, 0.1},
+      {"13-overlap-emulated", "overlap_perf --mode emulated --repeat 3" + overlaps, 1},
   };
 }
 

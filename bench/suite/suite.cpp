@@ -8,8 +8,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
+#include <variant>
 
+#include "bench/pipeline/overlap_program.h"
+#include "bench/pipeline/program.h"
 #include "bench/sweep/programs.h"
 #include "bench/sweep/sweep.h"
 #include "core/error.h"
@@ -26,19 +30,6 @@ std::vector<std::string> words_of(const std::string& command) {
   std::vector<std::string> words;
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
-}
-
-SweepFlags parse_line(const SuiteLine& line) {
-  const std::vector<std::string> words = words_of(line.command);
-  if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
-  std::vector<const char*> argv;
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  const auto kind = sweep::kind_of_program(words.front());
-  const auto parsed = sweep::parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data());
-  if (std::holds_alternative<sweep::HelpRequested>(parsed)) {
-    throw core::usage_error(fmt::format("suite line '{}': --help has no place in a suite", line.name));
-  }
-  return std::get<SweepFlags>(parsed);
 }
 
 // How far the suite is: a line that is written over on a terminal, else a line a sweep.
@@ -76,6 +67,63 @@ class Progress {
   std::string name_;
 };
 
+// A line that has been parsed: what it runs.
+struct Job {
+  std::function<int(const std::string& json_file, double time_budget_s)> run;
+  double weight = 1;
+};
+
+template <class Flags>
+Flags flags_or_throw(const SuiteLine& line, std::variant<Flags, sweep::HelpRequested> parsed) {
+  if (std::holds_alternative<Flags>(parsed)) return std::get<Flags>(std::move(parsed));
+  throw core::usage_error(fmt::format("suite line '{}': --help has no place in a suite", line.name));
+}
+
+void print_nothing(const std::string& /*text*/) {}
+
+Job sweep_job(const SuiteLine& line, SweepFlags flags, Progress& progress) {
+  const double weight = line.weight * static_cast<double>(flags.ranks.size());
+  const auto run = [flags = std::move(flags), &progress](const std::string& json_file, double time_budget_s) mutable {
+    flags.json_file = json_file;
+    flags.time_budget_s = time_budget_s;
+    sweep::SweepOutput output;
+    output.print = print_nothing;
+    output.measured = [&](const backends::Backend&, int num_ranks, const sweep::Comparison& comparison) {
+      progress.row(num_ranks, comparison);
+    };
+    return sweep::run_sweep(flags, sweep::read_environment(flags), nullptr, output);
+  };
+  return {run, weight};
+}
+
+// Programs that take the time that their flags say, whatever the budget.
+template <class Flags>
+Job fixed_job(const SuiteLine& line, Flags flags, int (*program)(const Flags&, const pipeline::Print&)) {
+  const auto run = [flags = std::move(flags), program](const std::string& json_file, double /*time_budget_s*/) mutable {
+    flags.json_file = json_file;
+    return program(flags, print_nothing);
+  };
+  return {run, line.weight};
+}
+
+Job parse_line(const SuiteLine& line, Progress& progress) {
+  const std::vector<std::string> words = words_of(line.command);
+  if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  const auto argc = static_cast<int>(argv.size());
+  if (words.front() == "pipeline_perf") {
+    return fixed_job(line, flags_or_throw(line, pipeline::parse_pipeline_flags(argc, argv.data())),
+                     pipeline::run_pipeline);
+  }
+  if (words.front() == "overlap_perf") {
+    return fixed_job(line, flags_or_throw(line, pipeline::parse_overlap_flags(argc, argv.data())),
+                     pipeline::run_overlaps);
+  }
+  const auto kind = sweep::kind_of_program(words.front());
+  return sweep_job(line, flags_or_throw(line, sweep::parse_sweep_flags(kind, argc, argv.data())), progress);
+}
+
 }  // namespace
 
 Suite load_suite(const std::string& path) {
@@ -98,29 +146,19 @@ Suite load_suite(const std::string& path) {
 }
 
 int run_suite(const Suite& suite, const SuiteOptions& options) {
-  std::vector<SweepFlags> sweeps;
+  Progress progress(suite.size(), options.show_progress);
+  std::vector<Job> jobs;
   double weights = 0;
-  for (const SuiteLine& line : suite) {
-    sweeps.push_back(parse_line(line));
-    weights += line.weight * static_cast<double>(sweeps.back().ranks.size());
-  }
+  for (const SuiteLine& line : suite) weights += jobs.emplace_back(parse_line(line, progress)).weight;
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed) throw core::usage_error(fmt::format("--out {}: cannot be made: {}", options.folder, failed.message()));
 
-  Progress progress(suite.size(), options.show_progress);
   int worst = 0;
   for (std::size_t i = 0; i < suite.size(); ++i) {
-    SweepFlags& flags = sweeps[i];
-    flags.json_file = fmt::format("{}/{}.jsonl", options.folder, suite[i].name);
-    flags.time_budget_s = options.time_budget_s * suite[i].weight * static_cast<double>(flags.ranks.size()) / weights;
     progress.begin(i, suite[i]);
-    sweep::SweepOutput output;
-    output.print = [](const std::string&) {};
-    output.measured = [&](const backends::Backend&, int num_ranks, const sweep::Comparison& comparison) {
-      progress.row(num_ranks, comparison);
-    };
-    worst = std::max(worst, sweep::run_sweep(flags, sweep::read_environment(flags), nullptr, output));
+    const std::string json_file = fmt::format("{}/{}.jsonl", options.folder, suite[i].name);
+    worst = std::max(worst, jobs[i].run(json_file, options.time_budget_s * jobs[i].weight / weights));
   }
   progress.end();
   return worst;
