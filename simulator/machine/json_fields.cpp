@@ -22,6 +22,9 @@ std::string text_of(double value) {
 }  // namespace
 
 struct JsonFields::Node {
+  Node(json of, std::string file, std::string before)
+      : value(std::move(of)), where(std::move(file)), path(std::move(before)) {}
+
   json value;
   std::string where;  // "a100.json"
   std::string path;   // "levels[0]."
@@ -33,12 +36,8 @@ struct JsonFields::Node {
     return value.at(name);
   }
   std::unique_ptr<Node> child(const json& of, const std::string& name) const {
-    auto node = std::make_unique<Node>();
     if (!of.is_object()) throw core::usage_error(where + ": " + path + name + ": not an object; allowed: {...}");
-    node->value = of;
-    node->where = where;
-    node->path = path + name + ".";
-    return node;
+    return std::make_unique<Node>(of, where, path + name + ".");
   }
 };
 
@@ -47,15 +46,14 @@ JsonFields::~JsonFields() = default;
 JsonFields::JsonFields(JsonFields&&) noexcept = default;
 
 JsonFields JsonFields::of_text(std::string_view text, const std::string& where) {
-  auto node = std::make_unique<Node>();
-  node->where = where;
+  json value;
   try {
-    node->value = json::parse(text);
+    value = json::parse(text);
   } catch (const json::parse_error& error) {
     throw core::usage_error(where + ": not JSON: " + error.what());
   }
-  if (!node->value.is_object()) throw core::usage_error(where + ": not a JSON object; allowed: {...}");
-  return JsonFields(std::move(node));
+  if (!value.is_object()) throw core::usage_error(where + ": not a JSON object; allowed: {...}");
+  return JsonFields(std::make_unique<Node>(std::move(value), where, ""));
 }
 
 void JsonFields::refuse(const std::string& field, const std::string& what, const std::string& allowed) const {

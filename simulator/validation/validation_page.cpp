@@ -11,7 +11,8 @@
 
 namespace {
 
-using namespace lockstep;
+namespace core = lockstep::core;
+namespace simulator = lockstep::simulator;
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
