@@ -86,6 +86,9 @@ void check_together(const sweep::CommandLine& line, const SimulateFlags& flags) 
   if (flags.task == Task::plan && (!flags.sweep.empty() || !flags.trace_file.empty())) {
     throw core::usage_error("--sweep or --trace with plan; allowed: without it");
   }
+  if (flags.plans && !flags.all_ranks) {
+    throw core::usage_error("--collective-plans without --all-ranks; allowed: with it");
+  }
   if (flags.task != Task::calibrate && !flags.output.empty()) {
     throw core::usage_error("--output without --calibrate; allowed: with it");
   }
@@ -110,6 +113,8 @@ std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc,
   declare(line, kFlags, kWhat);
   line.add_switch("--folded", flags.folded, "a layer is one kernel: faster, and a little less exact", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);
+  line.add_switch("--collective-plans", flags.plans,
+                  "with --all-ranks: collectives message by message on the links, not by formula", kWhat);
   declare(line, kPlanFlags, kPlan);
   declare(line, kCalibrateFlags, kCalibrate);
   declare(line, kOutputFlags, kOutput);

@@ -23,6 +23,7 @@ struct SimulateFlags {
   std::vector<std::string> sweep;                  // "tp=2:4:8", each crossed with the others
   bool folded = false;                             // a layer is one kernel
   bool all_ranks = false;                          // none stands for others
+  bool plans = false;                              // collectives message by message
 
   std::int64_t gpus = 64;    // of plan
   std::int64_t batch = 256;  // sequences a step, of plan

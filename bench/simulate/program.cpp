@@ -54,6 +54,7 @@ int run_predictions(const SimulateFlags& flags) {
   simulator::PredictOptions options;
   if (flags.folded) options.detail = simulator::Detail::folded;
   if (flags.all_ranks) options.extent = simulator::Extent::all_ranks;
+  if (flags.plans) options.collectives = simulator::Collectives::plans;
   options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
 
   print(heading_text(model, machine) + columns_text());

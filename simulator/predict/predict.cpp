@@ -7,6 +7,7 @@
 #include "schedules/catalogue.h"
 #include "simulator/engine/engine.h"
 #include "simulator/network/collective_time.h"
+#include "simulator/network/expand.h"
 #include "simulator/network/topology.h"
 #include "simulator/predict/build_step.h"
 
@@ -83,6 +84,9 @@ void add_rates(Prediction& made, const Model& model, const Layout& layout, const
 }  // namespace
 
 Prediction predict(const Model& model, const Layout& layout, const Machine& machine, const PredictOptions& options) {
+  if (options.collectives == Collectives::plans && options.extent != Extent::all_ranks) {
+    throw core::usage_error("collectives as plans need every rank; allowed: with all ranks simulated");
+  }
   const std::string misfit = misfit_of(model, layout);
   if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
   const schedules::Schedule schedule = schedules::make_schedule(layout.schedule, shape_of(layout));
@@ -94,6 +98,7 @@ Prediction predict(const Model& model, const Layout& layout, const Machine& mach
     simulation = run(built.step, built.groups, machine, places_of_pipeline(layout));
   } else {
     WholeStep whole = unfold(built.step, layout, machine);
+    if (options.collectives == Collectives::plans) expand_collectives(whole.step, ring_plan);
     simulation = run(whole.step, whole.groups, machine, all_places(layout));
     built.step = std::move(whole.step);
   }

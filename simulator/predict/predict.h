@@ -28,9 +28,16 @@ enum class Extent : std::uint8_t {
   all_ranks,  // each for itself: the same times (predict_test.cpp), and as many times the work
 };
 
+enum class Collectives : std::uint8_t {
+  formulas,  // simulator/network/collective_time.h
+  // Message by message, as ring and pairwise plans, on the links that all other messages take. Of all ranks only.
+  plans,
+};
+
 struct PredictOptions {
   Detail detail = Detail::pieces;
   Extent extent = Extent::one_pipeline;
+  Collectives collectives = Collectives::formulas;
   bool keep_timeline = false;
 };
 
