@@ -55,6 +55,12 @@ std::string for_chimera(const PipelineShape& shape) {
   return "microbatches is " + std::to_string(shape.microbatches) + "; allowed: multiples of the ranks, " +
          std::to_string(shape.ranks);
 }
+std::string for_chimera_doubled(const PipelineShape& shape) {
+  if (auto odd = even("ranks", shape.ranks); !odd.empty()) return odd;
+  if (shape.microbatches % (2 * shape.ranks) == 0) return "";
+  return "microbatches is " + std::to_string(shape.microbatches) + "; allowed: multiples of twice the ranks, " +
+         std::to_string(2 * shape.ranks);
+}
 
 constexpr std::array kEntries{
     CatalogueEntry{"naive", "model parallelism without a pipeline",
@@ -105,6 +111,9 @@ constexpr std::array kEntries{
     CatalogueEntry{"chimera", "Chimera, units one after another", "Li, Hoefler 2021 (arXiv:2107.06925)",
                    "(p-2)f if b = f; (m/p+1)(p-2)f if b = 2f (derived)", 2, Versions::one, false, chimera, for_chimera,
                    of_chimera},
+    CatalogueEntry{"chimera_doubled", "Chimera, forwards of two microbatches",
+                   "Li, Hoefler 2021 (arXiv:2107.06925), section 3.5", "(p-2)b if b = 2f, at any number of units", 2,
+                   Versions::one, false, chimera_doubled, for_chimera_doubled, of_chimera_doubled},
     CatalogueEntry{"dualpipe", "DualPipe", "DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.1",
                    "(p/2-1)(f+b + b-3w), if f = i = w, fused pairs taking f+b", 2, Versions::one, false, dualpipe,
                    for_dualpipe, of_dualpipe},

@@ -57,6 +57,8 @@ TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
   EXPECT_EQ(refusal("dualpipe", {4, 9, 1}), "dualpipe: microbatches is 9; allowed: even numbers");
   EXPECT_EQ(refusal("dualpipe_v", {4, 4, 1}), "dualpipe_v: microbatches is 4; allowed: at least 8");
   EXPECT_EQ(refusal("chimera", {4, 6, 1}), "chimera: microbatches is 6; allowed: multiples of the ranks, 4");
+  EXPECT_EQ(refusal("chimera_doubled", {4, 12, 1}),
+            "chimera_doubled: microbatches is 12; allowed: multiples of twice the ranks, 8");
   EXPECT_EQ(refusal("interleaved", {4, 8, 1}), "interleaved: chunks is 1; allowed: at least 2");
   EXPECT_EQ(refusal("gpipe", {0, 8, 1}), "gpipe: ranks is 0; allowed: at least 1");
   EXPECT_EQ(refusal("gpipe", {2, 8, 2}), "gpipe: chunks is 2; allowed: 1, as the schedule has its own stages");
@@ -106,6 +108,20 @@ TEST(Catalogue, ReorderedEndsOfVSchedules) {
       const Schedule half = v_half(shape);
       const Bubbles bubbles = bubbles_of(spans_of(half, times, play(half, times)));
       EXPECT_LT(bubbles.own_of_ideal, 0.5 * p / m) << p << " " << m;
+    }
+  }
+}
+
+// Twice the activations of Chimera, no more.
+TEST(Catalogue, ChimeraDoubledHoldsTwiceAsMuch) {
+  for (const std::int32_t p : {2, 4, 8}) {
+    for (const std::int32_t m : {2 * p, 8 * p}) {
+      const PipelineShape shape{p, m, 1};
+      double most = 0;
+      for (const RankCounts& rank : count_ranks(chimera_doubled(shape))) {
+        most = std::max(most, rank.peak.until_weight_gradient);
+      }
+      EXPECT_DOUBLE_EQ(most, 2 * p);
     }
   }
 }

@@ -83,6 +83,11 @@ std::optional<ClosedForm> of_chimera(const PipelineShape& shape, const Times& ti
   return makespan(shape, times, (units + 1) * (shape.ranks - 2) * times.forward);
 }
 
+std::optional<ClosedForm> of_chimera_doubled(const PipelineShape& shape, const Times& times) {
+  if (full_backward(times) != 2 * times.forward) return std::nullopt;
+  return makespan(shape, times, (shape.ranks - 2) * full_backward(times));
+}
+
 std::optional<ClosedForm> of_naive(const PipelineShape& shape, const Times& times) {
   return ClosedForm{true, shape.microbatches * shape.ranks * whole(times)};
 }

@@ -17,6 +17,7 @@ std::optional<ClosedForm> of_zb_v(const PipelineShape& shape, const Times& times
 std::optional<ClosedForm> of_dualpipe(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> of_dualpipe_v(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> of_chimera(const PipelineShape& shape, const Times& times);
+std::optional<ClosedForm> of_chimera_doubled(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> of_naive(const PipelineShape& shape, const Times& times);
 std::optional<ClosedForm> none_known(const PipelineShape& shape, const Times& times);
 

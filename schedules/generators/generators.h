@@ -29,5 +29,6 @@ Schedule dualpipe(const PipelineShape& shape);
 Schedule dualpipe_v(const PipelineShape& shape);
 Schedule hanayo(const PipelineShape& shape);
 Schedule chimera(const PipelineShape& shape);
+Schedule chimera_doubled(const PipelineShape& shape);
 
 }  // namespace lockstep::schedules
