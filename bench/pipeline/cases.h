@@ -16,7 +16,7 @@ struct Case {
   std::string name;                             // of the schedule, or the file's last part
   schedules::Schedule schedule;                 // computations alone
   schedules::Schedule messages;                 // with messages: the file's own, if it has any
-  schedules::PipelineShape shape;               // of a file: as it turned out
+  schedules::PipelineShape shape;               // that was asked for; of a file: as it turned out
   const schedules::CatalogueEntry* entry = {};  // nothing for files and searches
   std::optional<std::string> source;
 };

@@ -87,7 +87,7 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   record.source = one.source;
   record.ranks = one.shape.ranks;
   record.microbatches = one.shape.microbatches;
-  record.chunks = one.shape.chunks;
+  record.chunks = one.schedule.chunks();
   record.pipes = one.schedule.num_pipes();
   record.basis = run.basis;
   const schedules::Times& t = flags.times_ms;

@@ -77,7 +77,7 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
   std::vector<Cell> cells{
       {"ranks", "", 5, fmt::format("{}", one.shape.ranks)},
       {"micro", "", 5, fmt::format("{}", one.shape.microbatches)},
-      {"chunks", "", 6, fmt::format("{}", one.shape.chunks)},
+      {"chunks", "", 6, fmt::format("{}", one.schedule.chunks())},
       {"makespan", "(ms)", 10, fmt::format("{:.3f}", result.spans.makespan)},
       {"own_span", "(ms)", 10, fmt::format("{:.3f}", result.spans.own)},
       {"closed", "(ms)", 10, form_text(result)},
