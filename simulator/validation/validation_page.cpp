@@ -7,6 +7,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "simulator/validation/fit.h"
 #include "simulator/validation/validation.h"
 
 namespace {
@@ -22,13 +23,16 @@ std::string text_of(const std::string& path) {
 
 void write_page(const std::string& cases_path, const std::string& page_path, const std::string& machine) {
   const simulator::ValidationCases cases = simulator::parse_cases(text_of(cases_path), cases_path);
-  const auto all = simulator::validate(cases.cases, simulator::load_machine(machine.empty() ? cases.machine : machine));
+  const simulator::Machine described = simulator::load_machine(machine.empty() ? cases.machine : machine);
+  const auto all = simulator::validate(cases.cases, described);
   for (const simulator::Validated& each : all) {
     fmt::print("{:6} {:45} {:12} {:8.2f} {:8.2f} {:+6.1f} %{}\n", each.of.table, each.of.title, each.of.measure,
                each.of.published, each.predicted, 100 * each.error(), each.of.fitted ? " fitted" : "");
   }
   const simulator::Score score = simulator::score_of(all);
   fmt::print("{} cases: mean {:.2f} %, max {:.2f} %\n", score.count, 100 * score.mean, 100 * score.max);
+  const simulator::ShareFactors best = simulator::fit_shares(cases.cases, described);
+  fmt::print("best fit: shares of products x {:.4f}, of passes over memory x {:.4f}\n", best.product, best.memory);
   core::AtomicFile file(page_path);
   file.write(simulator::with_tables(text_of(page_path), all));
   file.commit();

@@ -1,4 +1,4 @@
-#include "simulator/validation/validation.h"
+#include "simulator/validation/fit.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "simulator/validation/validation.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -38,6 +39,17 @@ TEST_F(Validation, FitsAtMostTwoRows) {
     if (each.fitted) rows.insert(each.table + " " + each.title);
   }
   EXPECT_LE(rows.size(), 2u);
+}
+
+// The description's shares are those that fit, to the three digits that it has; another start ends there as well.
+TEST_F(Validation, MachineIsTheOneThatFits) {
+  const Machine machine = load_machine(cases_.machine);
+  const ShareFactors here = fit_shares(cases_.cases, machine);
+  EXPECT_NEAR(here.product, 1, 0.005);
+  EXPECT_NEAR(here.memory, 1, 0.005);
+  const ShareFactors elsewhere = fit_shares(cases_.cases, scaled(machine, {1.1, 0.9}));
+  EXPECT_NEAR(1.1 * elsewhere.product, here.product, 0.005);
+  EXPECT_NEAR(0.9 * elsewhere.memory, here.memory, 0.005);
 }
 
 // What the page claims. A change of the model that makes predictions worse has to say so here.
