@@ -24,6 +24,7 @@ from reports.plots.tradeoff import tradeoff_figure
 from reports.step_records import ScheduleLine, Simulation
 
 MOST_CHARTS = 60  # of all workloads together
+MOST_OF_ONE = 8  # of a workload, if there are several
 MOST_TIMELINES = 3  # of a model's layouts
 
 
@@ -39,10 +40,11 @@ def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[li
     """For each workload its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks, left = [], MOST_CHARTS
+    most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE
     for result in results:
         tasks += [(contest, f"{result.anchor}-tradeoff-{contest.basis}", folder) for contest in result.contests
                   if len(contest.entries) > 1]
-        charts = charted(result)[:max(left, 0)]
+        charts = charted(result)[:max(min(left, most), 0)]
         left -= len(charts)
         tasks += [(case, f"{result.anchor}-gantt-{number}", folder) for number, case in enumerate(charts, start=1)]
     files = in_parallel(_render, tasks)
