@@ -102,13 +102,14 @@ class Parser {
   template <typename Numbers, typename NumberOf>
   void refuse_gap(const std::string& what, const Numbers& numbers, const NumberOf& number_of) const {
     std::int32_t next = 0;
-    for (const auto& entry : numbers) {
-      if (number_of(entry) != next) {
-        throw of_file(what + " " + std::to_string(next) + " has no action, but " + what + " " +
-                      std::to_string(number_of(entry)) + " has; allowed: numbers from 0 without a gap");
-      }
+    auto at = numbers.begin();
+    while (at != numbers.end() && number_of(*at) == next) {
+      ++at;
       ++next;
     }
+    if (at == numbers.end()) return;
+    throw of_file(what + " " + std::to_string(next) + " has no action, but " + what + " " +
+                  std::to_string(number_of(*at)) + " has; allowed: numbers from 0 without a gap");
   }
 
   core::Error of_file(const std::string& what) const { return core::usage_error(std::string(source_) + ": " + what); }

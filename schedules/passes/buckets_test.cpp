@@ -17,14 +17,14 @@ void add_block(std::vector<Parameter>& to, std::int64_t in, std::int64_t out, st
 
 // In the order of parameters(): He et al. 2015 (arXiv:1512.03385), table 1, with batch normalisation.
 std::vector<Parameter> resnet18() {
-  std::vector<Parameter> parameters{{64 * 3 * 49}, {64}, {64}};
+  std::vector<Parameter> parameters{{9408}, {64}, {64}};
   std::int64_t in = 64;
   for (const std::int64_t out : {64, 128, 256, 512}) {
     add_block(parameters, in, out, out / in);
     add_block(parameters, out, out, 1);
     in = out;
   }
-  parameters.insert(parameters.end(), {{512 * 1000}, {1000}});
+  parameters.insert(parameters.end(), {{512'000}, {1000}});
   return parameters;
 }
 

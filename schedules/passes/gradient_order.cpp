@@ -18,7 +18,7 @@ std::vector<Completes> completed_gradients(const Step& step, const RankStep& ran
       of_part[stage].clear();
       completes[i] = Completes::action;
     }
-    const auto part = static_cast<std::size_t>(task.part + 1);
+    const auto part = static_cast<std::size_t>(task.part) + 1;  // 0 where the action has no parts
     if (part >= of_part[stage].size()) of_part[stage].resize(part + 1, kNone);
     if (of_part[stage][part] == task.microbatch) continue;
     of_part[stage][part] = task.microbatch;

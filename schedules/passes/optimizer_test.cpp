@@ -80,10 +80,10 @@ TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {
     offload_activations(step, std::vector<CopyCosts>(4, {copy_ps, copy_ps}), ahead);
     return end_of(play_simply(step));
   };
-  const std::int64_t without = (8 + 3) * 30;
-  EXPECT_EQ(end(5, 1), without);
-  EXPECT_GT(end(5, 0), without);   // each load is seen
-  EXPECT_GT(end(40, 1), without);  // copies take longer than the work
+  constexpr std::int64_t kWithout = 330;  // (m + p - 1) 30
+  EXPECT_EQ(end(5, 1), kWithout);
+  EXPECT_GT(end(5, 0), kWithout);   // each load is seen
+  EXPECT_GT(end(40, 1), kWithout);  // copies take longer than the work
   Step last_rank = lower(schedule, std::vector<StageCosts>(4));
   offload_activations(last_rank, std::vector<CopyCosts>(4), 1);
   EXPECT_EQ(find(last_rank.of_rank[3], Op::offload, Lane::copy), last_rank.of_rank[3].tasks.size());

@@ -154,13 +154,13 @@ TEST(Sharding, PrefetchHidesGathers) {
     shard_parameters(step, units_of(step), options);
     return end_of(play_simply(step, prices));
   };
-  const std::int64_t work = kUnits * 30;
+  const std::int64_t work = std::int64_t{kUnits} * 30;
   // The last unit is given up after its forward and gathered again for its backward, which nothing hides.
   EXPECT_EQ(end({}), work + 10 + 10);
   EXPECT_EQ(end({.keep = Keep::until_backward}), work + 10);
-  EXPECT_EQ(end({.in_flight = 1}), work + 2 * kUnits * 10);
+  EXPECT_EQ(end({.in_flight = 1}), work + std::int64_t{kUnits} * 20);
   // Without prefetch in the backward each of its gathers is seen.
-  EXPECT_EQ(end({.backward_prefetch = false}), work + 10 + kUnits * 10);
+  EXPECT_EQ(end({.backward_prefetch = false}), work + 10 + std::int64_t{kUnits} * 10);
 }
 
 TEST(Sharding, WholeActionsGatherTheirStageAtOnce) {
