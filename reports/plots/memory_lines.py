@@ -23,7 +23,7 @@ def memory_axes(axes: Axes, memory: Memory, basis: str, end: float) -> None:
     if len(shown) < len(totals):
         _band(axes, totals, scale)
     for rank in shown:
-        colour = matplotlib.colormaps["viridis"](0.05 + 0.85 * rank / max(len(totals) - 1, 1))
+        colour = matplotlib.colormaps["viridis"](0.25 + 0.6 * rank / max(len(totals) - 1, 1))
         at, values = _steps(totals[rank], end)
         axes.step(at, [value / scale for value in values], where="post", color=colour, linewidth=1.4, zorder=3,
                   label=f"rank {rank}")

@@ -43,7 +43,7 @@ def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[li
     most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE
     for result in results:
         tasks += [(contest, f"{result.anchor}-tradeoff-{contest.basis}", folder) for contest in result.contests
-                  if len(contest.entries) > 1]
+                  if len(contest.entries) > 1 and any(line.peak for _, line in contest.entries)]
         charts = charted(result)[:max(min(left, most), 0)]
         left -= len(charts)
         tasks += [(case, f"{result.anchor}-gantt-{number}", folder) for number, case in enumerate(charts, start=1)]
