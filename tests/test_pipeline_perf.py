@@ -138,7 +138,7 @@ def test_emulated_runs_say_so_and_have_the_simulation_beside_them(programs: Prog
     done = pipeline(programs, "--mode", "emulated", "--schedule", "1f1b,zb_v", "--stages", "4", "--microbatches", "6",
                     "--t-comm", "0.2", "--repeat", "3", "--json", str(tmp_path / "r.jsonl"))
     assert done.returncode == 0, done.stderr
-    assert "EMULATED" in done.stdout
+    assert "EMULATED" in done.stdout and "# emulated off simulated, 2 rows: median" in done.stdout
     run, *lines = records_of(tmp_path / "r.jsonl")
     assert run["basis"] == "emulated" and [line["schedule"] for line in lines] == ["1f1b", "zb_v"]
     for line in lines:

@@ -6,8 +6,8 @@
 #include "bench/pipeline/overlap_records.h"
 #include "bench/pipeline/overlap_result.h"
 #include "bench/pipeline/overlap_table.h"
+#include "bench/pipeline/records.h"
 #include "core/error.h"
-#include "schedules/step/trace.h"
 
 namespace lockstep::pipeline {
 namespace {
@@ -44,7 +44,7 @@ int run_overlaps(const OverlapFlags& flags, const Print& print) {
     print(overlap_row_text(one, result));
     if (writer) writer->write(overlap_record(run, flags, one, result));
     if (flags.trace_file.empty()) continue;
-    write_file(flags.trace_file, schedules::to_trace(result.step, result.timeline, name_of(flags.mode)));
+    write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation));
   }
   if (writer) writer->commit();
   return 0;

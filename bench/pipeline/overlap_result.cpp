@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "bench/pipeline/emulate.h"
 #include "bench/pipeline/recurrence.h"
@@ -97,7 +98,7 @@ void emulate_case(OverlapResult& result, const OverlapFlags& flags) {
   EmulatedRuns runs = emulate(result.step, options, flags.repeat);
   result.step_ms = core::median(runs.emulation.samples_ms);
   result.emulation = std::move(runs.emulation);
-  result.timeline = std::move(runs.timeline);
+  result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include "bench/pipeline/result.h"
 #include "bench/pipeline/table.h"
 #include "core/error.h"
-#include "schedules/step/trace.h"
 #include "schedules/text.h"
 
 namespace lockstep::pipeline {
@@ -38,16 +37,19 @@ int run_pipeline(const PipelineFlags& flags, const Print& print) {
     write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
   }
   print(heading_text(flags, cases));
+  Agreement agreement;
   for (const Case& one : cases.all) {
     const Result result = run_case(one, flags);
     if (&one == &cases.all.front()) print(columns_text(flags, one, result));
     print(row_text(flags, one, result));
     if (cases.all.size() == 1) print(footing_text(one, result));
+    agreement.add(one, result);
     if (writer) writer->write(schedule_record(run, flags, one, result));
     if (!flags.trace_file.empty()) {
-      write_file(flags.trace_file, schedules::to_trace(result.step, result.timeline, name_of(flags.mode)));
+      write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation));
     }
   }
+  print(agreement.text());
   if (writer) writer->commit();
   return 0;
 }

@@ -1,10 +1,12 @@
 #include "bench/pipeline/records.h"
 
 #include <algorithm>
+#include <array>
 
 #include "bench/pipeline/memory.h"
 #include "core/cores.h"
 #include "core/statistics.h"
+#include "schedules/step/trace.h"
 #include "schedules/token.h"
 
 namespace lockstep::pipeline {
@@ -52,6 +54,14 @@ core::TimelineRecord timeline_record(const schedules::Step& step, const schedule
     }
   }
   return record;
+}
+
+std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
+                       const std::optional<Emulation>& emulation) {
+  if (!emulation) return schedules::to_trace(step, timeline, name_of(Mode::simulated));
+  const std::array parts{schedules::TracePart{name_of(Mode::simulated), &step, &emulation->simulated_timeline},
+                         schedules::TracePart{name_of(Mode::emulated), &step, &timeline}};
+  return schedules::to_trace(parts);
 }
 
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,

@@ -1,6 +1,7 @@
 // Results as records (docs/record_format.md).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,10 @@
 namespace lockstep::pipeline {
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
+
+// A trace (schedules/step/trace.h); of an emulated step with its simulation above it.
+std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
+                       const std::optional<Emulation>& emulation);
 
 // A run of this process, of so many ranks at most.
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "bench/pipeline/emulate.h"
 #include "core/statistics.h"
@@ -76,7 +77,7 @@ void emulate_case(Result& result, const PipelineFlags& flags) {
   options.deadline = std::chrono::seconds(flags.timeout_s);
   EmulatedRuns runs = emulate(result.step, options, flags.repeat);
   result.emulation = std::move(runs.emulation);
-  result.timeline = std::move(runs.timeline);
+  result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ namespace lockstep::pipeline {
 using Verdicts = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 struct Emulation {
-  std::vector<double> samples_ms;  // wall-clock makespans, a run each
-  double late_us = 0;              // by which a task was begun late, at worst
+  std::vector<double> samples_ms;              // wall-clock makespans, a run each
+  schedules::StepTimeline simulated_timeline;  // beside that of the emulation
+  double late_us = 0;                          // by which a task was begun late, at worst
 };
 
 struct Result {

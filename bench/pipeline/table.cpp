@@ -65,10 +65,14 @@ Worst worst_of(const Result& result) {
   return worst;
 }
 
+// Emulated over simulated, less 1.
+double excess_of(const Result& result) {
+  return core::median(result.emulation->samples_ms) / result.simulated_ms - 1;
+}
+
 void add_emulation(std::vector<Cell>& cells, const Result& result) {
-  const double median = core::median(result.emulation->samples_ms);
   cells.push_back({"simulated", "(ms)", 10, fmt::format("{:.3f}", result.simulated_ms)});
-  cells.push_back({"emu/sim", "(%)", 8, fmt::format("{:+.2f}", 100 * (median / result.simulated_ms - 1))});
+  cells.push_back({"emu/sim", "(%)", 8, fmt::format("{:+.2f}", 100 * excess_of(result))});
   cells.push_back({"late", "(us)", 7, fmt::format("{:.0f}", result.emulation->late_us)});
 }
 
@@ -131,6 +135,20 @@ std::string row_text(const PipelineFlags& flags, const Case& one, const Result& 
   std::string text = fmt::format("{:<15}", one.name);
   for (const Cell& cell : cells_of(flags, one, result)) text += fmt::format(" {:>{}}", cell.text, cell.width);
   return text + "\n";
+}
+
+void Agreement::add(const Case& one, const Result& result) {
+  if (!result.emulation) return;
+  shares_.push_back(std::abs(excess_of(result)));
+  if (shares_.size() > 1 && shares_.back() <= worst_) return;
+  worst_ = shares_.back();
+  worst_name_ = fmt::format("{}, {} ranks", one.name, one.shape.ranks);
+}
+
+std::string Agreement::text() const {
+  if (shares_.size() < 2) return "";
+  return fmt::format("# emulated off simulated, {} rows: median {:.2f} %, worst {:.2f} % ({})\n", shares_.size(),
+                     100 * core::median(shares_), 100 * worst_, worst_name_);
 }
 
 std::string footing_text(const Case& one, const Result& result) {

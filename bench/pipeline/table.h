@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/flags.h"
@@ -13,6 +14,18 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases);
 // The names of the columns, and their units.
 std::string columns_text(const PipelineFlags& flags, const Case& one, const Result& result);
 std::string row_text(const PipelineFlags& flags, const Case& one, const Result& result);
+// How far emulated rows are from simulated ones.
+class Agreement {
+ public:
+  void add(const Case& one, const Result& result);
+  std::string text() const;  // a line; empty where there are not several
+
+ private:
+  std::vector<double> shares_;  // emulated over simulated, less 1
+  double worst_ = 0;
+  std::string worst_name_;
+};
+
 // Where the ranks stand that wait for each other for ever, a line a transport. Empty: nowhere.
 std::string footing_text(const Case& one, const Result& result);
 

@@ -1,9 +1,9 @@
 // The clock of an emulated device: kernels take their time one after another without anybody computing.
 //
 // As a GPU it has a queue. A kernel that is put there before the one before it has ended starts when that one ends, not
-// when the thread that issued it woke up again: what waking up costs is not added to each kernel. The queue is short,
-// so that the issuing thread has to keep up in wall-clock time; where it does not, the device stands still until it
-// comes, and the lateness is kept.
+// when the thread that issued it woke up again: what waking up costs is not added to each kernel. The queue holds
+// several kernels (a GPU's holds hundreds), so that a thread that is woken some kernels late holds up nobody. Where it
+// comes later than that, the device stands still until it comes, for real, and the lateness is kept.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace lockstep::simulator {
 
 class DeviceClock {
  public:
-  static constexpr std::size_t kQueueDepth = 2;  // kernels issued and not ended: one runs, one is next
+  static constexpr std::size_t kQueueDepth = 16;  // kernels that have been issued and have not ended
 
   // When the next kernel may be issued; not after `now_ns` if it may be at once.
   std::int64_t room_ns(std::int64_t now_ns) {
