@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -107,7 +108,7 @@ std::map<int, std::string> names(const std::string& trace, const std::string& ki
 }
 
 std::int64_t ns(const Json& us) {
-  return static_cast<std::int64_t>(us.get<double>() * 1000 + 0.5);
+  return std::llround(us.get<double>() * 1000);
 }
 
 TEST(Trace, HasEveryTaskAtItsTimeWithItsName) {
@@ -158,9 +159,8 @@ TEST(Trace, TasksOfALaneFollowEachOther) {
   EXPECT_EQ(kinds.count("tensor"), 0u) << "lanes without tasks are not shown";
 }
 
-struct Arrow {
-  Json send, receive;  // tasks
-};
+// By phase: "s", the task that sends, and "f", the one that receives.
+using Arrow = std::map<std::string, Json>;
 
 // By number. An end belongs to the task before it in its thread and has to lie inside of that.
 std::map<int, Arrow> arrows_of(const std::string& trace) {
@@ -175,10 +175,8 @@ std::map<int, Arrow> arrows_of(const std::string& trace) {
     const Json& task = last.at(event.at("tid"));
     EXPECT_GE(ns(event.at("ts")), ns(task.at("ts")));
     EXPECT_LE(ns(event.at("ts")), ns(task.at("ts")) + ns(task.at("dur")));
-    EXPECT_TRUE(phase == "s" || !arrow.send.is_null()) << "begins before it ends: " << event;
-    Json& end = phase == "s" ? arrow.send : arrow.receive;
-    EXPECT_TRUE(end.is_null()) << "ends once: " << event;
-    end = task;
+    EXPECT_TRUE(phase == "s" || arrow.contains("s")) << "begins before it ends: " << event;
+    EXPECT_TRUE(arrow.try_emplace(phase, task).second) << "ends once: " << event;
   }
   return arrows;
 }
@@ -187,13 +185,14 @@ void expect_arrows_to_join_messages(const Played& one) {
   const auto arrows = arrows_of(to_trace(one.step, one.timeline, "emulated"));
   ASSERT_EQ(arrows.size(), 2u * 3 * 8) << "forward and backward over 3 borders";
   for (const auto& [number, arrow] : arrows) {
-    ASSERT_FALSE(arrow.send.is_null() || arrow.receive.is_null()) << number;
-    const Json &from = arrow.send.at("args"), &to = arrow.receive.at("args");
-    const bool forward = arrow.send.at("cat") == "SEND_F";
-    EXPECT_EQ(arrow.receive.at("cat"), forward ? "RECV_F" : "RECV_B");
+    ASSERT_EQ(arrow.size(), 2u) << number;
+    const Json &sent = arrow.at("s"), &received = arrow.at("f");
+    const Json &from = sent.at("args"), &to = received.at("args");
+    const bool forward = sent.at("cat") == "SEND_F";
+    EXPECT_EQ(received.at("cat"), forward ? "RECV_F" : "RECV_B");
     EXPECT_EQ(from.at("microbatch"), to.at("microbatch"));
     EXPECT_EQ(from.at("stage").get<int>() + (forward ? 1 : -1), to.at("stage"));
-    EXPECT_EQ(from.at("peer").get<int>() + 1, arrow.receive.at("pid"));
+    EXPECT_EQ(from.at("peer").get<int>() + 1, received.at("pid"));
   }
 }
 
@@ -216,7 +215,7 @@ TEST(Trace, SeveralTimelinesStandOneAboveTheOther) {
   const auto arrows = arrows_of(trace);
   EXPECT_EQ(arrows.size(), 2u * 2 * 3 * 8);
   for (const auto& [number, arrow] : arrows) {
-    EXPECT_EQ(arrow.send.at("pid").get<int>() > 4, arrow.receive.at("pid").get<int>() > 4) << "stays in its timeline";
+    EXPECT_EQ(arrow.at("s").at("pid").get<int>() > 4, arrow.at("f").at("pid").get<int>() > 4) << "leaves its timeline";
   }
 }
 
