@@ -135,7 +135,7 @@ class TraceWriter {
 
   // A number for each receive, from the start of a send to the end of its receive.
   void number_arrows(const Step& step) {
-    first_arrow_.assign(1, first_arrow_.back());
+    first_arrow_ = {first_arrow_.back()};
     for (const RankStep& rank : step.of_rank) {
       const auto receives =
           std::count_if(rank.tasks.begin(), rank.tasks.end(), [](const Task& t) { return is_recv(t.op); });
