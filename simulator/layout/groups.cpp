@@ -1,6 +1,7 @@
 #include "simulator/layout/groups.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -87,10 +88,15 @@ std::vector<std::vector<std::int64_t>> groups_of(const Layout& layout, Group kin
 std::vector<std::int64_t> members_a_level(const Machine& machine, const RankSet& set) {
   std::vector<std::int64_t> most;
   for (const NetworkLevel& level : machine.levels) {
-    const bool all = &level == &machine.levels.back();
+    if (&level == &machine.levels.back()) {
+      most.push_back(set.count);
+      break;
+    }
+    // How members fall on switches repeats; the first switch may have fewer.
+    const std::int64_t switches = level.ranks / std::gcd<std::int64_t>(level.ranks, set.stride) + 1;
     std::int64_t largest = 0;
-    for (std::int64_t i = 0; i < set.count;) {
-      const std::int64_t end = all ? set.at(set.count) : (set.at(i) / level.ranks + 1) * level.ranks;
+    for (std::int64_t i = 0, seen = 0; i < set.count && seen < switches; ++seen) {
+      const std::int64_t end = (set.at(i) / level.ranks + 1) * level.ranks;
       const std::int64_t next = std::min(set.count, (end - set.first + set.stride - 1) / set.stride);
       largest = std::max(largest, next - i);
       i = next;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 namespace lockstep::simulator {
@@ -87,6 +88,29 @@ TEST(Groups, LieOnLevels) {
   EXPECT_EQ(lies(data_only, Group::gradients), (std::vector<std::int64_t>{8, 20, 20}));
   EXPECT_EQ(lies(sizes(3, 1, 1, 20, 1), Group::tensor), (std::vector<std::int64_t>{3, 3, 3}));
   EXPECT_EQ(members_a_level(machine, {6, 1, 3}), (std::vector<std::int64_t>{2, 3, 3})) << "6 7 | 8";
+}
+
+// The same by looking at every member.
+TEST(Groups, LieOnLevelsAsEveryMemberSays) {
+  Machine machine;
+  machine.levels = {{.name = "node", .ranks = 8}, {.name = "leaf", .ranks = 48}, {.name = "spine", .ranks = 96}};
+  for (std::int64_t first = 0; first < 10; ++first) {
+    for (std::int64_t stride = 1; stride < 20; ++stride) {
+      for (const std::int64_t count : {1, 2, 7, 40}) {
+        const RankSet set{first, stride, count};
+        std::vector<std::int64_t> most;
+        for (const std::int64_t ranks : {8, 48}) {
+          std::map<std::int64_t, std::int64_t> on_switch;
+          for (std::int64_t i = 0; i < count; ++i) ++on_switch[set.at(i) / ranks];
+          std::int64_t largest = 0;
+          for (const auto& [number, members] : on_switch) largest = std::max(largest, members);
+          most.push_back(largest);
+        }
+        most.push_back(count);
+        EXPECT_EQ(members_a_level(machine, set), most) << first << " + " << stride << " x " << count;
+      }
+    }
+  }
 }
 
 }  // namespace

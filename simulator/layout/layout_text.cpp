@@ -13,15 +13,20 @@ constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"
 
 // "7:8x14:7": layers of each stage; 8x14 is eight stages of 14.
 std::vector<std::int32_t> layer_list(const FieldValue& value) {
+  const auto whole = [&](std::string_view text, std::int64_t min) {
+    try {
+      return FieldValue{value.of, value.name, text}.integer(min, 100'000);
+    } catch (const core::Error&) {
+      throw value.refused("no list of layers", "layers of each stage, or stages x layers, between colons: 7:8x14:7");
+    }
+  };
   std::vector<std::int32_t> layers;
   for (const std::string_view part : split(value.text, ':')) {
     const std::size_t times = part.find('x');
     const bool repeated = times != std::string_view::npos;
-    const std::string_view each = repeated ? part.substr(times + 1) : part;
-    const std::int64_t stages =
-        repeated ? FieldValue{value.of, value.name, part.substr(0, times)}.integer(1, 100'000) : 1;
-    const auto number = static_cast<std::int32_t>(FieldValue{value.of, value.name, each}.integer(0, 100'000));
-    layers.insert(layers.end(), static_cast<std::size_t>(stages), number);
+    const std::int64_t stages = repeated ? whole(part.substr(0, times), 1) : 1;
+    const std::int64_t number = whole(repeated ? part.substr(times + 1) : part, 0);
+    layers.insert(layers.end(), static_cast<std::size_t>(stages), static_cast<std::int32_t>(number));
   }
   return layers;
 }

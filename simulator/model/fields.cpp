@@ -22,7 +22,8 @@ std::string plain(double value) {
 }  // namespace
 
 core::Error FieldValue::refused(const std::string& what, const std::string& allowed) const {
-  const std::string given = text.empty() ? std::string(name) : std::string(name) + "=" + std::string(text);
+  std::string given = name.empty() ? "an empty field" : std::string(name);
+  if (!text.empty()) given += "=" + std::string(text);
   return core::usage_error(std::string(of) + ": " + given + ": " + what + "; allowed: " + allowed);
 }
 

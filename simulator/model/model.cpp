@@ -98,6 +98,10 @@ Model parse_model(std::string_view text) {
     if (given("hidden")) model.ffn_hidden = 0;
   }
   read_fields<Model>(model, "model", parts, kFields);
+  if (model.heads > 0 && model.head_size == 0 && model.hidden % model.heads != 0) {
+    throw core::usage_error("model: heads is " + std::to_string(model.heads) + ", and hidden is " +
+                            std::to_string(model.hidden) + "; allowed: divisors of hidden, or a head_size");
+  }
   fill_in(model);
   if (model.name.empty() || !parts.empty()) model.name = std::string(text);
   if (const std::string misfit = misfit_of(model); !misfit.empty()) throw core::usage_error("model: " + misfit);

@@ -89,7 +89,9 @@ TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_NE(refusal_of("gpt5").find("model: 'gpt5' is not known; allowed: gpt2-124m"), std::string::npos);
   EXPECT_EQ(refusal_of("hidden=0"), "model: hidden=0: out of range; allowed: whole numbers from 1 to 10000000");
   EXPECT_EQ(refusal_of("hidden=64,heads=4"), "model: layers is 0; allowed: at least 1");
-  EXPECT_EQ(refusal_of("layers=2,heads=128,hidden=64"), "model: head_size is 0; allowed: at least 1");
+  EXPECT_EQ(refusal_of("layers=2,heads=3,hidden=64"),
+            "model: heads is 3, and hidden is 64; allowed: divisors of hidden, or a head_size");
+  EXPECT_EQ(parse_model("layers=2,heads=3,hidden=64,head_size=32").head_size, 32);
   EXPECT_EQ(refusal_of("llama3-8b,kv_heads=5"), "model: kv_heads is 5; allowed: divisors of heads, 32");
   EXPECT_EQ(refusal_of("mixtral-8x7b,experts_a_token=9"), "model: experts_a_token is 9; allowed: 1 to 8");
   EXPECT_NE(refusal_of("gpt3-175b,layer=3").find("no such field; allowed: layers hidden"), std::string::npos);
