@@ -98,6 +98,23 @@ nlohmann::ordered_json json_of(const NetworkLevel& level) {
           {"sharing", kSharing.at(static_cast<std::size_t>(level.sharing))}};
 }
 
+// A field a line; what lies deeper than a list's entries on one line with it.
+std::string text_of(const nlohmann::ordered_json& object, const std::string& indent) {
+  const std::string inner = indent + "  ";
+  const auto list = [&](const nlohmann::ordered_json& entries) {
+    std::string text;
+    for (const auto& entry : entries) text += (text.empty() ? "\n" : ",\n") + inner + "  " + entry.dump();
+    return "[" + text + "\n" + inner + "]";
+  };
+  std::string text;
+  for (const auto& [name, value] : object.items()) {
+    const bool entries = value.is_array() && !value.empty() && !value.front().is_array();
+    text += (text.empty() ? "\n" : ",\n") + inner + "\"" + name + "\": ";
+    text += value.is_object() ? text_of(value, inner) : entries ? list(value) : value.dump();
+  }
+  return "{" + text + "\n" + indent + "}";
+}
+
 }  // namespace
 
 Machine parse_machine(std::string_view json, const std::string& where) {
@@ -123,7 +140,7 @@ std::string to_json(const Machine& machine) {
                                    {"device", json_of(machine.device)},
                                    {"levels", levels},
                                    {"host_gbps", machine.host_gbps}};
-  return all.dump(2) + "\n";
+  return text_of(all, "") + "\n";
 }
 
 }  // namespace lockstep::simulator

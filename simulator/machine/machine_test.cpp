@@ -70,13 +70,13 @@ TEST(MachineFiles, AreRefusedInOneLineThatNamesTheField) {
   EXPECT_EQ(refusal_of(described("\"launch_us\"", "\"lunch_us\": 1, \"launch_us\"")),
             "m.json: device.lunch_us: no such field; allowed: attention launch_us matrix_tflops memory memory_bytes "
             "memory_gbps name product vector_tflops");
-  EXPECT_EQ(refusal_of(described("\"gbps\": 300.0", "\"gbps\": 0")),
+  EXPECT_EQ(refusal_of(described("\"gbps\":300.0", "\"gbps\":0")),
             "m.json: levels[0].gbps: 0; allowed: numbers above 0");
-  EXPECT_EQ(refusal_of(described("\"ranks\": 65536", "\"ranks\": 12")),
+  EXPECT_EQ(refusal_of(described("\"ranks\":65536", "\"ranks\":12")),
             "m.json: levels[1].ranks: 12; allowed: multiples of the level below, 8");
   EXPECT_EQ(refusal_of(described("one_at_a_time", "both")),
             "m.json: levels[0].sharing: both; allowed: one_at_a_time fair");
-  EXPECT_NE(refusal_of(described("\"collective_efficiency\": 0.", "\"collective_efficiency\": 1.")), "");
+  EXPECT_NE(refusal_of(described("\"collective_efficiency\":0.", "\"collective_efficiency\":1.")), "");
   EXPECT_EQ(refusal_of("[1]"), "m.json: not a JSON object; allowed: {...}");
   EXPECT_NE(refusal_of("{").find("m.json: not JSON"), std::string::npos);
 }

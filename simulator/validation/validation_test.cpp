@@ -75,6 +75,29 @@ TEST(ValidationPage, IsFilledBlockByBlock) {
   EXPECT_THROW(with_tables("<!-- table other -->\n<!-- end -->", all), core::Error);
 }
 
+std::string refusal_of(const std::string& json) {
+  try {
+    const ValidationCases cases = parse_cases(json, "c.json");
+    validate(cases.cases, load_machine(cases.machine));
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ValidationCasesFile, IsRefusedWithTheField) {
+  const auto with = [](const std::string& model, const std::string& measure, const std::string& published) {
+    return R"({"machine":"selene","cases":[{"table":"t","title":"t","model":")" + model +
+           R"(","layout":"tp=1","measure":")" + measure + R"(","published":)" + published + R"(,"fitted":false}]})";
+  };
+  EXPECT_EQ(refusal_of(with("gpt2-124m", "step_s", "1")), "");
+  EXPECT_EQ(refusal_of(with("gpt2-124m", "step_s", "-1")),
+            "c.json: cases[0].published: -1; allowed: numbers from 0 up");
+  EXPECT_EQ(refusal_of(with("gpt2-124m", "hours", "1")),
+            "validation: measure 'hours' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms");
+  EXPECT_NE(refusal_of(with("gpt9", "step_s", "1")).find("model: 'gpt9' is not known"), std::string::npos);
+}
+
 TEST(ValidationScore, LeavesOutWhatWasFitted) {
   Validated fitted;
   fitted.of.published = 1;
