@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from reports.analysis.findings import MOST, Finding
-from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, names_of, parts_text
+from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
 from reports.check.runs import Note
 from reports.check.steps import notes_on_simulations
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
@@ -53,8 +53,9 @@ def simulation_page_of(records: Records, results: Sequence[LayoutResult], figure
 
 def _view(result: LayoutResult, figures: Sequence[FigureFile]) -> LayoutView:
     best = result.best
+    alike = [f"In all of them: {', '.join(result.common)}."] if result.common else []
     counts = f"FLOPs are counted as: {best.flop_convention}. All times and sizes are predictions."
-    return LayoutView(result.anchor, result.name, best.basis, [layouts_text(result), parts_text(best), counts],
+    return LayoutView(result.anchor, result.name, best.basis, [layouts_text(result), parts_text(best), *alike, counts],
                       [file for file in figures if file.kind != "gantt"],
                       [file for file in figures if file.kind == "gantt"], 0, [layouts_table(result)])
 
@@ -84,8 +85,7 @@ _LAYOUTS = (
 
 
 def layouts_table(result: LayoutResult) -> Table:
-    names = names_of(result)
-    lines = tuple(_line(names[id(one)], one) for one in result.layouts[:MOST_LINES])
+    lines = tuple(_line(result.name_of(one), one) for one in result.layouts[:MOST_LINES])
     cut = f" (the first {MOST_LINES:,} of {len(result.layouts):,})" if len(lines) < len(result.layouts) else ""
     return Table(f"Every layout, the best that fits first{cut}", _LAYOUTS, lines)
 

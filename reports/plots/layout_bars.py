@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.analysis.steps.layouts import KINDS, PARTS, LayoutResult, names_of
+from reports.analysis.steps.layouts import KINDS, PARTS, LayoutResult
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.gantt_style import COMPUTE, STRIPS
 from reports.plots.style import ALARM, INK, MUTED, PAPER
@@ -17,7 +17,7 @@ from reports.units import share_text, short, time_text
 WIDTH, ROW = 11.4, 0.25  # inches
 MOST = 24  # layouts
 TOLD = 1.95  # inches at the right for words on each bar
-NAME = 44  # characters of a layout's name
+NAME = 48  # characters of a layout's name
 GIB = 2 ** 30
 
 _LIKE = {"forward": "F", "backward": "B", "recompute": "RECOMPUTE", "optimizer": "STEP", "exposed_tensor": "tensor",
@@ -67,13 +67,12 @@ def memory_figure(result: LayoutResult, heading: Heading) -> Figure:
 
 def _bars(result: LayoutResult, heading: Heading, layouts: Sequence[Simulation]) -> tuple[Figure, Axes]:
     figure, top = new_figure(heading, 1.75 + ROW * max(len(layouts), 3), WIDTH)
-    height, left = figure.get_figheight(), 3.35 / WIDTH
+    height, left = figure.get_figheight(), 3.5 / WIDTH
     axes = figure.add_axes([left, 0.98 / height, 1 - left - TOLD / WIDTH, top - 1.1 / height])
     tidy(axes)
     axes.grid(False, axis="y")
     axes.set_ylim(len(layouts) - 0.45, -0.55)
-    names = names_of(result)
-    axes.set_yticks(range(len(layouts)), [_cut(names[id(one)]) for one in layouts], size=8.2)
+    axes.set_yticks(range(len(layouts)), [_cut(result.name_of(one)) for one in layouts], size=8.2)
     axes.tick_params(axis="y", length=0)
     return figure, axes
 

@@ -91,7 +91,8 @@ def step_subtitle(line: ScheduleLine) -> str:
 def layouts_subtitle(result: LayoutResult) -> str:
     shown = f"the first {MOST} of {len(result.layouts)}" if len(result.layouts) > MOST else ""
     return _dotted([result.name, "fastest first, those that do not fit below" if result.alike else
-                    "least time of all devices first, those that do not fit below", shown])
+                    "least time of all devices first, those that do not fit below",
+                    f"all with {', '.join(result.common)}" if result.common else "", shown])
 
 
 def parts_title(result: LayoutResult) -> str:
@@ -103,7 +104,7 @@ def memory_title(result: LayoutResult) -> str:
     best = result.best
     kinds = sorted(((value, kind) for kind, value in best.memory_bytes.items() if kind != "total"), reverse=True)
     told = joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:2]])
-    return unbroken(f"{best.layout['text']} needs {bytes_text(best.memory_bytes['total'], 3)} of "
+    return unbroken(f"{result.name_of(best)} needs {bytes_text(best.memory_bytes['total'], 3)} of "
                     f"{bytes_text(best.capacity_bytes, 3)} a device, most of it {told}; "
                     f"{len(result.fitting)} of {counted(len(result.layouts), 'layout')} "
                     f"{'fits' if len(result.fitting) == 1 else 'fit'}")

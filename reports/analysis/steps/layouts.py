@@ -1,5 +1,6 @@
 """Simulated layouts of one model on one machine against each other."""
 from dataclasses import dataclass
+from functools import cached_property
 
 from reports.analysis.findings import Finding
 from reports.records import Records
@@ -40,6 +41,25 @@ class LayoutResult:
     def findings(self) -> list[Finding]:
         return [Finding(self.name, layouts_text(self), parts_text(self.best), "simulated", self.anchor)]
 
+    @cached_property
+    def common(self) -> list[str]:
+        """What all layouts say, where there are several: sp=yes."""
+        said = [one.layout["text"].split(",") for one in self.layouts]
+        shared = set.intersection(*map(set, said))
+        return [word for word in said[0] if word in shared] if len(said) > 1 else []
+
+    @cached_property
+    def _several_schedules(self) -> bool:
+        return len({one.schedule for one in self.layouts}) > 1
+
+    def name_of(self, one: Simulation) -> str:
+        """tp=4 pp=8 dp=16 interleaved chunks=6: what it does not share with all others, and the schedule."""
+        words = [word for word in one.layout["text"].split(",") if word not in self.common]
+        words = [word.removeprefix("schedule=") for word in words]
+        if one.schedule not in words and self._several_schedules:
+            words.append(one.schedule)
+        return " ".join(words) or one.layout["text"]
+
 
 def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
     """Of equal layouts of several runs the latest."""
@@ -56,21 +76,15 @@ def device_ms(one: Simulation) -> float:
     return one.step_ms * one.ranks
 
 
-def names_of(result: LayoutResult) -> dict[int, str]:
-    """By id(): the layout, and the schedule where it differs."""
-    several = len({one.schedule for one in result.layouts}) > 1
-    texts = {id(one): (one.layout["text"], one.schedule) for one in result.layouts}
-    return {key: f"{text} {schedule}" if several and schedule not in text else text
-            for key, (text, schedule) in texts.items()}
-
-
 def layouts_text(result: LayoutResult) -> str:
     best, fitting = result.best, result.fitting
     if not fitting:
         least = min(result.layouts, key=lambda one: one.memory_bytes["total"])
-        return (f"None of {counted(len(result.layouts), 'layout')} fits: {least.layout['text']} needs least, "
+        return (f"None of {counted(len(result.layouts), 'layout')} fits: {result.name_of(least)} needs least, "
                 f"{bytes_text(least.memory_bytes['total'], 3)} of {bytes_text(least.capacity_bytes, 3)}.")
-    told = f"{best.layout['text']} ({best.schedule}): {_speed_text(best)}, {_memory_text(best)}"
+    name = result.name_of(best)
+    schedule = "" if best.schedule in name else f" ({best.schedule})"
+    told = f"{name}{schedule}: {_speed_text(best)}, {_memory_text(best)}"
     if len(result.layouts) == 1:
         return f"{told}."
     word, long = ("fastest", "as long") if result.alike else ("best", "as much time of devices")
@@ -78,7 +92,7 @@ def layouts_text(result: LayoutResult) -> str:
     if len(fitting) > 1:
         worst = fitting[-1]
         ratio = times_text(device_ms(worst) / device_ms(best))
-        parts.append(f"the {'slowest' if result.alike else 'worst'} that fits, {worst.layout['text']}, takes {ratio} "
+        parts.append(f"the {'slowest' if result.alike else 'worst'} that fits, {result.name_of(worst)}, takes {ratio} "
                      f"{long}")
     if len(fitting) < len(result.layouts):
         parts.append(f"{len(result.layouts) - len(fitting)} do not fit in the memory")
