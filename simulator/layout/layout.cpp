@@ -73,6 +73,10 @@ std::string batch_misfit(const Layout& layout) {
 std::string shard_misfit(const Layout& layout) {
   if (layout.shard_ranks == 0) return "";
   if (layout.zero == 0) return "shard_ranks is " + number(layout.shard_ranks) + "; allowed: 0, as zero is 0";
+  if (layout.ep > 1) {
+    return "shard_ranks is " + number(layout.shard_ranks) + "; allowed: 0, as ep is " + number(layout.ep) +
+           " and experts are sharded over all ranks that have them";
+  }
   return must_divide("shard_ranks", layout.shard_ranks, "dp x cp", std::int64_t{layout.dp} * layout.cp);
 }
 

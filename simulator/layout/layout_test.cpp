@@ -80,6 +80,8 @@ TEST(LayoutMisfit, SaysWhatIsAllowed) {
                   "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor "
                   "ranks"},
            Misfit{"gpt3-175b", "zero=3,dp=8,shard_ranks=3", "shard_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
+           Misfit{"mixtral-8x7b", "dp=8,ep=4,zero=3,shard_ranks=4",
+                  "shard_ranks is 4; allowed: 0, as ep is 4 and experts are sharded over all ranks that have them"},
            Misfit{"gpt3-175b", "dp=8,shard_ranks=4", "shard_ranks is 4; allowed: 0, as zero is 0"},
            Misfit{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
            Misfit{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},

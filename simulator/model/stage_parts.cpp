@@ -73,8 +73,8 @@ std::int32_t num_parts(const StageSlice& slice) {
 
 double shard_count(const Layout& layout, bool expert) {
   const double line = static_cast<double>(layout.dp) * layout.cp;
-  const double shards = layout.shard_ranks == 0 ? line : layout.shard_ranks;
-  return expert ? std::max(1.0, shards / layout.ep) : shards;
+  if (expert) return line / layout.ep;
+  return layout.shard_ranks == 0 ? line : layout.shard_ranks;
 }
 
 }  // namespace lockstep::simulator
