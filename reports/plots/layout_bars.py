@@ -16,8 +16,8 @@ from reports.units import share_text, short, time_text
 
 WIDTH, ROW = 11.4, 0.25  # inches
 MOST = 24  # layouts
-TOLD = 1.95  # inches at the right for words on each bar
-NAME = 48  # characters of a layout's name
+TOLD = 1.9  # inches at the right for words on each bar
+NAME = 55  # characters of a layout's name
 GIB = 2 ** 30
 
 _LIKE = {"forward": "F", "backward": "B", "recompute": "RECOMPUTE", "optimizer": "STEP", "exposed_tensor": "tensor",
@@ -67,7 +67,7 @@ def memory_figure(result: LayoutResult, heading: Heading) -> Figure:
 
 def _bars(result: LayoutResult, heading: Heading, layouts: Sequence[Simulation]) -> tuple[Figure, Axes]:
     figure, top = new_figure(heading, 1.75 + ROW * max(len(layouts), 3), WIDTH)
-    height, left = figure.get_figheight(), 3.5 / WIDTH
+    height, left = figure.get_figheight(), 3.95 / WIDTH
     axes = figure.add_axes([left, 0.98 / height, 1 - left - TOLD / WIDTH, top - 1.1 / height])
     tidy(axes)
     axes.grid(False, axis="y")
