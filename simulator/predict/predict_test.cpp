@@ -109,6 +109,49 @@ TEST(Predict, MfuIsModelFlopsOverPeak) {
   EXPECT_LT(made.hfu, 1);
 }
 
+TEST(Predict, NothingIsCountedTwiceWithoutRecomputation) {
+  const Prediction made = predict(small_model(), parse_layout("tp=2,pp=2,dp=2,batch=32"), load_machine("dgx-a100"));
+  EXPECT_EQ(made.hfu, made.mfu);
+}
+
+// Payload bytes of a rank's reductions (gathers), over its parameters' bytes as they are reduced (gathered).
+struct Passes {
+  double reduced = 0;
+  double gathered = 0;
+};
+Passes passes_of(const std::string& text) {
+  const Layout layout = parse_layout(text);
+  const Machine machine = load_machine("dgx-a100");
+  const schedules::Schedule schedule = schedules::make_schedule(layout.schedule, shape_of(layout));
+  double parameters = 0;
+  const std::vector<StageWork> works = stage_works(small_model(), layout, machine, schedule, Detail::folded);
+  for (const PartParameters& part : works[0].parts) {
+    parameters += static_cast<double>(part.dense);
+  }
+  Passes passes;
+  const PipelineStep built = build_step(small_model(), layout, machine, schedule, Detail::folded);
+  for (const schedules::Task& task : built.step.of_rank[0].tasks) {
+    const auto bytes = static_cast<double>(task.amount);
+    if (task.op == schedules::Op::reduce_grad) passes.reduced += bytes / (parameters * layout.grad_bytes);
+    if (task.op == schedules::Op::unshard) passes.gathered += bytes / (parameters * 2);
+  }
+  return passes;
+}
+
+// 4 ranks, 3 microbatches (Rajbhandari et al. 2019, section 7; what is reduced each microbatch is reduced 3 times).
+TEST(Predict, ZeroStagesMoveWhatTheyMove) {
+  const std::string base = "dp=4,batch=12,zero=";
+  EXPECT_NEAR(passes_of(base + "0").reduced, 1, 1e-9);  // as an all-reduce: twice on the wire
+  EXPECT_NEAR(passes_of(base + "0").gathered, 0, 1e-9);
+  EXPECT_NEAR(passes_of(base + "1").reduced, 1, 1e-9);
+  EXPECT_NEAR(passes_of(base + "1").gathered, 1, 1e-9);
+  EXPECT_NEAR(passes_of(base + "2").reduced, 3, 1e-9);
+  EXPECT_NEAR(passes_of(base + "2").gathered, 1, 1e-9);
+  EXPECT_NEAR(passes_of(base + "3").reduced, 3, 1e-9);
+  EXPECT_NEAR(passes_of(base + "3").gathered, 6, 0.2);  // a unit that a backward still has is not gathered again
+  EXPECT_NEAR(passes_of(base + "3,reshard=no").gathered, 3, 1e-9);
+}
+
 TEST(Predict, WhatDoesNotFitTheModelIsRefused) {
   EXPECT_THROW(predict(small_model(), parse_layout("tp=5,pp=2,dp=2,batch=16"), load_machine("dgx-a100")), core::Error);
 }
