@@ -33,7 +33,7 @@ def exposed_by_chart(line: ScheduleLine) -> list[float]:
 
 
 def runs_two_as_one(line: ScheduleLine) -> bool:
-    return line.schedule.startswith("dualpipe")
+    return line.schedule in ("dualpipe", "dualpipe_v", "chimera_doubled")
 
 
 def test_charts_hatch_what_the_program_counts_as_exposed(schedules: str) -> None:
