@@ -18,7 +18,7 @@ OverlapFlags flags_of(int replicas) {
   OverlapFlags flags;
   flags.layers = 6;
   flags.tensors_a_layer = 3;
-  flags.bytes_a_layer = 3 * replicas * 1'000'000;  // whose parts of 1/n are whole bytes
+  flags.bytes_a_layer = std::int64_t{3'000'000} * replicas;  // whose parts of 1/n are whole bytes
   flags.link = {.latency_us = 30, .gbps = 2};
   return flags;
 }

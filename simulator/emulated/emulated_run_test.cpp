@@ -98,7 +98,7 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
     const EmulatedRun run = run_emulated(step_with(comm, kBytes, ranks), options);
     const int rounds = (comm == Comm::all_reduce ? 2 : 1) * (ranks - 1);
     const int latencies = comm == Comm::all_to_all ? 1 : rounds;  // its messages do not wait for each other
-    const std::int64_t ring_ps = latencies * 50'000'000LL + rounds * 1000 * kBytes / ranks;
+    const std::int64_t ring_ps = latencies * 50'000'000LL + rounds * (1000 * kBytes / ranks);
     std::int64_t first_ps = run.timeline[0][1].start_ps;
     for (const auto& rank : run.timeline) first_ps = std::min(first_ps, rank[1].start_ps);
     for (const auto& rank : run.timeline) {
