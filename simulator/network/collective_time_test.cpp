@@ -60,7 +60,7 @@ double messages_us(Comm comm, std::int32_t ranks, std::int64_t bytes) {
 TEST(CollectiveTime, FormulasAgreeWithMessagesOnIdealLinks) {
   for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all}) {
     for (const std::int32_t ranks : {2, 3, 4, 5, 8, 16, 24}) {
-      const std::int64_t bytes = ranks * 1000;
+      const std::int64_t bytes = std::int64_t{ranks} * 1000;
       const std::int64_t members[] = {ranks};
       const auto algorithm = comm == Comm::all_to_all ? CollectiveAlgorithm::exchange : CollectiveAlgorithm::ring;
       const auto formula = predict_collective(one_level(), comm, algorithm, static_cast<double>(bytes), members);

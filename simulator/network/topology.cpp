@@ -37,8 +37,8 @@ MachineNetwork::MachineNetwork(const Machine& machine, std::vector<std::int64_t>
       links_.resize(links_.size() + 2 * switches.size());
       for (const auto& [number, known] : switches) {
         const Link uplink{ps_per_byte * level.oversubscription / known.second, true};
-        links_[static_cast<std::size_t>(made.first_uplink + 2 * known.first)] = uplink;
-        links_[static_cast<std::size_t>(made.first_uplink + 2 * known.first + 1)] = uplink;
+        const auto up = static_cast<std::size_t>(made.first_uplink) + 2 * static_cast<std::size_t>(known.first);
+        links_[up] = links_[up + 1] = uplink;
       }
     }
     levels_.push_back(std::move(made));
