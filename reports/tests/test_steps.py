@@ -81,6 +81,18 @@ def test_sentences_have_the_numbers_of_the_records(loaded):
     assert [name for name, _ in contest.frontier] == ["zb-h1"]
 
 
+def test_equal_bubbles_are_told_together_unless_own_spans_differ(tmp_path):
+    world = StepWorld()
+    free = {**world.schedule("zb-h1")["bubbles"], "of_own_span": 0.0}
+    lines = [*world.sweep(), world.schedule("zb-h1", schedule="search")]
+    first, = analyse_schedules(load([write(tmp_path / "s.jsonl", [world.run(), *lines])]))
+    assert contest_text(first.contests[0]).startswith("zb-h1 and search have the smallest bubble of 4 schedules: 11 %")
+    lines.append(world.schedule("zb-h1", schedule="zb-v", bubbles=free))
+    second, = analyse_schedules(load([write(tmp_path / "s.jsonl", [world.run(), *lines])]))
+    told = contest_text(second.contests[0])
+    assert told.startswith("zb-v has the smallest bubble of 5 schedules: 11 % of the step (none of a rank's own span)")
+
+
 def test_bubbles_of_several_numbers_of_microbatches_are_a_curve(loaded):
     worlds = [StepWorld(microbatches=m, run_name=f"m{m}") for m in (4, 8, 16)] + [StepWorld(ranks=2, run_name="p2")]
     growth, = growths_of(analyse_schedules(loaded(*worlds, names=["1f1b"])))

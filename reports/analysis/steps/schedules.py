@@ -76,7 +76,12 @@ def analyse_schedules(records: Records) -> tuple[WorkloadResult, ...]:
 
 def _contest(workload: Workload, basis: str, cases: Sequence[Case]) -> Contest:
     entries = [(case.name, case.of_basis[basis]) for case in cases if basis in case.of_basis]
-    return Contest(workload, basis, tuple(sorted(entries, key=lambda one: (bubble(one[1]), one[1].peak))))
+    return Contest(workload, basis, tuple(sorted(entries, key=lambda one: _order(one[1]))))
+
+
+def _order(line: ScheduleLine) -> tuple[float, float, float]:
+    """Of bubbles that are alike the one that is smaller without a wait at the optimizer, then what holds less."""
+    return round(bubble(line), 4), round(line.bubbles.of_own_span, 4), line.peak
 
 
 def growths_of(results: Sequence[WorkloadResult]) -> list[Growth]:
@@ -102,13 +107,15 @@ def contest_text(contest: Contest) -> str:
     (name, best), (last, worst) = contest.entries[0], contest.entries[-1]
     if len(contest.entries) == 1:
         return f"{name}: {_bubble_text(best)}, {_held_text(best)}."
-    parts = [f"{name} has the smallest bubble of {len(contest.entries)} schedules: {_bubble_text(best)}, "
+    alike = [other for other, line in contest.entries if _order(line) == _order(best)]
+    have = "has" if len(alike) == 1 else "have"
+    parts = [f"{joined(alike)} {have} the smallest bubble of {len(contest.entries)} schedules: {_bubble_text(best)}, "
              f"{_held_text(best)}"]
     fewer = [(other, line) for other, line in contest.frontier if line.peak < best.peak][::-1][:FEWER]
     if fewer:
         told = joined([f"{other} ({short(line.peak)}) {share_text(bubble(line))}" for other, line in fewer])
         parts.append(f"of those that hold fewer, {told}")
-    if last not in [other for other, _ in fewer]:
+    if last not in [*alike, *(other for other, _ in fewer)]:
         parts.append(f"the largest is that of {last}, {share_text(bubble(worst))}")
     return "; ".join(parts) + "."
 
@@ -117,7 +124,8 @@ def _bubble_text(line: ScheduleLine) -> str:
     if bubble(line) < NO_BUBBLE:
         return "none"
     own = line.bubbles.of_own_span
-    without = f" ({share_text(max(own, 0))} of a rank's own span)" if bubble(line) - own > 0.005 else ""
+    own_text = share_text(own) if own > NO_BUBBLE else "none"
+    without = f" ({own_text} of a rank's own span)" if bubble(line) - own > 0.005 else ""
     return f"{share_text(bubble(line))} of the step{without}"
 
 
