@@ -103,7 +103,12 @@ std::string text_of(const nlohmann::ordered_json& object, const std::string& ind
   const std::string inner = indent + "  ";
   const auto list = [&](const nlohmann::ordered_json& entries) {
     std::string text;
-    for (const auto& entry : entries) text += (text.empty() ? "\n" : ",\n") + inner + "  " + entry.dump();
+    for (const auto& entry : entries) {
+      text += text.empty() ? "\n" : ",\n";
+      text += inner;
+      text += "  ";
+      text += entry.dump();
+    }
     return "[" + text + "\n" + inner + "]";
   };
   std::string text;
