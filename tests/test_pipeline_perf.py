@@ -262,6 +262,7 @@ def test_emulated_overlap_is_labelled(programs: Programs, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("words", "text"), [
     (["--zero", "4"], "--zero 4: out of range; allowed: an integer from 0 to 3"),
     (["--algo", "pigeon"], "--algo pigeon: "),
+    (["--algo", "double_tree"], "--algo double_tree: its plan has 4 lanes; allowed here: one"),
     (["--algo", "two_shot", "--zero", "3"], "--algo two_shot: "),
     (["--link", "latency=3"], "--link 'latency=3': cannot read"),
     (["--bytes-a-layer", "many"], "--bytes-a-layer many: not a size"),
@@ -272,5 +273,5 @@ def test_emulated_overlap_is_labelled(programs: Programs, tmp_path: Path) -> Non
 ])
 def test_overlap_perf_refuses_in_one_line(programs: Programs, words: list[str], text: str) -> None:
     done = programs.run("overlap_perf", *words)
-    assert done.returncode == 6 and len(done.stderr.splitlines()) == 1
+    assert done.returncode == 6 and len(done.stderr.splitlines()) == 1 and done.stdout == ""
     assert done.stderr.startswith("overlap_perf: ") and text in done.stderr, done.stderr

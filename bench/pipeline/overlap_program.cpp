@@ -26,10 +26,18 @@ std::vector<OverlapCase> cases_of(const OverlapFlags& flags) {
   return cases;
 }
 
+// Before anything is printed or written.
+void check_algorithm(const OverlapFlags& flags, const std::vector<OverlapCase>& cases) {
+  for (const OverlapCase& one : cases) {
+    for (const schedules::Comm comm : comms_of(one)) plan_of(flags, comm, one.replicas);
+  }
+}
+
 }  // namespace
 
 int run_overlaps(const OverlapFlags& flags, const Print& print) {
   const std::vector<OverlapCase> cases = cases_of(flags);
+  check_algorithm(flags, cases);
   if (!flags.trace_file.empty() && cases.size() != 1) {
     throw core::usage_error("--trace " + flags.trace_file + ": there are " + std::to_string(cases.size()) +
                             " rows; allowed: one");

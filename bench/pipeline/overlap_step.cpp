@@ -81,8 +81,7 @@ Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernel
   schedules::split_stages(step, std::vector<schedules::StageRecipe>(stages, layers_of(flags, kernels)));
   const std::vector<std::vector<GradientBucket>> buckets(stages, buckets_of(flags, one));
   const std::vector<std::vector<Unit>> units(stages, units_of(flags));
-  const Comm comm = one.zero_stage == 0 ? Comm::all_reduce : Comm::reduce_scatter;
-  schedules::reduce_gradients(step, buckets, {.comm = comm, .every_microbatch = one.zero_stage >= 2});
+  schedules::reduce_gradients(step, buckets, {.comm = comms_of(one).front(), .every_microbatch = one.zero_stage >= 2});
   if (one.zero_stage == 3) schedules::shard_parameters(step, units, {.in_flight = flags.prefetch + 1});
   const std::int64_t optimizer_ps = kernels ? std::llround(flags.optimizer_ms * kPsPerMs) : 0;
   schedules::add_optimizer(step, std::vector<std::int64_t>(stages, optimizer_ps), schedules::Barrier::none);
@@ -92,12 +91,21 @@ Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernel
   return step;
 }
 
+std::vector<Comm> comms_of(const OverlapCase& one) {
+  if (one.zero_stage == 0) return {Comm::all_reduce};
+  return {Comm::reduce_scatter, Comm::all_gather};
+}
+
 plan::Plan plan_of(const OverlapFlags& flags, Comm comm, int ranks) {
+  plan::Plan plan;
   try {
-    return algorithms::make_plan(algorithms::parse_choice(simulator::kind_of(comm), flags.algorithm), ranks, 0);
+    plan = algorithms::make_plan(algorithms::parse_choice(simulator::kind_of(comm), flags.algorithm), ranks, 0);
   } catch (const core::Error& error) {
     throw core::usage_error("--algo " + flags.algorithm + ": " + error.what());
   }
+  if (plan::num_lanes(plan) <= 1) return plan;
+  throw core::usage_error("--algo " + flags.algorithm + ": its plan has " + std::to_string(plan::num_lanes(plan)) +
+                          " lanes; allowed here: one, such as ring's or halving_doubling's");
 }
 
 }  // namespace lockstep::pipeline

@@ -23,7 +23,10 @@ std::vector<schedules::GradientBucket> buckets_of(const OverlapFlags& flags, con
 // The whole step. With `kernels` false its kernels take no time.
 schedules::Step overlap_step(const OverlapFlags& flags, const OverlapCase& one, bool kernels = true);
 
-// The plan of --algo. Throws a usage Error where there is none.
+// The collectives that it has.
+std::vector<schedules::Comm> comms_of(const OverlapCase& one);
+
+// The plan of --algo, of one lane. Throws a usage Error where there is none.
 plan::Plan plan_of(const OverlapFlags& flags, schedules::Comm comm, int ranks);
 
 }  // namespace lockstep::pipeline

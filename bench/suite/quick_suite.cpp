@@ -28,9 +28,9 @@ Suite quick_suite() {
        3},
       {"09-schedules", "pipeline_perf --schedule all --stages 4 --microbatches 8,32", 0.1},
       {"10-schedules-simulated", "pipeline_perf --mode simulated" + pipelines, 0.1},
-      {"11-schedules-emulated", "pipeline_perf --mode emulated --repeat 3" + pipelines, 1},
+      {"11-schedules-emulated", "pipeline_perf --mode emulated" + pipelines, 1},
       {"12-overlap-simulated", "overlap_perf --mode simulated" + overlaps, 0.1},
-      {"13-overlap-emulated", "overlap_perf --mode emulated --repeat 3" + overlaps, 1},
+      {"13-overlap-emulated", "overlap_perf --mode emulated" + overlaps, 1},
   };
 }
 

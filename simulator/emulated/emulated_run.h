@@ -26,7 +26,7 @@ struct EmulatedRun {
   schedules::StepTimeline timeline;
   // From the common start until the last thread has seen the last of its tasks end.
   std::int64_t makespan_ns = 0;
-  // The longest time for which a device stood still as its thread woke up too late.
+  // By which a thread woke up too late, at worst: to issue a kernel, or to see the end of a collective or of the step.
   std::int64_t late_ns = 0;
 };
 

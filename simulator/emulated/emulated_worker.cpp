@@ -80,6 +80,7 @@ void EmulatedWorker::finish() {
   for (const TaskTimes& times : times_) last = std::max(last, times.end_ns);
   transports::wait_until_ns(last);
   finished_ns_ = now_ns();
+  last_late_ns_ = finished_ns_ - last;
 }
 
 schedules::TaskSpan EmulatedWorker::span_of(std::uint32_t task) const {
@@ -95,7 +96,8 @@ std::int64_t EmulatedWorker::ready_ns(std::uint32_t task) const {
 }
 
 std::int64_t EmulatedWorker::late_ns() const {
-  std::int64_t late = *std::max_element(collective_late_ns_.begin(), collective_late_ns_.end());
+  std::int64_t late =
+      std::max(last_late_ns_, *std::max_element(collective_late_ns_.begin(), collective_late_ns_.end()));
   for (const DeviceClock& clock : clocks_) late = std::max(late, clock.late_ns());
   return late;
 }

@@ -38,7 +38,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
   std::int64_t finished_ns() const { return finished_ns_; }
-  // By which, at worst, a kernel was issued late, or a collective's end was seen late.
+  // By which, at worst, a kernel was issued late, or the end of a collective or of the step was seen late.
   std::int64_t late_ns() const;
 
  private:
@@ -73,6 +73,7 @@ class EmulatedWorker final : public schedules::StageWorker {
   std::map<std::uint32_t, Receive> receives_;          // under way
   std::int64_t room_ns_ = 0;                           // when the queue of the compute lane has room again
   std::int64_t finished_ns_ = 0;
+  std::int64_t last_late_ns_ = 0;  // by which that was late
 };
 
 }  // namespace lockstep::simulator
