@@ -114,7 +114,9 @@ std::string text_of(const nlohmann::ordered_json& object, const std::string& ind
   std::string text;
   for (const auto& [name, value] : object.items()) {
     const bool entries = value.is_array() && !value.empty() && !value.front().is_array();
-    text += (text.empty() ? "\n" : ",\n") + inner + "\"" + name + "\": ";
+    text += text.empty() ? "\n" : ",\n";
+    text += inner;
+    text += "\"" + name + "\": ";
     text += value.is_object() ? text_of(value, inner) : entries ? list(value) : value.dump();
   }
   return "{" + text + "\n" + indent + "}";
