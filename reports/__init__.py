@@ -1,4 +1,4 @@
-"""Reads record files (docs/record_format.md) and writes a page that says which algorithm wins, at which size, and why.
+"""Reads record files (docs/record_format.md), writes pages: which algorithm, kernel, schedule or layout wins, and why.
 
 load -> check -> analysis -> plots, html. Everything before plots and html is pure: files in, dataclasses out.
 """
