@@ -94,6 +94,33 @@ TEST(CollectiveTime, OneRankTakesNoTime) {
   EXPECT_EQ(best_collective(two_levels(), Comm::all_reduce, 1e9, alone).time_us(), 0);
 }
 
+// Ranks issue a gather and a reduction in different orders: lanes keep them apart.
+TEST(Expand, AGroupMeetsLaneByLane) {
+  Step step{.name = "lanes", .groups = {{GroupKind::data, {0, 1}}}};
+  for (const bool gather_first : {true, false}) {
+    RankWriter rank;
+    for (const bool gather : {gather_first, !gather_first}) {
+      rank.add({.op = gather ? Op::unshard : Op::reduce_grad,
+                .lane = gather ? Lane::gather : Lane::reduce,
+                .comm = gather ? Comm::all_gather : Comm::reduce_scatter,
+                .peer = 0,
+                .amount = gather ? 2000 : 8000});
+    }
+    step.of_rank.push_back(rank.take());
+  }
+  expand_collectives(step, ring_plan);
+  const auto none = [](const schedules::Group&, const schedules::Task&) { return std::int64_t{0}; };
+  const Simulation run = simulate(step, OneSwitch(2, 0, {.ps_per_byte = 1}), none);
+  EXPECT_EQ(run.makespan_ps, 1000 + 4000);  // halves of both, one after the other through a port
+  for (std::size_t r = 0; r < 2; ++r) {
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const schedules::Task& task = step.of_rank[r].tasks[i];
+      if (!schedules::is_send(task.op)) continue;
+      EXPECT_EQ(task.amount, task.lane == Lane::gather ? 1000 : 4000);
+    }
+  }
+}
+
 TEST(Expand, PlansOfSeveralLanesAreRefused) {
   Step step = one_collective(Comm::all_reduce, 4, 4096);
   const auto two_lanes = [](Comm, int ranks) {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <compare>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/sizes.h"
@@ -47,8 +49,15 @@ class Expansion {
   }
 
  private:
-  // Names a message: group, which of the group's collectives, sender, receiver, which of theirs.
-  using Name = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t>;
+  // Which of a group's collectives in a lane.
+  struct Meeting {
+    std::int32_t group = 0;
+    schedules::Lane lane = schedules::Lane::tensor;
+    std::int32_t number = 0;
+    friend auto operator<=>(const Meeting&, const Meeting&) = default;
+  };
+  // Names a message: of which collective, sender, receiver, which of theirs.
+  using Name = std::tuple<Meeting, std::int32_t, std::int32_t, std::int32_t>;
 
   const SizedPlan& plan_for(const Task& task) {
     const auto ranks = static_cast<int>(step_.groups[static_cast<std::size_t>(task.peer)].ranks.size());
@@ -67,26 +76,26 @@ class Expansion {
     return plans_.emplace(key, std::move(made)).first->second;
   }
 
-  // Calls visit(task index, plan, the rank's place in the group, which of the group's collectives it is).
+  // Calls visit(task index, plan, the rank's place in the group, which meeting it is).
   template <class Visit>
   void for_collectives(std::size_t r, const Visit& visit) {
-    std::map<std::int32_t, std::int32_t> met;  // collectives of each group so far
+    std::map<std::pair<std::int32_t, schedules::Lane>, std::int32_t> met;  // times that each group met so far
     for (std::uint32_t i = 0; i < step_.of_rank[r].tasks.size(); ++i) {
       const Task& task = step_.of_rank[r].tasks[i];
       if (!is_expanded(step_, task)) continue;
       const Group& group = step_.groups[static_cast<std::size_t>(task.peer)];
       const auto place = std::find(group.ranks.begin(), group.ranks.end(), static_cast<std::int32_t>(r));
-      visit(i, plan_for(task), static_cast<int>(place - group.ranks.begin()), met[task.peer]++);
+      visit(i, plan_for(task), static_cast<int>(place - group.ranks.begin()),
+            Meeting{task.peer, task.lane, met[{task.peer, task.lane}]++});
     }
   }
 
   void number_receives(std::size_t r) {
-    for_collectives(r, [&](std::uint32_t i, const SizedPlan& sized, int place, std::int32_t meeting) {
-      const Task& task = step_.of_rank[r].tasks[i];
+    for_collectives(r, [&](std::uint32_t, const SizedPlan& sized, int place, const Meeting& meeting) {
       std::map<int, std::int32_t> from;
       for (const plan::Step& step : steps_of(sized, place)) {
         if (!plan::reads_peer(step.op)) continue;
-        tag_of_[{task.peer, meeting, step.peer, place, from[step.peer]++}] = next_tag_[r]++;
+        tag_of_[{meeting, step.peer, place, from[step.peer]++}] = next_tag_[r]++;
       }
     });
   }
@@ -101,7 +110,7 @@ class Expansion {
     const schedules::RankStep old = step_.of_rank[r];
     schedules::RankRewriter out(old);
     std::uint32_t next = 0;
-    for_collectives(r, [&](std::uint32_t i, const SizedPlan& sized, int place, std::int32_t meeting) {
+    for_collectives(r, [&](std::uint32_t i, const SizedPlan& sized, int place, const Meeting& meeting) {
       for (; next < i; ++next) out.keep(next);
       put_steps(out, i, old.tasks[i], sized, place, meeting);
       next = i + 1;
@@ -111,7 +120,7 @@ class Expansion {
   }
 
   void put_steps(schedules::RankRewriter& out, std::uint32_t i, const Task& task, const SizedPlan& sized, int place,
-                 std::int32_t meeting) {
+                 const Meeting& meeting) {
     std::map<int, std::int32_t> sent;
     std::map<int, std::int32_t> received;
     const auto& steps = steps_of(sized, place);
@@ -122,10 +131,10 @@ class Expansion {
       const std::int64_t bytes = sized.bytes[static_cast<std::size_t>(id)];
       const auto edges = s == 0 ? out.edges_of(i) : std::span<const std::uint32_t>();
       if (step.op == plan::Op::send) {
-        const std::int32_t tag = tag_of_.at({task.peer, meeting, place, step.peer, sent[step.peer]++});
+        const std::int32_t tag = tag_of_.at({meeting, place, step.peer, sent[step.peer]++});
         last = out.put(message_of(task, Op::send_chunk, step.peer, tag, bytes), edges);
       } else if (plan::reads_peer(step.op)) {
-        const std::int32_t tag = tag_of_.at({task.peer, meeting, step.peer, place, received[step.peer]++});
+        const std::int32_t tag = tag_of_.at({meeting, step.peer, place, received[step.peer]++});
         last = out.put(message_of(task, Op::recv_chunk, step.peer, tag, bytes), edges);
         if (step.op == plan::Op::recv_reduce) last = out.put(local_work_of(task, bytes));
       } else {
