@@ -1,6 +1,7 @@
 #include "bench/pipeline/overlap_step.h"
 
 #include <cmath>
+#include <string>
 
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"

@@ -5,7 +5,6 @@
 
 #include "bench/pipeline/memory.h"
 #include "core/cores.h"
-#include "core/statistics.h"
 #include "schedules/step/trace.h"
 #include "schedules/token.h"
 
