@@ -42,11 +42,17 @@ def machine_text(machine: Machine) -> str:
     return ", ".join(parts)
 
 
+def _apart(records: Records) -> str:
+    if any(line.basis == "simulated" for line in records.schedules + records.simulations):
+        return "which are never in one plot (what is simulated stands beside any)"
+    return "which are never in one plot"
+
+
 def _machines(records: Records) -> Iterable[Note]:
     machines = {run.machine.fingerprint: run.machine for run in records.runs}
     if len(machines) > 1:
         told = [f"machine {i} is {machine_text(m)}" for i, m in enumerate(machines.values(), start=1)]
-        yield Note("warning", f"These records come from {len(machines)} machines, which are never in one plot: "
+        yield Note("warning", f"These records come from {len(machines)} machines, {_apart(records)}: "
                               f"{joined(told)}. Do not compare times between them.")
 
 
@@ -54,7 +60,7 @@ def _builds(records: Records) -> Iterable[Note]:
     builds = list(dict.fromkeys(run.build for run in records.runs))
     if len(builds) > 1:
         told = [f"build {i} is {b.short_revision}, {b.compiler}, {b.type}" for i, b in enumerate(builds, start=1)]
-        yield Note("warning", f"These records come from {len(builds)} builds, which are never in one plot: "
+        yield Note("warning", f"These records come from {len(builds)} builds, {_apart(records)}: "
                               f"{joined(told)}.")
     if any(build.dirty for build in builds):
         yield Note("warning", "The source had uncommitted changes: the revision alone does not repeat these numbers.")

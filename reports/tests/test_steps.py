@@ -68,6 +68,19 @@ def test_the_latest_of_equal_lines_counts(loaded):
     assert len(cases) == 1 and cases[0].first.run.run == "again" and repeated(records.schedules) == 1
 
 
+def test_emulated_steps_of_two_machines_are_never_compared(loaded):
+    """What is simulated stands beside each."""
+    here = StepWorld(basis="emulated", run_name="here")
+    machine = {**here.run()["machine"], "fingerprint": "other"}
+    there = StepWorld(basis="emulated", run_name="there", slow=3.0, run_fields={"machine": machine})
+    records = loaded(StepWorld(), here, there, names=["1f1b", "zb-h1"])
+    found = cases_of(records.schedules)
+    assert [workload.place.split(",")[0] for workload in found] == ["machine a1b2c3d4", "machine other"]
+    for (_, cases), run in zip(found.items(), ("here", "there")):
+        assert [[line.run.run for line in case.lines] for case in cases] == [["steps-1", run]] * 2
+    assert repeated(records.schedules) == 0
+
+
 def test_sentences_have_the_numbers_of_the_records(loaded):
     result, = analyse_schedules(loaded(StepWorld()))
     contest, = result.contests

@@ -16,10 +16,12 @@ class Workload:
     ranks: int
     microbatches: int
     times: Optional[Times]
+    place: str = ""  # machine and build of what was emulated or measured, where there are several
 
     @property
     def name(self) -> str:
-        return f"{counted(self.ranks, 'rank')}, {counted(self.microbatches, 'microbatch')}".replace("chs", "ches")
+        name = f"{counted(self.ranks, 'rank')}, {counted(self.microbatches, 'microbatch')}".replace("chs", "ches")
+        return f"{name}, {self.place}" if self.place else name
 
     @property
     def times_text(self) -> str:
@@ -49,8 +51,11 @@ class Case:
         return self.lines[0]
 
 
-def workload_of(line: ScheduleLine) -> Workload:
-    return Workload(line.ranks, line.microbatches, line.times_ms)
+def place_of(line: ScheduleLine) -> str:
+    """Times of two machines or builds are never in one plot. What is simulated is of none: it stands beside any."""
+    if line.basis == "simulated":
+        return ""
+    return f"machine {line.run.machine.fingerprint}, build {line.run.build.short_revision}, {line.run.build.type}"
 
 
 def is_pipeline(line: ScheduleLine) -> bool:
@@ -59,20 +64,31 @@ def is_pipeline(line: ScheduleLine) -> bool:
 
 def cases_of(lines: Iterable[ScheduleLine]) -> dict[Workload, list[Case]]:
     """In the order of the records."""
-    lines = [line for line in lines if is_pipeline(line)]
-    grouped: dict[tuple, dict[str, ScheduleLine]] = {}
+    alike: dict[tuple, list[ScheduleLine]] = {}
     for line in lines:
-        grouped.setdefault((workload_of(line), *_variant(line)), {})[line.basis] = line
-    found: dict[Workload, list[Case]] = {}
-    for (workload, *variant), of_basis in grouped.items():
-        others = [key[1:] for key in grouped if key[0] == workload and key[1] == variant[0]]
-        found.setdefault(workload, []).append(Case(workload, _name(variant, others), of_basis))
+        if is_pipeline(line):
+            alike.setdefault((line.ranks, line.microbatches, line.times_ms), []).append(line)
+    found = {}
+    for key, mine in alike.items():
+        places = list(dict.fromkeys(place for line in mine if (place := place_of(line)))) or [""]
+        for place in places:
+            workload = Workload(*key, place if len(places) > 1 else "")
+            found[workload] = _cases(workload, [line for line in mine if place_of(line) in ("", place)])
     return found
 
 
+def _cases(workload: Workload, lines: Sequence[ScheduleLine]) -> list[Case]:
+    grouped: dict[tuple, dict[str, ScheduleLine]] = {}
+    for line in lines:
+        grouped.setdefault(_variant(line), {})[line.basis] = line
+    return [Case(workload, _name(variant, [other for other in grouped if other[0] == variant[0]]), of_basis)
+            for variant, of_basis in grouped.items()]
+
+
 def repeated(lines: Sequence[ScheduleLine]) -> int:
-    """Lines that a later one of the same case and basis hides."""
-    counts = Counter((workload_of(line), *_variant(line), line.basis) for line in lines if is_pipeline(line))
+    """Lines that a later one of the same case, basis and place hides."""
+    counts = Counter((line.ranks, line.microbatches, line.times_ms, *_variant(line), line.basis, place_of(line))
+                     for line in lines if is_pipeline(line))
     return sum(number - 1 for number in counts.values())
 
 

@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 
 from reports.analysis.findings import Finding
-from reports.analysis.steps.cases import BASES
+from reports.analysis.steps.cases import BASES, place_of
 from reports.records import Link, Records
 from reports.step_records import Overlap, ScheduleLine
 from reports.units import bytes_text, counted, share_text, short, time_text
@@ -17,6 +17,7 @@ class OverlapResult:
     anchor: str
     basis: str
     lines: tuple[ScheduleLine, ...]
+    place: str = ""  # of what was emulated or measured, where there are several
 
     @property
     def overlap(self) -> Overlap:
@@ -25,8 +26,9 @@ class OverlapResult:
     @property
     def name(self) -> str:
         one = self.overlap
-        return (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)} on "
+        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)} on "
                 f"{counted(one.replicas, 'replica')}, {one.algorithm}")
+        return f"{name}, {self.place}" if self.place else name
 
     @property
     def by_link(self) -> dict[str, list[ScheduleLine]]:
@@ -49,12 +51,14 @@ def analyse_overlap(records: Records) -> tuple[OverlapResult, ...]:
         if line.overlap is None:
             continue
         one = line.overlap
-        key = (one.layers, one.bytes_a_layer, one.replicas, one.algorithm, line.microbatches, line.basis)
+        work = one.layers, one.bytes_a_layer, one.replicas, one.algorithm, line.microbatches
+        key = (*work, place_of(line), line.basis)
         case = (one.bucket_cap_bytes, one.zero_stage, one.prefetch, line.run.link)
         grouped.setdefault(key, {})[case] = line
     ordered = sorted(grouped.items(), key=lambda item: (item[0][:-1], BASES.index(item[0][-1])))
-    return tuple(OverlapResult(f"overlap-{number}", key[-1], tuple(sorted(of.values(), key=_order)))
-                 for number, (key, of) in enumerate(ordered, start=1))
+    several = len({key[-2] for key in grouped if key[-2]}) > 1
+    return tuple(OverlapResult(f"overlap-{number}", key[-1], tuple(sorted(of.values(), key=_order)),
+                               key[-2] if several else "") for number, (key, of) in enumerate(ordered, start=1))
 
 
 def _order(line: ScheduleLine) -> tuple:

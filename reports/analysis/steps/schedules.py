@@ -87,11 +87,12 @@ def _order(line: ScheduleLine) -> tuple[float, float, float]:
 def growths_of(results: Sequence[WorkloadResult]) -> list[Growth]:
     found: dict[tuple, dict[str, dict[int, float]]] = {}
     for contest in (contest for result in results for contest in result.contests):
-        key = (contest.workload.ranks, contest.workload.times, contest.basis)
+        place = "" if contest.basis == "simulated" else contest.workload.place
+        key = (contest.workload.ranks, contest.workload.times, contest.basis, place)
         for name, line in contest.entries:
             found.setdefault(key, {}).setdefault(name, {})[contest.workload.microbatches] = bubble(line)
     growths = []
-    for (ranks, times, basis), curves in found.items():
+    for (ranks, times, basis, _), curves in found.items():
         several = {name: tuple(sorted(points.items())) for name, points in curves.items() if len(points) > 1}
         if several:
             growths.append(Growth(ranks, times, basis, several))
