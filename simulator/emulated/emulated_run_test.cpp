@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "schedules/catalogue.h"
+#include "schedules/passes/optimizer.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/step/groups.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
@@ -108,6 +113,37 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
       EXPECT_LE(rank[2].start_ps, rank[1].end_ps) << "kernels run beside collectives";
     }
   }
+}
+
+// A whole step: two opposite pipes whose copies of the weights sum their gradients beside the backward, then a barrier
+// of all ranks, then the optimizer.
+TEST(EmulatedRun, APipelineWithReductionsAndABarrierRunsToItsEnd) {
+  Step step = step_of("chimera", {4, 4, 1});
+  for (schedules::Group& group : schedules::groups_of_copies(step)) step.groups.push_back(std::move(group));
+  step.groups.push_back({GroupKind::world, {0, 1, 2, 3}});
+  const schedules::GradientBucket bucket{.bytes = 100'000, .group = GroupKind::copies};
+  const std::vector<std::vector<schedules::GradientBucket>> buckets(step.rank_of_stage.size(), {bucket, bucket});
+  schedules::reduce_gradients(step, buckets, {});
+  schedules::add_optimizer(step, std::vector<std::int64_t>(4, kMs), schedules::Barrier::norm);
+  EmulationOptions options;
+  options.link = {.latency_us = 20, .gbps = 1};
+  options.plan_of = ring;
+  const EmulatedRun run = run_emulated(step, options);
+  expect_legal(step, run, 20'000'000);
+  // Nobody updates before all have all gradients.
+  std::int64_t last_gradient_ps = 0;
+  std::int64_t first_update_ps = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t r = 0; r < run.timeline.size(); ++r) {
+    const auto& tasks = step.of_rank[r].tasks;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].op == Op::reduce_grad) last_gradient_ps = std::max(last_gradient_ps, run.timeline[r][i].end_ps);
+      if (tasks[i].op == Op::optimizer && tasks[i].lane == Lane::compute) {
+        first_update_ps = std::min(first_update_ps, run.timeline[r][i].start_ps);
+      }
+    }
+  }
+  EXPECT_GT(last_gradient_ps, 0);
+  EXPECT_GE(first_update_ps, last_gradient_ps);
 }
 
 TEST(EmulatedRun, AListThatHangsEndsAtTheDeadlineAndSaysWhere) {
