@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
-SMALL = ("--model", "gpt3-1.3b,vocabulary=50304", "--machine", "dgx-a100")
+SMALL = ("--model", "gpt3-1.3b", "--machine", "dgx-a100")
 USAGE = 6
 
 

@@ -40,8 +40,7 @@ std::string first_of(std::initializer_list<std::string> answers) {
 std::string tensor_misfit(const Model& model, const Layout& layout) {
   return first_of({must_divide("tp", layout.tp, "heads", model.heads),
                    must_divide("tp", layout.tp, "kv_heads", model.kv_heads),
-                   must_divide("tp", layout.tp, "ffn_hidden", model.ffn_hidden),
-                   must_divide("tp", layout.tp, "vocabulary", model.vocabulary)});
+                   must_divide("tp", layout.tp, "ffn_hidden", model.ffn_hidden)});
 }
 
 std::string sequence_misfit(const Model& model, const Layout& layout) {

@@ -63,6 +63,11 @@ std::string text_of(const Layout& layout);
 // can.
 std::string misfit_of(const Model& model, const Layout& layout);
 
+// Words of the vocabulary that one tensor rank has. One that tp does not divide is padded, so that all have as many.
+inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {
+  return (model.vocabulary + layout.tp - 1) / layout.tp;
+}
+
 schedules::PipelineShape shape_of(const Layout& layout);
 // Stages of one pipe; some schedules have a fixed number a rank (ZB-V has two) and say so in their lists only.
 std::int32_t stages_a_pipe(const Layout& layout);

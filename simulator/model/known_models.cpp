@@ -32,7 +32,7 @@ constexpr std::array kModels{
     gpt("gpt3-2.7b", 32, 2560, 32, 50257, 2048, kGpt3),
     gpt("gpt3-6.7b", 32, 4096, 32, 50257, 2048, kGpt3),
     gpt("gpt3-13b", 40, 5120, 40, 50257, 2048, kGpt3),
-    // 51,200 words, as Megatron pads 50,257 for eight tensor ranks (a vocabulary must divide by them).
+    // 51,200 words, as Megatron pads 50,257 for eight tensor ranks.
     gpt("gpt3-175b", 96, 12288, 96, 51200, 2048, kGpt3),
     gpt("megatron-1.7b", 24, 2304, 24, 51200, 2048, kSc21),
     gpt("megatron-3.6b", 30, 3072, 32, 51200, 2048, kSc21),

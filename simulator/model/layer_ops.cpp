@@ -251,7 +251,7 @@ std::vector<LayerOp> embedding_ops(const Model& model, const Layout& layout) {
 
 std::vector<LayerOp> head_ops(const Model& model, const Layout& layout) {
   const Sizes at(model, layout);
-  const double columns = static_cast<double>(model.vocabulary) / at.tensor;
+  const double columns = static_cast<double>(words_a_rank(model, layout));
   std::vector<LayerOp> ops;
   ops.push_back(norm(at));
   enter(ops, at, at.tokens);

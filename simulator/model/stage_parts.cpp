@@ -53,7 +53,7 @@ void add_layer(Tensors& to, const Model& model, const Layout& layout) {
 
 std::vector<TensorParameters> tensors_of(const Model& model, const Layout& layout, const StageSlice& slice) {
   Tensors tensors(0);
-  const std::int64_t words = model.hidden * model.vocabulary / layout.tp;
+  const std::int64_t words = model.hidden * words_a_rank(model, layout);
   if (slice.embedding) {
     tensors.add(words);
     if (model.learned_positions) tensors.add(model.hidden * model.sequence);

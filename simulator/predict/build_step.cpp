@@ -97,7 +97,7 @@ void add_data_parallel(PipelineStep& made, const std::vector<StageWork>& works, 
 
 // The embedding's matrix, which the last stage has as well.
 std::int64_t tied_bytes(const Model& model, const Layout& layout) {
-  return model.vocabulary / layout.tp * model.hidden * layout.grad_bytes;
+  return words_a_rank(model, layout) * model.hidden * layout.grad_bytes;
 }
 
 std::vector<std::int64_t> optimizer_of_ranks(const Schedule& schedule, const std::vector<StageWork>& works) {

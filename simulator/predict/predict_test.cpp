@@ -10,7 +10,7 @@ namespace lockstep::simulator {
 namespace {
 
 Model small_model() {
-  return parse_model("gpt3-1.3b,vocabulary=50304");
+  return parse_model("gpt3-1.3b");
 }
 
 // Layouts that together use every pass and every kind of group.

@@ -12,7 +12,7 @@ namespace lockstep::simulator {
 namespace {
 
 Model small_model() {
-  return parse_model("gpt3-2.7b,vocabulary=50304");
+  return parse_model("gpt3-2.7b");
 }
 
 SearchSpace small_space() {
