@@ -275,3 +275,17 @@ def test_overlap_perf_refuses_in_one_line(programs: Programs, words: list[str], 
     done = programs.run("overlap_perf", *words)
     assert done.returncode == 6 and len(done.stderr.splitlines()) == 1 and done.stdout == ""
     assert done.stderr.startswith("overlap_perf: ") and text in done.stderr, done.stderr
+
+
+def test_a_suite_runs_schedules_beside_sweeps(programs: Programs, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.txt"
+    suite.write_text("a 1 pipeline_perf --schedule gpipe,1f1b --microbatches 4\nb 1 overlap_perf --layers 2\n"
+                     "c 1 sendrecv_perf --ranks 2 -b 8 -e 8 -n 2 --algo direct\n", encoding="utf-8")
+    done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "1")
+    assert done.returncode == 0, done.stderr
+    kinds = {name: [line["record"] for line in records_of(tmp_path / "records" / f"{name}.jsonl")] for name in "abc"}
+    assert kinds == {"a": ["run", "schedule", "schedule"], "b": ["run", "schedule"], "c": ["run", "row", "row"]}
+    suite.write_text("a 1 pipeline_perf --stages none\n", encoding="utf-8")
+    refused = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "none"))
+    assert refused.returncode == 6 and "--stages none: not an integer" in refused.stderr
+    assert not (tmp_path / "none").exists(), "refused before anything is run"
