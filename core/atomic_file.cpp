@@ -28,6 +28,19 @@ void refuse_special_target(const std::string& target) {
   throw usage_error("cannot write " + target + ": it is there and no regular file; allowed: a new file's name");
 }
 
+std::string path_of(int descriptor) {
+  return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+// A file without a name: it is gone when its process is, however that ends. -1 where the system has none, or no way to
+// name it later.
+int open_unnamed(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor < 0 || access(path_of(descriptor).c_str(), F_OK) == 0) return descriptor;
+  close(descriptor);
+  return -1;
+}
+
 // The rename itself must survive a crash too. A file system that cannot sync folders is left to its ways.
 void sync_folder(const std::string& folder) {
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -41,6 +54,9 @@ void sync_folder(const std::string& folder) {
 AtomicFile::AtomicFile(const std::string& target)
     : target_(target), partial_(target + ".partial-" + std::to_string(getpid())) {
   refuse_special_target(target_);
+  descriptor_ = open_unnamed(folder_of(target_));
+  if (descriptor_ >= 0) return;
+  is_named_ = true;
   descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
     throw usage_error("cannot write " + target_ + ": " + reason(errno) +
@@ -55,7 +71,7 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::discard() {
   if (descriptor_ < 0) return;
   close(descriptor_);
-  unlink(partial_.c_str());
+  if (is_named_) unlink(partial_.c_str());
   descriptor_ = -1;
 }
 
@@ -77,6 +93,11 @@ void AtomicFile::write(std::string_view text) {
 void AtomicFile::commit() {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (fsync(descriptor_) != 0) fail(errno);
+  if (!is_named_) {  // renaming replaces a file, which linking cannot
+    const std::string unnamed = path_of(descriptor_);
+    if (linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, partial_.c_str(), AT_SYMLINK_FOLLOW) != 0) fail(errno);
+    is_named_ = true;
+  }
   if (rename(partial_.c_str(), target_.c_str()) != 0) fail(errno);
   close(descriptor_);
   descriptor_ = -1;

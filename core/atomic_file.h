@@ -1,4 +1,5 @@
-// A file that is there whole or not at all: written beside its target under another name, synced, then renamed.
+// A file that is there whole or not at all: written without a name (or, where a file system has no such files, beside
+// its target under another name), synced, then given its name.
 #pragma once
 
 #include <string>
@@ -25,7 +26,8 @@ class AtomicFile {
   [[noreturn]] void fail(int error_number);
 
   std::string target_;
-  std::string partial_;  // the name while it is written
+  std::string partial_;  // the name before the last
+  bool is_named_ = false;
   int descriptor_ = -1;
 };
 

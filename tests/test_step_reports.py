@@ -32,17 +32,12 @@ def exposed_by_chart(line: ScheduleLine) -> list[float]:
     return [sum(end - start for start, end in one.exposed) for one in lanes_of(line.timeline)]
 
 
-def runs_two_as_one(line: ScheduleLine) -> bool:
-    return line.schedule in ("dualpipe", "dualpipe_v", "chimera_doubled")
-
-
 def test_charts_hatch_what_the_program_counts_as_exposed(schedules: str) -> None:
     lines = load([schedules]).schedules
     assert len(lines) >= 18
     for line in lines:
         for drawn, counted in zip(exposed_by_chart(line), line.exposed_ms):
-            # Two messages that a pair of computations waits for at once are one wait in a chart.
-            assert drawn <= counted + 1e-6 if runs_two_as_one(line) else drawn == pytest.approx(counted), line.schedule
+            assert drawn == pytest.approx(counted), line.schedule
 
 
 def test_what_is_drawn_is_what_is_counted(schedules: str) -> None:

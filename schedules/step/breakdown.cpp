@@ -10,10 +10,6 @@ constexpr std::size_t index_of(Lane lane) {
   return static_cast<std::size_t>(lane);
 }
 
-std::int64_t overlap(const TaskSpan& a, const TaskSpan& b) {
-  return std::max<std::int64_t>(0, std::min(a.end_ps, b.end_ps) - std::max(a.start_ps, b.start_ps));
-}
-
 std::int64_t& part_for(Breakdown& parts, Op op) {
   switch (op) {
     case Op::forward:
@@ -51,45 +47,59 @@ class RankBreakdown {
   }
 
  private:
-  // What moved in a gap counts where the task that ends it waited for it; where two lanes moved at once, the gap is
-  // given to the first.
+  struct Moved {
+    TaskSpan span;
+    Lane lane = Lane::compute;
+  };
+
+  // What moved in a gap counts where the task that ends it waited for it.
   void split_gap(const TaskSpan& gap, const Task& task) {
-    std::int64_t left = gap.end_ps - gap.start_ps;
+    moved_.clear();
     std::uint32_t seen = 0;
     for (const std::uint32_t edge : rank_.after_of(task)) {
       const Lane lane = rank_.tasks[edge].lane;
       if (lane == Lane::compute) continue;
-      const bool message = lane == Lane::send || lane == Lane::receive;
-      if (!message && (seen >> index_of(lane) & 1U) != 0) continue;
-      seen |= 1U << index_of(lane);
-      give(lane, message ? overlap(gap, spans_[edge]) : moved_in(lane, gap), left);
+      if (lane == Lane::send || lane == Lane::receive) {
+        moved_.push_back({spans_[edge], lane});
+      } else if ((seen >> index_of(lane) & 1U) == 0) {
+        seen |= 1U << index_of(lane);
+        add_moved(lane, gap);
+      }
     }
-    parts_.bubble_ps += left;
+    share_out(gap);
   }
 
   // After its last kernel a rank has nothing but what its own lanes still move.
   void split_tail(const TaskSpan& tail) {
-    std::int64_t left = tail.end_ps - tail.start_ps;
-    for (const Lane lane : {Lane::gather, Lane::reduce, Lane::tensor, Lane::copy, Lane::send}) {
-      give(lane, moved_in(lane, tail), left);
-    }
-    parts_.bubble_ps += left;
-  }
-
-  void give(Lane lane, std::int64_t ps, std::int64_t& left) {
-    const std::int64_t given = std::min(ps, left);
-    parts_.exposed_ps[index_of(lane)] += given;
-    left -= given;
+    moved_.clear();
+    for (const Lane lane : {Lane::gather, Lane::reduce, Lane::tensor, Lane::copy, Lane::send}) add_moved(lane, tail);
+    share_out(tail);
   }
 
   // Gaps come in order of time, and so do a lane's spans.
-  std::int64_t moved_in(Lane lane, const TaskSpan& gap) {
+  void add_moved(Lane lane, const TaskSpan& gap) {
     const std::vector<TaskSpan>& spans = moving_[index_of(lane)];
     std::size_t& at = next_[index_of(lane)];
     while (at < spans.size() && spans[at].end_ps <= gap.start_ps) ++at;
-    std::int64_t sum = 0;
-    for (std::size_t i = at; i < spans.size() && spans[i].start_ps < gap.end_ps; ++i) sum += overlap(gap, spans[i]);
-    return sum;
+    for (std::size_t i = at; i < spans.size() && spans[i].start_ps < gap.end_ps; ++i)
+      moved_.push_back({spans[i], lane});
+  }
+
+  // Each moment of the gap counts once: for what has begun to move first, or as bubble.
+  void share_out(const TaskSpan& gap) {
+    std::stable_sort(moved_.begin(), moved_.end(),
+                     [](const Moved& a, const Moved& b) { return a.span.start_ps < b.span.start_ps; });
+    std::int64_t cursor = gap.start_ps;
+    std::int64_t left = gap.end_ps - gap.start_ps;
+    for (const Moved& moved : moved_) {
+      const std::int64_t begin = std::max(cursor, moved.span.start_ps);
+      const std::int64_t end = std::min(moved.span.end_ps, gap.end_ps);
+      if (end <= begin) continue;
+      parts_.exposed_ps[index_of(moved.lane)] += end - begin;
+      left -= end - begin;
+      cursor = end;
+    }
+    parts_.bubble_ps += left;
   }
 
   const RankStep& rank_;
@@ -97,6 +107,7 @@ class RankBreakdown {
   std::int64_t makespan_ps_;
   std::array<std::vector<TaskSpan>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
+  std::vector<Moved> moved_;  // in the gap at hand
   Breakdown parts_;
 };
 

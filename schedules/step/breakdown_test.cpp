@@ -39,6 +39,21 @@ TEST(Breakdown, PartsAreTheMakespan) {
   for (const Breakdown& rank : parts) EXPECT_EQ(rank.compute_ps() + rank.all_exposed_ps() + rank.bubble_ps, 50);
 }
 
+// Two messages that are waited for move from 10 to 15 and from 12 to 18: 8 moments, not 11.
+TEST(Breakdown, MessagesThatMoveAtOnceCountOnce) {
+  RankWriter rank;
+  rank.add({.op = Op::forward, .amount = 5});
+  std::vector<std::uint32_t> both;
+  for (const std::int32_t tag : {0, 1}) {
+    both.push_back(rank.add({.op = Op::recv_gradient, .lane = Lane::receive, .peer = 1, .tag = tag}));
+  }
+  rank.add({.op = Op::backward, .amount = 2}, both);
+  const Step step{.name = "two", .of_rank = {rank.take()}};
+  const std::vector<Breakdown> parts = breakdown_of(step, {{{0, 5}, {10, 15}, {12, 18}, {18, 20}}});
+  EXPECT_EQ(parts[0].exposed_ps[kReceive], 8);
+  EXPECT_EQ(parts[0].bubble_ps, 5);
+}
+
 TEST(Breakdown, WhatALaneStillMovesAtTheEndIsExposed) {
   RankWriter rank;
   const std::uint32_t kernel[] = {rank.add({.op = Op::optimizer, .amount = 10})};
