@@ -37,6 +37,12 @@ def test_a_prediction_adds_up(programs, tmp_path):
     assert one["tokens_per_s"] == pytest.approx(tokens / one["step_ms"] * 1e3)
     peak_tflops = one["model_tflops_a_gpu"] / one["mfu"]
     assert peak_tflops == pytest.approx(312)
+    # Its memory over time comes as high as its memory by kind says, but for buffers, which do not show in a timeline.
+    most = 0.0
+    for rank in one["memory"]["of_rank"]:
+        for at in sorted({point[0] for points in rank.values() for point in points}):
+            most = max(most, sum(next((v for t, v in reversed(points) if t <= at), 0) for points in rank.values()))
+    assert total - kinds["buffers"] <= most * 1.001 <= total * 1.05
     last = max(task[6] for rank in one["timeline"]["ranks"] for task in rank)
     assert last == pytest.approx(one["step_ms"])
 

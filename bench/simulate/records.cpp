@@ -4,6 +4,43 @@
 #include "bench/simulate/table.h"
 
 namespace lockstep::simulate {
+namespace {
+
+// Below ZeRO 2 gradients are reduced where they lie, and below ZeRO 3 weights are gathered where they lie: memory that
+// is there anyway.
+bool is_counted(schedules::Held kind, const simulator::Layout& layout) {
+  if (kind == schedules::Held::gradients) return layout.zero >= 2;
+  return kind != schedules::Held::parameters || layout.zero == 3;
+}
+
+std::string kind_text(schedules::Held kind) {
+  return kind == schedules::Held::gradients ? "gradients on their way" : std::string(name_of(kind));
+}
+
+// What is always there, and what comes and goes.
+core::MemoryRecord memory_record(const simulator::Prediction& made, const simulator::Layout& layout) {
+  core::MemoryRecord record{"bytes", {}};
+  const std::size_t ranks_a_place = made.memory_over_time.size() / made.memory.size();
+  for (std::size_t r = 0; r < made.memory_over_time.size(); ++r) {
+    const simulator::MemoryBytes& place = made.memory[r / ranks_a_place];
+    auto& kinds = record.of_rank.emplace_back();
+    kinds["weights"] = {{0, place.weights}};
+    kinds["gradients"] = {{0, place.gradients}};
+    kinds["optimizer"] = {{0, place.optimizer}};
+    for (std::size_t k = 0; k < schedules::kNumHeld; ++k) {
+      const schedules::MemoryCurve& curve = made.memory_over_time[r][k];
+      const auto kind = static_cast<schedules::Held>(k);
+      if (curve.empty() || !is_counted(kind, layout)) continue;
+      auto& points = kinds[kind_text(kind)];
+      for (const schedules::MemoryPoint& point : curve) {
+        points.push_back({static_cast<double>(point.time_ps) / 1e9, static_cast<double>(point.bytes)});
+      }
+    }
+  }
+  return record;
+}
+
+}  // namespace
 
 core::RunRecord run_record(const SimulateFlags& flags) {
   core::RunRecord run;
@@ -62,7 +99,10 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const simul
   record.fits = made.fits;
   record.events = made.events;
   record.wall_s = wall_s;
-  if (!made.timeline.empty()) record.timeline = pipeline::timeline_record(made.step, made.timeline);
+  if (!made.timeline.empty()) {
+    record.timeline = pipeline::timeline_record(made.step, made.timeline);
+    record.memory = memory_record(made, layout);
+  }
   return record;
 }
 

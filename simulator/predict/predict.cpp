@@ -64,6 +64,19 @@ schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules:
   return schedules::bubbles_of(spans);
 }
 
+// Of each stage of a schedule.
+std::vector<schedules::ActivationBytes> activations_of_stages(const Model& model, const Layout& layout,
+                                                              const schedules::Schedule& schedule) {
+  std::vector<schedules::ActivationBytes> all;
+  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    const StageActivations of_stage =
+        activations_of(model, layout, slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe));
+    all.push_back({.until_input_gradient = std::llround(of_stage.kept - of_stage.later),
+                   .until_weight_gradient = std::llround(of_stage.later)});
+  }
+  return all;
+}
+
 std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
   const auto most = std::max_element(parts.begin(), parts.end(),
                                      [](const auto& a, const auto& b) { return a.compute_ps() < b.compute_ps(); });
@@ -112,6 +125,8 @@ Prediction predict(const Model& model, const Layout& layout, const Machine& mach
   made.fits = made.memory[made.fullest].total() <= static_cast<double>(machine.device.memory_bytes);
   add_rates(made, model, layout, machine);
   if (options.keep_timeline) {
+    made.memory_over_time =
+        schedules::memory_over_time(built.step, simulation.timeline, activations_of_stages(model, layout, schedule));
     made.step = std::move(built.step);
     made.timeline = std::move(simulation.timeline);
   }

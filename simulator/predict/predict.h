@@ -8,6 +8,7 @@
 
 #include "schedules/count.h"
 #include "schedules/step/breakdown.h"
+#include "schedules/step/memory.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 #include "simulator/layout/layout.h"
@@ -59,6 +60,8 @@ struct Prediction {
   std::int64_t events = 0;
   schedules::Step step;              // if keep_timeline
   schedules::StepTimeline timeline;  // likewise
+  // Likewise, of each rank that was simulated, beyond its weights, gradients and optimizer states.
+  std::vector<schedules::RankMemory> memory_over_time;
 };
 
 // Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
