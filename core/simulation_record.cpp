@@ -36,7 +36,9 @@ std::string to_json(const SimulationRecord& r) {
                   {"memory_bytes", object_of(r.memory_bytes)},
                   {"capacity_bytes", r.capacity_bytes},
                   {"fits", r.fits},
+                  {"sent_bytes", object_of(r.sent_bytes)},
                   {"events", r.events},
+                  {"engine_s", r.engine_s},
                   {"wall_s", r.wall_s},
                   {"timeline", r.timeline ? timeline_json(*r.timeline) : Json(nullptr)},
                   {"memory", memory_json(r.memory)}});

@@ -37,8 +37,10 @@ struct SimulationRecord {
   std::vector<std::pair<std::string, double>> memory_bytes;  // by kind, of the rank that needs most; "total"
   double capacity_bytes = 0;
   bool fits = true;
+  std::vector<std::pair<std::string, double>> sent_bytes;  // by the rank of `parts_ms`, by kind
   std::int64_t events = 0;
-  double wall_s = 0;  // that the prediction took
+  double engine_s = 0;  // of wall_s, that the simulation alone took
+  double wall_s = 0;    // that the prediction took
   std::optional<TimelineRecord> timeline;
   std::optional<MemoryRecord> memory;
 };

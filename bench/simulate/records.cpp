@@ -97,7 +97,9 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const simul
                          {"buffers", memory.buffers},     {"total", memory.total()}};
   record.capacity_bytes = number(machine.device.memory_bytes);
   record.fits = made.fits;
+  record.sent_bytes = named_bytes(made.sent[made.busiest]);
   record.events = made.events;
+  record.engine_s = made.engine_s;
   record.wall_s = wall_s;
   if (!made.timeline.empty()) {
     record.timeline = pipeline::timeline_record(made.step, made.timeline);

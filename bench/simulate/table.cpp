@@ -50,6 +50,15 @@ std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& p
           {"bubble", parts.bubble_ps}};
 }
 
+std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent) {
+  std::vector<std::pair<std::string, double>> named{{"messages", sent.messages}};
+  for (std::size_t kind = 0; kind < schedules::kNumGroupKinds; ++kind) {
+    if (sent.of_groups[kind] == 0) continue;
+    named.emplace_back(schedules::name_of(static_cast<schedules::GroupKind>(kind)), sent.of_groups[kind]);
+  }
+  return named;
+}
+
 std::string heading_text(const Model& model, const Machine& machine) {
   return fmt::format(
       "# simulated: {} ({:.4g}e9 parameters, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs: {}\n",
@@ -92,13 +101,19 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
           memory_line("buffers", memory.buffers, memory);
   text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", "total", memory.total() / kGiga,
                       static_cast<double>(machine.device.memory_bytes) / kGiga, made.fits ? "fits" : "does not fit");
+  text += fmt::format("# Sent by place {} in a step:", made.busiest);
+  for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
+    text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);
+  }
+  text += "\n";
   const schedules::Bubbles& b = made.bubbles;
   text += fmt::format(
       "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own "
       "{:.2f} % of ideal\n",
       100 * b.of_ideal, 100 * b.of_makespan, 100 * b.of_own_span, 100 * b.own_of_ideal);
-  text += fmt::format("# {} ranks, {} simulated; {} events in {:.3f} s\n", layout.ranks(), made.parts.size(),
-                      made.events, wall_s);
+  text += fmt::format("# {} ranks, {} simulated; {:.3f} s, of which {} events {:.3f} s ({:.1f} million a second)\n",
+                      layout.ranks(), made.parts.size(), wall_s, made.events, made.engine_s,
+                      static_cast<double>(made.events) / made.engine_s / 1e6);
   return text;
 }
 

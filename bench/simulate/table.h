@@ -14,6 +14,9 @@ std::string flop_convention();
 // Parts of a rank's step with their names, in the order in which they are shown; together the step.
 std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);
 
+// Bytes that a rank sends in a step, by what for: messages between stages, and collectives by their group.
+std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
+
 std::string heading_text(const simulator::Model& model, const simulator::Machine& machine);
 std::string columns_text();
 std::string row_text(const simulator::Layout& layout, const simulator::Prediction& made);

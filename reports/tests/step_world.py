@@ -212,7 +212,8 @@ class LayoutWorld:
             "mfu": 3000.0 / step, "hfu": 3600.0 / step, "flop_convention": "6 N D plus attention",
             "model_tflops_a_gpu": 312 * 3000.0 / step, "hardware_tflops_a_gpu": 312 * 3600.0 / step,
             "tokens_per_s": 512 * 2048 / step * 1e3, "memory_bytes": {**memory, "total": total},
-            "capacity_bytes": 80e9, "fits": total <= 80e9, "events": 10000, "wall_s": 0.01, "timeline": None,
+            "capacity_bytes": 80e9, "fits": total <= 80e9, "events": 10000, "wall_s": 0.01,
+            "engine_s": 0.005, "sent_bytes": {"messages": 1e9}, "timeline": None,
             "memory": None,
         }
         record.update(fields)

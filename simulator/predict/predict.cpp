@@ -1,6 +1,7 @@
 #include "simulator/predict/predict.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "core/error.h"
@@ -106,15 +107,17 @@ Prediction predict(const Model& model, const Layout& layout, const Machine& mach
   PipelineStep built = build_step(model, layout, machine, schedule, options.detail);
 
   Prediction made;
-  Simulation simulation;
-  if (options.extent == Extent::one_pipeline) {
-    simulation = run(built.step, built.groups, machine, places_of_pipeline(layout));
-  } else {
+  std::vector<std::int64_t> places = places_of_pipeline(layout);
+  if (options.extent == Extent::all_ranks) {
     WholeStep whole = unfold(built.step, layout, machine);
-    if (options.collectives == Collectives::plans) expand_collectives(whole.step, ring_plan);
-    simulation = run(whole.step, whole.groups, machine, all_places(layout));
-    built.step = std::move(whole.step);
+    built = {std::move(whole.step), std::move(whole.groups)};
+    places = all_places(layout);
   }
+  made.sent = schedules::count_sent(built.step);
+  if (options.collectives == Collectives::plans) expand_collectives(built.step, ring_plan);
+  const auto begin = std::chrono::steady_clock::now();
+  Simulation simulation = run(built.step, built.groups, machine, std::move(places));
+  made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;
   made.parts = schedules::breakdown_of(built.step, simulation.timeline);

@@ -8,6 +8,7 @@
 
 #include "schedules/count.h"
 #include "schedules/step/breakdown.h"
+#include "schedules/step/count.h"
 #include "schedules/step/memory.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
@@ -57,7 +58,10 @@ struct Prediction {
   double hfu = 0;
   double tokens_per_s = 0;  // of all ranks
 
+  std::vector<schedules::SentBytes> sent;  // by each rank that was simulated
+
   std::int64_t events = 0;
+  double engine_s = 0;               // wall-clock time of the simulation alone, without building the step
   schedules::Step step;              // if keep_timeline
   schedules::StepTimeline timeline;  // likewise
   // Likewise, of each rank that was simulated, beyond its weights, gradients and optimizer states.
