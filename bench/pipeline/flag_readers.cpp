@@ -4,16 +4,6 @@ namespace lockstep::pipeline {
 
 using sweep::FlagValue;
 
-int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  return static_cast<int>(value.integer(min, max));
-}
-
-std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  std::vector<int> integers;
-  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
-  return integers;
-}
-
 Mode mode_of(const FlagValue& value) {
   if (value.text == "simulated") return Mode::simulated;
   if (value.text == "emulated") return Mode::emulated;

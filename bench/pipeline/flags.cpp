@@ -14,12 +14,6 @@ constexpr double kLongestMs = 1e6;
 
 using Flag = sweep::FlagOf<PipelineFlags>;
 
-std::vector<std::string> text_list(const FlagValue& value) {
-  std::vector<std::string> texts;
-  for (const FlagValue& part : value.list()) texts.push_back(part.text);
-  return texts;
-}
-
 constexpr const char* kWhat = "What is run";
 constexpr const char* kHow = "What it costs";
 constexpr const char* kOutput = "Output";

@@ -9,12 +9,7 @@ namespace {
 
 using sweep::FlagValue;
 
-struct Flag {
-  const char* names;
-  const char* default_text;
-  const char* meaning;
-  void (*read)(SimulateFlags&, const FlagValue&);
-};
+using Flag = sweep::FlagOf<SimulateFlags>;
 
 std::string text_of(const FlagValue& value) {
   if (value.text.empty()) throw value.refused("nothing given", "a name or a file");
@@ -34,9 +29,7 @@ const std::array kFlags{
     Flag{"--machine", "dgx-a100", "a name, or a file (docs/machine_format.md)",
          [](SimulateFlags& f, const FlagValue& v) { f.machine = text_of(v); }},
     Flag{"--sweep", "", "fields with values, such as tp=2:4:8,microbatch=1:2; a row for each combination",
-         [](SimulateFlags& f, const FlagValue& v) {
-           for (const FlagValue& part : v.list()) f.sweep.push_back(part.text);
-         }},
+         [](SimulateFlags& f, const FlagValue& v) { f.sweep = sweep::text_list(v); }},
 };
 
 const std::array kPlanFlags{
@@ -65,18 +58,6 @@ const std::array kOutputFlags{
     Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
          [](SimulateFlags& f, const FlagValue& v) { f.trace_file = text_of(v); }},
 };
-
-template <typename Flags>
-void declare(sweep::CommandLine& line, const Flags& table, const char* group) {
-  for (const Flag& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
-}
-
-template <typename Flags>
-void read_all(const sweep::CommandLine& line, const Flags& table, SimulateFlags& flags) {
-  for (const Flag& flag : table) {
-    if (const auto value = line.value(flag.names)) flag.read(flags, *value);
-  }
-}
 
 void check_together(const sweep::CommandLine& line, const SimulateFlags& flags) {
   for (const Flag& flag : kPlanFlags) {
@@ -110,20 +91,20 @@ std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc,
   bool list = false;
   sweep::CommandLine line(flags.program +
                           ": what a training step costs on a machine, predicted. simulate plan ... searches.");
-  declare(line, kFlags, kWhat);
+  sweep::declare_all(line, kFlags, kWhat);
   line.add_switch("--folded", flags.folded, "a layer is one kernel: faster, and a little less exact", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);
   line.add_switch("--collective-plans", flags.plans,
                   "with --all-ranks: collectives message by message on the links, not by formula", kWhat);
-  declare(line, kPlanFlags, kPlan);
-  declare(line, kCalibrateFlags, kCalibrate);
-  declare(line, kOutputFlags, kOutput);
+  sweep::declare_all(line, kPlanFlags, kPlan);
+  sweep::declare_all(line, kCalibrateFlags, kCalibrate);
+  sweep::declare_all(line, kOutputFlags, kOutput);
   line.add_switch("--list", list, "show models, machines and the fields of models and layouts", kOutput);
   if (auto help = line.parse(static_cast<int>(words.size()), words.data())) return *help;
-  read_all(line, kFlags, flags);
-  read_all(line, kPlanFlags, flags);
-  read_all(line, kCalibrateFlags, flags);
-  read_all(line, kOutputFlags, flags);
+  sweep::read_all(line, kFlags, flags);
+  sweep::read_all(line, kPlanFlags, flags);
+  sweep::read_all(line, kCalibrateFlags, flags);
+  sweep::read_all(line, kOutputFlags, flags);
   if (list) flags.task = Task::list;
   check_together(line, flags);
   return flags;

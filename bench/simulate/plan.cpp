@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 
+#include "bench/pipeline/output.h"
 #include "bench/simulate/records.h"
 #include "bench/simulate/table.h"
 #include "core/cores.h"
@@ -81,8 +81,7 @@ void print_result(const SearchResult& result, const SimulateFlags& flags, double
     text += row_text(result.best[i].layout, result.best[i].prediction);
     text += fmt::format("#          {}\n", why_text(result, i));
   }
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  pipeline::to_stdout(text);
 }
 
 void check_found(const SearchResult& result, const SimulateFlags& flags, const simulator::Machine& machine) {
@@ -109,7 +108,7 @@ int run_plan(const SimulateFlags& flags) {
   const SearchSpace space = space_of(flags);
   std::optional<core::RecordWriter> writer;
   if (!flags.json_file.empty()) writer.emplace(flags.json_file);
-  std::fputs(heading_text(model, machine).c_str(), stdout);
+  pipeline::to_stdout(heading_text(model, machine));
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result =
       search_layouts(model, machine, space, static_cast<std::size_t>(flags.top), core::usable_cores());

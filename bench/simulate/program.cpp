@@ -1,16 +1,14 @@
 #include "bench/simulate/program.h"
 
 #include <chrono>
-#include <cstdio>
-#include <exception>
 #include <optional>
 
+#include "bench/pipeline/output.h"
 #include "bench/simulate/flags.h"
 #include "bench/simulate/layouts.h"
 #include "bench/simulate/plan.h"
 #include "bench/simulate/records.h"
 #include "bench/simulate/table.h"
-#include "core/atomic_file.h"
 #include "core/error.h"
 #include "schedules/step/trace.h"
 #include "simulator/machine/calibrate.h"
@@ -18,19 +16,11 @@
 namespace lockstep::simulate {
 namespace {
 
+using pipeline::to_stdout;
+using pipeline::write_file;
+
 // A step of more tasks than that makes a record too large to draw or to keep.
 constexpr std::size_t kMostTasksKept = 20'000;
-
-void print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  core::AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
 
 std::size_t tasks_of(const simulator::Prediction& made) {
   std::size_t tasks = 0;
@@ -57,18 +47,18 @@ int run_predictions(const SimulateFlags& flags) {
   if (flags.plans) options.collectives = simulator::Collectives::plans;
   options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
 
-  print(heading_text(model, machine) + columns_text());
+  to_stdout(heading_text(model, machine) + columns_text());
   for (const simulator::Layout& layout : layouts) {
     const std::string misfit = misfit_of(model, layout);
     if (!misfit.empty() && !single) {
-      print("# " + text_of(layout) + ": " + misfit + "\n");
+      to_stdout("# " + text_of(layout) + ": " + misfit + "\n");
       continue;
     }
     const auto begin = std::chrono::steady_clock::now();
     simulator::Prediction made = predict(model, layout, machine, options);
     const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    print(row_text(layout, made));
-    if (single) print(details_text(layout, machine, made, wall_s));
+    to_stdout(row_text(layout, made));
+    if (single) to_stdout(details_text(layout, machine, made, wall_s));
     if (!flags.trace_file.empty()) {
       write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));
     }
@@ -81,12 +71,9 @@ int run_predictions(const SimulateFlags& flags) {
 }
 
 int run_calibration(const SimulateFlags& flags) {
-  const sweep::FlagValue files{"--calibrate", flags.records};
-  std::vector<std::string> paths;
-  for (const sweep::FlagValue& file : files.list()) paths.push_back(file.text);
-  const std::string text = to_json(simulator::calibrate_files(paths));
+  const std::string text = to_json(simulator::calibrate_files(sweep::text_list({"--calibrate", flags.records})));
   if (flags.output.empty()) {
-    print(text);
+    to_stdout(text);
   } else {
     write_file(flags.output, text);
   }
@@ -96,7 +83,7 @@ int run_calibration(const SimulateFlags& flags) {
 int run(const SimulateFlags& flags) {
   switch (flags.task) {
     case Task::list:
-      print(list_text());
+      to_stdout(list_text());
       return 0;
     case Task::calibrate:
       return run_calibration(flags);
@@ -111,21 +98,14 @@ int run(const SimulateFlags& flags) {
 }  // namespace
 
 int simulate_main(int argc, char** argv) {
-  try {
+  return pipeline::exit_status_of("simulate", [&] {
     const auto parsed = parse_simulate_flags(argc, argv);
     if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      print(help->text);
+      to_stdout(help->text);
       return 0;
     }
     return run(std::get<SimulateFlags>(parsed));
-  } catch (const core::Error& error) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "simulate: %s\n", error.what());
-    return error.exit_status();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "simulate: %s\n", error.what());
-    return static_cast<int>(core::Failure::internal);
-  }
+  });
 }
 
 }  // namespace lockstep::simulate

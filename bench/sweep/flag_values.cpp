@@ -77,4 +77,20 @@ std::vector<FlagValue> FlagValue::list() const {
   return parts;
 }
 
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  return static_cast<int>(value.integer(min, max));
+}
+
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
+  std::vector<int> integers;
+  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
+  return integers;
+}
+
+std::vector<std::string> text_list(const FlagValue& value) {
+  std::vector<std::string> texts;
+  for (const FlagValue& part : value.list()) texts.push_back(part.text);
+  return texts;
+}
+
 }  // namespace lockstep::sweep

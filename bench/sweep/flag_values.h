@@ -29,4 +29,9 @@ struct FlagValue {
   std::vector<FlagValue> list() const;
 };
 
+// The same as int; `max` has to fit.
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max);
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max);
+std::vector<std::string> text_list(const FlagValue& value);
+
 }  // namespace lockstep::sweep

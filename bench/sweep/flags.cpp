@@ -27,22 +27,6 @@ struct Reading {
 
 using Flag = FlagOf<Reading>;
 
-int integer(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  return static_cast<int>(value.integer(min, max));
-}
-
-std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max) {
-  std::vector<int> integers;
-  for (const FlagValue& part : value.list()) integers.push_back(integer(part, min, max));
-  return integers;
-}
-
-std::vector<std::string> text_list(const FlagValue& value) {
-  std::vector<std::string> texts;
-  for (const FlagValue& part : value.list()) texts.push_back(part.text);
-  return texts;
-}
-
 // A list of names, or "all" for everything.
 template <typename T, typename Parse>
 std::vector<T> named_list(const FlagValue& value, std::span<const T> all, Parse parse) {
