@@ -167,3 +167,11 @@ def test_a_refusal_leaves_the_old_file(programs, tmp_path):
     assert done.returncode == USAGE
     assert out.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_suite_predicts_beside_what_it_measures(programs, tmp_path):
+    suite = tmp_path / "suite.txt"
+    suite.write_text("plan 1 simulate plan --model gpt3-1.3b --gpus 8 --batch 8 --top 2\nstep 1 simulate --layout pp=8,batch=8\n")
+    done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "1")
+    assert done.returncode == 0, done.stderr
+    assert [len(records_of(tmp_path / "records" / f"{name}.jsonl")) for name in ("plan", "step")] == [2, 1]

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <optional>
 
-#include "bench/pipeline/output.h"
 #include "bench/simulate/records.h"
 #include "bench/simulate/table.h"
 #include "core/cores.h"
@@ -70,7 +69,7 @@ std::string why_text(const SearchResult& result, std::size_t i) {
   return fmt::format("{:+.1f} %: {}, {}", behind, change_text(changes[0]), change_text(changes[1]));
 }
 
-void print_result(const SearchResult& result, const SimulateFlags& flags, double wall_s) {
+std::string result_text(const SearchResult& result, const SimulateFlags& flags, double wall_s) {
   std::string text = fmt::format(
       "# {} layouts of {} devices, {} sequences a step: {} need too much memory, {} simulated, {} cannot be among the "
       "best "
@@ -81,7 +80,7 @@ void print_result(const SearchResult& result, const SimulateFlags& flags, double
     text += row_text(result.best[i].layout, result.best[i].prediction);
     text += fmt::format("#          {}\n", why_text(result, i));
   }
-  pipeline::to_stdout(text);
+  return text;
 }
 
 void check_found(const SearchResult& result, const SimulateFlags& flags, const simulator::Machine& machine) {
@@ -102,20 +101,20 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const s
 
 }  // namespace
 
-int run_plan(const SimulateFlags& flags) {
+int run_plan(const SimulateFlags& flags, const pipeline::Print& print) {
   const simulator::Model model = simulator::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const SearchSpace space = space_of(flags);
   std::optional<core::RecordWriter> writer;
   if (!flags.json_file.empty()) writer.emplace(flags.json_file);
-  pipeline::to_stdout(heading_text(model, machine));
+  print(heading_text(model, machine));
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result =
       search_layouts(model, machine, space, static_cast<std::size_t>(flags.top), core::usable_cores());
   predict_in_pieces(model, machine, result.best, core::usable_cores());
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   check_found(result, flags, machine);
-  print_result(result, flags, wall_s);
+  print(result_text(result, flags, wall_s));
   if (!writer) return 0;
   const core::RunRecord run = run_record(flags);
   writer->write(run);

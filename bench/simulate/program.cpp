@@ -16,7 +16,6 @@
 namespace lockstep::simulate {
 namespace {
 
-using pipeline::to_stdout;
 using pipeline::write_file;
 
 // A step of more tasks than that makes a record too large to draw or to keep.
@@ -28,7 +27,7 @@ std::size_t tasks_of(const simulator::Prediction& made) {
   return tasks;
 }
 
-int run_predictions(const SimulateFlags& flags) {
+int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
   const simulator::Model model = simulator::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const std::vector<simulator::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
@@ -47,18 +46,18 @@ int run_predictions(const SimulateFlags& flags) {
   if (flags.plans) options.collectives = simulator::Collectives::plans;
   options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
 
-  to_stdout(heading_text(model, machine) + columns_text());
+  print(heading_text(model, machine) + columns_text());
   for (const simulator::Layout& layout : layouts) {
     const std::string misfit = misfit_of(model, layout);
     if (!misfit.empty() && !single) {
-      to_stdout("# " + text_of(layout) + ": " + misfit + "\n");
+      print("# " + text_of(layout) + ": " + misfit + "\n");
       continue;
     }
     const auto begin = std::chrono::steady_clock::now();
     simulator::Prediction made = predict(model, layout, machine, options);
     const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    to_stdout(row_text(layout, made));
-    if (single) to_stdout(details_text(layout, machine, made, wall_s));
+    print(row_text(layout, made));
+    if (single) print(details_text(layout, machine, made, wall_s));
     if (!flags.trace_file.empty()) {
       write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));
     }
@@ -70,41 +69,41 @@ int run_predictions(const SimulateFlags& flags) {
   return 0;
 }
 
-int run_calibration(const SimulateFlags& flags) {
+int run_calibration(const SimulateFlags& flags, const pipeline::Print& print) {
   const std::string text = to_json(simulator::calibrate_files(sweep::text_list({"--calibrate", flags.records})));
   if (flags.output.empty()) {
-    to_stdout(text);
+    print(text);
   } else {
     write_file(flags.output, text);
   }
   return 0;
 }
 
-int run(const SimulateFlags& flags) {
+}  // namespace
+
+int run_simulate(const SimulateFlags& flags, const pipeline::Print& print) {
   switch (flags.task) {
     case Task::list:
-      to_stdout(list_text());
+      print(list_text());
       return 0;
     case Task::calibrate:
-      return run_calibration(flags);
+      return run_calibration(flags, print);
     case Task::plan:
-      return run_plan(flags);
+      return run_plan(flags, print);
     case Task::predict:
       break;
   }
-  return run_predictions(flags);
+  return run_predictions(flags, print);
 }
-
-}  // namespace
 
 int simulate_main(int argc, char** argv) {
   return pipeline::exit_status_of("simulate", [&] {
     const auto parsed = parse_simulate_flags(argc, argv);
     if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      to_stdout(help->text);
+      pipeline::to_stdout(help->text);
       return 0;
     }
-    return run(std::get<SimulateFlags>(parsed));
+    return run_simulate(std::get<SimulateFlags>(parsed), pipeline::to_stdout);
   });
 }
 

@@ -31,6 +31,8 @@ Suite quick_suite() {
       {"11-schedules-emulated", "pipeline_perf --mode emulated" + pipelines, 1},
       {"12-overlap-simulated", "overlap_perf --mode simulated" + overlaps, 0.1},
       {"13-overlap-emulated", "overlap_perf --mode emulated" + overlaps, 1},
+      {"14-plan", "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512", 0.1},
+      {"15-step", "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1", 0.1},
   };
 }
 

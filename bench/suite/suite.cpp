@@ -14,6 +14,7 @@
 
 #include "bench/pipeline/overlap_program.h"
 #include "bench/pipeline/program.h"
+#include "bench/simulate/program.h"
 #include "bench/sweep/programs.h"
 #include "bench/sweep/sweep.h"
 #include "core/error.h"
@@ -119,6 +120,10 @@ Job parse_line(const SuiteLine& line, Progress& progress) {
   if (words.front() == "overlap_perf") {
     return fixed_job(line, flags_or_throw(line, pipeline::parse_overlap_flags(argc, argv.data())),
                      pipeline::run_overlaps);
+  }
+  if (words.front() == "simulate") {
+    return fixed_job(line, flags_or_throw(line, simulate::parse_simulate_flags(argc, argv.data())),
+                     simulate::run_simulate);
   }
   const auto kind = sweep::kind_of_program(words.front());
   return sweep_job(line, flags_or_throw(line, sweep::parse_sweep_flags(kind, argc, argv.data())), progress);

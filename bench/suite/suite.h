@@ -1,5 +1,5 @@
-// A suite: a list of sweeps, and of runs of pipeline_perf and overlap_perf, as the command lines that would run them
-// one by one, run in turn in one process.
+// A suite: a list of sweeps, and of runs of pipeline_perf, overlap_perf and simulate, as the command lines that would
+// run them one by one, run in turn in one process.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace lockstep::suite {
 
 // "all_reduce_perf --ranks 2,4,8 -b 8 -e 16M -f 4 --algo ring,two_shot", and its share of the suite's time. (What a run
-// of pipeline_perf or overlap_perf takes follows from its flags; its weight says what to keep for it.)
+// of another program takes follows from its flags; its weight says what to keep for it.)
 struct SuiteLine {
   std::string name;  // of its record file
   std::string command;
