@@ -289,3 +289,11 @@ def test_a_suite_runs_schedules_beside_sweeps(programs: Programs, tmp_path: Path
     refused = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "none"))
     assert refused.returncode == 6 and "--stages none: not an integer" in refused.stderr
     assert not (tmp_path / "none").exists(), "refused before anything is run"
+
+
+def test_actions_on_parameters_are_said_to_be_left_out(programs: Programs, tmp_path: Path) -> None:
+    csv = tmp_path / "sharded.csv"
+    csv.write_text("0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F0,1B0,1F1,1B1\n", encoding="utf-8")
+    done = programs.run("pipeline_perf", "--csv", str(csv))
+    assert done.returncode == 0, done.stderr
+    assert "# left out: 2 UNSHARD, RESHARD or REDUCE_GRAD of sharded.csv" in done.stdout

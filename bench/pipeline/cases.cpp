@@ -106,7 +106,16 @@ std::string text_of_file(const std::string& path) {
   return text.str();
 }
 
-Case csv_case(const PipelineFlags& flags) {
+std::ptrdiff_t count_of_parameters(const Schedule& schedule) {
+  std::ptrdiff_t count = 0;
+  for (const auto& list : schedule.of_rank) {
+    count += std::count_if(list.begin(), list.end(),
+                           [](const auto& action) { return schedules::is_of_parameters(action.op); });
+  }
+  return count;
+}
+
+Cases csv_cases(const PipelineFlags& flags) {
   const std::string name = std::filesystem::path(flags.csv_file).filename().string();
   Schedule given = schedules::parse_csv(text_of_file(flags.csv_file), flags.csv_file, flags.pipes);
   schedules::check_or_throw(given);
@@ -116,17 +125,20 @@ Case csv_case(const PipelineFlags& flags) {
     std::erase_if(list, [](const auto& action) { return !schedules::is_compute(action.op); });
   }
   const PipelineShape shape{given.num_ranks(), given.num_microbatches, given.chunks()};
+  Cases cases;
+  if (const auto parameters = count_of_parameters(given); parameters > 0) {
+    cases.left_out.push_back(fmt::format(
+        "{} UNSHARD, RESHARD or REDUCE_GRAD of {}: they are right, and have no stated time", parameters, name));
+  }
   Schedule messages = schedules::has_messages(given) ? std::move(given) : schedules::with_messages(computations);
-  return {name, std::move(computations), std::move(messages), shape, nullptr, std::nullopt};
+  cases.all.push_back({name, std::move(computations), std::move(messages), shape, nullptr, std::nullopt});
+  return cases;
 }
 
 }  // namespace
 
 Cases make_cases(const PipelineFlags& flags) {
-  if (flags.csv_file.empty()) return named_cases(flags);
-  Cases cases;
-  cases.all.push_back(csv_case(flags));
-  return cases;
+  return flags.csv_file.empty() ? named_cases(flags) : csv_cases(flags);
 }
 
 std::string list_text() {

@@ -23,7 +23,7 @@ struct Case {
 
 struct Cases {
   std::vector<Case> all;
-  std::vector<std::string> left_out;  // of --schedule all: what does not fit, and why
+  std::vector<std::string> left_out;  // what does not fit (--schedule all) or is not run (--csv), and why
 };
 
 // Makes and checks all schedules. Throws a usage Error for what does not exist, does not fit or is wrong.
