@@ -68,7 +68,7 @@ TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
 }
 
 // 1F1B without slack loses twice the latency for most microbatches; the interleaved form, with slack, does not
-// (pipeline.md, "Latency laws": found by exact simulation).
+// (docs/metrics.md, "What latency costs").
 TEST(Catalogue, LatencyLaws) {
   const double c = 0.01;
   const Times times{1, 1, 1, c};

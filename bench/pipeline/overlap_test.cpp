@@ -50,7 +50,7 @@ TEST(Overlap, SmallBucketsPayLatencyAndOneLargeBucketHidesNothing) {
   EXPECT_EQ(large.collectives, 2);
 }
 
-// parallelism.md, F2, in units of the parameters' bytes times (n-1)/n.
+// Rajbhandari et al. 2019, section 7, at m microbatches; in units of the parameters' bytes times (n-1)/n.
 TEST(Overlap, ZeroSendsWhatTheFormulasSay) {
   OverlapFlags flags = flags_of(4);
   const double psi = 6.0 * static_cast<double>(flags.bytes_a_layer) * 3 / 4;

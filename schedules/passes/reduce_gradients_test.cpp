@@ -43,7 +43,7 @@ std::int64_t count_reductions(const RankStep& rank) {
                        [](const Task& task) { return task.op == Op::reduce_grad; });
 }
 
-// end_k = max(end_{k-1}, ready_k) + what it takes (parallelism.md, F1).
+// end_k = max(end_{k-1}, ready_k) + what it takes (docs/metrics.md, "Gradient buckets").
 TEST(ReduceGradients, OverlapIsThatOfOneStreamOfBuckets) {
   Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));  // F0 B0 F1 B1: the last backward takes 160 .. 240
   reduce_gradients(step, two_buckets(step), {});

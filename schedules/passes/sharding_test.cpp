@@ -46,7 +46,7 @@ Step zero3(std::int32_t microbatches, Keep keep, bool every = true) {
   return step;
 }
 
-// parallelism.md, F2: what each ZeRO stage sends at m microbatches.
+// Rajbhandari et al. 2019, section 7, and docs/metrics.md: what each ZeRO stage sends at m microbatches.
 TEST(Sharding, BytesOnTheWireAreThoseOfTheFormulas) {
   for (const std::int32_t m : {1, 2, 5}) {
     Step data = one_stage(m);
