@@ -39,7 +39,7 @@ target_link_libraries(lockstep_flags INTERFACE Threads::Threads)
 # g++ 12 sees uninitialised members in the standard library's own code when it instruments it: false.
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-maybe-uninitialized>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>>)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 

@@ -48,7 +48,7 @@ TEST(Dropout, ShardsDrawTheWholesMask) {
   on_each_target([](const std::string& target) {
     const Dropout shape{.count = 0, .rate = 0.5F, .seed = 11, .step = 5};
     const std::vector<float> whole = dropped(std::vector<float>(1000, 1.0F), shape);
-    for (std::size_t begin : {1, 2, 3, 250, 511}) {
+    for (const std::size_t begin : {1U, 2U, 3U, 250U, 511U}) {
       Dropout shard = shape;
       shard.first_element = begin;
       const std::vector<float> part = dropped(std::vector<float>(100, 1.0F), shard);

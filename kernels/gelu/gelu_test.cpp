@@ -64,7 +64,7 @@ TEST(Gelu, TheBackwardIsTheDerivative) {
 
 TEST(Gelu, SpecialValuesAreAsStated) {
   on_each_target([](const std::string& target) {
-    for (std::size_t count : {1, 5, 40}) {
+    for (const std::size_t count : {1U, 5U, 40U}) {
       for (float y : gelu_of(std::vector<float>(count, kNaN))) EXPECT_TRUE(std::isnan(y)) << target;
       for (float y : gelu_of(std::vector<float>(count, kInf))) EXPECT_EQ(y, kInf) << target;
       for (float y : gelu_of(std::vector<float>(count, -kInf))) {

@@ -108,9 +108,9 @@ TEST(Reduce, EqualsTheReferenceInAllTypesOperationsAndShapes) {
   std::mt19937 random(7);
   for (DType dtype : core::all_dtypes()) {
     for (ReduceOp op : core::all_reduce_ops()) {
-      for (std::size_t count : {0, 1, 3, 17, 127, 513, 4099}) {
-        for (std::size_t sources : {1, 2, 3, 7}) {
-          for (std::size_t destinations : {1, 3}) {
+      for (const std::size_t count : {0U, 1U, 3U, 17U, 127U, 513U, 4099U}) {
+        for (const std::size_t sources : {1U, 2U, 3U, 7U}) {
+          for (const std::size_t destinations : {1U, 3U}) {
             for (bool bypass : {false, true}) compare(dtype, op, {count, sources, destinations, bypass}, random);
           }
         }

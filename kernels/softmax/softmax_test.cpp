@@ -50,7 +50,7 @@ TEST(Softmax, TheBackwardIsTheDerivative) {
 
 TEST(Softmax, MinusInfinityGivesZeroAndTheRestSumsToOne) {
   on_each_target([](const std::string& target) {
-    for (std::size_t columns : {2, 17, 40, 3000}) {
+    for (const std::size_t columns : {2U, 17U, 40U, 3000U}) {
       std::vector<float> x(columns, 1.0F);
       x[0] = -kInf;
       x[columns / 2] = std::numeric_limits<float>::lowest();
@@ -73,7 +73,7 @@ TEST(Softmax, LargeLogitsDoNotOverflow) {
 
 TEST(Softmax, NaNAndARowWithoutAFiniteMaximumBecomeNaN) {
   on_each_target([](const std::string& target) {
-    for (std::size_t columns : {1, 17, 40}) {
+    for (const std::size_t columns : {1U, 17U, 40U}) {
       for (std::size_t at = 0; at < columns; at += 7) {
         std::vector<float> x(columns, 1.0F);
         x[at] = kNaN;
