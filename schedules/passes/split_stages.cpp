@@ -75,6 +75,7 @@ class RankSplit {
   std::uint32_t put_kernel(const Task& whole, const Piece& piece) {
     if (next_waits_for_ != kNoTask) edges_.push_back(next_waits_for_);
     last_kernel_ = out_.put({.op = piece.op,
+                             .what = piece.what,
                              .stage = whole.stage,
                              .microbatch = whole.microbatch,
                              .part = piece.part,
@@ -89,6 +90,7 @@ class RankSplit {
     const std::uint32_t put = out_.put({.op = Op::layer_collective,
                                         .lane = Lane::tensor,
                                         .comm = piece.comm,
+                                        .what = piece.what,
                                         .stage = whole.stage,
                                         .microbatch = whole.microbatch,
                                         .part = piece.part,

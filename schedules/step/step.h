@@ -52,6 +52,7 @@ struct Task {
   Op op = Op::forward;
   Lane lane = Lane::compute;
   Comm comm = Comm::none;         // of a collective
+  std::uint8_t what = 0;          // Piece::what: which of a part's pieces
   std::int32_t stage = -1;        // -1: of none
   std::int32_t microbatch = -1;   // -1: of none
   std::int32_t part = -1;         // of the stage: a layer, a unit or a bucket; -1: the whole

@@ -1,0 +1,51 @@
+// Ranks with groups: all ranks exchange messages, and members of a group run collectives over channels of their own.
+// What a training layout (tensor, data, pipeline parallel, ...) stands on.
+//
+// A channel is a list of ranks whose collectives follow each other, in the same order on every member. Collectives of
+// different channels run side by side: each has memory, gates and message tags of its own, so that a rank may serve
+// several from different threads, one thread a channel at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "collectives/backends/backend.h"
+#include "collectives/transports/paced_link.h"
+#include "collectives/transports/transport.h"
+#include "core/device.h"
+#include "core/gate.h"
+
+namespace lockstep::backends {
+
+struct MeshOptions {
+  int num_ranks = 1;       // of mpi: what mpirun says
+  int threads_a_rank = 1;  // that will wait or compute side by side in each rank: whether waits may spin
+  std::optional<transports::LinkSpec> link = {};  // emulated: one port a rank, shared by its messages and collectives
+  std::chrono::milliseconds timeout{60'000};
+  transports::MpiWorld* mpi = nullptr;  // ranks of mpirun; else threads of this process
+};
+
+// What a rank gets.
+struct MeshRank {
+  transports::Transport& messages;  // among all ranks; of the rank's own thread
+  core::Device& device;
+  core::AbortFlag& abort;
+  // Whether collectives may run in threads other than the rank's own (MPI is started for one thread).
+  bool threaded = true;
+  // This rank's side of an operation among the members of a channel; operation.root counts members. All members prepare
+  // the same operations in the same order, in the rank's own thread. `algorithm` as a user writes it: "ring", "auto".
+  std::function<Prepared(std::size_t channel, const collectives::Operation&, std::string_view algorithm)> prepare;
+};
+
+using Channel = std::vector<std::int32_t>;  // its members, ascending
+
+// Runs body on every rank of this process. A rank that throws ends all others, by name (core::run_ranks).
+void run_mesh(const MeshOptions& options, std::span<const Channel> channels,
+              const std::function<void(MeshRank&)>& body);
+
+}  // namespace lockstep::backends

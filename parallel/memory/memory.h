@@ -1,0 +1,109 @@
+// A rank's memory, counted by what it holds. Blocks come from the rank's Device, are kept when they are given back, and
+// are handed out again: a training step asks for the same sizes again and again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::parallel {
+
+enum class MemoryKind : std::uint8_t {
+  weights,      // as kernels read them, in the compute dtype
+  gradients,    // of weights
+  optimizer,    // master weights and moments
+  activations,  // what a forward keeps for its backward, and what flows between parts
+  buffers,      // messages, parts of collectives, what a kernel needs for itself
+};
+inline constexpr std::size_t kNumMemoryKinds = 5;
+std::string_view name_of(MemoryKind kind);  // "weights"
+
+using BytesByKind = std::array<std::int64_t, kNumMemoryKinds>;
+std::int64_t total_of(const BytesByKind& bytes);
+
+class Memory;
+
+// Elements of one dtype on the device: owned, given back to the Memory that it came from, which must outlive it.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Tensor&& other) noexcept { *this = std::move(other); }
+  Tensor& operator=(Tensor&& other) noexcept;
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+  ~Tensor() { reset(); }
+
+  void reset();  // gives the memory back
+  bool given() const { return elems_ != 0; }
+  std::int64_t elems() const { return elems_; }
+  core::DType dtype() const { return dtype_; }
+  std::int64_t bytes() const { return static_cast<std::int64_t>(core::size_of(dtype_)) * elems_; }
+  void* data() const { return data_; }
+
+  kernels::In in() const { return {data_, dtype_, elems_}; }
+  kernels::Out out() const { return {data_, dtype_, elems_}; }
+  kernels::InOut inout() const { return {data_, dtype_, elems_}; }
+  // Elements [begin, begin + count).
+  kernels::In in(std::int64_t begin, std::int64_t count) const { return {at(begin), dtype_, count}; }
+  kernels::Out out(std::int64_t begin, std::int64_t count) const { return {at(begin), dtype_, count}; }
+  kernels::InOut inout(std::int64_t begin, std::int64_t count) const { return {at(begin), dtype_, count}; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  friend class Memory;
+  std::byte* at(std::int64_t begin) const {
+    return static_cast<std::byte*>(data_) + static_cast<std::int64_t>(core::size_of(dtype_)) * begin;
+  }
+
+  Memory* memory_ = nullptr;
+  void* data_ = nullptr;
+  core::DType dtype_ = core::DType::f32;
+  MemoryKind kind_ = MemoryKind::buffers;
+  std::int64_t elems_ = 0;
+};
+
+// Called by any thread of the rank.
+class Memory {
+ public:
+  explicit Memory(core::Device& device) : device_(device) {}
+  ~Memory();  // all tensors have been given back
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // Of undefined content, 128-byte aligned. Throws what Device::allocate throws.
+  Tensor make(MemoryKind kind, core::DType dtype, std::int64_t elems);
+  Tensor make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
+
+  // Bytes that tensors hold: as asked for, without what rounding and kept blocks add.
+  BytesByKind now() const;
+  BytesByKind peak_of_each() const;  // each kind's own peak
+  BytesByKind at_peak() const;       // when all kinds together were at their peak
+  void restart_peaks();              // from what is held now
+
+  core::Device& device() { return device_; }
+
+ private:
+  friend class Tensor;
+  void give_back(const Tensor& tensor);
+
+  core::Device& device_;
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> kept_;  // by rounded size
+  BytesByKind now_ = {};
+  BytesByKind peak_of_each_ = {};
+  BytesByKind at_peak_ = {};
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,104 @@
+// One pipeline stage of GPT-2 on one rank: runs the pieces of its recipe on tensors. The recipe says in which order
+// pieces run and what ranks exchange in between; this says what each piece does. It names no schedule.
+//
+// Tensor parallel as Megatron-LM has it (Shoeybi et al. 2019, arXiv:1909.08053; sequence parallel: Korthikanti et al.
+// 2022, arXiv:2205.05198, section 4.2.2). Rows are tokens, sequence after sequence; sequence-parallel ranks share the
+// rows of the microbatch out evenly, in order.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/dtype.h"
+#include "kernels/base/context.h"
+#include "parallel/memory/memory.h"
+#include "parallel/parameters/store.h"
+#include "schedules/passes/recipe.h"
+#include "schedules/step/step.h"
+#include "trainer/model/gpt.h"
+
+namespace lockstep::trainer {
+
+enum class Recompute : std::uint8_t {
+  none,
+  selective,  // the core of attention (arXiv:2205.05198, section 5)
+  full,       // whole layers, from their input
+};
+
+// What is the same for all stages of a rank.
+struct GptShape {
+  GptConfig config;
+  parallel::TensorPlace tensor;
+  bool sequence_parallel = false;
+  std::int64_t batch = 1;   // sequences a microbatch
+  std::int64_t length = 1;  // tokens a sequence
+  core::DType compute = core::DType::f32;
+  Recompute recompute = Recompute::none;
+
+  std::int64_t rows() const { return batch * length; }
+  // Rows of activations between layers that this rank has.
+  std::int64_t own_rows() const { return sequence_parallel ? rows() / tensor.ranks : rows(); }
+};
+
+// The pieces of a stage, collectives in group `tensor` among them; amounts of kernels are 0 (nobody waits by them),
+// those of collectives are payload bytes. A full backward is input and weight gradients piece by piece, so that the
+// all-reduce of an input's gradient runs beside the weight's gradient.
+schedules::StageRecipe recipe_of(const GptShape& shape, const StagePlace& place);
+
+// Bytes of what goes to the next stage, and of the gradient that comes back.
+std::int64_t message_bytes(const GptShape& shape);
+
+enum class Mode : std::uint8_t {
+  train,
+  evaluate,  // forward only: nothing is kept for a backward
+  generate,  // forward only, and the logits stay
+};
+
+class GptStage {
+ public:
+  // What is passed outlives this. `store` has the parameters of parameters_of(config, place), in that order.
+  GptStage(const GptShape& shape, const StagePlace& place, parallel::ParameterStore& store, parallel::Memory& memory,
+           const kernels::Context& where);
+  ~GptStage();
+  GptStage(const GptStage&) = delete;
+  GptStage& operator=(const GptStage&) = delete;
+
+  // ---- once a step: how the gradient of a token's loss is scaled (one over the tokens of the global batch, times the
+  // loss scale)
+  void begin_step(Mode mode, float gradient_scale);
+  // Before the first piece of a microbatch; host memory, [batch, length] each, needed where the stage has the embedding
+  // (tokens) or the head (targets); otherwise empty.
+  void load(std::int32_t microbatch, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+
+  // ---- pieces
+  void run(const schedules::Task& kernel);
+  // The collective between two pieces: where it reads and where it writes. Valid until exchanged().
+  struct Exchange {
+    kernels::In input;
+    kernels::Out output;
+  };
+  Exchange exchange(const schedules::Task& collective);
+  void exchanged(const schedules::Task& collective);
+
+  // ---- messages. Memory for what is received is made by the first call, given up when it has been used.
+  kernels::Out activations_in(std::int32_t microbatch);  // [own rows, hidden], from the stage before
+  kernels::In activations_out(std::int32_t microbatch);
+  void activations_sent(std::int32_t microbatch);
+  kernels::Out gradient_in(std::int32_t microbatch);  // of activations_out, from the stage behind
+  kernels::In gradient_out(std::int32_t microbatch);
+  void gradient_sent(std::int32_t microbatch);
+
+  // ---- results
+  double loss_sum(std::int32_t microbatch) const;  // over its tokens; where the head is, the same on all tensor ranks
+  // Mode generate: [rows, words of this rank] f32, on the host.
+  std::vector<float> logits(std::int32_t microbatch) const;
+  void end_step();  // nothing of a microbatch is left
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::trainer
