@@ -24,7 +24,7 @@ struct GptConfig {
   std::int64_t parameters() const;
 };
 
-// "nano", "micro", "124M", "355M", "774M", "1558M". Throws a usage Error that lists them.
+// "nano", "micro", "bench-a", "124M", "355M", "774M", "1558M". Throws a usage Error that lists them.
 GptConfig find_gpt(std::string_view name);
 std::vector<GptConfig> known_gpts();
 
@@ -49,5 +49,9 @@ StagePlace place_of(const GptConfig& config, std::int32_t stages, std::int32_t s
 // head alone has it in the head's part (its gradient is then summed over both stages, and it starts from the same
 // values).
 std::vector<parallel::Parameter> parameters_of(const GptConfig& config, const StagePlace& place);
+
+// Whether tensor ranks have different gradients of a parameter that they all have whole, which are to be summed: of
+// norms, where each rank has a share of the rows. All else that is whole sees whole rows on every rank.
+bool is_partial_over_tensor(const parallel::Parameter& parameter, bool sequence_parallel);
 
 }  // namespace lockstep::trainer

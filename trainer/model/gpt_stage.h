@@ -29,8 +29,8 @@ enum class Recompute : std::uint8_t {
 
 // What is the same for all stages of a rank.
 struct GptShape {
-  GptConfig config;
-  parallel::TensorPlace tensor;
+  GptConfig config = {};
+  parallel::TensorPlace tensor = {};
   bool sequence_parallel = false;
   std::int64_t batch = 1;   // sequences a microbatch
   std::int64_t length = 1;  // tokens a sequence
@@ -41,6 +41,9 @@ struct GptShape {
   // Rows of activations between layers that this rank has.
   std::int64_t own_rows() const { return sequence_parallel ? rows() / tensor.ranks : rows(); }
 };
+
+// Throws a usage Error that names the numbers that do not divide, or a length beyond the model's.
+void check(const GptShape& shape);
 
 // The pieces of a stage, collectives in group `tensor` among them; amounts of kernels are 0 (nobody waits by them),
 // those of collectives are payload bytes. A full backward is input and weight gradients piece by piece, so that the
@@ -72,7 +75,7 @@ class GptStage {
   // (tokens) or the head (targets); otherwise empty.
   void load(std::int32_t microbatch, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
 
-  // ---- pieces
+  // ---- pieces. The one that completes a part's gradients for a microbatch commits them to the store.
   void run(const schedules::Task& kernel);
   // The collective between two pieces: where it reads and where it writes. Valid until exchanged().
   struct Exchange {

@@ -1,0 +1,74 @@
+#include "parallel/layers/attention.h"
+
+#include "core/dtype.h"
+
+namespace lockstep::parallel {
+
+void AttentionSaved::reset_core() {
+  o.reset();
+  lse.reset();
+}
+
+kernels::AttentionShape AttentionLayer::shape() const {
+  return {.batch = batch,
+          .heads = heads,
+          .queries = length,
+          .keys = length,
+          .head_columns = head_columns,
+          .qkv_stride = 3 * own_columns()};
+}
+
+void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x,
+                         AttentionSaved& saved) const {
+  saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * 3 * own_columns());
+  of_qkv().forward(workspace, weights, x, saved.qkv.out());
+}
+
+void AttentionLayer::core(const Workspace& workspace, AttentionSaved& saved) const {
+  saved.o = workspace.memory.make(MemoryKind::activations, saved.qkv.dtype(), rows() * own_columns());
+  saved.lse = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows() * heads);
+  const kernels::AttentionShape attention = shape();
+  const std::int64_t extent = attention.extent(length);
+  kernels::run(kernels::AttentionForward{.shape = attention,
+                                         .q = saved.qkv.in(0, extent),
+                                         .k = saved.qkv.in(own_columns(), extent),
+                                         .v = saved.qkv.in(2 * own_columns(), extent),
+                                         .o = saved.o.out(),
+                                         .lse = saved.lse.out()},
+               workspace.where);
+}
+
+void AttentionLayer::project(const Workspace& workspace, const LinearWeights& weights, const AttentionSaved& saved,
+                             kernels::Out y) const {
+  of_projection().forward(workspace, weights, saved.o.in(), y);
+}
+
+Tensor AttentionLayer::input_gradient(const Workspace& workspace, const AttentionWeights& weights,
+                                      const AttentionSaved& saved, kernels::In dy, kernels::Out dx) const {
+  const Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
+  of_projection().input_gradient(workspace, weights.projection.weight, dy, d_o.out());
+  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * 3 * own_columns());
+  const kernels::AttentionShape attention = shape();
+  const std::int64_t extent = attention.extent(length);
+  kernels::run(kernels::AttentionBackward{.shape = attention,
+                                          .q = saved.qkv.in(0, extent),
+                                          .k = saved.qkv.in(own_columns(), extent),
+                                          .v = saved.qkv.in(2 * own_columns(), extent),
+                                          .o = saved.o.in(),
+                                          .lse = saved.lse.in(),
+                                          .d_o = d_o.in(),
+                                          .dq = d_qkv.out(0, extent),
+                                          .dk = d_qkv.out(own_columns(), extent),
+                                          .dv = d_qkv.out(2 * own_columns(), extent)},
+               workspace.where);
+  of_qkv().input_gradient(workspace, weights.qkv.weight, d_qkv.in(), dx);
+  return d_qkv;
+}
+
+void AttentionLayer::weight_gradient(const Workspace& workspace, kernels::In x, const AttentionSaved& saved,
+                                     kernels::In d_qkv, kernels::In dy, const AttentionGradients& into) const {
+  of_projection().weight_gradient(workspace, saved.o.in(), dy, into.projection);
+  of_qkv().weight_gradient(workspace, x, d_qkv, into.qkv);
+}
+
+}  // namespace lockstep::parallel

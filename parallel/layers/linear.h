@@ -1,0 +1,44 @@
+// A linear layer, or what one tensor-parallel rank has of it: the local product is the same for both splits of
+// Shoeybi et al. 2019 (arXiv:1909.08053, section 3).
+//   column-parallel   a share of the outputs, and of the bias; sees all rows' whole inputs
+//   row-parallel      a share of the inputs; its outputs are terms of a sum over the ranks, and one rank adds the bias
+// Ranks exchange between layers, not in them: who calls these functions says when.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/view.h"
+#include "kernels/gemm/gemm.h"
+#include "parallel/layers/workspace.h"
+
+namespace lockstep::parallel {
+
+struct LinearWeights {
+  kernels::In weight;     // [outputs, inputs]
+  kernels::In bias = {};  // [outputs]; none where another rank adds it
+};
+
+// f32, added to.
+struct LinearGradients {
+  kernels::InOut weight;
+  kernels::InOut bias = {};
+};
+
+// Of a rank's share; rows are tokens.
+struct Linear {
+  kernels::GemmShape shape;
+
+  // y[rows, outputs]
+  void forward(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out y) const;
+  // y = GELU(pre)
+  void forward_gelu(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out pre,
+                    kernels::Out y) const;
+  // dx[rows, inputs]: column-parallel, a term of a sum over the ranks
+  void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const;
+  // of `pre`, where x = GELU(pre)
+  void input_gradient_through_gelu(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::In pre,
+                                   kernels::Out d_pre) const;
+  void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In dy, const LinearGradients& into) const;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,50 @@
+// LayerNorm before a block, alone or with the residual addition before it. Sequence-parallel ranks have a share of the
+// rows each (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2): gradients of gamma and beta are then terms of a
+// sum over them.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/view.h"
+#include "parallel/layers/workspace.h"
+#include "parallel/memory/memory.h"
+
+namespace lockstep::parallel {
+
+struct NormWeights {
+  kernels::In gamma;  // [columns]
+  kernels::In beta;   // [columns]
+};
+
+// f32, added to.
+struct NormGradients {
+  kernels::InOut gamma;
+  kernels::InOut beta;
+};
+
+// Of each row, f32; kept for the backward.
+struct NormSaved {
+  Tensor mean;
+  Tensor rstd;
+
+  void reset();
+};
+
+struct LayerNorm {
+  std::int64_t rows;
+  std::int64_t columns;
+
+  void forward(const Workspace& workspace, const NormWeights& weights, kernels::In x, NormSaved& saved,
+               kernels::Out y) const;
+  // sum = x + residual, y = norm(sum)
+  void forward_of_sum(const Workspace& workspace, const NormWeights& weights, kernels::In x, kernels::In residual,
+                      NormSaved& saved, kernels::Out sum, kernels::Out y) const;
+  // dy becomes dx. `x` is what was normalised.
+  void backward(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved, kernels::InOut dy,
+                const NormGradients& into) const;
+  // Likewise, with what reaches x past the norm added.
+  void backward_with_residual(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved,
+                              kernels::In past_norm, kernels::InOut dy, const NormGradients& into) const;
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,198 @@
+#include "trainer/model/gpt_stage.h"
+
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <string>
+
+#include "core/error.h"
+#include "kernels/cast/cast.h"
+#include "trainer/model/parameter_order.h"
+#include "trainer/model/part_run.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using parallel::MemoryKind;
+using parallel::Tensor;
+
+// What a stage has of one microbatch. Boundary p is the input of part p; the last one is the stage's output.
+struct Microbatch {
+  Tensor tokens;
+  Tensor targets;
+  std::vector<Boundary> boundaries;
+  std::vector<std::unique_ptr<PartRun>> parts;
+  const HeadRun* head = nullptr;  // one of the parts
+};
+
+std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const StagePlace& place) {
+  auto made = std::make_unique<Microbatch>();
+  const std::int32_t parts = place.num_parts();
+  made->boundaries.resize(static_cast<std::size_t>(parts) + 1);
+  std::size_t first = 0;  // parameter of the next part
+  Boundary* at = made->boundaries.data();
+  if (place.embedding) {
+    ++at;
+    made->parts.push_back(make_embedding_run(stage, 0, made->tokens, *at));
+    first += kEmbeddingParameters;
+  }
+  for (std::int64_t layer = 0; layer < place.layers; ++layer) {
+    const std::int32_t part = place.part_of_layer(place.first_layer + layer);
+    made->parts.push_back(make_layer_run(stage, part, first, *at, *(at + 1)));
+    ++at;
+    first += kLayerParameters;
+  }
+  if (place.head) {
+    const std::size_t words = place.embedding ? kWords : first + kOwnWords;
+    std::unique_ptr<HeadRun> head = make_head_run(stage, parts - 1, first, words, made->targets, *at);
+    made->head = head.get();
+    made->parts.push_back(std::move(head));
+  }
+  return made;
+}
+
+Tensor ids_on_device(parallel::Memory& memory, std::span<const std::int32_t> ids) {
+  Tensor tensor = memory.make(MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(ids.size()));
+  if (tensor.given()) memory.device().copy_to_device(tensor.data(), ids.data(), ids.size_bytes());
+  return tensor;
+}
+
+std::vector<float> on_host(core::Device& device, const Tensor& values) {
+  LOCKSTEP_CHECK(values.dtype() == core::DType::f32, "f32");
+  std::vector<float> host(static_cast<std::size_t>(values.elems()));
+  device.copy_to_host(host.data(), values.data(), static_cast<std::size_t>(values.bytes()));
+  return host;
+}
+
+void check_divides(const std::string& what, std::int64_t value, const std::string& by, std::int64_t divisor) {
+  if (value % divisor == 0) return;
+  throw core::usage_error(what + " " + std::to_string(value) + " and " + by + " " + std::to_string(divisor) +
+                          " do not go together; allowed: " + by + " that divide " + std::to_string(value));
+}
+
+}  // namespace
+
+void check(const GptShape& shape) {
+  const GptConfig& config = shape.config;
+  check_divides("hidden size", config.hidden, "heads", config.heads);
+  check_divides("heads", config.heads, "tensor-parallel ranks", shape.tensor.ranks);
+  if (shape.sequence_parallel) {
+    check_divides("rows of a microbatch (sequences x tokens)", shape.rows(), "sequence-parallel ranks",
+                  shape.tensor.ranks);
+  }
+  if (shape.length < 1 || shape.length > config.length) {
+    throw core::usage_error("sequence length " + std::to_string(shape.length) + "; allowed by " + config.name +
+                            ": 1 to " + std::to_string(config.length));
+  }
+}
+
+std::int64_t message_bytes(const GptShape& shape) {
+  return shape.own_rows() * shape.config.hidden * static_cast<std::int64_t>(core::size_of(shape.compute));
+}
+
+struct GptStage::State {
+  StageContext stage;
+  StagePlace place;
+  std::mutex mutex = {};  // of the map: threads of lanes ask for microbatches side by side
+  std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
+
+  Microbatch& of(std::int32_t microbatch) {
+    const std::lock_guard lock(mutex);
+    std::unique_ptr<Microbatch>& found = microbatches[microbatch];
+    if (!found) found = make_microbatch(stage, place);
+    return *found;
+  }
+  PartRun& part_of(const schedules::Task& task) {
+    return *of(task.microbatch).parts[static_cast<std::size_t>(task.part)];
+  }
+  // Memory for a message, made when it is first asked for.
+  kernels::Out arriving(Tensor& into) const {
+    if (!into.given()) into = stage.make_own_rows();
+    return into.out();
+  }
+};
+
+GptStage::GptStage(const GptShape& shape, const StagePlace& place, parallel::ParameterStore& store,
+                   parallel::Memory& memory, const kernels::Context& where)
+    : state_(new State{.stage = {.shape = shape, .store = store, .workspace = {memory, where}}, .place = place}) {
+  check(shape);
+}
+
+GptStage::~GptStage() = default;
+
+void GptStage::begin_step(Mode mode, float gradient_scale) {
+  LOCKSTEP_CHECK(state_->microbatches.empty(), "the step before has ended");
+  state_->stage.mode = mode;
+  state_->stage.gradient_scale = gradient_scale;
+}
+
+void GptStage::load(std::int32_t microbatch, std::span<const std::int32_t> tokens,
+                    std::span<const std::int32_t> targets) {
+  Microbatch& loaded = state_->of(microbatch);
+  parallel::Memory& memory = state_->stage.workspace.memory;
+  if (state_->place.embedding) loaded.tokens = ids_on_device(memory, tokens);
+  if (state_->place.head) loaded.targets = ids_on_device(memory, targets);
+}
+
+void GptStage::run(const schedules::Task& kernel) {
+  state_->part_of(kernel).run(static_cast<What>(kernel.what), kernel.op);
+}
+
+GptStage::Exchange GptStage::exchange(const schedules::Task& collective) {
+  return state_->part_of(collective).exchange(static_cast<What>(collective.what));
+}
+
+void GptStage::exchanged(const schedules::Task& collective) {
+  state_->part_of(collective).exchanged(static_cast<What>(collective.what));
+}
+
+kernels::Out GptStage::activations_in(std::int32_t microbatch) {
+  return state_->arriving(state_->of(microbatch).boundaries.front().x);
+}
+
+kernels::In GptStage::activations_out(std::int32_t microbatch) {
+  return state_->of(microbatch).boundaries.back().x.in();
+}
+
+void GptStage::activations_sent(std::int32_t microbatch) {
+  state_->of(microbatch).boundaries.back().x.reset();
+}
+
+kernels::Out GptStage::gradient_in(std::int32_t microbatch) {
+  return state_->arriving(state_->of(microbatch).boundaries.back().d);
+}
+
+kernels::In GptStage::gradient_out(std::int32_t microbatch) {
+  return state_->of(microbatch).boundaries.front().d.in();
+}
+
+void GptStage::gradient_sent(std::int32_t microbatch) {
+  state_->of(microbatch).boundaries.front().d.reset();
+}
+
+double GptStage::loss_sum(std::int32_t microbatch) const {
+  const Microbatch& of = state_->of(microbatch);
+  LOCKSTEP_CHECK(of.head != nullptr && of.head->losses().given(), "a microbatch whose loss was made here");
+  const std::vector<float> losses = on_host(state_->stage.workspace.memory.device(), of.head->losses());
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+std::vector<float> GptStage::logits(std::int32_t microbatch) const {
+  const Microbatch& of = state_->of(microbatch);
+  LOCKSTEP_CHECK(of.head != nullptr && of.head->logits().given(), "a microbatch whose logits were made here");
+  const Tensor& logits = of.head->logits();
+  const parallel::Workspace& workspace = state_->stage.workspace;
+  if (logits.dtype() == core::DType::f32) return on_host(workspace.memory.device(), logits);
+  const Tensor wide = workspace.memory.make(MemoryKind::buffers, core::DType::f32, logits.elems());
+  kernels::run(
+      kernels::Cast{
+          .count = logits.elems(), .from = logits.dtype(), .to = core::DType::f32, .x = logits.in(), .y = wide.out()},
+      workspace.where);
+  return on_host(workspace.memory.device(), wide);
+}
+
+void GptStage::end_step() {
+  state_->microbatches.clear();
+}
+
+}  // namespace lockstep::trainer

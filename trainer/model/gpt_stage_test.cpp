@@ -1,0 +1,291 @@
+#include "trainer/model/gpt_stage.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "kernels/base/thread_pool.h"
+#include "trainer/model/model_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using tests::Model;
+using tests::ModelOptions;
+
+GptShape small_shape() {
+  return {.config = {.name = "test", .layers = 3, .hidden = 32, .heads = 4, .vocabulary = 61, .length = 20},
+          .batch = 2,
+          .length = 12};
+}
+
+using Gradients = std::vector<std::vector<float>>;
+
+Gradients gradients_of(Model& model) {
+  Gradients all;
+  for (const parallel::Parameter& one : model.parameters()) all.push_back(model.gradient(one.name));
+  return all;
+}
+
+// The largest difference of each parameter's gradient, by its largest element; with the parameter's name.
+struct Difference {
+  double worst = 0;
+  std::string parameter;
+};
+Difference difference_of(const Model& model, const Gradients& a, const Gradients& b) {
+  Difference found;
+  const std::vector<parallel::Parameter> parameters = model.parameters();
+  for (std::size_t p = 0; p < a.size(); ++p) {
+    double largest = 0;
+    double difference = 0;
+    for (std::size_t i = 0; i < a[p].size(); ++i) {
+      largest = std::max(largest, std::abs(static_cast<double>(a[p][i])));
+      difference = std::max(difference, std::abs(static_cast<double>(a[p][i]) - static_cast<double>(b[p][i])));
+    }
+    EXPECT_GT(largest, 0) << parameters[p].name;
+    if (difference / largest > found.worst) found = {difference / largest, parameters[p].name};
+  }
+  return found;
+}
+
+std::string name_of(const ModelOptions& options) {
+  const GptShape& shape = options.shape;
+  constexpr const char* kRecompute[] = {"none", "selective", "full"};
+  return "tp " + std::to_string(shape.tensor.ranks) + (shape.sequence_parallel ? " sp" : "") + " recompute " +
+         kRecompute[static_cast<int>(shape.recompute)] + (options.split ? " split" : "") +
+         (options.patient ? " patient" : "") + " stages " + std::to_string(options.stages);
+}
+
+constexpr Recompute kRecomputes[] = {Recompute::none, Recompute::selective, Recompute::full};
+
+class GptStageTest : public testing::Test {
+ protected:
+  kernels::ThreadPool pool_{1};
+  ModelOptions options_{.shape = small_shape(), .microbatches = 2};
+};
+
+TEST_F(GptStageTest, RecomputationAndSplitBackwardGiveTheSameBits) {
+  Model plain(pool_, options_);
+  const double loss = plain.step();
+  const Gradients expected = gradients_of(plain);
+  EXPECT_NEAR(loss, std::log(61.0), 0.1);  // of words that are as good as equally likely
+  for (Recompute recompute : kRecomputes) {
+    for (bool split : {false, true}) {
+      options_.shape.recompute = recompute;
+      options_.split = split;
+      Model model(pool_, options_);
+      EXPECT_EQ(model.step(), loss) << name_of(options_);
+      EXPECT_EQ(difference_of(model, expected, gradients_of(model)).worst, 0) << name_of(options_);
+    }
+  }
+}
+
+// Sums over ranks are of partial sums: in f32, of at most 61 x 24 terms in a row through a few layers.
+TEST_F(GptStageTest, TensorRanksAgreeWithOne) {
+  Model one(pool_, options_);
+  const double loss = one.step();
+  const Gradients expected = gradients_of(one);
+  const double allowed = core::sum_tolerance(core::DType::f32, 128);
+  for (std::int32_t ranks : {2, 4}) {
+    for (int variant = 0; variant < 24; ++variant) {
+      options_.shape.tensor.ranks = ranks;
+      options_.shape.sequence_parallel = variant % 2 == 1;
+      options_.split = variant / 2 % 2 == 1;
+      options_.patient = variant / 4 % 2 == 1;
+      options_.shape.recompute = kRecomputes[variant / 8];
+      Model model(pool_, options_);
+      EXPECT_NEAR(model.step() / loss, 1, 1e-6) << name_of(options_);
+      const Difference difference = difference_of(model, expected, gradients_of(model));
+      EXPECT_LT(difference.worst, allowed) << name_of(options_) << ": " << difference.parameter;
+    }
+  }
+}
+
+TEST_F(GptStageTest, HowBackwardIsCutChangesNoBitOnTensorRanksEither) {
+  options_.shape.tensor.ranks = 2;
+  for (bool sequence_parallel : {false, true}) {
+    options_.shape.sequence_parallel = sequence_parallel;
+    options_.split = options_.patient = false;
+    options_.shape.recompute = Recompute::none;
+    Model plain(pool_, options_);
+    const double loss = plain.step();
+    const Gradients expected = gradients_of(plain);
+    options_.split = options_.patient = true;
+    options_.shape.recompute = Recompute::full;
+    Model model(pool_, options_);
+    EXPECT_EQ(model.step(), loss);
+    EXPECT_EQ(difference_of(model, expected, gradients_of(model)).worst, 0) << name_of(options_);
+  }
+}
+
+// Words are the one thing that two stages share: their gradient is summed in another order.
+TEST_F(GptStageTest, PipelineStagesGiveTheSameBits) {
+  Model one(pool_, options_);
+  const double loss = one.step();
+  const Gradients expected = gradients_of(one);
+  for (std::int32_t stages : {2, 3}) {
+    for (bool split : {false, true}) {
+      options_.stages = stages;
+      options_.split = split;
+      Model model(pool_, options_);
+      EXPECT_EQ(model.step(), loss) << name_of(options_);
+      const Gradients found = gradients_of(model);
+      const std::vector<parallel::Parameter> parameters = model.parameters();
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        if (parameters[p].name != "wte.weight") {
+          EXPECT_EQ(found[p], expected[p]) << parameters[p].name;
+        }
+      }
+      EXPECT_LT(difference_of(model, expected, found).worst, core::sum_tolerance(core::DType::f32, 32));
+    }
+  }
+}
+
+TEST_F(GptStageTest, PipelinesOfTensorRanksPassOnTheirShareOfTheRows) {
+  Model one(pool_, options_);
+  const double loss = one.step();
+  const Gradients expected = gradients_of(one);
+  options_.stages = 2;
+  options_.shape.tensor.ranks = 2;
+  options_.shape.sequence_parallel = true;
+  Model model(pool_, options_);
+  EXPECT_NEAR(model.step() / loss, 1, 1e-6);
+  EXPECT_LT(difference_of(model, expected, gradients_of(model)).worst, core::sum_tolerance(core::DType::f32, 128));
+}
+
+TEST_F(GptStageTest, EvaluationGivesTheLossAndKeepsNothing) {
+  Model model(pool_, options_);
+  const double loss = model.step();
+  const Gradients zeros = [&] {
+    EXPECT_EQ(model.step(Mode::evaluate), loss);
+    return gradients_of(model);
+  }();
+  for (const std::vector<float>& gradient : zeros) {
+    EXPECT_TRUE(std::all_of(gradient.begin(), gradient.end(), [](float g) { return g == 0; }));
+  }
+  for (std::int64_t bytes : model.bytes_before_end()) EXPECT_EQ(bytes, 0);
+}
+
+// Logits of each position, of which the mean loss can be made.
+TEST_F(GptStageTest, GenerationGivesTheLogitsOfTheLoss) {
+  options_.microbatches = 1;
+  for (core::DType compute : {core::DType::f32, core::DType::bf16}) {
+    options_.shape.compute = compute;
+    for (std::int32_t ranks : {1, 2, 4}) {
+      options_.shape.tensor.ranks = ranks;
+      Model model(pool_, options_);
+      const double loss = model.step(Mode::evaluate);
+      model.step(Mode::generate);
+      const std::int64_t words = options_.shape.config.vocabulary;
+      const tests::Text text = tests::random_text(options_.shape, 0);
+      double sum = 0;
+      for (std::int64_t row = 0; row < options_.shape.rows(); ++row) {
+        std::vector<double> logits;
+        for (const std::vector<float>& of_rank : model.logits()) {
+          const std::int64_t columns = static_cast<std::int64_t>(of_rank.size()) / options_.shape.rows();
+          const auto begin = of_rank.begin() + row * columns;
+          logits.insert(logits.end(), begin, begin + columns);
+        }
+        double of_all = 0;
+        for (std::int64_t w = 0; w < words; ++w) of_all += std::exp(logits[static_cast<std::size_t>(w)]);
+        const auto target = static_cast<std::size_t>(text.targets[static_cast<std::size_t>(row)]);
+        sum += std::log(of_all) - logits[target];
+      }
+      EXPECT_NEAR(sum / static_cast<double>(options_.shape.rows()), loss, 1e-5) << name_of(options_);
+    }
+  }
+}
+
+// Products are rounded to eight bits of significand a layer; losses are f32.
+TEST_F(GptStageTest, NarrowDtypesComeNearF32) {
+  Model exact(pool_, options_);
+  const double loss = exact.step();
+  const Gradients expected = gradients_of(exact);
+  for (core::DType compute : {core::DType::bf16, core::DType::f16}) {
+    options_.shape.compute = compute;
+    Model model(pool_, options_);
+    const double unit = std::pow(2.0, -core::significand_bits(compute));
+    EXPECT_NEAR(model.step() / loss, 1, unit);
+    const Difference difference = difference_of(model, expected, gradients_of(model));
+    EXPECT_LT(difference.worst, 32 * unit) << core::name_of(compute) << ": " << difference.parameter;
+    EXPECT_GT(difference.worst, 0);
+  }
+}
+
+TEST_F(GptStageTest, MemoryIsGivenBackAndRecomputationNeedsLess) {
+  for (std::int32_t ranks : {1, 2}) {
+    options_.shape.tensor.ranks = ranks;
+    options_.shape.sequence_parallel = ranks > 1;
+    options_.microbatches = 3;
+    for (bool split : {false, true}) {
+      options_.split = split;
+      std::vector<std::int64_t> peaks;
+      for (Recompute recompute : {Recompute::full, Recompute::selective, Recompute::none}) {
+        options_.shape.recompute = recompute;
+        Model model(pool_, options_);
+        const parallel::Memory& memory = *model.rank(0, 0).memory;
+        const parallel::BytesByKind before = memory.now();
+        model.step();
+        EXPECT_EQ(memory.now(), before) << name_of(options_);
+        for (std::int64_t bytes : model.bytes_before_end()) EXPECT_EQ(bytes, 0) << name_of(options_);
+        peaks.push_back(memory.peak_of_each()[static_cast<std::size_t>(parallel::MemoryKind::activations)]);
+      }
+      EXPECT_LT(peaks[1], peaks[2]) << name_of(options_);
+      if (!split) {
+        EXPECT_LT(peaks[0], peaks[1]) << name_of(options_);
+      }
+    }
+  }
+}
+
+// What a layer keeps: 34 bytes a token and hidden element in 16 bit with GELU's input and output (Korthikanti et al.
+// 2022, table 2, without dropout masks and with the scores never stored) less what we do not have.
+TEST_F(GptStageTest, SequenceParallelRanksKeepAShareEach) {
+  options_.microbatches = 1;
+  const auto peak = [&](std::int32_t ranks, bool sequence_parallel) {
+    options_.shape.tensor.ranks = ranks;
+    options_.shape.sequence_parallel = sequence_parallel;
+    Model model(pool_, options_);
+    model.step();
+    return model.rank(0, 0).memory->peak_of_each()[static_cast<std::size_t>(parallel::MemoryKind::activations)];
+  };
+  const std::int64_t alone = peak(1, false);
+  EXPECT_LT(peak(4, false), alone);
+  EXPECT_LT(peak(4, true), peak(4, false));
+}
+
+TEST_F(GptStageTest, ShapesThatDoNotDivideAreRefused) {
+  const auto refused = [](const GptShape& shape, const std::string& numbers) {
+    try {
+      check(shape);
+      ADD_FAILURE() << "accepted";
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::usage);
+      EXPECT_NE(std::string(error.what()).find(numbers), std::string::npos) << error.what();
+    }
+  };
+  GptShape shape = small_shape();
+  EXPECT_NO_THROW(check(shape));
+  shape.tensor.ranks = 3;
+  refused(shape, "heads 4");
+  shape = small_shape();
+  shape.config.heads = 5;
+  refused(shape, "hidden size 32");
+  shape = small_shape();
+  shape.length = 21;
+  refused(shape, "length 21");
+  shape = small_shape();
+  shape.batch = 1;
+  shape.length = 9;
+  shape.tensor.ranks = 2;
+  shape.sequence_parallel = true;
+  refused(shape, "9");
+}
+
+}  // namespace
+}  // namespace lockstep::trainer

@@ -1,0 +1,159 @@
+#include <utility>
+
+#include "core/dtype.h"
+#include "core/error.h"
+#include "parallel/layers/norm.h"
+#include "parallel/layers/vocabulary.h"
+#include "trainer/model/norm_gradients.h"
+#include "trainer/model/parameter_order.h"
+#include "trainer/model/part_run.h"
+#include "trainer/model/shared_rows.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using schedules::Op;
+
+class VocabularyHeadRun final : public HeadRun {
+ public:
+  VocabularyHeadRun(const StageContext& stage, std::int32_t part, std::size_t first, std::size_t words,
+                    const parallel::Tensor& targets, Boundary& in)
+      : stage_(stage), part_(part), norm_gamma_(first + kFinalNorm), words_(words), targets_(targets), in_(in) {}
+
+  const parallel::Tensor& losses() const override { return losses_; }
+  const parallel::Tensor& logits() const override { return logits_; }
+
+  void run(What what, Op op) override {
+    switch (what) {
+      case What::head_in:
+        return head_in();
+      case What::logits:
+        return make_logits();
+      case What::loss:
+        return loss();
+      case What::head_input_gradient:
+        return input_gradient();
+      case What::head_weight_gradient:
+        return weight_gradient(op);
+      case What::head_in_backward:
+        return head_in_backward(op);
+      default:
+        LOCKSTEP_CHECK(false, "not a kernel of the head");
+    }
+  }
+
+  GptStage::Exchange exchange(What what) override {
+    if (what == What::gather_stats) {
+      all_stats_ = make_f32(layer().stats_elems() * stage_.shape.tensor.ranks);
+      return {stats_.in(), all_stats_.out()};
+    }
+    return what == What::sum_head_gradient ? d_n_.exchange(stage_) : n_all_.exchange(stage_, n_);
+  }
+
+  void exchanged(What what) override {
+    if (what == What::gather_stats) stats_.reset();
+    if (what == What::sum_head_gradient) d_n_.exchanged(stage_);
+  }
+
+ private:
+  parallel::HeadLayer layer() const {
+    const GptShape& shape = stage_.shape;
+    const std::int64_t rows = stage_.store.weight(words_).elems / shape.config.hidden;
+    return {.rows = shape.rows(),
+            .hidden = shape.config.hidden,
+            .words = parallel::words_of(shape.config.vocabulary, rows, shape.tensor.index),
+            .shards = shape.tensor.ranks};
+  }
+  parallel::Tensor make_f32(std::int64_t elems) const {
+    return stage_.workspace.memory.make(parallel::MemoryKind::buffers, core::DType::f32, elems);
+  }
+  bool trains() const { return stage_.mode == Mode::train; }
+
+  void head_in() {
+    n_ = stage_.make_own_rows();
+    const parallel::NormWeights weights{stage_.store.weight(norm_gamma_), stage_.store.weight(norm_gamma_ + 1)};
+    stage_.norm().forward(stage_.workspace, weights, in_.x.in(), norm_, n_.out());
+    if (trains()) return;
+    in_.x.reset();
+    norm_.reset();
+  }
+
+  void make_logits() {
+    const parallel::HeadLayer head = layer();
+    logits_ = stage_.make(head.rows * head.words.rows);
+    head.logits(stage_.workspace, stage_.store.weight(words_), n_all_.of(n_).in(), logits_.out());
+    n_all_.reset();
+    if (!trains()) n_.reset();
+    if (head.shards > 1) make_stats(head);
+  }
+
+  // Who only wants logits has no targets; ranks exchange something all the same.
+  void make_stats(const parallel::HeadLayer& head) {
+    stats_ = stage_.workspace.memory.make_zeroed(parallel::MemoryKind::buffers, core::DType::f32, head.stats_elems());
+    if (stage_.mode == Mode::generate) return;
+    head.stats(stage_.workspace, targets_.in(), logits_.in(), stats_.out());
+  }
+
+  void loss() {
+    if (stage_.mode != Mode::generate) {
+      losses_ = make_f32(stage_.shape.rows());
+      layer().loss(stage_.workspace, targets_.in(), all_stats_.in(), stage_.gradient_scale, logits_.inout(),
+                   losses_.out());
+    }
+    all_stats_.reset();
+    if (stage_.mode == Mode::evaluate) logits_.reset();
+  }
+
+  void input_gradient() {
+    layer().input_gradient(stage_.workspace, stage_.store.weight(words_), logits_.in(), d_n_.begin(stage_));
+    d_n_.end(stage_);
+  }
+
+  void weight_gradient(Op op) {
+    layer().weight_gradient(stage_.workspace, n_all_.of(n_).in(), logits_.in(), stage_.store.gradient(words_));
+    logits_.reset();
+    n_.reset();
+    n_all_.reset();
+    if (op == Op::weight_gradient) complete();
+  }
+
+  void head_in_backward(Op op) {
+    stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_gamma_), in_.x.in(), norm_, d_n_.sum.inout(),
+                           norm_gradients_.where(stage_, op, norm_gamma_));
+    in_.d = std::move(d_n_.sum);
+    in_.x.reset();
+    norm_.reset();
+    if (op == Op::backward) complete();
+  }
+
+  void complete() {
+    norm_gradients_.release(stage_, norm_gamma_);
+    stage_.store.commit(part_);
+  }
+
+  const StageContext& stage_;
+  std::int32_t part_;
+  std::size_t norm_gamma_;
+  std::size_t words_;
+  const parallel::Tensor& targets_;
+  Boundary& in_;
+
+  parallel::NormSaved norm_;
+  parallel::Tensor n_;  // behind the norm
+  RowGather n_all_;
+  parallel::Tensor logits_;  // [rows, words of this rank]; then their gradient
+  parallel::Tensor stats_;
+  parallel::Tensor all_stats_;
+  parallel::Tensor losses_;
+  RowSum d_n_;
+  HeldNormGradients norm_gradients_;
+};
+
+}  // namespace
+
+std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
+                                       std::size_t words, const parallel::Tensor& targets, Boundary& in) {
+  return std::make_unique<VocabularyHeadRun>(stage, part, first, words, targets, in);
+}
+
+}  // namespace lockstep::trainer

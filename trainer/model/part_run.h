@@ -1,0 +1,62 @@
+// A part of a stage (embedding, layer, head) at work on one microbatch: what its pieces do, and what it keeps between
+// them. Kernels and exchanges may be called from different threads, never two that touch the same memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/view.h"
+#include "parallel/layers/norm.h"
+#include "parallel/layers/workspace.h"
+#include "parallel/memory/memory.h"
+#include "parallel/parameters/store.h"
+#include "schedules/step/step.h"
+#include "trainer/model/gpt_stage.h"
+#include "trainer/model/pieces.h"
+
+namespace lockstep::trainer {
+
+// What parts of all microbatches share.
+struct StageContext {
+  GptShape shape;
+  parallel::ParameterStore& store;
+  parallel::Workspace workspace;
+  Mode mode = Mode::train;
+  float gradient_scale = 1;
+
+  parallel::Tensor make(std::int64_t elems) const {  // in the compute dtype
+    return workspace.memory.make(parallel::MemoryKind::activations, shape.compute, elems);
+  }
+  parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.config.hidden); }
+  parallel::LayerNorm norm() const { return {shape.own_rows(), shape.config.hidden}; }
+};
+
+// Between two parts: activations, and their gradient. [own rows, hidden]
+struct Boundary {
+  parallel::Tensor x;
+  parallel::Tensor d;
+};
+
+class PartRun {
+ public:
+  virtual ~PartRun() = default;
+  virtual void run(What what, schedules::Op op) = 0;
+  virtual GptStage::Exchange exchange(What what) = 0;
+  virtual void exchanged(What what) = 0;
+};
+
+// The parameters of a part begin at `first`; `in` and `out` outlive what is made.
+std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
+                                            Boundary& out);
+std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first, Boundary& in,
+                                        Boundary& out);
+// `words`: the parameter that is the head's matrix.
+class HeadRun : public PartRun {
+ public:
+  virtual const parallel::Tensor& losses() const = 0;  // of each row; of no rows before there are any
+  virtual const parallel::Tensor& logits() const = 0;  // mode generate
+};
+std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
+                                       std::size_t words, const parallel::Tensor& targets, Boundary& in);
+
+}  // namespace lockstep::trainer
