@@ -107,7 +107,9 @@ class RankRun {
     std::atomic<State>& state = states_[task];
     bool moved = false;
     if (state.load(std::memory_order_relaxed) == State::waiting) {
+      if (options_.in_issue_order && task != begun_) return false;
       if (missing_for(task) != nullptr || !worker_.begin(task)) return false;
+      ++begun_;
       state.store(State::begun, std::memory_order_relaxed);
       moved = true;
     }
@@ -161,6 +163,7 @@ class RankRun {
   std::vector<std::atomic<State>> states_;
   std::array<LaneQueue, kNumLanes> lanes_;
   std::atomic<std::uint64_t> moves_{0};
+  std::atomic<std::uint32_t> begun_{0};  // tasks
 };
 
 }  // namespace

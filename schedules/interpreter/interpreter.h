@@ -21,6 +21,9 @@ namespace lockstep::schedules {
 struct InterpreterOptions {
   // The thread of each lane; 0 is the rank's own. Threads whose lanes are empty are not started.
   std::array<std::uint8_t, kNumLanes> thread_of = {};
+  // Tasks begin in the order in which they are issued, whatever lane they are in: for one thread whose collectives
+  // block it, which all ranks have to begin in the same order.
+  bool in_issue_order = false;
   // The longest time in which no task of the rank begins or ends.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
 };

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "core/error.h"
@@ -183,6 +185,16 @@ TEST(Interpreter, OneFailureEndsAllRanksAndAllTheirThreads) {
   } catch (const core::Error& error) {
     EXPECT_STREQ(error.what(), "a broken device");
     EXPECT_EQ(error.failure(), core::Failure::wrong_data);
+  }
+}
+
+TEST(Interpreter, TasksBeginInTheOrderOfIssueIfAsked) {
+  for (const char* const name : {"1f1b", "gpipe", "interleaved", "zb_h1"}) {
+    const Step step = step_of(name, {4, 8, std::string_view(name) == "interleaved" ? 2 : 1});
+    Mailbox mail;
+    const Workers workers = workers_of<NotingWorker>(step, mail);
+    run(step, workers, {.in_issue_order = true});
+    for (const auto& worker : workers) EXPECT_TRUE(std::is_sorted(worker->begun.begin(), worker->begun.end())) << name;
   }
 }
 

@@ -133,10 +133,10 @@ void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> b
   }
 }
 
-void reduce_embedding(Step& step, std::int64_t bytes) {
+void reduce_at_end(Step& step, GroupKind kind, std::int64_t bytes) {
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
-    const std::int32_t group = groups.find(rank, GroupKind::embedding);
+    const std::int32_t group = groups.find(rank, kind);
     if (group < 0) continue;
     RankStep& old = step.of_rank[static_cast<std::size_t>(rank)];
     std::uint32_t last_kernel = kNoTask;

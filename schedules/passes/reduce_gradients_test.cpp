@@ -124,7 +124,7 @@ TEST(ReduceGradients, AStageThatIsNotInPiecesGivesAllAtItsEnd) {
 TEST(ReduceGradients, TheEmbeddingIsSummedOverFirstAndLastStage) {
   Step step = parts_of(make_schedule("1f1b", {3, 4, 1}));
   step.groups.push_back({GroupKind::embedding, {0, 2}});
-  reduce_embedding(step, 500);
+  reduce_at_end(step, GroupKind::embedding, 500);
   EXPECT_EQ(count_reductions(step.of_rank[0]), 1);
   EXPECT_EQ(count_reductions(step.of_rank[1]), 0);
   const StepTimeline timeline = play_simply(step);

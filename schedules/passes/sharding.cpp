@@ -14,10 +14,10 @@ namespace {
 // What a use does to its units, and when its gather may start.
 struct PlannedUse {
   UnitUse use = {};
-  bool gathers = false;
-  bool gives_up = false;
-  std::uint32_t waits_for = kNoTask;       // an old task of the compute lane
-  std::uint32_t also_waits_for = kNoTask;  // a reduction
+  std::vector<std::int32_t> gathered = {};  // units that are not there
+  std::vector<std::int32_t> given_up = {};  // afterwards
+  std::uint32_t waits_for = kNoTask;        // an old task of the compute lane
+  std::uint32_t also_waits_for = kNoTask;   // a reduction
 };
 
 // The later one in the rank's list.
@@ -33,14 +33,15 @@ std::uint32_t last_reduction_between(const RankStep& rank, std::uint32_t begin, 
   return kNoTask;
 }
 
-bool gives_up_after(const UnitUse& use, Keep keep) {
+bool gives_up_after(const UnitUse& use, Keep keep, const Unit& unit) {
+  if (unit.held) return false;
   return keep == Keep::while_used || (keep == Keep::until_backward && use.backward);
 }
 
 class Planner {
  public:
   Planner(const RankStep& rank, std::span<const std::vector<Unit>> units, const ShardingOptions& options)
-      : rank_(rank), options_(options) {
+      : rank_(rank), units_(units), options_(options) {
     for (const auto& of_stage : units) {
       present_.emplace_back(of_stage.size(), false);
       last_use_.emplace_back(of_stage.size(), kNoTask);
@@ -51,16 +52,18 @@ class Planner {
 
  private:
   void add(const UnitUse& use) {
-    PlannedUse planned{.use = use, .gives_up = gives_up_after(use, options_.keep)};
     const auto stage = static_cast<std::size_t>(use.stage);
+    PlannedUse planned{.use = use};
     for (std::int32_t u = use.first_unit; u < use.first_unit + use.num_units; ++u) {
       const auto unit = static_cast<std::size_t>(u);
-      planned.gathers = planned.gathers || !present_[stage][unit];
+      if (!present_[stage][unit]) planned.gathered.push_back(u);
       planned.waits_for = later_of(planned.waits_for, last_use_[stage][unit]);
-      present_[stage][unit] = !planned.gives_up;
+      const bool gives_up = gives_up_after(use, options_.keep, units_[stage][unit]);
+      if (gives_up) planned.given_up.push_back(u);
+      present_[stage][unit] = !gives_up;
       last_use_[stage][unit] = use.last;
     }
-    if (planned.gathers) wait_for_others(planned);
+    if (!planned.gathered.empty()) wait_for_others(planned);
     planned_.push_back(planned);
   }
 
@@ -78,6 +81,7 @@ class Planner {
   }
 
   const RankStep& rank_;
+  std::span<const std::vector<Unit>> units_;
   const ShardingOptions& options_;
   std::vector<std::vector<bool>> present_;            // by stage and unit
   std::vector<std::vector<std::uint32_t>> last_use_;  // likewise: its last task
@@ -100,7 +104,7 @@ class Gathers {
       const bool in_use = use < planned_.size() && i >= planned_[use].use.first;
       out_.keep(i, in_use && i == planned_[use].use.first ? gather_of_[use] : kNoTask);
       if (in_use && i == planned_[use].use.last) {
-        if (planned_[use].gives_up) put_all(planned_[use].use, Op::reshard, {});
+        put_all(planned_[use].use.stage, planned_[use].given_up, Op::reshard, {});
         ++use;
       }
       gather_what_may_start(i);
@@ -113,26 +117,27 @@ class Gathers {
   void gather_what_may_start(std::uint32_t written) {
     for (; next_ < planned_.size(); ++next_) {
       const PlannedUse& planned = planned_[next_];
-      if (!planned.gathers) continue;
+      if (planned.gathered.empty()) continue;
       const std::uint32_t last = later_of(planned.waits_for, planned.also_waits_for);
       if (last != kNoTask && (written == kNoTask || last > written)) return;
       edges_.clear();
       for (const std::uint32_t old : {planned.waits_for, planned.also_waits_for}) {
         if (old != kNoTask) edges_.push_back(out_.new_of(old));
       }
-      gather_of_[next_] = put_all(planned.use, Op::unshard, edges_);
+      gather_of_[next_] = put_all(planned.use.stage, planned.gathered, Op::unshard, edges_);
     }
   }
 
-  std::uint32_t put_all(const UnitUse& use, Op op, std::span<const std::uint32_t> after) {
+  std::uint32_t put_all(std::int32_t stage, std::span<const std::int32_t> units, Op op,
+                        std::span<const std::uint32_t> after) {
     std::uint32_t last = kNoTask;
-    for (std::int32_t u = use.first_unit; u < use.first_unit + use.num_units; ++u) {
-      const Unit& unit = units_[static_cast<std::size_t>(use.stage)][static_cast<std::size_t>(u)];
-      Task task{.op = op, .stage = use.stage, .part = u};
+    for (const std::int32_t u : units) {
+      const Unit& unit = units_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(u)];
+      Task task{.op = op, .stage = stage, .part = u};
       if (op == Op::unshard) {
         task.lane = Lane::gather;
         task.comm = Comm::all_gather;
-        task.peer = groups_.of(rank_, unit.group, "unit of stage " + std::to_string(use.stage));
+        task.peer = groups_.of(rank_, unit.group, "unit of stage " + std::to_string(stage));
         task.amount = unit.parameter_bytes;
       }
       last = out_.put(task, after);

@@ -15,13 +15,17 @@
 
 namespace lockstep::schedules {
 
-// Parts of a stage that are gathered, and reduced, together.
+// Parts of a stage that are gathered, and reduced, together. Units may begin with the same part, one behind the other:
+// it then needs them all.
 struct Unit {
   std::int32_t first_part = 0;
   std::int32_t num_parts = 1;
   std::int64_t parameter_bytes = 0;  // of the whole unit
   std::int64_t gradient_bytes = 0;
   GroupKind group = GroupKind::data;  // that it is spread over
+  // Once gathered it stays to the end of the step, whatever ShardingOptions::keep says: parts of other units use it,
+  // too (a word embedding that is also the head's matrix; FSDP's root unit).
+  bool held = false;
 };
 // A bucket a unit, the last unit first.
 std::vector<GradientBucket> buckets_of(std::span<const Unit> units);

@@ -172,5 +172,19 @@ TEST(Sharding, WholeActionsGatherTheirStageAtOnce) {
   EXPECT_DOUBLE_EQ(sent(step), 2 * 2);
 }
 
+// A held unit is gathered once and never given up; the others as before.
+TEST(Sharding, AHeldUnitStays) {
+  Step step = one_stage(3);
+  auto units = units_of(step);
+  units[0][0].held = true;
+  shard_parameters(step, units, {.keep = Keep::while_used});
+  std::map<std::pair<Op, std::int32_t>, int> times;
+  for (const Task& task : step.of_rank[0].tasks) ++times[{task.op, task.part}];
+  EXPECT_EQ((times[{Op::unshard, 0}]), 1);
+  EXPECT_EQ((times[{Op::reshard, 0}]), 0);
+  EXPECT_GT((times[{Op::unshard, 1}]), 3);
+  EXPECT_EQ((times[{Op::reshard, 1}]), (times[{Op::unshard, 1}]));
+}
+
 }  // namespace
 }  // namespace lockstep::schedules

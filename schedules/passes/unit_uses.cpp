@@ -5,23 +5,29 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::int32_t kNoUnit = -1;
-
 bool needs_parameters(const Task& task) {
   if (task.lane != Lane::compute) return false;
   return task.op == Op::forward || task.op == Op::backward || task.op == Op::input_gradient || task.op == Op::recompute;
 }
 
-// Of each part of a stage: its unit.
-std::vector<std::int32_t> unit_of_parts(const std::vector<Unit>& units) {
-  std::vector<std::int32_t> unit_of;
+// Units that a part needs: several, one after the other, if they begin with the same part.
+struct UnitRange {
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+};
+
+// Of each part of a stage.
+std::vector<UnitRange> units_of_parts(const std::vector<Unit>& units) {
+  std::vector<UnitRange> of_part;
   for (std::size_t u = 0; u < units.size(); ++u) {
     const auto begin = static_cast<std::size_t>(units[u].first_part);
     const auto end = begin + static_cast<std::size_t>(units[u].num_parts);
-    if (end > unit_of.size()) unit_of.resize(end, kNoUnit);
-    for (std::size_t part = begin; part < end; ++part) unit_of[part] = static_cast<std::int32_t>(u);
+    if (end > of_part.size()) of_part.resize(end);
+    for (std::size_t part = begin; part < end; ++part) {
+      if (of_part[part].count++ == 0) of_part[part].first = static_cast<std::int32_t>(u);
+    }
   }
-  return unit_of;
+  return of_part;
 }
 
 bool continues(const UnitUse& use, const UnitUse& next) {
@@ -32,8 +38,8 @@ bool continues(const UnitUse& use, const UnitUse& next) {
 }  // namespace
 
 std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units) {
-  std::vector<std::vector<std::int32_t>> unit_of(units.size());
-  for (std::size_t s = 0; s < units.size(); ++s) unit_of[s] = unit_of_parts(units[s]);
+  std::vector<std::vector<UnitRange>> of_parts(units.size());
+  for (std::size_t s = 0; s < units.size(); ++s) of_parts[s] = units_of_parts(units[s]);
   std::vector<UnitUse> uses;
   for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
     const Task& task = rank.tasks[i];
@@ -45,9 +51,11 @@ std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<U
       use.num_units = static_cast<std::int32_t>(units[stage].size());
     } else {
       const auto part = static_cast<std::size_t>(task.part);
-      use.first_unit = part < unit_of[stage].size() ? unit_of[stage][part] : kNoUnit;
+      const UnitRange range = part < of_parts[stage].size() ? of_parts[stage][part] : UnitRange{};
+      use.first_unit = range.first;
+      use.num_units = range.count;
     }
-    const bool any = use.num_units > 0 && use.first_unit != kNoUnit;
+    const bool any = use.num_units > 0;
     if (any && !uses.empty() && continues(uses.back(), use) &&
         (uses.back().backward == use.backward || rank.tasks[uses.back().first].op == Op::recompute)) {
       uses.back().last = i;

@@ -163,7 +163,9 @@ PipelineStep build_step(const Model& model, const Layout& layout, const Machine&
   schedules::split_stages(made.step, recipes);
   const bool replicas = std::int64_t{layout.dp} * layout.cp > 1;
   if (replicas || !copies.empty()) add_data_parallel(made, works, layout, also_over(layout, copies));
-  if (model.tied_embeddings && layout.pp > 1) schedules::reduce_embedding(made.step, tied_bytes(model, layout));
+  if (model.tied_embeddings && layout.pp > 1) {
+    schedules::reduce_at_end(made.step, GroupKind::embedding, tied_bytes(model, layout));
+  }
   schedules::add_optimizer(made.step, optimizer_of_ranks(schedule, works), schedules::Barrier::norm);
   if (replicas && (layout.zero == 1 || layout.zero == 2)) {
     schedules::gather_after_step(made.step,

@@ -1,7 +1,8 @@
 #include "simulator/predict/step_groups.h"
 
-#include <map>
 #include <utility>
+
+#include "schedules/step/unfold.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -63,68 +64,38 @@ StepGroups groups_of_pipeline(const Model& model, const Layout& layout, const Ma
 
 namespace {
 
-class Unfolding {
- public:
-  Unfolding(const schedules::Step& pipeline, const Layout& layout, const Machine& machine)
-      : pipeline_(pipeline), layout_(layout), machine_(machine) {}
+// Of a group whose members are evenly spaced, as all groups of a layout are.
+RankSet set_of(const std::vector<std::int32_t>& ranks) {
+  const std::int64_t stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+  return {ranks.front(), stride, static_cast<std::int64_t>(ranks.size())};
+}
 
-  WholeStep run() {
-    made_.step = pipeline_;
-    made_.step.of_rank.clear();
-    made_.step.groups.clear();
-    for (std::int64_t rank = 0; rank < layout_.ranks(); ++rank) add_rank(rank);
-    made_.step.groups = made_.groups.groups;
-    return std::move(made_);
+RankSet set_of(const Layout& layout, const schedules::Group& folded, std::int64_t rank) {
+  for (const RepeatedGroup& repeated : kRepeated) {
+    if (repeated.kind == folded.kind) return group_of(layout, repeated.of_layout, rank);
   }
-
- private:
-  void add_rank(std::int64_t rank) {
-    const std::int64_t place = rank / place_ranks(layout_);
-    const std::int64_t offset = rank % place_ranks(layout_);
-    schedules::RankStep copy = pipeline_.of_rank[static_cast<std::size_t>(place)];
-    for (schedules::Task& task : copy.tasks) {
-      if (task.comm != schedules::Comm::none) {
-        task.peer = whole_group(task.peer, rank, offset);
-      } else if (task.peer >= 0) {
-        task.peer = static_cast<std::int32_t>(task.peer * place_ranks(layout_) + offset);
-      }
-    }
-    made_.step.of_rank.push_back(std::move(copy));
-  }
-
-  // The group of all members that a rank's group of the pipeline stands for.
-  std::int32_t whole_group(std::int32_t folded, std::int64_t rank, std::int64_t offset) {
-    const schedules::Group& group = pipeline_.groups[static_cast<std::size_t>(folded)];
-    const RankSet set = set_of(group, rank, offset);
-    const auto [at, is_new] =
-        known_.try_emplace({folded, set.first}, static_cast<std::int32_t>(made_.groups.groups.size()));
-    if (is_new) {
-      schedules::Group whole{group.kind, {}};
-      for (std::int64_t i = 0; i < set.count; ++i) whole.ranks.push_back(static_cast<std::int32_t>(set.at(i)));
-      add(made_.groups, std::move(whole), members_a_level(machine_, set));
-    }
-    return at->second;
-  }
-
-  RankSet set_of(const schedules::Group& group, std::int64_t rank, std::int64_t offset) const {
-    for (const RepeatedGroup& repeated : kRepeated) {
-      if (repeated.kind == group.kind) return group_of(layout_, repeated.of_layout, rank);
-    }
-    if (group.kind == GroupKind::world) return {0, 1, layout_.ranks()};
-    return places(layout_, group.ranks, offset);
-  }
-
-  const schedules::Step& pipeline_;
-  const Layout& layout_;
-  const Machine& machine_;
-  WholeStep made_;
-  std::map<std::pair<std::int32_t, std::int64_t>, std::int32_t> known_;
-};
+  if (folded.kind == GroupKind::world) return {0, 1, layout.ranks()};
+  return places(layout, folded.ranks, rank % place_ranks(layout));
+}
 
 }  // namespace
 
 WholeStep unfold(const schedules::Step& pipeline, const Layout& layout, const Machine& machine) {
-  return Unfolding(pipeline, layout, machine).run();
+  WholeStep whole;
+  whole.step = schedules::unfold(pipeline, static_cast<std::int32_t>(place_ranks(layout)),
+                                 [&](const schedules::Group& folded, std::int32_t rank) {
+                                   const RankSet set = set_of(layout, folded, rank);
+                                   std::vector<std::int32_t> members;
+                                   for (std::int64_t i = 0; i < set.count; ++i) {
+                                     members.push_back(static_cast<std::int32_t>(set.at(i)));
+                                   }
+                                   return members;
+                                 });
+  for (const schedules::Group& group : whole.step.groups) {
+    add(whole.groups, group, members_a_level(machine, set_of(group.ranks)));
+  }
+  whole.step.groups = whole.groups.groups;
+  return whole;
 }
 
 }  // namespace lockstep::simulator

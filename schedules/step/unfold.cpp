@@ -1,0 +1,64 @@
+#include "schedules/step/unfold.h"
+
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep::schedules {
+namespace {
+
+class Unfolding {
+ public:
+  Unfolding(const Step& pipeline, std::int32_t copies, const MembersOf& members_of)
+      : pipeline_(pipeline), copies_(copies), members_of_(members_of), made_(pipeline) {
+    made_.of_rank.clear();
+    made_.groups.clear();
+  }
+
+  Step run() {
+    for (std::int32_t rank = 0; rank < pipeline_.num_ranks() * copies_; ++rank) add_rank(rank);
+    return std::move(made_);
+  }
+
+ private:
+  void add_rank(std::int32_t rank) {
+    RankStep copy = pipeline_.of_rank[static_cast<std::size_t>(rank / copies_)];
+    for (Task& task : copy.tasks) {
+      if (task.comm != Comm::none) {
+        task.peer = whole_group(task.peer, rank);
+      } else if (task.peer >= 0) {
+        task.peer = task.peer * copies_ + rank % copies_;
+      }
+    }
+    made_.of_rank.push_back(std::move(copy));
+  }
+
+  // Asked once for each folded group and rank; a group is told by its first member.
+  std::int32_t whole_group(std::int32_t folded, std::int32_t rank) {
+    const auto [of_rank, first_time] = of_rank_.try_emplace({folded, rank}, 0);
+    if (!first_time) return of_rank->second;
+    const Group& group = pipeline_.groups[static_cast<std::size_t>(folded)];
+    std::vector<std::int32_t> members = members_of_(group, rank);
+    LOCKSTEP_CHECK(!members.empty(), "a group has members");
+    const auto [at, is_new] =
+        of_first_.try_emplace({folded, members.front()}, static_cast<std::int32_t>(made_.groups.size()));
+    if (is_new) made_.groups.push_back({group.kind, std::move(members)});
+    return of_rank->second = at->second;
+  }
+
+  const Step& pipeline_;
+  const std::int32_t copies_;
+  const MembersOf& members_of_;
+  Step made_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> of_rank_;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> of_first_;
+};
+
+}  // namespace
+
+Step unfold(const Step& pipeline, std::int32_t copies, const MembersOf& members_of) {
+  return Unfolding(pipeline, copies, members_of).run();
+}
+
+}  // namespace lockstep::schedules
