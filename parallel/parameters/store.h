@@ -28,8 +28,11 @@ struct StoreOptions {
   core::DType compute = core::DType::f32;   // of weights as kernels read them: f32, bf16, f16
   core::DType gradient = core::DType::f32;  // as they are kept and reduced: f32, or the compute dtype
   std::int32_t zero = 0;                    // stage, 0 to 3
-  std::int32_t shards = 1;                  // ranks that share shards out
+  std::int32_t shards = 1;                  // ranks that share shards out; with one all stages are stage 0
   std::int32_t shard = 0;                   // of this rank
+  // Stages 2 and 3: gradients are reduced with every microbatch. Else they add up in the whole bucket, which is reduced
+  // once, after the last.
+  bool reduce_every_microbatch = true;
 };
 
 struct AdamWOptions {
@@ -59,12 +62,16 @@ class ParameterStore {
 
   // ---- for layers, in the rank's own thread
   kernels::In weight(std::size_t parameter) const;  // its bucket has to be there (stage 3)
-  // f32, to be added to. With narrow gradients it is a working copy of the parameter's part, which commit() adds.
+  // f32, to be added to. With narrow gradients it is a working copy: what is there so far, in f32, which commit()
+  // rounds once and gives up.
   kernels::InOut gradient(std::size_t parameter);
-  // Gradients of a part (of all parameters with Parameter::part) are complete for this microbatch.
+  // Gradients of a part (of all parameters with Parameter::part) are complete for this microbatch. A bucket of stages 2
+  // and 3 all of whose parts are is closed: what is added later goes to a new one, so that the reduction may be late.
   void commit(std::int32_t part);
 
-  // ---- for collectives, in the lane's thread; what they return stays valid until the call that ends it
+  // ---- for collectives, in the lane's thread; what they return stays valid until the call that ends it. Calls for
+  // weights, calls for gradients, and those above may run side by side, in a thread each; for one bucket's weights the
+  // step's order has to keep gather(), weight() and reshard() apart.
   // Stage 3: gather() makes room for the whole weights; the all-gather goes from shard to whole. In place for stages 1
   // and 2, where shard lies in whole.
   struct Gather {
@@ -73,16 +80,20 @@ class ParameterStore {
   };
   Gather gather(std::int32_t bucket);
   void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
-  // Gradients: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to shard. reduced() ends it:
-  // adds the shard to what microbatches before have left and, for stages 2 and 3, gives up the whole.
+  // Gradients: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to shard, in place for stage
+  // 1. Stages 0 and 1 reduce once a step. reduced() ends it: adds the shard to what microbatches before have left and,
+  // for stages 2 and 3, gives up the whole. Sums over further groups with every microbatch are of `result`, before
+  // reduced().
   struct Reduction {
     kernels::In whole;
     kernels::Out result;
   };
   Reduction reduction(std::int32_t bucket);
-  void reduced(std::int32_t bucket);
+  void reduced(std::int32_t bucket);  // memory of the host
+  void reduced(std::int32_t bucket, const kernels::Context& lane);
   // The sharded, reduced gradient of a bucket: for sums over further groups (replicas of shards, tied embeddings,
-  // tensor ranks) and for hooks.
+  // tensor ranks) and for hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets
+  // (best: alone), or their shards differ.
   kernels::InOut own_gradient(std::int32_t bucket);
   // The part of a parameter's reduced gradient that this rank has: may be empty.
   kernels::InOut own_gradient_of(std::size_t parameter);
@@ -92,7 +103,8 @@ class ParameterStore {
   // Sum of squares of the own gradients of parameters for which counts(parameter) is true; f64.
   double sum_of_squares(const std::function<bool(std::size_t)>& counts);
   bool gradients_are_finite();
-  // AdamW on what this rank owns: gradients times `factor` (of clipping and loss scaling). `step` from 1.
+  // AdamW on what this rank owns: gradients times `factor` (of clipping and loss scaling). `step` from 1. Of what
+  // others own, weights have to be gathered anew; stage 3 gives up what is still gathered.
   void update(const AdamWOptions& adamw, std::int64_t step, float factor);
 
   // ---- for checkpoints: f32 runs of elements that this rank owns, named by parameter and place in the whole parameter
@@ -104,6 +116,7 @@ class ParameterStore {
     float* data = nullptr;  // host memory, or a copy of the device's that store_back() writes
   };
   std::vector<Run> runs(State state);
+  void store_back(State state);  // what the latest runs(state) were changed to
   // After master weights were changed from outside: weights as kernels read them follow (stages 1, 2: a gather has to
   // follow, too).
   void masters_changed();

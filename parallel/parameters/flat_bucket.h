@@ -1,0 +1,40 @@
+// Parameters one after the other in a flat buffer that ranks can share out evenly.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lockstep::parallel {
+
+// Elements at a multiple of which each parameter begins: 128 bytes in f32, as kernels like their operands. A shard ends
+// at one, too.
+inline constexpr std::int64_t kFlatGrain = 32;
+
+// Elements [begin, end) of a flat buffer.
+struct FlatRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  std::int64_t count() const { return end - begin; }
+  bool empty() const { return end <= begin; }
+};
+inline FlatRange common_of(FlatRange a, FlatRange b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
+
+struct FlatBucket {
+  std::vector<FlatRange> places;  // [member]
+  std::int64_t elems = 0;         // with padding: a multiple of shards * kFlatGrain
+
+  // Equal shards, in the ranks' order.
+  FlatRange shard(std::int32_t shards, std::int32_t index) const {
+    return {elems / shards * index, elems / shards * (index + 1)};
+  }
+};
+
+// `member_elems`: of the bucket's parameters, in the order in which they are to lie.
+FlatBucket lay_out(std::span<const std::int64_t> member_elems, std::int32_t shards);
+
+}  // namespace lockstep::parallel

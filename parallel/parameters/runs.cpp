@@ -1,0 +1,79 @@
+// What a checkpoint reads and writes of a store.
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "parallel/parameters/device_memory.h"
+#include "parallel/parameters/store_data.h"
+
+namespace lockstep::parallel {
+
+std::vector<ParameterStore::Data::Piece> ParameterStore::Data::pieces_of(const Bucket& of, FlatRange wanted,
+                                                                         std::int64_t most_elems) const {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < of.members.size(); ++i) {
+    const std::int64_t place_begin = of.flat.places[i].begin;
+    if (common_of(of.flat.places[i], wanted).empty()) continue;
+    const auto add = [&](std::int64_t share_begin, std::int64_t whole_begin, std::int64_t count) {
+      const std::int64_t run_begin = place_begin + share_begin;
+      FlatRange left = common_of({run_begin, run_begin + count}, wanted);
+      while (!left.empty()) {
+        const FlatRange piece{left.begin, left.begin + std::min(most_elems, left.count())};
+        pieces.push_back({of.members[i], whole_begin + (piece.begin - run_begin), piece});
+        left.begin = piece.end;
+      }
+    };
+    for_each_run(parameters[of.members[i]], place, add);
+  }
+  return pieces;
+}
+
+FlatTensor& ParameterStore::Data::state(Bucket& of, State which) {
+  switch (which) {
+    case State::master:
+      return of.masters();
+    case State::first_moment:
+      return of.first_moment;
+    case State::second_moment:
+      return of.second_moment;
+  }
+  LOCKSTEP_CHECK(false, "a state of the optimizer");
+  return of.masters();
+}
+
+// The own shard where the host can read and write it.
+float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
+  Bucket& of = buckets[bucket];
+  const kernels::InOut own = state(of, which).inout(of.own);
+  if (memory.device().is_host_memory()) return own.as<float>();
+  std::vector<std::vector<float>>& copies = host_copies.at(static_cast<std::size_t>(which));
+  copies.resize(buckets.size());
+  copies[bucket].resize(static_cast<std::size_t>(own.elems));
+  memory.device().copy_to_host(copies[bucket].data(), own.data, kernels::size_bytes(own.dtype, own.elems));
+  return copies[bucket].data();
+}
+
+std::vector<ParameterStore::Run> ParameterStore::runs(State which) {
+  finish(data_->where);
+  std::vector<Run> runs;
+  for (std::size_t b = 0; b < data_->buckets.size(); ++b) {
+    const Bucket& bucket = data_->buckets[b];
+    float* const own = data_->on_host(b, which);
+    for (const Data::Piece& piece : data_->pieces_of(bucket, bucket.own, std::numeric_limits<std::int64_t>::max())) {
+      runs.push_back(
+          {piece.parameter, piece.whole_begin, piece.range.count(), own + (piece.range.begin - bucket.own.begin)});
+    }
+  }
+  return runs;
+}
+
+void ParameterStore::store_back(State which) {
+  const std::vector<std::vector<float>>& copies = data_->host_copies.at(static_cast<std::size_t>(which));
+  for (std::size_t b = 0; b < copies.size(); ++b) {
+    Bucket& bucket = data_->buckets[b];
+    write_rounded(data_->memory.device(), data_->state(bucket, which).out(bucket.own), copies[b]);
+  }
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,163 @@
+#include "parallel/parameters/store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "kernels/cast/cast.h"
+#include "parallel/parameters/device_memory.h"
+#include "parallel/parameters/store_data.h"
+
+namespace lockstep::parallel {
+namespace {
+
+void check_options(const StoreOptions& options) {
+  LOCKSTEP_CHECK(options.compute == core::DType::f32 || options.compute == core::DType::bf16 ||
+                     options.compute == core::DType::f16,
+                 "weights are f32, bf16 or f16");
+  LOCKSTEP_CHECK(options.gradient == core::DType::f32 || options.gradient == options.compute,
+                 "gradients are f32 or as weights are");
+  LOCKSTEP_CHECK(options.zero >= 0 && options.zero <= 3, "ZeRO has stages 0 to 3");
+  LOCKSTEP_CHECK(options.shard >= 0 && options.shard < options.shards, "a shard of those that there are");
+}
+
+}  // namespace
+
+// ---- making it
+
+namespace {
+
+// The parts of a bucket's members, each once.
+template <class PartCommits>
+std::vector<PartCommits> parts_of(const std::vector<Parameter>& parameters, const std::vector<std::size_t>& members) {
+  std::vector<PartCommits> parts;
+  for (const std::size_t member : members) {
+    const std::int32_t part = parameters[member].part;
+    const bool known = std::any_of(parts.begin(), parts.end(), [&](const auto& other) { return other.part == part; });
+    if (!known) parts.push_back({part, 0});
+  }
+  return parts;
+}
+
+}  // namespace
+
+Tensor ParameterStore::Data::zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems) {
+  return make_zeroed(memory, where, kind, dtype, elems);
+}
+
+ParameterStore::ParameterStore(Memory& memory, const kernels::Context& where, std::vector<Parameter> parameters,
+                               TensorPlace place, std::vector<std::vector<std::size_t>> buckets,
+                               const StoreOptions& options)
+    : data_(new Data{.memory = memory,
+                     .where = where,
+                     .parameters = std::move(parameters),
+                     .place = place,
+                     .options = options,
+                     .stage = options.shards == 1 ? 0 : options.zero}) {
+  check_options(options);
+  data_->positions.resize(data_->parameters.size());
+  data_->working.resize(data_->parameters.size());
+  for (std::vector<std::size_t>& members : buckets) data_->add_bucket(std::move(members));
+  for (std::size_t p = 0; p < data_->parameters.size(); ++p) {
+    LOCKSTEP_CHECK(data_->position(p).bucket >= 0, data_->parameters[p].name + " is in no bucket");
+  }
+}
+
+ParameterStore::~ParameterStore() = default;
+
+void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
+  std::vector<std::int64_t> elems;
+  for (const std::size_t member : members) elems.push_back(elems_of_share(parameters.at(member), place.ranks));
+  Bucket& made = buckets.emplace_back();
+  made.flat = lay_out(elems, options.shards);
+  made.own = stage == 0 ? FlatRange{0, made.flat.elems} : made.flat.shard(options.shards, options.shard);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    Position& position = positions.at(members[i]);
+    LOCKSTEP_CHECK(position.bucket < 0, parameters[members[i]].name + " is in two buckets");
+    position = {static_cast<std::int32_t>(buckets.size()) - 1, made.flat.places[i]};
+  }
+  made.parts = parts_of<Bucket::PartCommits>(parameters, members);
+  made.members = std::move(members);
+  allocate(made);
+}
+
+void ParameterStore::Data::allocate(Bucket& made) {
+  const FlatRange whole{0, made.flat.elems};
+  const auto zeros = [this](MemoryKind kind, core::DType dtype, FlatRange range) {
+    return FlatTensor{zeroed(kind, dtype, range.count()), range.begin};
+  };
+  made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
+  made.gradient = zeros(MemoryKind::gradients, options.gradient, scatters_gradients() ? made.own : whole);
+  if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
+  made.first_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
+  made.second_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
+}
+
+// ---- what it has
+
+const std::vector<Parameter>& ParameterStore::parameters() const {
+  return data_->parameters;
+}
+
+std::int32_t ParameterStore::num_buckets() const {
+  return static_cast<std::int32_t>(data_->buckets.size());
+}
+
+std::int64_t ParameterStore::padded_elems(std::int32_t bucket) const {
+  return data_->bucket(bucket).flat.elems;
+}
+
+std::int32_t ParameterStore::bucket_of(std::size_t parameter) const {
+  return data_->position(parameter).bucket;
+}
+
+// ---- weights
+
+kernels::In ParameterStore::weight(std::size_t parameter) const {
+  const FlatRange range = data_->position(parameter).range;
+  const Bucket& bucket = data_->bucket_of(parameter);
+  if (data_->stage == 3) {
+    LOCKSTEP_CHECK(bucket.gathered.given(), data_->parameters[parameter].name + " is used, but not gathered");
+    return bucket.gathered.in(range.begin, range.count());
+  }
+  LOCKSTEP_CHECK(!bucket.stale, data_->parameters[parameter].name + " is used, but not gathered since it was updated");
+  return bucket.weights.in(range);
+}
+
+ParameterStore::Gather ParameterStore::gather(std::int32_t index) {
+  Bucket& bucket = data_->bucket(index);
+  const FlatRange whole{0, bucket.flat.elems};
+  if (data_->stage == 3) {
+    if (!bucket.gathered.given()) {
+      bucket.gathered = data_->memory.make(MemoryKind::weights, data_->options.compute, whole.count());
+    }
+    return {bucket.weights.in(bucket.own), bucket.gathered.out()};
+  }
+  LOCKSTEP_CHECK(data_->stage > 0 || data_->options.shards == 1, "weights of stage 0 are whole");
+  bucket.stale = false;
+  return {bucket.weights.in(bucket.own), bucket.weights.out(whole)};
+}
+
+void ParameterStore::reshard(std::int32_t index) {
+  data_->bucket(index).gathered.reset();
+}
+
+void ParameterStore::Data::round_masters(Bucket& of) {
+  if (narrow_weights()) {
+    kernels::run(kernels::Cast{.count = of.own.count(),
+                               .from = core::DType::f32,
+                               .to = options.compute,
+                               .x = of.master.in(of.own),
+                               .y = of.weights.out(of.own)},
+                 where);
+  }
+}
+
+void ParameterStore::masters_changed() {
+  for (Bucket& bucket : data_->buckets) {
+    data_->round_masters(bucket);
+    data_->others_are_stale(bucket);
+  }
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,134 @@
+// What a ParameterStore is made of; for its sources.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/optimizer/optimizer.h"
+#include "parallel/parameters/flat_bucket.h"
+#include "parallel/parameters/store.h"
+
+namespace lockstep::parallel {
+
+// A tensor that holds elements from `begin` on of a flat bucket.
+struct FlatTensor {
+  Tensor tensor;
+  std::int64_t begin = 0;
+
+  kernels::In in(FlatRange range) const { return tensor.in(range.begin - begin, range.count()); }
+  kernels::Out out(FlatRange range) const { return tensor.out(range.begin - begin, range.count()); }
+  kernels::InOut inout(FlatRange range) const { return tensor.inout(range.begin - begin, range.count()); }
+};
+
+struct ParameterStore::Bucket {
+  std::vector<std::size_t> members;  // parameters, as they lie
+  FlatBucket flat;
+  FlatRange own;  // what this rank updates
+
+  FlatTensor weights;       // in the compute dtype: whole, or with stage 3 the own shard
+  Tensor gathered;          // stage 3: whole, while used
+  bool stale = false;       // stages 1, 2: other shards are those of before the last update
+  FlatTensor master;        // own shard, f32; none where the weights are
+  FlatTensor first_moment;  // own shard, f32
+  FlatTensor second_moment;
+
+  FlatTensor gradient;    // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
+  int times_reduced = 0;  // since zero_gradients(); of the thread that reduces
+
+  // Stages 2 and 3. A whole gradient is `open` in the rank's own thread, waits in `closed`, and is `reducing` in the
+  // thread that reduces; from the second in a step on its shard lands in `landing`.
+  Tensor open;
+  std::deque<Tensor> closed;  // under Data::closed_mutex
+  Tensor reducing;
+  Tensor landing;
+  struct PartCommits {
+    std::int32_t part = 0;
+    std::int64_t commits = 0;
+  };
+  std::vector<PartCommits> parts;  // of the members
+  std::int64_t times_closed = 0;
+
+  FlatTensor& masters() { return master.tensor.given() ? master : weights; }
+  // Where members for which `chosen` is true lie in the own shard; neighbours, and the zeros between them, in one.
+  template <class Chosen>
+  std::vector<FlatRange> own_ranges(Chosen&& chosen) const {
+    std::vector<FlatRange> ranges;
+    bool goes_on = false;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const FlatRange range = common_of(flat.places[i], own);
+      if (range.empty()) continue;
+      const bool wanted = chosen(members[i]);
+      if (wanted && goes_on) ranges.back().end = range.end;
+      if (wanted && !goes_on) ranges.push_back(range);
+      goes_on = wanted;
+    }
+    return ranges;
+  }
+};
+
+struct ParameterStore::Data {
+  Memory& memory;
+  const kernels::Context where;
+  const std::vector<Parameter> parameters;
+  const TensorPlace place;
+  const StoreOptions options;
+  const std::int32_t stage;  // that has an effect
+  std::deque<Bucket> buckets = {};
+
+  struct Position {
+    std::int32_t bucket = -1;
+    FlatRange range = {};
+  };
+  std::vector<Position> positions = {};  // [parameter]
+
+  std::vector<Tensor> working = {};  // [parameter] f32: narrow gradients while they are added to
+  std::mutex closed_mutex = {};
+  std::array<std::vector<std::vector<float>>, 3> host_copies = {};  // [State][bucket]: of a device's memory
+
+  bool narrow_weights() const { return options.compute != core::DType::f32; }
+  bool narrow_gradients() const { return options.gradient != core::DType::f32; }
+  bool scatters_gradients() const { return stage >= 2; }
+
+  Bucket& bucket(std::int32_t index) {
+    LOCKSTEP_CHECK(index >= 0 && index < static_cast<std::int32_t>(buckets.size()), "a bucket of the store");
+    return buckets[static_cast<std::size_t>(index)];
+  }
+  const Position& position(std::size_t parameter) const { return positions.at(parameter); }
+  Bucket& bucket_of(std::size_t parameter) { return bucket(position(parameter).bucket); }
+
+  void add_bucket(std::vector<std::size_t> members);
+  void allocate(Bucket& made);
+  Tensor zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
+
+  // What of `wanted` is no padding, in pieces of at most so many elements that lie side by side in the bucket and in
+  // the whole parameter.
+  struct Piece {
+    std::size_t parameter = 0;
+    std::int64_t whole_begin = 0;
+    FlatRange range = {};
+  };
+  std::vector<Piece> pieces_of(const Bucket& of, FlatRange wanted, std::int64_t most_elems) const;
+  void initialize(Bucket& of, std::uint64_t seed);
+  void write_initial(Bucket& of, const Piece& piece, std::uint64_t seed, std::span<float> values);
+  FlatTensor& state(Bucket& of, State which);
+  float* on_host(std::size_t bucket, State which);
+
+  Tensor& open_gradient(Bucket& of);
+  kernels::InOut kept_gradient(std::size_t parameter);  // in the dtype in which it is kept
+  void count_commit(Bucket& of, std::int32_t part);
+  void close(Bucket& of);
+  Tensor take_complete(Bucket& of);
+  FlatTensor& reduced_gradient(Bucket& of);
+
+  void step_range(Bucket& of, FlatRange range, kernels::AdamW adamw);
+  void round_masters(Bucket& of);     // weights as kernels read them follow, in the own shard
+  void others_are_stale(Bucket& of);  // weights that other ranks have changed
+};
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,292 @@
+// All stages of ZeRO do what stage 0 does on one rank: three steps of AdamW, bit for bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/random.h"
+#include "parallel/parameters/stores_for_tests.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using core::DType;
+using State = ParameterStore::State;
+
+constexpr int kSteps = 3;
+constexpr AdamWOptions kAdamW{.rate = 0.01F, .decay = 0.1F};
+constexpr float kFactor = 0.5F;
+
+std::uint64_t bits_of(int step, std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {
+  const auto place = static_cast<std::uint64_t>(element) * 64 + parameter;
+  return core::hash64(static_cast<std::uint64_t>(step), rank * 8 + static_cast<std::uint64_t>(microbatch), place);
+}
+// -3 to 3: sums of up to 32 are exact in 8 bits, so that their order says nothing.
+Gradients small_integers(int step) {
+  return [step](std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {
+    return static_cast<float>(bits_of(step, rank, microbatch, parameter, element) % 7) - 3;
+  };
+}
+Gradients fractions(int step) {
+  return [step](std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element) {
+    const std::uint64_t bits = bits_of(step, rank, microbatch, parameter, element);
+    return static_cast<float>(static_cast<double>(bits >> 11) * 0x1p-53 - 0.5);
+  };
+}
+
+enum class When : std::uint8_t {
+  each_microbatch,  // as stages 2 and 3 do; of the others the last
+  late,             // the same, but after all microbatches are done
+  once,             // gradients of all microbatches at once
+};
+
+void train(Ranks& ranks, int microbatches, When when, Gradients (*gradients_of)(int step)) {
+  const bool scatters = ranks.options().zero >= 2 && ranks.size() > 1;
+  const bool each_time = scatters && when == When::each_microbatch;
+  ranks.each([](ParameterStore& store) { store.initialize(17); });
+  for (int step = 1; step <= kSteps; ++step) {
+    ranks.each([](ParameterStore& store) { store.zero_gradients(); });
+    ranks.gather_all();
+    const Gradients gradients = gradients_of(step);
+    for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+      backward(ranks, microbatch, gradients);
+      if (each_time) ranks.reduce_all();
+    }
+    const int left = each_time ? 0 : scatters && when == When::late ? microbatches : 1;
+    for (int i = 0; i < left; ++i) ranks.reduce_all();
+    ranks.reshard_all();
+    ranks.each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
+  }
+  ranks.gather_all();
+}
+
+void expect_same(Ranks& ranks, Ranks& expected) {
+  for (const State state : {State::master, State::first_moment, State::second_moment}) {
+    EXPECT_EQ(ranks.whole(state), expected.whole(state)) << "state " << static_cast<int>(state);
+  }
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    for (std::size_t p = 0; p < ranks.store(r).parameters().size(); ++p) {
+      EXPECT_EQ(floats_of(ranks.store(r).weight(p)), floats_of(expected.store(0).weight(p)));
+    }
+  }
+}
+
+struct Dtypes {
+  DType compute;
+  DType gradient;
+};
+constexpr Dtypes kDtypes[] = {
+    {DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::f16}};
+
+std::string text_of(const StoreOptions& options, std::int32_t shards) {
+  return std::string(core::short_name_of(options.compute)) + " " + std::string(core::short_name_of(options.gradient)) +
+         ", stage " + std::to_string(options.zero) + " of " + std::to_string(shards);
+}
+
+// One rank that makes all ranks' gradients.
+void train_alone(Ranks& one, std::size_t num_ranks, int microbatches, Gradients (*gradients_of)(int step)) {
+  one.each([](ParameterStore& store) { store.initialize(17); });
+  for (int step = 1; step <= kSteps; ++step) {
+    one.store(0).zero_gradients();
+    const Gradients gradients = gradients_of(step);
+    for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+      for (std::size_t r = 0; r < num_ranks; ++r) {
+        backward(one, microbatch,
+                 [&](std::size_t, int m, std::size_t p, std::int64_t i) { return gradients(r, m, p, i); });
+      }
+    }
+    one.store(0).update(kAdamW, step, kFactor);
+  }
+}
+
+TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
+  for (const Dtypes& dtypes : kDtypes) {
+    for (std::int32_t shards = 1; shards <= 4; ++shards) {
+      for (const int microbatches : {1, 2}) {
+        Ranks one({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
+        train_alone(one, static_cast<std::size_t>(shards), microbatches, small_integers);
+        for (std::int32_t zero = 0; zero <= 3; ++zero) {
+          for (const When when : {When::each_microbatch, When::late, When::once}) {
+            if (zero < 2 && when != When::once) continue;
+            Ranks ranks({.compute = dtypes.compute,
+                         .gradient = dtypes.gradient,
+                         .zero = zero,
+                         .reduce_every_microbatch = when != When::once},
+                        shards);
+            SCOPED_TRACE(text_of(ranks.options(), shards) + ", when " + std::to_string(static_cast<int>(when)));
+            train(ranks, microbatches, when, small_integers);
+            expect_same(ranks, one);
+          }
+        }
+      }
+    }
+  }
+}
+
+// With sums made in the same order, of numbers that do get rounded: all stages are stage 0.
+TEST(StoreStages, AllStagesRoundAlike) {
+  for (const Dtypes& dtypes : kDtypes) {
+    for (std::int32_t shards = 2; shards <= 4; ++shards) {
+      Ranks stage0({.compute = dtypes.compute, .gradient = dtypes.gradient}, shards);
+      train(stage0, 1, When::once, fractions);
+      for (std::int32_t zero = 1; zero <= 3; ++zero) {
+        Ranks ranks({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero}, shards);
+        SCOPED_TRACE(text_of(ranks.options(), shards));
+        train(ranks, 1, When::each_microbatch, fractions);
+        expect_same(ranks, stage0);
+      }
+    }
+  }
+}
+
+// Weights that kernels read are the master weights rounded, and training moved them.
+TEST(StoreStages, NarrowWeightsFollowTheirMasters) {
+  Ranks ranks({.compute = DType::bf16, .gradient = DType::f32, .zero = 2}, 3);
+  train(ranks, 1, When::each_microbatch, fractions);
+  const auto masters = ranks.whole(State::master);
+  for (std::size_t p = 0; p < masters.size(); ++p) {
+    const std::vector<float> weights = floats_of(ranks.store(1).weight(p));
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      EXPECT_EQ(weights[i], core::to_float(core::to_bfloat16(masters[p][i])));
+    }
+  }
+  Ranks fresh({.compute = DType::bf16, .gradient = DType::f32, .zero = 2}, 3);
+  fresh.each([](ParameterStore& store) { store.initialize(17); });
+  EXPECT_NE(fresh.whole(State::master), masters);
+}
+
+// The optimizer against the definition, in f64: decay of matrices only, gradients times the factor.
+TEST(StoreStages, OneStepIsAdamW) {
+  Ranks ranks({.zero = 1}, 2);
+  ranks.each([](ParameterStore& store) { store.initialize(5); });
+  const auto before = ranks.whole(State::master);
+  backward(ranks, 0, fractions(1));
+  ranks.reduce_all();
+  ranks.each([](ParameterStore& store) { store.update(kAdamW, 1, kFactor); });
+  const auto after = ranks.whole(State::master);
+  const Gradients gradients = fractions(1);
+  for (std::size_t p = 0; p < before.size(); ++p) {
+    const double decay = small_model()[p].decays ? static_cast<double>(kAdamW.decay) : 0.0;
+    for (std::size_t i = 0; i < before[p].size(); ++i) {
+      const auto element = static_cast<std::int64_t>(i);
+      const double g =
+          (static_cast<double>(gradients(0, 0, p, element)) + static_cast<double>(gradients(1, 0, p, element))) *
+          static_cast<double>(kFactor);
+      const double w = static_cast<double>(before[p][i]);
+      // After one step the corrected moments are g and g^2.
+      const double direction = g / (std::abs(g) + static_cast<double>(kAdamW.epsilon));
+      const double expected = w - static_cast<double>(kAdamW.rate) * (direction + decay * w);
+      EXPECT_NEAR(static_cast<double>(after[p][i]), expected, 1e-6 * (1 + std::abs(w)));
+    }
+  }
+}
+
+// State that went through runs() into stores of another layout goes on alike.
+TEST(StoreStages, StateGoesIntoAnotherLayout) {
+  const StoreOptions bf16{.compute = DType::bf16, .gradient = DType::f32};
+  StoreOptions from = bf16;
+  from.zero = 3;
+  Ranks ranks(from, 3);
+  train(ranks, 1, When::each_microbatch, small_integers);
+  for (std::int32_t zero = 0; zero <= 3; ++zero) {
+    StoreOptions to = bf16;
+    to.zero = zero;
+    Ranks others(to, 2);
+    for (const State state : {State::master, State::first_moment, State::second_moment}) {
+      const auto whole = ranks.whole(state);
+      others.each([&](ParameterStore& store) {
+        for (const ParameterStore::Run& run : store.runs(state)) {
+          const auto begin = whole[run.parameter].begin() + static_cast<std::ptrdiff_t>(run.whole_begin);
+          std::copy(begin, begin + static_cast<std::ptrdiff_t>(run.count), run.data);
+        }
+        store.store_back(state);
+      });
+    }
+    others.each([](ParameterStore& store) { store.masters_changed(); });
+    others.gather_all();
+    expect_same(others, ranks);
+  }
+}
+
+// All of `whole` but the parts.
+std::vector<float> between(const kernels::In& whole, const std::vector<kernels::In>& parts) {
+  std::vector<float> values = floats_of(whole);
+  std::vector<bool> padding(values.size(), true);
+  const auto size = static_cast<std::ptrdiff_t>(core::size_of(whole.dtype));
+  for (const kernels::In& part : parts) {
+    if (part.elems == 0) continue;
+    const std::ptrdiff_t begin = (part.as<std::byte>() - whole.as<std::byte>()) / size;
+    for (std::int64_t i = 0; i < part.elems; ++i) padding.at(static_cast<std::size_t>(begin + i)) = false;
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (padding[i]) values[kept++] = values[i];
+  }
+  values.resize(kept);
+  return values;
+}
+
+// So that sums and messages of whole buckets add nothing but zeros.
+TEST(StoreStages, PaddingStaysZero) {
+  for (const std::int32_t zero : {1, 2}) {
+    Ranks ranks({.compute = DType::bf16, .gradient = DType::bf16, .zero = zero}, 4);
+    train(ranks, 2, zero == 1 ? When::once : When::each_microbatch, fractions);
+    std::size_t padded = 0;
+    const std::vector<std::vector<std::size_t>> buckets = small_buckets();
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      ParameterStore& store = ranks.store(b);  // one rank is as good as another
+      const auto bucket = static_cast<std::int32_t>(b);
+      std::vector<kernels::In> weights;
+      std::vector<kernels::In> gradients;
+      for (const std::size_t p : buckets[b]) {
+        weights.push_back(store.weight(p));
+        gradients.push_back(read(store.own_gradient_of(p)));
+      }
+      const std::vector<float> zeros = between(read(store.gather(bucket).whole), weights);
+      EXPECT_EQ(zeros, std::vector<float>(zeros.size()));
+      padded += zeros.size();
+      const std::vector<float> own = between(read(store.own_gradient(bucket)), gradients);
+      EXPECT_EQ(own, std::vector<float>(own.size()));
+    }
+    EXPECT_GT(padded, 0U);
+  }
+}
+
+// The rank's own thread goes on to the next microbatch while another reduces the one before.
+TEST(StoreStages, ALateReductionInAnotherThread) {
+  Ranks one({}, 1);
+  train_alone(one, 2, 4, small_integers);
+  Ranks ranks({.zero = 2}, 2);
+  ranks.each([](ParameterStore& store) { store.initialize(17); });
+  for (int step = 1; step <= kSteps; ++step) {
+    ranks.each([](ParameterStore& store) { store.zero_gradients(); });
+    ranks.gather_all();
+    std::thread lane;
+    for (int microbatch = 0; microbatch < 4; ++microbatch) {
+      backward(ranks, microbatch, small_integers(step));
+      if (lane.joinable()) lane.join();
+      lane = std::thread([&] { ranks.reduce_all(); });
+    }
+    lane.join();
+    ranks.each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
+  }
+  ranks.gather_all();
+  expect_same(ranks, one);
+}
+
+// Results do not depend on the threads of kernels.
+TEST(StoreStages, ThreadsChangeNoBits) {
+  Ranks one({.compute = DType::bf16, .gradient = DType::bf16}, 1);
+  Ranks three({.compute = DType::bf16, .gradient = DType::bf16}, 1, {}, small_model(), 3);
+  train(one, 2, When::once, fractions);
+  train(three, 2, When::once, fractions);
+  expect_same(three, one);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel

@@ -1,0 +1,288 @@
+#include "parallel/parameters/store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "parallel/parameters/initial_values.h"
+#include "parallel/parameters/stores_for_tests.h"
+#include "parallel/parameters/zero_bytes.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using core::DType;
+using State = ParameterStore::State;
+
+std::vector<std::vector<float>> initial_values(const std::vector<Parameter>& parameters, std::uint64_t seed) {
+  std::vector<std::vector<float>> all;
+  for (const Parameter& parameter : parameters) {
+    all.emplace_back(static_cast<std::size_t>(parameter.elems()));
+    fill_initial_values(parameter, seed, 0, all.back());
+  }
+  return all;
+}
+
+struct Dtypes {
+  DType compute;
+  DType gradient;
+};
+constexpr Dtypes kDtypes[] = {
+    {DType::f32, DType::f32}, {DType::bf16, DType::f32}, {DType::bf16, DType::bf16}, {DType::f16, DType::f16}};
+
+// Calls visit(options, shards) for each stage, dtype and number of ranks.
+template <class Visit>
+void for_each_layout(Visit&& visit) {
+  for (const Dtypes& dtypes : kDtypes) {
+    for (std::int32_t zero = 0; zero <= 3; ++zero) {
+      for (std::int32_t shards = 1; shards <= 4; ++shards) {
+        SCOPED_TRACE(std::string(core::short_name_of(dtypes.compute)) + " " +
+                     std::string(core::short_name_of(dtypes.gradient)) + ", stage " + std::to_string(zero) + " of " +
+                     std::to_string(shards));
+        visit(StoreOptions{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero}, shards);
+      }
+    }
+  }
+}
+
+TEST(Store, InitialValuesAreTheSameInEveryLayout) {
+  const auto expected = initial_values(small_model(), 3);
+  for_each_layout([&](const StoreOptions& options, std::int32_t shards) {
+    Ranks ranks(options, shards);
+    ranks.each([](ParameterStore& store) { store.initialize(3); });
+    EXPECT_EQ(ranks.whole(State::master), expected);
+    if (options.zero == 3) ranks.gather_all();  // the others have whole weights from the start
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      for (std::size_t p = 0; p < expected.size(); ++p) {
+        std::vector<float> rounded = expected[p];
+        if (options.compute == DType::bf16) {
+          for (float& value : rounded) value = core::to_float(core::to_bfloat16(value));
+        } else if (options.compute == DType::f16) {
+          for (float& value : rounded) value = core::to_float(core::to_float16(value));
+        }
+        EXPECT_EQ(floats_of(ranks.store(r).weight(p)), rounded);
+      }
+    }
+  });
+}
+
+// Tensor ranks and shards together have each element of a parameter that is split once, of others once a tensor rank.
+TEST(Store, RunsCoverEachElementOverAllPlaces) {
+  const std::vector<Parameter> parameters = small_model();
+  const auto expected = initial_values(parameters, 9);
+  for (const std::int32_t tensor_ranks : {1, 2, 4}) {
+    for (const std::int32_t shards : {1, 2, 3}) {
+      std::vector<std::vector<int>> seen;
+      for (const Parameter& parameter : parameters) seen.emplace_back(static_cast<std::size_t>(parameter.elems()));
+      for (std::int32_t index = 0; index < tensor_ranks; ++index) {
+        Ranks ranks({.zero = 1}, shards, {tensor_ranks, index});
+        ranks.each([&](ParameterStore& store) {
+          store.initialize(9);
+          for (const ParameterStore::Run& run : store.runs(State::master)) {
+            for (std::int64_t i = 0; i < run.count; ++i) {
+              const auto element = static_cast<std::size_t>(run.whole_begin + i);
+              ++seen.at(run.parameter).at(element);
+              EXPECT_EQ(run.data[i], expected[run.parameter][element]);
+            }
+          }
+        });
+      }
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        const int times = parameters[p].split == Split::none ? tensor_ranks : 1;
+        EXPECT_EQ(seen[p], std::vector<int>(seen[p].size(), times)) << parameters[p].name << " tp " << tensor_ranks;
+      }
+    }
+  }
+}
+
+TEST(Store, WeightsHaveTheShapeOfTheShare) {
+  const std::vector<Parameter> parameters = small_model();
+  Ranks ranks({}, 1, {4, 3});
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    EXPECT_EQ(ranks.store(0).weight(p).elems, elems_of_share(parameters[p], 4));
+  }
+  EXPECT_EQ(ranks.store(0).bucket_of(0), 2);
+  EXPECT_EQ(ranks.store(0).num_buckets(), 3);
+}
+
+std::int64_t padded(ParameterStore& store) {
+  std::int64_t elems = 0;
+  for (std::int32_t b = 0; b < store.num_buckets(); ++b) elems += store.padded_elems(b);
+  return elems;
+}
+ZeroCase case_of(const Ranks& ranks, std::int64_t elems) {
+  const StoreOptions& options = ranks.options();
+  return {.elems = elems,
+          .ranks = options.shards,
+          .stage = options.zero,
+          .compute = options.compute,
+          .gradient = options.gradient};
+}
+float no_gradient(std::size_t /*rank*/, int /*microbatch*/, std::size_t /*parameter*/, std::int64_t /*element*/) {
+  return 0;
+}
+
+// Held from step to step, before a step and after it.
+TEST(Store, MemoryIsThatOfTheFormulas) {
+  for_each_layout([](const StoreOptions& options, std::int32_t shards) {
+    Ranks ranks(options, shards);
+    const std::int64_t elems = padded(ranks.store(0));
+    EXPECT_EQ(elems % (shards * 32), 0);
+    const BytesByKind expected = zero_bytes(case_of(ranks, elems));
+    for (std::size_t r = 0; r < ranks.size(); ++r) EXPECT_EQ(ranks.at(r).memory.now(), expected);
+
+    ranks.gather_all();
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      backward(ranks, microbatch, no_gradient);
+      if (microbatch == 1 || options.zero >= 2) ranks.reduce_all();
+    }
+    ranks.reshard_all();
+    ranks.each([](ParameterStore& store) { store.update({}, 1, 1); });
+    for (std::size_t r = 0; r < ranks.size(); ++r) EXPECT_EQ(ranks.at(r).memory.now(), expected);
+  });
+}
+
+// 16 psi for mixed precision, from allocations: parameters that need no padding.
+TEST(Store, SixteenBytesAParameter) {
+  const std::vector<Parameter> even = {{.name = "a", .shape = {128, 8}, .decays = true},
+                                       {.name = "b", .shape = {256}},
+                                       {.name = "c", .shape = {128}},
+                                       {.name = "d", .shape = {128}},
+                                       {.name = "e", .shape = {256}}};
+  static constexpr std::int64_t kPsi = 1024 + 256 + 128 + 128 + 256;
+  for (const std::int64_t n : {1, 2, 4}) {
+    const std::int64_t expected[] = {16 * kPsi, 4 * kPsi + 12 * kPsi / n, 2 * kPsi + 14 * kPsi / n, 16 * kPsi / n};
+    for (std::int32_t zero = 0; zero <= 3; ++zero) {
+      Ranks ranks({.compute = DType::bf16, .gradient = DType::bf16, .zero = zero}, static_cast<std::int32_t>(n), {},
+                  even);
+      ranks.each([](ParameterStore& store) { EXPECT_EQ(padded(store), kPsi); });
+      EXPECT_EQ(total_of(ranks.at(0).memory.now()), expected[zero]) << "stage " << zero << " of " << n;
+    }
+  }
+}
+
+// Whole weights and gradients of stage 3 come on top of what is held, and only while they are there.
+TEST(Store, WholeBucketsShowInThePeakOnly) {
+  Ranks ranks({.compute = DType::bf16, .gradient = DType::f32, .zero = 3}, 2);
+  Memory& memory = ranks.at(0).memory;
+  const BytesByKind held = memory.now();
+  memory.restart_peaks();
+  ranks.gather_all();
+  backward(ranks, 0, no_gradient);
+  ranks.reduce_all();
+  backward(ranks, 1, no_gradient);
+  ranks.reduce_all();
+  ranks.reshard_all();
+  EXPECT_EQ(memory.now(), held);
+  std::int64_t largest = 0;
+  for (std::int32_t b = 0; b < 3; ++b) largest = std::max(largest, ranks.store(0).padded_elems(b));
+  // All buckets at once, as this step has it; a landing shard a bucket, one after the other.
+  const ZeroCase of = case_of(ranks, padded(ranks.store(0)));
+  const BytesByKind more = zero_transient_bytes(
+      of, {.bucket_elems = of.elems, .gathered_at_once = 1, .gradients_at_once = 1, .several_microbatches = true});
+  const BytesByKind peak = memory.peak_of_each();
+  for (const MemoryKind kind : {MemoryKind::weights, MemoryKind::gradients, MemoryKind::optimizer}) {
+    const auto k = static_cast<std::size_t>(kind);
+    EXPECT_EQ(peak[k], held[k] + more[k]) << name_of(kind);
+  }
+  const auto buffers = static_cast<std::size_t>(MemoryKind::buffers);
+  EXPECT_EQ(peak[buffers], held[buffers] + largest / 2 * 4);
+}
+
+TEST(Store, NormAndOverflow) {
+  for_each_layout([](const StoreOptions& options, std::int32_t shards) {
+    Ranks ranks(options, shards);
+    ranks.gather_all();
+    backward(ranks, 0, [](std::size_t rank, int, std::size_t parameter, std::int64_t) {
+      return rank == 0 ? static_cast<float>(parameter + 1) : 0.0F;
+    });
+    ranks.reduce_all();
+    double matrices = 0;
+    bool finite = true;
+    const auto counts = [](std::size_t p) { return p == 0 || p == 3; };
+    ranks.each([&](ParameterStore& store) {
+      matrices += store.sum_of_squares(counts);
+      finite = finite && store.gradients_are_finite();
+    });
+    const double copies = options.zero == 0 ? shards : 1;
+    EXPECT_EQ(matrices, copies * (66 * 1 + 48 * 16));
+    EXPECT_TRUE(finite);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const kernels::InOut own = ranks.store(r).own_gradient_of(4);
+      for (std::int64_t i = 0; i < own.elems; ++i) EXPECT_EQ(floats_of(read(own))[static_cast<std::size_t>(i)], 5.0F);
+      if (own.elems > 0) {
+        put({own.data, own.dtype, own.elems}, own.elems - 1, {std::numeric_limits<float>::infinity()});
+        EXPECT_FALSE(ranks.store(r).gradients_are_finite());
+      }
+    }
+  });
+}
+
+// ---- what a caller must not do
+
+TEST(Store, WeightsThatAreNotGatheredAreABug) {
+  Ranks sharded({.zero = 3}, 2);
+  EXPECT_THROW(sharded.store(0).weight(0), core::Error);
+  sharded.gather(2);
+  EXPECT_NO_THROW(sharded.store(0).weight(0));
+  EXPECT_THROW(sharded.store(0).weight(2), core::Error) << "another bucket";
+  sharded.store(0).reshard(2);
+  EXPECT_THROW(sharded.store(0).weight(0), core::Error);
+
+  Ranks stale({.zero = 1}, 2);
+  EXPECT_NO_THROW(stale.store(0).weight(0));
+  backward(stale, 0, no_gradient);
+  stale.reduce_all();
+  stale.each([](ParameterStore& store) { store.update({}, 1, 1); });
+  EXPECT_THROW(stale.store(0).weight(0), core::Error);
+  stale.gather_all();
+  EXPECT_NO_THROW(stale.store(0).weight(0));
+}
+
+TEST(Store, ReductionsHaveTheirOrder) {
+  Ranks late({.zero = 2}, 2);
+  EXPECT_THROW(late.store(0).reduction(0), core::Error) << "nothing was committed";
+  EXPECT_THROW(late.store(0).reduced(0), core::Error) << "nothing was begun";
+  EXPECT_THROW(late.store(0).own_gradient(0), core::Error) << "nothing was reduced";
+  EXPECT_THROW(late.store(0).update({}, 1, 1), core::Error);
+  late.store(0).gradient(3);
+  late.store(0).commit(1);
+  EXPECT_THROW(late.store(0).reduction(0), core::Error) << "part 2 of the bucket is not committed";
+  late.store(0).commit(2);
+  EXPECT_NO_THROW(late.store(0).reduction(0));
+  EXPECT_THROW(late.store(0).reduction(0), core::Error) << "twice at once";
+
+  Ranks once({.zero = 1}, 2);
+  once.reduce_all();
+  EXPECT_THROW(once.store(0).gradient(0), core::Error) << "after the reduction";
+  EXPECT_THROW(once.store(0).reduction(0), core::Error) << "twice a step";
+  once.each([](ParameterStore& store) { store.zero_gradients(); });
+  EXPECT_NO_THROW(once.store(0).gradient(0));
+}
+
+TEST(Store, EachParameterIsInOneBucket) {
+  const auto device = core::make_cpu_device();
+  Memory memory(*device);
+  kernels::ThreadPool pool(1);
+  const kernels::Context where(pool);
+  const std::vector<Parameter> two = {{.name = "a", .shape = {3}}, {.name = "b", .shape = {3}}};
+  const auto make = [&](std::vector<std::vector<std::size_t>> buckets, StoreOptions options) {
+    const ParameterStore store(memory, where, two, {}, std::move(buckets), options);
+  };
+  EXPECT_NO_THROW(make({{1}, {0}}, {}));
+  EXPECT_THROW(make({{1}}, {}), core::Error);
+  EXPECT_THROW(make({{0, 1}, {1}}, {}), core::Error);
+  EXPECT_THROW(make({{0, 1}}, {.zero = 4}), core::Error);
+  EXPECT_THROW(make({{0, 1}}, {.shards = 2, .shard = 2}), core::Error);
+  EXPECT_THROW(make({{0, 1}}, {.gradient = DType::bf16}), core::Error);
+  EXPECT_THROW(make({{0, 1}}, {.compute = DType::i32}), core::Error);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel

@@ -1,0 +1,178 @@
+// The stores of several ranks in one thread: collectives are loops, in the ranks' order.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "core/narrow_float.h"
+#include "kernels/base/context.h"
+#include "kernels/base/thread_pool.h"
+#include "parallel/memory/memory.h"
+#include "parallel/parameters/store.h"
+
+namespace lockstep::parallel {
+
+inline std::vector<Parameter> small_model() {
+  return {
+      {.name = "wte", .shape = {11, 6}, .split = Split::rows, .part = 0, .deviation = 0.5F, .decays = true},
+      {.name = "ln", .shape = {6}, .part = 1, .fill = 1},
+      {.name = "qkv", .shape = {12, 6}, .split = Split::rows, .blocks = 3, .part = 1, .deviation = 1, .decays = true},
+      {.name = "proj", .shape = {6, 8}, .split = Split::columns, .part = 1, .deviation = 2, .decays = true},
+      {.name = "bias", .shape = {70}, .part = 2, .fill = 0.25F},
+  };
+}
+// The first has members of two parts.
+inline std::vector<std::vector<std::size_t>> small_buckets() {
+  return {{4, 3}, {2, 1}, {0}};
+}
+
+inline float element(core::DType dtype, const void* data, std::int64_t i) {
+  if (dtype == core::DType::f32) return static_cast<const float*>(data)[i];
+  if (dtype == core::DType::bf16) return core::to_float(static_cast<const core::BFloat16*>(data)[i]);
+  return core::to_float(static_cast<const core::Float16*>(data)[i]);
+}
+inline std::vector<float> floats_of(const kernels::In& view) {
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < view.elems; ++i) values.push_back(element(view.dtype, view.data, i));
+  return values;
+}
+inline kernels::In read(const kernels::Out& view) {
+  return {view.data, view.dtype, view.elems};
+}
+inline kernels::In read(const kernels::InOut& view) {
+  return {view.data, view.dtype, view.elems};
+}
+inline void put(const kernels::Out& to, std::int64_t begin, const std::vector<float>& values) {
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    const std::size_t i = static_cast<std::size_t>(begin) + k;
+    if (to.dtype == core::DType::f32) to.as<float>()[i] = values[k];
+    if (to.dtype == core::DType::bf16) to.as<core::BFloat16>()[i] = core::to_bfloat16(values[k]);
+    if (to.dtype == core::DType::f16) to.as<core::Float16>()[i] = core::to_float16(values[k]);
+  }
+}
+
+struct Rank {
+  Rank(const kernels::Context& where, const std::vector<Parameter>& parameters, TensorPlace place,
+       const StoreOptions& options)
+      : store(memory, where, parameters, place, small_buckets(), options) {}
+
+  std::unique_ptr<core::Device> device = core::make_cpu_device();
+  Memory memory{*device};
+  ParameterStore store;
+};
+
+class Ranks {
+ public:
+  Ranks(StoreOptions options, std::int32_t shards, TensorPlace place = {},
+        const std::vector<Parameter>& parameters = small_model(), int num_threads = 1)
+      : pool_(num_threads), options_(options) {
+    options_.shards = shards;
+    for (options_.shard = 0; options_.shard < shards; ++options_.shard) {
+      ranks_.push_back(std::make_unique<Rank>(kernels::Context(pool_), parameters, place, options_));
+    }
+  }
+
+  const StoreOptions& options() const { return options_; }
+  std::size_t size() const { return ranks_.size(); }
+  Rank& at(std::size_t r) { return *ranks_[r]; }
+  ParameterStore& store(std::size_t r) { return ranks_[r]->store; }
+  void each(const std::function<void(ParameterStore&)>& visit) {
+    for (const auto& rank : ranks_) visit(rank->store);
+  }
+  void each_bucket(const std::function<void(std::int32_t)>& visit) {
+    for (std::int32_t b = 0; b < store(0).num_buckets(); ++b) visit(b);
+  }
+
+  void gather(std::int32_t bucket) {
+    std::vector<float> whole;
+    std::vector<kernels::Out> rooms;
+    for (const auto& rank : ranks_) {
+      const ParameterStore::Gather gather = rank->store.gather(bucket);
+      const std::vector<float> shard = floats_of(gather.shard);
+      whole.insert(whole.end(), shard.begin(), shard.end());
+      rooms.push_back(gather.whole);
+    }
+    for (const kernels::Out& room : rooms) put(room, 0, whole);
+  }
+  void gather_all() {
+    if (options_.zero > 0 && size() > 1) each_bucket([this](std::int32_t b) { gather(b); });
+  }
+  void reshard_all() {
+    each_bucket([this](std::int32_t b) { each([b](ParameterStore& store) { store.reshard(b); }); });
+  }
+
+  // Sums in f32, in the ranks' order, rounded once.
+  void reduce(std::int32_t bucket) {
+    std::vector<ParameterStore::Reduction> sides;
+    std::vector<float> sum;
+    for (const auto& rank : ranks_) {
+      sides.push_back(rank->store.reduction(bucket));
+      const std::vector<float> mine = floats_of(sides.back().whole);
+      sum.resize(mine.size(), -0.0F);
+      for (std::size_t i = 0; i < mine.size(); ++i) sum[i] += mine[i];
+    }
+    const bool whole = options_.zero == 0 || size() == 1;
+    for (std::size_t r = 0; r < size(); ++r) {
+      const auto count = static_cast<std::ptrdiff_t>(sides[r].result.elems);
+      const auto begin = sum.begin() + (whole ? 0 : static_cast<std::ptrdiff_t>(r) * count);
+      put(sides[r].result, 0, {begin, begin + count});
+      store(r).reduced(bucket);
+    }
+  }
+  void reduce_all() {
+    each_bucket([this](std::int32_t b) { reduce(b); });
+  }
+
+  // What all ranks own together, by parameter. Elements that none owns are NaN; two ranks that own one are a failure.
+  std::vector<std::vector<float>> whole(ParameterStore::State state) {
+    std::vector<std::vector<float>> all;
+    for (const Parameter& parameter : store(0).parameters()) {
+      all.emplace_back(static_cast<std::size_t>(parameter.elems()), std::numeric_limits<float>::quiet_NaN());
+    }
+    for (const auto& rank : ranks_) {
+      for (const ParameterStore::Run& run : rank->store.runs(state)) {
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          float& element = all.at(run.parameter).at(static_cast<std::size_t>(run.whole_begin + i));
+          LOCKSTEP_CHECK(std::isnan(element) || options_.zero == 0, "two ranks own one element");
+          element = run.data[i];
+        }
+      }
+    }
+    return all;
+  }
+
+ private:
+  kernels::ThreadPool pool_;
+  StoreOptions options_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+// The gradient that a rank makes of an element with a microbatch.
+using Gradients = std::function<float(std::size_t rank, int microbatch, std::size_t parameter, std::int64_t element)>;
+
+// Adds a microbatch's gradients on all ranks, last part first, and checks that weights can be read meanwhile.
+inline void backward(Ranks& ranks, int microbatch, const Gradients& gradients) {
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    ParameterStore& store = ranks.store(r);
+    for (const std::int32_t part : {2, 1, 0}) {
+      for (std::size_t p = 0; p < store.parameters().size(); ++p) {
+        if (store.parameters()[p].part != part) continue;
+        const kernels::InOut gradient = store.gradient(p);
+        LOCKSTEP_CHECK(gradient.elems == store.weight(p).elems, "weights are there, as large as gradients");
+        for (std::int64_t i = 0; i < gradient.elems; ++i) {
+          gradient.as<float>()[i] += gradients(r, microbatch, p, i);
+        }
+      }
+      store.commit(part);
+    }
+  }
+}
+
+}  // namespace lockstep::parallel

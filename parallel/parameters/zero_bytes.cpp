@@ -1,0 +1,72 @@
+#include "parallel/parameters/zero_bytes.h"
+
+namespace lockstep::parallel {
+namespace {
+
+constexpr std::int64_t kMomentBytes = 8;  // two, in f32
+constexpr std::int64_t kMasterBytes = 4;
+
+std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
+  return static_cast<std::int64_t>(core::size_of(dtype)) * elems;
+}
+
+std::int64_t& of_kind(BytesByKind& bytes, MemoryKind kind) {
+  return bytes[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
+BytesByKind zero_bytes(const ZeroCase& of) {
+  const std::int64_t shard = of.shard_elems();
+  const bool narrow = of.compute != core::DType::f32;
+  BytesByKind bytes{};
+  of_kind(bytes, MemoryKind::weights) = bytes_of(of.compute, of.stage >= 3 ? shard : of.elems);
+  of_kind(bytes, MemoryKind::gradients) = bytes_of(of.gradient, of.stage >= 2 ? shard : of.elems);
+  of_kind(bytes, MemoryKind::optimizer) =
+      (kMomentBytes + (narrow ? kMasterBytes : 0)) * (of.stage >= 1 ? shard : of.elems);
+  return bytes;
+}
+
+BytesByKind zero_transient_bytes(const ZeroCase& of, const ZeroTransient& transient) {
+  const std::int64_t bucket = transient.bucket_elems;
+  BytesByKind bytes{};
+  if (of.stage >= 3) of_kind(bytes, MemoryKind::weights) = transient.gathered_at_once * bytes_of(of.compute, bucket);
+  if (of.stage >= 2) {
+    of_kind(bytes, MemoryKind::gradients) = transient.gradients_at_once * bytes_of(of.gradient, bucket);
+    const std::int64_t landing = (bucket + of.ranks - 1) / of.ranks;
+    of_kind(bytes, MemoryKind::buffers) = transient.several_microbatches ? bytes_of(of.gradient, landing) : 0;
+  }
+  return bytes;
+}
+
+ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic) {
+  const std::int64_t m = traffic.microbatches;
+  const std::int64_t reductions = traffic.reduce_every_microbatch ? m : 1;
+  switch (stage) {
+    case 0:
+      return {.weights = 0, .gradients = 2};
+    case 1:
+      return {.weights = 1, .gradients = 1};
+    case 2:
+      return {.weights = 1, .gradients = reductions};
+    default:
+      break;
+  }
+  switch (traffic.gathers) {
+    case ZeroGathers::forward_and_backward:
+      return {.weights = 2 * m, .gradients = reductions};
+    case ZeroGathers::once_a_microbatch:
+      return {.weights = m, .gradients = reductions};
+    case ZeroGathers::once_a_step:
+      return {.weights = 1, .gradients = reductions};
+  }
+  return {};
+}
+
+std::int64_t zero_wire_bytes(const ZeroCase& of, const ZeroTraffic& traffic) {
+  const ZeroPasses passes = zero_passes(of.stage, traffic);
+  const std::int64_t elems_a_pass = (of.ranks - 1) * of.shard_elems();
+  return passes.weights * bytes_of(of.compute, elems_a_pass) + passes.gradients * bytes_of(of.gradient, elems_a_pass);
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,58 @@
+// What the stages of ZeRO cost a rank, in bytes held and bytes sent: formulas, for tests, predictions and docs
+// (Rajbhandari et al. 2019, arXiv:1910.02054, sections 3 and 5 to 7). psi is the number of parameters, n that of ranks.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "parallel/memory/memory.h"
+
+namespace lockstep::parallel {
+
+struct ZeroCase {
+  std::int64_t elems = 0;  // psi; for the bytes of a ParameterStore its padded_elems(), summed over buckets
+  std::int32_t ranks = 1;  // n
+  std::int32_t stage = 0;
+  core::DType compute = core::DType::bf16;
+  core::DType gradient = core::DType::bf16;
+
+  std::int64_t shard_elems() const { return (elems + ranks - 1) / ranks; }
+};
+
+// What lies there from step to step: weights, gradients, optimizer (moments in f32, and the master copy of weights that
+// are narrower). In 16 bits that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3.
+BytesByKind zero_bytes(const ZeroCase& of);
+
+// What is there for a while in addition, at most.
+struct ZeroTransient {
+  std::int64_t bucket_elems = 0;       // of the largest bucket, with padding
+  std::int32_t gathered_at_once = 2;   // stage 3: buckets whose weights are whole
+  std::int32_t gradients_at_once = 2;  // stages 2 and 3: buckets whose gradients are: added to, or being reduced
+  bool several_microbatches = false;   // that are reduced: their shards are added up
+};
+BytesByKind zero_transient_bytes(const ZeroCase& of, const ZeroTransient& transient);
+
+// When stage 3 gathers its weights.
+enum class ZeroGathers : std::uint8_t {
+  forward_and_backward,  // and gives them up after each
+  once_a_microbatch,     // kept from forward to backward
+  once_a_step,
+};
+struct ZeroTraffic {
+  std::int32_t microbatches = 1;        // m
+  bool reduce_every_microbatch = true;  // stages 2 and 3
+  ZeroGathers gathers = ZeroGathers::forward_and_backward;
+};
+
+// How often a step goes over all weights, and over all gradients; an all-reduce goes twice.
+struct ZeroPasses {
+  std::int64_t weights = 0;
+  std::int64_t gradients = 0;
+};
+ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic);
+
+// Sent by a rank in a step, as a ring sends it: (n-1)/n psi elements a pass. With weights and gradients of one size:
+// 2 psi, 2 psi, (m+1) psi, 3 m psi for stages 0 to 3, times (n-1)/n.
+std::int64_t zero_wire_bytes(const ZeroCase& of, const ZeroTraffic& traffic);
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,108 @@
+#include "parallel/parameters/zero_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace lockstep::parallel {
+namespace {
+
+using core::DType;
+
+double gigabytes(const BytesByKind& bytes) {
+  return static_cast<double>(total_of(bytes)) / 1e9;
+}
+
+// Rajbhandari et al. 2019, figure 1: 7.5B parameters, 64 ranks, mixed precision with Adam.
+TEST(ZeroBytes, ThePapersExample) {
+  ZeroCase of{.elems = 7'500'000'000, .ranks = 64};
+  const auto at_stage = [&](std::int32_t stage) {
+    of.stage = stage;
+    return gigabytes(zero_bytes(of));
+  };
+  EXPECT_DOUBLE_EQ(at_stage(0), 120);
+  EXPECT_EQ(std::round(at_stage(1) * 10) / 10, 31.4);
+  EXPECT_EQ(std::round(at_stage(2) * 10) / 10, 16.6);
+  EXPECT_EQ(std::round(at_stage(3) * 100) / 100, 1.88);
+}
+
+TEST(ZeroBytes, MixedPrecisionIsSixteenBytesAParameter) {
+  for (const std::int64_t n : {1, 2, 4, 64}) {
+    const std::int64_t psi = 64 * 1000;
+    ZeroCase of{.elems = psi, .ranks = static_cast<std::int32_t>(n)};
+    const std::int64_t expected[] = {16 * psi, 4 * psi + 12 * psi / n, 2 * psi + 14 * psi / n, 16 * psi / n};
+    for (of.stage = 0; of.stage < 4; ++of.stage) {
+      EXPECT_EQ(total_of(zero_bytes(of)), expected[of.stage]) << "stage " << of.stage << " of " << n;
+    }
+  }
+}
+
+// In f32 the weights are their own master copy.
+TEST(ZeroBytes, SinglePrecisionAndWideGradients) {
+  ZeroCase of{.elems = 1000, .ranks = 4, .stage = 0, .compute = DType::f32, .gradient = DType::f32};
+  EXPECT_EQ(zero_bytes(of), (BytesByKind{4000, 4000, 8000, 0, 0}));
+  of.stage = 1;
+  EXPECT_EQ(zero_bytes(of), (BytesByKind{4000, 4000, 2000, 0, 0}));
+  of.stage = 3;
+  EXPECT_EQ(zero_bytes(of), (BytesByKind{1000, 1000, 2000, 0, 0}));
+  of.compute = DType::f16;
+  of.stage = 2;
+  EXPECT_EQ(zero_bytes(of), (BytesByKind{2000, 1000, 3000, 0, 0}));
+}
+
+TEST(ZeroBytes, AShardIsRoundedUp) {
+  const ZeroCase of{.elems = 10, .ranks = 4, .stage = 3};
+  EXPECT_EQ(total_of(zero_bytes(of)), 16 * 3);
+}
+
+TEST(ZeroBytes, TransientBytesAreThoseOfWholeBuckets) {
+  ZeroCase of{.elems = 1000, .ranks = 4, .stage = 3, .compute = DType::bf16, .gradient = DType::f32};
+  ZeroTransient transient{.bucket_elems = 400, .gathered_at_once = 2, .gradients_at_once = 3};
+  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{2 * 800, 3 * 1600, 0, 0, 0}));
+  transient.several_microbatches = true;
+  of.stage = 2;
+  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{0, 3 * 1600, 0, 0, 400}));
+  of.stage = 1;
+  EXPECT_EQ(total_of(zero_transient_bytes(of, transient)), 0);
+}
+
+// docs/metrics.md: in units of psi (n-1)/n.
+TEST(ZeroBytes, WireBytes) {
+  for (const std::int32_t n : {2, 4, 7}) {
+    for (const std::int32_t m : {1, 2, 5}) {
+      ZeroCase of{.elems = 7 * 4 * 100, .ranks = n};
+      ZeroTraffic traffic{.microbatches = m};
+      const std::int64_t unit = 2 * of.elems * (n - 1) / n;
+      const auto passes = [&](std::int32_t stage) {
+        of.stage = stage;
+        return zero_wire_bytes(of, traffic) / unit;
+      };
+      EXPECT_EQ(passes(0), 2);
+      EXPECT_EQ(passes(1), 2);
+      EXPECT_EQ(passes(2), m + 1);
+      EXPECT_EQ(passes(3), 3 * m);
+      EXPECT_EQ(zero_wire_bytes(of, traffic), 3 * m * unit) << "no remainder";
+      traffic.gathers = ZeroGathers::once_a_microbatch;
+      EXPECT_EQ(passes(3), 2 * m);
+      traffic.gathers = ZeroGathers::once_a_step;
+      EXPECT_EQ(passes(3), m + 1);
+      traffic.reduce_every_microbatch = false;
+      EXPECT_EQ(passes(3), 2);
+      EXPECT_EQ(passes(2), 2);
+    }
+  }
+}
+
+TEST(ZeroBytes, WideGradientsWeighTwice) {
+  const ZeroCase of{.elems = 400, .ranks = 4, .stage = 3, .compute = DType::bf16, .gradient = DType::f32};
+  EXPECT_EQ(zero_wire_bytes(of, {.microbatches = 3}), 300 * (6 * 2 + 3 * 4));
+}
+
+TEST(ZeroBytes, OneRankSendsNothing) {
+  for (std::int32_t stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(zero_wire_bytes({.elems = 100, .ranks = 1, .stage = stage}, {.microbatches = 3}), 0);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel
