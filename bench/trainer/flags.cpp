@@ -1,0 +1,196 @@
+#include "bench/trainer/flags.h"
+
+#include <array>
+#include <filesystem>
+#include <limits>
+
+#include "bench/pipeline/flag_readers.h"
+#include "schedules/catalogue.h"
+
+namespace lockstep::mini_train {
+namespace {
+
+using pipeline::file_name;
+using sweep::FlagValue;
+using Flag = sweep::FlagOf<TrainFlags>;
+
+constexpr std::int64_t kMany = std::int64_t{1} << 40;
+constexpr int kMostRanks = 1024;
+
+core::DType dtype_of(const FlagValue& v) {
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
+    if (v.text == core::short_name_of(dtype)) return dtype;
+  }
+  throw v.refused("not a dtype to train in", "f32 bf16 f16");
+}
+
+trainer::Recompute recompute_of(const FlagValue& v) {
+  if (v.text == "none") return trainer::Recompute::none;
+  if (v.text == "selective") return trainer::Recompute::selective;
+  if (v.text == "full") return trainer::Recompute::full;
+  throw v.refused("not a way to recompute", "none selective full");
+}
+
+trainer::GptConfig model_of(const FlagValue& v) {
+  try {
+    return trainer::find_gpt(v.text);
+  } catch (const core::Error& error) {
+    throw v.refused(error);
+  }
+}
+
+transports::LinkSpec link_of(const FlagValue& v) {
+  try {
+    return transports::parse_link(v.text);
+  } catch (const core::Error& error) {
+    throw v.refused(error);
+  }
+}
+
+constexpr const char* kModel = "Model and data";
+constexpr const char* kLayout = "Layout";
+constexpr const char* kTraining = "Training";
+constexpr const char* kRun = "Ranks and output";
+
+const std::array kFlagsOfModel{
+    Flag{"--model", "nano", "a size by name; --list shows them",
+         [](TrainFlags& f, const FlagValue& v) { f.options.model = model_of(v); }},
+    Flag{"--layers", "", "layers, in place of the named size's",
+         [](TrainFlags& f, const FlagValue& v) { f.options.model.layers = v.integer(1, 10000); }},
+    Flag{"--hidden", "", "hidden size",
+         [](TrainFlags& f, const FlagValue& v) { f.options.model.hidden = v.integer(1, 1 << 20); }},
+    Flag{"--heads", "", "attention heads",
+         [](TrainFlags& f, const FlagValue& v) { f.options.model.heads = v.integer(1, 4096); }},
+    Flag{"--vocabulary", "", "words; bytes need 256",
+         [](TrainFlags& f, const FlagValue& v) { f.options.model.vocabulary = v.integer(256, 1 << 24); }},
+    Flag{"--length", "", "tokens a sequence [the model's positions]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.length = v.integer(1, 1 << 20); }},
+    Flag{"--dtype", "f32", "of weights and activations: f32, bf16 or f16, with f32 master weights",
+         [](TrainFlags& f, const FlagValue& v) { f.options.compute = dtype_of(v); }},
+    Flag{"--grad-dtype", "f32", "of gradients as they are kept and reduced: f32, or as --dtype",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
+    Flag{"--data", "", "text files, a list; tokens are bytes [a synthetic text]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.data = sweep::text_list(v); }},
+};
+
+const std::array kFlagsOfLayout{
+    Flag{"--dp", "1", "data-parallel ranks",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.dp = sweep::integer(v, 1, kMostRanks); }},
+    Flag{"--tp", "1", "tensor-parallel ranks",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.tp = sweep::integer(v, 1, kMostRanks); }},
+    Flag{"--pp", "1", "pipeline ranks",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = sweep::integer(v, 1, kMostRanks); }},
+    Flag{"--zero", "0", "ZeRO stage over the data-parallel ranks",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = sweep::integer(v, 0, 3); }},
+    Flag{"--schedule", "1f1b", "of the pipeline (pipeline_perf --list)",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
+    Flag{"--chunks", "1", "stages a rank, of schedules that take them",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = sweep::integer(v, 1, 1024); }},
+    Flag{"--microbatches", "1", "a step, of each data-parallel rank; gradients add up",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatches = sweep::integer(v, 1, 65536); }},
+    Flag{"--bucket-cap-mb", "25", "MiB of gradients that are reduced together; the first bucket has 1; 0: one bucket",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
+         }},
+    Flag{"--recompute", "none", "activations that are made again: none, selective or full",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute = recompute_of(v); }},
+    Flag{"--overlap", "1", "reduce gradients beside the backward, and gather ahead",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout.overlap_gradients = v.zero_or_one();
+           f.options.layout.prefetch = f.options.layout.overlap_gradients;
+         }},
+    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
+         [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
+};
+
+const std::array kFlagsOfTraining{
+    Flag{"--steps", "20", "optimizer steps",
+         [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
+    Flag{"--batch", "8", "sequences a microbatch",
+         [](TrainFlags& f, const FlagValue& v) { f.options.batch = v.integer(1, 1 << 20); }},
+    Flag{"--lr", "1e-3", "learning rate at its peak",
+         [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number(0, 1e6); }},
+    Flag{"--min-lr", "", "floor of the cosine [a tenth of --lr]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.rate.floor = v.number_from(0, 1e6); }},
+    Flag{"--warmup", "", "steps until the peak [a tenth of --steps]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.rate.warmup = v.integer(0, kMany); }},
+    Flag{"--weight-decay", "0.1", "AdamW's, of matrices",
+         [](TrainFlags& f, const FlagValue& v) { f.options.adamw.decay = static_cast<float>(v.number_from(0, 1e6)); }},
+    Flag{"--clip", "1", "largest norm of the gradients; 0: any",
+         [](TrainFlags& f, const FlagValue& v) { f.options.most_norm = static_cast<float>(v.number_from(0, 1e9)); }},
+    Flag{"--seed", "1", "of initial weights and of the order of the data",
+         [](TrainFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, kMany)); }},
+    Flag{"--validate-every", "0", "steps; 0: at the end only",
+         [](TrainFlags& f, const FlagValue& v) { f.options.validate_every = v.integer(0, kMany); }},
+    Flag{"--validation-sequences", "64", "of each validation, rounded up to whole passes",
+         [](TrainFlags& f, const FlagValue& v) { f.options.validation_sequences = v.integer(1, kMany); }},
+};
+
+const std::array kFlagsOfRun{
+    Flag{"-t,--threads", "1", "of kernels, a rank",
+         [](TrainFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
+    Flag{"--transport", "local", "local: ranks are threads; mpi: ranks of mpirun",
+         [](TrainFlags& f, const FlagValue& v) {
+           if (v.text != "local" && v.text != "mpi") throw v.refused("not a transport", "local mpi");
+           f.mpi = v.text == "mpi";
+         }},
+    Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
+         [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
+         [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
+    Flag{"--peak-gflops", "", "of all cores together, for MFU [a product of matrices, measured at the start]",
+         [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
+    Flag{"--report-every", "1", "steps between two lines",
+         [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](TrainFlags& f, const FlagValue& v) { f.json_file = file_name(v); }},
+    Flag{"--trace", "", "file for a trace of one step that ui.perfetto.dev opens",
+         [](TrainFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
+    Flag{"--trace-step", "", "the step that is traced [the last]",
+         [](TrainFlags& f, const FlagValue& v) { f.trace_step = v.integer(1, kMany); }},
+};
+
+void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
+  trainer::TrainOptions& options = flags.options;
+  options.rate.steps = options.steps;
+  if (!line.value("--min-lr")) options.rate.floor = options.rate.peak / 10;
+  if (!line.value("--warmup")) options.rate.warmup = options.steps / 10;
+  if (options.rate.floor > options.rate.peak) {
+    throw core::usage_error("--min-lr is larger than --lr; allowed: at most --lr");
+  }
+  if (flags.trace_step > options.steps) {
+    throw core::usage_error("--trace-step " + std::to_string(flags.trace_step) + ": there are " +
+                            std::to_string(options.steps) + " steps; allowed: 1 to that");
+  }
+  if (flags.mpi && options.link) {
+    throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
+  }
+  if (flags.trace_step == 0) flags.trace_step = options.steps;
+}
+
+}  // namespace
+
+std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const char* const* argv) {
+  TrainFlags flags;
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
+  flags.options.model = trainer::find_gpt("nano");
+  sweep::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and says where the time goes.");
+  declare_all(line, kFlagsOfModel, kModel);
+  declare_all(line, kFlagsOfLayout, kLayout);
+  declare_all(line, kFlagsOfTraining, kTraining);
+  declare_all(line, kFlagsOfRun, kRun);
+  line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
+                  "tensor ranks share the rows between layers", kLayout);
+  line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_all(line, kFlagsOfModel, flags);
+  read_all(line, kFlagsOfLayout, flags);
+  read_all(line, kFlagsOfTraining, flags);
+  read_all(line, kFlagsOfRun, flags);
+  fill_in(line, flags);
+  return flags;
+}
+
+}  // namespace lockstep::mini_train

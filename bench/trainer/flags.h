@@ -1,0 +1,29 @@
+// The command line of mini_train.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/sweep/command_line.h"
+#include "trainer/train/options.h"
+
+namespace lockstep::mini_train {
+
+struct TrainFlags {
+  std::string program;               // "mini_train"
+  std::vector<std::string> command;  // as given, the program without its folder
+  trainer::TrainOptions options;
+  bool mpi = false;        // --transport mpi
+  double peak_gflops = 0;  // of all ranks' cores together, for MFU; 0: measured at the start
+  std::int64_t report_every = 1;
+  std::string json_file;        // empty: no records
+  std::string trace_file;       // empty: none
+  std::int64_t trace_step = 0;  // 0: the last
+  bool list = false;            // of the models, in place of training one
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const char* const* argv);
+
+}  // namespace lockstep::mini_train

@@ -1,0 +1,105 @@
+#include "bench/trainer/program.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "bench/trainer/peak.h"
+#include "bench/trainer/text.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/cores.h"
+#include "schedules/step/trace.h"
+#include "trainer/data/bigram.h"
+
+namespace lockstep::mini_train {
+namespace {
+
+trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
+  if (options.data.empty()) return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  return trainer::Corpus::of_files(options.data, options.length);
+}
+
+// Where rank 0 prints, the others are silent.
+class Teller {
+ public:
+  Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops)
+      : flags_(flags), print_(print), peak_flops_(peak_flops) {}
+
+  trainer::TrainObserver observer() {
+    trainer::TrainObserver observer;
+    observer.begin = [this](const schedules::Step& step) { step_ = &step; };
+    observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
+    observer.validation = [this](std::int64_t step, double loss) {
+      if (step < flags_.options.steps)
+        print_("step " + std::to_string(step) + "  validation loss " + std::to_string(loss) + "\n");
+    };
+    return observer;
+  }
+
+ private:
+  void tell(const trainer::StepReport& report, const schedules::StepTimeline& timeline) {
+    const bool last = report.step == flags_.options.steps;
+    std::vector<schedules::Breakdown> ranks;
+    if (!timeline.empty()) ranks = schedules::breakdown_of(*step_, timeline);
+    if (last || report.step == 1 || report.step % flags_.report_every == 0) {
+      print_(step_text(flags_, report, peak_flops_, ranks.empty() ? -1 : exposed_share(ranks)));
+    }
+    if (report.step == flags_.trace_step && !flags_.trace_file.empty()) {
+      pipeline::write_file(flags_.trace_file, schedules::to_trace(*step_, timeline, "measured"));
+    }
+    if (!last) return;
+    print_(breakdown_text(ranks));
+    print_(memory_text(report.peak_bytes));
+  }
+
+  const TrainFlags& flags_;
+  const pipeline::Print& print_;
+  const double peak_flops_;
+  const schedules::Step* step_ = nullptr;
+};
+
+double peak_of(const TrainFlags& flags) {
+  if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;
+  const int threads = flags.options.layout.ranks() * flags.options.threads;
+  return measured_peak_flops(flags.options.compute, std::min(threads, core::usable_cores()));
+}
+
+}  // namespace
+
+int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::MpiWorld* mpi) {
+  if (flags.list) {
+    print(models_text());
+    return 0;
+  }
+  flags.options.mpi = mpi;
+  flags.options = trainer::checked(flags.options);
+  flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
+  const trainer::Corpus corpus = corpus_of(flags.options);
+  const bool tells = mpi == nullptr || mpi->placement().rank == 0;
+  const pipeline::Print print_here = tells ? print : [](const std::string&) {};
+  const double peak_flops = tells ? peak_of(flags) : 0;
+  print_here(heading_text(flags, corpus.name(), peak_flops));
+  Teller teller(flags, print_here, peak_flops);
+  const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
+  if (!tells) return 0;
+  print_here(ending_text(result, trainer::unigram_entropy_nats(corpus.training(), corpus.validation()),
+                         trainer::bigram_entropy_nats(corpus.training(), corpus.validation())));
+  return 0;
+}
+
+int mini_train_main(int argc, char** argv) {
+  return pipeline::exit_status_of("mini_train", [&] {
+    auto parsed = parse_train_flags(argc, argv);
+    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
+      pipeline::to_stdout(help->text);
+      return 0;
+    }
+    TrainFlags& flags = std::get<TrainFlags>(parsed);
+    if (!flags.mpi) return run_mini_train(std::move(flags), pipeline::to_stdout, nullptr);
+    if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
+    return transports::run_mpi_program(argc, argv, flags.options.timeout, [&](transports::MpiWorld& mpi) {
+      return run_mini_train(std::move(flags), pipeline::to_stdout, &mpi);
+    });
+  });
+}
+
+}  // namespace lockstep::mini_train

@@ -1,0 +1,143 @@
+#include "bench/trainer/text.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <numeric>
+
+#include "core/size.h"
+#include "trainer/optimization/flops.h"
+
+namespace lockstep::mini_train {
+namespace {
+
+using schedules::Lane;
+
+trainer::FlopShape flop_shape(const TrainFlags& flags) {
+  const trainer::GptConfig& model = flags.options.model;
+  return {model.layers, model.hidden, model.vocabulary, flags.options.length};
+}
+
+std::string layout_text(const trainer::TrainLayout& layout) {
+  std::string text = fmt::format("dp {}, tp {}{}, pp {}", layout.dp, layout.tp,
+                                 layout.sequence_parallel ? " with sequence parallelism" : "", layout.pp);
+  if (layout.zero > 0) text += fmt::format(", ZeRO {}", layout.zero);
+  if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
+  if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
+  if (layout.recompute != trainer::Recompute::none) {
+    text += fmt::format(", {} recomputation", layout.recompute == trainer::Recompute::full ? "full" : "selective");
+  }
+  return text;
+}
+
+struct Share {
+  const char* name;
+  double ps;
+};
+
+double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
+  double sum = 0;
+  for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
+  return sum / static_cast<double>(ranks.size());
+}
+
+std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
+  return rank.exposed_ps[static_cast<std::size_t>(lane)];
+}
+
+}  // namespace
+
+std::string models_text() {
+  std::string text = fmt::format("{:<8} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", "name", "layers", "hidden", "heads",
+                                 "vocabulary", "positions", "parameters");
+  for (const trainer::GptConfig& model : trainer::known_gpts()) {
+    text += fmt::format("{:<8} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
+                        model.heads, model.vocabulary, model.length, model.parameters());
+  }
+  return text;
+}
+
+std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops) {
+  const trainer::TrainOptions& options = flags.options;
+  const trainer::GptConfig& model = options.model;
+  return fmt::format(
+      "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
+      "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
+      "# data: {}\n"
+      "# FLOPs a token: 6 N + 12 L H Q T = {:.4g} (Chowdhery et al. 2022, appendix B); peak {:.4g} FLOP/s{}\n",
+      model.name, model.layers, model.hidden, model.heads, model.vocabulary, model.parameters(),
+      core::short_name_of(options.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
+      options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
+      options.length, data, trainer::flops_a_token(flop_shape(flags)), peak_flops,
+      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
+}
+
+double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report) {
+  return static_cast<double>(flags.options.tokens_a_step()) / report.seconds;
+}
+
+double mfu_of(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops) {
+  return trainer::model_flops_utilisation(flop_shape(flags), tokens_per_s(flags, report), peak_flops);
+}
+
+std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed) {
+  std::string text =
+      fmt::format("step {:>6}  loss {:.4f}  norm {:<8.3g} rate {:<8.2e} {:>9.2f} ms  {:>8.0f} tokens/s  MFU {:>5.1f} %",
+                  report.step, report.loss, report.norm, report.rate, report.seconds * 1e3, tokens_per_s(flags, report),
+                  mfu_of(flags, report, peak_flops) * 100);
+  if (exposed >= 0) text += fmt::format("  exposed {:>4.1f} %", exposed * 100);
+  text += fmt::format("  memory {}", core::format_size(parallel::total_of(report.peak_bytes)));
+  if (flags.options.compute == core::DType::f16) text += fmt::format("  loss scale {:g}", report.loss_scale);
+  if (report.skipped) text += "  skipped: gradients are not finite";
+  return text + "\n";
+}
+
+double exposed_share(const std::vector<schedules::Breakdown>& ranks) {
+  double exposed = 0;
+  double all = 0;
+  for (const schedules::Breakdown& rank : ranks) {
+    exposed += static_cast<double>(rank.all_exposed_ps());
+    all += static_cast<double>(rank.all_exposed_ps() + rank.compute_ps() + rank.bubble_ps);
+  }
+  return all > 0 ? exposed / all : 0;
+}
+
+std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
+  using B = schedules::Breakdown;
+  const std::array shares{
+      Share{"forward", mean_ps(ranks, [](const B& b) { return b.forward_ps; })},
+      Share{"backward", mean_ps(ranks, [](const B& b) { return b.backward_ps; })},
+      Share{"recomputation", mean_ps(ranks, [](const B& b) { return b.recompute_ps; })},
+      Share{"optimizer", mean_ps(ranks, [](const B& b) { return b.optimizer_ps; })},
+      Share{"exposed: messages between stages",
+            mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::send) + exposed_in(b, Lane::receive); })},
+      Share{"exposed: collectives in layers", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::tensor); })},
+      Share{"exposed: gathers of weights", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::gather); })},
+      Share{"exposed: reductions of gradients", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::reduce); })},
+      Share{"bubble: waiting for other ranks", mean_ps(ranks, [](const B& b) { return b.bubble_ps; })}};
+  const double all =
+      std::accumulate(shares.begin(), shares.end(), 0.0, [](double sum, const Share& share) { return sum + share.ps; });
+  std::string text = fmt::format("# where {:.2f} ms of the last step went, mean of {} rank{}\n", all / 1e9,
+                                 ranks.size(), ranks.size() == 1 ? "" : "s");
+  for (const Share& share : shares) {
+    if (share.ps == 0) continue;
+    text += fmt::format("#   {:<34} {:>9.2f} ms  {:>5.1f} %\n", share.name, share.ps / 1e9, 100 * share.ps / all);
+  }
+  return text;
+}
+
+std::string memory_text(const parallel::BytesByKind& peak) {
+  std::string text = "# memory of the fullest rank at its peak: ";
+  for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
+    text += fmt::format("{}{} {}", k == 0 ? "" : ", ", name_of(static_cast<parallel::MemoryKind>(k)),
+                        core::format_size(peak[k]));
+  }
+  return text + "\n";
+}
+
+std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats) {
+  return fmt::format("# validation loss {:.4f} nats a token; counting bytes: {:.4f}, pairs of bytes: {:.4f}\n",
+                     result.validation_loss, unigram_nats, bigram_nats);
+}
+
+}  // namespace lockstep::mini_train

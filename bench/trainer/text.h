@@ -1,0 +1,27 @@
+// What mini_train prints.
+#pragma once
+
+#include <string>
+
+#include "bench/trainer/flags.h"
+#include "schedules/step/breakdown.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::mini_train {
+
+std::string models_text();
+std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
+// A line a step. `exposed`: share of the step in which the average rank's kernels wait for bytes that move; below 0:
+// not known.
+std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed);
+// Where the time of a step went, averaged over the ranks.
+std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
+std::string memory_text(const parallel::BytesByKind& peak);
+std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats);
+
+// Of a step: 0 to 1, of the average rank.
+double exposed_share(const std::vector<schedules::Breakdown>& ranks);
+double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report);
+double mfu_of(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops);
+
+}  // namespace lockstep::mini_train

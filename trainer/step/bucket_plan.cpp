@@ -1,0 +1,125 @@
+#include "trainer/step/bucket_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::trainer {
+namespace {
+
+using Bucket = std::vector<std::size_t>;
+
+std::int64_t elems_of(const StagePlan& plan, const Bucket& bucket, std::int32_t tensor_ranks) {
+  std::int64_t elems = 0;
+  for (const std::size_t p : bucket) elems += elems_of_share(plan.parameters[p], tensor_ranks);
+  return elems;
+}
+
+std::int32_t first_part_of(const StagePlan& plan, const Bucket& bucket) {
+  std::int32_t part = plan.parameters[bucket.front()].part;
+  for (const std::size_t p : bucket) part = std::min(part, plan.parameters[p].part);
+  return part;
+}
+
+// PyTorch's, over all parameters but the one that is to be alone.
+std::vector<Bucket> ddp_buckets(const StagePlan& plan, const TrainLayout& layout, std::size_t alone) {
+  std::vector<schedules::Parameter> parameters;
+  std::vector<std::size_t> index;
+  for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
+    if (p == alone) continue;
+    index.push_back(p);
+    parameters.push_back({.elements = elems_of_share(plan.parameters[p], layout.tp),
+                          .grad_bytes = static_cast<std::int32_t>(core::size_of(layout.gradient)),
+                          .part = plan.parameters[p].part});
+  }
+  const schedules::BucketRules rules =
+      layout.bucket_cap_bytes == 0 ? schedules::one_bucket() : schedules::ddp_rules(layout.bucket_cap_bytes);
+  std::vector<Bucket> buckets;
+  for (const schedules::GradientBucket& bucket : schedules::gradient_buckets(parameters, rules)) {
+    Bucket& made = buckets.emplace_back();
+    for (const std::size_t p : bucket.parameters) made.push_back(index[p]);
+  }
+  return buckets;
+}
+
+// One a part, the last part first.
+std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
+  std::vector<Bucket> of_part(static_cast<std::size_t>(plan.place.num_parts()));
+  for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
+    if (p != alone) of_part[static_cast<std::size_t>(plan.parameters[p].part)].push_back(p);
+  }
+  std::reverse(of_part.begin(), of_part.end());
+  std::erase_if(of_part, [](const Bucket& bucket) { return bucket.empty(); });
+  return of_part;
+}
+
+}  // namespace
+
+std::int32_t zero_of(const TrainLayout& layout) {
+  return layout.dp > 1 ? layout.zero : 0;
+}
+
+std::size_t word_embedding_of(const StagePlan& plan) {
+  const auto found = std::find_if(plan.parameters.begin(), plan.parameters.end(),
+                                  [](const parallel::Parameter& parameter) { return parameter.name == "wte.weight"; });
+  return static_cast<std::size_t>(found - plan.parameters.begin());
+}
+
+std::vector<Bucket> buckets_for(const StagePlan& plan, const TrainLayout& layout) {
+  const std::int32_t zero = zero_of(layout);
+  const bool shared = plan.place.embedding != plan.place.head;  // with another stage
+  const std::size_t word_embedding = word_embedding_of(plan);
+  const bool is_alone = word_embedding < plan.parameters.size() && (shared || zero == 3);
+  const std::size_t alone = is_alone ? word_embedding : plan.parameters.size();
+  std::vector<Bucket> buckets = zero == 3 ? part_buckets(plan, alone) : ddp_buckets(plan, layout, alone);
+  if (!is_alone) return buckets;
+  // Its gradient is complete with its part's: behind all buckets of later parts.
+  const std::int32_t part = plan.parameters[alone].part;
+  const auto place = std::find_if(buckets.begin(), buckets.end(),
+                                  [&](const Bucket& bucket) { return first_part_of(plan, bucket) < part; });
+  buckets.insert(place, Bucket{alone});
+  return buckets;
+}
+
+std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const TrainLayout& layout) {
+  std::vector<schedules::GradientBucket> buckets;
+  for (const Bucket& bucket : plan.buckets) {
+    buckets.push_back(
+        {.bytes = elems_of(plan, bucket, layout.tp) * static_cast<std::int64_t>(core::size_of(layout.gradient)),
+         .part = first_part_of(plan, bucket),
+         .parameters = bucket});
+  }
+  return buckets;
+}
+
+std::vector<schedules::Unit> units_of(const StagePlan& plan, const TrainLayout& layout, core::DType compute) {
+  std::vector<schedules::Unit> units;
+  for (auto bucket = plan.buckets.rbegin(); bucket != plan.buckets.rend(); ++bucket) {
+    const std::int64_t elems = elems_of(plan, *bucket, layout.tp);
+    const bool tied = plan.place.embedding && plan.place.head && bucket->front() == word_embedding_of(plan);
+    units.push_back({.first_part = first_part_of(plan, *bucket),
+                     .parameter_bytes = elems * static_cast<std::int64_t>(core::size_of(compute)),
+                     .gradient_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.gradient)),
+                     .held = tied});
+  }
+  return units;
+}
+
+std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const TrainLayout& layout) {
+  std::int64_t most = 0;
+  for (const StagePlan& plan : plans) {
+    std::int64_t elems = 0;
+    for (const parallel::Parameter& parameter : plan.parameters) {
+      if (is_partial_over_tensor(parameter, layout.sequence_parallel)) elems += elems_of_share(parameter, layout.tp);
+    }
+    most = std::max(most, elems);
+  }
+  return most * static_cast<std::int64_t>(core::size_of(layout.gradient));
+}
+
+std::int64_t tied_gradient_bytes(const StagePlan& plan, const TrainLayout& layout) {
+  const std::int64_t elems = elems_of_share(plan.parameters[word_embedding_of(plan)], layout.tp);
+  const std::int64_t shards = zero_of(layout) > 0 ? layout.dp : 1;
+  return (elems + shards - 1) / shards * static_cast<std::int64_t>(core::size_of(layout.gradient));
+}
+
+}  // namespace lockstep::trainer

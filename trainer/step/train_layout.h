@@ -1,0 +1,42 @@
+// How a training run is laid out over ranks. Ranks are numbered as Megatron-LM does: tensor first, then data, then
+// pipeline: rank = t + tp (d + dp p).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/dtype.h"
+#include "trainer/model/gpt_stage.h"
+
+namespace lockstep::trainer {
+
+struct TrainLayout {
+  std::int32_t dp = 1;
+  std::int32_t tp = 1;
+  std::int32_t pp = 1;
+  std::int32_t zero = 0;                       // stage, 0 to 3, over the dp ranks
+  std::string schedule = "1f1b";               // of schedules/catalogue.h
+  std::int32_t chunks = 1;                     // stages a rank, where the schedule takes them
+  std::int32_t microbatches = 1;               // a step, of each data-parallel rank
+  std::int64_t bucket_cap_bytes = 25LL << 20;  // of gradients; 0: one bucket a stage
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+  core::DType gradient = core::DType::f32;  // as gradients are kept and reduced: f32, or the compute dtype
+  bool overlap_gradients = true;            // buckets leave beside the backward; else after it
+  bool prefetch = true;                     // ZeRO 3: units are gathered ahead of their use
+
+  std::int32_t ranks() const { return dp * tp * pp; }
+};
+
+struct Coordinates {
+  std::int32_t tp = 0;
+  std::int32_t dp = 0;
+  std::int32_t pp = 0;
+};
+Coordinates coordinates_of(const TrainLayout& layout, std::int32_t rank);
+std::int32_t rank_at(const TrainLayout& layout, const Coordinates& at);
+
+// Throws a usage Error that names the flag, its value, and which values would do, if the model cannot be laid out so.
+void check_layout(const TrainLayout& layout, const GptConfig& config, std::int64_t batch, std::int64_t length);
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,54 @@
+// What a training run is asked for.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/transports/paced_link.h"
+#include "core/dtype.h"
+#include "trainer/model/gpt.h"
+#include "trainer/optimization/learning_rate.h"
+#include "trainer/optimization/loss_scale.h"
+#include "trainer/step/train_layout.h"
+
+namespace lockstep::transports {
+class MpiWorld;
+}
+
+namespace lockstep::trainer {
+
+struct TrainOptions {
+  GptConfig model;
+  TrainLayout layout;
+  std::int64_t batch = 8;                  // sequences a microbatch
+  std::int64_t length = 0;                 // tokens a sequence; 0: the model's positions
+  core::DType compute = core::DType::f32;  // f16: with dynamic loss scaling
+  std::uint64_t seed = 1;
+
+  std::int64_t steps = 20;
+  LearningRate rate;
+  float most_norm = 1;  // gradients are clipped to it; 0: never
+  parallel::AdamWOptions adamw;
+  LossScaleOptions loss_scale;
+
+  std::vector<std::string> data;  // files; none: the synthetic text
+  std::int64_t synthetic_bytes = 1 << 20;
+  std::int64_t validate_every = 0;         // steps; 0: only at the end
+  std::int64_t validation_sequences = 64;  // about: rounded up to whole passes
+
+  std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
+
+  std::string algorithm = "auto";            // of collectives
+  int threads = 1;                           // of kernels, a rank
+  std::optional<transports::LinkSpec> link;  // emulated
+  std::chrono::milliseconds timeout{60'000};
+  transports::MpiWorld* mpi = nullptr;
+
+  std::int64_t sequences_a_step() const { return batch * layout.microbatches * layout.dp; }
+  std::int64_t tokens_a_step() const { return sequences_a_step() * length; }
+};
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,162 @@
+#include "trainer/train/rank_trainer.h"
+
+#include <algorithm>
+
+#include "core/cores.h"
+#include "trainer/data/batches.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using schedules::Lane;
+using transports::now_ns;
+
+GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
+  const Coordinates at = coordinates_of(options.layout, rank);
+  return {.config = options.model,
+          .tensor = {options.layout.tp, at.tp},
+          .sequence_parallel = options.layout.sequence_parallel,
+          .batch = options.batch,
+          .length = options.length,
+          .compute = options.compute,
+          .recompute = options.layout.recompute};
+}
+
+// Collectives that run beside kernels have a thread of their own; those of layers, which kernels wait for, run in the
+// rank's. What may not be threaded goes one by one, in an order that is the same on all ranks.
+schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded) {
+  schedules::InterpreterOptions interpreter;
+  interpreter.deadline = options.timeout;
+  interpreter.in_issue_order = !threaded;
+  if (!threaded || options.layout.dp == 1) return interpreter;
+  interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
+  interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
+  return interpreter;
+}
+
+int first_core_of(const TrainOptions& options, std::int32_t rank) {
+  const bool fits = options.layout.ranks() * options.threads <= core::usable_cores();
+  return fits && options.mpi == nullptr ? rank * options.threads : -1;
+}
+
+}  // namespace
+
+RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus,
+                         backends::MeshRank& mesh, const ChannelMap& channels)
+    : options_(options),
+      made_(made),
+      corpus_(corpus),
+      mesh_(mesh),
+      pool_(options.threads, first_core_of(options, mesh.messages.rank())),
+      where_(pool_),
+      model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
+             where_, options.algorithm, options.seed),
+      training_(made.step, model_),
+      forward_(made.forward, model_),
+      interpreter_(interpreter_of(options, mesh.threaded)),
+      batches_(static_cast<std::size_t>(options.layout.microbatches)) {
+  const auto tokens = static_cast<std::size_t>(options.batch * options.length);
+  for (RankBatch& batch : batches_) {
+    batch.tokens.resize(tokens);
+    batch.targets.resize(tokens);
+  }
+  if (options.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
+}
+
+std::vector<MicrobatchTokens> RankTrainer::views() const {
+  std::vector<MicrobatchTokens> views;
+  for (const RankBatch& batch : batches_) views.push_back({batch.tokens, batch.targets});
+  return views;
+}
+
+// Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
+void RankTrainer::draw(std::int64_t step) {
+  for (std::size_t m = 0; m < batches_.size(); ++m) {
+    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
+    draw_samples(corpus_.training(), options_.seed, step, place * options_.batch, options_.length, batches_[m].tokens,
+                 batches_[m].targets);
+  }
+}
+
+double RankTrainer::sum_over_ranks(double mine) {
+  double sum = 0;
+  for (const double value : transports::all_gather_value(mesh_.messages, mine)) sum += value;
+  return sum;
+}
+
+StepReport RankTrainer::train_step(std::int64_t step) {
+  StepReport report{
+      .step = step, .rate = static_cast<float>(learning_rate(options_.rate, step)), .loss_scale = loss_scale_.scale};
+  draw(step);
+  UpdateRules rules{
+      .adamw = options_.adamw, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
+  rules.adamw.rate = report.rate;
+  const auto tokens = static_cast<double>(options_.tokens_a_step());
+  const auto start_ns = now_ns();
+  const std::vector<MicrobatchTokens> microbatches = views();
+  training_.begin_step(Mode::train, microbatches, static_cast<float>(loss_scale_.scale / tokens), rules);
+  spans_ = schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
+  const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
+
+  const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
+  report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;
+  const std::vector<double> times = transports::all_gather_value(mesh_.messages, seconds);
+  report.seconds = *std::max_element(times.begin(), times.end());
+  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model_.memory().at_peak())) {
+    if (parallel::total_of(peak) > parallel::total_of(report.peak_bytes)) report.peak_bytes = peak;
+  }
+  report.norm = training_.end().norm();
+  report.skipped = training_.end().skipped();
+  if (options_.compute == core::DType::f16) {
+    loss_scale_ = next_loss_scale(options_.loss_scale, loss_scale_, !report.skipped);
+  }
+  return report;
+}
+
+schedules::StepTimeline RankTrainer::gather_timeline() {
+  constexpr std::int64_t kOneHostNs = 60'000'000'000;  // clocks that differ by more are of different hosts
+  const auto starts = transports::all_gather_value(mesh_.messages, training_.start_ns());
+  const std::int64_t first = *std::min_element(starts.begin(), starts.end());
+  const auto counts = transports::all_gather_value(mesh_.messages, spans_.size());
+  const std::size_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<schedules::TaskSpan> mine = spans_;
+  mine.resize(most);
+  std::vector<schedules::TaskSpan> all(most * counts.size());
+  mesh_.messages.all_gather(std::as_bytes(std::span<const schedules::TaskSpan>(mine)),
+                            std::as_writable_bytes(std::span<schedules::TaskSpan>(all)));
+  schedules::StepTimeline timeline;
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    const std::int64_t late_ns = starts[r] - first;
+    const std::int64_t shift_ps = late_ns < kOneHostNs ? late_ns * 1000 : 0;
+    auto& spans = timeline.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(r * most),
+                                        all.begin() + static_cast<std::ptrdiff_t>(r * most + counts[r]));
+    for (schedules::TaskSpan& span : spans) {
+      span.start_ps += shift_ps;
+      span.end_ps += shift_ps;
+    }
+  }
+  return timeline;
+}
+
+double RankTrainer::validate() {
+  const std::int64_t a_pass = options_.sequences_a_step();
+  const std::int64_t text = static_cast<std::int64_t>(corpus_.validation().size());
+  const std::int64_t wanted = std::min(options_.validation_sequences, max_windows(text, options_.length));
+  const std::int64_t passes = (wanted + a_pass - 1) / a_pass;
+  const bool counts = model_.place().tp == 0;
+  double sum = 0;
+  for (std::int64_t pass = 0; pass < passes; ++pass) {
+    for (std::size_t m = 0; m < batches_.size(); ++m) {
+      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
+      take_windows(corpus_.validation(), pass * a_pass + place * options_.batch, passes * a_pass, options_.length,
+                   batches_[m].tokens, batches_[m].targets);
+    }
+    const std::vector<MicrobatchTokens> microbatches = views();
+    forward_.begin_step(Mode::evaluate, microbatches, 0, {});
+    schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+    if (counts) sum += forward_.loss_sum();
+  }
+  return sum_over_ranks(sum) / static_cast<double>(passes * options_.tokens_a_step());
+}
+
+}  // namespace lockstep::trainer

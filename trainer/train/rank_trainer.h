@@ -1,0 +1,74 @@
+// One rank of a training run: its part of the model, and a step, a validation at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "collectives/backends/mesh.h"
+#include "kernels/base/context.h"
+#include "kernels/base/thread_pool.h"
+#include "schedules/interpreter/interpreter.h"
+#include "trainer/data/corpus.h"
+#include "trainer/train/options.h"
+#include "trainer/worker/rank_model.h"
+#include "trainer/worker/train_worker.h"
+
+namespace lockstep::trainer {
+
+// The same on all ranks.
+struct StepReport {
+  std::int64_t step = 0;  // from 1
+  double loss = 0;        // nats a token, mean over the global batch
+  double norm = 0;        // of the gradients, before clipping
+  bool skipped = false;   // gradients were not finite
+  float rate = 0;
+  float loss_scale = 1;
+  double seconds = 0;  // of the slowest rank
+  // Of the rank with the highest peak of all kinds together, at that peak.
+  parallel::BytesByKind peak_bytes = {};
+};
+
+// A microbatch of every rank alike: tokens and targets, [batch, length] each.
+struct RankBatch {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> targets;
+};
+
+class RankTrainer {
+ public:
+  // Called on the rank's own thread. What is passed outlives this.
+  RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus, backends::MeshRank& mesh,
+              const ChannelMap& channels);
+
+  // All ranks call each of these together, in the same order.
+  StepReport train_step(std::int64_t step);
+  double validate();  // nats a token, over fixed windows of the validation text
+
+  // When the tasks of the last train_step() ran, on all ranks, from the first rank's start. Clocks are those of one
+  // host; ranks of other hosts begin at their own start.
+  schedules::StepTimeline gather_timeline();
+  RankModel& model() { return model_; }
+  LossScale& loss_scale() { return loss_scale_; }
+
+ private:
+  std::vector<MicrobatchTokens> views() const;
+  void draw(std::int64_t step);
+  double sum_over_ranks(double mine);
+
+  const TrainOptions& options_;
+  const TrainStep& made_;
+  const Corpus& corpus_;
+  backends::MeshRank& mesh_;
+  kernels::ThreadPool pool_;
+  kernels::Context where_;
+  RankModel model_;
+  TrainWorker training_;
+  TrainWorker forward_;
+  schedules::InterpreterOptions interpreter_;
+  std::vector<RankBatch> batches_;  // a microbatch each
+  std::vector<schedules::TaskSpan> spans_;
+  LossScale loss_scale_;
+};
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,73 @@
+#include "trainer/train/train.h"
+
+#include <array>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep::trainer {
+namespace {
+
+GptShape any_rank(const TrainOptions& options) {
+  return {.config = options.model,
+          .tensor = {options.layout.tp, 0},
+          .sequence_parallel = options.layout.sequence_parallel,
+          .batch = options.batch,
+          .length = options.length,
+          .compute = options.compute,
+          .recompute = options.layout.recompute};
+}
+
+bool is_due(std::int64_t step, std::int64_t every, std::int64_t last) {
+  return step == last || (every > 0 && step % every == 0);
+}
+
+void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& result, const TrainObserver& observer) {
+  const bool tells = trainer.model().rank() == 0;
+  for (std::int64_t step = 1; step <= options.steps; ++step) {
+    const StepReport report = trainer.train_step(step);
+    schedules::StepTimeline timeline;
+    if (is_due(step, options.timeline_every, options.steps)) timeline = trainer.gather_timeline();
+    if (tells) result.steps.push_back(report);
+    if (tells) observer.step(report, timeline);
+    if (!is_due(step, options.validate_every, options.steps)) continue;
+    const double loss = trainer.validate();
+    if (!tells) continue;
+    result.validation_loss = loss;
+    observer.validation(step, loss);
+  }
+}
+
+}  // namespace
+
+TrainOptions checked(TrainOptions options) {
+  if (options.length == 0) options.length = options.model.length;
+  check_layout(options.layout, options.model, options.batch, options.length);
+  if (options.layout.gradient != core::DType::f32 && options.layout.gradient != options.compute) {
+    throw core::usage_error("--grad-dtype is " + std::string(core::short_name_of(options.layout.gradient)) +
+                            ", and --dtype is " + std::string(core::short_name_of(options.compute)) +
+                            "; allowed: f32, or as --dtype");
+  }
+  return options;
+}
+
+TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
+  options = checked(std::move(options));
+  const TrainStep made = make_train_step(any_rank(options), options.layout);
+  const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
+  const ChannelMap channels(steps);
+  const backends::MeshOptions mesh{.num_ranks = options.layout.ranks(),
+                                   .threads_a_rank = options.threads,
+                                   .link = options.link,
+                                   .timeout = options.timeout,
+                                   .mpi = options.mpi};
+  TrainResult result;
+  backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) {
+    if (rank.messages.rank() == 0) observer.begin(made.step);
+    RankTrainer trainer(options, made, corpus, rank, channels);
+    run_steps(options, trainer, result, observer);
+  });
+  return result;
+}
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,33 @@
+// A training run from its options to its end, on all ranks of this process.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "trainer/train/rank_trainer.h"
+
+namespace lockstep::trainer {
+
+// What rank 0 tells while it runs; called on its thread.
+struct TrainObserver {
+  std::function<void(const schedules::Step&)> begin = [](const schedules::Step&) {};
+  // The timeline is empty where none was asked for.
+  std::function<void(const StepReport&, const schedules::StepTimeline&)> step = [](const StepReport&,
+                                                                                   const schedules::StepTimeline&) {};
+  std::function<void(std::int64_t step, double loss)> validation = [](std::int64_t, double) {};
+};
+
+// The same on all ranks; filled in on rank 0's process.
+struct TrainResult {
+  std::vector<StepReport> steps;
+  double validation_loss = 0;
+};
+
+// Throws core::Error: usage for what is impossible, before a rank starts; otherwise what the first rank that failed
+// says.
+TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer = {});
+
+// Fills in what depends on other options (the length of sequences), and checks them all.
+TrainOptions checked(TrainOptions options);
+
+}  // namespace lockstep::trainer

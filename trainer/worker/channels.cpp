@@ -1,0 +1,17 @@
+#include "trainer/worker/channels.h"
+
+namespace lockstep::trainer {
+
+ChannelMap::ChannelMap(std::span<const schedules::Step* const> steps) {
+  for (const schedules::Step* const step : steps) {
+    for (const schedules::RankStep& rank : step->of_rank) {
+      for (const schedules::Task& task : rank.tasks) {
+        if (task.comm == schedules::Comm::none) continue;
+        const schedules::Group& group = step->groups[static_cast<std::size_t>(task.peer)];
+        if (index_.try_emplace({task.lane, group.ranks}, channels_.size()).second) channels_.push_back(group.ranks);
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::trainer

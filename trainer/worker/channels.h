@@ -1,0 +1,28 @@
+// The channels that the collectives of a trainer's steps need: one for each list of ranks and each lane in which it
+// meets, so that lanes can run side by side.
+#pragma once
+
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/backends/mesh.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::trainer {
+
+class ChannelMap {
+ public:
+  // Of all collectives of these steps, in an order that is the same on every rank.
+  explicit ChannelMap(std::span<const schedules::Step* const> steps);
+
+  std::span<const backends::Channel> channels() const { return channels_; }
+  std::size_t of(schedules::Lane lane, const schedules::Group& group) const { return index_.at({lane, group.ranks}); }
+
+ private:
+  std::vector<backends::Channel> channels_;
+  std::map<std::pair<schedules::Lane, backends::Channel>, std::size_t> index_;
+};
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,54 @@
+#include "trainer/worker/rank_model.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "trainer/step/bucket_plan.h"
+
+namespace lockstep::trainer {
+
+RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
+                     backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
+                     const std::string& algorithm, std::uint64_t seed)
+    : layout_(layout),
+      shape_(shape),
+      rank_(rank),
+      place_(coordinates_of(layout, rank)),
+      where_(where),
+      mesh_(mesh),
+      memory_(mesh.device),
+      collectives_(mesh, channels, algorithm) {
+  const parallel::StoreOptions options{.compute = shape.compute,
+                                       .gradient = layout.gradient,
+                                       .zero = zero_of(layout),
+                                       .shards = layout.dp,
+                                       .shard = place_.dp};
+  for (const std::int32_t s : stages_of(made, layout, rank)) {
+    RankStage& stage = stages_.emplace_back();
+    stage.stage = s;
+    stage.plan = &made.stages[static_cast<std::size_t>(s)];
+    stage.store = std::make_unique<parallel::ParameterStore>(memory_, where, stage.plan->parameters, shape.tensor,
+                                                             stage.plan->buckets, options);
+    stage.store->initialize(seed);
+    stage.model = std::make_unique<GptStage>(shape_, stage.plan->place, *stage.store, memory_, where);
+  }
+}
+
+const RankStage* RankModel::find_stage(std::int32_t stage) const {
+  const auto found =
+      std::find_if(stages_.begin(), stages_.end(), [&](const RankStage& has) { return has.stage == stage; });
+  return found == stages_.end() ? nullptr : &*found;
+}
+
+RankStage& RankModel::stage(std::int32_t stage) {
+  const auto found =
+      std::find_if(stages_.begin(), stages_.end(), [&](const RankStage& has) { return has.stage == stage; });
+  LOCKSTEP_CHECK(found != stages_.end(), "a task of a stage that this rank has");
+  return *found;
+}
+
+std::int32_t RankModel::bucket_of_unit(std::int32_t stage, std::int32_t unit) {
+  return this->stage(stage).store->num_buckets() - 1 - unit;
+}
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,62 @@
+// What one rank has of a model in training: its stages, each with its parameters, and how it reaches other ranks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/backends/mesh.h"
+#include "kernels/base/context.h"
+#include "parallel/memory/memory.h"
+#include "parallel/parameters/store.h"
+#include "trainer/model/gpt_stage.h"
+#include "trainer/step/train_layout.h"
+#include "trainer/step/train_step.h"
+#include "trainer/worker/channels.h"
+#include "trainer/worker/step_collectives.h"
+
+namespace lockstep::trainer {
+
+struct RankStage {
+  std::int32_t stage = 0;  // of the pipeline
+  const StagePlan* plan = nullptr;
+  std::unique_ptr<parallel::ParameterStore> store;
+  std::unique_ptr<GptStage> model;
+};
+
+class RankModel {
+ public:
+  // What is passed outlives this. `shape.tensor` is this rank's. Parameters are initialised from the seed.
+  RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
+            backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
+            const std::string& algorithm, std::uint64_t seed);
+
+  std::int32_t rank() const { return rank_; }
+  const Coordinates& place() const { return place_; }
+  const TrainLayout& layout() const { return layout_; }
+  const GptShape& shape() const { return shape_; }
+  const kernels::Context& where() const { return where_; }
+  backends::MeshRank& mesh() { return mesh_; }
+  parallel::Memory& memory() { return memory_; }
+  StepCollectives& collectives() { return collectives_; }
+  std::vector<RankStage>& stages() { return stages_; }
+  RankStage& stage(std::int32_t stage);
+  const RankStage* find_stage(std::int32_t stage) const;
+
+  // The bucket that unit `part` of a gather names (trainer/step/bucket_plan.h).
+  std::int32_t bucket_of_unit(std::int32_t stage, std::int32_t unit);
+
+ private:
+  const TrainLayout& layout_;
+  const GptShape shape_;
+  const std::int32_t rank_;
+  const Coordinates place_;
+  const kernels::Context& where_;
+  backends::MeshRank& mesh_;
+  parallel::Memory memory_;
+  StepCollectives collectives_;
+  std::vector<RankStage> stages_;
+};
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,73 @@
+#include "trainer/worker/step_collectives.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "schedules/step/count.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using collectives::Kind;
+using schedules::Comm;
+
+Kind kind_of(Comm comm) {
+  switch (comm) {
+    case Comm::all_reduce:
+      return Kind::all_reduce;
+    case Comm::all_gather:
+      return Kind::all_gather;
+    case Comm::reduce_scatter:
+      return Kind::reduce_scatter;
+    default:
+      LOCKSTEP_CHECK(comm == Comm::all_to_all, "a collective");
+      return Kind::all_to_all;
+  }
+}
+
+// The user's algorithm where the collective has it ("tree" is no algorithm of all-gathers).
+std::string algorithm_for(Kind kind, int ranks, const std::string& wanted) {
+  if (kind == Kind::all_reduce) return wanted;
+  const std::string name = wanted.substr(0, wanted.find(':'));
+  const auto names = backends::algorithm_names(backends::find_backend("local"), kind, ranks);
+  return std::find(names.begin(), names.end(), name) != names.end() ? wanted : "auto";
+}
+
+}  // namespace
+
+StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, std::string algorithm)
+    : mesh_(mesh), channels_(channels), algorithm_(std::move(algorithm)) {}
+
+void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
+                          const kernels::Out& output) {
+  const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
+  const auto ranks = static_cast<std::int64_t>(group.ranks.size());
+  const bool reduces = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter;
+  const auto elem_bytes = static_cast<std::int64_t>(core::size_of(output.dtype));
+  // Elements a block (collectives/collective.h).
+  std::int64_t count = task.comm == Comm::all_gather ? input.elems : output.elems;
+  if (task.comm == Comm::all_to_all) count /= ranks;
+  const std::int64_t payload = std::max(input.elems, output.elems) * elem_bytes;
+  const auto* const in = static_cast<const std::byte*>(input.data);
+  const auto* const out = static_cast<const std::byte*>(output.data);
+  const bool in_place = in < out + output.elems * elem_bytes && out < in + input.elems * elem_bytes;
+  const Key key{channels_.of(task.lane, group), task.comm, reduces ? count : count * elem_bytes,
+                reduces ? output.dtype : core::DType::u8, in_place};
+  prepared(task.lane, key, ranks).collective->run(input.data, output.data);
+  sent_bytes_[static_cast<std::size_t>(task.lane)] += schedules::wire_bytes(task.comm, payload, ranks);
+}
+
+backends::Prepared& StepCollectives::prepared(schedules::Lane lane, const Key& key, std::int64_t ranks) {
+  auto& of_lane = prepared_[static_cast<std::size_t>(lane)];
+  const auto known = of_lane.find(key);
+  if (known != of_lane.end()) return known->second;
+  const auto& [channel, comm, count, dtype, in_place] = key;
+  const collectives::Operation operation{
+      .kind = kind_of(comm), .count = count, .dtype = dtype, .op = core::ReduceOp::sum, .in_place = in_place};
+  const std::string algorithm = algorithm_for(operation.kind, static_cast<int>(ranks), algorithm_);
+  return of_lane.emplace(key, mesh_.prepare(channel, operation, algorithm)).first->second;
+}
+
+}  // namespace lockstep::trainer

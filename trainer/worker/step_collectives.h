@@ -1,0 +1,44 @@
+// One rank's collectives: made when a step needs them for the first time, kept for all later steps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "collectives/backends/mesh.h"
+#include "kernels/base/view.h"
+#include "schedules/step/step.h"
+#include "trainer/worker/channels.h"
+
+namespace lockstep::trainer {
+
+class StepCollectives {
+ public:
+  // `algorithm`: as a user writes it, for all-reduces ("ring", "auto"); where another collective has no algorithm of
+  // that name, "auto" is taken. What is passed outlives this.
+  StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, std::string algorithm);
+
+  // Runs it on buffers that may be in place; returns when it is done. Of one lane at a time in one thread; of different
+  // lanes side by side. A sum is of `output.dtype`; a gather moves bytes.
+  void run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
+           const kernels::Out& output);
+
+  // Bytes that this rank has sent in collectives of a lane since the start, if each sent as few as an optimal algorithm
+  // does (schedules::wire_bytes).
+  double sent_bytes(schedules::Lane lane) const { return sent_bytes_[static_cast<std::size_t>(lane)]; }
+
+ private:
+  // Operations of a channel that differ in none of these share one.
+  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool>;
+  backends::Prepared& prepared(schedules::Lane lane, const Key& key, std::int64_t ranks);
+
+  backends::MeshRank& mesh_;
+  const ChannelMap& channels_;
+  const std::string algorithm_;
+  std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
+  std::array<double, schedules::kNumLanes> sent_bytes_ = {};
+};
+
+}  // namespace lockstep::trainer

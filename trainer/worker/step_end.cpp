@@ -1,0 +1,121 @@
+#include "trainer/worker/step_end.h"
+
+#include <cmath>
+
+#include "core/error.h"
+#include "kernels/bucket/bucket.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/residual/residual.h"
+#include "trainer/step/bucket_plan.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using parallel::MemoryKind;
+using schedules::GroupKind;
+
+kernels::In in_of(const kernels::InOut& view) {
+  return {view.data, view.dtype, view.elems};
+}
+kernels::Out out_of(const kernels::InOut& view) {
+  return {view.data, view.dtype, view.elems};
+}
+
+std::int64_t total_of(const std::vector<kernels::InOut>& pieces) {
+  std::int64_t elems = 0;
+  for (const kernels::InOut& piece : pieces) elems += piece.elems;
+  return elems;
+}
+
+}  // namespace
+
+StepEnd::Shared StepEnd::shared_of(GroupKind kind) {
+  Shared shared;
+  shared.same = kind == GroupKind::embedding;
+  for (RankStage& stage : model_.stages()) {
+    for (std::size_t p = 0; p < stage.plan->parameters.size(); ++p) {
+      const bool sums = kind == GroupKind::embedding
+                            ? p == word_embedding_of(*stage.plan)
+                            : is_partial_over_tensor(stage.plan->parameters[p], model_.layout().sequence_parallel);
+      if (!sums) continue;
+      const kernels::InOut own = stage.store->own_gradient_of(p);
+      if (own.given()) shared.pieces.push_back(own);
+    }
+  }
+  return shared;
+}
+
+kernels::InOut StepEnd::pack(GroupKind kind) {
+  const Shared shared = shared_of(kind);
+  if (shared.pieces.empty()) return {};
+  const std::int64_t elems = shared.same ? shared.pieces.front().elems : total_of(shared.pieces);
+  packed_ = model_.memory().make(MemoryKind::buffers, shared.pieces.front().dtype, elems);
+  kernels::PackBucket pack;
+  for (const kernels::InOut& piece : shared.pieces) {
+    pack.counts.push_back(piece.elems);
+    pack.pieces.push_back(in_of(piece));
+    if (shared.same) break;
+  }
+  pack.bucket = packed_.out();
+  kernels::run(pack, model_.where());
+  for (std::size_t i = 1; shared.same && i < shared.pieces.size(); ++i) {
+    const kernels::ResidualAdd add{elems, packed_.in(), in_of(shared.pieces[i]), packed_.out()};
+    kernels::run(add, model_.where());
+  }
+  return packed_.inout();
+}
+
+void StepEnd::unpack(GroupKind kind) {
+  const Shared shared = shared_of(kind);
+  if (shared.pieces.empty()) return;
+  std::int64_t begin = 0;
+  for (const kernels::InOut& piece : shared.pieces) {
+    kernels::UnpackBucket unpack;
+    unpack.counts = {piece.elems};
+    unpack.bucket = packed_.in(begin, piece.elems);
+    unpack.pieces = {out_of(piece)};
+    kernels::run(unpack, model_.where());
+    if (!shared.same) begin += piece.elems;
+  }
+  packed_.reset();
+}
+
+// Each gradient once over all ranks: of replicas the first; of what tensor ranks have alike, the first rank's; of a
+// word embedding on two stages, the first stage's.
+bool StepEnd::counts(const RankStage& stage, std::size_t parameter) const {
+  const Coordinates& at = model_.place();
+  const bool replicated = zero_of(model_.layout()) == 0;
+  if (replicated && at.dp != 0) return false;
+  if (stage.plan->parameters[parameter].split == parallel::Split::none && at.tp != 0) return false;
+  return parameter != word_embedding_of(*stage.plan) || stage.plan->place.embedding;
+}
+
+kernels::InOut StepEnd::own_square() {
+  double sum = 0;
+  for (RankStage& stage : model_.stages()) {
+    sum += stage.store->sum_of_squares([&](std::size_t parameter) { return counts(stage, parameter); });
+  }
+  if (!square_.given()) square_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1);
+  model_.memory().device().copy_to_device(square_.data(), &sum, sizeof sum);
+  return square_.inout();
+}
+
+void StepEnd::take_norm() {
+  double sum = 0;
+  model_.memory().device().copy_to_host(&sum, square_.data(), sizeof sum);
+  norm_ = std::sqrt(sum) / rules_.loss_scale;
+  skipped_ = !std::isfinite(norm_);
+}
+
+void StepEnd::update() {
+  if (!skipped_) {
+    // torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
+    const bool clips = rules_.most_norm > 0 && norm_ > rules_.most_norm;
+    const double clip = clips ? rules_.most_norm / (norm_ + kernels::kClipEpsilon) : 1;
+    for (RankStage& stage : model_.stages()) {
+      stage.store->update(rules_.adamw, rules_.step, static_cast<float>(clip / rules_.loss_scale));
+    }
+  }
+}
+
+}  // namespace lockstep::trainer

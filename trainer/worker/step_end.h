@@ -1,0 +1,57 @@
+// What a rank does when all gradients of a step are there: sums over further groups, their norm, the update.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/base/view.h"
+#include "parallel/memory/memory.h"
+#include "trainer/worker/rank_model.h"
+
+namespace lockstep::trainer {
+
+// How a step ends; the same on all ranks.
+struct UpdateRules {
+  parallel::AdamWOptions adamw;
+  std::int64_t step = 1;  // from 1
+  float most_norm = 0;    // gradients are scaled down to this norm; 0: never
+  float loss_scale = 1;   // that gradients are multiplied by
+};
+
+class StepEnd {
+ public:
+  explicit StepEnd(RankModel& model) : model_(model) {}
+
+  void begin_step(const UpdateRules& rules) { rules_ = rules; }
+
+  // A sum over a group of gradients that lie in several parameters: packed, to be all-reduced in place, and put back.
+  kernels::InOut pack(schedules::GroupKind kind);
+  void unpack(schedules::GroupKind kind);
+
+  // The sum of squares of what this rank alone counts, to be summed over all ranks in place: one f64.
+  kernels::InOut own_square();
+  // After that sum: the norm of all gradients, without the loss scale.
+  void take_norm();
+  double norm() const { return norm_; }
+  bool skipped() const { return skipped_; }  // gradients were not finite: nothing was changed
+
+  void update();
+
+ private:
+  // Of a group: what it sums. A parameter of several stages of this rank is summed here first.
+  struct Shared {
+    std::vector<kernels::InOut> pieces;
+    bool same = false;  // all pieces are one gradient
+  };
+  Shared shared_of(schedules::GroupKind kind);
+  bool counts(const RankStage& stage, std::size_t parameter) const;
+
+  RankModel& model_;
+  UpdateRules rules_;
+  parallel::Tensor packed_;
+  parallel::Tensor square_;
+  double norm_ = 0;
+  bool skipped_ = false;
+};
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,220 @@
+#include "trainer/worker/train_worker.h"
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "collectives/transports/paced_link.h"
+#include "core/error.h"
+#include "kernels/bucket/bucket.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using schedules::GroupKind;
+using schedules::Lane;
+using schedules::Op;
+using schedules::Task;
+using transports::now_ns;
+
+// Between two looks of a thread that waits for another one of its rank.
+constexpr auto kNap = std::chrono::microseconds(30);
+
+std::span<const std::byte> bytes_of(const kernels::In& view) {
+  return {static_cast<const std::byte*>(view.data), kernels::size_bytes(view.dtype, view.elems)};
+}
+std::span<std::byte> bytes_of(const kernels::Out& view) {
+  return {static_cast<std::byte*>(view.data), kernels::size_bytes(view.dtype, view.elems)};
+}
+kernels::In in_of(const kernels::InOut& view) {
+  return {view.data, view.dtype, view.elems};
+}
+kernels::Out out_of(const kernels::InOut& view) {
+  return {view.data, view.dtype, view.elems};
+}
+
+}  // namespace
+
+TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
+    : step_(step),
+      tasks_(step.of_rank[static_cast<std::size_t>(model.rank())]),
+      model_(model),
+      end_(model),
+      handed_on_(hand_overs_of(tasks_, model)),
+      spans_(tasks_.tasks.size()) {}
+
+// The last kernel of each stage and microbatch whose result another stage of this rank takes.
+std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::RankStep& rank, const RankModel& model) {
+  std::vector<HandOver> hand_overs(rank.tasks.size(), HandOver::none);
+  std::map<std::tuple<std::int32_t, std::int32_t, HandOver>, std::uint32_t> last;
+  for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
+    const Task& task = rank.tasks[i];
+    if (task.lane != Lane::compute || task.microbatch < 0) continue;
+    const bool forward = task.op == Op::forward;
+    if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
+    if (model.find_stage(task.stage + (forward ? 1 : -1)) == nullptr) continue;
+    last[{task.stage, task.microbatch, forward ? HandOver::activations : HandOver::gradient}] = i;
+  }
+  for (const auto& [key, task] : last) hand_overs[task] = std::get<HandOver>(key);
+  return hand_overs;
+}
+
+void TrainWorker::begin_step(Mode mode, std::span<const MicrobatchTokens> microbatches, float gradient_scale,
+                             const UpdateRules& rules) {
+  end_.begin_step(rules);
+  loss_sum_ = 0;
+  for (RankStage& stage : model_.stages()) {
+    if (mode == Mode::train) stage.store->zero_gradients();
+    stage.model->begin_step(mode, gradient_scale);
+    for (std::size_t m = 0; m < microbatches.size(); ++m) {
+      stage.model->load(static_cast<std::int32_t>(m), microbatches[m].tokens, microbatches[m].targets);
+    }
+  }
+  start_ns_ = now_ns();
+}
+
+bool TrainWorker::begin(std::uint32_t task) {
+  spans_[task].start_ns = now_ns();
+  const Task& t = tasks_.tasks[task];
+  if (schedules::is_send(t.op)) {
+    send(t, task);
+  } else if (schedules::is_recv(t.op)) {
+    receive(t, task);
+  } else if (t.comm != schedules::Comm::none) {
+    run_collective(t);
+  } else {
+    run_kernel(t);
+    if (handed_on_[task] != HandOver::none) hand_over(t, handed_on_[task]);
+  }
+  return true;
+}
+
+bool TrainWorker::ended(std::uint32_t task) {
+  const Task& t = tasks_.tasks[task];
+  if (schedules::is_message(t.op) && !message_ended(t, task)) return false;
+  spans_[task].end_ns = now_ns();
+  return true;
+}
+
+void TrainWorker::idle(int thread) {
+  if (thread == 0) {
+    model_.mesh().messages.idle();
+  } else {
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+void TrainWorker::finish() {
+  for (RankStage& stage : model_.stages()) {
+    if (stage.plan->place.head) {
+      for (std::int32_t m = 0; m < step_.num_microbatches; ++m) loss_sum_ += stage.model->loss_sum(m);
+    }
+    stage.model->end_step();
+  }
+}
+
+schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
+  return {(spans_[task].start_ns - start_ns_) * 1000, (spans_[task].end_ns - start_ns_) * 1000};
+}
+
+void TrainWorker::run_kernel(const Task& task) {
+  if (task.op == Op::optimizer) {
+    end_.update();
+    return;
+  }
+  RankStage& stage = model_.stage(task.stage);
+  if (task.op == Op::reshard) {
+    stage.store->reshard(model_.bucket_of_unit(task.stage, task.part));
+    return;
+  }
+  stage.model->run(task);
+}
+
+void TrainWorker::run_collective(const Task& task) {
+  switch (task.op) {
+    case Op::layer_collective: {
+      GptStage& stage = *model_.stage(task.stage).model;
+      const GptStage::Exchange exchange = stage.exchange(task);
+      model_.collectives().run(step_, task, exchange.input, exchange.output);
+      stage.exchanged(task);
+      return;
+    }
+    case Op::unshard: {
+      const auto gather = model_.stage(task.stage).store->gather(model_.bucket_of_unit(task.stage, task.part));
+      model_.collectives().run(step_, task, gather.shard, gather.whole);
+      return;
+    }
+    case Op::reduce_grad:
+      reduce_gradients(task);
+      return;
+    default: {
+      const kernels::InOut square = end_.own_square();
+      model_.collectives().run(step_, task, in_of(square), out_of(square));
+      end_.take_norm();
+    }
+  }
+}
+
+void TrainWorker::reduce_gradients(const Task& task) {
+  const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
+  if (kind == GroupKind::data) {
+    parallel::ParameterStore& store = *model_.stage(task.stage).store;
+    const auto reduction = store.reduction(task.part);
+    model_.collectives().run(step_, task, reduction.whole, reduction.result);
+    store.reduced(task.part);
+    return;
+  }
+  const kernels::InOut packed = end_.pack(kind);
+  if (!packed.given()) return;
+  model_.collectives().run(step_, task, in_of(packed), out_of(packed));
+  end_.unpack(kind);
+}
+
+// Memory stays with the stage until the message has left.
+void TrainWorker::send(const Task& task, std::uint32_t index) {
+  GptStage& stage = *model_.stage(task.stage).model;
+  const kernels::In what =
+      task.op == Op::send_activations ? stage.activations_out(task.microbatch) : stage.gradient_out(task.microbatch);
+  messages_[index] = model_.mesh().messages.send(task.peer, task.tag, bytes_of(what));
+}
+
+void TrainWorker::receive(const Task& task, std::uint32_t index) {
+  GptStage& stage = *model_.stage(task.stage).model;
+  const kernels::Out where =
+      task.op == Op::recv_activations ? stage.activations_in(task.microbatch) : stage.gradient_in(task.microbatch);
+  messages_[index] = model_.mesh().messages.recv(task.peer, task.tag, bytes_of(where));
+}
+
+bool TrainWorker::message_ended(const Task& task, std::uint32_t index) {
+  const auto message = messages_.find(index);
+  if (!model_.mesh().messages.done(message->second)) return false;
+  messages_.erase(message);
+  GptStage& stage = *model_.stage(task.stage).model;
+  if (task.op == Op::send_activations) stage.activations_sent(task.microbatch);
+  if (task.op == Op::send_gradient) stage.gradient_sent(task.microbatch);
+  return true;
+}
+
+void TrainWorker::hand_over(const Task& task, HandOver what) {
+  GptStage& from = *model_.stage(task.stage).model;
+  if (what == HandOver::activations) {
+    GptStage& to = *model_.stage(task.stage + 1).model;
+    copy(from.activations_out(task.microbatch), to.activations_in(task.microbatch));
+    from.activations_sent(task.microbatch);
+  } else {
+    GptStage& to = *model_.stage(task.stage - 1).model;
+    copy(from.gradient_out(task.microbatch), to.gradient_in(task.microbatch));
+    from.gradient_sent(task.microbatch);
+  }
+}
+
+void TrainWorker::copy(const kernels::In& from, const kernels::Out& to) {
+  kernels::PackBucket pack;
+  pack.counts = {from.elems};
+  pack.pieces = {from};
+  pack.bucket = to;
+  kernels::run(pack, model_.where());
+}
+
+}  // namespace lockstep::trainer

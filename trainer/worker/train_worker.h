@@ -1,0 +1,75 @@
+// The trainer's StageWorker: runs one rank's tasks of a Step on real tensors. It knows no schedule and no algorithm:
+// the interpreter says what is next, the model what a piece does, the store where parameters lie.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collectives/transports/transport.h"
+#include "schedules/interpreter/stage_worker.h"
+#include "schedules/step/step.h"
+#include "trainer/worker/rank_model.h"
+#include "trainer/worker/step_end.h"
+
+namespace lockstep::trainer {
+
+// Tokens of one microbatch of this rank: host memory, [batch, length] each, that outlives the step.
+struct MicrobatchTokens {
+  std::span<const std::int32_t> tokens;
+  std::span<const std::int32_t> targets;
+};
+
+class TrainWorker final : public schedules::StageWorker {
+ public:
+  // What is passed outlives this.
+  TrainWorker(const schedules::Step& step, RankModel& model);
+
+  // Before run_rank(). `gradient_scale`: of each token's loss, the loss scale in it.
+  void begin_step(Mode mode, std::span<const MicrobatchTokens> microbatches, float gradient_scale,
+                  const UpdateRules& rules);
+
+  bool begin(std::uint32_t task) override;
+  bool ended(std::uint32_t task) override;
+  void idle(int thread) override;
+  void finish() override;
+  schedules::TaskSpan span_of(std::uint32_t task) const override;
+
+  // ---- after run_rank()
+  double loss_sum() const { return loss_sum_; }  // over the tokens of this rank's microbatches; 0 without the head
+  const StepEnd& end() const { return end_; }
+  std::int64_t start_ns() const { return start_ns_; }
+
+ private:
+  struct Span {
+    std::int64_t start_ns = 0;
+    std::int64_t end_ns = 0;
+  };
+
+  // What the next (or the stage before) on the same rank takes from a kernel, without a message.
+  enum class HandOver : std::uint8_t { none, activations, gradient };
+  static std::vector<HandOver> hand_overs_of(const schedules::RankStep& rank, const RankModel& model);
+
+  void run_kernel(const schedules::Task& task);
+  void run_collective(const schedules::Task& task);
+  void reduce_gradients(const schedules::Task& task);
+  void send(const schedules::Task& task, std::uint32_t index);
+  void receive(const schedules::Task& task, std::uint32_t index);
+  bool message_ended(const schedules::Task& task, std::uint32_t index);
+  void hand_over(const schedules::Task& task, HandOver what);
+  void copy(const kernels::In& from, const kernels::Out& to);
+
+  const schedules::Step& step_;
+  const schedules::RankStep& tasks_;
+  RankModel& model_;
+  StepEnd end_;
+  const std::vector<HandOver> handed_on_;  // of each task
+  std::vector<Span> spans_;
+  std::map<std::uint32_t, transports::Request> messages_;  // under way
+  std::int64_t start_ns_ = 0;                              // of the steady clock
+  double loss_sum_ = 0;
+};
+
+}  // namespace lockstep::trainer
