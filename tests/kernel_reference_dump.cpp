@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/kernel_reference_cases.h"
+#include "tests/npy.h"
 
 namespace {
 
@@ -20,25 +21,9 @@ using lockstep::kernels::KernelCase;
 using lockstep::kernels::ReferenceData;
 using lockstep::kernels::tests::ReferenceCase;
 
-// Version 1.0 of NumPy's format: magic, length of the header, a Python literal padded to 64 bytes, little-endian data.
-void write_npy(const fs::path& path, const std::vector<double>& values) {
-  std::string header = "{'descr': '<f8', 'fortran_order': False, 'shape': (" + std::to_string(values.size()) + ",), }";
-  constexpr std::size_t kBefore = 10;
-  header.resize((kBefore + header.size() + 1 + 63) / 64 * 64 - kBefore - 1, ' ');
-  header += '\n';
-  std::ofstream file(path, std::ios::binary);
-  file.write("\x93NUMPY\x01\x00", 8);
-  file.put(static_cast<char>(header.size() & 0xff));
-  file.put(static_cast<char>(header.size() >> 8));
-  file << header;
-  file.write(reinterpret_cast<const char*>(values.data()),
-             static_cast<std::streamsize>(values.size() * sizeof(double)));
-  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
-}
-
 void write_all(const fs::path& folder, const ReferenceData<double>& data) {
   fs::create_directories(folder);
-  for (const auto& [name, values] : data.arrays()) write_npy(folder / (name + ".npy"), values);
+  for (const auto& [name, values] : data.arrays()) lockstep::tests::write_npy(folder / (name + ".npy"), values);
 }
 
 // Inputs that follow from others are taken as they are, not rounded to the operand's dtype, so that both sides compute

@@ -69,11 +69,16 @@ class GptStageTest : public testing::Test {
   ModelOptions options_{.shape = small_shape(), .microbatches = 2};
 };
 
+TEST_F(GptStageTest, AtFirstAllWordsAreAboutEquallyLikely) {
+  options_.lively = false;
+  Model model(pool_, options_);
+  EXPECT_NEAR(model.step(Mode::evaluate), std::log(61.0), 0.05);
+}
+
 TEST_F(GptStageTest, RecomputationAndSplitBackwardGiveTheSameBits) {
   Model plain(pool_, options_);
   const double loss = plain.step();
   const Gradients expected = gradients_of(plain);
-  EXPECT_NEAR(loss, std::log(61.0), 0.1);  // of words that are as good as equally likely
   for (Recompute recompute : kRecomputes) {
     for (bool split : {false, true}) {
       options_.shape.recompute = recompute;
@@ -85,7 +90,7 @@ TEST_F(GptStageTest, RecomputationAndSplitBackwardGiveTheSameBits) {
   }
 }
 
-// Sums over ranks are of partial sums: in f32, of at most 61 x 24 terms in a row through a few layers.
+// Sums over ranks are sums of partial sums. The longest that is cut is over the 128 inner columns of the MLP.
 TEST_F(GptStageTest, TensorRanksAgreeWithOne) {
   Model one(pool_, options_);
   const double loss = one.step();

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/device_cpu.h"
@@ -32,6 +34,7 @@ struct ModelOptions {
   std::int32_t microbatches = 1;
   bool split = false;    // input and weight gradients apart, the latter last of all
   bool patient = false;  // collectives beside kernels are done as late as may be
+  bool lively = true;    // values as lively() says, not GPT-2's initial ones
   std::uint64_t seed = 1;
 };
 
@@ -112,6 +115,16 @@ inline void do_collective(schedules::Comm comm, const std::vector<GptStage::Exch
       set_element(to.data, dtype, i, sums[static_cast<std::size_t>(begin + i)]);
     }
   }
+}
+
+// Values by which nothing hides: biases are not 0, norms' factors not 1, and scores and logits not nearly equal.
+inline std::vector<parallel::Parameter> lively(std::vector<parallel::Parameter> parameters) {
+  for (parallel::Parameter& one : parameters) {
+    const bool is_factor = one.fill != 0;
+    one.deviation = is_factor ? 1.0F : 0.3F;
+    if (one.shape.size() == 2) one.deviation = 1 / std::sqrt(static_cast<float>(one.shape[1]));
+  }
+  return parameters;
 }
 
 class Model {
@@ -204,6 +217,7 @@ class Model {
     shape.tensor.index = tensor;
     const StagePlace& place = places_[static_cast<std::size_t>(stage)];
     std::vector<parallel::Parameter> parameters = parameters_of(shape.config, place);
+    if (options_.lively) parameters = lively(std::move(parameters));
     std::vector<std::vector<std::size_t>> buckets(parameters.size());
     for (std::size_t p = 0; p < parameters.size(); ++p) buckets[p] = {p};
     ModelRank rank;

@@ -1,0 +1,103 @@
+// Writes what GPT-2's stages compute, for tests/test_gpt.py to hold against the same model in PyTorch, in f64:
+// gpt_dump FOLDER. A case is a folder in FOLDER with case.json (sizes, loss), tokens and targets of each microbatch,
+// and weights/NAME.npy and gradients/NAME.npy.
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "kernels/base/thread_pool.h"
+#include "tests/npy.h"
+#include "trainer/model/gpt_stage.h"
+#include "trainer/model/model_for_tests.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using lockstep::core::DType;
+using lockstep::tests::write_npy;
+using lockstep::trainer::GptConfig;
+using lockstep::trainer::GptShape;
+using lockstep::trainer::Recompute;
+using lockstep::trainer::tests::Model;
+using lockstep::trainer::tests::ModelOptions;
+using lockstep::trainer::tests::random_text;
+
+template <class T>
+std::vector<double> in_f64(const std::vector<T>& values) {
+  return {values.begin(), values.end()};
+}
+
+struct Case {
+  std::string name;
+  ModelOptions options;
+};
+
+std::vector<Case> cases() {
+  const GptConfig config{.name = "dumped", .layers = 3, .hidden = 48, .heads = 4, .vocabulary = 97, .length = 40};
+  const ModelOptions plain{.shape = {.config = config, .batch = 2, .length = 24}, .microbatches = 2};
+  std::vector<Case> all;
+  for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
+    all.push_back({std::string(lockstep::core::short_name_of(compute)), plain});
+    all.back().options.shape.compute = compute;
+  }
+  Case spread{"f32_spread", plain};
+  spread.options.shape.tensor.ranks = 2;
+  spread.options.shape.sequence_parallel = true;
+  spread.options.shape.recompute = Recompute::full;
+  spread.options.stages = 3;
+  spread.options.split = true;
+  all.push_back(spread);
+  return all;
+}
+
+void write_text(const fs::path& folder, const ModelOptions& options) {
+  for (std::int32_t m = 0; m < options.microbatches; ++m) {
+    const auto text = random_text(options.shape, m);
+    write_npy(folder / ("tokens" + std::to_string(m) + ".npy"), in_f64(text.tokens));
+    write_npy(folder / ("targets" + std::to_string(m) + ".npy"), in_f64(text.targets));
+  }
+}
+
+void dump(const fs::path& folder, const Case& one) {
+  fs::create_directories(folder / "weights");
+  fs::create_directories(folder / "gradients");
+  lockstep::kernels::ThreadPool pool(1);
+  Model model(pool, one.options);
+  const double loss = model.step();
+  nlohmann::json parameters = nlohmann::json::object();
+  for (const auto& parameter : model.parameters()) {
+    parameters[parameter.name] = parameter.shape;
+    write_npy(folder / "weights" / (parameter.name + ".npy"), in_f64(model.weight(parameter.name)));
+    write_npy(folder / "gradients" / (parameter.name + ".npy"), in_f64(model.gradient(parameter.name)));
+  }
+  write_text(folder, one.options);
+  const GptShape& shape = one.options.shape;
+  std::ofstream(folder / "case.json") << nlohmann::json{{"name", one.name},
+                                                        {"layers", shape.config.layers},
+                                                        {"heads", shape.config.heads},
+                                                        {"length", shape.length},
+                                                        {"loss", loss},
+                                                        {"microbatches", one.options.microbatches},
+                                                        {"parameters", parameters}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: gpt_dump FOLDER\n");
+    return 6;
+  }
+  try {
+    for (const Case& one : cases()) dump(fs::path(argv[1]) / one.name, one);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpt_dump: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
