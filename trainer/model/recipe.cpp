@@ -24,7 +24,7 @@ class PartWriter {
   void kernel(What what) { put({.op = op_, .what = number(what)}); }
   // All rows, of the rows that ranks have.
   void gather(What what, bool beside = false) {
-    if (shape_.sequence_parallel) collective(what, Comm::all_gather, rows_bytes(), beside);
+    if (shape_.sequence_parallel && shape_.tensor.ranks > 1) collective(what, Comm::all_gather, rows_bytes(), beside);
   }
   // The sum of ranks' terms: of all rows on each, or of a share.
   void sum(What what, bool beside = false) {
