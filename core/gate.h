@@ -56,9 +56,14 @@ struct WaitPolicy {
   int spins;                             // looks before the first yield
   std::chrono::microseconds yield_span;  // then yields for so long before it sleeps
   std::chrono::milliseconds deadline;    // of one wait
+  // A yield that took longer shows that others have work for the core: sleep at once, to be woken in place of coming
+  // back at the end of their time slice. 0: yields are not timed.
+  std::chrono::microseconds long_yield{0};
 
   // No endless spinning: with more ranks than cores the core is given away at once.
   static WaitPolicy for_ranks(int num_ranks, int num_cores, std::chrono::milliseconds deadline);
+  // For threads some of which compute while others wait.
+  static WaitPolicy beside_work(int num_threads, int num_cores, std::chrono::milliseconds deadline);
 };
 
 // One wait of one rank: call pause() until what is waited for is there.
@@ -74,6 +79,7 @@ class Waiter {
   const WaitPolicy* policy_;
   const AbortFlag* abort_;
   int rounds_ = 0;
+  bool crowded_ = false;  // a yield took long
   Clock::time_point start_{};
 };
 

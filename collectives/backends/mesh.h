@@ -20,6 +20,10 @@
 #include "core/device.h"
 #include "core/gate.h"
 
+namespace lockstep::tuning {
+struct Table;
+}
+
 namespace lockstep::backends {
 
 struct MeshOptions {
@@ -27,18 +31,23 @@ struct MeshOptions {
   int threads_a_rank = 1;  // that will wait or compute side by side in each rank: whether waits may spin
   std::optional<transports::LinkSpec> link = {};  // emulated: one port a rank, shared by its messages and collectives
   std::chrono::milliseconds timeout{60'000};
-  transports::MpiWorld* mpi = nullptr;  // ranks of mpirun; else threads of this process
+  transports::MpiWorld* mpi = nullptr;   // ranks of mpirun; else threads of this process
+  const tuning::Table* tuned = nullptr;  // what "auto" means; without it, or where it says nothing, a rule of thumb
 };
 
 // What a rank gets.
 struct MeshRank {
-  transports::Transport& messages;  // among all ranks; of the rank's own thread
+  // Among all ranks; of the rank's own thread. Between threads a message of any size is sent without its receive, at
+  // the price of a second copy; under MPI a large one waits for it.
+  transports::Transport& messages;
+  // Its memory outlives a rank that fails, as others may just be reading it: where the buffers of collectives belong.
   core::Device& device;
   core::AbortFlag& abort;
   // Whether collectives may run in threads other than the rank's own (MPI is started for one thread).
   bool threaded = true;
   // This rank's side of an operation among the members of a channel; operation.root counts members. All members prepare
   // the same operations in the same order, in the rank's own thread. `algorithm` as a user writes it: "ring", "auto".
+  // What it returns must not outlive the body.
   std::function<Prepared(std::size_t channel, const collectives::Operation&, std::string_view algorithm)> prepare;
 };
 

@@ -85,9 +85,7 @@ DirectCollective::DirectCollective(std::shared_ptr<const plan::Program> whole_pr
   LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
   LOCKSTEP_CHECK(most_instructions(program) < std::size_t{1} << transports::kInstructionBits, "a lane is too long");
   if (program.scratch_bytes > 0) {
-    const auto half = static_cast<std::size_t>(program.scratch_bytes);
-    scratch_[0] = world.scratch(2 * half);
-    scratch_[1] = scratch_[0] + half;
+    for (int half : {0, 1}) scratch_[half] = world.scratch(half, static_cast<std::size_t>(program.scratch_bytes));
   }
   if (group_.links() != nullptr) {
     ready_stride_ = most_instructions(program) + 1;
@@ -145,9 +143,16 @@ void DirectCollective::pace(const LaneProgram& lane, const Instruction& instruct
         group_.board(source.rank)
             .calls[call_ % 2]
             .ready_ns[static_cast<std::size_t>(source.lane) * ready_stride_ + source.instructions];
-    arrived = std::max(arrived, group_.links()->book(source.rank, world_.rank(), size_bytes, ready));
+    const int from = group_.number_of(source.rank);
+    const int to = group_.number_of(world_.rank());
+    arrived = std::max(arrived, group_.links()->book(from, to, size_bytes, ready));
   }
-  if (arrived > 0) transports::wait_until_ns(arrived);
+  if (arrived == 0) return;
+  if (world_.wait_policy().long_yield.count() > 0) {
+    transports::sleep_until_ns(arrived);
+  } else {
+    transports::wait_until_ns(arrived);
+  }
 }
 
 void DirectCollective::execute(int lane_index, const Instruction& instruction) {
@@ -212,7 +217,7 @@ void DirectCollective::run_side_by_side() {
       waiter = core::Waiter(world_.wait_policy(), group_.abort());
       continue;
     }
-    if (blocked == nullptr) return;
+    if (blocked == nullptr) return world_.has_waited();
     core::Gate& gate = group_.board(blocked->rank).lanes[blocked->lane];
     world_.pause(waiter, blocked->rank, gate, target_of(*blocked), kShortNap, label_);
   }

@@ -221,17 +221,17 @@ class MessageCollective final : public collectives::Collective {
   }
 
   std::string describe_wait() const {
-    std::string text = "rank " + std::to_string(transport_.rank()) + ": no message for " +
-                       std::to_string(options_.timeout.count()) + " ms";
+    const auto name = [this](int rank) { return "rank " + std::to_string(transport_.number_of(rank)); };
+    std::string text = name(transport_.rank()) + ": no message for " + std::to_string(options_.timeout.count()) + " ms";
     for (std::size_t l = 0; l < recvs_.size(); ++l) {
       if (recvs_[l].landed == recvs_[l].posted) continue;
       const MessageOp& op = program_.ops[at(program_.recvs[l][recvs_[l].landed])];
-      return text + "; waits for " + std::to_string(op.bytes) + " bytes from rank " + std::to_string(op.peer);
+      return text + "; waits for " + std::to_string(op.bytes) + " bytes from " + name(op.peer);
     }
     for (const SendState& sends : sends_) {
       if (sends.under_way.empty()) continue;
       const MessageOp& op = program_.ops[at(sends.under_way.front().op)];
-      return text + "; " + std::to_string(op.bytes) + " bytes to rank " + std::to_string(op.peer) + " are not taken";
+      return text + "; " + std::to_string(op.bytes) + " bytes to " + name(op.peer) + " are not taken";
     }
     return text;
   }

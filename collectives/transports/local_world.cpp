@@ -32,8 +32,14 @@ LocalGroup::LocalGroup(const LocalOptions& options)
   const std::size_t rank_bytes = round_up_to_huge_page(options.memory_bytes_per_rank);
   region_ = std::make_unique<core::SharedRegion>(options.sharing, control_bytes_ + ranks * rank_bytes);
   core::Arena control(region_->data(), control_bytes_);
-  abort_ = control.make<core::AbortFlag>();
   for (std::size_t r = 0; r < ranks; ++r) boards_.push_back(control.make<RankBoard>());
+  if (options.among) {
+    LOCKSTEP_CHECK(options.sharing == core::Sharing::threads && !options.link, "groups of threads share their links");
+    abort_ = options.among->abort;
+    links_ = options.among->links;
+    return;
+  }
+  abort_ = control.make<core::AbortFlag>();
   if (options.link) links_ = control.make<LinkTable>(*options.link, control.make_array<LinkTable::Port>(ranks));
 }
 
@@ -42,6 +48,33 @@ LocalGroup::~LocalGroup() = default;
 core::Arena LocalGroup::arena_of(int rank) const {
   const std::size_t rank_bytes = round_up_to_huge_page(options_.memory_bytes_per_rank);
   return {region_->data() + control_bytes_ + rank_bytes * static_cast<std::size_t>(rank), rank_bytes};
+}
+
+int LocalGroup::number_of(int rank) const {
+  return options_.among ? options_.among->numbers[static_cast<std::size_t>(rank)] : rank;
+}
+
+core::WaitPolicy LocalGroup::wait_policy() const {
+  return options_.among ? core::WaitPolicy::beside_work(options_.among->num_threads, num_cores_, options_.deadline)
+                        : core::WaitPolicy::for_ranks(options_.num_ranks, num_cores_, options_.deadline);
+}
+
+int LocalGroup::waits_for(int number) const {
+  for (int rank = 0; rank < options_.num_ranks; ++rank) {
+    if (number_of(rank) != number) continue;
+    const int peer = boards_[static_cast<std::size_t>(rank)]->blocked_on.load(std::memory_order_relaxed);
+    return peer < 0 ? -1 : number_of(peer);
+  }
+  return -1;
+}
+
+std::byte* LocalGroup::allocate(core::Arena& of_rank, std::size_t size_bytes) {
+  if (options_.sharing != core::Sharing::threads) return of_rank.allocate(size_bytes);
+  auto region = std::make_unique<core::SharedRegion>(options_.sharing, size_bytes);
+  std::byte* data = region->data();
+  const std::lock_guard lock(grown_mutex_);
+  grown_.push_back(std::move(region));
+  return data;
 }
 
 LocalGroup::Shared LocalGroup::make_once(std::uint64_t number, const std::function<Shared()>& make) {
@@ -66,33 +99,37 @@ void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
 LocalWorld::LocalWorld(LocalGroup& group, int rank)
     : group_(group),
       rank_(rank),
-      policy_(core::WaitPolicy::for_ranks(group.options().num_ranks, group.num_cores(), group.options().deadline)),
+      policy_(group.wait_policy()),
       arena_(group.arena_of(rank)),
       seen_(static_cast<std::size_t>(group.options().num_ranks * RankBoard::kMaxLanes)) {}
 
-std::byte* LocalWorld::scratch(std::size_t size_bytes) {
-  if (size_bytes > scratch_bytes_) {
+std::byte* LocalWorld::scratch(int half, std::size_t size_bytes) {
+  Scratch& scratch = scratch_[half];
+  if (size_bytes > scratch.size_bytes) {
     const std::size_t available = core::available_host_bytes() / static_cast<std::size_t>(num_ranks());
     if (size_bytes > available) {
       throw core::usage_error(
           "this algorithm needs " + core::format_size(static_cast<std::int64_t>(size_bytes)) +
           " of scratch a rank at this size; available: " + core::format_size(static_cast<std::int64_t>(available)));
     }
-    scratch_ = arena_.allocate(size_bytes);
-    scratch_bytes_ = size_bytes;
+    scratch = {group_.allocate(arena_, size_bytes), size_bytes};
   }
-  return scratch_;
+  return scratch.data;
 }
 
 // Follows who waits for whom from `peer` on: a rank that waits for nobody is the one that does not answer.
 void LocalWorld::time_out(int peer, const std::string& doing) {
-  std::string text = "rank " + std::to_string(rank_) + " waited " + std::to_string(policy_.deadline.count()) +
-                     " ms for rank " + std::to_string(peer) + " (" + doing + ")";
-  int last = peer;
-  for (int hops = 0; hops < num_ranks(); ++hops) {
-    const int next = group_.board(last).blocked_on.load(std::memory_order_relaxed);
+  const auto& among = group_.options().among;
+  const int first = number_of(peer);
+  std::string text = "rank " + std::to_string(number_of(rank_)) + " waited " +
+                     std::to_string(policy_.deadline.count()) + " ms for rank " + std::to_string(first) + " (" + doing +
+                     ")";
+  int last = first;
+  constexpr int kMostHops = 32;  // who waits in a circle is named so often
+  for (int hops = 0; hops < std::max(num_ranks(), among ? kMostHops : 0); ++hops) {
+    const int next = among ? among->waits_for(last) : group_.waits_for(last);
     if (next < 0) {
-      text += ", " + std::string(last == peer ? "which" : "and rank " + std::to_string(last)) + " does not answer";
+      text += ", " + std::string(last == first ? "which" : "and rank " + std::to_string(last)) + " does not answer";
       break;
     }
     text += ", which waits for rank " + std::to_string(next);
@@ -103,8 +140,8 @@ void LocalWorld::time_out(int peer, const std::string& doing) {
 
 void LocalWorld::pause(core::Waiter& waiter, int peer, core::Gate& gate, std::uint64_t target,
                        std::chrono::nanoseconds longest, const std::string& doing) {
-  if (waiter.pause(gate, target, longest)) return;
   group_.board(rank_).blocked_on.store(peer, std::memory_order_relaxed);
+  if (waiter.pause(gate, target, longest)) return;
   time_out(peer, doing);
 }
 

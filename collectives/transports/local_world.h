@@ -20,13 +20,24 @@
 
 namespace lockstep::transports {
 
+// What a group shares with other groups of the same ranks, when it is one among several; threads only.
+struct AmongGroups {
+  std::vector<std::int32_t> numbers;  // of the members among all ranks, by which people know them
+  int num_threads = 1;                // of all ranks together: whether waits may spin
+  core::AbortFlag* abort = nullptr;
+  LinkTable* links = nullptr;  // ports by number; nullptr without emulated links
+  // For whom the rank of this number waits, in whichever group; -1: for nobody. For error messages.
+  std::function<int(int number)> waits_for;
+};
+
 struct LocalOptions {
   int num_ranks = 1;
   core::Sharing sharing = core::Sharing::threads;
   std::size_t memory_bytes_per_rank = std::size_t{64} << 20;  // address space; pages are taken when touched
   std::chrono::milliseconds deadline{60'000};                 // of every wait
   bool bind = true;                                           // to cores, where each rank can have its own
-  std::optional<LinkSpec> link;                               // emulated, or none
+  std::optional<LinkSpec> link = {};                          // emulated, or none
+  std::optional<AmongGroups> among = {};                      // in place of `link` and an abort flag of its own
 };
 
 // How far a rank is: in which call, and how many instructions of a lane it has done there. Both are in the low half of
@@ -67,11 +78,18 @@ class LocalGroup {
   RankBoard& board(int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
   core::Arena arena_of(int rank) const;
   LinkTable* links() { return links_; }  // nullptr without emulated links
+  int number_of(int rank) const;         // see World: also of its port
+  core::WaitPolicy wait_policy() const;
+  // The number of the rank for which that of number `number` waits in this group; -1: for none.
+  int waits_for(int number) const;
 
   // What all ranks need alike is made once: by the first rank that asks for number `number`; the others of this process
   // wait for it. (Forked ranks have a process each, and make it each.)
   using Shared = std::shared_ptr<const void>;
   Shared make_once(std::uint64_t number, const std::function<Shared()>& make);
+
+  // Memory that all ranks see, until the group ends: of the rank's part, or among threads as much as there is.
+  std::byte* allocate(core::Arena& of_rank, std::size_t size_bytes);
 
  private:
   const LocalOptions options_;
@@ -87,6 +105,8 @@ class LocalGroup {
   };
   std::mutex made_mutex_;
   std::map<std::uint64_t, Made> made_;  // until every rank has taken its share
+  std::mutex grown_mutex_;
+  std::vector<std::unique_ptr<core::SharedRegion>> grown_;
 };
 
 class LocalWorld final : public World {
@@ -96,6 +116,7 @@ class LocalWorld final : public World {
   std::string_view name() const override { return "local"; }
   int rank() const override { return rank_; }
   int num_ranks() const override { return group_.options().num_ranks; }
+  int number_of(int rank) const override { return group_.number_of(rank); }
   void barrier() override;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
 
@@ -108,9 +129,10 @@ class LocalWorld final : public World {
   }
   core::Arena& arena() { return arena_; }
 
-  // Working memory of the executors of this rank, at least so large; one for all, as calls follow each other. What lay
-  // in a smaller one is lost.
-  std::byte* scratch(std::size_t size_bytes);
+  // Working memory of the executors of this rank, at least so large: one for all even calls and one for all odd ones
+  // (`half` 1), as calls follow each other, but peers may still read what the call before has left. What lay in a
+  // smaller one is lost.
+  std::byte* scratch(int half, std::size_t size_bytes);
   // Whether lane `lane` of `peer` has opened its gate so far. What was seen once is not looked at again.
   bool reached(int peer, int lane, std::uint64_t target) {
     const int gate = peer * RankBoard::kMaxLanes + lane;
@@ -125,6 +147,7 @@ class LocalWorld final : public World {
   // One round of a wait that looks at several gates itself; see core::Waiter::pause.
   void pause(core::Waiter& waiter, int peer, core::Gate& gate, std::uint64_t target, std::chrono::nanoseconds longest,
              const std::string& doing);
+  void has_waited() { group_.board(rank_).blocked_on.store(-1, std::memory_order_relaxed); }  // after pauses
   // The number of the next call of an executor; equal on all ranks, as they make the same calls in the same order.
   std::uint64_t next_call() { return ++calls_; }
 
@@ -136,8 +159,11 @@ class LocalWorld final : public World {
   const int rank_;
   const core::WaitPolicy policy_;
   core::Arena arena_;
-  std::byte* scratch_ = nullptr;
-  std::size_t scratch_bytes_ = 0;
+  struct Scratch {
+    std::byte* data = nullptr;
+    std::size_t size_bytes = 0;
+  };
+  Scratch scratch_[2];               // [call % 2]
   std::vector<std::uint64_t> seen_;  // [peer * kMaxLanes + lane]
   std::uint64_t calls_ = 0;
   std::uint64_t things_ = 0;

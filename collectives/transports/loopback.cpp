@@ -66,28 +66,38 @@ void fill_mailbox(Channel& channel, int capacity) {
 // What one rank has been sent.
 struct Inbox {
   std::mutex mutex;
+  core::Gate sent;                                  // messages; opened under the mutex
+  std::uint64_t seen = 0;                           // by the rank, when it last looked
   std::map<std::pair<int, int>, Channel> channels;  // by (from, channel)
 };
 
 }  // namespace
 
 struct LoopbackWorld::State {
-  State(int num_ranks, int capacity_of_channel, std::chrono::nanoseconds timeout_of_world)
-      : capacity(capacity_of_channel), timeout(timeout_of_world), inboxes(static_cast<std::size_t>(num_ranks)) {}
+  State(int num_ranks, int capacity_of_channel, std::chrono::nanoseconds timeout_of_world,
+        const core::AbortFlag* flag_of_caller)
+      : capacity(capacity_of_channel),
+        timeout(timeout_of_world),
+        flag(flag_of_caller),
+        inboxes(static_cast<std::size_t>(num_ranks)),
+        present(static_cast<std::size_t>(num_ranks)) {}
 
   int capacity;
   std::chrono::nanoseconds timeout;
+  const core::AbortFlag* flag;
   std::vector<Inbox> inboxes;
   std::atomic<bool> aborted{false};
   std::mutex mutex;  // guards what follows
   std::string reason;
   int arrived = 0;
+  std::vector<bool> present;  // [rank]
   std::vector<std::byte> gathered;
   std::atomic<std::int64_t> meetings{0};  // of all ranks, in barrier() and all_gather()
 
   int num_ranks() const { return static_cast<int>(inboxes.size()); }
 
   void throw_if_aborted() {
+    if (flag != nullptr && flag->raised()) flag->throw_raised();
     if (!aborted.load(std::memory_order_acquire)) return;
     const std::scoped_lock lock(mutex);
     throw core::Error(core::Failure::rank_lost, reason);
@@ -100,17 +110,29 @@ struct LoopbackWorld::State {
       const std::scoped_lock lock(mutex);
       gathered.resize(mine.size() * inboxes.size());
       std::copy(mine.begin(), mine.end(), gathered.begin() + static_cast<std::ptrdiff_t>(mine.size()) * rank);
+      present[static_cast<std::size_t>(rank)] = true;
       if (++arrived == num_ranks()) {
         arrived = 0;
+        present.assign(present.size(), false);
         meetings.store(meeting + 1, std::memory_order_release);
       }
     }
     const core::Deadline deadline = core::Deadline::after(timeout);
     while (meetings.load(std::memory_order_acquire) == meeting) {
       throw_if_aborted();
-      if (deadline.passed()) throw core::Error(core::Failure::timeout, "loopback: not all ranks came to the barrier");
+      if (deadline.passed()) time_out(rank);
       std::this_thread::yield();
     }
+  }
+
+  [[noreturn]] void time_out(int rank) {
+    std::string missing;
+    const std::scoped_lock lock(mutex);
+    for (std::size_t r = 0; r < present.size(); ++r) {
+      if (!present[r]) missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(r);
+    }
+    throw core::Error(core::Failure::timeout,
+                      "rank " + std::to_string(rank) + " waited at a barrier to which did not come: " + missing);
   }
 };
 
@@ -132,6 +154,7 @@ class Loopback final : public Transport {
     channel.sends.push_back({bytes, {}, flag, false});
     meet(channel);
     fill_mailbox(channel, state_->capacity);
+    inbox.sent.open(inbox.sent.value.load(std::memory_order_relaxed) + 1);
     return remember(std::move(flag));
   }
 
@@ -196,12 +219,18 @@ class Loopback final : public Transport {
 
 }  // namespace
 
-LoopbackWorld::LoopbackWorld(int num_ranks, int capacity, std::chrono::nanoseconds timeout)
-    : state_(std::make_shared<State>(num_ranks, capacity, timeout)) {}
+LoopbackWorld::LoopbackWorld(int num_ranks, int capacity, std::chrono::nanoseconds timeout, const core::AbortFlag* flag)
+    : state_(std::make_shared<State>(num_ranks, capacity, timeout, flag)) {}
 LoopbackWorld::~LoopbackWorld() = default;
 
 std::unique_ptr<Transport> LoopbackWorld::endpoint(int rank) {
   return std::make_unique<Loopback>(state_, rank);
+}
+
+void LoopbackWorld::nap(int rank, std::chrono::nanoseconds longest) {
+  Inbox& inbox = state_->inboxes.at(static_cast<std::size_t>(rank));
+  if (!inbox.sent.reached(inbox.seen + 1)) inbox.sent.sleep(inbox.seen + 1, longest);
+  inbox.seen = inbox.sent.value.load(std::memory_order_acquire);
 }
 
 void LoopbackWorld::abort(const std::string& reason) {

@@ -47,5 +47,8 @@ class LinkTable {
 std::int64_t now_ns();
 // Returns at the stated time: sleeps far from it, yields near it.
 void wait_until_ns(std::int64_t time_ns);
+// The same, asleep to the end, and some 10 us late: for threads whose core others have work for. A yield would come
+// back at the end of their time slice, milliseconds late.
+void sleep_until_ns(std::int64_t time_ns);
 
 }  // namespace lockstep::transports

@@ -1,0 +1,61 @@
+#include "collectives/backends/mesh.h"
+
+#include <algorithm>
+
+#include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/plan_choice.h"
+#include "collectives/tuning/tuning.h"
+#include "core/error.h"
+
+namespace lockstep::backends {
+namespace {
+
+void check_channel(const Channel& channel, int num_ranks) {
+  LOCKSTEP_CHECK(!channel.empty(), "a channel without members");
+  for (std::size_t i = 0; i < channel.size(); ++i) {
+    LOCKSTEP_CHECK(channel[i] >= 0 && channel[i] < num_ranks, "a member of a channel is no rank");
+    LOCKSTEP_CHECK(i == 0 || channel[i - 1] < channel[i], "members of a channel are not ascending");
+  }
+}
+
+std::string automatic(const MeshOptions& options, std::string_view transport, const collectives::Operation& operation,
+                      int num_members) {
+  const tuning::Query query{transport, operation.kind, num_members,
+                            collectives::message_bytes(operation.kind, num_members, operation.count, operation.dtype)};
+  if (options.tuned != nullptr) {
+    if (auto measured = tuning::measured_choice(*options.tuned, query)) return *measured;
+  }
+  return tuning::rule_of_thumb(query);
+}
+
+}  // namespace
+
+bool is_member(const Channel& channel, int rank) {
+  return std::binary_search(channel.begin(), channel.end(), rank);
+}
+
+int index_in(const Channel& channel, int rank) {
+  return static_cast<int>(std::lower_bound(channel.begin(), channel.end(), rank) - channel.begin());
+}
+
+plan::Plan mesh_plan(const MeshOptions& options, std::string_view transport, const collectives::Operation& operation,
+                     int num_members, std::string_view algorithm) {
+  if (algorithm == kLibrary) {
+    throw core::usage_error("algorithm 'library': groups of ranks run plans; allowed: auto, or one of the catalogue");
+  }
+  if (algorithm != "auto") return plan_for(operation, num_members, algorithm);
+  return plan_for(operation, num_members, automatic(options, transport, operation, num_members));
+}
+
+void run_mesh(const MeshOptions& options, std::span<const Channel> channels,
+              const std::function<void(MeshRank&)>& body) {
+  LOCKSTEP_CHECK(options.num_ranks >= 1 && options.threads_a_rank >= 1, "a mesh without ranks or threads");
+  for (const Channel& channel : channels) check_channel(channel, options.num_ranks);
+  if (options.mpi != nullptr) {
+    run_mpi_mesh(options, channels, body);
+  } else {
+    run_local_mesh(options, channels, body);
+  }
+}
+
+}  // namespace lockstep::backends

@@ -1,0 +1,155 @@
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/mesh_messages.h"
+#include "collectives/executors/direct_executor.h"
+#include "collectives/transports/local_world.h"
+#include "collectives/transports/loopback.h"
+#include "core/cores.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "core/ranks.h"
+
+namespace lockstep::backends {
+namespace {
+
+using transports::LocalGroup;
+using transports::LocalWorld;
+
+constexpr int kAnyNumber = 1 << 30;  // of messages that a mailbox holds
+
+// Memory of ranks that fail: kept until all have ended, as others may just be reading it.
+class LastingMemory {
+ public:
+  explicit LastingMemory(const core::AbortFlag& abort) : abort_(abort) {}
+  ~LastingMemory() {
+    for (const auto& [memory, size_bytes] : kept_) private_.release(memory, size_bytes);
+  }
+  LastingMemory(const LastingMemory&) = delete;
+  LastingMemory& operator=(const LastingMemory&) = delete;
+
+  core::HostAllocator allocator() {
+    return {private_.allocate, [this](void* memory, std::size_t size_bytes) { release(memory, size_bytes); }};
+  }
+
+ private:
+  void release(void* memory, std::size_t size_bytes) {
+    if (!abort_.raised() && std::uncaught_exceptions() == 0) return private_.release(memory, size_bytes);
+    const std::lock_guard lock(mutex_);
+    kept_.emplace_back(memory, size_bytes);
+  }
+
+  const core::AbortFlag& abort_;
+  const core::HostAllocator private_ = core::private_memory();
+  std::mutex mutex_;
+  std::vector<std::pair<void*, std::size_t>> kept_;
+};
+
+// What all ranks share.
+class LocalMesh {
+ public:
+  LocalMesh(const MeshOptions& options, std::span<const Channel> channels);
+  void run_rank(int rank, const MeshBody& body);
+  core::AbortFlag& abort() { return abort_; }
+
+ private:
+  transports::AmongGroups among(const Channel& channel);
+  int waits_for(int rank) const;
+  Prepared prepare(LocalWorld& world, const collectives::Operation& operation, std::string_view algorithm) const;
+
+  const MeshOptions& options_;
+  const std::span<const Channel> channels_;
+  const int num_threads_;
+  const int num_cores_;
+  core::AbortFlag abort_;
+  LastingMemory memory_;
+  std::vector<transports::LinkTable::Port> ports_;  // [rank]
+  std::optional<transports::LinkTable> links_;
+  transports::LoopbackWorld messages_;
+  std::vector<std::unique_ptr<LocalGroup>> groups_;  // [channel]
+};
+
+LocalMesh::LocalMesh(const MeshOptions& options, std::span<const Channel> channels)
+    : options_(options),
+      channels_(channels),
+      num_threads_(options.num_ranks * options.threads_a_rank),
+      num_cores_(core::usable_cores()),
+      memory_(abort_),
+      ports_(static_cast<std::size_t>(options.num_ranks)),
+      messages_(options.num_ranks, kAnyNumber, options.timeout, &abort_) {
+  if (options.link) links_.emplace(*options.link, ports_.data());
+  for (const Channel& channel : channels) {
+    transports::LocalOptions group;
+    group.num_ranks = static_cast<int>(channel.size());
+    // Scratch is allocated when it is known how much. What is left: with links, when each instruction was done.
+    group.memory_bytes_per_rank = options.link ? std::size_t{64} << 20 : std::size_t{1} << 20;
+    group.deadline = options.timeout;
+    group.bind = false;
+    group.among = among(channel);
+    groups_.push_back(std::make_unique<LocalGroup>(group));
+  }
+}
+
+transports::AmongGroups LocalMesh::among(const Channel& channel) {
+  return {channel, num_threads_, &abort_, links_ ? &*links_ : nullptr, [this](int rank) { return waits_for(rank); }};
+}
+
+int LocalMesh::waits_for(int rank) const {
+  for (const auto& group : groups_) {
+    if (const int peer = group->waits_for(rank); peer >= 0) return peer;
+  }
+  return -1;
+}
+
+Prepared LocalMesh::prepare(LocalWorld& world, const collectives::Operation& operation,
+                            std::string_view algorithm) const {
+  plan::Plan plan = mesh_plan(options_, "local", operation, world.num_ranks(), algorithm);
+  auto collective = executors::make_direct(plan, operation, world, {});
+  std::string label = plan.algorithm;
+  return {std::move(collective), std::move(label), "direct", std::move(plan)};
+}
+
+void LocalMesh::run_rank(int rank, const MeshBody& body) {
+  std::optional<MeshLinks> links;
+  if (links_) links.emplace(MeshLinks{*options_.link, *links_});
+  const auto policy = core::WaitPolicy::beside_work(num_threads_, num_cores_, options_.timeout);
+  MeshMessages messages(messages_, rank, links, abort_, policy);
+  std::vector<std::unique_ptr<LocalWorld>> worlds(channels_.size());
+  for (std::size_t c = 0; c < channels_.size(); ++c) {
+    if (!is_member(channels_[c], rank)) continue;
+    worlds[c] = std::make_unique<LocalWorld>(*groups_[c], index_in(channels_[c], rank));
+  }
+  const auto device = core::make_cpu_device(memory_.allocator());
+  const auto prepare_in = [&](std::size_t c, const collectives::Operation& operation, std::string_view algorithm) {
+    LOCKSTEP_CHECK(worlds.at(c) != nullptr, "this rank is no member of the channel");
+    return prepare(*worlds[c], operation, algorithm);
+  };
+  MeshRank mesh_rank{messages, *device, abort_, true, prepare_in};
+  body(mesh_rank);
+}
+
+// Says which rank it was, where the text does not. What a user did wrong is of no rank.
+core::Error of_rank(int rank, const core::Error& error) {
+  const std::string text = error.what();
+  if (error.failure() == core::Failure::usage || text.starts_with("rank ")) return error;
+  return {error.failure(), "rank " + std::to_string(rank) + ": " + text};
+}
+
+}  // namespace
+
+void run_local_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body) {
+  LocalMesh mesh(options, channels);
+  core::run_ranks(core::Sharing::threads, options.num_ranks, mesh.abort(), [&](int rank) {
+    try {
+      mesh.run_rank(rank, body);
+    } catch (const core::Error& error) {
+      throw of_rank(rank, error);
+    }
+  });
+}
+
+}  // namespace lockstep::backends
