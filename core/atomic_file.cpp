@@ -41,14 +41,6 @@ int open_unnamed(const std::string& folder) {
   return -1;
 }
 
-// The rename itself must survive a crash too. A file system that cannot sync folders is left to its ways.
-void sync_folder(const std::string& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& target)
@@ -101,7 +93,14 @@ void AtomicFile::commit() {
   if (rename(partial_.c_str(), target_.c_str()) != 0) fail(errno);
   close(descriptor_);
   descriptor_ = -1;
-  sync_folder(folder_of(target_));
+  sync_folder(folder_of(target_));  // the rename itself must survive, too
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
 }
 
 }  // namespace lockstep::core

@@ -31,4 +31,8 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+// Names that were given or taken in a folder survive a crash of the machine from here on. A file system that cannot
+// sync folders is left to its ways.
+void sync_folder(const std::string& folder);
+
 }  // namespace lockstep::core

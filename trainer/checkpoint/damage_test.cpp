@@ -1,0 +1,159 @@
+// Checkpoints that were cut, changed or mixed up: all are refused, by file and reason.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/crc32.h"
+#include "trainer/checkpoint/ranks_for_tests.h"
+#include "trainer/checkpoint/save_checkpoint.h"
+
+namespace lockstep::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<WholeTensor> kTensors = {{"w", {8, 10}}, {"b", {10}}};
+
+class DamageTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    core::Random random(9);
+    std::vector<Share> shares = random_shares(kTensors, 2, random);
+    for (Share& share : shares) share.fill(1);
+    const auto errors = run_writers(2, [&](const CheckpointRanks& ranks) {
+      save_checkpoint(folder_.path(), {.step = 1, .model = {{"layers", 2}}}, kTensors,
+                      shares[static_cast<std::size_t>(ranks.rank)].pieces, ranks, 1);
+    });
+    for (const std::string& error : errors) ASSERT_EQ(error, "");
+  }
+
+  // Everything that a reader looks at.
+  std::string refusal() const {
+    return error_of([&] {
+      Checkpoint checkpoint(folder_.path());
+      checkpoint.verify();
+    });
+  }
+  std::string path(const std::string& name) const { return folder_ / ("step-00000001/" + name); }
+  // The manifest with a part replaced, and a checksum that fits.
+  void forge(const std::string& from, const std::string& to) const {
+    std::string text = bytes_of(path("manifest.json"));
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos);
+    text.replace(at, from.size(), to);
+    const std::size_t sum = text.rfind(",\n\"crc32\": \"");
+    text = text.substr(0, sum) + ",\n\"crc32\": \"" + crc32_text(crc32_of(text.substr(0, sum))) + "\"}\n";
+    write_bytes(path("manifest.json"), text);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DamageTest, FlippedBitsAreRefusedWhereverTheyAre) {
+  ASSERT_EQ(refusal(), "");
+  core::Random random(5);
+  for (const char* name : {"step-00000001/manifest.json", "step-00000001/rank-00000.safetensors",
+                           "step-00000001/rank-00001.safetensors", "latest"}) {
+    const std::string file = folder_ / name;
+    const std::string whole = bytes_of(file);
+    ASSERT_FALSE(whole.empty());
+    for (std::size_t k = 0; k < whole.size(); k += 1 + random.below(3)) {
+      std::string changed = whole;
+      changed[k] = static_cast<char>(changed[k] ^ (1 << random.below(8)));
+      write_bytes(file, changed);
+      ASSERT_EQ(refusal().rfind(file, 0), 0u) << name << " byte " << k << ": " << refusal();
+    }
+    write_bytes(file, whole);
+  }
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(DamageTest, EveryTruncationIsRefused) {
+  for (const char* name : {"step-00000001/manifest.json", "step-00000001/rank-00000.safetensors", "latest"}) {
+    const std::string file = folder_ / name;
+    const std::string whole = bytes_of(file);
+    for (std::size_t length = 0; length < whole.size(); length += 1 + whole.size() / 200) {
+      write_bytes(file, whole.substr(0, length));
+      ASSERT_EQ(refusal().rfind(file, 0), 0u) << name << " of " << length << " bytes: " << refusal();
+    }
+    write_bytes(file, whole + "x");
+    EXPECT_EQ(refusal().rfind(file, 0), 0u) << refusal();
+    write_bytes(file, whole);
+  }
+}
+
+TEST_F(DamageTest, RefusalsSayWhatIsWrong) {
+  const std::string file = path("rank-00001.safetensors");
+  std::string bytes = bytes_of(file);
+  const std::size_t size = bytes.size();
+  const std::string sum = crc32_text(crc32_of(bytes));
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_bytes(file, bytes);
+  EXPECT_EQ(refusal(),
+            file + " is damaged: its checksum is " + crc32_text(crc32_of(bytes)) + ", its manifest says " + sum);
+  bytes.resize(size - 4);
+  write_bytes(file, bytes);
+  EXPECT_EQ(refusal(), file + " is damaged: it has " + std::to_string(size - 4) + " bytes, its manifest says " +
+                           std::to_string(size));
+  fs::remove(file);
+  EXPECT_EQ(refusal(), "cannot read " + file + ": No such file or directory");
+}
+
+// No element of a damaged file reaches a reader, and a reader that needs others only is served.
+TEST_F(DamageTest, NothingIsReadFromADamagedFile) {
+  const std::string file = path("rank-00001.safetensors");
+  std::string bytes = bytes_of(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_bytes(file, bytes);
+  Checkpoint checkpoint(folder_.path());
+  int served = 0;
+  for (std::int64_t k = 0; k < 80; ++k) {
+    float value = -1;
+    const std::vector<Piece> piece = {{0, k, 1, &value}};
+    const std::string error = error_of([&] { checkpoint.read(kTensors, piece); });
+    EXPECT_EQ(value, error.empty() ? known_value(0, k, 1) : -1);
+    served += error.empty() ? 1 : 0;
+  }
+  EXPECT_GT(served, 0);
+  EXPECT_LT(served, 80);
+}
+
+TEST_F(DamageTest, OtherFormatsAndVersionsAreRefused) {
+  const std::string manifest = path("manifest.json");
+  forge("\"version\": 1", "\"version\": 2");
+  EXPECT_EQ(refusal(), manifest + " is of format version 2; allowed: 1");
+  forge("lockstep-checkpoint", "other");
+  EXPECT_EQ(refusal(), manifest + " is no manifest of a checkpoint");
+}
+
+TEST_F(DamageTest, ManifestsThatDoNotFitTheFilesAreRefused) {
+  forge("\"w\":[8,10]", "\"w\":[8,11]");
+  EXPECT_EQ(refusal(), path("manifest.json") + " is damaged: of tensor \"w\" [8, 11], element 80 is missing");
+  forge("\"w\":[8,11]", "\"w\":[8,10],\"v\":[1]");
+  EXPECT_EQ(refusal(), path("manifest.json") + " is damaged: of tensor \"v\" [1], element 0 is missing");
+  forge("rank-00000.safetensors", "../step-00000001/rank-00000.safetensors");
+  EXPECT_EQ(refusal(), path("manifest.json") + " is damaged: of tensor \"v\" [1], element 0 is missing");
+  forge(",\"v\":[1]", "");
+  EXPECT_EQ(refusal(),
+            path("manifest.json") + " is damaged: it names the file \"../step-00000001/rank-00000.safetensors\"");
+  forge("\"step\": 1", "\"step\": \"one\"");
+  EXPECT_EQ(refusal().rfind(path("manifest.json") + " is damaged: ", 0), 0u);
+}
+
+TEST_F(DamageTest, AManifestThatIsNoJsonIsRefused) {
+  forge("\"step\": 1", "\"step\" 1");
+  EXPECT_EQ(refusal().rfind(path("manifest.json") + " is damaged: ", 0), 0u) << refusal();
+  write_bytes(path("manifest.json"), "");
+  EXPECT_EQ(refusal(), path("manifest.json") + " is damaged: it does not end in its checksum, as if it were truncated");
+}
+
+TEST_F(DamageTest, APointerToNothingIsRefused) {
+  fs::rename(folder_ / "step-00000001", folder_ / "step-00000002");
+  EXPECT_EQ(refusal(), folder_ / "latest" + " names step-00000001, which is not there; name another checkpoint in " +
+                           folder_.path() + " instead");
+}
+
+}  // namespace
+}  // namespace lockstep::trainer

@@ -1,0 +1,34 @@
+// Writes a checkpoint: a safetensors file for each rank that has pieces, then the manifest, then its name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/pieces.h"
+
+namespace lockstep::trainer {
+
+// How the ranks that write one checkpoint meet.
+struct CheckpointRanks {
+  std::int32_t rank = 0;
+  // All ranks call it, each with a text, and each gets all texts, in the order of ranks. Nobody leaves before all have
+  // come. Over a World: gather_text (gather_text.h).
+  std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& mine) {
+    return std::vector<std::string>{mine};
+  };
+};
+
+// All ranks call it, with the same folder (on a file system that they share), manifest and `keep`. Each gives the
+// pieces that it writes: together they are every element of every tensor that any rank lists, once; a rank may have
+// none (replicas: one of them writes). One writer a folder at a time.
+//
+// Returns on all ranks when the checkpoint is on the disk and has its name, or throws on all ranks; then what was there
+// before is as it was. A kill at any moment leaves the last whole checkpoint, and `latest` naming it.
+void save_checkpoint(const std::string& folder, const Manifest& manifest, std::span<const WholeTensor> tensors,
+                     std::span<const Piece> pieces, const CheckpointRanks& ranks, std::int32_t keep);
+
+}  // namespace lockstep::trainer
