@@ -93,7 +93,13 @@ class Gathers {
  public:
   Gathers(const RankStep& old, std::int32_t rank, std::span<const std::vector<Unit>> units,
           std::vector<PlannedUse> planned, const GroupTable& groups)
-      : old_(old), rank_(rank), units_(units), planned_(std::move(planned)), groups_(groups), out_(old) {
+      : old_(old),
+        rank_(rank),
+        units_(units),
+        planned_(std::move(planned)),
+        groups_(groups),
+        out_(old),
+        given_up_by_(old.tasks.size(), kNoTask) {
     gather_of_.resize(planned_.size(), kNoTask);
   }
 
@@ -104,7 +110,7 @@ class Gathers {
       const bool in_use = use < planned_.size() && i >= planned_[use].use.first;
       out_.keep(i, in_use && i == planned_[use].use.first ? gather_of_[use] : kNoTask);
       if (in_use && i == planned_[use].use.last) {
-        put_all(planned_[use].use.stage, planned_[use].given_up, Op::reshard, {});
+        given_up_by_[i] = put_all(planned_[use].use.stage, planned_[use].given_up, Op::reshard, {});
         ++use;
       }
       gather_what_may_start(i);
@@ -122,7 +128,7 @@ class Gathers {
       if (last != kNoTask && (written == kNoTask || last > written)) return;
       edges_.clear();
       for (const std::uint32_t old : {planned.waits_for, planned.also_waits_for}) {
-        if (old != kNoTask) edges_.push_back(out_.new_of(old));
+        if (old != kNoTask) edges_.push_back(given_up_by_[old] == kNoTask ? out_.new_of(old) : given_up_by_[old]);
       }
       gather_of_[next_] = put_all(planned.use.stage, planned.gathered, Op::unshard, edges_);
     }
@@ -154,6 +160,9 @@ class Gathers {
   RankRewriter out_;
   std::size_t next_ = 0;                  // use whose gather is to be written
   std::vector<std::uint32_t> gather_of_;  // of each use, as a new task
+  // Of an old task that is the last of a use: the RESHARD behind it, as a new task. What is gathered anew may not come
+  // before.
+  std::vector<std::uint32_t> given_up_by_;
   std::vector<std::uint32_t> edges_;
 };
 

@@ -186,5 +186,24 @@ TEST(Sharding, AHeldUnitStays) {
   EXPECT_EQ((times[{Op::reshard, 1}]), (times[{Op::unshard, 1}]));
 }
 
+// A unit that is gathered anew is given up first: by an edge, as the lanes run side by side.
+TEST(Sharding, AGatherWaitsForTheReshardBeforeIt) {
+  for (const std::string_view name : {"1f1b", "gpipe", "zb_h1"}) {
+    Step step = step_of_parts(make_schedule(name, {2, 4, 1}), kUnits, kRanks);
+    shard_parameters(step, units_of(step), {.keep = Keep::while_used});
+    const RankStep& rank = step.of_rank[0];
+    std::map<std::int32_t, std::uint32_t> given_up;
+    for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
+      const Task& task = rank.tasks[i];
+      if (task.op == Op::reshard) given_up[task.part] = i;
+      if (task.op != Op::unshard || !given_up.contains(task.part)) continue;
+      const auto after = rank.after_of(task);
+      // All that it waits for is of the compute lane, in which a later task implies an earlier one.
+      EXPECT_TRUE(std::any_of(after.begin(), after.end(), [&](std::uint32_t a) { return a >= given_up[task.part]; }))
+          << name << ", unit " << task.part;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::schedules

@@ -47,7 +47,7 @@ class EmbeddingRun final : public PartRun {
 
   parallel::EmbeddingLayer layer() const {
     const GptShape& shape = stage_.shape;
-    const std::int64_t rows = stage_.store.weight(kWords).elems / shape.config.hidden;
+    const std::int64_t rows = shape_of_share(stage_.store.parameters()[kWords], shape.tensor.ranks).front();
     return {.tokens = shape.rows(),
             .length = shape.length,
             .hidden = shape.config.hidden,

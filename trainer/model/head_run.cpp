@@ -58,7 +58,7 @@ class VocabularyHeadRun final : public HeadRun {
  private:
   parallel::HeadLayer layer() const {
     const GptShape& shape = stage_.shape;
-    const std::int64_t rows = stage_.store.weight(words_).elems / shape.config.hidden;
+    const std::int64_t rows = shape_of_share(stage_.store.parameters()[words_], shape.tensor.ranks).front();
     return {.rows = shape.rows(),
             .hidden = shape.config.hidden,
             .words = parallel::words_of(shape.config.vocabulary, rows, shape.tensor.index),
