@@ -8,24 +8,31 @@ set(mpirun ${LOCKSTEP_MPIRUN} --oversubscribe --allow-run-as-root --bind-to none
 
 add_executable(mpi_ranks mpi_ranks.cpp)
 target_link_libraries(mpi_ranks PRIVATE lockstep_executors lockstep_algorithms lockstep_libraries)
-set_target_properties(mpi_ranks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_executable(mpi_mesh mpi_mesh.cpp)
+target_link_libraries(mpi_mesh PRIVATE lockstep_backends)
+set_target_properties(mpi_ranks mpi_mesh PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 foreach(group all mpi)
   if(NOT TARGET tests_${group})
     add_custom_target(tests_${group})
   endif()
-  add_dependencies(tests_${group} mpi_ranks)
+  add_dependencies(tests_${group} mpi_ranks mpi_mesh)
 endforeach()
 
 # Open MPI's vectorised sums of 8-bit integers saturate in place of wrapping around (ompi issue 8045): left out.
 foreach(ranks RANGE 1 8)
   add_test(NAME mpi_exact_${ranks}_test COMMAND ${mpirun} --mca op ^avx -np ${ranks} $<TARGET_FILE:mpi_ranks> exact)
-  set_tests_properties(mpi_exact_${ranks}_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 300 PROCESSORS 2)
+  add_test(NAME mpi_mesh_${ranks}_test COMMAND ${mpirun} -np ${ranks} $<TARGET_FILE:mpi_mesh> exact)
+  set_tests_properties(mpi_exact_${ranks}_test mpi_mesh_${ranks}_test
+    PROPERTIES LABELS "mpi;ranks" TIMEOUT 300 PROCESSORS 2)
 endforeach()
 foreach(case kill stop throw silent silent_library)
   add_test(NAME mpi_${case}_test
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/mpi_failures.py ${case} $<TARGET_FILE:mpi_ranks> ${mpirun})
   set_tests_properties(mpi_${case}_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 60)
 endforeach()
+add_test(NAME mpi_mesh_silent_test
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/mpi_failures.py mesh_silent $<TARGET_FILE:mpi_mesh> ${mpirun})
+set_tests_properties(mpi_mesh_silent_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 60)
 # Needs 5 GB of memory.
 add_test(NAME mpi_big_test COMMAND ${mpirun} -np 2 $<TARGET_FILE:mpi_ranks> big)
 set_tests_properties(mpi_big_test PROPERTIES LABELS "mpi;slow" TIMEOUT 300)

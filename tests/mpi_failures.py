@@ -87,6 +87,9 @@ def main() -> None:
         fail_by_itself(mpirun, program, "throw", 7, "error: rank 1: rank 1 has seen enough")
     elif case == "silent":
         fail_by_itself(mpirun, program, "silent", 4, "no message for 3000 ms; waits for")
+    elif case == "mesh_silent":
+        text = "rank 3: no message for 3000 ms; waits for 20000 bytes from rank 1"
+        fail_by_itself(mpirun, program, "silent", 4, text)
     elif case == "silent_library":
         fail_by_itself(mpirun, program, "silent_library", 4, "a collective of MPI is not done after 3000 ms")
     else:
