@@ -89,9 +89,12 @@ class VocabularyHeadRun final : public HeadRun {
 
   // Who only wants logits has no targets; ranks exchange something all the same.
   void make_stats(const parallel::HeadLayer& head) {
-    stats_ = stage_.workspace.memory.make_zeroed(parallel::MemoryKind::buffers, core::DType::f32, head.stats_elems());
-    if (stage_.mode == Mode::generate) return;
-    head.stats(stage_.workspace, targets_.in(), logits_.in(), stats_.out());
+    if (stage_.mode == Mode::generate) {
+      stats_ = stage_.workspace.memory.make_zeroed(parallel::MemoryKind::buffers, core::DType::f32, head.stats_elems());
+    } else {
+      stats_ = make_f32(head.stats_elems());
+      head.stats(stage_.workspace, targets_.in(), logits_.in(), stats_.out());
+    }
   }
 
   void loss() {

@@ -146,6 +146,7 @@ class Model {
       rank.stage->begin_step(mode, static_cast<float>(1 / tokens));
     });
     for (std::int32_t m = 0; m < options_.microbatches; ++m) forward(m, mode);
+    bytes_after_forward_ = activation_bytes(ranks_[0][0]);
     if (mode == Mode::train) backward_of_all();
     double sum = 0;
     if (mode != Mode::generate) {
@@ -197,7 +198,9 @@ class Model {
     return parameters_of(options_.shape.config, place_of(options_.shape.config, 1, 0));
   }
   const std::vector<std::vector<float>>& logits() const { return logits_; }  // by tensor rank
-  // Activations and buffers held by each rank when the last piece of a step had run, but for losses and ids.
+  // Activations that the first rank held between all forwards and all backwards.
+  std::int64_t bytes_after_forward() const { return bytes_after_forward_; }
+  // Activations that ranks held when the last piece of a step had run.
   const std::vector<std::int64_t>& bytes_before_end() const { return bytes_before_end_; }
   static std::int64_t activation_bytes(const ModelRank& rank) {
     return rank.memory->now()[static_cast<std::size_t>(parallel::MemoryKind::activations)];
@@ -347,6 +350,7 @@ class Model {
   std::vector<std::vector<ModelRank>> ranks_;  // by stage and tensor rank
   std::vector<std::vector<float>> logits_;
   std::vector<std::int64_t> bytes_before_end_;
+  std::int64_t bytes_after_forward_ = 0;
 };
 
 }  // namespace lockstep::trainer::tests
