@@ -279,6 +279,50 @@ TEST(StoreStages, ALateReductionInAnotherThread) {
   expect_same(ranks, one);
 }
 
+// Two replicas of two shards each (FSDP's hybrid sharding): every microbatch's shards are summed over the replicas.
+TEST(StoreStages, ReplicasOfShards) {
+  Ranks one({}, 1);
+  train_alone(one, 4, 2, small_integers);
+  Ranks replicas[] = {Ranks({.zero = 3}, 2), Ranks({.zero = 3}, 2)};
+  const auto each = [&](const auto& visit) {
+    for (std::size_t k = 0; k < 2; ++k) visit(replicas[k], k);
+  };
+  each([](Ranks& ranks, std::size_t) { ranks.each([](ParameterStore& store) { store.initialize(17); }); });
+  for (int step = 1; step <= kSteps; ++step) {
+    each([](Ranks& ranks, std::size_t) { ranks.each([](ParameterStore& store) { store.zero_gradients(); }); });
+    each([](Ranks& ranks, std::size_t) { ranks.gather_all(); });
+    const Gradients gradients = small_integers(step);
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      each([&](Ranks& ranks, std::size_t replica) {
+        backward(ranks, microbatch, [&](std::size_t r, int m, std::size_t p, std::int64_t i) {
+          return gradients(2 * replica + r, m, p, i);
+        });
+      });
+      replicas[0].each_bucket([&](std::int32_t bucket) {
+        const std::vector<kernels::Out> first = replicas[0].begin_reduction(bucket);
+        const std::vector<kernels::Out> second = replicas[1].begin_reduction(bucket);
+        for (std::size_t r = 0; r < 2; ++r) {
+          std::vector<float> sum = floats_of(read(first[r]));
+          const std::vector<float> other = floats_of(read(second[r]));
+          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+          put(first[r], 0, sum);
+          put(second[r], 0, sum);
+        }
+        each([bucket](Ranks& ranks, std::size_t) {
+          ranks.each([bucket](ParameterStore& store) { store.reduced(bucket); });
+        });
+      });
+    }
+    each([step](Ranks& ranks, std::size_t) {
+      ranks.each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
+    });
+  }
+  each([&](Ranks& ranks, std::size_t) {
+    ranks.gather_all();
+    expect_same(ranks, one);
+  });
+}
+
 // Results do not depend on the threads of kernels.
 TEST(StoreStages, ThreadsChangeNoBits) {
   Ranks one({.compute = DType::bf16, .gradient = DType::bf16}, 1);

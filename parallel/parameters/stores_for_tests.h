@@ -108,23 +108,28 @@ class Ranks {
     each_bucket([this](std::int32_t b) { each([b](ParameterStore& store) { store.reshard(b); }); });
   }
 
-  // Sums in f32, in the ranks' order, rounded once.
-  void reduce(std::int32_t bucket) {
-    std::vector<ParameterStore::Reduction> sides;
+  // Sums in f32, in the ranks' order, rounded once; returns where each rank's result is, until reduced().
+  std::vector<kernels::Out> begin_reduction(std::int32_t bucket) {
+    std::vector<kernels::Out> results;
     std::vector<float> sum;
     for (const auto& rank : ranks_) {
-      sides.push_back(rank->store.reduction(bucket));
-      const std::vector<float> mine = floats_of(sides.back().whole);
+      const ParameterStore::Reduction side = rank->store.reduction(bucket);
+      const std::vector<float> mine = floats_of(side.whole);
       sum.resize(mine.size(), -0.0F);
       for (std::size_t i = 0; i < mine.size(); ++i) sum[i] += mine[i];
+      results.push_back(side.result);
     }
     const bool whole = options_.zero == 0 || size() == 1;
     for (std::size_t r = 0; r < size(); ++r) {
-      const auto count = static_cast<std::ptrdiff_t>(sides[r].result.elems);
+      const auto count = static_cast<std::ptrdiff_t>(results[r].elems);
       const auto begin = sum.begin() + (whole ? 0 : static_cast<std::ptrdiff_t>(r) * count);
-      put(sides[r].result, 0, {begin, begin + count});
-      store(r).reduced(bucket);
+      put(results[r], 0, {begin, begin + count});
     }
+    return results;
+  }
+  void reduce(std::int32_t bucket) {
+    begin_reduction(bucket);
+    each([bucket](ParameterStore& store) { store.reduced(bucket); });
   }
   void reduce_all() {
     each_bucket([this](std::int32_t b) { reduce(b); });

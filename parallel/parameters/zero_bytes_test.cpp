@@ -28,7 +28,7 @@ TEST(ZeroBytes, ThePapersExample) {
 
 TEST(ZeroBytes, MixedPrecisionIsSixteenBytesAParameter) {
   for (const std::int64_t n : {1, 2, 4, 64}) {
-    const std::int64_t psi = 64 * 1000;
+    const std::int64_t psi = 64'000;
     ZeroCase of{.elems = psi, .ranks = static_cast<std::int32_t>(n)};
     const std::int64_t expected[] = {16 * psi, 4 * psi + 12 * psi / n, 2 * psi + 14 * psi / n, 16 * psi / n};
     for (of.stage = 0; of.stage < 4; ++of.stage) {
@@ -58,10 +58,10 @@ TEST(ZeroBytes, AShardIsRoundedUp) {
 TEST(ZeroBytes, TransientBytesAreThoseOfWholeBuckets) {
   ZeroCase of{.elems = 1000, .ranks = 4, .stage = 3, .compute = DType::bf16, .gradient = DType::f32};
   ZeroTransient transient{.bucket_elems = 400, .gathered_at_once = 2, .gradients_at_once = 3};
-  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{2 * 800, 3 * 1600, 0, 0, 0}));
+  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{1600, 4800, 0, 0, 0}));
   transient.several_microbatches = true;
   of.stage = 2;
-  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{0, 3 * 1600, 0, 0, 400}));
+  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{0, 4800, 0, 0, 400}));
   of.stage = 1;
   EXPECT_EQ(total_of(zero_transient_bytes(of, transient)), 0);
 }
@@ -70,7 +70,7 @@ TEST(ZeroBytes, TransientBytesAreThoseOfWholeBuckets) {
 TEST(ZeroBytes, WireBytes) {
   for (const std::int32_t n : {2, 4, 7}) {
     for (const std::int32_t m : {1, 2, 5}) {
-      ZeroCase of{.elems = 7 * 4 * 100, .ranks = n};
+      ZeroCase of{.elems = 2800, .ranks = n};
       ZeroTraffic traffic{.microbatches = m};
       const std::int64_t unit = 2 * of.elems * (n - 1) / n;
       const auto passes = [&](std::int32_t stage) {
@@ -80,10 +80,10 @@ TEST(ZeroBytes, WireBytes) {
       EXPECT_EQ(passes(0), 2);
       EXPECT_EQ(passes(1), 2);
       EXPECT_EQ(passes(2), m + 1);
-      EXPECT_EQ(passes(3), 3 * m);
-      EXPECT_EQ(zero_wire_bytes(of, traffic), 3 * m * unit) << "no remainder";
+      EXPECT_EQ(passes(3), std::int64_t{3} * m);
+      EXPECT_EQ(zero_wire_bytes(of, traffic), std::int64_t{3} * m * unit) << "no remainder";
       traffic.gathers = ZeroGathers::once_a_microbatch;
-      EXPECT_EQ(passes(3), 2 * m);
+      EXPECT_EQ(passes(3), std::int64_t{2} * m);
       traffic.gathers = ZeroGathers::once_a_step;
       EXPECT_EQ(passes(3), m + 1);
       traffic.reduce_every_microbatch = false;
