@@ -161,14 +161,19 @@ TEST(StoreStages, NarrowWeightsFollowTheirMasters) {
 }
 
 // The optimizer against the definition, in f64: decay of matrices only, gradients times the factor.
-TEST(StoreStages, OneStepIsAdamW) {
-  Ranks ranks({.zero = 1}, 2);
+class OneStep : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(StoreStages, OneStep, ::testing::Values(DType::f32, DType::bf16));
+
+TEST_P(OneStep, IsAdamW) {
+  Ranks ranks({.compute = GetParam(), .zero = 1}, 2);
   ranks.each([](ParameterStore& store) { store.initialize(5); });
   const auto before = ranks.whole(State::master);
   backward(ranks, 0, fractions(1));
   ranks.reduce_all();
   ranks.each([](ParameterStore& store) { store.update(kAdamW, 1, kFactor); });
   const auto after = ranks.whole(State::master);
+  const auto first_moment = ranks.whole(State::first_moment);
+  const auto second_moment = ranks.whole(State::second_moment);
   const Gradients gradients = fractions(1);
   for (std::size_t p = 0; p < before.size(); ++p) {
     const double decay = small_model()[p].decays ? static_cast<double>(kAdamW.decay) : 0.0;
@@ -178,6 +183,8 @@ TEST(StoreStages, OneStepIsAdamW) {
           (static_cast<double>(gradients(0, 0, p, element)) + static_cast<double>(gradients(1, 0, p, element))) *
           static_cast<double>(kFactor);
       const double w = static_cast<double>(before[p][i]);
+      EXPECT_NEAR(static_cast<double>(first_moment[p][i]), (1 - static_cast<double>(kAdamW.beta1)) * g, 1e-7);
+      EXPECT_NEAR(static_cast<double>(second_moment[p][i]), (1 - static_cast<double>(kAdamW.beta2)) * g * g, 1e-8);
       // After one step the corrected moments are g and g^2.
       const double direction = g / (std::abs(g) + static_cast<double>(kAdamW.epsilon));
       const double expected = w - static_cast<double>(kAdamW.rate) * (direction + decay * w);
