@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/error.h"
 #include "core/random.h"
 #include "parallel/parameters/stores_for_tests.h"
 
@@ -193,7 +194,7 @@ TEST_P(OneStep, IsAdamW) {
   }
 }
 
-// State that went through runs() into stores of another layout goes on alike.
+// State that went through runs() into stores of another layout goes on alike; also where memory is a device's.
 TEST(StoreStages, StateGoesIntoAnotherLayout) {
   const StoreOptions bf16{.compute = DType::bf16, .gradient = DType::f32};
   StoreOptions from = bf16;
@@ -201,23 +202,38 @@ TEST(StoreStages, StateGoesIntoAnotherLayout) {
   Ranks ranks(from, 3);
   train(ranks, 1, When::each_microbatch, small_integers);
   for (std::int32_t zero = 0; zero <= 3; ++zero) {
-    StoreOptions to = bf16;
-    to.zero = zero;
-    Ranks others(to, 2);
-    for (const State state : {State::master, State::first_moment, State::second_moment}) {
-      const auto whole = ranks.whole(state);
-      others.each([&](ParameterStore& store) {
-        for (const ParameterStore::Run& run : store.runs(state)) {
-          const auto begin = whole[run.parameter].begin() + static_cast<std::ptrdiff_t>(run.whole_begin);
-          std::copy(begin, begin + static_cast<std::ptrdiff_t>(run.count), run.data);
-        }
-        store.store_back(state);
-      });
+    for (const bool distant : {false, true}) {
+      StoreOptions to = bf16;
+      to.zero = zero;
+      Ranks others(to, 2, {.distant = distant});
+      for (const State state : {State::master, State::first_moment, State::second_moment}) {
+        const auto whole = ranks.whole(state);
+        others.each([&](ParameterStore& store) {
+          for (const ParameterStore::Run& run : store.runs(state)) {
+            const auto begin = whole[run.parameter].begin() + static_cast<std::ptrdiff_t>(run.whole_begin);
+            std::copy(begin, begin + static_cast<std::ptrdiff_t>(run.count), run.data);
+          }
+          store.store_back(state);
+        });
+      }
+      others.each([](ParameterStore& store) { store.masters_changed(); });
+      others.gather_all();
+      expect_same(others, ranks);
     }
-    others.each([](ParameterStore& store) { store.masters_changed(); });
-    others.gather_all();
-    expect_same(others, ranks);
   }
+}
+
+TEST(StoreStages, MemoryOfADeviceIsCopied) {
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    const StoreOptions options{.compute = DType::bf16, .gradient = DType::bf16, .zero = zero};
+    Ranks near(options, 2);
+    Ranks distant(options, 2, {.distant = true});
+    train(near, 2, When::each_microbatch, fractions);
+    train(distant, 2, When::each_microbatch, fractions);
+    expect_same(distant, near);
+  }
+  Ranks distant({}, 1, {.distant = true});
+  EXPECT_THROW(distant.store(0).reduced(0), core::Error) << "the lane's context is needed";
 }
 
 // All of `whole` but the parts.
@@ -333,7 +349,7 @@ TEST(StoreStages, ReplicasOfShards) {
 // Results do not depend on the threads of kernels.
 TEST(StoreStages, ThreadsChangeNoBits) {
   Ranks one({.compute = DType::bf16, .gradient = DType::bf16}, 1);
-  Ranks three({.compute = DType::bf16, .gradient = DType::bf16}, 1, {}, small_model(), 3);
+  Ranks three({.compute = DType::bf16, .gradient = DType::bf16}, 1, {.num_threads = 3});
   train(one, 2, When::once, fractions);
   train(three, 2, When::once, fractions);
   expect_same(three, one);

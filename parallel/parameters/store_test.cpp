@@ -81,7 +81,7 @@ TEST(Store, RunsCoverEachElementOverAllPlaces) {
       std::vector<std::vector<int>> seen;
       for (const Parameter& parameter : parameters) seen.emplace_back(static_cast<std::size_t>(parameter.elems()));
       for (std::int32_t index = 0; index < tensor_ranks; ++index) {
-        Ranks ranks({.zero = 1}, shards, {tensor_ranks, index});
+        Ranks ranks({.zero = 1}, shards, {.place = {tensor_ranks, index}});
         ranks.each([&](ParameterStore& store) {
           store.initialize(9);
           for (const ParameterStore::Run& run : store.runs(State::master)) {
@@ -103,7 +103,7 @@ TEST(Store, RunsCoverEachElementOverAllPlaces) {
 
 TEST(Store, WeightsHaveTheShapeOfTheShare) {
   const std::vector<Parameter> parameters = small_model();
-  Ranks ranks({}, 1, {4, 3});
+  Ranks ranks({}, 1, {.place = {4, 3}});
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     EXPECT_EQ(ranks.store(0).weight(p).elems, elems_of_share(parameters[p], 4));
   }
@@ -160,8 +160,8 @@ TEST(Store, SixteenBytesAParameter) {
   for (const std::int64_t n : {1, 2, 4}) {
     const std::int64_t expected[] = {16 * kPsi, 4 * kPsi + 12 * kPsi / n, 2 * kPsi + 14 * kPsi / n, 16 * kPsi / n};
     for (std::int32_t zero = 0; zero <= 3; ++zero) {
-      Ranks ranks({.compute = DType::bf16, .gradient = DType::bf16, .zero = zero}, static_cast<std::int32_t>(n), {},
-                  even);
+      Ranks ranks({.compute = DType::bf16, .gradient = DType::bf16, .zero = zero}, static_cast<std::int32_t>(n),
+                  {.parameters = even});
       ranks.each([](ParameterStore& store) { EXPECT_EQ(padded(store), kPsi); });
       EXPECT_EQ(total_of(ranks.at(0).memory.now()), expected[zero]) << "stage " << zero << " of " << n;
     }

@@ -15,6 +15,7 @@
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/memory/memory.h"
+#include "parallel/parameters/distant_device_for_tests.h"
 #include "parallel/parameters/store.h"
 
 namespace lockstep::parallel {
@@ -58,24 +59,30 @@ inline void put(const kernels::Out& to, std::int64_t begin, const std::vector<fl
   }
 }
 
-struct Rank {
-  Rank(const kernels::Context& where, const std::vector<Parameter>& parameters, TensorPlace place,
-       const StoreOptions& options)
-      : store(memory, where, parameters, place, small_buckets(), options) {}
+struct RanksSetup {
+  TensorPlace place = {};
+  std::vector<Parameter> parameters = small_model();
+  int num_threads = 1;
+  bool distant = false;  // memory is not the host's
+};
 
-  std::unique_ptr<core::Device> device = core::make_cpu_device();
+struct Rank {
+  Rank(const kernels::Context& where, const RanksSetup& setup, const StoreOptions& options)
+      : device(setup.distant ? std::make_unique<DistantDevice>() : core::make_cpu_device()),
+        store(memory, where, setup.parameters, setup.place, small_buckets(), options) {}
+
+  std::unique_ptr<core::Device> device;
   Memory memory{*device};
   ParameterStore store;
 };
 
 class Ranks {
  public:
-  Ranks(StoreOptions options, std::int32_t shards, TensorPlace place = {},
-        const std::vector<Parameter>& parameters = small_model(), int num_threads = 1)
-      : pool_(num_threads), options_(options) {
+  Ranks(StoreOptions options, std::int32_t shards, const RanksSetup& setup = {})
+      : pool_(setup.num_threads), options_(options) {
     options_.shards = shards;
     for (options_.shard = 0; options_.shard < shards; ++options_.shard) {
-      ranks_.push_back(std::make_unique<Rank>(kernels::Context(pool_), parameters, place, options_));
+      ranks_.push_back(std::make_unique<Rank>(kernels::Context(pool_), setup, options_));
     }
   }
 
@@ -129,7 +136,13 @@ class Ranks {
   }
   void reduce(std::int32_t bucket) {
     begin_reduction(bucket);
-    each([bucket](ParameterStore& store) { store.reduced(bucket); });
+    for (const auto& rank : ranks_) {
+      if (rank->device->is_host_memory()) {
+        rank->store.reduced(bucket);
+      } else {
+        rank->store.reduced(bucket, kernels::Context(pool_));
+      }
+    }
   }
   void reduce_all() {
     each_bucket([this](std::int32_t b) { reduce(b); });

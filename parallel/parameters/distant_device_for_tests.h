@@ -1,0 +1,38 @@
+// A device whose memory the host may not touch but by copies: the CPU's, which says so.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "core/device.h"
+#include "core/device_cpu.h"
+
+namespace lockstep::parallel {
+
+class DistantDevice final : public core::Device {
+ public:
+  std::string name() const override { return "distant"; }
+  int index() const override { return 0; }
+  bool is_host_memory() const override { return false; }
+
+  void* allocate(std::size_t size_bytes) override { return cpu_->allocate(size_bytes); }
+  void release(void* memory) override { cpu_->release(memory); }
+  std::size_t allocated_bytes() const override { return cpu_->allocated_bytes(); }
+  std::size_t peak_bytes() const override { return cpu_->peak_bytes(); }
+
+  void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
+    cpu_->copy_to_device(to, from, size_bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
+    cpu_->copy_to_host(to, from, size_bytes);
+  }
+
+  std::unique_ptr<core::Stream> make_stream() override { return cpu_->make_stream(); }
+  std::unique_ptr<core::Event> make_event() override { return cpu_->make_event(); }
+
+ private:
+  std::unique_ptr<core::Device> cpu_ = core::make_cpu_device();
+};
+
+}  // namespace lockstep::parallel
