@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -138,7 +140,7 @@ void require_same(const std::string& what, const Integers& found, const Integers
   for (const auto& [name, value] : all) {
     const std::string have = text(found, name);
     const std::string want = text(wanted, name);
-    if (have != want) throw core::usage_error(what + ": " + name + " is " + have + ", the model's is " + want);
+    if (have != want) throw core::usage_error(fmt::format("{}: {} is {}, the model's is {}", what, name, have, want));
   }
 }
 

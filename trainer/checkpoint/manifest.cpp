@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/manifest.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -149,7 +151,7 @@ void check_whole(const Contents& contents, const std::string& file) {
   }
   for (const auto& [tensor, shape] : contents.tensors) {
     const std::string why = why_not_whole(std::move(runs[tensor]), elems_of(shape));
-    if (!why.empty()) throw damaged(file, "of tensor \"" + tensor + "\" " + shape_text(shape) + ", " + why);
+    if (!why.empty()) throw damaged(file, fmt::format("of tensor \"{}\" {}, {}", tensor, shape_text(shape), why));
   }
 }
 

@@ -51,7 +51,7 @@ Contents parse_contents(std::string_view text, const std::string& file);
 // Throws an Error(wrong_data) that begins with `file` unless every element of every tensor is in one file exactly once.
 void check_whole(const Contents& contents, const std::string& file);
 
-// What one rank has written, as it tells the one who writes the manifest: tensors and files of it are filled.
+// What one rank has or has written, as it tells the others: tensors and files.
 std::string part_text(const Contents& part);
 Contents parse_part(std::string_view text);
 

@@ -1,6 +1,8 @@
 #include "trainer/checkpoint/pieces.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -48,6 +50,26 @@ std::vector<Interval> unfold(const std::vector<IntervalRow>& rows) {
     }
   }
   return intervals;
+}
+
+std::vector<Interval> IntervalSet::add(const Interval& interval) {
+  std::vector<Interval> added;
+  std::int64_t begin = interval.begin;
+  std::int64_t end = interval.begin + interval.count;
+  std::int64_t open = begin;  // nothing from here on has been looked at
+  auto there = end_by_begin_.upper_bound(begin);
+  if (there != end_by_begin_.begin() && std::prev(there)->second >= begin) --there;
+  while (there != end_by_begin_.end() && there->first <= end) {
+    if (open < there->first) added.push_back({open, there->first - open});
+    open = std::max(open, there->second);
+    begin = std::min(begin, there->first);
+    end = std::max(end, there->second);
+    there = end_by_begin_.erase(there);
+  }
+  const std::int64_t asked_end = interval.begin + interval.count;
+  if (open < asked_end) added.push_back({open, asked_end - open});
+  if (begin < end) end_by_begin_[begin] = end;
+  return added;
 }
 
 std::string why_not_whole(std::vector<Interval> intervals, std::int64_t elems) {

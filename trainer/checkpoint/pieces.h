@@ -44,6 +44,16 @@ struct IntervalRow {
 std::vector<IntervalRow> fold(const std::vector<Interval>& intervals);
 std::vector<Interval> unfold(const std::vector<IntervalRow>& rows);
 
+// A set of elements.
+class IntervalSet {
+ public:
+  // The parts of an interval that are not in the set, ascending; they are in it from here on.
+  std::vector<Interval> add(const Interval& interval);
+
+ private:
+  std::map<std::int64_t, std::int64_t> end_by_begin_;  // of intervals that neither overlap nor touch
+};
+
 // Where the elements [0, elems) are not exactly once in the intervals: the first such element, in words; empty if all
 // are.
 std::string why_not_whole(std::vector<Interval> intervals, std::int64_t elems);

@@ -31,6 +31,31 @@ TEST(Pieces, FoldingLosesNothing) {
   }
 }
 
+// Against a set of elements.
+TEST(Pieces, AnIntervalSetGivesWhatIsNew) {
+  core::Random random(8);
+  for (int k = 0; k < 300; ++k) {
+    IntervalSet set;
+    std::vector<bool> there(30);
+    for (int n = 0; n < 12; ++n) {
+      const std::uint64_t begin = random.below(25);
+      const std::uint64_t count = random.below(6);
+      std::vector<Interval> expected;
+      for (std::uint64_t e = begin; e < begin + count; ++e) {
+        if (there[e]) continue;
+        there[e] = true;
+        const auto element = static_cast<std::int64_t>(e);
+        if (!expected.empty() && expected.back().begin + expected.back().count == element) {
+          ++expected.back().count;
+        } else {
+          expected.push_back({element, 1});
+        }
+      }
+      EXPECT_EQ(set.add({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(count)}), expected);
+    }
+  }
+}
+
 TEST(Pieces, WholeIsEveryElementOnce) {
   EXPECT_EQ(why_not_whole({{0, 4}, {4, 6}}, 10), "");
   EXPECT_EQ(why_not_whole({{4, 6}, {0, 4}}, 10), "");

@@ -28,17 +28,55 @@ std::string outcome(const std::function<std::string()>& action) {
   }
 }
 
-// Pieces of a tensor lie one behind the other in a file, in the order of the whole.
-using PiecesByTensor = std::map<std::size_t, std::vector<Piece>>;
-PiecesByTensor by_tensor(std::span<const Piece> pieces) {
+// By name, in the order of the whole.
+using PiecesByTensor = std::map<std::string, std::vector<Piece>>;
+PiecesByTensor by_tensor(std::span<const WholeTensor> tensors, std::span<const Piece> pieces) {
   PiecesByTensor all;
   for (const Piece& piece : pieces) {
-    if (piece.count > 0) all[piece.tensor].push_back(piece);
+    if (piece.count > 0) all[tensors[piece.tensor].name].push_back(piece);
   }
   for (auto& [tensor, list] : all) {
-    std::sort(list.begin(), list.end(), [](const Piece& a, const Piece& b) { return a.whole_begin < b.whole_begin; });
+    std::stable_sort(list.begin(), list.end(),
+                     [](const Piece& a, const Piece& b) { return a.whole_begin < b.whole_begin; });
   }
   return all;
+}
+
+std::map<std::string, std::vector<Interval>> runs_of(const PiecesByTensor& pieces) {
+  std::map<std::string, std::vector<Interval>> runs;
+  for (const auto& [tensor, list] : pieces) {
+    for (const Piece& piece : list) runs[tensor].push_back({piece.whole_begin, piece.count});
+  }
+  return runs;
+}
+
+// What a rank has, for the others to know.
+std::string held_text(std::span<const WholeTensor> tensors, const PiecesByTensor& pieces) {
+  Contents held;
+  for (const WholeTensor& tensor : tensors) held.tensors[tensor.name] = tensor.shape;
+  held.files.push_back({.name = "", .runs = runs_of(pieces)});
+  return part_text(held);
+}
+
+// What no rank before this one has, and this one has not given before.
+PiecesByTensor own_pieces(const PiecesByTensor& pieces, std::span<const std::string> held_before) {
+  std::map<std::string, IntervalSet> taken;
+  for (const std::string& text : held_before) {
+    const Contents held = parse_part(text);
+    for (const auto& [tensor, runs] : held.files.front().runs) {
+      for (const Interval& run : runs) taken[tensor].add(run);
+    }
+  }
+  PiecesByTensor own;
+  for (const auto& [tensor, list] : pieces) {
+    for (const Piece& piece : list) {
+      for (const Interval& part : taken[tensor].add({piece.whole_begin, piece.count})) {
+        float* const data = piece.data + (part.begin - piece.whole_begin);
+        own[tensor].push_back({piece.tensor, part.begin, part.count, data});
+      }
+    }
+  }
+  return own;
 }
 
 std::int64_t total_of(const std::vector<Piece>& pieces) {
@@ -47,50 +85,44 @@ std::int64_t total_of(const std::vector<Piece>& pieces) {
   return elems;
 }
 
-FileEntry write_file(const std::string& folder, const std::string& name, std::span<const WholeTensor> tensors,
-                     const PiecesByTensor& pieces) {
-  FileEntry entry{.name = name};
+FileEntry write_file(const std::string& folder, const std::string& name, const PiecesByTensor& pieces) {
   std::vector<TensorInfo> infos;
-  for (const auto& [tensor, list] : pieces) {
-    infos.push_back({.name = tensors[tensor].name, .dtype = "F32", .shape = {total_of(list)}});
-    for (const Piece& piece : list) entry.runs[tensors[tensor].name].push_back({piece.whole_begin, piece.count});
-  }
+  for (const auto& [tensor, list] : pieces)
+    infos.push_back({.name = tensor, .dtype = "F32", .shape = {total_of(list)}});
   SafetensorsWriter writer(folder + "/" + name, std::move(infos), {{"format", "lockstep-checkpoint"}});
   for (const auto& [tensor, list] : pieces) {
     for (const Piece& piece : list) {
       writer.write(std::as_bytes(std::span(piece.data, static_cast<std::size_t>(piece.count))));
     }
   }
-  entry.sum = writer.commit();
-  return entry;
+  return {.name = name, .sum = writer.commit(), .runs = runs_of(pieces)};
 }
 
-// This rank's file, and what the manifest will say of it.
-std::string write_part(const std::string& folder, std::int32_t rank, std::span<const WholeTensor> tensors,
-                       std::span<const Piece> pieces) {
+// Writes this rank's file, if it has something to write. Returns what the manifest will say of it.
+std::string write_part(const std::string& folder, std::int32_t rank, const PiecesByTensor& pieces) {
   Contents part;
-  for (const WholeTensor& tensor : tensors) part.tensors[tensor.name] = tensor.shape;
-  const PiecesByTensor sorted = by_tensor(pieces);
-  if (!sorted.empty()) part.files.push_back(write_file(folder, file_name(rank), tensors, sorted));
+  if (!pieces.empty()) part.files.push_back(write_file(folder, file_name(rank), pieces));
   return part_text(part);
 }
 
-Contents join(const Manifest& manifest, const std::vector<std::string>& parts) {
+Contents join(const Manifest& manifest, const std::vector<std::string>& held, const std::vector<std::string>& written) {
   Contents all{.manifest = manifest};
-  for (const std::string& text : parts) {
-    Contents part = parse_part(text);
+  for (const std::string& text : held) {
+    const Contents part = parse_part(text);
     for (const auto& [name, shape] : part.tensors) {
       const auto [there, is_new] = all.tensors.emplace(name, shape);
       LOCKSTEP_CHECK(is_new || there->second == shape, name + " is of different shapes on different ranks");
     }
+  }
+  for (const std::string& text : written) {
+    Contents part = parse_part(text);
     for (FileEntry& file : part.files) all.files.push_back(std::move(file));
   }
   return all;
 }
 
-void write_manifest(const std::string& partial, const Manifest& manifest, const std::vector<std::string>& parts) {
+void write_manifest(const std::string& partial, const Contents& contents) {
   const std::string path = partial + "/manifest.json";
-  const Contents contents = join(manifest, parts);
   check_whole(contents, path);
   core::AtomicFile file(path);
   file.write(contents_text(contents));
@@ -114,14 +146,18 @@ void save_checkpoint(const std::string& folder, const Manifest& manifest, std::s
     }
     return outcomes;
   };
-  phase([&]() -> std::string {
+  const PiecesByTensor pieces_here = by_tensor(tensors, pieces);
+  const std::vector<std::string> held = phase([&] {
     if (leads) begin_checkpoint(folder, manifest.step);
-    return "";
+    return held_text(tensors, pieces_here);
   });
-  const std::vector<std::string> parts = phase([&] { return write_part(partial, ranks.rank, tensors, pieces); });
+  const std::vector<std::string> written = phase([&] {
+    const auto before = std::span(held).first(static_cast<std::size_t>(ranks.rank));
+    return write_part(partial, ranks.rank, own_pieces(pieces_here, before));
+  });
   phase([&]() -> std::string {
     if (!leads) return "";
-    write_manifest(partial, manifest, parts);
+    write_manifest(partial, join(manifest, held, written));
     publish_checkpoint(folder, manifest.step, keep);
     return "";
   });

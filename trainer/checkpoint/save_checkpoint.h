@@ -22,9 +22,10 @@ struct CheckpointRanks {
   };
 };
 
-// All ranks call it, with the same folder (on a file system that they share), manifest and `keep`. Each gives the
-// pieces that it writes: together they are every element of every tensor that any rank lists, once; a rank may have
-// none (replicas: one of them writes). One writer a folder at a time.
+// All ranks call it, with the same folder (on a file system that they share), manifest and `keep`. Each gives all
+// pieces that it has. What several have (replicas of data-parallel and tensor-parallel ranks, tied weights), the first
+// of them writes; together they have every element of every tensor that any rank lists. A tensor may be listed twice.
+// One writer a folder at a time.
 //
 // Returns on all ranks when the checkpoint is on the disk and has its name, or throws on all ranks; then what was there
 // before is as it was. A kill at any moment leaves the last whole checkpoint, and `latest` naming it.
