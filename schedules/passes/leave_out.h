@@ -1,0 +1,14 @@
+// A step with some of its tasks left out: what the others take on their own.
+#pragma once
+
+#include <functional>
+
+#include "schedules/step/step.h"
+
+namespace lockstep::schedules {
+
+// What was after a task that is left out, by an edge or by its lane's order, is after all that the task was after. Both
+// ends of a message, and all ranks of a collective, are left out or kept together; members of groups stay.
+void leave_out(Step& step, const std::function<bool(const Task&)>& is_left_out);
+
+}  // namespace lockstep::schedules

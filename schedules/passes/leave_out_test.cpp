@@ -1,0 +1,55 @@
+#include "schedules/passes/leave_out.h"
+
+#include <gtest/gtest.h>
+
+#include "schedules/catalogue.h"
+#include "schedules/passes/optimizer.h"
+#include "schedules/passes/recipes_for_tests.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/step/check_step.h"
+#include "schedules/step/simple_play.h"
+
+namespace lockstep::schedules {
+namespace {
+
+// Two parts of 10 forward and 20 backward, a bucket each, whose reductions take 100 each; then an update of 5.
+Step step_of_two_buckets(Barrier barrier) {
+  Step step = step_of_parts(make_schedule("1f1b", {1, 1, 1}), 2, 8);
+  step.groups.push_back({GroupKind::world, {0}});
+  const std::vector<GradientBucket> buckets{{.bytes = 4, .part = 1}, {.bytes = 4, .part = 0}};
+  reduce_gradients(step, std::vector<std::vector<GradientBucket>>(1, buckets), {});
+  add_optimizer(step, std::vector<std::int64_t>(1, 5), barrier);
+  return step;
+}
+
+std::int64_t time_of(const Step& step) {
+  EXPECT_TRUE(check_step(step).empty());
+  return end_of(play_simply(step, {.collective = [](const Task&) { return 100; }}));
+}
+
+TEST(LeaveOut, NothingChangesNothing) {
+  Step step = step_of_two_buckets(Barrier::norm);
+  const std::int64_t whole = time_of(step);
+  leave_out(step, [](const Task&) { return false; });
+  EXPECT_EQ(time_of(step), whole);
+}
+
+TEST(LeaveOut, KernelsAloneAndCollectivesAlone) {
+  Step kernels = step_of_two_buckets(Barrier::none);
+  Step collectives = kernels;
+  leave_out(kernels, [](const Task& task) { return task.lane == Lane::reduce; });
+  EXPECT_EQ(time_of(kernels), 2 * 30 + 5);
+  leave_out(collectives, [](const Task& task) { return task.lane == Lane::compute; });
+  EXPECT_EQ(time_of(collectives), 2 * 100);
+  EXPECT_EQ(collectives.of_rank[0].tasks.size(), 2U);
+}
+
+// The update was after the norm alone, the norm after the reductions by the order of its lane.
+TEST(LeaveOut, WhatWasBehindATaskIsBehindWhatThatWasBehind) {
+  Step step = step_of_two_buckets(Barrier::norm);
+  leave_out(step, [](const Task& task) { return task.op == Op::optimizer && task.comm != Comm::none; });
+  EXPECT_EQ(time_of(step), time_of(step_of_two_buckets(Barrier::none)));
+}
+
+}  // namespace
+}  // namespace lockstep::schedules

@@ -1,0 +1,64 @@
+#include "trainer/train/rank_setup.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cores.h"
+
+namespace lockstep::trainer {
+
+using schedules::Lane;
+
+GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
+  const Coordinates at = coordinates_of(options.layout, rank);
+  return {.config = options.model,
+          .tensor = {options.layout.tp, at.tp},
+          .sequence_parallel = options.layout.sequence_parallel,
+          .batch = options.batch,
+          .length = options.length,
+          .compute = options.compute,
+          .recompute = options.layout.recompute};
+}
+
+schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded) {
+  schedules::InterpreterOptions interpreter;
+  interpreter.deadline = options.timeout;
+  interpreter.in_issue_order = !threaded;
+  if (!threaded || options.layout.dp == 1) return interpreter;
+  interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
+  interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
+  return interpreter;
+}
+
+int first_core_of(const TrainOptions& options, std::int32_t rank) {
+  const bool fits = options.layout.ranks() * options.threads <= core::usable_cores();
+  return fits && options.mpi == nullptr ? rank * options.threads : -1;
+}
+
+schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, const TrainWorker& worker,
+                                        std::span<const schedules::TaskSpan> spans) {
+  constexpr std::int64_t kOneHostNs = 60'000'000'000;  // clocks that differ by more are of different hosts
+  const auto starts = transports::all_gather_value(mesh.messages, worker.start_ns());
+  const std::int64_t first = *std::min_element(starts.begin(), starts.end());
+  const auto counts = transports::all_gather_value(mesh.messages, spans.size());
+  const std::size_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<schedules::TaskSpan> mine(spans.begin(), spans.end());
+  mine.resize(most);
+  std::vector<schedules::TaskSpan> all(most * counts.size());
+  mesh.messages.all_gather(std::as_bytes(std::span<const schedules::TaskSpan>(mine)),
+                           std::as_writable_bytes(std::span<schedules::TaskSpan>(all)));
+  schedules::StepTimeline timeline;
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    const std::int64_t late_ns = starts[r] - first;
+    const std::int64_t shift_ps = late_ns < kOneHostNs ? late_ns * 1000 : 0;
+    auto& of_rank = timeline.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(r * most),
+                                          all.begin() + static_cast<std::ptrdiff_t>(r * most + counts[r]));
+    for (schedules::TaskSpan& span : of_rank) {
+      span.start_ps += shift_ps;
+      span.end_ps += shift_ps;
+    }
+  }
+  return timeline;
+}
+
+}  // namespace lockstep::trainer

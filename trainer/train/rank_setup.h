@@ -1,0 +1,31 @@
+// How a rank of a run is set up, and when its tasks ran: the same for training and for benchmarks of its steps.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "collectives/backends/mesh.h"
+#include "schedules/interpreter/interpreter.h"
+#include "schedules/step/timeline.h"
+#include "trainer/model/gpt_stage.h"
+#include "trainer/train/options.h"
+#include "trainer/worker/train_worker.h"
+
+namespace lockstep::trainer {
+
+GptShape shape_of(const TrainOptions& options, std::int32_t rank);
+
+// Collectives that run beside kernels have a thread of their own; those of layers, which kernels wait for, run in the
+// rank's. What may not be threaded (MeshRank) goes one by one, in an order that is the same on all ranks.
+schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded);
+
+// Of the rank's thread pool: -1 where ranks cannot have cores of their own.
+int first_core_of(const TrainOptions& options, std::int32_t rank);
+
+// When the tasks of the step that `worker` has just run ran, on all ranks, from the first rank's start; `spans` are
+// run_rank()'s. Clocks are those of one host; ranks of other hosts begin at their own start. All ranks call it
+// together.
+schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, const TrainWorker& worker,
+                                        std::span<const schedules::TaskSpan> spans);
+
+}  // namespace lockstep::trainer
