@@ -8,6 +8,7 @@
 
 #include "core/schedule_record.h"
 #include "core/statistics.h"
+#include "core/training_record.h"
 
 namespace lockstep::core {
 
@@ -35,7 +36,21 @@ inline std::string line_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+inline Json object_of(const NamedNumbers& values) {
+  Json object = Json::object();
+  for (const auto& [name, value] : values) object[name] = value;
+  return object;
+}
+
 // What records of steps share.
+inline Json model_json(const ModelRecord& model) {
+  return {{"name", model.name}, {"parameters", model.parameters}, {"numbers", object_of(model.numbers)}};
+}
+
+inline Json layout_json(const LayoutRecord& layout) {
+  return {{"text", layout.text}, {"numbers", Json(layout.numbers)}};
+}
+
 inline Json bubbles_json(const BubblesRecord& bubbles) {
   return {{"of_ideal", bubbles.of_ideal},
           {"of_makespan", bubbles.of_makespan},

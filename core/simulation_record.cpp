@@ -3,15 +3,6 @@
 #include "core/record_json.h"
 
 namespace lockstep::core {
-namespace {
-
-Json object_of(const std::vector<std::pair<std::string, double>>& values) {
-  Json object = Json::object();
-  for (const auto& [name, value] : values) object[name] = value;
-  return object;
-}
-
-}  // namespace
 
 std::string to_json(const SimulationRecord& r) {
   return line_of({{"record", "simulation"},

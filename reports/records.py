@@ -4,6 +4,7 @@ from typing import Any, Optional
 
 from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
 from reports.step_records import ScheduleLine, Simulation
+from reports.training_records import Scaling, Training
 
 __all__ = ["Build", "Ceiling", "Kernel", "Link", "Machine", "PlanCounts", "Records", "Row", "Run", "ScheduleLine",
            "Simulation", "Stats", "ceiling_from", "kernel_from", "row_from", "run_from"]
@@ -121,11 +122,14 @@ class Records:
     ceilings: tuple[Ceiling, ...] = ()
     schedules: tuple[ScheduleLine, ...] = ()
     simulations: tuple[Simulation, ...] = ()
+    trainings: tuple[Training, ...] = ()
+    scalings: tuple[Scaling, ...] = ()
 
     @property
     def lines(self) -> tuple:
         """All but the runs."""
-        return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations)
+        return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations, *self.trainings,
+                *self.scalings)
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
@@ -140,6 +144,12 @@ class Records:
 
     def of_simulations(self) -> "Records":
         return self._only(simulations=self.simulations)
+
+    def of_training(self) -> "Records":
+        return self._only(trainings=self.trainings)
+
+    def of_scaling(self) -> "Records":
+        return self._only(scalings=self.scalings)
 
     def _only(self, **kept: tuple) -> "Records":
         """Runs that left nothing at all are told once: with the first kind that there is."""

@@ -147,7 +147,7 @@ class Simulation:
         return self.step_ms
 
 
-def _timeline_from(data: Optional[dict[str, Any]]) -> Optional[Timeline]:
+def timeline_from(data: Optional[dict[str, Any]]) -> Optional[Timeline]:
     return data and tuple(tuple(Task(*task) for task in rank) for rank in data["ranks"])
 
 
@@ -168,12 +168,12 @@ def schedule_from(data: dict[str, Any], run: Run) -> ScheduleLine:
     known["peak_activations"] = only(Peaks, _tuples(data["peak_activations"]))
     for name, cls in (("times_ms", Times), ("closed_form_ms", ClosedForm), ("stats", Stats), ("overlap", Overlap)):
         known[name] = data.get(name) and only(cls, data[name])
-    known["timeline"], known["memory"] = _timeline_from(data["timeline"]), _memory_from(data["memory"])
+    known["timeline"], known["memory"] = timeline_from(data["timeline"]), _memory_from(data["memory"])
     return ScheduleLine(**known)
 
 
 def simulation_from(data: dict[str, Any], run: Run) -> Simulation:
     known = {name: data.get(name) for name in Simulation.__dataclass_fields__}
     known["run"], known["bubbles"] = run, only(Bubbles, data["bubbles"])
-    known["timeline"], known["memory"] = _timeline_from(data["timeline"]), _memory_from(data["memory"])
+    known["timeline"], known["memory"] = timeline_from(data["timeline"]), _memory_from(data["memory"])
     return Simulation(**known)

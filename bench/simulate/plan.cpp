@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "bench/pipeline/parts.h"
 #include "bench/simulate/records.h"
 #include "bench/simulate/table.h"
 #include "core/cores.h"
@@ -40,8 +41,8 @@ struct Difference {
 
 // Parts by which a layout differs most from another, the largest first.
 std::vector<Difference> differences(const FoundLayout& from, const FoundLayout& to) {
-  const auto a = named_parts(from.prediction.parts[from.prediction.busiest]);
-  const auto b = named_parts(to.prediction.parts[to.prediction.busiest]);
+  const auto a = pipeline::named_parts(from.prediction.parts[from.prediction.busiest]);
+  const auto b = pipeline::named_parts(to.prediction.parts[to.prediction.busiest]);
   std::vector<Difference> all;
   for (std::size_t i = 0; i < a.size(); ++i) {
     all.push_back({a[i].first, static_cast<double>(b[i].second - a[i].second) / 1e9});

@@ -1,5 +1,6 @@
 #include "bench/simulate/records.h"
 
+#include "bench/pipeline/parts.h"
 #include "bench/pipeline/records.h"
 #include "bench/simulate/table.h"
 
@@ -79,7 +80,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const simul
   record.ranks = layout.ranks();
   record.global_batch = layout.global_batch;
   record.step_ms = made.step_s * 1e3;
-  for (const auto& [name, ps] : named_parts(made.parts[made.busiest])) {
+  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
     record.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
   }
   const schedules::Bubbles& b = made.bubbles;

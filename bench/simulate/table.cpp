@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/pipeline/parts.h"
 #include "schedules/catalogue.h"
 
 namespace lockstep::simulate {
@@ -35,19 +36,6 @@ std::string memory_line(const char* kind, double bytes, const MemoryBytes& all) 
 std::string flop_convention() {
   return "matrix products only, 2 operations a multiply-add, backward twice the forward, attention scores in full; mfu "
          "counts nothing twice, hfu counts what is recomputed";
-}
-
-std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& parts) {
-  return {{"forward", parts.forward_ps},
-          {"backward", parts.backward_ps},
-          {"recompute", parts.recompute_ps},
-          {"optimizer", parts.optimizer_ps},
-          {"exposed_tensor", exposed(parts, Lane::tensor)},
-          {"exposed_pipeline", exposed(parts, Lane::send) + exposed(parts, Lane::receive)},
-          {"exposed_gather", exposed(parts, Lane::gather)},
-          {"exposed_reduce", exposed(parts, Lane::reduce)},
-          {"exposed_copy", exposed(parts, Lane::copy)},
-          {"bubble", parts.bubble_ps}};
 }
 
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent) {
@@ -90,7 +78,7 @@ std::string row_text(const Layout& layout, const Prediction& made) {
 std::string details_text(const Layout& layout, const Machine& machine, const Prediction& made, double wall_s) {
   std::string text =
       fmt::format("#\n# Time of pipeline place {} of {}, which computes longest\n", made.busiest, made.parts.size());
-  for (const auto& [name, ps] : named_parts(made.parts[made.busiest])) {
+  for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
                         percent(ps, made));
   }

@@ -11,9 +11,6 @@ namespace lockstep::simulate {
 // What is counted as a model's work, as records and tables say it.
 std::string flop_convention();
 
-// Parts of a rank's step with their names, in the order in which they are shown; together the step.
-std::vector<std::pair<std::string, std::int64_t>> named_parts(const schedules::Breakdown& parts);
-
 // Bytes that a rank sends in a step, by what for: messages between stages, and collectives by their group.
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
 

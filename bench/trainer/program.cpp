@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bench/trainer/peak.h"
+#include "bench/trainer/records.h"
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
@@ -22,29 +23,39 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
 class Teller {
  public:
   Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops)
-      : flags_(flags), print_(print), peak_flops_(peak_flops) {}
+      : flags_(flags), print_(print), peak_flops_(peak_flops), log_(flags, peak_flops) {}
 
   trainer::TrainObserver observer() {
     trainer::TrainObserver observer;
-    observer.begin = [this](const schedules::Step& step) { step_ = &step; };
+    observer.begin = [this](const schedules::Step& step) { step_ = step; };
     observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
     observer.validation = [this](std::int64_t step, double loss) {
+      log_.add_validation(step, loss);
       if (step < flags_.options.steps)
         print_("step " + std::to_string(step) + "  validation loss " + std::to_string(loss) + "\n");
     };
     return observer;
   }
 
+  void write_record(const std::string& data, double unigram_nats, double bigram_nats) const {
+    core::RecordWriter writer(flags_.json_file);
+    const core::RunRecord run = run_record(flags_);
+    writer.write(run);
+    writer.write(log_.record(run, step_, data, unigram_nats, bigram_nats));
+    writer.commit();
+  }
+
  private:
   void tell(const trainer::StepReport& report, const schedules::StepTimeline& timeline) {
     const bool last = report.step == flags_.options.steps;
+    log_.add_step(report, timeline);
     std::vector<schedules::Breakdown> ranks;
-    if (!timeline.empty()) ranks = schedules::breakdown_of(*step_, timeline);
+    if (!timeline.empty()) ranks = schedules::breakdown_of(step_, timeline);
     if (last || report.step == 1 || report.step % flags_.report_every == 0) {
       print_(step_text(flags_, report, peak_flops_, ranks.empty() ? -1 : exposed_share(ranks)));
     }
     if (report.step == flags_.trace_step && !flags_.trace_file.empty()) {
-      pipeline::write_file(flags_.trace_file, schedules::to_trace(*step_, timeline, "measured"));
+      pipeline::write_file(flags_.trace_file, schedules::to_trace(step_, timeline, "measured"));
     }
     if (!last) return;
     print_(breakdown_text(ranks));
@@ -54,7 +65,8 @@ class Teller {
   const TrainFlags& flags_;
   const pipeline::Print& print_;
   const double peak_flops_;
-  const schedules::Step* step_ = nullptr;
+  TrainingLog log_;
+  schedules::Step step_;
 };
 
 double peak_of(const TrainFlags& flags) {
@@ -81,8 +93,10 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   Teller teller(flags, print_here, peak_flops);
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;
-  print_here(ending_text(result, trainer::unigram_entropy_nats(corpus.training(), corpus.validation()),
-                         trainer::bigram_entropy_nats(corpus.training(), corpus.validation())));
+  const double unigram_nats = trainer::unigram_entropy_nats(corpus.training(), corpus.validation());
+  const double bigram_nats = trainer::bigram_entropy_nats(corpus.training(), corpus.validation());
+  print_here(ending_text(result, unigram_nats, bigram_nats));
+  if (!flags.json_file.empty()) teller.write_record(corpus.name(), unigram_nats, bigram_nats);
   return 0;
 }
 

@@ -64,12 +64,16 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
-      "# FLOPs a token: 6 N + 12 L H Q T = {:.4g} (Chowdhery et al. 2022, appendix B); peak {:.4g} FLOP/s{}\n",
+      "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       model.name, model.layers, model.hidden, model.heads, model.vocabulary, model.parameters(),
       core::short_name_of(options.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
-      options.length, data, trainer::flops_a_token(flop_shape(flags)), peak_flops,
+      options.length, data, flop_convention(), trainer::flops_a_token(flop_shape(flags)), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
+}
+
+std::string flop_convention() {
+  return "6 N + 12 L H Q T (Chowdhery et al. 2022, appendix B)";
 }
 
 double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report) {

@@ -1,0 +1,148 @@
+#include "bench/trainer/records.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "bench/pipeline/parts.h"
+#include "bench/pipeline/records.h"
+#include "bench/trainer/text.h"
+#include "core/cores.h"
+
+namespace lockstep::mini_train {
+namespace {
+
+constexpr std::size_t kMostSteps = 2000;
+constexpr std::size_t kTimed = 9;
+
+// Folders are nobody's business.
+std::string public_name(const std::string& data) {
+  return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
+}
+
+const char* recompute_name(trainer::Recompute recompute) {
+  switch (recompute) {
+    case trainer::Recompute::selective:
+      return "selective";
+    case trainer::Recompute::full:
+      return "full";
+    default:
+      return "none";
+  }
+}
+
+core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
+  core::NamedNumbers named;
+  for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
+    named.emplace_back(name_of(static_cast<parallel::MemoryKind>(k)), static_cast<double>(bytes[k]));
+  }
+  named.emplace_back("total", static_cast<double>(parallel::total_of(bytes)));
+  return named;
+}
+
+}  // namespace
+
+core::ModelRecord model_record(const trainer::TrainOptions& options) {
+  const trainer::GptConfig& model = options.model;
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  return {.name = model.name,
+          .numbers = {{"layers", number(model.layers)},
+                      {"hidden", number(model.hidden)},
+                      {"heads", number(model.heads)},
+                      {"vocabulary", number(model.vocabulary)},
+                      {"length", number(options.length)}},
+          .parameters = model.parameters()};
+}
+
+core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
+  core::LayoutRecord record;
+  const auto add = [&](const char* name, std::int64_t value, std::int64_t usual) {
+    record.numbers[name] = value;
+    if (value == usual) return;
+    record.text += (record.text.empty() ? "" : ",") + std::string(name) + "=" + std::to_string(value);
+  };
+  const auto add_word = [&](const char* name, const std::string& value) {
+    record.text += std::string(",") + name + "=" + value;
+  };
+  add("dp", layout.dp, 0);
+  add("tp", layout.tp, 1);
+  add("pp", layout.pp, 1);
+  add("zero", layout.zero, 0);
+  add("chunks", layout.chunks, 1);
+  add("microbatches", layout.microbatches, 1);
+  add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);
+  record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
+  if (layout.pp > 1) add_word("schedule", layout.schedule);
+  if (layout.recompute != trainer::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
+  if (!layout.overlap_gradients) add_word("overlap", "0");
+  return record;
+}
+
+core::RunRecord run_record(const TrainFlags& flags) {
+  const trainer::TrainOptions& options = flags.options;
+  const int ranks = options.layout.ranks();
+  core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
+  run.basis = options.link ? "emulated" : "measured";
+  run.transport = flags.mpi ? "mpi" : "local";
+  run.rank_kind = flags.mpi ? "mpi" : "threads";
+  run.oversubscribed = ranks * options.threads > core::usable_cores();
+  run.seed = options.seed;
+  if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};
+  return run;
+}
+
+void TrainingLog::add_step(const trainer::StepReport& report, const schedules::StepTimeline& timeline) {
+  if (!timeline.empty()) {
+    if (timed_.size() == kTimed) timed_.erase(timed_.begin());
+    timed_.push_back({report, timeline});
+  }
+  if ((report.step - 1) % every_ != 0 && report.step != flags_.options.steps) return;
+  steps_.push_back({.step = report.step,
+                    .loss = report.loss,
+                    .norm = report.norm,
+                    .rate = report.rate,
+                    .skipped = report.skipped,
+                    .ms = report.seconds * 1e3,
+                    .tokens_per_s = tokens_per_s(flags_, report),
+                    .mfu = mfu_of(flags_, report, peak_flops_)});
+  if (steps_.size() <= kMostSteps) return;
+  every_ *= 2;
+  std::erase_if(steps_, [&](const core::TrainingStepRecord& step) { return (step.step - 1) % every_ != 0; });
+}
+
+const TrainingLog::Timed& TrainingLog::typical() const {
+  std::vector<const Timed*> sorted;
+  for (const Timed& one : timed_) sorted.push_back(&one);
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Timed* a, const Timed* b) { return a->report.seconds < b->report.seconds; });
+  return *sorted[(sorted.size() - 1) / 2];
+}
+
+core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const schedules::Step& step,
+                                         const std::string& data, double unigram_nats, double bigram_nats) const {
+  const trainer::TrainOptions& options = flags_.options;
+  const Timed& timed = typical();
+  return {.run = run.run,
+          .program = run.program,
+          .basis = run.basis,
+          .model = model_record(options),
+          .layout = layout_record(options.layout),
+          .schedule = options.layout.schedule,
+          .dtype = std::string(core::short_name_of(options.compute)),
+          .ranks = run.ranks,
+          .threads = options.threads,
+          .data = public_name(data),
+          .tokens_a_step = options.tokens_a_step(),
+          .flop_convention = flop_convention(),
+          .peak_flops = peak_flops_,
+          .steps = steps_,
+          .validations = validations_,
+          .unigram_loss = unigram_nats,
+          .bigram_loss = bigram_nats,
+          .timed_step = timed.report.step,
+          .parts_ms = pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline)),
+          .memory_bytes = memory_bytes(timed.report.peak_bytes),
+          .timeline = pipeline::timeline_record(step, timed.timeline)};
+}
+
+}  // namespace lockstep::mini_train

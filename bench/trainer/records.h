@@ -1,0 +1,47 @@
+// A training run as a record (docs/record_format.md).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/trainer/flags.h"
+#include "core/record.h"
+#include "core/training_record.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::mini_train {
+
+core::ModelRecord model_record(const trainer::TrainOptions& options);
+core::LayoutRecord layout_record(const trainer::TrainLayout& layout);  // text: what it has beyond one of each
+
+core::RunRecord run_record(const TrainFlags& flags);
+
+// What happened, as it happens; a record at the end. Steps of a long run are thinned out to 2000 or fewer.
+class TrainingLog {
+ public:
+  TrainingLog(const TrainFlags& flags, double peak_flops) : flags_(flags), peak_flops_(peak_flops) {}
+
+  void add_step(const trainer::StepReport& report, const schedules::StepTimeline& timeline);
+  void add_validation(std::int64_t step, double loss) { validations_.push_back({step, loss}); }
+
+  core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data,
+                              double unigram_nats, double bigram_nats) const;
+
+ private:
+  struct Timed {
+    trainer::StepReport report;
+    schedules::StepTimeline timeline;
+  };
+  const Timed& typical() const;  // of the last ones that were timed, the median
+
+  const TrainFlags& flags_;
+  const double peak_flops_;
+  std::vector<core::TrainingStepRecord> steps_;
+  std::int64_t every_ = 1;  // so many steps apart
+  std::vector<core::ValidationRecord> validations_;
+  std::vector<Timed> timed_;  // the last few
+};
+
+}  // namespace lockstep::mini_train
