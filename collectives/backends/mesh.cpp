@@ -18,14 +18,18 @@ void check_channel(const Channel& channel, int num_ranks) {
   }
 }
 
+// Among three ranks and more each rank of a one-shot all-reduce adds in an order of its own: replicas of weights would
+// drift apart by roundings.
+std::string with_equal_bits(std::string algorithm, int num_members) {
+  return algorithm.starts_with("one_shot") && num_members > 2 ? "two_shot" : algorithm;
+}
+
 std::string automatic(const MeshOptions& options, std::string_view transport, const collectives::Operation& operation,
                       int num_members) {
   const tuning::Query query{transport, operation.kind, num_members,
                             collectives::message_bytes(operation.kind, num_members, operation.count, operation.dtype)};
-  if (options.tuned != nullptr) {
-    if (auto measured = tuning::measured_choice(*options.tuned, query)) return *measured;
-  }
-  return tuning::rule_of_thumb(query);
+  const auto measured = options.tuned == nullptr ? std::nullopt : tuning::measured_choice(*options.tuned, query);
+  return with_equal_bits(measured ? *measured : tuning::rule_of_thumb(query), num_members);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ struct MeshRank {
   bool threaded = true;
   // This rank's side of an operation among the members of a channel; operation.root counts members. All members prepare
   // the same operations in the same order, in the rank's own thread. `algorithm` as a user writes it: "ring", "auto".
+  // An all-reduce gives all members the same bits, but for "one_shot" among more than two, which "auto" never means.
   // What it returns must not outlive the body.
   std::function<Prepared(std::size_t channel, const collectives::Operation&, std::string_view algorithm)> prepare;
 };

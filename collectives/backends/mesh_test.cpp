@@ -120,22 +120,24 @@ TEST(Mesh, ALargeReductionInPlace) {
 }
 
 TEST(Mesh, AutoGoesByBytesAndByTheTable) {
-  const std::vector<Channel> channels{{0, 1}};
+  const std::vector<Channel> channels{{0, 1}, {0, 1, 2}};
   tuning::Table table;
   table.entries.push_back({"local", Kind::all_reduce, 2, 1 << 20, "ring"});
-  const auto chosen = [&](std::int64_t count, const tuning::Table* tuned) {
+  const auto chosen = [&](std::int64_t count, const tuning::Table* tuned, std::size_t channel = 0) {
     MeshOptions options;
-    options.num_ranks = 2;
+    options.num_ranks = 3;
     options.tuned = tuned;
     std::string name;
     run_mesh(options, channels, [&](MeshRank& mesh) {
-      const Prepared prepared = mesh.prepare(0, all_reduce_of(count), "auto");
+      if (!is_of(channels[channel], mesh.messages.rank())) return;
+      const Prepared prepared = mesh.prepare(channel, all_reduce_of(count), "auto");
       EXPECT_EQ(prepared.executor, "direct");
       if (mesh.messages.rank() == 0) name = prepared.algorithm;
     });
     return name;
   };
   EXPECT_EQ(chosen(16, nullptr), "one_shot");
+  EXPECT_EQ(chosen(16, nullptr, 1), "two_shot");  // the same bits for all three
   EXPECT_EQ(chosen(1 << 18, nullptr), "two_shot");
   EXPECT_EQ(chosen(1 << 18, &table), "ring");
 }

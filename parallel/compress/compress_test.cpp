@@ -175,6 +175,25 @@ TEST(Compression, ErrorsAreWithinTheFormatsBoundsAndAllRanksGetTheSameBits) {
   expect_within_bounds({.compression = Compression::bf16, .num_ranks = 4, .elems = 30'000, .algorithm = "ring"});
 }
 
+// Replicas that got unlike bits would drift apart. Of all algorithms only one_shot gives them, and auto never takes it
+// for more than two ranks.
+TEST(Compression, WithoutItAllRanksGetTheSameBitsToo) {
+  for (int ranks : {2, 3, 4, 7}) {
+    auto algorithms = algorithm_names(backends::find_backend("local"), collectives::Kind::all_reduce, ranks);
+    algorithms.emplace_back("auto");
+    for (const std::string& algorithm : algorithms) {
+      if (algorithm == "one_shot") continue;
+      for (std::int64_t elems : {5, 1500, 40'001}) {
+        const Outcome outcome = reduce({.num_ranks = ranks, .elems = elems, .in_place = true, .algorithm = algorithm},
+                                       random_inputs(ranks, elems));
+        for (const Vector& y : outcome.last) {
+          EXPECT_TRUE(same_bits(y, outcome.last[0])) << algorithm << ' ' << ranks << ' ' << elems;
+        }
+      }
+    }
+  }
+}
+
 TEST(Compression, WhatTheFormatHoldsIsExact) {
   // Integers up to 127, the largest in every block, the same on all ranks: scales are 1 and then num_ranks.
   for (int ranks : {1, 2, 3, 5}) {
