@@ -53,7 +53,7 @@ std::vector<What> kernels_of(const std::vector<Piece>& pieces, std::int32_t part
   return kernels;
 }
 
-constexpr std::int64_t kRowsBytes = 2 * 8 * 16 * 2;  // b s h in bf16
+constexpr std::int64_t kRowsBytes = std::int64_t{2} * 8 * 16 * 2;  // b s h in bf16
 
 TEST(Recipe, OneTensorRankExchangesNothing) {
   for (bool sequence_parallel : {false, true}) {
