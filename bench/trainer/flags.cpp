@@ -122,6 +122,14 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, kMany)); }},
     Flag{"--validate-every", "0", "steps; 0: at the end only",
          [](TrainFlags& f, const FlagValue& v) { f.options.validate_every = v.integer(0, kMany); }},
+    Flag{"--checkpoints", "", "folder for checkpoints [none are written]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_folder = file_name(v); }},
+    Flag{"--checkpoint-every", "0", "steps; 0: at the end only",
+         [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
+    Flag{"--keep", "2", "checkpoints that are kept, the newest",
+         [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = sweep::integer(v, 1, 1 << 20); }},
+    Flag{"--resume", "", "a checkpoint, or a folder of them: goes on from there, in any layout",
+         [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--validation-sequences", "64", "of each validation, rounded up to whole passes",
          [](TrainFlags& f, const FlagValue& v) { f.options.validation_sequences = v.integer(1, kMany); }},
 };
@@ -183,6 +191,9 @@ std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const
   declare_all(line, kFlagsOfRun, kRun);
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "tensor ranks share the rows between layers", kLayout);
+  line.add_switch("--measure-gemms", flags.options.measure_gemms,
+                  "measure which implementation of each product is fastest; last bits then differ from run to run",
+                  kRun);
   line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);
   if (auto help = line.parse(argc, argv)) return *help;
   read_all(line, kFlagsOfModel, flags);

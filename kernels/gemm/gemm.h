@@ -134,6 +134,10 @@ std::string implementation_of(const GemmInputGradient& args, const Context& wher
 std::string implementation_of(const GemmWeightGradient& args, const Context& where);
 std::string implementation_of(const GemmBatched& args, const Context& where);
 
+// On the CPU: from now on the implementation follows from the shape alone, so that the bits of products there repeat
+// from process to process. Otherwise the fastest is measured when a shape is met first. Nothing on CUDA.
+void choose_gemms_by_rule(const Context& where);
+
 void run_cpu(const GemmForward& args, ThreadPool& pool);
 void run_cpu(const GemmInputGradient& args, ThreadPool& pool);
 void run_cpu(const GemmWeightGradient& args, ThreadPool& pool);

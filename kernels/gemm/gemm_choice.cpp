@@ -107,6 +107,7 @@ void GemmChoice::run_plan(const Plan& plan, const Product& product, ThreadPool& 
 }
 
 GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Product& product, ThreadPool& pool) {
+  if (plans.size() == 1) return plans.front();
   std::vector<float> memory;
   const Product repeated = repeatable(product, memory);
   std::vector<double> least(plans.size(), std::numeric_limits<double>::infinity());
@@ -123,12 +124,24 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
   return plans[static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin())];
 }
 
+// candidates() has them in the order of make_*_gemm above, and rows before columns.
+GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Product& product) const {
+  if (plans.size() == 1 || plans[1].split == Split::rows) return plans.front();
+  const auto largest_part = [&](std::int64_t count) {
+    const std::int64_t grains = (count + kGrain - 1) / kGrain;
+    const double part = static_cast<double>((grains + num_threads_ - 1) / num_threads_);
+    return part / static_cast<double>(grains);
+  };
+  return largest_part(product.n) < largest_part(product.m) ? plans[1] : plans[0];
+}
+
 const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, ThreadPool& pool) {
   const auto key = std::pair(forced_, product.key());
   const auto known = plans_.find(key);
   if (known != plans_.end()) return known->second;
   const std::vector<Plan> plans = candidates(product);
-  return plans_.emplace(key, plans.size() == 1 ? plans.front() : fastest(plans, product, pool)).first->second;
+  const Plan chosen = by_rule_ ? by_rule(plans, product) : fastest(plans, product, pool);
+  return plans_.emplace(key, chosen).first->second;
 }
 
 void GemmChoice::run(const Product& product, ThreadPool& pool) {

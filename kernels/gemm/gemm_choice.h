@@ -26,6 +26,10 @@ class GemmChoice {
   void force(std::string_view name);
   std::vector<std::string> names() const;
 
+  // From now on the choice follows from the product alone, and so repeats in every process of the same machine: ours
+  // before oneDNN, AMX before the others, and split where the threads' parts are most even. Else it is measured.
+  void choose_by_rule() { by_rule_ = true; }
+
   // Where the choice is open, runs the product several times to measure.
   void run(const Product& product, ThreadPool& pool);
   // What computes it: "onednn by rows". For reports; empty if the product was not met yet.
@@ -39,11 +43,13 @@ class GemmChoice {
   std::vector<Plan> candidates(const Product& product) const;
   const Plan& plan_for(const Product& product, ThreadPool& pool);
   static void run_plan(const Plan& plan, const Product& product, ThreadPool& pool);
+  Plan by_rule(const std::vector<Plan>& plans, const Product& product) const;
   static Plan fastest(const std::vector<Plan>& plans, const Product& product, ThreadPool& pool);
 
   int num_threads_;
   std::vector<std::unique_ptr<GemmImplementation>> implementations_;
   std::string forced_;
+  bool by_rule_ = false;
   std::map<std::pair<std::string, Product::Key>, Plan> plans_;  // by what was forced, and the product
 };
 

@@ -203,5 +203,32 @@ TEST(Gemm, ImplementationIsTold) {
   EXPECT_EQ(implementation_of(args, Context(pool)), "packed by rows");
 }
 
+// Two pools compute the same bits without having measured anything: what is chosen is the first that can.
+TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
+  const std::int64_t rows = 96;
+  const std::int64_t inputs = 70;
+  const std::int64_t outputs = 130;
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(static_cast<std::size_t>(rows * inputs));
+  std::vector<float> w(static_cast<std::size_t>(outputs * inputs));
+  for (float& value : x) value = normal(random);
+  for (float& value : w) value = normal(random);
+  std::vector<std::vector<float>> results;
+  for (int round = 0; round < 2; ++round) {
+    ThreadPool pool(2);
+    const Context where(pool);
+    choose_gemms_by_rule(where);
+    std::vector<float>& y = results.emplace_back(static_cast<std::size_t>(rows * outputs));
+    GemmForward args{.shape = {rows, inputs, outputs}};
+    args.x = {x.data(), core::DType::f32, rows * inputs};
+    args.w = {w.data(), core::DType::f32, outputs * inputs};
+    args.y = {y.data(), core::DType::f32, rows * outputs};
+    run(args, where);
+    EXPECT_EQ(implementation_of(args, where), GemmChoice::of(pool).names().front() + " by columns");
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 }  // namespace
 }  // namespace lockstep::kernels

@@ -39,9 +39,17 @@ struct TrainOptions {
   std::int64_t validate_every = 0;         // steps; 0: only at the end
   std::int64_t validation_sequences = 64;  // about: rounded up to whole passes
 
+  std::string checkpoint_folder;      // empty: none are written
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
+  std::int32_t checkpoints_kept = 2;
+  std::string resume;  // a checkpoint, or a folder of them: the run goes on from its step
+
   std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
 
-  std::string algorithm = "auto";            // of collectives
+  std::string algorithm = "auto";  // of collectives
+  // The implementation of each product of matrices is measured when its shape is met first: a little faster, but the
+  // last bits then differ from run to run.
+  bool measure_gemms = false;
   int threads = 1;                           // of kernels, a rank
   std::optional<transports::LinkSpec> link;  // emulated
   std::chrono::milliseconds timeout{60'000};

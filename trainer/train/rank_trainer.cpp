@@ -1,8 +1,10 @@
 #include "trainer/train/rank_trainer.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "core/cores.h"
+#include "kernels/gemm/gemm.h"
 #include "trainer/data/batches.h"
 
 namespace lockstep::trainer {
@@ -55,6 +57,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       forward_(made.forward, model_),
       interpreter_(interpreter_of(options, mesh.threaded)),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
+  if (!options.measure_gemms) kernels::choose_gemms_by_rule(where_);
   const auto tokens = static_cast<std::size_t>(options.batch * options.length);
   for (RankBatch& batch : batches_) {
     batch.tokens.resize(tokens);
@@ -84,7 +87,7 @@ double RankTrainer::sum_over_ranks(double mine) {
   return sum;
 }
 
-StepReport RankTrainer::train_step(std::int64_t step) {
+StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   StepReport report{
       .step = step, .rate = static_cast<float>(learning_rate(options_.rate, step)), .loss_scale = loss_scale_.scale};
   draw(step);
@@ -95,7 +98,9 @@ StepReport RankTrainer::train_step(std::int64_t step) {
   const auto start_ns = now_ns();
   const std::vector<MicrobatchTokens> microbatches = views();
   training_.begin_step(Mode::train, microbatches, static_cast<float>(loss_scale_.scale / tokens), rules);
-  spans_ = schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
+  const std::unique_ptr<schedules::StageWorker> wrapped = wrap ? wrap(training_) : nullptr;
+  schedules::StageWorker& worker = wrapped ? *wrapped : training_;
+  spans_ = schedules::run_rank(made_.step, model_.rank(), worker, mesh_.abort, interpreter_);
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
 
   const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
@@ -136,6 +141,10 @@ schedules::StepTimeline RankTrainer::gather_timeline() {
     }
   }
   return timeline;
+}
+
+void RankTrainer::gather_weights() {
+  if (model_.layout().zero == 1 || model_.layout().zero == 2) training_.gather_weights();
 }
 
 double RankTrainer::validate() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -41,14 +42,21 @@ class RankTrainer {
   RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus, backends::MeshRank& mesh,
               const ChannelMap& channels);
 
+  // What is run in a worker's place, and hands its calls on: for measurements that decide when a task may begin.
+  using WorkerWrap = std::function<std::unique_ptr<schedules::StageWorker>(schedules::StageWorker&)>;
+
   // All ranks call each of these together, in the same order.
-  StepReport train_step(std::int64_t step);
+  StepReport train_step(std::int64_t step, const WorkerWrap& wrap = {});
   double validate();  // nats a token, over fixed windows of the validation text
 
   // When the tasks of the last train_step() ran, on all ranks, from the first rank's start. Clocks are those of one
   // host; ranks of other hosts begin at their own start.
   schedules::StepTimeline gather_timeline();
+  // After master weights were changed from outside: what others own is gathered (ZeRO 1 and 2).
+  void gather_weights();
+
   RankModel& model() { return model_; }
+  const schedules::InterpreterOptions& interpreter() const { return interpreter_; }
   LossScale& loss_scale() { return loss_scale_; }
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "trainer/train/resume.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -24,12 +25,16 @@ bool is_due(std::int64_t step, std::int64_t every, std::int64_t last) {
 
 void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& result, const TrainObserver& observer) {
   const bool tells = trainer.model().rank() == 0;
-  for (std::int64_t step = 1; step <= options.steps; ++step) {
+  const std::int64_t done = options.resume.empty() ? 0 : resume_run(trainer, options, options.resume);
+  for (std::int64_t step = done + 1; step <= options.steps; ++step) {
     const StepReport report = trainer.train_step(step);
     schedules::StepTimeline timeline;
     if (is_due(step, options.timeline_every, options.steps)) timeline = trainer.gather_timeline();
     if (tells) result.steps.push_back(report);
     if (tells) observer.step(report, timeline);
+    if (!options.checkpoint_folder.empty() && is_due(step, options.checkpoint_every, options.steps)) {
+      save_run(trainer, options, step);
+    }
     if (!is_due(step, options.validate_every, options.steps)) continue;
     const double loss = trainer.validate();
     if (!tells) continue;
@@ -51,8 +56,8 @@ TrainOptions checked(TrainOptions options) {
   return options;
 }
 
-TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
-  options = checked(std::move(options));
+void run_trainers(const TrainOptions& options, const Corpus& corpus,
+                  const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
   const TrainStep made = make_train_step(any_rank(options), options.layout);
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
@@ -61,10 +66,17 @@ TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserve
                                    .link = options.link,
                                    .timeout = options.timeout,
                                    .mpi = options.mpi};
-  TrainResult result;
   backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) {
-    if (rank.messages.rank() == 0) observer.begin(made.step);
     RankTrainer trainer(options, made, corpus, rank, channels);
+    body(made, trainer);
+  });
+}
+
+TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
+  options = checked(std::move(options));
+  TrainResult result;
+  run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
+    if (trainer.model().rank() == 0) observer.begin(made.step);
     run_steps(options, trainer, result, observer);
   });
   return result;

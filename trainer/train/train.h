@@ -27,6 +27,10 @@ struct TrainResult {
 // says.
 TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer = {});
 
+// What train() stands on: makes the step and the ranks, and runs `body` on each rank of this process.
+void run_trainers(const TrainOptions& options, const Corpus& corpus,
+                  const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body);
+
 // Fills in what depends on other options (the length of sequences), and checks them all.
 TrainOptions checked(TrainOptions options);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "trainer/checkpoint/files_for_tests.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -33,9 +34,12 @@ TrainOptions options_of(const TrainLayout& layout) {
   return options;
 }
 
-TrainResult run(const TrainLayout& layout) {
-  const TrainOptions options = options_of(layout);
+TrainResult run(const TrainOptions& options) {
   return train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.length));
+}
+
+TrainResult run(const TrainLayout& layout) {
+  return run(options_of(layout));
 }
 
 std::string text_of(const TrainLayout& layout) {
@@ -58,7 +62,7 @@ void expect_same_curve(const TrainResult& one, const TrainResult& other, double 
 class Layouts : public ::testing::Test {
  protected:
   static const TrainResult& single() {
-    static const TrainResult result = run({});
+    static const TrainResult result = run(TrainLayout{});
     return result;
   }
   static void compare(const TrainLayout& layout) { expect_same_curve(single(), run(layout), 1e-5, text_of(layout)); }
@@ -100,6 +104,31 @@ TEST_F(Layouts, PipelinesOfAllSchedules) {
   compare({.pp = 4, .schedule = "zb_h1", .microbatches = 8});
 }
 
+// Where no sum is taken in another order. (Stages on several ranks sum the gradient of the word embedding, which is
+// also the head's matrix, in two parts.)
+TEST(SameBits, OfSchedulesOnOneRankRecomputationAndZeroStages) {
+  const auto expect_same = [](const TrainLayout& a, const TrainLayout& b, float most_norm = 1) {
+    TrainOptions options_of_one = options_of(a);
+    TrainOptions options_of_other = options_of(b);
+    options_of_one.most_norm = options_of_other.most_norm = most_norm;
+    const TrainResult one = run(options_of_one);
+    const TrainResult other = run(options_of_other);
+    for (std::size_t i = 0; i < one.steps.size(); ++i) {
+      EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << text_of(b) << ", step " << i + 1;
+    }
+    EXPECT_EQ(one.validation_loss, other.validation_loss) << text_of(b);
+  };
+  expect_same({.microbatches = 4}, {.schedule = "gpipe", .microbatches = 4});
+  expect_same({.microbatches = 4}, {.schedule = "zb_h1", .microbatches = 4, .recompute = Recompute::selective});
+  expect_same({.microbatches = 4}, {.microbatches = 4, .recompute = Recompute::full});
+  for (const std::int32_t zero : {1, 2, 3}) {
+    // Shards sum the squares of the norm in other pieces: nothing is clipped.
+    expect_same({.dp = 2, .bucket_cap_bytes = 20'000}, {.dp = 2, .zero = zero, .bucket_cap_bytes = 20'000}, 0);
+  }
+  expect_same({.pp = 2, .microbatches = 4}, {.pp = 2, .schedule = "zb_h1", .microbatches = 4});
+  expect_same({.tp = 2, .microbatches = 2}, {.tp = 2, .microbatches = 2, .recompute = Recompute::full});
+}
+
 TEST_F(Layouts, AllAtOnce) {
   for (const std::int32_t zero : {0, 1, 2, 3}) {
     compare({.dp = 2, .tp = 2, .pp = 2, .zero = zero, .microbatches = 4, .sequence_parallel = zero % 2 == 0});
@@ -111,6 +140,69 @@ TEST_F(Layouts, AllAtOnce) {
              .microbatches = 2,
              .recompute = Recompute::full});
   }
+}
+
+// Three steps, then the rest from the checkpoint.
+std::vector<StepReport> resumed(const TrainLayout& before, const TrainLayout& after, core::DType compute) {
+  const TemporaryFolder folder;
+  TrainOptions options = options_of(before);
+  options.compute = compute;
+  options.checkpoint_folder = folder / "checkpoints";
+  options.steps = 3;
+  std::vector<StepReport> reports = run(options).steps;
+  TrainOptions rest = options_of(after);
+  rest.compute = compute;
+  rest.resume = options.checkpoint_folder;
+  for (const StepReport& report : run(rest).steps) reports.push_back(report);
+  return reports;
+}
+
+TEST(Resume, GivesTheSameBits) {
+  for (const core::DType compute : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
+    for (const TrainLayout& layout :
+         {TrainLayout{.microbatches = 2}, TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.dp = 2, .zero = 3},
+          TrainLayout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 2}}) {
+      TrainOptions whole = options_of(layout);
+      whole.compute = compute;
+      const TrainResult at_once = run(whole);
+      const std::vector<StepReport> in_two = resumed(layout, layout, compute);
+      ASSERT_EQ(in_two.size(), at_once.steps.size());
+      for (std::size_t i = 0; i < in_two.size(); ++i) {
+        EXPECT_EQ(in_two[i].step, static_cast<std::int64_t>(i + 1));
+        EXPECT_EQ(in_two[i].loss, at_once.steps[i].loss) << text_of(layout) << ", step " << i + 1;
+        EXPECT_EQ(in_two[i].norm, at_once.steps[i].norm) << text_of(layout) << ", step " << i + 1;
+      }
+    }
+  }
+}
+
+TEST_F(Layouts, ARunGoesOnInAnotherLayout) {
+  const TrainLayout layouts[] = {{.microbatches = 2},
+                                 {.dp = 4, .zero = 3},
+                                 {.tp = 2, .pp = 2, .schedule = "zb_v", .microbatches = 4},
+                                 {.dp = 2, .tp = 4, .zero = 1, .sequence_parallel = true}};
+  for (const TrainLayout& before : layouts) {
+    for (const TrainLayout& after : layouts) {
+      const std::vector<StepReport> reports = resumed(before, after, core::DType::f32);
+      for (std::size_t i = 0; i < reports.size(); ++i) {
+        const double loss = single().steps[i].loss;
+        EXPECT_NEAR(reports[i].loss, loss, 1e-5 * loss) << text_of(before) << ", then " << text_of(after);
+      }
+    }
+  }
+}
+
+TEST(Resume, AnotherModelIsRefused) {
+  const TemporaryFolder folder;
+  TrainOptions options = options_of({});
+  options.steps = 1;
+  options.checkpoint_folder = folder / "checkpoints";
+  run(options);
+  options.resume = options.checkpoint_folder;
+  options.model.layers = 3;
+  EXPECT_NE(error_of([&] { run(options); }).find("layers"), std::string::npos);
+  options.resume = folder / "nothing";
+  EXPECT_NE(error_of([&] { run(options); }).find("nothing"), std::string::npos);
 }
 
 }  // namespace

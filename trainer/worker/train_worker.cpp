@@ -1,5 +1,6 @@
 #include "trainer/worker/train_worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -32,6 +33,11 @@ kernels::In in_of(const kernels::InOut& view) {
 }
 kernels::Out out_of(const kernels::InOut& view) {
   return {view.data, view.dtype, view.elems};
+}
+
+// False for a step whose kernels are left out: its collectives alone.
+bool computes(const schedules::RankStep& rank) {
+  return std::any_of(rank.tasks.begin(), rank.tasks.end(), [](const Task& task) { return task.op == Op::forward; });
 }
 
 }  // namespace
@@ -107,7 +113,7 @@ void TrainWorker::idle(int thread) {
 
 void TrainWorker::finish() {
   for (RankStage& stage : model_.stages()) {
-    if (stage.plan->place.head) {
+    if (stage.plan->place.head && computes(tasks_)) {
       for (std::int32_t m = 0; m < step_.num_microbatches; ++m) loss_sum_ += stage.model->loss_sum(m);
     }
     stage.model->end_step();
@@ -153,6 +159,12 @@ void TrainWorker::run_collective(const Task& task) {
       model_.collectives().run(step_, task, in_of(square), out_of(square));
       end_.take_norm();
     }
+  }
+}
+
+void TrainWorker::gather_weights() {
+  for (const Task& task : tasks_.tasks) {
+    if (task.op == Op::unshard) run_collective(task);
   }
 }
 

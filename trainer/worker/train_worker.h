@@ -37,6 +37,9 @@ class TrainWorker final : public schedules::StageWorker {
   void finish() override;
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
+  // The gathers that stand behind the optimizer, on their own.
+  void gather_weights();
+
   // ---- after run_rank()
   double loss_sum() const { return loss_sum_; }  // over the tokens of this rank's microbatches; 0 without the head
   const StepEnd& end() const { return end_; }

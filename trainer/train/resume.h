@@ -1,0 +1,16 @@
+// Checkpoints of a training run: what each rank owns of the master weights and both moments, and where the run is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/train/rank_trainer.h"
+
+namespace lockstep::trainer {
+
+// All ranks call these together (trainer/checkpoint/save_checkpoint.h and checkpoint.h have the rules).
+void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step);
+// Whatever layout wrote it. Returns the steps that were done. Throws a usage Error if it is of another model.
+std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
+
+}  // namespace lockstep::trainer
