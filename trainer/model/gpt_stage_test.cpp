@@ -222,6 +222,31 @@ TEST_F(GptStageTest, NarrowDtypesComeNearF32) {
   }
 }
 
+// Narrow gradients are worked on in f32 until a part's are committed: none is left over, whichever piece comes last.
+TEST_F(GptStageTest, EveryPartCommitsItsGradients) {
+  options_.shape.compute = core::DType::bf16;
+  Model wide(pool_, options_);
+  wide.step();
+  const Gradients expected = gradients_of(wide);
+  options_.gradient = core::DType::bf16;
+  for (std::int32_t stages : {1, 3}) {
+    for (bool split : {false, true}) {
+      options_.stages = stages;
+      options_.split = split;
+      Model model(pool_, options_);
+      model.step();
+      for (std::int32_t s = 0; s < stages; ++s) {
+        const auto now = model.rank(static_cast<std::size_t>(s), 0).memory->now();
+        EXPECT_EQ(now[static_cast<std::size_t>(parallel::MemoryKind::buffers)], 0) << name_of(options_);
+      }
+      // Two microbatches, and the words of two stages: each rounded once or twice.
+      const Difference difference = difference_of(model, expected, gradients_of(model));
+      EXPECT_LT(difference.worst, 4 * std::pow(2.0, -9)) << name_of(options_) << ": " << difference.parameter;
+      EXPECT_GT(difference.worst, 0);
+    }
+  }
+}
+
 TEST_F(GptStageTest, MemoryIsGivenBackAndRecomputationNeedsLess) {
   for (std::int32_t ranks : {1, 2}) {
     options_.shape.tensor.ranks = ranks;

@@ -32,9 +32,10 @@ struct ModelOptions {
   GptShape shape;  // its tensor.index is of no account
   std::int32_t stages = 1;
   std::int32_t microbatches = 1;
-  bool split = false;    // input and weight gradients apart, the latter last of all
-  bool patient = false;  // collectives beside kernels are done as late as may be
-  bool lively = true;    // values as lively() says, not GPT-2's initial ones
+  bool split = false;                       // input and weight gradients apart, the latter last of all
+  bool patient = false;                     // collectives beside kernels are done as late as may be
+  bool lively = true;                       // values as lively() says, not GPT-2's initial ones
+  core::DType gradient = core::DType::f32;  // as the store keeps gradients
   std::uint64_t seed = 1;
 };
 
@@ -225,9 +226,9 @@ class Model {
     for (std::size_t p = 0; p < parameters.size(); ++p) buckets[p] = {p};
     ModelRank rank;
     rank.memory = std::make_unique<parallel::Memory>(*rank.device);
-    rank.store = std::make_unique<parallel::ParameterStore>(*rank.memory, where_, std::move(parameters), shape.tensor,
-                                                            std::move(buckets),
-                                                            parallel::StoreOptions{.compute = shape.compute});
+    rank.store = std::make_unique<parallel::ParameterStore>(
+        *rank.memory, where_, std::move(parameters), shape.tensor, std::move(buckets),
+        parallel::StoreOptions{.compute = shape.compute, .gradient = options_.gradient});
     rank.store->initialize(options_.seed);
     rank.stage = std::make_unique<GptStage>(shape, place, *rank.store, *rank.memory, where_);
     return rank;

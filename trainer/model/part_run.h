@@ -2,6 +2,7 @@
 // them. Kernels and exchanges may be called from different threads, never two that touch the same memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -45,17 +46,18 @@ class PartRun {
   virtual void exchanged(What what) = 0;
 };
 
-// The parameters of a part begin at `first`; `in` and `out` outlive what is made.
-std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
-                                            Boundary& out);
-std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first, Boundary& in,
-                                        Boundary& out);
-// `words`: the parameter that is the head's matrix.
 class HeadRun : public PartRun {
  public:
   virtual const parallel::Tensor& losses() const = 0;  // of each row; of no rows before there are any
   virtual const parallel::Tensor& logits() const = 0;  // mode generate
 };
+
+// What is passed outlives what is made. The parameters of a part begin at `first`.
+std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
+                                            Boundary& out);
+std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first, Boundary& in,
+                                        Boundary& out);
+// `words`: the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);
 
