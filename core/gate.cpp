@@ -55,7 +55,7 @@ WaitPolicy WaitPolicy::for_ranks(int num_ranks, int num_cores, std::chrono::mill
 
 WaitPolicy WaitPolicy::beside_work(int num_threads, int num_cores, std::chrono::milliseconds deadline) {
   if (num_threads <= num_cores) return for_ranks(num_threads, num_cores, deadline);
-  return {0, std::chrono::microseconds(200), deadline, std::chrono::microseconds(20)};
+  return {0, std::chrono::microseconds(0), deadline};
 }
 
 bool Waiter::pause(Gate& gate, std::uint64_t target, std::chrono::nanoseconds longest_sleep) {
@@ -67,17 +67,14 @@ bool Waiter::pause(Gate& gate, std::uint64_t target, std::chrono::nanoseconds lo
   if (abort_->raised()) abort_->throw_raised();
   if (rounds_++ == policy_->spins) start_ = Clock::now();
   constexpr int kYieldsPerLook = 8;  // reading the clock costs a tenth of a yield
-  const bool timed = policy_->long_yield.count() > 0;
-  if (!timed && (rounds_ - policy_->spins) % kYieldsPerLook != 0) {
+  if (policy_->yields() && (rounds_ - policy_->spins) % kYieldsPerLook != 0) {
     sched_yield();
     return true;
   }
-  const auto now = Clock::now();
-  const auto waited = now - start_;
+  const auto waited = Clock::now() - start_;
   if (waited >= policy_->deadline) return false;
-  if (waited < policy_->yield_span && !crowded_) {
+  if (waited < policy_->yield_span) {
     sched_yield();
-    crowded_ = timed && Clock::now() - now > policy_->long_yield;
   } else {
     rounds_ = policy_->spins + kYieldsPerLook - 1;  // from now on every call sleeps
     gate.sleep(target, longest_sleep);

@@ -53,16 +53,16 @@ class AbortFlag {
 };
 
 struct WaitPolicy {
-  int spins;                             // looks before the first yield
-  std::chrono::microseconds yield_span;  // then yields for so long before it sleeps
-  std::chrono::milliseconds deadline;    // of one wait
-  // A yield that took longer shows that others have work for the core: sleep at once, to be woken in place of coming
-  // back at the end of their time slice. 0: yields are not timed.
-  std::chrono::microseconds long_yield{0};
+  int spins;                                              // looks before the first yield
+  std::chrono::microseconds yield_span;                   // then yields for so long before it sleeps
+  std::chrono::milliseconds deadline;                     // of one wait
+  bool yields() const { return yield_span.count() > 0; }  // or sleeps at once
 
   // No endless spinning: with more ranks than cores the core is given away at once.
   static WaitPolicy for_ranks(int num_ranks, int num_cores, std::chrono::milliseconds deadline);
-  // For threads some of which compute while others wait.
+  // For threads some of which compute while others wait. With more of them than cores a wait sleeps at once: who yields
+  // to a thread that computes comes back when that one's time slice is over, milliseconds later, while a sleeper is
+  // woken and runs (a 256 KiB all-reduce beside compute on two cores: 50 us in place of 5 ms).
   static WaitPolicy beside_work(int num_threads, int num_cores, std::chrono::milliseconds deadline);
 };
 
@@ -79,7 +79,6 @@ class Waiter {
   const WaitPolicy* policy_;
   const AbortFlag* abort_;
   int rounds_ = 0;
-  bool crowded_ = false;  // a yield took long
   Clock::time_point start_{};
 };
 

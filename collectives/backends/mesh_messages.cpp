@@ -92,15 +92,12 @@ void MeshMessages::nap() {
 
 void MeshMessages::idle() {
   if (abort_.raised()) abort_.throw_raised();
-  const auto now = core::Clock::now();
-  if (idle_rounds_++ == 0) {
-    idle_since_ = now;
-    crowded_ = false;
+  if (idle_rounds_++ == 0) idle_since_ = core::Clock::now();
+  if (policy_.yields()) {
+    inner_->idle();
+  } else {
+    nap();
   }
-  const bool shares_cores = policy_.long_yield.count() > 0;
-  if (shares_cores && (crowded_ || now - idle_since_ > policy_.yield_span)) return nap();
-  inner_->idle();
-  crowded_ = shares_cores && core::Clock::now() - now > policy_.long_yield;
 }
 
 }  // namespace lockstep::backends

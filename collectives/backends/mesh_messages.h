@@ -60,7 +60,6 @@ class MeshMessages final : public transports::Transport {
   std::map<std::int64_t, Flight> flights_;  // with links only, by request
   std::int64_t next_request_ = 0;
   std::int64_t idle_rounds_ = 0;  // since a message moved
-  bool crowded_ = false;          // the last yield took long
   core::Clock::time_point idle_since_{};
 };
 

@@ -148,10 +148,10 @@ void DirectCollective::pace(const LaneProgram& lane, const Instruction& instruct
     arrived = std::max(arrived, group_.links()->book(from, to, size_bytes, ready));
   }
   if (arrived == 0) return;
-  if (world_.wait_policy().long_yield.count() > 0) {
-    transports::sleep_until_ns(arrived);
-  } else {
+  if (world_.wait_policy().yields()) {
     transports::wait_until_ns(arrived);
+  } else {
+    transports::sleep_until_ns(arrived);
   }
 }
 
