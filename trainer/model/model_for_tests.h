@@ -159,7 +159,7 @@ class Model {
     }
     bytes_before_end_.clear();
     each_rank([&](ModelRank& rank) {
-      bytes_before_end_.push_back(activation_bytes(rank));
+      bytes_before_end_.push_back(rank.memory->now());
       rank.stage->end_step();
     });
     return sum / tokens;
@@ -201,8 +201,8 @@ class Model {
   const std::vector<std::vector<float>>& logits() const { return logits_; }  // by tensor rank
   // Activations that the first rank held between all forwards and all backwards.
   std::int64_t bytes_after_forward() const { return bytes_after_forward_; }
-  // Activations that ranks held when the last piece of a step had run.
-  const std::vector<std::int64_t>& bytes_before_end() const { return bytes_before_end_; }
+  // What ranks held when the last piece of a step had run.
+  const std::vector<parallel::BytesByKind>& bytes_before_end() const { return bytes_before_end_; }
   static std::int64_t activation_bytes(const ModelRank& rank) {
     return rank.memory->now()[static_cast<std::size_t>(parallel::MemoryKind::activations)];
   }
@@ -350,7 +350,7 @@ class Model {
   std::vector<schedules::StageRecipe> recipes_;
   std::vector<std::vector<ModelRank>> ranks_;  // by stage and tensor rank
   std::vector<std::vector<float>> logits_;
-  std::vector<std::int64_t> bytes_before_end_;
+  std::vector<parallel::BytesByKind> bytes_before_end_;
   std::int64_t bytes_after_forward_ = 0;
 };
 
