@@ -1,0 +1,130 @@
+// Every pair of options of a layout occurs in some layout that is run, and each gives the losses of one rank.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "trainer/data/bigram.h"
+#include "trainer/data/synthetic.h"
+#include "trainer/train/run_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+constexpr std::int32_t kMostRanks = 8;
+constexpr std::size_t kOptions = 7;
+using Row = std::array<std::size_t, kOptions>;  // which value of each option
+
+const std::vector<std::string>& schedules_of_pairs() {
+  static const std::vector<std::string> names{"1f1b", "gpipe", "interleaved", "zb_h1", "zb_v", "breadth_first"};
+  return names;
+}
+
+Row sizes() {
+  return {3, 2, 3, 4, schedules_of_pairs().size(), 2, 3};
+}
+
+TrainLayout layout_of(const Row& row) {
+  TrainLayout layout;
+  layout.dp = 1 << row[0];
+  layout.tp = 1 << row[1];
+  layout.pp = 1 << row[2];
+  layout.zero = static_cast<std::int32_t>(row[3]);
+  layout.schedule = schedules_of_pairs()[row[4]];
+  layout.sequence_parallel = row[5] == 1;
+  layout.recompute = static_cast<Recompute>(row[6]);
+  layout.microbatches = 4;
+  layout.bucket_cap_bytes = 20'000;
+  if (layout.schedule == "interleaved" || layout.schedule == "breadth_first") layout.chunks = 2;
+  return layout;
+}
+
+bool is_possible(const TrainLayout& layout) {
+  if (layout.ranks() > kMostRanks) return false;
+  try {
+    checked(options_of(layout));
+  } catch (const core::Error&) {
+    return false;
+  }
+  return true;
+}
+
+struct Pair {
+  std::size_t first, first_value, second, second_value;
+  auto operator<=>(const Pair&) const = default;
+};
+
+std::set<Pair> pairs_of(const Row& row) {
+  std::set<Pair> pairs;
+  for (std::size_t a = 0; a < kOptions; ++a) {
+    for (std::size_t b = a + 1; b < kOptions; ++b) pairs.insert({a, row[a], b, row[b]});
+  }
+  return pairs;
+}
+
+std::vector<Row> possible_rows() {
+  std::vector<Row> rows;
+  Row row{};
+  while (true) {
+    if (is_possible(layout_of(row))) rows.push_back(row);
+    std::size_t option = 0;
+    while (option < kOptions && ++row[option] == sizes()[option]) row[option++] = 0;
+    if (option == kOptions) return rows;
+  }
+}
+
+// Greedy: always the row with most pairs that none has had.
+std::vector<Row> covering_rows() {
+  const std::vector<Row> rows = possible_rows();
+  std::set<Pair> missing;
+  for (const Row& row : rows) missing.merge(pairs_of(row));
+  std::vector<Row> chosen;
+  while (!missing.empty()) {
+    const Row* best = nullptr;
+    std::size_t most = 0;
+    for (const Row& row : rows) {
+      std::size_t gained = 0;
+      for (const Pair& pair : pairs_of(row)) gained += missing.count(pair);
+      if (gained > most) {
+        most = gained;
+        best = &row;
+      }
+    }
+    chosen.push_back(*best);
+    for (const Pair& pair : pairs_of(*best)) missing.erase(pair);
+  }
+  return chosen;
+}
+
+// A model that has learned to look back two letters beats counting pairs of letters.
+TEST(Learning, BeatsTheBigramOnTextThatItHasNotSeen) {
+  TrainOptions options = options_of({.dp = 2, .zero = 1}, 600);
+  options.model = {.name = "small", .layers = 2, .hidden = 64, .heads = 4, .vocabulary = 256, .length = 32};
+  options.length = 32;
+  options.synthetic_bytes = 1 << 17;
+  options.rate.warmup = 60;
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const TrainResult result = train(options, corpus);
+  const double bigram = bigram_entropy_nats(corpus.training(), corpus.validation());
+  EXPECT_LT(result.validation_loss, bigram - 0.5);
+  EXPECT_GT(result.validation_loss, kSyntheticEntropyNats);
+}
+
+TEST(Pairs, EveryPairOfOptionsGivesTheLossesOfOneRank) {
+  constexpr std::int64_t kLongSteps = 20;
+  const TrainResult one = run(options_of({}, kLongSteps));
+  const std::vector<Row> rows = covering_rows();
+  EXPECT_GT(rows.size(), 20u);  // 4 ZeRO stages x 6 schedules are 24 pairs alone
+  for (const Row& row : rows) {
+    const TrainLayout layout = layout_of(row);
+    expect_same_curve(one, run(options_of(layout, kLongSteps)), 1e-5, text_of(layout));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
