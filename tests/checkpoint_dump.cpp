@@ -35,7 +35,8 @@ std::vector<WholeTensor> tensors_of(const std::string& prefix) {
 
 void fill(Share& share, std::size_t parameters) {
   for (const Piece& piece : share.pieces) {
-    const auto first = static_cast<float>(piece.tensor / parameters * 1000 + piece.tensor % parameters);
+    const std::size_t state = piece.tensor / parameters;
+    const auto first = static_cast<float>(1000 * state + piece.tensor % parameters);
     for (std::int64_t k = 0; k < piece.count; ++k) {
       piece.data[k] = first + static_cast<float>(piece.whole_begin + k) / 1024;
     }

@@ -33,7 +33,7 @@ TEST(GatherText, RanksOfAWorldSave) {
   transports::LocalGroup group({.num_ranks = 3});
   group.run([&](transports::LocalWorld& world) {
     Share share;
-    share.pieces = {{0, 8 * world.rank(), 8}};
+    share.pieces = {{0, std::int64_t{8} * world.rank(), 8}};
     share.place();
     share.fill(5);
     const auto gather = [&world](const std::string& mine) { return gather_text(world, mine); };

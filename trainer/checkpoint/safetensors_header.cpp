@@ -22,11 +22,12 @@ struct DTypeBits {
   std::string_view name;
   std::int64_t bits;
 };
-// Those of safetensors 0.7 (tensor.rs, enum Dtype).
-constexpr std::array<DTypeBits, 20> kDTypes = {{
-    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8},
-    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16}, {"BF16", 16}, {"I32", 32},
-    {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},    {"I64", 64}, {"U64", 64},
+// Those of safetensors 0.8.
+constexpr std::array<DTypeBits, 22> kDTypes = {{
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6},     {"F6_E3M2", 6},     {"U8", 8},      {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E8M0", 8}, {"I16", 16},
+    {"U16", 16},    {"F16", 16},    {"BF16", 16},       {"I32", 32},        {"U32", 32},    {"F32", 32},
+    {"C64", 64},    {"F64", 64},    {"I64", 64},        {"U64", 64},
 }};
 
 std::int64_t bits_of(std::string_view dtype) {
@@ -55,6 +56,7 @@ class HeaderReader {
 
   SafetensorsHeader read(std::string_view text, std::int64_t data_bytes) {
     if (text.empty() || text.front() != '{') refuse("its header does not begin with {");
+    if (text.find('\0') != std::string_view::npos) refuse("its header has a byte 0");  // for the parser: the end
     const Json json = parse(text);
     SafetensorsHeader header;
     for (const auto& [name, value] : json.items()) {
@@ -86,6 +88,8 @@ class HeaderReader {
     };
     try {
       return Json::parse(text, check);
+    } catch (const Json::parse_error& error) {  // its own text would show bytes that may not be text
+      refuse("its header is no JSON from byte " + std::to_string(error.byte) + " on");
     } catch (const Json::exception& error) {
       refuse(std::string("its header is no JSON: ") + error.what());
     }
@@ -93,6 +97,7 @@ class HeaderReader {
 
   std::map<std::string, std::string> metadata(const Json& json) const {
     std::map<std::string, std::string> texts;
+    if (json.is_null()) return texts;
     if (!json.is_object()) refuse("its metadata are no object");
     for (const auto& [name, value] : json.items()) {
       if (!value.is_string()) refuse("its metadata have \"" + name + "\", which is no text");

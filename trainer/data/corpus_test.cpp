@@ -25,7 +25,7 @@ class CorpusTest : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   std::string file(const std::string& name, const std::string& text) const {
-    const std::string path = (folder_ / name).string();
+    std::string path = (folder_ / name).string();
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }

@@ -19,7 +19,7 @@ TEST(Flops, IsThreeTimesTheForwardsProducts) {
         s.layers * (s.hidden * 3 * s.hidden + s.hidden * s.hidden + 2 * s.hidden * 4 * s.hidden) +
         s.hidden * s.vocabulary;
     const std::int64_t scores_and_values = s.layers * 2 * s.length * s.hidden;
-    EXPECT_DOUBLE_EQ(flops_a_token(s), static_cast<double>(3 * 2 * (products + scores_and_values)));
+    EXPECT_DOUBLE_EQ(flops_a_token(s), 6.0 * static_cast<double>(products + scores_and_values));
   }
 }
 
