@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "bench/pipeline/flag_readers.h"
+#include "bench/trainer/flag_readers.h"
 #include "schedules/catalogue.h"
 
 namespace lockstep::mini_train {
@@ -17,34 +18,11 @@ using Flag = sweep::FlagOf<TrainFlags>;
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 constexpr int kMostRanks = 1024;
 
-core::DType dtype_of(const FlagValue& v) {
-  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    if (v.text == core::short_name_of(dtype)) return dtype;
-  }
-  throw v.refused("not a dtype to train in", "f32 bf16 f16");
-}
-
 trainer::Recompute recompute_of(const FlagValue& v) {
   if (v.text == "none") return trainer::Recompute::none;
   if (v.text == "selective") return trainer::Recompute::selective;
   if (v.text == "full") return trainer::Recompute::full;
   throw v.refused("not a way to recompute", "none selective full");
-}
-
-trainer::GptConfig model_of(const FlagValue& v) {
-  try {
-    return trainer::find_gpt(v.text);
-  } catch (const core::Error& error) {
-    throw v.refused(error);
-  }
-}
-
-transports::LinkSpec link_of(const FlagValue& v) {
-  try {
-    return transports::parse_link(v.text);
-  } catch (const core::Error& error) {
-    throw v.refused(error);
-  }
 }
 
 constexpr const char* kModel = "Model and data";
@@ -158,8 +136,19 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.trace_step = v.integer(1, kMany); }},
 };
 
+// Numbers of its own make it a model of its own.
+void name_model(const sweep::CommandLine& line, trainer::GptConfig& model) {
+  for (const char* const flag : {"--layers", "--hidden", "--heads", "--vocabulary"}) {
+    if (line.value(flag)) model.name = "custom";
+  }
+  if (model.hidden % model.heads == 0) return;
+  throw core::usage_error("--heads is " + std::to_string(model.heads) + ", and --hidden is " +
+                          std::to_string(model.hidden) + "; allowed: a divisor of it");
+}
+
 void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
   trainer::TrainOptions& options = flags.options;
+  name_model(line, options.model);
   options.rate.steps = options.steps;
   if (!line.value("--min-lr")) options.rate.floor = options.rate.peak / 10;
   if (!line.value("--warmup")) options.rate.warmup = options.steps / 10;

@@ -3,21 +3,14 @@
 #include <array>
 #include <utility>
 
+#include "core/device_cpu.h"
 #include "core/error.h"
+#include "trainer/step/memory_need.h"
+#include "trainer/train/rank_setup.h"
 #include "trainer/train/resume.h"
 
 namespace lockstep::trainer {
 namespace {
-
-GptShape any_rank(const TrainOptions& options) {
-  return {.config = options.model,
-          .tensor = {options.layout.tp, 0},
-          .sequence_parallel = options.layout.sequence_parallel,
-          .batch = options.batch,
-          .length = options.length,
-          .compute = options.compute,
-          .recompute = options.layout.recompute};
-}
 
 bool is_due(std::int64_t step, std::int64_t every, std::int64_t last) {
   return step == last || (every > 0 && step % every == 0);
@@ -58,15 +51,13 @@ TrainOptions checked(TrainOptions options) {
 
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
-  const TrainStep made = make_train_step(any_rank(options), options.layout);
+  const TrainStep made = make_train_step(shape_of(options, 0), options.layout);
+  if (options.mpi == nullptr) {
+    check_memory(made, shape_of(options, 0), options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
+  }
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
-  const backends::MeshOptions mesh{.num_ranks = options.layout.ranks(),
-                                   .threads_a_rank = options.threads,
-                                   .link = options.link,
-                                   .timeout = options.timeout,
-                                   .mpi = options.mpi};
-  backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) {
+  backends::run_mesh(mesh_of(options), channels.channels(), [&](backends::MeshRank& rank) {
     RankTrainer trainer(options, made, corpus, rank, channels);
     body(made, trainer);
   });

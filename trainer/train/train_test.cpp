@@ -8,6 +8,8 @@
 
 #include "core/error.h"
 #include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/step/memory_need.h"
+#include "trainer/train/rank_setup.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {
@@ -109,6 +111,38 @@ std::vector<StepReport> resumed(const TrainLayout& before, const TrainLayout& af
   rest.resume = options.checkpoint_folder;
   for (const StepReport& report : run(rest).steps) reports.push_back(report);
   return reports;
+}
+
+// Of the fullest rank: the formulas meet what was counted within a quarter.
+TEST(MemoryNeed, IsWhatAStepTakes) {
+  for (const TrainLayout& layout :
+       {TrainLayout{}, TrainLayout{.microbatches = 4, .recompute = Recompute::full}, TrainLayout{.dp = 2, .zero = 3},
+        TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.tp = 2, .microbatches = 2},
+        TrainLayout{.pp = 2, .microbatches = 4}, TrainLayout{.pp = 2, .schedule = "gpipe", .microbatches = 4}}) {
+    const TrainOptions options = options_of(layout);
+    const GptShape shape = shape_of(options, 0);
+    const TrainStep made = make_train_step(shape, layout);
+    std::int64_t needed = 0;
+    for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
+      needed = std::max(needed, parallel::total_of(memory_need(made, shape, layout, rank)));
+    }
+    const auto taken = static_cast<double>(parallel::total_of(run(options).steps.back().peak_bytes));
+    EXPECT_NEAR(static_cast<double>(needed), taken, taken / 4) << text_of(layout);
+  }
+}
+
+TEST(MemoryNeed, TooMuchIsRefusedWithWhatHelps) {
+  TrainOptions options = options_of({});
+  options.model = find_gpt("1558M");
+  options.model.layers = 4000;
+  options.batch = 1;
+  const std::string refusal = error_of([&] { run(options); });
+  EXPECT_NE(refusal.find("needs about"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("--zero 3"), std::string::npos) << refusal;
+  options.model = find_gpt("nano");
+  options.length = 128;
+  options.batch = 1 << 20;
+  EXPECT_NE(error_of([&] { run(options); }).find("--recompute full"), std::string::npos);
 }
 
 TEST(Resume, GivesTheSameBits) {

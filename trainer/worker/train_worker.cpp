@@ -8,7 +8,9 @@
 
 #include "collectives/transports/paced_link.h"
 #include "core/error.h"
+#include "core/trace.h"
 #include "kernels/bucket/bucket.h"
+#include "schedules/interpreter/task_text.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -40,6 +42,17 @@ bool computes(const schedules::RankStep& rank) {
   return std::any_of(rank.tasks.begin(), rank.tasks.end(), [](const Task& task) { return task.op == Op::forward; });
 }
 
+// For profilers, where the build has ranges: by operation, stage, microbatch and part.
+std::vector<std::string> names_of(const schedules::RankStep& rank) {
+  std::vector<std::string> names(rank.tasks.size());
+  if (!core::trace_ranges_built()) return names;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    names[i] = schedules::text_of(rank.tasks[i]);
+    if (rank.tasks[i].part >= 0) names[i] += " part " + std::to_string(rank.tasks[i].part);
+  }
+  return names;
+}
+
 }  // namespace
 
 TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
@@ -48,6 +61,7 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       model_(model),
       end_(model),
       handed_on_(hand_overs_of(tasks_, model)),
+      names_(names_of(tasks_)),
       spans_(tasks_.tasks.size()) {}
 
 // The last kernel of each stage and microbatch whose result another stage of this rank takes.
@@ -83,6 +97,7 @@ void TrainWorker::begin_step(Mode mode, std::span<const MicrobatchTokens> microb
 bool TrainWorker::begin(std::uint32_t task) {
   spans_[task].start_ns = now_ns();
   const Task& t = tasks_.tasks[task];
+  const core::ScopedRange range(names_[task].c_str());
   if (schedules::is_send(t.op)) {
     send(t, task);
   } else if (schedules::is_recv(t.op)) {

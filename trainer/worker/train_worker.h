@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,7 @@ class TrainWorker final : public schedules::StageWorker {
   RankModel& model_;
   StepEnd end_;
   const std::vector<HandOver> handed_on_;  // of each task
+  const std::vector<std::string> names_;   // of each task, for profilers
   std::vector<Span> spans_;
   std::map<std::uint32_t, transports::Request> messages_;  // under way
   std::int64_t start_ns_ = 0;                              // of the steady clock

@@ -1,0 +1,107 @@
+#include "trainer/step/memory_need.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "core/size.h"
+#include "parallel/parameters/zero_bytes.h"
+#include "schedules/catalogue.h"
+#include "schedules/count.h"
+#include "trainer/step/bucket_plan.h"
+
+namespace lockstep::trainer {
+namespace {
+
+using parallel::MemoryKind;
+
+std::int64_t& of(parallel::BytesByKind& bytes, MemoryKind kind) {
+  return bytes[static_cast<std::size_t>(kind)];
+}
+
+std::int64_t elem_bytes(const GptShape& shape) {
+  return static_cast<std::int64_t>(core::size_of(shape.compute));
+}
+
+// Of all rows and words of this rank: the logits, which become their gradient in place.
+std::int64_t logit_bytes(const GptShape& shape) {
+  const std::int64_t words = (shape.config.vocabulary + shape.tensor.ranks - 1) / shape.tensor.ranks;
+  return elem_bytes(shape) * shape.rows() * words;
+}
+
+// What a layer's backward makes while it runs: gradients as wide as its widest activations.
+std::int64_t working_bytes(const GptShape& shape) {
+  return elem_bytes(shape) * shape.rows() * shape.config.hidden * (2 + 4 / shape.tensor.ranks);
+}
+
+void add(parallel::BytesByKind& to, const parallel::BytesByKind& more) {
+  for (std::size_t k = 0; k < to.size(); ++k) to[k] += more[k];
+}
+
+// Of one stage: what lies there, and what is gathered or reduced beside it.
+parallel::BytesByKind parameter_bytes(const StagePlan& plan, const GptShape& shape, const TrainLayout& layout) {
+  std::int64_t elems = 0;
+  std::int64_t largest = 0;
+  for (const auto& bucket : plan.buckets) {
+    std::int64_t of_bucket = 0;
+    for (const std::size_t p : bucket) of_bucket += elems_of_share(plan.parameters[p], layout.tp);
+    elems += of_bucket;
+    largest = std::max(largest, of_bucket);
+  }
+  const parallel::ZeroCase zero{elems, layout.dp, zero_of(layout), shape.compute, layout.gradient};
+  parallel::BytesByKind bytes = parallel::zero_bytes(zero);
+  add(bytes,
+      parallel::zero_transient_bytes(zero, {.bucket_elems = largest, .several_microbatches = layout.microbatches > 1}));
+  return bytes;
+}
+
+}  // namespace
+
+std::int64_t kept_bytes_a_layer(const GptShape& shape) {
+  const std::int64_t all = elem_bytes(shape) * shape.rows() * shape.config.hidden;
+  const std::int64_t own = elem_bytes(shape) * shape.own_rows() * shape.config.hidden;
+  if (shape.recompute == Recompute::full) return own;
+  const std::int64_t lse = 4 * shape.rows() * shape.config.heads / shape.tensor.ranks;
+  const std::int64_t kept = 4 * own + 12 * all / shape.tensor.ranks + 16 * shape.own_rows() + lse;
+  return shape.recompute == Recompute::selective ? kept - all / shape.tensor.ranks - lse : kept;
+}
+
+parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                                  std::int32_t rank) {
+  const schedules::Schedule schedule =
+      schedules::make_schedule(layout.schedule, {layout.pp, layout.microbatches, layout.chunks});
+  const auto place = static_cast<std::size_t>(coordinates_of(layout, rank).pp);
+  const double under_way = schedules::count_ranks(schedule)[place].peak.until_weight_gradient;
+  parallel::BytesByKind need = {};
+  std::int64_t kept = 0;
+  bool has_head = false;
+  for (const std::int32_t s : stages_of(made, layout, rank)) {
+    const StagePlan& plan = made.stages[static_cast<std::size_t>(s)];
+    add(need, parameter_bytes(plan, shape, layout));
+    kept += plan.place.layers * kept_bytes_a_layer(shape);
+    has_head = has_head || plan.place.head;
+  }
+  GptShape whole_layer = shape;
+  whole_layer.recompute = Recompute::none;
+  const std::int64_t again = shape.recompute == Recompute::full ? kept_bytes_a_layer(whole_layer) : 0;
+  of(need, MemoryKind::activations) += static_cast<std::int64_t>(under_way * static_cast<double>(kept)) + again +
+                                       std::max(working_bytes(shape), has_head ? logit_bytes(shape) : 0);
+  return need;
+}
+
+void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                  std::int64_t available_bytes) {
+  parallel::BytesByKind all = {};
+  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) add(all, memory_need(made, shape, layout, rank));
+  const std::int64_t needed = parallel::total_of(all);
+  if (needed <= available_bytes) return;
+  const bool activations = of(all, MemoryKind::activations) > needed / 2;
+  throw core::usage_error(
+      shape.config.name + " on " + std::to_string(layout.ranks()) + " ranks of this host needs about " +
+      core::format_size(needed) + " (" + core::format_size(of(all, MemoryKind::activations)) +
+      " of it activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
+      (activations ? "--recompute full, a smaller --batch with more --microbatches, or a smaller --length"
+                   : "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
+}
+
+}  // namespace lockstep::trainer

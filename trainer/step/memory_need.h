@@ -1,0 +1,25 @@
+// What a rank will need, before anything is allocated: from formulas, so that a run that cannot fit is refused in time.
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/memory/memory.h"
+#include "trainer/step/train_step.h"
+
+namespace lockstep::trainer {
+
+// Bytes that one layer keeps of a microbatch from its forward to its backward, on one rank: table 2 of Korthikanti et
+// al. 2022 (arXiv:2205.05198) without dropout and without scores, which are not stored.
+std::int64_t kept_bytes_a_layer(const GptShape& shape);
+
+// At the peak of a step: weights, gradients and optimizer by the formulas of ZeRO (parallel/parameters/zero_bytes.h),
+// activations by the most microbatches that the schedule has under way, and what one layer's backward works on.
+parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                                  std::int32_t rank);
+
+// Throws a usage Error that says what is needed, what is there, and what would help, if the ranks of this host need
+// more than `available_bytes` together.
+void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                  std::int64_t available_bytes);
+
+}  // namespace lockstep::trainer
