@@ -33,12 +33,17 @@ constexpr std::int64_t kHidden = 24;
 constexpr std::int64_t kHeads = 4;
 constexpr std::int64_t kInner = 4 * kHidden;
 
-Values random_values(std::int64_t count, unsigned seed) {
+Values random_values(std::int64_t count, unsigned seed, float deviation = 1) {
   std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
+  std::normal_distribution<float> normal(0, deviation);
   Values values(static_cast<std::size_t>(count));
   std::generate(values.begin(), values.end(), [&] { return normal(random); });
   return values;
+}
+
+// Products with which are about as large as what goes in: scores stay small, and the softmax well-conditioned.
+Values weight_values(std::int64_t outputs, std::int64_t inputs, unsigned seed) {
+  return random_values(outputs * inputs, seed, 1 / std::sqrt(static_cast<float>(inputs)));
 }
 
 // Differences of sums in another order, of the largest element; the longest sum has kInner terms.
@@ -101,13 +106,13 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
   static Whole column_parallel(std::int64_t outputs, std::int64_t inputs, unsigned seed, std::int32_t blocks = 1) {
     return {{.name = "w", .shape = {outputs, inputs}, .split = Split::rows, .blocks = blocks},
             {.name = "b", .shape = {outputs}, .split = Split::rows, .blocks = blocks},
-            random_values(outputs * inputs, seed),
+            weight_values(outputs, inputs, seed),
             random_values(outputs, seed + 1)};
   }
   static Whole row_parallel(std::int64_t outputs, std::int64_t inputs, unsigned seed) {
     return {{.name = "w", .shape = {outputs, inputs}, .split = Split::columns},
             {.name = "b", .shape = {outputs}},
-            random_values(outputs * inputs, seed),
+            weight_values(outputs, inputs, seed),
             random_values(outputs, seed + 1)};
   }
   Share share_of(const Whole& whole, TensorPlace place) {
