@@ -30,6 +30,15 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
   return interpreter;
 }
 
+backends::MeshOptions mesh_of(const TrainOptions& options) {
+  const auto lanes = interpreter_of(options, options.mpi == nullptr).thread_of;
+  return {.num_ranks = options.layout.ranks(),
+          .threads_a_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
+          .link = options.link,
+          .timeout = options.timeout,
+          .mpi = options.mpi};
+}
+
 int first_core_of(const TrainOptions& options, std::int32_t rank) {
   const bool fits = options.layout.ranks() * options.threads <= core::usable_cores();
   return fits && options.mpi == nullptr ? rank * options.threads : -1;

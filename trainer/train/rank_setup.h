@@ -19,6 +19,10 @@ GptShape shape_of(const TrainOptions& options, std::int32_t rank);
 // rank's. What may not be threaded (MeshRank) goes one by one, in an order that is the same on all ranks.
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded);
 
+// Each rank has the threads of its kernels, and those in which collectives wait beside them: with more of all than
+// cores a wait gives its core away at once.
+backends::MeshOptions mesh_of(const TrainOptions& options);
+
 // Of the rank's thread pool: -1 where ranks cannot have cores of their own.
 int first_core_of(const TrainOptions& options, std::int32_t rank);
 

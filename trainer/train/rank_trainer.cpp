@@ -3,45 +3,13 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/cores.h"
 #include "kernels/gemm/gemm.h"
 #include "trainer/data/batches.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::trainer {
-namespace {
 
-using schedules::Lane;
 using transports::now_ns;
-
-GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
-  const Coordinates at = coordinates_of(options.layout, rank);
-  return {.config = options.model,
-          .tensor = {options.layout.tp, at.tp},
-          .sequence_parallel = options.layout.sequence_parallel,
-          .batch = options.batch,
-          .length = options.length,
-          .compute = options.compute,
-          .recompute = options.layout.recompute};
-}
-
-// Collectives that run beside kernels have a thread of their own; those of layers, which kernels wait for, run in the
-// rank's. What may not be threaded goes one by one, in an order that is the same on all ranks.
-schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded) {
-  schedules::InterpreterOptions interpreter;
-  interpreter.deadline = options.timeout;
-  interpreter.in_issue_order = !threaded;
-  if (!threaded || options.layout.dp == 1) return interpreter;
-  interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
-  interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
-  return interpreter;
-}
-
-int first_core_of(const TrainOptions& options, std::int32_t rank) {
-  const bool fits = options.layout.ranks() * options.threads <= core::usable_cores();
-  return fits && options.mpi == nullptr ? rank * options.threads : -1;
-}
-
-}  // namespace
 
 RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus,
                          backends::MeshRank& mesh, const ChannelMap& channels)
@@ -119,28 +87,7 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
 }
 
 schedules::StepTimeline RankTrainer::gather_timeline() {
-  constexpr std::int64_t kOneHostNs = 60'000'000'000;  // clocks that differ by more are of different hosts
-  const auto starts = transports::all_gather_value(mesh_.messages, training_.start_ns());
-  const std::int64_t first = *std::min_element(starts.begin(), starts.end());
-  const auto counts = transports::all_gather_value(mesh_.messages, spans_.size());
-  const std::size_t most = *std::max_element(counts.begin(), counts.end());
-  std::vector<schedules::TaskSpan> mine = spans_;
-  mine.resize(most);
-  std::vector<schedules::TaskSpan> all(most * counts.size());
-  mesh_.messages.all_gather(std::as_bytes(std::span<const schedules::TaskSpan>(mine)),
-                            std::as_writable_bytes(std::span<schedules::TaskSpan>(all)));
-  schedules::StepTimeline timeline;
-  for (std::size_t r = 0; r < counts.size(); ++r) {
-    const std::int64_t late_ns = starts[r] - first;
-    const std::int64_t shift_ps = late_ns < kOneHostNs ? late_ns * 1000 : 0;
-    auto& spans = timeline.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(r * most),
-                                        all.begin() + static_cast<std::ptrdiff_t>(r * most + counts[r]));
-    for (schedules::TaskSpan& span : spans) {
-      span.start_ps += shift_ps;
-      span.end_ps += shift_ps;
-    }
-  }
-  return timeline;
+  return trainer::gather_timeline(mesh_, training_, spans_);
 }
 
 void RankTrainer::gather_weights() {

@@ -3,9 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "core/device_cpu.h"
 #include "core/error.h"
-#include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"
 #include "trainer/train/resume.h"
 
@@ -52,9 +50,6 @@ TrainOptions checked(TrainOptions options) {
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
   const TrainStep made = make_train_step(shape_of(options, 0), options.layout);
-  if (options.mpi == nullptr) {
-    check_memory(made, shape_of(options, 0), options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
-  }
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
   backends::run_mesh(mesh_of(options), channels.channels(), [&](backends::MeshRank& rank) {

@@ -1,0 +1,83 @@
+#include "bench/parallel/ddp_flags.h"
+
+#include <algorithm>
+#include <array>
+
+#include "bench/trainer/flag_readers.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using sweep::FlagValue;
+using Flag = sweep::FlagOf<DdpFlags>;
+
+std::vector<double> caps_of(const FlagValue& value) {
+  std::vector<double> caps;
+  for (const FlagValue& part : value.list()) caps.push_back(part.number_from(0, 1e6));
+  return caps;
+}
+
+// Separated by semicolons, as a link has commas of its own.
+std::vector<Link> links_of(const FlagValue& value) {
+  std::vector<Link> links;
+  for (std::size_t begin = 0; begin <= value.text.size();) {
+    const std::size_t end = std::min(value.text.find(';', begin), value.text.size());
+    const FlagValue part{value.names, value.text.substr(begin, end - begin)};
+    links.push_back(part.text == "none" ? Link() : Link(mini_train::link_of(part)));
+    begin = end + 1;
+  }
+  return links;
+}
+
+const std::array kFlags{
+    Flag{"--dtype", "f32", "of weights and activations: f32, bf16 or f16, with f32 master weights",
+         [](DdpFlags& f, const FlagValue& v) { f.step.options.compute = mini_train::dtype_of(v); }},
+    Flag{"--grad-dtype", "f32", "of gradients as they are kept and reduced: f32, or as --dtype",
+         [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.gradient = mini_train::dtype_of(v); }},
+    Flag{"--bucket-cap-mb", "25", "MiB of gradients that are reduced together, a list; the first bucket has 1; 0: one",
+         [](DdpFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
+    Flag{"--link", "none", "emulated links of ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
+         [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
+};
+
+void check(const DdpFlags& flags) {
+  if (std::find(flags.step.replicas.begin(), flags.step.replicas.end(), 1) == flags.step.replicas.end()) return;
+  throw core::usage_error("--dp is 1, where nothing is reduced; allowed: 2 to 64");
+}
+
+}  // namespace
+
+std::variant<DdpFlags, sweep::HelpRequested> parse_ddp_flags(int argc, const char* const* argv) {
+  DdpFlags flags;
+  begin_step_flags(argc, argv, flags.step);
+  sweep::CommandLine line(flags.step.program +
+                          ": how much of the reduction of gradients a data-parallel training step hides.");
+  declare_step_flags(line);
+  declare_all(line, kFlags, "Gradients");
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_step_flags(line, flags.step);
+  read_all(line, kFlags, flags);
+  check(flags);
+  return flags;
+}
+
+std::vector<DdpCase> ddp_cases(const DdpFlags& flags) {
+  std::vector<DdpCase> cases;
+  for (const Link& link : flags.links) {
+    for (const int replicas : flags.step.replicas) {
+      for (const double cap_mb : flags.bucket_caps_mb) cases.push_back({replicas, cap_mb, link});
+    }
+  }
+  return cases;
+}
+
+trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
+  trainer::TrainOptions options = flags.step.options;
+  options.layout.dp = one.replicas;
+  options.layout.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
+  options.link = one.link;
+  return trainer::checked(options);
+}
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,33 @@
+// The command line of ddp_overlap_bench.
+#pragma once
+
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "bench/parallel/step_flags.h"
+#include "collectives/transports/paced_link.h"
+
+namespace lockstep::parallel_bench {
+
+using Link = std::optional<transports::LinkSpec>;  // none: as fast as the machine's memory
+
+struct DdpFlags {
+  StepFlags step;
+  std::vector<double> bucket_caps_mb{25};  // MiB; 0: one bucket
+  std::vector<Link> links{std::nullopt};
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<DdpFlags, sweep::HelpRequested> parse_ddp_flags(int argc, const char* const* argv);
+
+// A row.
+struct DdpCase {
+  int replicas = 2;
+  double bucket_cap_mb = 25;
+  Link link;
+};
+std::vector<DdpCase> ddp_cases(const DdpFlags& flags);
+trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one);  // checked
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,16 @@
+// ddp_overlap_bench.
+#pragma once
+
+#include "bench/parallel/ddp_flags.h"
+#include "bench/pipeline/output.h"
+
+namespace lockstep::parallel_bench {
+
+// Runs all that the flags ask for, prints a table, writes the records; returns the exit status: 0, or core::Failure's
+// where a row is wrong. Throws core::Error.
+int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print);
+
+// main(): parses, runs, prints; returns the exit status.
+int ddp_overlap_main(int argc, char** argv);
+
+}  // namespace lockstep::parallel_bench

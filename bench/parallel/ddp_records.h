@@ -1,0 +1,12 @@
+// Results of ddp_overlap_bench as records (docs/record_format.md).
+#pragma once
+
+#include "bench/parallel/ddp_run.h"
+#include "core/record.h"
+
+namespace lockstep::parallel_bench {
+
+// A run of its own for each row, as a run has one link: emulated where there is one, measured otherwise.
+void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,205 @@
+#include "bench/parallel/ddp_run.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "bench/parallel/ddp_steps.h"
+#include "bench/parallel/ddp_times.h"
+#include "bench/parallel/gradient_check.h"
+#include "bench/parallel/step_rank.h"
+#include "bench/parallel/training_state.h"
+#include "core/statistics.h"
+#include "schedules/step/count.h"
+#include "trainer/train/rank_setup.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using schedules::Step;
+using schedules::StepTimeline;
+using trainer::TrainWorker;
+
+// What ranks of a row share: set up before they start, or by rank 0 between two barriers.
+struct Shared {
+  const trainer::TrainOptions& options;
+  const DdpFlags& flags;
+  const DdpSteps& steps;
+  const trainer::ChannelMap& channels;
+  const trainer::Corpus& corpus;
+  const Tamper& tamper;
+  std::optional<SerialSum> serial;
+  DdpResult result;  // of rank 0
+};
+
+class DdpRank {
+ public:
+  DdpRank(Shared& shared, backends::MeshRank& mesh)
+      : shared_(shared),
+        rank_(shared.options, shared.steps.made, shared.corpus, mesh, shared.channels),
+        overlapped_(shared.steps.overlapped, rank_.model()),
+        one_by_one_(shared.steps.one_by_one, rank_.model()),
+        kernels_(shared.steps.kernels, rank_.model()),
+        collectives_(shared.steps.collectives, rank_.model()),
+        start_(masters_of(rank_.model())) {}
+
+  void run() {
+    for (std::int64_t turn = 0; turn < shared_.flags.step.warm_turns; ++turn) warm_up();
+    take_reference();
+    const std::int64_t begin_ns = transports::now_ns();
+    for (std::int64_t turn = 0; turn < shared_.flags.step.turns; ++turn) {
+      const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
+      const double budget_s = shared_.flags.step.budget_s;
+      if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
+      take_turn();
+    }
+    for (const std::int64_t wrong : transports::all_gather_value(rank_.mesh().messages, wrong_)) {
+      if (tells()) shared_.result.wrong += wrong;
+    }
+  }
+
+ private:
+  bool tells() const { return rank_.rank() == 0; }
+
+  StepRank::Timed timed(TrainWorker& worker, const Step& step) {
+    start_again(rank_.model(), start_);
+    return rank_.run_timed(worker, step, 1);
+  }
+  StepTimeline timeline_of(const TrainWorker& worker, const StepRank::Timed& timed) {
+    return trainer::gather_timeline(rank_.mesh(), worker, timed.spans);
+  }
+
+  void warm_up() {
+    timed(kernels_, shared_.steps.kernels);
+    timed(collectives_, shared_.steps.collectives);
+    timed(overlapped_, shared_.steps.overlapped);
+    timed(one_by_one_, shared_.steps.one_by_one);
+  }
+
+  // What all later runs have to give.
+  void take_reference() {
+    timed(one_by_one_, shared_.steps.one_by_one);
+    gradients_ = gradients_of(rank_.model());
+    masters_ = masters_of(rank_.model());
+    if (tells()) sum_all_shares();
+    rank_.mesh().messages.barrier();
+    wrong_ += shared_.serial->beyond_bound(gradients_, shared_.options.layout.gradient, shared_.options.compute);
+  }
+
+  // One process, one rank after the other's share of the batch, no collective.
+  void sum_all_shares() {
+    shared_.serial.emplace(elems_of_parameters(rank_.model()));
+    for (std::int32_t replica = 0; replica < shared_.options.layout.dp; ++replica) {
+      start_again(rank_.model(), start_);
+      rank_.load(replica);
+      rank_.run_alone(kernels_, shared_.steps.kernels);
+      shared_.serial->add(gradients_of(rank_.model()));
+    }
+    rank_.load(0);
+  }
+
+  void take_turn() {
+    const auto kernels = timed(kernels_, shared_.steps.kernels);
+    const StepTimeline of_kernels = timeline_of(kernels_, kernels);
+    const auto collectives = timed(collectives_, shared_.steps.collectives);
+    const StepTimeline of_collectives = timeline_of(collectives_, collectives);
+    const auto overlapped = timed(overlapped_, shared_.steps.overlapped);
+    if (shared_.tamper) shared_.tamper(rank_.model());
+    check();
+    const StepTimeline of_overlapped = timeline_of(overlapped_, overlapped);
+    const auto one_by_one = timed(one_by_one_, shared_.steps.one_by_one);
+    check();
+    if (!tells()) return;
+    DdpTurns& turns = shared_.result.turns;
+    turns.compute_ms.push_back(kernels.ms);
+    turns.communication_ms.push_back(collectives.ms);
+    turns.step_ms.push_back(overlapped.ms);
+    turns.one_by_one_ms.push_back(one_by_one.ms);
+    turns.backward_ms.push_back(backward_ms(shared_.steps.kernels, of_kernels));
+    turns.exposed_ms.push_back(exposed_ms(shared_.steps.overlapped, of_overlapped));
+    turns.predicted_ms.push_back(predicted_ms(shared_.steps, of_kernels, of_collectives));
+    const std::vector<double> ready = ready_ms(shared_.steps, of_kernels);
+    shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
+    shared_.result.timeline = of_overlapped;
+  }
+
+  void check() {
+    wrong_ += differing(gradients_of(rank_.model()), gradients_);
+    wrong_ += differing(masters_of(rank_.model()), masters_);
+  }
+
+  Shared& shared_;
+  StepRank rank_;
+  TrainWorker overlapped_;
+  TrainWorker one_by_one_;
+  TrainWorker kernels_;
+  TrainWorker collectives_;
+  const std::vector<float> start_;
+  std::vector<float> gradients_;  // of the run without overlap
+  std::vector<float> masters_;
+  std::int64_t wrong_ = 0;
+};
+
+void count(const DdpSteps& steps, DdpResult& result) {
+  result.step = steps.overlapped;
+  for (const schedules::Task& task : result.step.of_rank.front().tasks) {
+    if (task.lane != schedules::Lane::reduce) continue;
+    ++result.buckets;
+    result.gradient_bytes += task.amount;
+  }
+  result.sent_bytes = schedules::count_sent(result.step).front().of(schedules::GroupKind::data);
+}
+
+}  // namespace
+
+double DdpResult::compute_ms() const {
+  return core::median(turns.compute_ms);
+}
+double DdpResult::communication_ms() const {
+  return core::median(turns.communication_ms);
+}
+double DdpResult::step_ms() const {
+  return core::median(turns.step_ms);
+}
+double DdpResult::one_by_one_ms() const {
+  return core::median(turns.one_by_one_ms);
+}
+double DdpResult::backward_ms() const {
+  return core::median(turns.backward_ms);
+}
+double DdpResult::predicted_ms() const {
+  return core::median(turns.predicted_ms);
+}
+double DdpResult::breakdown_exposed_ms() const {
+  return core::median(turns.exposed_ms);
+}
+
+double DdpResult::exposed_ms() const {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < turns.step_ms.size(); ++i) {
+    differences.push_back(turns.step_ms[i] - turns.compute_ms[i]);
+  }
+  return core::median(differences);
+}
+
+double DdpResult::efficiency() const {
+  const double most = std::min(communication_ms(), backward_ms());
+  return (communication_ms() - exposed_ms()) / most;
+}
+
+DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper) {
+  const trainer::TrainOptions options = options_of(flags, one);
+  const DdpSteps steps = ddp_steps(options);
+  const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
+  const trainer::ChannelMap channels(all);
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  Shared shared{options, flags, steps, channels, corpus, tamper, {}, {}};
+  count(steps, shared.result);
+  backends::run_mesh(trainer::mesh_of(options), channels.channels(),
+                     [&](backends::MeshRank& rank) { DdpRank(shared, rank).run(); });
+  return std::move(shared.result);
+}
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,58 @@
+// A row of ddp_overlap_bench: one model on so many replicas, with one size of buckets, over one kind of link.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "bench/parallel/ddp_flags.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+#include "trainer/worker/rank_model.h"
+
+namespace lockstep::parallel_bench {
+
+// One sample a turn; in a turn each way has one run, so that what the machine does meanwhile falls on all alike. All
+// ways start from the same weights and the same tokens. Times are ms, of the slowest rank.
+struct DdpTurns {
+  std::vector<double> compute_ms;        // kernels alone
+  std::vector<double> communication_ms;  // collectives alone
+  std::vector<double> step_ms;           // buckets leave beside the backward
+  std::vector<double> one_by_one_ms;     // buckets leave after it
+  std::vector<double> backward_ms;       // of kernels alone: beside which buckets can travel
+  std::vector<double> exposed_ms;        // of the step's timeline: kernels wait while buckets travel
+  std::vector<double> predicted_ms;      // of the step, by the recurrence
+};
+
+struct DdpResult {
+  DdpTurns turns;
+  std::int32_t buckets = 0;
+  std::int64_t gradient_bytes = 0;  // of a rank
+  double sent_bytes = 0;            // by a rank in a step, by an algorithm that sends the least
+  bool in_planned_order = true;     // in every turn, gradients of a bucket were there no earlier than of the one before
+  std::int64_t wrong = 0;           // elements, over all checks and ranks; see DdpCheck
+  schedules::Step step;             // overlapped
+  schedules::StepTimeline timeline;  // of the last turn
+
+  // Medians over turns.
+  double compute_ms() const;
+  double communication_ms() const;
+  double step_ms() const;
+  double one_by_one_ms() const;
+  double backward_ms() const;
+  double predicted_ms() const;
+  double breakdown_exposed_ms() const;
+  double exposed_ms() const;  // of step - compute in each turn
+  // docs/metrics.md: communication that is hidden, over the most that can be.
+  double efficiency() const;
+};
+
+// For tests: changes a rank's gradients after an overlapped run, before they are checked.
+using Tamper = std::function<void(trainer::RankModel& model)>;
+
+// Gradients of every overlapped run, and the weights after its update, are compared with those of the run without
+// overlap, bit for bit; gradients of the latter with the sum that rank 0 makes of all ranks' shares on its own
+// (gradient_check.h).
+DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
+
+}  // namespace lockstep::parallel_bench

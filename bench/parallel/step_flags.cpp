@@ -1,0 +1,80 @@
+#include "bench/parallel/step_flags.h"
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+
+#include "bench/pipeline/flag_readers.h"
+#include "bench/trainer/flag_readers.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using sweep::FlagValue;
+using Flag = sweep::FlagOf<StepFlags>;
+
+constexpr const char* kModel = "Model";
+constexpr const char* kRun = "Ranks and times";
+constexpr int kMostReplicas = 64;
+
+const std::array kFlagsOfModel{
+    Flag{"--model", "micro", "a size by name (mini_train --list)",
+         [](StepFlags& f, const FlagValue& v) { f.options.model = mini_train::model_of(v); }},
+    Flag{"--layers", "", "layers, in place of the named size's",
+         [](StepFlags& f, const FlagValue& v) { f.options.model.layers = v.integer(1, 10000); }},
+    Flag{"--hidden", "", "hidden size",
+         [](StepFlags& f, const FlagValue& v) { f.options.model.hidden = v.integer(1, 1 << 20); }},
+    Flag{"--heads", "", "attention heads",
+         [](StepFlags& f, const FlagValue& v) { f.options.model.heads = v.integer(1, 4096); }},
+    Flag{"--vocabulary", "", "words; bytes need 256",
+         [](StepFlags& f, const FlagValue& v) { f.options.model.vocabulary = v.integer(256, 1 << 24); }},
+    Flag{"--length", "", "tokens a sequence [the model's positions]",
+         [](StepFlags& f, const FlagValue& v) { f.options.length = v.integer(1, 1 << 20); }},
+    Flag{"--batch", "4", "sequences a microbatch, of each rank",
+         [](StepFlags& f, const FlagValue& v) { f.options.batch = v.integer(1, 1 << 20); }},
+    Flag{"--seed", "1", "of initial weights and of the order of the data",
+         [](StepFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, 1 << 30)); }},
+};
+
+const std::array kFlagsOfRun{
+    Flag{"--dp", "2", "data-parallel ranks, a list",
+         [](StepFlags& f, const FlagValue& v) { f.replicas = sweep::integer_list(v, 1, kMostReplicas); }},
+    Flag{"--microbatches", "1", "a step, of each rank; gradients add up",
+         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = sweep::integer(v, 1, 65536); }},
+    Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
+         [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
+    Flag{"-t,--threads", "1", "of kernels, a rank",
+         [](StepFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
+    Flag{"--steps", "10", "at most, of each way that is timed",
+         [](StepFlags& f, const FlagValue& v) { f.turns = v.integer(1, 1 << 20); }},
+    Flag{"--warmup", "3", "steps before those that count",
+         [](StepFlags& f, const FlagValue& v) { f.warm_turns = v.integer(1, 1 << 20); }},
+    Flag{"--time-budget", "30", "seconds of a row, after which no more steps begin; 0: none",
+         [](StepFlags& f, const FlagValue& v) { f.budget_s = v.number_from(0, 1e6); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
+         [](StepFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](StepFlags& f, const FlagValue& v) { f.json_file = pipeline::file_name(v); }},
+};
+
+}  // namespace
+
+void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
+  flags.options.model = trainer::find_gpt("micro");
+  flags.options.batch = 4;
+}
+
+void declare_step_flags(sweep::CommandLine& line) {
+  declare_all(line, kFlagsOfModel, kModel);
+  declare_all(line, kFlagsOfRun, kRun);
+}
+
+void read_step_flags(const sweep::CommandLine& line, StepFlags& flags) {
+  read_all(line, kFlagsOfModel, flags);
+  read_all(line, kFlagsOfRun, flags);
+}
+
+}  // namespace lockstep::parallel_bench

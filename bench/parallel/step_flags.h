@@ -1,0 +1,28 @@
+// Flags of the benchmarks that time training steps: the model, its ranks, and how long to measure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/sweep/command_line.h"
+#include "trainer/train/options.h"
+
+namespace lockstep::parallel_bench {
+
+struct StepFlags {
+  std::string program;
+  std::vector<std::string> command;  // as given, the program without its folder
+  trainer::TrainOptions options;     // but for what is swept
+  std::vector<int> replicas{2};      // swept
+  std::int64_t turns = 10;           // at most: runs of each way that is timed
+  std::int64_t warm_turns = 3;       // before the first that counts: kernels choose their implementation
+  double budget_s = 30;              // of a row; 0: none
+  std::string json_file;             // empty: no records
+};
+
+void declare_step_flags(sweep::CommandLine& line);
+void read_step_flags(const sweep::CommandLine& line, StepFlags& flags);
+void begin_step_flags(int argc, const char* const* argv, StepFlags& flags);
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,68 @@
+#include "bench/parallel/step_rank.h"
+
+#include <algorithm>
+
+#include "kernels/gemm/gemm.h"
+#include "trainer/data/batches.h"
+#include "trainer/train/rank_setup.h"
+
+namespace lockstep::parallel_bench {
+
+using transports::now_ns;
+
+StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,
+                   backends::MeshRank& mesh, const trainer::ChannelMap& channels)
+    : options_(options),
+      corpus_(corpus),
+      mesh_(mesh),
+      pool_(options.threads, trainer::first_core_of(options, mesh.messages.rank())),
+      where_(pool_),
+      model_(made, options.layout, trainer::shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh,
+             channels, where_, options.algorithm, options.seed),
+      interpreter_(trainer::interpreter_of(options, mesh.threaded)),
+      batches_(static_cast<std::size_t>(options.layout.microbatches)) {
+  if (!options.measure_gemms) kernels::choose_gemms_by_rule(where_);
+  load(model_.place().dp);
+}
+
+// Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
+void StepRank::load(std::int32_t replica) {
+  const auto tokens = static_cast<std::size_t>(options_.batch * options_.length);
+  for (std::size_t m = 0; m < batches_.size(); ++m) {
+    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + replica;
+    batches_[m].tokens.resize(tokens);
+    batches_[m].targets.resize(tokens);
+    trainer::draw_samples(corpus_.training(), options_.seed, 1, place * options_.batch, options_.length,
+                          batches_[m].tokens, batches_[m].targets);
+  }
+}
+
+void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number) {
+  std::vector<trainer::MicrobatchTokens> microbatches;
+  for (const Batch& batch : batches_) microbatches.push_back({batch.tokens, batch.targets});
+  const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number};
+  worker.begin_step(trainer::Mode::train, microbatches, 1.0F / static_cast<float>(options_.tokens_a_step()), rules);
+}
+
+StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {
+  begin(worker, number);
+  mesh_.messages.barrier();
+  const std::int64_t start_ns = now_ns();
+  Timed timed;
+  timed.spans = schedules::run_rank(step, rank(), worker, mesh_.abort, interpreter_);
+  const std::vector<double> all =
+      transports::all_gather_value(mesh_.messages, static_cast<double>(now_ns() - start_ns) * 1e-6);
+  timed.ms = *std::max_element(all.begin(), all.end());
+  return timed;
+}
+
+void StepRank::run_alone(trainer::TrainWorker& worker, const schedules::Step& step) {
+  begin(worker, 1);
+  schedules::run_rank(step, rank(), worker, mesh_.abort, interpreter_);
+}
+
+bool agreed(backends::MeshRank& mesh, bool mine) {
+  return transports::all_gather_value(mesh.messages, mine ? 1 : 0).front() != 0;
+}
+
+}  // namespace lockstep::parallel_bench

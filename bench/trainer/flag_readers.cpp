@@ -1,0 +1,30 @@
+#include "bench/trainer/flag_readers.h"
+
+namespace lockstep::mini_train {
+
+using sweep::FlagValue;
+
+core::DType dtype_of(const FlagValue& value) {
+  for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
+    if (value.text == core::short_name_of(dtype)) return dtype;
+  }
+  throw value.refused("not a dtype to train in", "f32 bf16 f16");
+}
+
+trainer::GptConfig model_of(const FlagValue& value) {
+  try {
+    return trainer::find_gpt(value.text);
+  } catch (const core::Error& error) {
+    throw value.refused(error);
+  }
+}
+
+transports::LinkSpec link_of(const FlagValue& value) {
+  try {
+    return transports::parse_link(value.text);
+  } catch (const core::Error& error) {
+    throw value.refused(error);
+  }
+}
+
+}  // namespace lockstep::mini_train

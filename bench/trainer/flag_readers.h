@@ -1,0 +1,15 @@
+// Readers of flags that programs which train share.
+#pragma once
+
+#include "bench/sweep/flag_values.h"
+#include "collectives/transports/paced_link.h"
+#include "core/dtype.h"
+#include "trainer/model/gpt.h"
+
+namespace lockstep::mini_train {
+
+core::DType dtype_of(const sweep::FlagValue& value);  // f32, bf16, f16
+trainer::GptConfig model_of(const sweep::FlagValue& value);
+transports::LinkSpec link_of(const sweep::FlagValue& value);
+
+}  // namespace lockstep::mini_train
