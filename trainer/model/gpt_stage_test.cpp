@@ -63,7 +63,7 @@ std::string name_of(const ModelOptions& options) {
 
 // On one stage: tokens, targets and losses of each microbatch.
 void expect_only_results_left(const Model& model, const ModelOptions& options) {
-  const std::int64_t results = 3 * 4 * options.shape.rows() * options.microbatches;
+  const std::int64_t results = std::int64_t{12} * options.shape.rows() * options.microbatches;
   for (const parallel::BytesByKind& bytes : model.bytes_before_end()) {
     EXPECT_EQ(bytes[static_cast<std::size_t>(parallel::MemoryKind::activations)], 0) << name_of(options);
     EXPECT_EQ(bytes[static_cast<std::size_t>(parallel::MemoryKind::buffers)], results) << name_of(options);
