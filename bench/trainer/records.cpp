@@ -54,17 +54,17 @@ core::ModelRecord model_record(const trainer::TrainOptions& options) {
           .parameters = model.parameters()};
 }
 
+// The names are those of scaling's --layouts.
 core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
   core::LayoutRecord record;
+  const auto add_word = [&](const std::string& name, const std::string& value) {
+    record.text += (record.text.empty() ? "" : ",") + name + "=" + value;
+  };
   const auto add = [&](const char* name, std::int64_t value, std::int64_t usual) {
     record.numbers[name] = value;
-    if (value == usual) return;
-    record.text += (record.text.empty() ? "" : ",") + std::string(name) + "=" + std::to_string(value);
+    if (value != usual) add_word(name, std::to_string(value));
   };
-  const auto add_word = [&](const char* name, const std::string& value) {
-    record.text += std::string(",") + name + "=" + value;
-  };
-  add("dp", layout.dp, 0);
+  add("dp", layout.dp, layout.ranks() == 1 ? 0 : 1);
   add("tp", layout.tp, 1);
   add("pp", layout.pp, 1);
   add("zero", layout.zero, 0);
@@ -72,7 +72,7 @@ core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
   add("microbatches", layout.microbatches, 1);
   add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
-  if (layout.pp > 1) add_word("schedule", layout.schedule);
+  if (layout.schedule != trainer::TrainLayout{}.schedule) add_word("schedule", layout.schedule);
   if (layout.recompute != trainer::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
   if (!layout.overlap_gradients) add_word("overlap", "0");
   return record;

@@ -1,0 +1,41 @@
+// The command line of scaling.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/scaling/measure.h"
+#include "bench/sweep/command_line.h"
+#include "trainer/train/options.h"
+
+namespace lockstep::scaling {
+
+enum class Mode : std::uint8_t { weak, strong };
+inline const char* name_of(Mode mode) {
+  return mode == Mode::weak ? "weak" : "strong";
+}
+
+struct ScalingFlags {
+  std::string program;               // "scaling"
+  std::vector<std::string> command;  // as given, the program without its folder
+  std::vector<Mode> modes{Mode::weak};
+  std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
+  std::vector<std::string> train_words;  // flags of mini_train that all layouts share
+  std::int64_t batch = 8;                // sequences a step: of one rank (weak), of all (strong)
+  Effort effort;
+  std::string json_file;
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<ScalingFlags, sweep::HelpRequested> parse_scaling_flags(int argc, const char* const* argv);
+
+// Something of each kind, for so many cores.
+std::vector<std::string> default_layouts();
+
+// One layout's options: mini_train's flags, with "dp=2,zero=1" for --dp 2 --zero 1, and a batch such that the sequences
+// of a step grow with the ranks, or stay. Throws a usage Error that names the layout and what is wrong with it.
+trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode);
+
+}  // namespace lockstep::scaling

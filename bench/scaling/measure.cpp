@@ -1,0 +1,166 @@
+#include "bench/scaling/measure.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+
+#include "bench/scaling/turns.h"
+#include "core/cores.h"
+#include "core/wait.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::scaling {
+namespace {
+
+using schedules::Lane;
+using schedules::Step;
+using schedules::StepTimeline;
+using trainer::RankTrainer;
+
+// The first steps choose implementations of kernels, prepare collectives and touch memory.
+constexpr int kWarmUp = 3;
+
+// Lanes with a thread of their own.
+std::array<bool, schedules::kNumLanes> lanes_beside(const schedules::InterpreterOptions& interpreter) {
+  std::array<bool, schedules::kNumLanes> beside = {};
+  for (std::size_t lane = 0; lane < beside.size(); ++lane) beside[lane] = interpreter.thread_of[lane] != 0;
+  return beside;
+}
+
+// In which company steps are timed: nobody's, that of 2, 4, ... ranks that compute, that of collectives.
+std::vector<Company> companies_of(std::int32_t ranks, const std::array<bool, schedules::kNumLanes>& beside) {
+  std::vector<Company> companies{{}};
+  for (std::int32_t computing = 2; computing < 2 * ranks; computing *= 2) {
+    companies.push_back({.kernels = std::min(computing, ranks)});
+  }
+  if (std::find(beside.begin(), beside.end(), true) != beside.end()) companies.push_back({ranks, beside});
+  return companies;
+}
+constexpr std::size_t kMostCompanies = 32;
+
+// What rank 0 writes down.
+struct Seen {
+  std::array<bool, schedules::kNumLanes> beside = {};
+  Step step;
+  std::vector<Company> companies;
+  std::vector<std::vector<StepTimeline>> in_company;  // [company]
+  struct Measured {
+    double ms = 0;
+    StepTimeline timeline;
+  };
+  std::vector<Measured> measured;
+};
+
+class RankTimer {
+ public:
+  RankTimer(const trainer::TrainOptions& options, const trainer::TrainStep& made, RankTrainer& trainer,
+            std::deque<Turns>& turns, Seen& seen)
+      : options_(options), trainer_(trainer), turns_(turns), seen_(seen), tells_(trainer.model().rank() == 0) {
+    const auto beside = lanes_beside(trainer.interpreter());
+    const std::vector<Company> companies = companies_of(options.layout.ranks(), beside);
+    for (const Company& company : companies) {
+      orders_.push_back(turns_of(waves_of(made.step, company), made.step, trainer.model().rank()));
+    }
+    if (!tells_) return;
+    seen_.beside = beside;
+    seen_.step = made.step;
+    seen_.companies = companies;
+    seen_.in_company.resize(companies.size());
+  }
+
+  void run(const Effort& effort) {
+    for (int i = 0; i < kWarmUp; ++i) trainer_.train_step(++step_);
+    const auto begin = core::Clock::now();
+    for (int round = 0; round < effort.rounds; ++round) {
+      const double spent_s = core::us_between(begin, core::Clock::now()) / 1e6;
+      if (round > 0 && any_rank_says(spent_s > effort.seconds)) return;
+      for (std::size_t company = 0; company < orders_.size(); ++company) {
+        measure_as_it_trains();
+        measure_in_company(company);
+      }
+    }
+  }
+
+ private:
+  bool any_rank_says(bool mine) {
+    const auto all = transports::all_gather_value(trainer_.model().mesh().messages, mine ? 1 : 0);
+    return std::find(all.begin(), all.end(), 1) != all.end();
+  }
+
+  void measure_as_it_trains() {
+    const trainer::StepReport report = trainer_.train_step(++step_);
+    StepTimeline timeline = trainer_.gather_timeline();
+    if (tells_) seen_.measured.push_back({report.seconds * 1e3, std::move(timeline)});
+  }
+
+  void measure_in_company(std::size_t company) {
+    const auto steps_before = static_cast<std::uint64_t>(seen_steps_[company]++);
+    trainer_.train_step(++step_, [&](schedules::StageWorker& worker) {
+      return std::make_unique<TurnWorker>(worker, turns_[company], orders_[company], steps_before,
+                                          trainer_.model().mesh().abort, options_.timeout);
+    });
+    StepTimeline timeline = trainer_.gather_timeline();
+    if (tells_) seen_.in_company[company].push_back(std::move(timeline));
+  }
+
+  const trainer::TrainOptions& options_;
+  RankTrainer& trainer_;
+  std::deque<Turns>& turns_;
+  Seen& seen_;
+  const bool tells_;
+  std::vector<RankTurns> orders_;                    // of each company
+  std::array<int, kMostCompanies> seen_steps_ = {};  // likewise
+  std::int64_t step_ = 0;
+};
+
+double end_ms(const StepTimeline& timeline) {
+  std::int64_t end_ps = 0;
+  for (const auto& rank : timeline) {
+    for (const schedules::TaskSpan& span : rank) end_ps = std::max(end_ps, span.end_ps);
+  }
+  return static_cast<double>(end_ps) / 1e9;
+}
+
+void predict(const Seen& seen, LayoutTimes& times) {
+  Prices prices;
+  for (std::size_t c = 0; c < seen.companies.size(); ++c) {
+    const std::vector<Wave> waves = waves_of(seen.step, seen.companies[c]);
+    for (const StepTimeline& timeline : seen.in_company[c]) {
+      const std::vector<WaveSpans> spans = spans_of(waves, timeline);
+      if (c == 0) {
+        prices.add(seen.step, spans);
+      } else {
+        add_samples(times.slowdowns, seen.step, spans, prices);
+      }
+    }
+  }
+  const Step step = priced(seen.step, prices);
+  times.pieces = prices.size();
+  times.isolated = play(step);
+  times.contended = play_contended(step, times.slowdowns, seen.beside);
+}
+
+void take_median(Seen& seen, LayoutTimes& times) {
+  std::sort(seen.measured.begin(), seen.measured.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
+  for (const Seen::Measured& one : seen.measured) times.samples_ms.push_back(one.ms);
+  Seen::Measured& middle = seen.measured[(seen.measured.size() - 1) / 2];
+  times.measured = std::move(middle.timeline);
+  times.around_ms = std::max(middle.ms - end_ms(times.measured), 0.0);
+}
+
+}  // namespace
+
+LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort) {
+  std::deque<Turns> turns(kMostCompanies);
+  Seen seen;
+  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, RankTrainer& trainer) {
+    RankTimer(options, made, trainer, turns, seen).run(effort);
+  });
+  LayoutTimes times;
+  times.step = seen.step;
+  predict(seen, times);
+  take_median(seen, times);
+  return times;
+}
+
+}  // namespace lockstep::scaling

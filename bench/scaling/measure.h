@@ -1,0 +1,35 @@
+// Times a layout's step: as it trains, one piece at a time, and pieces in stated company.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "bench/scaling/prices.h"
+#include "bench/scaling/slowdowns.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+#include "trainer/data/corpus.h"
+#include "trainer/train/options.h"
+
+namespace lockstep::scaling {
+
+struct Effort {
+  int rounds = 5;        // at most; each has a step of each kind
+  double seconds = 1e9;  // no further round begins after that, but the first always runs
+};
+
+struct LayoutTimes {
+  schedules::Step step;
+  std::vector<double> samples_ms;    // of steps as they train, the slowest rank's
+  schedules::StepTimeline measured;  // of the step in the median
+  double around_ms = 0;              // that this step took beside its tasks: tokens, zeroed gradients
+  PlayedStep isolated;
+  PlayedStep contended;
+  Slowdowns slowdowns;
+  std::size_t pieces = 0;  // distinct ones
+};
+
+// `options` have been checked; their steps do not count. Steps of the different kinds take turns, after a warm-up.
+LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort);
+
+}  // namespace lockstep::scaling

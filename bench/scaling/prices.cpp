@@ -1,0 +1,87 @@
+#include "bench/scaling/prices.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/statistics.h"
+#include "simulator/engine/engine.h"
+#include "simulator/engine/one_switch.h"
+
+namespace lockstep::scaling {
+
+using schedules::Step;
+using schedules::StepTimeline;
+using schedules::Task;
+using schedules::TaskSpan;
+
+PieceKey key_of(const Task& task, std::int32_t rank) {
+  const bool collective = task.comm != schedules::Comm::none;
+  const std::int32_t place = task.stage >= 0 ? -1 : collective ? task.peer : rank;
+  return {task.op, task.lane, task.stage, task.part, task.what, place};
+}
+
+std::vector<WaveSpans> spans_of(const std::vector<Wave>& waves, const StepTimeline& timeline) {
+  const auto span_of = [&](const TaskPlace& place) {
+    return timeline[static_cast<std::size_t>(place.rank)][place.task];
+  };
+  std::vector<WaveSpans> all;
+  for (const Wave& wave : waves) {
+    WaveSpans& spans = all.emplace_back();
+    for (const TaskPlace& place : wave.kernels) spans.kernels.emplace_back(place, span_of(place));
+    for (const TaskPlace& place : wave.other) spans.other.emplace_back(place, span_of(place));
+    spans.collective = wave.collective;
+    for (const TaskPlace& place : wave.collective) {
+      spans.collective_span.start_ps = std::max(spans.collective_span.start_ps, span_of(place).start_ps);
+      spans.collective_span.end_ps = std::max(spans.collective_span.end_ps, span_of(place).end_ps);
+    }
+  }
+  return all;
+}
+
+void Prices::add(const Step& step, const std::vector<WaveSpans>& waves) {
+  const auto put = [&](const TaskPlace& place, const TaskSpan& span) {
+    const Task& task = step.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
+    samples_[key_of(task, place.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
+  };
+  for (const WaveSpans& wave : waves) {
+    LOCKSTEP_CHECK(wave.kernels.size() + wave.other.size() + (wave.collective.empty() ? 0 : 1) == 1, "a piece alone");
+    for (const auto& [place, span] : wave.kernels) put(place, span);
+    for (const auto& [place, span] : wave.other) put(place, span);
+    if (!wave.collective.empty()) put(wave.collective.front(), wave.collective_span);
+  }
+}
+
+std::int64_t Prices::of(const Task& task, std::int32_t rank) const {
+  return std::llround(core::median(samples_.at(key_of(task, rank))));
+}
+
+Step priced(Step step, const Prices& prices) {
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    for (Task& task : step.of_rank[r].tasks) task.amount = prices.of(task, static_cast<std::int32_t>(r));
+  }
+  // A message is one piece of time, whoever spends it.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int64_t> receives;  // from, to, tag
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    for (Task& task : step.of_rank[r].tasks) {
+      if (!schedules::is_recv(task.op)) continue;
+      receives[{task.peer, static_cast<std::int32_t>(r), task.tag}] = std::exchange(task.amount, 0);
+    }
+  }
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    for (Task& task : step.of_rank[r].tasks) {
+      if (schedules::is_send(task.op)) task.amount += receives.at({static_cast<std::int32_t>(r), task.peer, task.tag});
+    }
+  }
+  return step;
+}
+
+PlayedStep play(const Step& priced) {
+  constexpr double kPsAByte = 1;  // a message's "bytes" are its picoseconds
+  const simulator::OneSwitch network(priced.num_ranks(), 0, {.ps_per_byte = kPsAByte});
+  simulator::Simulation simulation =
+      simulator::simulate(priced, network, [](const schedules::Group&, const Task& task) { return task.amount; });
+  return {std::move(simulation.timeline), simulation.makespan_ps};
+}
+
+}  // namespace lockstep::scaling

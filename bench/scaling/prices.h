@@ -1,0 +1,52 @@
+// What each distinct piece of a step takes alone, and the step that is made of such pieces.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bench/scaling/waves.h"
+#include "schedules/step/step.h"
+#include "schedules/step/timeline.h"
+
+namespace lockstep::scaling {
+
+// Tasks with the same key do the same work: microbatches and replicas do not count. Op, lane, stage, part, what; and of
+// what belongs to no stage its rank, or its group.
+using PieceKey = std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, std::int32_t>;
+PieceKey key_of(const schedules::Task& task, std::int32_t rank);
+
+// When what ran in a wave ran.
+struct WaveSpans {
+  std::vector<std::pair<TaskPlace, schedules::TaskSpan>> kernels;
+  std::vector<TaskPlace> collective;
+  schedules::TaskSpan collective_span;  // from its last member's arrival to its end
+  std::vector<std::pair<TaskPlace, schedules::TaskSpan>> other;
+};
+std::vector<WaveSpans> spans_of(const std::vector<Wave>& waves, const schedules::StepTimeline& timeline);
+
+// Picoseconds of each distinct piece: medians. From steps in which every wave was one task, or one collective.
+class Prices {
+ public:
+  void add(const schedules::Step& step, const std::vector<WaveSpans>& waves);
+  std::int64_t of(const schedules::Task& task, std::int32_t rank) const;
+  std::size_t size() const { return samples_.size(); }
+
+ private:
+  std::map<PieceKey, std::vector<double>> samples_;
+};
+
+// The same step whose amounts are picoseconds: of kernels and collectives what they take, of a send what it takes
+// together with its receive, which takes no time of its own.
+schedules::Step priced(schedules::Step step, const Prices& prices);
+
+struct PlayedStep {
+  schedules::StepTimeline timeline;
+  std::int64_t makespan_ps = 0;
+};
+// In virtual time, by the simulator's engine: lanes of a rank run side by side and slow nobody down.
+PlayedStep play(const schedules::Step& priced);
+
+}  // namespace lockstep::scaling

@@ -1,0 +1,84 @@
+#include "bench/scaling/program.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "bench/scaling/records.h"
+#include "bench/scaling/text.h"
+#include "core/cores.h"
+#include "core/wait.h"
+
+namespace lockstep::scaling {
+namespace {
+
+struct Case {
+  Mode mode = Mode::weak;
+  trainer::TrainOptions options;
+};
+
+// One rank comes first in each mode: others are compared with it.
+std::vector<Case> cases_of(const ScalingFlags& flags) {
+  std::vector<Case> cases;
+  for (const Mode mode : flags.modes) {
+    cases.push_back({mode, options_of(flags, "", mode)});
+    for (const std::string& layout : flags.layouts) {
+      Case one{mode, options_of(flags, layout, mode)};
+      if (one.options.layout.ranks() > 1 || one.options.layout.microbatches > 1) cases.push_back(std::move(one));
+    }
+  }
+  return cases;
+}
+
+trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
+  if (options.data.empty()) return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  return trainer::Corpus::of_files(options.data, options.length);
+}
+
+// An equal part of what is left for each case that is left.
+Effort effort_for(const ScalingFlags& flags, double spent_s, std::size_t left) {
+  return {flags.effort.rounds, std::max(flags.effort.seconds - spent_s, 0.0) / static_cast<double>(left)};
+}
+
+}  // namespace
+
+int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
+  const std::vector<Case> cases = cases_of(flags);
+  const trainer::TrainOptions& first = cases.front().options;
+  const trainer::Corpus corpus = corpus_of(first);
+  int most_ranks = 1;
+  for (const Case& one : cases) most_ranks = std::max(most_ranks, one.options.layout.ranks());
+  std::optional<core::RecordWriter> writer;
+  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  const core::RunRecord run = run_record(flags, first, most_ranks);
+  if (writer) writer->write(run);
+  print(heading_text(flags, first, corpus.name(), core::usable_cores()) + columns_text());
+
+  const auto begin = core::Clock::now();
+  double single = 0;  // tokens a second of one rank
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Effort effort = effort_for(flags, core::us_between(begin, core::Clock::now()) / 1e6, cases.size() - i);
+    Result result = result_of(cases[i].mode, cases[i].options, time_layout(cases[i].options, corpus, effort));
+    const int ranks = cases[i].options.layout.ranks();
+    if (i == 0 || cases[i].mode != cases[i - 1].mode) single = result.tokens_per_s();
+    result.efficiency = result.tokens_per_s() / single / ranks;
+    print(row_text(result) + gap_text(result) + slowdowns_text(result));
+    if (writer) writer->write(scaling_record(run, result));
+  }
+  print(closing_text());
+  if (writer) writer->commit();
+  return 0;
+}
+
+int scaling_main(int argc, char** argv) {
+  return pipeline::exit_status_of("scaling", [&] {
+    const auto parsed = parse_scaling_flags(argc, argv);
+    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
+      pipeline::to_stdout(help->text);
+      return 0;
+    }
+    return run_scaling(std::get<ScalingFlags>(parsed), pipeline::to_stdout);
+  });
+}
+
+}  // namespace lockstep::scaling

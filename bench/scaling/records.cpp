@@ -1,0 +1,60 @@
+#include "bench/scaling/records.h"
+
+#include "bench/pipeline/records.h"
+#include "bench/trainer/records.h"
+#include "core/cores.h"
+
+namespace lockstep::scaling {
+namespace {
+
+core::StepTimeRecord step_record(const char* kind, double step_ms, const core::NamedNumbers& parts,
+                                 const schedules::Step& step, const schedules::StepTimeline& timeline) {
+  return {.kind = kind,
+          .step_ms = step_ms,
+          .samples_ms = {step_ms},
+          .parts_ms = parts,
+          .timeline = pipeline::timeline_record(step, timeline)};
+}
+
+}  // namespace
+
+core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOptions& options, int most_ranks) {
+  core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, most_ranks);
+  run.basis = options.link ? "emulated" : "measured";
+  run.oversubscribed = most_ranks * options.threads > core::usable_cores();
+  run.seed = options.seed;
+  if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};
+  return run;
+}
+
+core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result) {
+  const LayoutTimes& times = result.times;
+  core::StepTimeRecord measured =
+      step_record("measured", result.measured_ms, result.measured_parts, times.step, times.measured);
+  measured.samples_ms = times.samples_ms;
+  core::ScalingRecord record{.run = run.run,
+                             .program = run.program,
+                             .basis = run.basis,
+                             .mode = name_of(result.mode),
+                             .model = mini_train::model_record(result.options),
+                             .layout = mini_train::layout_record(result.options.layout),
+                             .dtype = std::string(core::short_name_of(result.options.compute)),
+                             .ranks = result.options.layout.ranks(),
+                             .threads = result.options.threads,
+                             .oversubscribed = result.oversubscribed,
+                             .sequences_a_step = result.options.sequences_a_step(),
+                             .tokens_a_step = result.options.tokens_a_step(),
+                             .steps = {step_record("isolated", result.isolated_ms(), result.isolated_parts, times.step,
+                                                   times.isolated.timeline),
+                                       step_record("contended", result.contended_ms(), result.contended_parts,
+                                                   times.step, times.contended.timeline),
+                                       std::move(measured)},
+                             .tokens_per_s = result.tokens_per_s(),
+                             .efficiency = result.efficiency};
+  for (const SlowdownRow& row : rows_of(times.slowdowns, record.ranks)) {
+    record.slowdowns.push_back({row.of, row.beside, row.ranks, row.factor, static_cast<std::int64_t>(row.samples)});
+  }
+  return record;
+}
+
+}  // namespace lockstep::scaling

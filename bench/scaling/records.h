@@ -1,0 +1,15 @@
+// Results as records (docs/record_format.md).
+#pragma once
+
+#include "bench/scaling/flags.h"
+#include "bench/scaling/result.h"
+#include "core/record.h"
+#include "core/scaling_record.h"
+
+namespace lockstep::scaling {
+
+// `most_ranks`: of all layouts.
+core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOptions& options, int most_ranks);
+core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result);
+
+}  // namespace lockstep::scaling

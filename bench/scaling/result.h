@@ -1,0 +1,47 @@
+// What is told of one layout.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/scaling/flags.h"
+#include "bench/scaling/measure.h"
+#include "core/training_record.h"
+#include "trainer/train/options.h"
+
+namespace lockstep::scaling {
+
+struct Result {
+  Mode mode = Mode::weak;
+  std::string name;  // "dp=2,zero=1"
+  trainer::TrainOptions options;
+  bool oversubscribed = false;
+  LayoutTimes times;
+  double measured_ms = 0;                 // median
+  std::optional<double> efficiency = {};  // against one rank in the same mode
+
+  // Mean of the ranks; together the step. "around" is last, of the measured step alone.
+  core::NamedNumbers isolated_parts;
+  core::NamedNumbers contended_parts;
+  core::NamedNumbers measured_parts;
+
+  double isolated_ms() const { return static_cast<double>(times.isolated.makespan_ps) / 1e9; }
+  double contended_ms() const { return static_cast<double>(times.contended.makespan_ps) / 1e9; }
+  double tokens_per_s() const { return static_cast<double>(options.tokens_a_step()) / measured_ms * 1e3; }
+};
+
+Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes times);
+
+// Measured slowdowns as rows: of what, beside what, on how many ranks.
+struct SlowdownRow {
+  std::string of;
+  std::string beside;
+  std::int32_t ranks = 1;
+  double factor = 1;
+  std::size_t samples = 0;
+};
+std::vector<SlowdownRow> rows_of(const Slowdowns& slowdowns, std::int32_t ranks);
+
+}  // namespace lockstep::scaling

@@ -1,0 +1,57 @@
+// How many times as long pieces take in company as alone: measured in pairs, put to use in virtual time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/scaling/prices.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::scaling {
+
+// A median over samples that are weighted by how long they are.
+class Factor {
+ public:
+  // Something that takes `alone_ps` took `took_ps`, of which `beside_ps` in company. Samples with little company say
+  // nothing and are dropped.
+  void add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps);
+  double value() const { return value_; }  // 1 without samples
+  std::size_t samples() const { return samples_.size(); }
+
+ private:
+  std::vector<std::pair<double, double>> samples_;  // factor, weight: sorted
+  double value_ = 1;
+};
+
+// What slows down alike: forward, backward (and its halves), recomputation, the optimizer.
+schedules::Op family_of(schedules::Op op);
+
+struct Slowdowns {
+  // Of a kernel while so many ranks compute, itself among them; by family.
+  std::map<schedules::Op, std::map<std::int32_t, Factor>> kernel;
+  // Of a kernel beside a collective of its rank, on top of that.
+  std::map<schedules::Op, Factor> kernel_beside;
+  // Of a collective, while all of its members compute.
+  std::array<Factor, schedules::kNumLanes> collective;
+
+  // Straight lines between what was measured, from 1 for one rank.
+  double of_kernel(schedules::Op op, std::int32_t computing, bool beside_collective) const;
+  // `share` of the members compute.
+  double of_collective(schedules::Lane lane, double share) const;
+};
+
+// From waves of several kernels, and of a collective beside kernels.
+void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::vector<WaveSpans>& waves,
+                 const Prices& prices);
+
+// The step with `priced` amounts, each stretched for as long as it has company: played again and again until the
+// company that a piece has is that of the step as it is then. `beside`: as in Company.
+PlayedStep play_contended(const schedules::Step& priced, const Slowdowns& slowdowns,
+                          const std::array<bool, schedules::kNumLanes>& beside);
+
+}  // namespace lockstep::scaling

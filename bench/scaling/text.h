@@ -1,0 +1,21 @@
+// What scaling prints.
+#pragma once
+
+#include <string>
+
+#include "bench/scaling/flags.h"
+#include "bench/scaling/result.h"
+
+namespace lockstep::scaling {
+
+std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
+                         int cores);
+std::string columns_text();
+std::string row_text(const Result& result);
+// Where the measured step differs from both predictions.
+std::string gap_text(const Result& result);
+// What pieces take in company.
+std::string slowdowns_text(const Result& result);
+std::string closing_text();
+
+}  // namespace lockstep::scaling

@@ -1,0 +1,58 @@
+#include "bench/scaling/turns.h"
+
+#include <string>
+#include <thread>
+
+#include "core/error.h"
+#include "core/wait.h"
+
+namespace lockstep::scaling {
+namespace {
+
+// Who waits sleeps: it must not take anything from whoever is being timed.
+constexpr auto kNap = std::chrono::microseconds(20);
+
+}  // namespace
+
+RankTurns turns_of(const std::vector<Wave>& waves, const schedules::Step& step, std::int32_t rank) {
+  RankTurns mine;
+  mine.of_task.resize(step.of_rank[static_cast<std::size_t>(rank)].tasks.size());
+  for (const Wave& wave : waves) {
+    const std::uint64_t before = mine.all;
+    mine.all += wave.size();
+    for (const auto* part : {&wave.kernels, &wave.collective, &wave.other}) {
+      for (const TaskPlace& place : *part) {
+        if (place.rank == rank) mine.of_task[place.task] = {before, mine.all};
+      }
+    }
+  }
+  return mine;
+}
+
+bool TurnWorker::begin(std::uint32_t task) {
+  const RankTurns::Turn turn = mine_.of_task[task];
+  // Acquire, here and below: pairs with the releasing counts of whoever was there before.
+  if (turns_.ended.load(std::memory_order_acquire) < base_ + turn.before) return false;
+  turns_.begun.fetch_add(1, std::memory_order_acq_rel);
+  const core::Deadline deadline = core::Deadline::after(timeout_);
+  while (turns_.begun.load(std::memory_order_acquire) < base_ + turn.with) {
+    if (abort_.raised()) abort_.throw_raised();
+    if (deadline.passed()) {
+      throw core::Error(core::Failure::timeout, "task " + std::to_string(task) + " waits for others of its wave");
+    }
+    std::this_thread::yield();
+  }
+  return worker_.begin(task);
+}
+
+bool TurnWorker::ended(std::uint32_t task) {
+  if (!worker_.ended(task)) return false;
+  turns_.ended.fetch_add(1, std::memory_order_acq_rel);
+  return true;
+}
+
+void TurnWorker::idle(int /*thread*/) {
+  std::this_thread::sleep_for(kNap);
+}
+
+}  // namespace lockstep::scaling

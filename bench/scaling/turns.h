@@ -1,0 +1,55 @@
+// A StageWorker that lets a rank's tasks begin in waves (waves.h): all of a wave at the same moment, and none before
+// the wave before has ended, on all ranks of this process.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "bench/scaling/waves.h"
+#include "core/gate.h"
+#include "schedules/interpreter/stage_worker.h"
+
+namespace lockstep::scaling {
+
+// What ranks share: tasks that have begun, and that have ended, since it was made.
+struct Turns {
+  alignas(128) std::atomic<std::uint64_t> begun{0};
+  alignas(128) std::atomic<std::uint64_t> ended{0};
+};
+
+// A rank's part of an order of waves.
+struct RankTurns {
+  struct Turn {
+    std::uint64_t before = 0;  // tasks in earlier waves
+    std::uint64_t with = 0;    // and in these and its own
+  };
+  std::vector<Turn> of_task;
+  std::uint64_t all = 0;  // tasks of a step, on all ranks
+};
+RankTurns turns_of(const std::vector<Wave>& waves, const schedules::Step& step, std::int32_t rank);
+
+class TurnWorker final : public schedules::StageWorker {
+ public:
+  // For one step, after `steps_before` others with the same `turns`. What is passed outlives this.
+  TurnWorker(schedules::StageWorker& worker, Turns& turns, const RankTurns& mine, std::uint64_t steps_before,
+             core::AbortFlag& abort, std::chrono::milliseconds timeout)
+      : worker_(worker), turns_(turns), mine_(mine), base_(steps_before * mine.all), abort_(abort), timeout_(timeout) {}
+
+  bool begin(std::uint32_t task) override;
+  bool ended(std::uint32_t task) override;
+  void idle(int thread) override;
+  void finish() override { worker_.finish(); }
+  schedules::TaskSpan span_of(std::uint32_t task) const override { return worker_.span_of(task); }
+
+ private:
+  schedules::StageWorker& worker_;
+  Turns& turns_;
+  const RankTurns& mine_;
+  const std::uint64_t base_;
+  core::AbortFlag& abort_;
+  const std::chrono::milliseconds timeout_;
+};
+
+}  // namespace lockstep::scaling

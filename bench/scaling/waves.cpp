@@ -1,0 +1,162 @@
+#include "bench/scaling/waves.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "core/error.h"
+
+namespace lockstep::scaling {
+namespace {
+
+using schedules::kNumLanes;
+using schedules::Lane;
+using schedules::Step;
+using schedules::Task;
+
+std::size_t index_of(Lane lane) {
+  return static_cast<std::size_t>(lane);
+}
+
+class Sorter {
+ public:
+  Sorter(const Step& step, const Company& company) : step_(step), company_(company), ranks_(step.of_rank.size()) {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const std::vector<Task>& tasks = step.of_rank[r].tasks;
+      ranks_[r].ended.resize(tasks.size());
+      left_ += tasks.size();
+      for (std::uint32_t i = 0; i < tasks.size(); ++i) ranks_[r].lanes[index_of(tasks[i].lane)].push_back(i);
+    }
+  }
+
+  std::vector<Wave> run() {
+    std::vector<Wave> waves;
+    while (left_ > 0) {
+      waves.push_back(next());
+      LOCKSTEP_CHECK(waves.back().size() > 0, "a step that comes to its end");
+      for (const auto* part : {&waves.back().kernels, &waves.back().collective, &waves.back().other}) {
+        for (const TaskPlace& place : *part) end(place);
+      }
+    }
+    return waves;
+  }
+
+ private:
+  struct Rank {
+    std::array<std::vector<std::uint32_t>, kNumLanes> lanes;
+    std::array<std::size_t, kNumLanes> done = {};
+    std::vector<bool> ended;
+  };
+
+  // What is no kernel goes first, so that as many kernels as can be wait for each other's company.
+  Wave next() const {
+    Wave wave;
+    if (const auto other = first_other()) {
+      wave.other.push_back(*other);
+      return wave;
+    }
+    std::vector<TaskPlace> kernels = ready_kernels();
+    wave.collective = ready_collective(kernels);
+    if (wave.collective.empty()) {
+      if (kernels.size() > static_cast<std::size_t>(company_.kernels))
+        kernels.resize(static_cast<std::size_t>(company_.kernels));
+      wave.kernels = std::move(kernels);
+    } else if (is_beside(wave.collective.front())) {
+      wave.kernels = std::move(kernels);
+    }
+    return wave;
+  }
+
+  const Task& at(const TaskPlace& place) const {
+    return step_.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
+  }
+  bool is_beside(const TaskPlace& place) const { return company_.beside[index_of(at(place).lane)]; }
+
+  // The first task of a lane that has not ended, if all that it waits for on its rank has ended.
+  std::optional<TaskPlace> head(std::size_t r, std::size_t lane) const {
+    const Rank& rank = ranks_[r];
+    if (rank.done[lane] == rank.lanes[lane].size()) return std::nullopt;
+    const std::uint32_t task = rank.lanes[lane][rank.done[lane]];
+    for (const std::uint32_t earlier : step_.of_rank[r].after_of(step_.of_rank[r].tasks[task])) {
+      if (!rank.ended[earlier]) return std::nullopt;
+    }
+    return TaskPlace{static_cast<std::int32_t>(r), task};
+  }
+
+  std::optional<TaskPlace> first_other() const {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
+        const auto place = head(r, lane);
+        if (!place || at(*place).comm != schedules::Comm::none || at(*place).lane == Lane::compute) continue;
+        if (schedules::is_recv(at(*place).op) && !sent_.contains({at(*place).peer, place->rank, at(*place).tag}))
+          continue;
+        return place;
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::vector<TaskPlace> ready_kernels() const {
+    std::vector<TaskPlace> kernels;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (const auto place = head(r, index_of(Lane::compute))) kernels.push_back(*place);
+    }
+    return kernels;
+  }
+
+  // One that all members have come to. Of those that want company, one with a member's kernel at hand if there is any.
+  std::vector<TaskPlace> ready_collective(const std::vector<TaskPlace>& kernels) const {
+    std::vector<TaskPlace> lonely;
+    for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
+      for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        const auto place = head(r, lane);
+        if (!place || at(*place).comm == schedules::Comm::none) continue;
+        std::vector<TaskPlace> members = members_at(at(*place), lane);
+        if (members.empty()) continue;
+        if (!company_.beside[lane] || any_shares_rank(members, kernels)) return members;
+        lonely = std::move(members);
+      }
+    }
+    return kernels.empty() ? lonely : std::vector<TaskPlace>{};
+  }
+
+  std::vector<TaskPlace> members_at(const Task& task, std::size_t lane) const {
+    std::vector<TaskPlace> members;
+    for (const std::int32_t member : step_.groups[static_cast<std::size_t>(task.peer)].ranks) {
+      const auto place = head(static_cast<std::size_t>(member), lane);
+      if (!place || at(*place).comm == schedules::Comm::none || at(*place).peer != task.peer) return {};
+      members.push_back(*place);
+    }
+    return members;
+  }
+
+  static bool any_shares_rank(const std::vector<TaskPlace>& members, const std::vector<TaskPlace>& kernels) {
+    return std::any_of(members.begin(), members.end(), [&](const TaskPlace& member) {
+      return std::any_of(kernels.begin(), kernels.end(),
+                         [&](const TaskPlace& kernel) { return kernel.rank == member.rank; });
+    });
+  }
+
+  void end(const TaskPlace& place) {
+    Rank& rank = ranks_[static_cast<std::size_t>(place.rank)];
+    rank.ended[place.task] = true;
+    ++rank.done[index_of(at(place).lane)];
+    if (schedules::is_send(at(place).op)) sent_.insert({place.rank, at(place).peer, at(place).tag});
+    --left_;
+  }
+
+  const Step& step_;
+  const Company& company_;
+  std::vector<Rank> ranks_;
+  std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> sent_;  // from, to, tag
+  std::size_t left_ = 0;
+};
+
+}  // namespace
+
+std::vector<Wave> waves_of(const Step& step, const Company& company) {
+  return Sorter(step, company).run();
+}
+
+}  // namespace lockstep::scaling
