@@ -93,6 +93,7 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   Teller teller(flags, print_here, peak_flops);
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;
+  if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));
   const double unigram_nats = trainer::unigram_entropy_nats(corpus.training(), corpus.validation());
   const double bigram_nats = trainer::bigram_entropy_nats(corpus.training(), corpus.validation());
   print_here(ending_text(result, unigram_nats, bigram_nats));

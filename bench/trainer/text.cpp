@@ -139,6 +139,16 @@ std::string memory_text(const parallel::BytesByKind& peak) {
   return text + "\n";
 }
 
+std::string sample_text(const std::string& prompt, const std::string& sample) {
+  std::string text = "# sample\n";
+  for (const char c : prompt + sample) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = c == '\n' || (byte >= 0x20 && byte < 0x7f);
+    text += plain ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
+  }
+  return text + "\n";
+}
+
 std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats) {
   return fmt::format("# validation loss {:.4f} nats a token; counting bytes: {:.4f}, pairs of bytes: {:.4f}\n",
                      result.validation_loss, unigram_nats, bigram_nats);

@@ -17,6 +17,8 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
 // Where the time of a step went, averaged over the ranks.
 std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
 std::string memory_text(const parallel::BytesByKind& peak);
+// Bytes that are no printable ASCII as \\xNN, but for line ends.
+std::string sample_text(const std::string& prompt, const std::string& sample);
 std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats);
 
 // What is counted as a model's work.

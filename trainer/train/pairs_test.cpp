@@ -122,7 +122,7 @@ TEST(Pairs, EveryPairOfOptionsGivesTheLossesOfOneRank) {
   EXPECT_GT(rows.size(), 20u);  // 4 ZeRO stages x 6 schedules are 24 pairs alone
   for (const Row& row : rows) {
     const TrainLayout layout = layout_of(row);
-    expect_same_curve(one, run(options_of(layout, kLongSteps)), 1e-5, text_of(layout));
+    EXPECT_EQ(difference(one, run(options_of(layout, kLongSteps)), 1e-5), "") << text_of(layout);
   }
 }
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "core/error.h"
+#include "core/random.h"
 #include "kernels/gemm/gemm.h"
 #include "trainer/data/batches.h"
 #include "trainer/train/rank_setup.h"
+#include "trainer/train/sampling.h"
 
 namespace lockstep::trainer {
 
@@ -88,6 +91,55 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
 
 schedules::StepTimeline RankTrainer::gather_timeline() {
   return trainer::gather_timeline(mesh_, training_, spans_);
+}
+
+// The tensor ranks of the first data-parallel rank have a part of the words each, and give it to all.
+std::vector<float> RankTrainer::logits_behind(std::string_view text) {
+  const auto length = static_cast<std::size_t>(options_.length);
+  for (RankBatch& batch : batches_) {
+    std::fill(batch.tokens.begin(), batch.tokens.end(), 0);
+    std::fill(batch.targets.begin(), batch.targets.end(), 0);
+    for (std::size_t i = 0; i < text.size(); ++i) batch.tokens[i] = static_cast<unsigned char>(text[i]);
+  }
+  const std::vector<MicrobatchTokens> microbatches = views();
+  forward_.begin_step(Mode::generate, microbatches, 0, {});
+  LOCKSTEP_CHECK(!text.empty() && text.size() <= length, "a text that fits");
+  std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
+  const auto keep = [&](RankStage& stage) {
+    const std::vector<float> logits = stage.model->logits(0);
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>((text.size() - 1) * mine.size());
+    std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());
+  };
+  forward_.keep_results(keep);
+  schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+  forward_.keep_results({});
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(options_.layout.ranks()));
+  mesh_.messages.all_gather(std::as_bytes(std::span<const float>(mine)), std::as_writable_bytes(std::span<float>(all)));
+  const std::int32_t head = made_.step.rank_of_stage.back();
+  std::vector<float> logits;
+  for (std::int32_t t = 0; t < options_.layout.tp; ++t) {
+    const auto rank = static_cast<std::ptrdiff_t>(rank_at(options_.layout, {t, 0, head}));
+    const auto words = static_cast<std::ptrdiff_t>(mine.size());
+    logits.insert(logits.end(), all.begin() + rank * words, all.begin() + (rank + 1) * words);
+  }
+  return logits;
+}
+
+std::int64_t RankTrainer::words_a_rank() const {
+  return (options_.model.vocabulary + options_.layout.tp - 1) / options_.layout.tp;
+}
+
+std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes, double temperature) {
+  constexpr std::size_t kBytes = 256;  // words behind are of other vocabularies
+  core::Random random(options_.seed);
+  std::string text = prompt;
+  for (std::int64_t i = 0; i < bytes; ++i) {
+    const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.length));
+    const std::vector<float> logits = logits_behind(std::string_view(text).substr(text.size() - seen));
+    const auto word = drawn_word(std::span(logits).first(kBytes), temperature, random.uniform());
+    text.push_back(static_cast<char>(word));
+  }
+  return text.substr(prompt.size());
 }
 
 void RankTrainer::gather_weights() {

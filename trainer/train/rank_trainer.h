@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/backends/mesh.h"
@@ -52,6 +54,10 @@ class RankTrainer {
   // When the tasks of the last train_step() ran, on all ranks, from the first rank's start. Clocks are those of one
   // host; ranks of other hosts begin at their own start.
   schedules::StepTimeline gather_timeline();
+  // Text that the model writes behind a prompt, the same on all ranks: a byte a forward pass of the whole layout, which
+  // sees the last `length` bytes. Drawn from softmax(logits / temperature); 0: the likeliest.
+  std::string generate(const std::string& prompt, std::int64_t bytes, double temperature);
+
   // After master weights were changed from outside: what others own is gathered (ZeRO 1 and 2).
   void gather_weights();
 
@@ -62,6 +68,8 @@ class RankTrainer {
  private:
   std::vector<MicrobatchTokens> views() const;
   void draw(std::int64_t step);
+  std::vector<float> logits_behind(std::string_view text);  // of all words, behind its last byte
+  std::int64_t words_a_rank() const;
   double sum_over_ranks(double mine);
 
   const TrainOptions& options_;

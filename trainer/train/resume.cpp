@@ -1,24 +1,16 @@
 #include "trainer/train/resume.h"
 
-#include <array>
+#include <filesystem>
 #include <map>
-#include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/gather_text.h"
+#include "trainer/checkpoint/gpt2_file.h"
 #include "trainer/checkpoint/save_checkpoint.h"
+#include "trainer/checkpoint/store_state.h"
 
 namespace lockstep::trainer {
 namespace {
-
-using State = parallel::ParameterStore::State;
-
-struct NamedState {
-  State state;
-  const char* prefix;
-};
-constexpr std::array kStates{NamedState{State::master, "master."}, NamedState{State::first_moment, "moment1."},
-                             NamedState{State::second_moment, "moment2."}};
 
 Integers integers_of(const GptConfig& model) {
   return {{"layers", model.layers},
@@ -36,61 +28,73 @@ std::map<std::string, std::string> layout_of(const TrainLayout& layout) {
           {"schedule", layout.schedule}};
 }
 
-// Of one state on one rank.
-struct Part {
-  std::vector<WholeTensor> tensors;
-  std::vector<Piece> pieces;
-};
+CheckpointRanks ranks_of(RankTrainer& trainer) {
+  transports::World& world = trainer.model().mesh().messages;
+  return {trainer.model().rank(), [&world](const std::string& mine) { return gather_text(world, mine); }};
+}
 
-void add(Part& part, RankStage& stage, const NamedState& named) {
-  const std::size_t first = part.tensors.size();
-  for (const parallel::Parameter& parameter : stage.plan->parameters) {
-    part.tensors.push_back({named.prefix + parameter.name, parameter.shape});
-  }
-  for (const auto& run : stage.store->runs(named.state)) {
-    part.pieces.push_back({first + run.parameter, run.whole_begin, run.count, run.data});
-  }
+Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
+  const LossScale& scale = trainer.loss_scale();
+  return {.step = step,
+          .model = integers_of(options.model),
+          .layout = layout_of(options.layout),
+          .integers = {{"tokens", step * options.tokens_a_step()},
+                       {"seed", static_cast<std::int64_t>(options.seed)},
+                       {"sequences_a_step", options.sequences_a_step()},
+                       {"good_steps", scale.good_steps}},
+          .reals = {{"loss_scale", scale.scale}}};
+}
+
+void save_to(const std::string& folder, RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
+  Held held;
+  for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
+  save_checkpoint(folder, manifest_of(trainer, options, step), held.tensors, held.pieces, ranks_of(trainer),
+                  options.checkpoints_kept);
 }
 
 }  // namespace
 
 void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
-  Part part;
-  for (const NamedState& named : kStates) {
-    for (RankStage& stage : trainer.model().stages()) add(part, stage, named);
-  }
-  const LossScale& scale = trainer.loss_scale();
-  const Manifest manifest{.step = step,
-                          .model = integers_of(options.model),
-                          .layout = layout_of(options.layout),
-                          .integers = {{"tokens", step * options.tokens_a_step()},
-                                       {"seed", static_cast<std::int64_t>(options.seed)},
-                                       {"sequences_a_step", options.sequences_a_step()},
-                                       {"good_steps", scale.good_steps}},
-                          .reals = {{"loss_scale", scale.scale}}};
-  transports::World& world = trainer.model().mesh().messages;
-  const CheckpointRanks ranks{trainer.model().rank(),
-                              [&world](const std::string& mine) { return gather_text(world, mine); }};
-  save_checkpoint(options.checkpoint_folder, manifest, part.tensors, part.pieces, ranks, options.checkpoints_kept);
+  save_to(options.checkpoint_folder, trainer, options, step);
 }
 
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path) {
   Checkpoint checkpoint(path);
-  require_same(checkpoint.path(), checkpoint.manifest().model, integers_of(options.model));
-  for (const NamedState& named : kStates) {
-    for (RankStage& stage : trainer.model().stages()) {
-      Part part;
-      add(part, stage, named);
-      checkpoint.read(part.tensors, part.pieces);
-      stage.store->store_back(named.state);
-    }
-  }
-  for (RankStage& stage : trainer.model().stages()) stage.store->masters_changed();
-  trainer.gather_weights();
   const Manifest& manifest = checkpoint.manifest();
+  require_same(checkpoint.path(), manifest.model, integers_of(options.model));
+  Held held;
+  for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
+  checkpoint.read(held.tensors, held.pieces);
+  for (RankStage& stage : trainer.model().stages()) state_was_read(*stage.store);
+  trainer.gather_weights();
   trainer.loss_scale() = {static_cast<float>(manifest.reals.at("loss_scale")),
                           static_cast<std::int32_t>(manifest.integers.at("good_steps"))};
   return manifest.step;
+}
+
+void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file) {
+  const SafetensorsFile source(file);
+  const GptConfig& model = options.model;
+  require_same(
+      file, gpt2_sizes(source),
+      {{"layers", model.layers}, {"hidden", model.hidden}, {"vocabulary", model.vocabulary}, {"length", model.length}});
+  Held held;
+  for (RankStage& stage : trainer.model().stages()) add_masters(*stage.store, held);
+  read_gpt2(source, held.tensors, held.pieces);
+  for (RankStage& stage : trainer.model().stages()) masters_were_read(*stage.store);
+  trainer.gather_weights();
+}
+
+void export_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step, const std::string& file) {
+  const bool keeps = !options.checkpoint_folder.empty();
+  const std::string folder = keeps ? options.checkpoint_folder : file + ".checkpoint";
+  if (!keeps) save_to(folder, trainer, options, step);
+  if (trainer.model().rank() == 0) {
+    Checkpoint checkpoint(folder);
+    export_gpt2(checkpoint, file, core::DType::f32);
+    if (!keeps) std::filesystem::remove_all(folder);
+  }
+  trainer.model().mesh().messages.barrier();
 }
 
 }  // namespace lockstep::trainer

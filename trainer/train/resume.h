@@ -13,4 +13,9 @@ void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t st
 // Whatever layout wrote it. Returns the steps that were done. Throws a usage Error if it is of another model.
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
 
+// Weights from a file with Hugging Face's names (trainer/checkpoint/gpt2_file.h); moments and steps begin at 0.
+void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file);
+// Writes such a file, by way of a checkpoint that is removed again if the run keeps none.
+void export_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step, const std::string& file);
+
 }  // namespace lockstep::trainer

@@ -1,9 +1,13 @@
 #include "trainer/train/train.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
+#include "core/device_cpu.h"
 #include "core/error.h"
+#include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"
 #include "trainer/train/resume.h"
 
@@ -16,6 +20,7 @@ bool is_due(std::int64_t step, std::int64_t every, std::int64_t last) {
 
 void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& result, const TrainObserver& observer) {
   const bool tells = trainer.model().rank() == 0;
+  if (!options.init_from.empty()) init_run(trainer, options, options.init_from);
   const std::int64_t done = options.resume.empty() ? 0 : resume_run(trainer, options, options.resume);
   for (std::int64_t step = done + 1; step <= options.steps; ++step) {
     const StepReport report = trainer.train_step(step);
@@ -32,6 +37,11 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
     result.validation_loss = loss;
     observer.validation(step, loss);
   }
+  if (options.sample_bytes > 0) {
+    std::string text = trainer.generate(options.prompt, options.sample_bytes, options.temperature);
+    if (tells) result.sample = std::move(text);
+  }
+  if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
 
 }  // namespace
@@ -50,6 +60,9 @@ TrainOptions checked(TrainOptions options) {
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
   const TrainStep made = make_train_step(shape_of(options, 0), options.layout);
+  if (options.mpi == nullptr) {
+    check_memory(made, shape_of(options, 0), options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
+  }
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
   backends::run_mesh(mesh_of(options), channels.channels(), [&](backends::MeshRank& rank) {

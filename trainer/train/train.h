@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "trainer/train/rank_trainer.h"
 
@@ -21,6 +22,7 @@ struct TrainObserver {
 struct TrainResult {
   std::vector<StepReport> steps;
   double validation_loss = 0;
+  std::string sample;  // behind the prompt
 };
 
 // Throws core::Error: usage for what is impossible, before a rank starts; otherwise what the first rank that failed

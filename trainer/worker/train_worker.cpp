@@ -128,7 +128,9 @@ void TrainWorker::idle(int thread) {
 
 void TrainWorker::finish() {
   for (RankStage& stage : model_.stages()) {
-    if (stage.plan->place.head && computes(tasks_)) {
+    if (stage.plan->place.head && keep_results_) {
+      keep_results_(stage);
+    } else if (stage.plan->place.head && computes(tasks_)) {
       for (std::int32_t m = 0; m < step_.num_microbatches; ++m) loss_sum_ += stage.model->loss_sum(m);
     }
     stage.model->end_step();

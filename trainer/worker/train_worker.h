@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -37,6 +38,9 @@ class TrainWorker final : public schedules::StageWorker {
   void idle(int thread) override;
   void finish() override;
   schedules::TaskSpan span_of(std::uint32_t task) const override;
+
+  // Called in finish() with the stage that has the head, before it forgets its microbatches; none: nothing is.
+  void keep_results(std::function<void(RankStage&)> keep) { keep_results_ = std::move(keep); }
 
   // The gathers that stand behind the optimizer, on their own.
   void gather_weights();
@@ -73,7 +77,8 @@ class TrainWorker final : public schedules::StageWorker {
   const std::vector<std::string> names_;   // of each task, for profilers
   std::vector<Span> spans_;
   std::map<std::uint32_t, transports::Request> messages_;  // under way
-  std::int64_t start_ns_ = 0;                              // of the steady clock
+  std::function<void(RankStage&)> keep_results_;
+  std::int64_t start_ns_ = 0;  // of the steady clock
   double loss_sum_ = 0;
 };
 
