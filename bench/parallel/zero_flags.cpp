@@ -1,0 +1,88 @@
+#include "bench/parallel/zero_flags.h"
+
+#include <algorithm>
+#include <array>
+
+#include "bench/trainer/flag_readers.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using sweep::FlagValue;
+using Flag = sweep::FlagOf<ZeroFlags>;
+
+std::vector<core::DType> dtypes_of(const FlagValue& value) {
+  std::vector<core::DType> dtypes;
+  for (const FlagValue& part : value.list()) dtypes.push_back(mini_train::dtype_of(part));
+  return dtypes;
+}
+
+std::vector<bool> switches_of(const FlagValue& value) {
+  std::vector<bool> switches;
+  for (const FlagValue& part : value.list()) switches.push_back(part.zero_or_one());
+  return switches;
+}
+
+const std::array kFlags{
+    Flag{"--zero", "0,1,2,3",
+         "stages, a list: 0 replicas, 1 the optimizer's state is shared out, 2 gradients too, 3 all",
+         [](ZeroFlags& f, const FlagValue& v) { f.stages = sweep::integer_list(v, 0, 3); }},
+    Flag{"--prefetch", "1,0", "of stage 3, a list: 1 units are gathered ahead of their use, 0 when they are needed",
+         [](ZeroFlags& f, const FlagValue& v) { f.prefetch = switches_of(v); }},
+    Flag{"--dtype", "f32,bf16", "of weights and activations, a list of f32, bf16, f16, with f32 master weights",
+         [](ZeroFlags& f, const FlagValue& v) { f.compute = dtypes_of(v); }},
+    Flag{"--grad-dtype", "f32", "of gradients, a list; other than f32 goes with its equal in --dtype only",
+         [](ZeroFlags& f, const FlagValue& v) { f.gradient = dtypes_of(v); }},
+    Flag{"--psi", "7.5e9", "parameters of the ZeRO paper's table in the heading",
+         [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},
+    Flag{"--psi-ranks", "64", "ranks of that table",
+         [](ZeroFlags& f, const FlagValue& v) { f.psi_ranks = sweep::integer(v, 1, 1 << 24); }},
+};
+
+}  // namespace
+
+std::variant<ZeroFlags, sweep::HelpRequested> parse_zero_flags(int argc, const char* const* argv) {
+  ZeroFlags flags;
+  begin_step_flags(argc, argv, flags.step);
+  sweep::CommandLine line(flags.step.program +
+                          ": what the stages of ZeRO cost a rank, in bytes held, bytes sent, time.");
+  declare_step_flags(line);
+  declare_all(line, kFlags, "What is shared out");
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_step_flags(line, flags.step);
+  read_all(line, kFlags, flags);
+  if (zero_rows(flags).empty()) {
+    throw core::usage_error("--grad-dtype: none goes with --dtype; allowed: f32, or one of --dtype");
+  }
+  return flags;
+}
+
+std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
+  std::vector<ZeroRow> rows;
+  for (const int replicas : flags.step.replicas) {
+    for (const core::DType compute : flags.compute) {
+      for (const core::DType gradient : flags.gradient) {
+        if (gradient != core::DType::f32 && gradient != compute) continue;
+        for (const int stage : flags.stages) {
+          for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
+            rows.push_back({replicas, stage, prefetch, compute, gradient});
+          }
+        }
+      }
+    }
+  }
+  return rows;
+}
+
+trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
+  trainer::TrainOptions options = flags.step.options;
+  options.layout.dp = row.replicas;
+  options.layout.zero = row.stage;
+  options.layout.prefetch = row.prefetch;
+  options.layout.gradient = row.gradient;
+  options.compute = row.compute;
+  return trainer::checked(options);
+}
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,37 @@
+// The command line of zero_bench.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "bench/parallel/step_flags.h"
+
+namespace lockstep::parallel_bench {
+
+struct ZeroFlags {
+  StepFlags step;
+  std::vector<int> stages{0, 1, 2, 3};
+  std::vector<bool> prefetch{true, false};  // of stage 3
+  std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
+  std::vector<core::DType> gradient{core::DType::f32};
+  // Of the table of the paper that the heading has.
+  double psi = 7.5e9;
+  int psi_ranks = 64;
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<ZeroFlags, sweep::HelpRequested> parse_zero_flags(int argc, const char* const* argv);
+
+// A row.
+struct ZeroRow {
+  int replicas = 2;
+  int stage = 0;
+  bool prefetch = true;
+  core::DType compute = core::DType::f32;
+  core::DType gradient = core::DType::f32;  // f32, or as compute
+};
+std::vector<ZeroRow> zero_rows(const ZeroFlags& flags);
+trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row);  // checked
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,78 @@
+#include "bench/parallel/zero_records.h"
+
+#include <algorithm>
+
+#include "bench/pipeline/records.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using parallel::MemoryKind;
+
+core::NamedNumbers by_kind(const parallel::BytesByKind& bytes) {
+  core::NamedNumbers named;
+  for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
+    named.emplace_back(parallel::name_of(static_cast<MemoryKind>(k)), static_cast<double>(bytes[k]));
+  }
+  return named;
+}
+
+core::NamedNumbers with_total(core::NamedNumbers named, double total) {
+  named.emplace_back("total", total);
+  return named;
+}
+
+core::ModelRecord model_of(const trainer::TrainOptions& options) {
+  const trainer::GptConfig& model = options.model;
+  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
+  return {.name = model.name,
+          .numbers = {{"layers", number(model.layers)},
+                      {"hidden", number(model.hidden)},
+                      {"heads", number(model.heads)},
+                      {"vocabulary", number(model.vocabulary)},
+                      {"length", number(options.length)}},
+          .parameters = model.parameters()};
+}
+
+}  // namespace
+
+core::RunRecord zero_run_record(const ZeroFlags& flags) {
+  const int most = *std::max_element(flags.step.replicas.begin(), flags.step.replicas.end());
+  core::RunRecord run = pipeline::new_run_record(flags.step.program, flags.step.command, pipeline::Mode::emulated,
+                                                 most * flags.step.options.threads);
+  run.ranks = most;
+  run.seed = flags.step.options.seed;
+  run.basis = "measured";
+  return run;
+}
+
+core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags& flags, const ZeroRow& row,
+                                     const ZeroResult& result) {
+  core::ShardingRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.basis = run.basis;
+  record.model = model_of(options_of(flags, row));
+  record.ranks = row.replicas;
+  record.threads = flags.step.options.threads;
+  record.zero_stage = row.stage;
+  record.prefetch = row.prefetch;
+  record.dtype = core::short_name_of(row.compute);
+  record.gradient_dtype = core::short_name_of(row.gradient);
+  record.microbatches = flags.step.options.layout.microbatches;
+  record.padded_elems = result.padded;
+  record.held_bytes = by_kind(result.held);
+  record.peak_bytes = with_total(by_kind(result.peak_of_each), static_cast<double>(result.peak_bytes));
+  record.formula_bytes = by_kind(result.forms.held);
+  record.sent_bytes = {{"weights", result.weight_bytes_sent}, {"gradients", result.gradient_bytes_sent}};
+  record.formula_sent_bytes = {{"weights", static_cast<double>(result.forms.weight_bytes_sent)},
+                               {"gradients", static_cast<double>(result.forms.gradient_bytes_sent)}};
+  if (const std::string wrong = result.wrong(); !wrong.empty()) {
+    record.status = "wrong";
+    record.error = wrong;
+  }
+  record.samples_ms = result.samples_ms;
+  return record;
+}
+
+}  // namespace lockstep::parallel_bench

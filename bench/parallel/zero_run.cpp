@@ -1,0 +1,149 @@
+#include "bench/parallel/zero_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "bench/parallel/step_rank.h"
+#include "core/statistics.h"
+#include "schedules/step/count.h"
+#include "trainer/step/bucket_plan.h"
+#include "trainer/train/rank_setup.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using parallel::BytesByKind;
+using parallel::MemoryKind;
+using schedules::Lane;
+
+// Bytes of the all-reduce of the gradients' norm, one f64, which is no part of ZeRO.
+double norm_bytes_sent(std::int32_t ranks) {
+  return schedules::wire_bytes(schedules::Comm::all_reduce, sizeof(double), ranks);
+}
+
+std::vector<BucketElems> buckets_of(StepRank& rank) {
+  const trainer::RankStage& stage = rank.model().stages().front();
+  const std::size_t tied = trainer::word_embedding_of(*stage.plan);
+  std::vector<BucketElems> buckets;
+  for (std::int32_t b = 0; b < stage.store->num_buckets(); ++b) {
+    buckets.push_back({stage.store->padded_elems(b), b == stage.store->bucket_of(tied)});
+  }
+  return buckets;
+}
+
+class ZeroRank {
+ public:
+  ZeroRank(const ZeroFlags& flags, const trainer::TrainOptions& options, const trainer::TrainStep& made,
+           const trainer::Corpus& corpus, const trainer::ChannelMap& channels, backends::MeshRank& mesh)
+      : flags_(flags),
+        options_(options),
+        step_(made.step),
+        rank_(options, made, corpus, mesh, channels),
+        worker_(made.step, rank_.model()) {}
+
+  void run(const ZeroRow& row, ZeroResult& result) {
+    for (std::int64_t turn = 0; turn < flags_.step.warm_turns; ++turn) rank_.run_timed(worker_, step_, ++number_);
+    rank_.model().memory().restart_peaks();
+    const double weights_before = sent(Lane::gather);
+    const double gradients_before = sent(Lane::reduce);
+    std::vector<double> samples = timed_steps();
+    const auto steps = static_cast<double>(samples.size());
+    const double weights = (sent(Lane::gather) - weights_before) / steps;
+    const double gradients = (sent(Lane::reduce) - gradients_before) / steps;
+    const BytesByKind held = most_of(rank_.model().memory().now());
+    const BytesByKind peak_of_each = most_of(rank_.model().memory().peak_of_each());
+    const BytesByKind peak = most_by_total(rank_.model().memory().at_peak());
+    if (rank_.rank() != 0) return;
+    const std::vector<BucketElems> buckets = buckets_of(rank_);
+    result.parameters = options_.model.parameters();
+    for (const BucketElems& bucket : buckets) result.padded += bucket.padded;
+    result.held = held;
+    result.peak_of_each = peak_of_each;
+    result.peak_bytes = parallel::total_of(peak);
+    result.weight_bytes_sent = weights;
+    result.gradient_bytes_sent = gradients - norm_bytes_sent(row.replicas);
+    result.forms = zero_forms(row, buckets, options_.layout.microbatches);
+    result.samples_ms = std::move(samples);
+  }
+
+ private:
+  double sent(Lane lane) { return rank_.model().collectives().sent_bytes(lane); }
+
+  std::vector<double> timed_steps() {
+    const std::int64_t begin_ns = transports::now_ns();
+    std::vector<double> samples;
+    for (std::int64_t turn = 0; turn < flags_.step.turns; ++turn) {
+      const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
+      const double budget_s = flags_.step.budget_s;
+      if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
+      samples.push_back(rank_.run_timed(worker_, step_, ++number_).ms);
+    }
+    return samples;
+  }
+
+  BytesByKind most_of(const BytesByKind& mine) {
+    BytesByKind most{};
+    for (const BytesByKind& one : transports::all_gather_value(rank_.mesh().messages, mine)) {
+      for (std::size_t k = 0; k < most.size(); ++k) most[k] = std::max(most[k], one[k]);
+    }
+    return most;
+  }
+  BytesByKind most_by_total(const BytesByKind& mine) {
+    const std::vector<BytesByKind> all = transports::all_gather_value(rank_.mesh().messages, mine);
+    return *std::max_element(all.begin(), all.end(), [](const BytesByKind& a, const BytesByKind& b) {
+      return parallel::total_of(a) < parallel::total_of(b);
+    });
+  }
+
+  const ZeroFlags& flags_;
+  const trainer::TrainOptions& options_;
+  const schedules::Step& step_;
+  StepRank rank_;
+  trainer::TrainWorker worker_;
+  std::int64_t number_ = 0;
+};
+
+std::string difference(const std::string& what, double found, double wanted) {
+  // Counted in double from whole bytes times (n - 1) / n.
+  if (std::fabs(found - wanted) <= 1e-9 * wanted) return "";
+  return what + " " + std::to_string(std::llround(found)) + " in place of " + std::to_string(std::llround(wanted)) +
+         " B; ";
+}
+
+}  // namespace
+
+double ZeroResult::step_ms() const {
+  return core::median(samples_ms);
+}
+
+std::string ZeroResult::wrong() const {
+  std::string text;
+  for (const MemoryKind kind : {MemoryKind::weights, MemoryKind::gradients, MemoryKind::optimizer}) {
+    const auto k = static_cast<std::size_t>(kind);
+    text += difference(std::string(name_of(kind)), static_cast<double>(held[k]), static_cast<double>(forms.held[k]));
+  }
+  text += difference("weights sent", weight_bytes_sent, static_cast<double>(forms.weight_bytes_sent));
+  text += difference("gradients sent", gradient_bytes_sent, static_cast<double>(forms.gradient_bytes_sent));
+  if (peak_of_each[static_cast<std::size_t>(MemoryKind::weights)] > forms.most_weights) {
+    text += "more weights gathered at once than " + std::to_string(forms.most_weights) + " B; ";
+  }
+  return text.substr(0, text.size() - std::min<std::size_t>(text.size(), 2));
+}
+
+ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row) {
+  const trainer::TrainOptions options = options_of(flags, row);
+  const trainer::TrainStep made = trainer::make_train_step(trainer::shape_of(options, 0), options.layout);
+  const std::array<const schedules::Step*, 1> steps{&made.step};
+  const trainer::ChannelMap channels(steps);
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  ZeroResult result;
+  backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
+    ZeroRank(flags, options, made, corpus, channels, mesh).run(row, result);
+  });
+  return result;
+}
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,31 @@
+// A row of zero_bench: a few training steps with one stage of ZeRO.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/parallel/zero_flags.h"
+#include "bench/parallel/zero_forms.h"
+
+namespace lockstep::parallel_bench {
+
+struct ZeroResult {
+  std::int64_t parameters = 0;
+  std::int64_t padded = 0;               // elements of all buckets
+  parallel::BytesByKind held{};          // after a step, of the rank that holds most
+  parallel::BytesByKind peak_of_each{};  // each kind's own peak in the steps that were timed; likewise
+  std::int64_t peak_bytes = 0;           // of all kinds together
+  double weight_bytes_sent = 0;          // by a rank in a step: gathers
+  double gradient_bytes_sent = 0;        // reductions, without the norm's
+  ZeroForms forms;
+  std::vector<double> samples_ms;
+  double step_ms() const;
+
+  // What differs from the formulas, in words; empty: nothing.
+  std::string wrong() const;
+};
+
+ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row);
+
+}  // namespace lockstep::parallel_bench

@@ -1,0 +1,91 @@
+#include "bench/parallel/zero_text.h"
+
+#include <fmt/format.h>
+
+#include "core/provenance.h"
+#include "core/size.h"
+#include "parallel/parameters/zero_bytes.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using parallel::MemoryKind;
+
+constexpr const char* kColumns =
+    "#{:>4} {:>5} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
+
+// Rajbhandari et al. 2019, figure 1 and table 1: mixed precision with Adam, all in GB of 1e9 bytes.
+std::string paper_text(const ZeroFlags& flags) {
+  std::string text = fmt::format(
+      "# the paper's table for {:g} parameters on {} ranks, 16 bits (arXiv:1910.02054):", flags.psi, flags.psi_ranks);
+  for (const std::int32_t stage : {0, 1, 2, 3}) {
+    const parallel::BytesByKind bytes = parallel::zero_bytes({.elems = static_cast<std::int64_t>(flags.psi),
+                                                              .ranks = flags.psi_ranks,
+                                                              .stage = stage,
+                                                              .compute = core::DType::bf16,
+                                                              .gradient = core::DType::bf16});
+    text += fmt::format("{} stage {}: {:.4g} GB", stage == 0 ? "" : ",", stage,
+                        static_cast<double>(parallel::total_of(bytes)) / 1e9);
+  }
+  return text + "\n";
+}
+
+std::string megabytes(double bytes) {
+  return fmt::format("{:.3f}", bytes / 1e6);
+}
+
+std::string columns_text() {
+  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "prefetch", "dtype", "grads", "weights", "gradients",
+                     "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g", "step", "wrong") +
+         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
+                     "(MB)", "(MB)", "(ms)", "");
+}
+
+}  // namespace
+
+std::string zero_heading_text(const ZeroFlags& flags) {
+  const trainer::TrainOptions& options = flags.step.options;
+  const trainer::GptConfig& model = options.model;
+  return fmt::format(
+             "# lockstep version {}, {}: training steps with parameters shared out over data-parallel ranks\n"
+             "# GPT {}: {} layers, hidden {}, {} parameters; {} sequences of {} tokens a rank and microbatch, {} "
+             "microbatch{}, {} thread{} a rank\n",
+             core::build().version, flags.step.program, model.name, model.layers, model.hidden, model.parameters(),
+             options.batch, options.length > 0 ? options.length : model.length, options.layout.microbatches,
+             options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s") +
+         paper_text(flags) +
+         "# weights, gradients, optimizer: bytes of a rank between steps, as its allocator counts them; formula: of "
+         "all "
+         "three;\n"
+         "#   peak: most bytes of weights, of gradients, of all kinds (activations and buffers among them) in a step;\n"
+         "#   sent: by a rank in a step, gathers of weights and reductions of gradients, each sending as little as a "
+         "ring;\n"
+         "#   wrong: bytes held, sent or gathered at once differ from the formulas over what the buckets pad; MB = 1e6 "
+         "bytes\n" +
+         columns_text();
+}
+
+std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
+  const auto of = [](const parallel::BytesByKind& bytes, MemoryKind kind) {
+    return megabytes(static_cast<double>(bytes[static_cast<std::size_t>(kind)]));
+  };
+  const std::string wrong = result.wrong();
+  const std::string prefetch = row.stage < 3 ? "-" : row.prefetch ? "on" : "off";
+  std::string text = fmt::format(
+      " {:>4} {:>5} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9.2f} {:>6}\n",
+      row.replicas, row.stage, prefetch, core::short_name_of(row.compute), core::short_name_of(row.gradient),
+      of(result.held, MemoryKind::weights), of(result.held, MemoryKind::gradients),
+      of(result.held, MemoryKind::optimizer), megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
+      of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
+      megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.weight_bytes_sent),
+      megabytes(result.gradient_bytes_sent), result.step_ms(), wrong.empty() ? "0" : "wrong");
+  if (!wrong.empty()) text += "#   " + wrong + "\n";
+  return text;
+}
+
+std::string zero_ending_text(std::size_t rows, std::size_t wrong) {
+  if (wrong == 0) return fmt::format("# {} rows hold and send what the formulas say, to the byte\n", rows);
+  return fmt::format("# {} of {} rows do not hold or send what the formulas say\n", wrong, rows);
+}
+
+}  // namespace lockstep::parallel_bench
