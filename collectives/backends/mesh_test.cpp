@@ -46,7 +46,7 @@ Operation all_reduce_of(std::int64_t count) {
 }
 
 TEST(Mesh, CollectivesOfEveryChannelAreExact) {
-  for (int ranks = 1; ranks <= 8; ++ranks) {
+  for (int ranks : {1, 2, 3, 6}) {  // 8 in the next test
     const std::vector<Channel> channels = grid_channels(ranks);
     MeshOptions options;
     options.num_ranks = ranks;
