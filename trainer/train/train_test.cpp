@@ -24,6 +24,24 @@ class Layouts : public ::testing::Test {
   static void compare(const TrainLayout& layout) {
     EXPECT_EQ(difference(single(), run(layout), 1e-5), "") << text_of(layout);
   }
+};
+
+TEST_F(Layouts, OneRankLearns) {
+  EXPECT_LT(single().steps.back().loss, single().steps.front().loss - 0.3);
+  EXPECT_LT(single().validation_loss, single().steps.front().loss);
+}
+
+TEST_F(Layouts, AccumulationIsTheSameBatch) {
+  compare({.microbatches = 4});
+  compare({.microbatches = 4, .recompute = Recompute::full});
+  compare({.microbatches = 2, .recompute = Recompute::selective});
+}
+
+TEST_F(Layouts, DataParallelRanksInAllZeroStages) {
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    compare({.dp = 2, .zero = zero, .bucket_cap_bytes = 20'000});
+    compare({.dp = 4, .zero = zero, .microbatches = 2});
+  }
 }
 
 TEST_F(Layouts, TensorParallelRanks) {
