@@ -8,6 +8,8 @@ from reports.analysis.roofline.results import RooflineResult, analyse_kernels
 from reports.analysis.steps.layouts import LayoutResult, analyse_layouts
 from reports.analysis.steps.overlap import OverlapResult, analyse_overlap
 from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
+from reports.analysis.training.runs import TrainingResult, analyse_training
+from reports.analysis.training.scaling import ScalingResult, analyse_scaling
 from reports.records import Records
 
 
@@ -19,11 +21,14 @@ class Report:
     schedules: tuple[WorkloadResult, ...] = ()
     overlaps: tuple[OverlapResult, ...] = ()
     simulations: tuple[LayoutResult, ...] = ()
+    trainings: tuple[TrainingResult, ...] = ()
+    scalings: tuple[ScalingResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
-        others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations]
+        others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.trainings,
+                  *self.scalings]
         return collectives + [finding for result in others for finding in result.findings]
 
 
@@ -31,4 +36,5 @@ def report_of(records: Records) -> Report:
     collectives = analyse(records.of_collectives()) if records.rows else None
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
-                  analyse_layouts(records.of_simulations()))
+                  analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
+                  analyse_scaling(records.of_scaling()))

@@ -3,7 +3,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Sequence, Union
+from typing import Optional, Sequence, Union
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -13,18 +13,21 @@ from reports.errors import ReportError
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import SimulationPage, simulation_page_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
+from reports.html.step_story import Story, story_of
 from reports.html.traces import copy_traces
+from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
 from reports.html.view import Page, page_of
-from reports.plots.figures import render_all
+from reports.plots.figures import FigureFile, render_all
 from reports.plots.kernel_figures import render_kernels
 from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
+from reports.plots.training_render import render_scaling, render_training
 from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
 
 
-AnyPage = Union[Page, KernelPage, SchedulePage, SimulationPage]
+AnyPage = Union[Page, KernelPage, SchedulePage, SimulationPage, GroupPage]
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,18 @@ def _build(report: Report, folder: Path) -> None:
         views["schedules"] = _schedule_page(report, files, folder)
     if report.simulations:
         views["simulations"] = _simulation_page(report, files, folder)
+    if report.trainings:
+        views["training"] = _training_page(report, files, folder)
+    drawn: list[FigureFile] = []
+    if report.scalings:
+        figures = render_scaling(report.scalings, folder / "figures")
+        views["scaling"] = scaling_page_of(report.records.of_scaling(), report.scalings, figures, [], files)
+        drawn = [file for of_result in figures for file in of_result]
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
+    story = story_of(report, {page.subject: page.file for page in pages}, drawn)
     for page in pages:
-        (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages), encoding="utf-8")
+        told = story if page is pages[0] else None
+        (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages, told), encoding="utf-8")
     (folder / MARK).write_text("written by python3 -m reports, which replaces this folder\n", encoding="utf-8")
 
 
@@ -101,6 +113,13 @@ def _simulation_page(report: Report, files: Sequence[str], folder: Path) -> Simu
     return simulation_page_of(records, report.simulations, figures, traces, files)
 
 
+def _training_page(report: Report, files: Sequence[str], folder: Path) -> GroupPage:
+    records = report.records.of_training()
+    figures = render_training(report.trainings, folder / "figures")
+    traces = copy_traces(records, report.records.files, folder / "traces")
+    return training_page_of(records, report.trainings, figures, traces, files)
+
+
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     """The names of the copies: the files' own, numbered where two are equal."""
     folder.mkdir()
@@ -116,11 +135,11 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     return names
 
 
-def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink]) -> str:
+def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optional[Story] = None) -> str:
     # Inline style and script come from our own files; everything from records is escaped.
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
     template = environment.get_template(f"{subject}.html")
-    return template.render(page=page, subject=subject, pages=pages, css=assets["page.css"], js=assets["page.js"])
+    return template.render(page=page, subject=subject, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])

@@ -1,0 +1,88 @@
+"""Training runs of one model on one text: how the loss falls, how fast, where the time goes, what fills the memory."""
+from dataclasses import dataclass
+from statistics import median
+
+from reports.analysis.findings import Finding
+from reports.analysis.training.words import link_text, model_text, parts_text
+from reports.records import Records
+from reports.training_records import Training
+from reports.units import bytes_text, counted, joined, share_text, short, time_text
+
+WARM_UP = 3  # steps that are left out of speeds: they choose kernels and touch memory
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    anchor: str
+    runs: tuple[Training, ...]
+
+    @property
+    def first(self) -> Training:
+        return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        one = self.first
+        return f"{model_text(one.model)} on {one.data}, {one.model['numbers']['length']:g} tokens a sequence"
+
+    @property
+    def findings(self) -> list[Finding]:
+        fastest = max(self.runs, key=tokens_per_s)
+        badge = "" if fastest.basis == "measured" else fastest.basis
+        return [Finding(self.name, f"{speed_text(fastest)} {loss_text(self.runs)}",
+                        f"Its time: {parts_text(fastest.parts_ms)}.", badge, self.anchor)]
+
+
+def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
+    """Of equal runs the latest."""
+    grouped: dict[tuple, dict[tuple, Training]] = {}
+    for one in records.trainings:
+        key = (one.model["name"], one.model["parameters"], one.model["numbers"]["length"], one.data,
+               one.run.machine.fingerprint)
+        grouped.setdefault(key, {})[run_name(one), one.tokens_a_step, len(one.steps)] = one
+    return tuple(TrainingResult(f"training-{number}", tuple(of.values()))
+                 for number, of in enumerate(grouped.values(), start=1))
+
+
+def run_name(one: Training) -> str:
+    """dp=2,zero=1, f32, 1 thread a rank."""
+    parts = [one.layout["text"], one.dtype, f"{counted(one.threads, 'thread')} a rank", link_text(one.run.link)]
+    return ", ".join(part for part in parts if part)
+
+
+def warm_steps(one: Training) -> list:
+    return [step for step in one.steps if step.step > WARM_UP] or list(one.steps)
+
+
+def tokens_per_s(one: Training) -> float:
+    return median(step.tokens_per_s for step in warm_steps(one))
+
+
+def step_ms(one: Training) -> float:
+    return median(step.ms for step in warm_steps(one))
+
+
+def mfu(one: Training) -> float:
+    return median(step.mfu for step in warm_steps(one))
+
+
+def speed_text(one: Training) -> str:
+    return (f"{run_name(one)}: {counted(one.tokens_a_step, 'token')} a step in {time_text(1e3 * step_ms(one))}, "
+            f"{tokens_per_s(one):,.0f} tokens/s, MFU {share_text(mfu(one))}, "
+            f"{bytes_text(one.memory_bytes['total'], 3)} on the fullest rank.")
+
+
+def loss_text(runs: tuple[Training, ...]) -> str:
+    """After 300 steps the validation loss is 2.41 nats a token; counting pairs of bytes reaches 2.78."""
+    told = [one for one in runs if one.validation and one.validation.loss is not None]
+    if not told:
+        return ""
+    best = min(told, key=lambda one: one.validation.loss)
+    than = "below" if best.validation.loss < best.validation.bigram else "not yet below"
+    return (f"After {counted(best.steps[-1].step, 'step')} the validation loss is {short(best.validation.loss)} nats a "
+            f"token, {than} the {short(best.validation.bigram)} that counting pairs of bytes reaches.")
+
+
+def memory_text(one: Training) -> str:
+    kinds = sorted(((value, kind) for kind, value in one.memory_bytes.items() if kind != "total"), reverse=True)
+    return joined([f"{kind} {bytes_text(value, 3)}" for value, kind in kinds[:3]])

@@ -1,0 +1,59 @@
+"""One training step in a few sentences and a chart: what the first page opens with, where there is one."""
+from dataclasses import dataclass
+from typing import Mapping, Optional, Sequence
+
+from reports.analysis.report import Report
+from reports.analysis.training.runs import loss_text, speed_text
+from reports.analysis.training.scaling import chart_stem, line_text, telling
+from reports.analysis.training.words import parts_text
+from reports.plots.figures import FigureFile
+from reports.training_records import Scaling, Training
+from reports.units import joined
+
+SLOWER = 1.02  # less is not told
+MOST = 3  # pairs
+
+
+@dataclass(frozen=True)
+class Story:
+    sentences: Sequence[str]
+    figures: Sequence[FigureFile]
+    links: Sequence[tuple[str, str]]  # words, file
+
+
+def story_of(report: Report, files: Mapping[str, str], drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
+    """`files`: of the pages, by subject; `drawn`: the figures of the scaling page."""
+    training = report.trainings[0].runs[-1] if report.trainings else None
+    scaling = telling(report.scalings)
+    sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
+    if not sentences:
+        return None
+    stem = scaling and chart_stem(report.scalings, scaling)
+    words = {"training": "how it learns, and what fills the memory", "scaling": "all layouts, and the gap by kind",
+             "kernels": "the kernels one by one", "collectives": "the collectives one by one",
+             "schedules": "schedules of the pipeline", "simulations": "steps on other machines"}
+    links = [(text, files[subject]) for subject, text in words.items() if subject in files]
+    return Story(sentences, [file for file in drawn if file.stem == stem], links)
+
+
+def _training_sentences(one: Optional[Training]) -> list[str]:
+    if one is None:
+        return []
+    told = f"GPT {one.model['name']} ({one.model['parameters']:,} parameters) on {one.data}, {speed_text(one)}"
+    return [text for text in (told, f"Where the time goes: {parts_text(one.parts_ms)}.", loss_text((one,))) if text]
+
+
+def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
+    return [text for text in (line_text(line), _company_text(line)) if text] if line else []
+
+
+def _company_text(line: Scaling) -> str:
+    """B beside kernels of other ranks takes 1.1 times as long."""
+    slower = sorted((one for one in line.slowdowns if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
+    told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.2g} times as long"
+                   for one in slower])
+    return f"What contention is was measured in pairs: {told}." if told else ""
+
+
+_WORDS = {"F": "a forward kernel", "B": "a backward kernel", "STEP": "the optimizer", "RECOMPUTE": "a recomputation",
+          "reduce collective": "a reduction of gradients", "gather collective": "a gather of weights"}

@@ -1,0 +1,152 @@
+"""What the pages of training and scaling show, all text made."""
+from dataclasses import dataclass
+from typing import Optional, Sequence
+
+from reports.analysis.findings import MOST, Finding
+from reports.analysis.training.runs import (TrainingResult, loss_text, memory_text, mfu, run_name, speed_text, step_ms,
+                                            tokens_per_s)
+from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name, line_text,
+                                               off, why_text)
+from reports.analysis.training.words import computing_ms, parts_text
+from reports.check.runs import Note, notes_on_runs
+from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
+from reports.html.tables import Cell, Column, Line, Table, number, size, word
+from reports.html.traces import TraceLink
+from reports.plots.figures import FigureFile
+from reports.records import Records
+from reports.training_records import Scaling, Training
+from reports.units import counted, joined
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """What the `workload` macro shows."""
+
+    anchor: str
+    name: str
+    badge: str
+    sentences: Sequence[str]
+    figures: Sequence[FigureFile]
+    charts: Sequence[FigureFile]
+    left_out: int
+    tables: Sequence[Table]
+
+
+@dataclass(frozen=True)
+class GroupPage:
+    facts: Sequence[Fact]
+    findings: Sequence[Finding]
+    notes: Sequence[Note]
+    bad_rows: Sequence[BadLine]
+    groups: Sequence[GroupView]
+    traces: Sequence[TraceLink]
+    runs: Sequence[RunView]
+    machines: Sequence[MachineView]
+    files: Sequence[str]
+
+
+def training_page_of(records: Records, results: Sequence[TrainingResult], figures: Sequence[Sequence[FigureFile]],
+                     traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
+    lines = records.trainings
+    facts = [Fact("What was trained", joined(sorted({f"GPT {one.model['name']} on {one.data}" for one in lines}))),
+             Fact("Runs", f"{counted(len(lines), 'run')}, {counted(sum(one.steps[-1].step for one in lines), 'step')}")]
+    views = [_view(result, drawn, [loss_text(result.runs), *map(speed_text, result.runs),
+                                   f"FLOPs a token are counted as {result.first.flop_convention}; MFU is over what a "
+                                   "product of matrices reaches on all cores together, or as was stated."],
+                   [runs_table(result)], sum(one.timeline is not None for one in result.runs))
+             for result, drawn in zip(results, figures)]
+    return _page(records, results, views, facts, traces, files)
+
+
+def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures: Sequence[Sequence[FigureFile]],
+                    traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
+    lines = records.scalings
+    cores = joined(sorted({str(one.run.machine.cores) for one in lines}))
+    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model['name']}" for one in lines}))),
+             Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, "
+                             f"{sum(one.oversubscribed for one in lines)} with more ranks than cores")]
+    views = [_view(result, drawn, [gaps_text(result), *(f"{text[:1].upper()}{text[1:]}." for text in
+                                                        efficiency_text(result))],
+                   [scaling_table(result), slowdowns_table(result)], 0) for result, drawn in zip(results, figures)]
+    return _page(records, results, views, facts, traces, files)
+
+
+def _view(result: TrainingResult | ScalingResult, figures: Sequence[FigureFile], told: Sequence[str],
+          tables: Sequence[Table], drawable: int) -> GroupView:
+    basis = result.first.basis
+    charts = [file for file in figures if file.kind == "gantt"]
+    return GroupView(result.anchor, result.name, "" if basis == "measured" else basis, [text for text in told if text],
+                     [file for file in figures if file.kind != "gantt"], charts, max(drawable - len(charts), 0), tables)
+
+
+def _page(records: Records, results: Sequence, views: Sequence[GroupView], facts: Sequence[Fact],
+          traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
+    return GroupPage(facts=run_facts(records, facts),
+                     findings=[finding for result in results for finding in result.findings][:MOST],
+                     notes=list(notes_on_runs(records)), bad_rows=[], groups=views, traces=traces,
+                     runs=run_views(records), machines=machine_views(records), files=files)
+
+
+_RUNS = (
+    Column("run", "layout, dtype, threads", False), Column("steps", ""), Column("tokens a step", ""),
+    Column("step ms", "median, the first three left out"), Column("tokens/s", "likewise, of all ranks"),
+    Column("MFU %", "likewise"), Column("memory", "of the fullest rank at its peak"),
+    Column("most of it", "", False), Column("validation loss", "nats a token"), Column("bigram", "nats a token"),
+    Column("where the time goes", "mean of the ranks", False),
+)
+
+
+def runs_table(result: TrainingResult) -> Table:
+    return Table("Every run of the records", _RUNS, tuple(Line(_run_cells(one)) for one in result.runs))
+
+
+def _run_cells(one: Training) -> tuple[Cell, ...]:
+    told = one.validation
+    return (word(run_name(one)), number(one.steps[-1].step, 9), number(one.tokens_a_step, 9), number(step_ms(one)),
+            number(tokens_per_s(one), 5), number(100 * mfu(one), 3), size(int(one.memory_bytes["total"])),
+            word(memory_text(one)), number(told and told.loss), number(told and told.bigram),
+            word(parts_text(one.parts_ms)))
+
+
+_SCALING = (
+    Column("layout", "* more ranks than cores", False), Column("ranks", ""), Column("sequences a step", ""),
+    Column("alone ms", "from pieces timed alone, simulated"),
+    Column("contended ms", "and slowed down as measured in company, simulated"),
+    Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),
+    Column("off alone %", "measured over alone"), Column("off contended %", "measured over contended"),
+    Column("computing ms", "of the measured step, mean of the ranks"), Column("tokens/s", "of all ranks"),
+    Column("efficiency %", "tokens/s of each rank over one rank's"),
+    Column("what contention leaves", "measured less contended", False),
+)
+
+
+def scaling_table(result: ScalingResult) -> Table:
+    return Table("Every layout of the records", _SCALING, tuple(Line(_scaling_cells(one)) for one in result.lines))
+
+
+def _scaling_cells(one: Scaling) -> tuple[Cell, ...]:
+    times = [one.step(kind) for kind in KINDS]
+    stats = times[2] and times[2].stats
+    interval = f"{stats.ci_low:.4g} to {stats.ci_high:.4g}" if stats and stats.ci_low is not None else "–"
+    return (word(line_name(one)), number(one.ranks, 9), number(one.sequences_a_step, 9),
+            *(number(step and step.step_ms) for step in times), word(interval),
+            *(number(_percent(off(one, kind)), 3) for kind in ("isolated", "contended")),
+            number(times[2] and computing_ms(times[2].parts_ms)), number(one.tokens_per_s, 5),
+            number(_percent(one.efficiency), 3), word(why_text(one, "contended") or "–"))
+
+
+def _percent(share: Optional[float]) -> Optional[float]:
+    return None if share is None else 100 * share
+
+
+_SLOWDOWNS = (
+    Column("layout", "", False), Column("what", "F forward, B backward, STEP the optimizer", False),
+    Column("beside", "", False), Column("ranks", "that compute"), Column("times as long", "weighted median"),
+    Column("samples", ""),
+)
+
+
+def slowdowns_table(result: ScalingResult) -> Table:
+    lines = (Line((word(line_name(one)), word(slow.of), word(slow.beside), number(slow.ranks, 9), number(slow.factor, 3),
+                   number(slow.samples, 9))) for one in result.lines for slow in one.slowdowns)
+    return Table("Measured in company: how many times as long as alone", _SLOWDOWNS, tuple(lines))

@@ -1,0 +1,27 @@
+"""Training runs as bars: where the time of a step goes, and what fills the memory."""
+from matplotlib.figure import Figure
+
+from reports.analysis.training.runs import TrainingResult, memory_text, run_name
+from reports.plots.frame import Heading
+from reports.plots.part_colours import kind_colours, part_colours
+from reports.plots.stacked_bars import BarRow, Scale, stacked_figure
+from reports.units import bytes_text, time_text
+
+MIB = 1 << 20
+
+
+def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
+    rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.runs]
+    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
+                                      colours=part_colours(row.parts for row in rows)), heading)
+
+
+def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
+    rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.runs]
+    return stacked_figure(rows, Scale("memory of the fullest rank at its peak (MiB)", 1 / MIB,
+                                      kind_colours(row.parts for row in rows)), heading)
+
+
+def memory_title(result: TrainingResult) -> str:
+    least = min(result.runs, key=lambda one: one.memory_bytes["total"])
+    return f"{run_name(least)} takes {bytes_text(least.memory_bytes['total'], 3)} on its fullest rank: {memory_text(least)}"
