@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "bench/scaling/turns.h"
-#include "core/cores.h"
 #include "core/wait.h"
+#include "schedules/step/moving.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::scaling {
@@ -94,7 +94,7 @@ class RankTimer {
   }
 
   void measure_in_company(std::size_t company) {
-    const auto steps_before = static_cast<std::uint64_t>(seen_steps_[company]++);
+    const auto steps_before = static_cast<std::uint64_t>(steps_in_[company]++);
     trainer_.train_step(++step_, [&](schedules::StageWorker& worker) {
       return std::make_unique<TurnWorker>(worker, turns_[company], orders_[company], steps_before,
                                           trainer_.model().mesh().abort, options_.timeout);
@@ -108,8 +108,8 @@ class RankTimer {
   std::deque<Turns>& turns_;
   Seen& seen_;
   const bool tells_;
-  std::vector<RankTurns> orders_;                    // of each company
-  std::array<int, kMostCompanies> seen_steps_ = {};  // likewise
+  std::vector<RankTurns> orders_;                  // of each company
+  std::array<int, kMostCompanies> steps_in_ = {};  // likewise
   std::int64_t step_ = 0;
 };
 
@@ -144,7 +144,7 @@ void take_median(Seen& seen, LayoutTimes& times) {
   std::sort(seen.measured.begin(), seen.measured.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
   for (const Seen::Measured& one : seen.measured) times.samples_ms.push_back(one.ms);
   Seen::Measured& middle = seen.measured[(seen.measured.size() - 1) / 2];
-  times.measured = std::move(middle.timeline);
+  times.measured = schedules::when_bytes_move(seen.step, std::move(middle.timeline));
   times.around_ms = std::max(middle.ms - end_ms(times.measured), 0.0);
 }
 
@@ -161,6 +161,17 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
   predict(seen, times);
   take_median(seen, times);
   return times;
+}
+
+std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps) {
+  std::vector<double> all_ms;
+  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep&, RankTrainer& trainer) {
+    for (int step = 1; step <= kWarmUp + steps; ++step) {
+      const double ms = trainer.train_step(step).seconds * 1e3;
+      if (step > kWarmUp && trainer.model().rank() == 0) all_ms.push_back(ms);
+    }
+  });
+  return all_ms;
 }
 
 }  // namespace lockstep::scaling

@@ -21,7 +21,7 @@ struct Effort {
 struct LayoutTimes {
   schedules::Step step;
   std::vector<double> samples_ms;    // of steps as they train, the slowest rank's
-  schedules::StepTimeline measured;  // of the step in the median
+  schedules::StepTimeline measured;  // of the step in the median; communication while its bytes move
   double around_ms = 0;              // that this step took beside its tasks: tokens, zeroed gradients
   PlayedStep isolated;
   PlayedStep contended;
@@ -31,5 +31,8 @@ struct LayoutTimes {
 
 // `options` have been checked; their steps do not count. Steps of the different kinds take turns, after a warm-up.
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort);
+
+// Milliseconds of so many steps as they train, after a warm-up.
+std::vector<double> time_steps(const trainer::TrainOptions& options, const trainer::Corpus& corpus, int steps);
 
 }  // namespace lockstep::scaling

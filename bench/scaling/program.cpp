@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "bench/scaling/records.h"
 #include "bench/scaling/text.h"
 #include "core/cores.h"
+#include "core/statistics.h"
 #include "core/wait.h"
 
 namespace lockstep::scaling {
@@ -40,6 +42,24 @@ Effort effort_for(const ScalingFlags& flags, double spent_s, std::size_t left) {
   return {flags.effort.rounds, std::max(flags.effort.seconds - spent_s, 0.0) / static_cast<double>(left)};
 }
 
+// One rank's steps before and behind those of a layout, as machines drift: what its efficiency is measured by.
+Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corpus& corpus, const Effort& effort) {
+  constexpr int kSteps = 3;  // on each side
+  const trainer::TrainOptions single = options_of(flags, "", one.mode);
+  const bool is_single = one.options.layout.ranks() == 1 && one.options.layout.microbatches == 1;
+  std::vector<double> single_ms;
+  if (!is_single) single_ms = time_steps(single, corpus, kSteps);
+  Result result = result_of(one.mode, one.options, time_layout(one.options, corpus, effort));
+  if (is_single) {
+    single_ms = result.times.samples_ms;
+  } else {
+    for (const double ms : time_steps(single, corpus, kSteps)) single_ms.push_back(ms);
+  }
+  const double single_tokens_per_s = static_cast<double>(single.tokens_a_step()) / core::median(single_ms) * 1e3;
+  result.efficiency = result.tokens_per_s() / single_tokens_per_s / one.options.layout.ranks();
+  return result;
+}
+
 }  // namespace
 
 int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
@@ -55,13 +75,9 @@ int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
   print(heading_text(flags, first, corpus.name(), core::usable_cores()) + columns_text());
 
   const auto begin = core::Clock::now();
-  double single = 0;  // tokens a second of one rank
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const Effort effort = effort_for(flags, core::us_between(begin, core::Clock::now()) / 1e6, cases.size() - i);
-    Result result = result_of(cases[i].mode, cases[i].options, time_layout(cases[i].options, corpus, effort));
-    const int ranks = cases[i].options.layout.ranks();
-    if (i == 0 || cases[i].mode != cases[i - 1].mode) single = result.tokens_per_s();
-    result.efficiency = result.tokens_per_s() / single / ranks;
+    Result result = time_case(cases[i], flags, corpus, effort);
     print(row_text(result) + gap_text(result) + slowdowns_text(result));
     if (writer) writer->write(scaling_record(run, result));
   }

@@ -95,6 +95,7 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<WaveS
     for (std::size_t k = 0; k < wave.kernels.size(); ++k) {
       const auto& [place, span] = wave.kernels[k];
       const Task& task = task_at(place);
+      if (task.op == Op::reshard) continue;  // computes nothing
       const std::int64_t alone = prices.of(task, place.rank);
       if (wave.collective.empty()) {
         if (computing > 1) {

@@ -8,6 +8,7 @@
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
+#include "schedules/step/moving.h"
 #include "schedules/step/trace.h"
 #include "trainer/data/bigram.h"
 
@@ -46,7 +47,8 @@ class Teller {
   }
 
  private:
-  void tell(const trainer::StepReport& report, const schedules::StepTimeline& timeline) {
+  void tell(const trainer::StepReport& report, const schedules::StepTimeline& ran) {
+    const schedules::StepTimeline timeline = ran.empty() ? ran : schedules::when_bytes_move(step_, ran);
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
     std::vector<schedules::Breakdown> ranks;

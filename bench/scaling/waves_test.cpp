@@ -1,0 +1,144 @@
+#include "bench/scaling/waves.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "bench/scaling/turns.h"
+#include "trainer/step/train_step.h"
+
+namespace lockstep::scaling {
+namespace {
+
+using schedules::Lane;
+using schedules::Step;
+using schedules::Task;
+
+constexpr Company kWithCollectives{
+    8, {false, false, false, false, true, true, false}};  // gather and reduce have threads of their own
+
+Step step_of(const trainer::TrainLayout& layout) {
+  trainer::GptShape shape;
+  shape.config = {.name = "t", .layers = 4, .hidden = 256, .heads = 2, .length = 8};
+  shape.tensor = {layout.tp, 0};
+  shape.sequence_parallel = layout.sequence_parallel;
+  shape.batch = 1;
+  shape.length = 8;
+  return trainer::make_train_step(shape, layout).step;
+}
+
+std::vector<Step> steps() {
+  std::vector<Step> all;
+  for (const trainer::TrainLayout& layout :
+       {trainer::TrainLayout{}, trainer::TrainLayout{.dp = 2, .bucket_cap_bytes = 1 << 20},
+        trainer::TrainLayout{.dp = 4, .zero = 3}, trainer::TrainLayout{.tp = 2, .sequence_parallel = true},
+        trainer::TrainLayout{.pp = 4, .schedule = "zb_h1", .microbatches = 8},
+        trainer::TrainLayout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 4}}) {
+    all.push_back(step_of(layout));
+  }
+  return all;
+}
+
+// The wave of each task; fails where a task is in none or in two.
+std::vector<std::vector<std::size_t>> wave_of_tasks(const Step& step, const std::vector<Wave>& waves) {
+  std::vector<std::vector<std::size_t>> wave_of;
+  for (const auto& rank : step.of_rank) wave_of.emplace_back(rank.tasks.size(), waves.size());
+  for (std::size_t w = 0; w < waves.size(); ++w) {
+    for (const auto* part : {&waves[w].kernels, &waves[w].collective, &waves[w].other}) {
+      for (const TaskPlace& place : *part) {
+        std::size_t& at = wave_of[static_cast<std::size_t>(place.rank)][place.task];
+        EXPECT_EQ(at, waves.size()) << "a task in two waves";
+        at = w;
+      }
+    }
+  }
+  for (const auto& rank : wave_of) EXPECT_EQ(std::count(rank.begin(), rank.end(), waves.size()), 0);
+  return wave_of;
+}
+
+void expect_legal(const Step& step, const std::vector<Wave>& waves) {
+  const auto wave_of = wave_of_tasks(step, waves);
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::size_t> sent;
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    std::array<std::size_t, schedules::kNumLanes> last = {};
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const Task& task = step.of_rank[r].tasks[i];
+      for (const std::uint32_t earlier : step.of_rank[r].after_of(task)) {
+        ASSERT_LT(wave_of[r][earlier], wave_of[r][i]) << step.name;
+      }
+      std::size_t& before = last[static_cast<std::size_t>(task.lane)];
+      ASSERT_LE(before, wave_of[r][i]) << "a lane's order";
+      before = wave_of[r][i] + 1;
+      if (schedules::is_send(task.op)) sent[{static_cast<std::int32_t>(r), task.peer, task.tag}] = wave_of[r][i];
+    }
+  }
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
+      const Task& task = step.of_rank[r].tasks[i];
+      if (!schedules::is_recv(task.op)) continue;
+      ASSERT_LT(sent.at({task.peer, static_cast<std::int32_t>(r), task.tag}), wave_of[r][i]);
+    }
+  }
+}
+
+TEST(Waves, AnyCompanyIsALegalOrder) {
+  for (const Step& step : steps()) {
+    for (const Company& company : {Company{}, Company{.kernels = 2}, Company{.kernels = 8}, kWithCollectives}) {
+      expect_legal(step, waves_of(step, company));
+    }
+  }
+}
+
+TEST(Waves, AloneIsOnePieceAtATime) {
+  for (const Step& step : steps()) {
+    for (const Wave& wave : waves_of(step, {})) {
+      EXPECT_EQ(wave.kernels.size() + wave.other.size() + (wave.collective.empty() ? 0 : 1), 1U);
+    }
+  }
+}
+
+TEST(Waves, KernelsTogetherAreOfDifferentRanksAndAsManyAsAsked) {
+  for (const Step& step : steps()) {
+    std::size_t most = 0;
+    for (const Wave& wave : waves_of(step, {.kernels = 2})) {
+      std::set<std::int32_t> ranks;
+      for (const TaskPlace& place : wave.kernels) ranks.insert(place.rank);
+      EXPECT_EQ(ranks.size(), wave.kernels.size());
+      most = std::max(most, wave.kernels.size());
+    }
+    EXPECT_EQ(most, std::min<std::size_t>(step.of_rank.size(), 2));
+  }
+}
+
+// Buckets leave while the backward goes on: a collective has kernels of its members beside it.
+TEST(Waves, CollectivesFindKernelsBesideThem) {
+  const Step step = step_of({.dp = 2, .bucket_cap_bytes = 1 << 20});
+  std::size_t beside = 0;
+  for (const Wave& wave : waves_of(step, kWithCollectives)) {
+    if (!wave.collective.empty() && !wave.kernels.empty()) ++beside;
+  }
+  EXPECT_GE(beside, 3U);
+}
+
+TEST(Turns, CountWhatIsBeforeAndWith) {
+  const Step step = step_of({.dp = 2});
+  const std::vector<Wave> waves = waves_of(step, {.kernels = 2});
+  const RankTurns first = turns_of(waves, step, 0);
+  std::uint64_t before = 0;
+  for (const Wave& wave : waves) {
+    for (const TaskPlace& place : wave.kernels) {
+      if (place.rank != 0) continue;
+      EXPECT_EQ(first.of_task[place.task].before, before);
+      EXPECT_EQ(first.of_task[place.task].with, before + wave.size());
+    }
+    before += wave.size();
+  }
+  EXPECT_EQ(first.all, before);
+  EXPECT_EQ(first.all, step.of_rank[0].tasks.size() + step.of_rank[1].tasks.size());
+}
+
+}  // namespace
+}  // namespace lockstep::scaling
