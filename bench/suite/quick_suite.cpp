@@ -1,10 +1,23 @@
+#include <filesystem>
+
 #include "bench/suite/suite.h"
 
 namespace lockstep::suite {
+namespace {
+
+// A real text where Debian has put one, else the synthetic one.
+std::string data_words() {
+  const std::string licence = "/usr/share/common-licenses/GPL-3";
+  std::error_code none;
+  return std::filesystem::is_regular_file(licence, none) ? " --data " + licence : "";
+}
+
+}  // namespace
 
 // Send/recv comes with every kind of link, as the report fits alpha and beta from it. The emulated link is a 10 Gbit/s
 // network with 20 us latency: slow enough that two cores can play eight ranks. Schedules are simulated and emulated
-// alike, so that the report shows one above the other.
+// alike, so that the report shows one above the other. A small model is trained on two ranks, and its step is put
+// together from its pieces.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string all_reduces =
@@ -33,6 +46,11 @@ Suite quick_suite() {
       {"13-overlap-emulated", "overlap_perf --mode emulated" + overlaps, 1},
       {"14-plan", "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512", 0.1},
       {"15-step", "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1", 0.1},
+      {"16-training", "mini_train --dp 2 --batch 4 --steps 150 --lr 3e-3 --validate-every 50" + data_words(), 1},
+      {"17-scaling",
+       "scaling --mode weak --batch 4 --steps 4 --time-budget 8"
+       " --layouts dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4",
+       1.5},
   };
 }
 

@@ -10,13 +10,16 @@
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <utility>
 #include <variant>
 
 #include "bench/pipeline/overlap_program.h"
 #include "bench/pipeline/program.h"
+#include "bench/scaling/program.h"
 #include "bench/simulate/program.h"
 #include "bench/sweep/programs.h"
 #include "bench/sweep/sweep.h"
+#include "bench/trainer/program.h"
 #include "core/error.h"
 #include "core/size.h"
 #include "core/wait.h"
@@ -107,6 +110,19 @@ Job fixed_job(const SuiteLine& line, Flags flags, int (*program)(const Flags&, c
   return {run, line.weight};
 }
 
+int run_training(const mini_train::TrainFlags& flags, const pipeline::Print& print) {
+  return mini_train::run_mini_train(flags, print, nullptr);
+}
+
+Job scaling_job(const SuiteLine& line, scaling::ScalingFlags flags) {
+  const auto run = [flags = std::move(flags)](const std::string& json_file, double time_budget_s) mutable {
+    flags.json_file = json_file;
+    flags.effort.seconds = std::min(flags.effort.seconds, time_budget_s);
+    return scaling::run_scaling(flags, print_nothing);
+  };
+  return {run, line.weight};
+}
+
 Job parse_line(const SuiteLine& line, Progress& progress) {
   const std::vector<std::string> words = words_of(line.command);
   if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
@@ -124,6 +140,12 @@ Job parse_line(const SuiteLine& line, Progress& progress) {
   if (words.front() == "simulate") {
     return fixed_job(line, flags_or_throw(line, simulate::parse_simulate_flags(argc, argv.data())),
                      simulate::run_simulate);
+  }
+  if (words.front() == "mini_train") {
+    return fixed_job(line, flags_or_throw(line, mini_train::parse_train_flags(argc, argv.data())), run_training);
+  }
+  if (words.front() == "scaling") {
+    return scaling_job(line, flags_or_throw(line, scaling::parse_scaling_flags(argc, argv.data())));
   }
   const auto kind = sweep::kind_of_program(words.front());
   return sweep_job(line, flags_or_throw(line, sweep::parse_sweep_flags(kind, argc, argv.data())), progress);

@@ -15,7 +15,8 @@ namespace lockstep::mini_train {
 
 double measured_peak_flops(core::DType dtype, int threads) {
   constexpr std::int64_t kSide = 1024;
-  constexpr int kRuns = 8;  // the first ones choose an implementation
+  constexpr int kRuns = 8;                                // at least; the first ones touch memory
+  constexpr auto kSpan = std::chrono::milliseconds(400);  // at least: so that busy machines have a quiet moment
   const auto device = core::make_cpu_device();
   parallel::Memory memory(*device);
   kernels::ThreadPool pool(threads);
@@ -28,7 +29,8 @@ double measured_peak_flops(core::DType dtype, int threads) {
   product.w = w.in();
   product.y = y.out();
   double best_s = std::numeric_limits<double>::infinity();
-  for (int run = 0; run < kRuns; ++run) {
+  const core::Deadline enough = core::Deadline::after(kSpan);
+  for (int run = 0; run < kRuns || !enough.passed(); ++run) {
     const auto start = core::Clock::now();
     kernels::run(product, where);
     best_s = std::min(best_s, std::chrono::duration<double>(core::Clock::now() - start).count());

@@ -1,0 +1,116 @@
+"""What mini_train and scaling write: records that hang together, refusals in one line, and pages of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from reports.cli import main
+from reports.load import load
+
+ROOT = Path(__file__).resolve().parent.parent
+SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
+SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--length", "16")
+USAGE = 6
+
+
+def written(programs, path: Path, *words: str) -> list[dict]:
+    done = programs.run(*words, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        jsonschema.validate(line, SCHEMA)
+    return lines
+
+
+def end_of(timeline: dict) -> float:
+    return max(task[6] for rank in timeline["ranks"] for task in rank)
+
+
+@pytest.fixture(scope="module")
+def training(programs, tmp_path_factory) -> tuple[Path, dict]:
+    path = tmp_path_factory.mktemp("training") / "t.jsonl"
+    text = path.with_name("text.txt")
+    text.write_bytes(b"the quick brown fox jumps over the lazy dog; " * 400)
+    words = ("mini_train", *SMALL, "--dp", "2", "--zero", "1", "--steps", "12", "--validate-every", "5", "--data", str(text))
+    run, line = written(programs, path, *words)
+    assert run["basis"] == "measured" and run["ranks"] == 2
+    return path, line
+
+
+def test_a_training_record_adds_up(training) -> None:
+    _, line = training
+    assert [step["step"] for step in line["steps"]] == list(range(1, 13))
+    assert line["steps"][-1]["loss"] < line["steps"][0]["loss"]
+    for step in line["steps"]:
+        assert step["tokens_per_s"] == pytest.approx(line["tokens_a_step"] / step["ms"] * 1e3)
+    assert [at for at, _ in line["validation"]["curve"]] == [5, 10, 12]
+    assert line["validation"]["loss"] == line["validation"]["curve"][-1][1]
+    assert line["validation"]["bigram"] < line["validation"]["unigram"]
+    # Ranks begin a little apart: each's parts are the time from the first start to the last end.
+    assert sum(line["parts_ms"].values()) == pytest.approx(end_of(line["timeline"]))
+    kinds = dict(line["memory_bytes"])
+    assert kinds.pop("total") == sum(kinds.values())
+    assert len(line["timeline"]["ranks"]) == 2 == line["layout"]["numbers"]["dp"]
+    assert line["layout"]["text"] == "dp=2,zero=1"
+    assert line["data"] == "text.txt", "no folders"
+
+
+def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None:
+    path = tmp_path / "s.jsonl"
+    layouts = "dp=2,zero=3;pp=2,microbatches=2,schedule=zb_h1;tp=2,sequence_parallel=1;dp=4"
+    run, *lines = written(programs, path, "scaling", *SMALL, "--batch", "4", "--mode", "both", "--steps", "2", "--layouts",
+                          layouts)
+    assert run["ranks"] == 4 and run["basis"] == "measured"
+    assert [line["mode"] for line in lines] == ["weak"] * 5 + ["strong"] * 5
+    for line in lines:
+        times = {step["kind"]: step for step in line["steps"]}
+        assert list(times) == ["isolated", "contended", "measured"]
+        tasks = [[task[:5] for task in rank] for rank in times["measured"]["timeline"]["ranks"]]
+        for kind in ("isolated", "contended"):
+            assert [[task[:5] for task in rank] for rank in times[kind]["timeline"]["ranks"]] == tasks
+            assert times[kind]["step_ms"] == pytest.approx(end_of(times[kind]["timeline"]))
+            assert sum(times[kind]["parts_ms"].values()) == pytest.approx(times[kind]["step_ms"])
+        measured = times["measured"]
+        assert measured["stats"]["median"] == pytest.approx(measured["step_ms"])
+        within = [measured["stats"]["min"] * (1 - 1e-9), measured["stats"]["max"] * (1 + 1e-9)]
+        assert within[0] <= sum(measured["parts_ms"].values()) <= within[1]
+        assert line["sequences_a_step"] == 4 * (line["ranks"] if line["mode"] == "weak" else 1)
+        # One rank has nobody to slow it down.
+        if line["ranks"] == 1:
+            assert line["slowdowns"] == [] and times["isolated"]["step_ms"] == times["contended"]["step_ms"]
+        else:
+            assert {slow["beside"] for slow in line["slowdowns"]} >= {"kernels of other ranks"}
+    assert load([str(path)]).scalings[1].layout["text"] == "dp=2,zero=3"
+
+
+def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
+    path = tmp_path / "s.jsonl"
+    written(programs, path, "scaling", *SMALL, "--steps", "1", "--layouts", "dp=2", "--link", "latency_us=20,gbps=1")
+    assert main([str(training[0]), str(path), "-o", str(tmp_path / "report")]) == 0
+    index, other = ((tmp_path / "report" / name).read_text(encoding="utf-8") for name in ("index.html", "scaling.html"))
+    assert "One training step" in index and "pieces timed alone give" in index and "counting pairs of bytes" in index
+    assert "One training step" not in other
+    assert "emulated" in other, "a link of a stated speed is no measurement of this machine"
+    for figure in re.findall(r'src="(figures/[^"]+)"', index + other):
+        assert (tmp_path / "report" / figure).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (("--layouts", "dp=2;qp=3"), ["--layouts qp=3", "'qp=3'", "dp=.."]),
+    (("--layouts", "dp=2,zero=7"), ["--layouts dp=2,zero=7", "--zero 7"]),
+    (("--layouts", "tp=3"), ["--layouts tp=3", "3"]),
+    (("--mode", "strong", "--batch", "2", "--layouts", "dp=4"), ["--layouts dp=4", "2 sequences", "multiple"]),
+    (("--model", "huge"), ["--model huge"]),
+    (("--mode", "sideways"), ["--mode sideways", "weak strong both"]),
+])
+def test_what_is_wrong_is_said_in_one_line(programs, words, told) -> None:
+    done = programs.run("scaling", *words)
+    assert done.returncode == USAGE
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
+    for part in told:
+        assert part in done.stderr
