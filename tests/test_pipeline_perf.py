@@ -162,8 +162,9 @@ BAD_INPUT = [
     (["--t-comm", "-0.5"], "--t-comm -0.5: out of range; allowed: a number from 0"),
     (["--t-w", "soon"], "--t-w soon: not a number"),
     (["--memory-limit", "0.5"], "--memory-limit 0.5: out of range; allowed: a number from 1"),
-    (["--mode", "real"], "--mode real: real kernels and tensors come with the trainer"),
-    (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated"),
+    (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
+    (["--mode", "real", "--schedule", "dualpipe", "--stages", "2", "--microbatches", "8"], "has 2 pipes"),
+    (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
     (["--frobnicate"], "unknown argument '--frobnicate'; allowed: what --help lists"),
     (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read; allowed: a file"),
     (["--csv", "x.csv", "--stages", "4"], "--stages together with --csv"),
@@ -268,7 +269,7 @@ def test_emulated_overlap_is_labelled(programs: Programs, tmp_path: Path) -> Non
     (["--bytes-a-layer", "many"], "--bytes-a-layer many: not a size"),
     (["--t-b", "0"], "--t-b 0: out of range"),
     (["--bucket-cap-mb", "0"], "--bucket-cap-mb 0: out of range"),
-    (["--mode", "real"], "come with the trainer"),
+    (["--mode", "real"], "ddp_overlap_bench"),
     (["--zero", "0,3", "--trace", "t.json"], "--trace t.json: there are 2 rows; allowed: one"),
 ])
 def test_overlap_perf_refuses_in_one_line(programs: Programs, words: list[str], text: str) -> None:
@@ -297,3 +298,18 @@ def test_actions_on_parameters_are_said_to_be_left_out(programs: Programs, tmp_p
     done = programs.run("pipeline_perf", "--csv", str(csv))
     assert done.returncode == 0, done.stderr
     assert "# left out: 2 UNSHARD, RESHARD or REDUCE_GRAD of sharded.csv" in done.stdout
+
+
+def test_real_kernels_run_the_schedule_that_was_asked_for(programs: Programs, tmp_path: Path) -> None:
+    """The trainer ran each schedule; the simulation beside it has the times of one rank alone."""
+    done = pipeline(programs, "--mode", "real", "--schedule", "1f1b,zb_v", "--stages", "2", "--microbatches", "4",
+                    "--repeat", "3", "--hidden", "32", "--length", "16", "--json", str(tmp_path / "real.jsonl"))
+    assert done.returncode == 0, done.stderr
+    run, *rows = records_of(tmp_path / "real.jsonl")
+    assert run["basis"] == "measured" and [row["schedule"] for row in rows] == ["1f1b", "zb_v"]
+    for row in rows:
+        assert row["basis"] == "measured" and len(row["samples_ms"]) == 3
+        assert min(row["times_ms"][kind] for kind in ("forward", "input_gradient", "weight_gradient")) > 0
+        ops = [task[1] for rank in row["timeline"]["ranks"] for task in rank]
+        assert ops.count("F") == 4 * 2 * row["chunks"]
+    assert "MEASURED" in done.stdout and "real/sim" in done.stdout

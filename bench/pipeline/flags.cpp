@@ -16,10 +16,12 @@ using Flag = sweep::FlagOf<PipelineFlags>;
 
 constexpr const char* kWhat = "What is run";
 constexpr const char* kHow = "What it costs";
+constexpr const char* kModel = "The model of --mode real";
 constexpr const char* kOutput = "Output";
 
 const std::array kFlagsOfWhat{
-    Flag{"--mode", "simulated", "simulated: in virtual time; emulated: in wall-clock time on emulated devices",
+    Flag{"--mode", "simulated",
+         "simulated: in virtual time; emulated: in wall-clock time on emulated devices; real: a GPT's stages",
          [](PipelineFlags& f, const FlagValue& v) { f.mode = mode_of(v); }},
     Flag{"--schedule", "1f1b", "names, or all; --list shows them",
          [](PipelineFlags& f, const FlagValue& v) { f.schedules = text_list(v); }},
@@ -46,10 +48,30 @@ const std::array kFlagsOfCosts{
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
     Flag{"--memory-limit", "", "microbatches whose activations a rank may hold; zb_search obeys it [--stages]",
          [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = v.number_from(1, 1e6); }},
-    Flag{"--repeat", "5", "runs of an emulated schedule",
+    Flag{"--repeat", "5", "runs of an emulated or a real schedule",
          [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
-    Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated run fails",
+    Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated or a real run fails",
          [](PipelineFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
+};
+
+// Of --mode real.
+const std::array kFlagsOfModel{
+    Flag{"--layers", "2", "transformer layers a rank",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.layers = integer(v, 1, 1000); }},
+    Flag{"--hidden", "128", "hidden size",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.hidden = integer(v, 1, 1 << 20); }},
+    Flag{"--heads", "4", "attention heads",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.heads = integer(v, 1, 4096); }},
+    Flag{"--length", "64", "tokens a sequence",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
+    Flag{"--batch", "1", "sequences a microbatch",
+         [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
+    Flag{"--dtype", "f32", "f32, bf16 or f16",
+         [](PipelineFlags& f, const FlagValue& v) {
+           if (v.text != "f32" && v.text != "bf16" && v.text != "f16")
+             throw v.refused("no dtype of weights", "f32 bf16 f16");
+           f.model.dtype = v.text;
+         }},
 };
 
 const std::array kFlagsOfOutput{
@@ -66,6 +88,19 @@ void check_together(const sweep::CommandLine& line, const PipelineFlags& flags) 
     if (flags.csv_file.empty() || !line.value(name)) continue;
     throw core::usage_error(std::string(name) + " together with --csv; allowed: one of them, as the file says it all");
   }
+  for (const char* name : {"--t-f", "--t-i", "--t-w", "--t-comm"}) {
+    if (flags.mode != Mode::real || !line.value(name)) continue;
+    throw core::usage_error(std::string(name) + " together with --mode real; allowed: with the other modes, as real " +
+                            "kernels take what they take");
+  }
+  for (const auto& flag : kFlagsOfModel) {
+    if (flags.mode == Mode::real || !line.value(flag.names)) continue;
+    throw core::usage_error(std::string(flag.names) + " without --mode real; allowed: with it");
+  }
+  if (flags.model.hidden % flags.model.heads != 0) {
+    throw core::usage_error("--heads is " + std::to_string(flags.model.heads) + ", and --hidden is " +
+                            std::to_string(flags.model.hidden) + "; allowed: a divisor of it");
+  }
   if (flags.csv_file.empty() && line.value("--pipes")) {
     throw core::usage_error("--pipes without --csv; allowed: with it, as named schedules have their own");
   }
@@ -77,7 +112,12 @@ void check_together(const sweep::CommandLine& line, const PipelineFlags& flags) 
 }  // namespace
 
 std::string name_of(Mode mode) {
-  return mode == Mode::simulated ? "simulated" : "emulated";
+  constexpr std::array kNames{"simulated", "emulated", "real"};
+  return kNames[static_cast<std::size_t>(mode)];
+}
+
+std::string basis_of(Mode mode) {
+  return mode == Mode::real ? "measured" : name_of(mode);
 }
 
 std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc, const char* const* argv) {
@@ -88,12 +128,14 @@ std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc,
   sweep::CommandLine line(flags.program + ": what pipeline schedules cost, by name or from a file.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
+  declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfOutput, kOutput);
   line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
   line.add_switch("--list", flags.list, "show the schedules that have names, and run none", kOutput);
   if (auto help = line.parse(argc, argv)) return *help;
   read_all(line, kFlagsOfWhat, flags);
   read_all(line, kFlagsOfCosts, flags);
+  read_all(line, kFlagsOfModel, flags);
   read_all(line, kFlagsOfOutput, flags);
   check_together(line, flags);
   return flags;

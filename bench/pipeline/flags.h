@@ -12,8 +12,19 @@
 
 namespace lockstep::pipeline {
 
-enum class Mode : std::uint8_t { simulated, emulated };
-std::string name_of(Mode mode);
+enum class Mode : std::uint8_t { simulated, emulated, real };
+std::string name_of(Mode mode);   // as on the command line
+std::string basis_of(Mode mode);  // as in records: "measured" where kernels are real
+
+// What real kernels compute: the stages of a GPT (trainer/model/gpt_stage.h) on bytes.
+struct RealModel {
+  int layers = 2;  // a rank
+  int hidden = 128;
+  int heads = 4;
+  int length = 64;  // tokens a sequence
+  int batch = 1;    // sequences a microbatch
+  std::string dtype = "f32";
+};
 
 struct PipelineFlags {
   std::string program;               // "pipeline_perf"
@@ -28,7 +39,8 @@ struct PipelineFlags {
   std::string csv_file;                        // in place of names
   int pipes = 1;                               // of the CSV
 
-  schedules::Times times_ms;
+  schedules::Times times_ms;  // with real kernels: measured on one rank that has the machine to itself
+  RealModel model;
   std::optional<double> memory_limit;  // microbatches whose activations a rank may hold
   int repeat = 5;                      // runs of an emulated schedule
   int timeout_s = 60;                  // of every wait of an emulated run

@@ -28,7 +28,10 @@ transports::LinkSpec link_of(const FlagValue& value) {
 
 const std::array kFlagsOfWhat{
     Flag{"--mode", "simulated", "simulated: in virtual time; emulated: in wall-clock time on emulated devices",
-         [](OverlapFlags& f, const FlagValue& v) { f.mode = mode_of(v); }},
+         [](OverlapFlags& f, const FlagValue& v) {
+           f.mode = mode_of(v);
+           if (f.mode == Mode::real) throw v.refused("real kernels are ddp_overlap_bench's", "simulated emulated");
+         }},
     Flag{"--ranks", "4", "replicas of the model, a list",
          [](OverlapFlags& f, const FlagValue& v) { f.replicas = integer_list(v, 1, 256); }},
     Flag{"--zero", "0",

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "bench/pipeline/cases.h"
+#include "bench/pipeline/real.h"
 #include "bench/pipeline/records.h"
 #include "bench/pipeline/result.h"
 #include "bench/pipeline/table.h"
@@ -20,7 +21,7 @@ void check_single(const char* flag, const std::string& path, const Cases& cases)
 
 }  // namespace
 
-int run_pipeline(const PipelineFlags& flags, const Print& print) {
+int run_pipeline(PipelineFlags flags, const Print& print) {
   if (flags.list) {
     print(list_text());
     return 0;
@@ -36,8 +37,9 @@ int run_pipeline(const PipelineFlags& flags, const Print& print) {
     const Case& one = cases.all.front();
     write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
   }
+  if (flags.mode == Mode::real) flags.times_ms = isolated_times_ms(flags);
   print(heading_text(flags, cases));
-  Agreement agreement;
+  Agreement agreement(flags.mode);
   for (const Case& one : cases.all) {
     const Result result = run_case(one, flags);
     if (&one == &cases.all.front()) print(columns_text(flags, one, result));
@@ -46,7 +48,7 @@ int run_pipeline(const PipelineFlags& flags, const Print& print) {
     agreement.add(one, result);
     if (writer) writer->write(schedule_record(run, flags, one, result));
     if (!flags.trace_file.empty()) {
-      write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation));
+      write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation, flags.mode));
     }
   }
   print(agreement.text());

@@ -56,10 +56,10 @@ core::TimelineRecord timeline_record(const schedules::Step& step, const schedule
 }
 
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
-                       const std::optional<Emulation>& emulation) {
+                       const std::optional<Emulation>& emulation, Mode mode) {
   if (!emulation) return schedules::to_trace(step, timeline, name_of(Mode::simulated));
   const std::array parts{schedules::TracePart{name_of(Mode::simulated), &step, &emulation->simulated_timeline},
-                         schedules::TracePart{name_of(Mode::emulated), &step, &timeline}};
+                         schedules::TracePart{basis_of(mode), &step, &timeline}};
   return schedules::to_trace(parts);
 }
 
@@ -76,8 +76,8 @@ core::RunRecord new_run_record(const std::string& program, const std::vector<std
   run.ranks = ranks;
   run.transport = "local";
   run.rank_kind = "threads";
-  run.oversubscribed = mode == Mode::emulated && ranks > core::usable_cores();
-  run.basis = name_of(mode);
+  run.oversubscribed = mode != Mode::simulated && ranks > core::usable_cores();
+  run.basis = basis_of(mode);
   return run;
 }
 

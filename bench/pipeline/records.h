@@ -15,9 +15,9 @@ namespace lockstep::pipeline {
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline);
 
-// A trace (schedules/step/trace.h); of an emulated step with its simulation above it.
+// A trace (schedules/step/trace.h); of an emulated or a real step with its simulation above it.
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
-                       const std::optional<Emulation>& emulation);
+                       const std::optional<Emulation>& emulation, Mode mode = Mode::emulated);
 
 // A run of this process, of so many ranks at most.
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bench/pipeline/emulate.h"
+#include "bench/pipeline/real.h"
 #include "core/statistics.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/lower.h"
@@ -80,6 +81,12 @@ void emulate_case(Result& result, const PipelineFlags& flags) {
   result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
 }
 
+void run_real_case(Result& result, const Case& one, const PipelineFlags& flags) {
+  EmulatedRuns runs = run_real(one.schedule, result.step, flags);
+  result.emulation = std::move(runs.emulation);
+  result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
+}
+
 }  // namespace
 
 Result run_case(const Case& one, const PipelineFlags& flags) {
@@ -91,6 +98,7 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
   result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
   result.timeline = std::move(simulation.timeline);
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
+  if (flags.mode == Mode::real) run_real_case(result, one, flags);
   add_spans(result, one, flags.times_ms);
   result.counts = schedules::count_ranks(one.schedule);
   result.ordering = schedules::count_ordering(one.schedule);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cores.h"
 #include "core/provenance.h"
 #include "core/statistics.h"
 
@@ -70,9 +71,10 @@ double excess_of(const Result& result) {
   return core::median(result.emulation->samples_ms) / result.simulated_ms - 1;
 }
 
-void add_emulation(std::vector<Cell>& cells, const Result& result) {
+void add_emulation(std::vector<Cell>& cells, const PipelineFlags& flags, const Result& result) {
   cells.push_back({"simulated", "(ms)", 10, fmt::format("{:.3f}", result.simulated_ms)});
-  cells.push_back({"emu/sim", "(%)", 8, fmt::format("{:+.2f}", 100 * excess_of(result))});
+  cells.push_back(
+      {flags.mode == Mode::real ? "real/sim" : "emu/sim", "(%)", 8, fmt::format("{:+.2f}", 100 * excess_of(result))});
   cells.push_back({"late", "(us)", 7, fmt::format("{:.0f}", result.emulation->late_us)});
 }
 
@@ -97,17 +99,27 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
       {"batched", "", 7, verdict(result, "batched")},
       {"slots", "", 5, slots_text(result)},
   };
-  if (result.emulation) add_emulation(cells, result);
+  if (result.emulation) add_emulation(cells, flags, result);
   return cells;
+}
+
+std::string mode_text(const PipelineFlags& flags) {
+  if (flags.mode == Mode::simulated) return "SIMULATED, in virtual time";
+  if (flags.mode == Mode::emulated) return "EMULATED, in wall-clock time; kernels wait";
+  const RealModel& model = flags.model;
+  return fmt::format(
+      "MEASURED: {} GPT layer{} a rank, hidden {}, {} sequences of {} tokens a microbatch, {}; {} cores\n"
+      "# times of one rank alone; what ranks that share cores take more is measured, not simulated",
+      model.layers, model.layers == 1 ? "" : "s", model.hidden, model.batch, model.length, model.dtype,
+      core::usable_cores());
 }
 
 }  // namespace
 
 std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
   const auto& t = flags.times_ms;
-  std::string text = fmt::format(
-      "# lockstep version {}, {}: {}\n", core::build().version, flags.program,
-      flags.mode == Mode::simulated ? "SIMULATED, in virtual time" : "EMULATED, in wall-clock time; kernels wait");
+  std::string text =
+      fmt::format("# lockstep version {}, {}: {}\n", core::build().version, flags.program, mode_text(flags));
   text +=
       fmt::format("# a microbatch on a rank's share: forward {:g} ms, gradient of input {:g} ms, of weights {:g} ms",
                   t.forward, t.input_gradient, t.weight_gradient);
@@ -147,8 +159,8 @@ void Agreement::add(const Case& one, const Result& result) {
 
 std::string Agreement::text() const {
   if (shares_.size() < 2) return "";
-  return fmt::format("# emulated off simulated, {} rows: median {:.2f} %, worst {:.2f} % ({})\n", shares_.size(),
-                     100 * core::median(shares_), 100 * worst_, worst_name_);
+  return fmt::format("# in wall-clock time off simulated, {} rows: median {:.2f} %, worst {:.2f} % ({})\n",
+                     shares_.size(), 100 * core::median(shares_), 100 * worst_, worst_name_);
 }
 
 std::string footing_text(const Case& one, const Result& result) {

@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/size.h"
 #include "parallel/parameters/zero_bytes.h"
-#include "schedules/catalogue.h"
 #include "schedules/count.h"
 #include "trainer/step/bucket_plan.h"
 
@@ -68,8 +67,7 @@ std::int64_t kept_bytes_a_layer(const GptShape& shape) {
 
 parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
                                   std::int32_t rank) {
-  const schedules::Schedule schedule =
-      schedules::make_schedule(layout.schedule, {layout.pp, layout.microbatches, layout.chunks});
+  const schedules::Schedule schedule = schedule_of(layout);
   const auto place = static_cast<std::size_t>(coordinates_of(layout, rank).pp);
   const double under_way = schedules::count_ranks(schedule)[place].peak.until_weight_gradient;
   parallel::BytesByKind need = {};

@@ -31,6 +31,11 @@ void check_divides(std::string_view flag, std::int64_t value, std::string_view w
 
 // Schedules whose results differ from plain accumulation, or whose stages have two copies, are simulated only.
 void check_schedule(const TrainLayout& layout) {
+  if (layout.own_schedule != nullptr) {
+    if (layout.own_schedule->num_pipes() == 1) return;
+    throw core::usage_error("the schedule " + layout.own_schedule->name + " has " +
+                            std::to_string(layout.own_schedule->num_pipes()) + " pipes; allowed: 1");
+  }
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   if (entry.versions != schedules::Versions::one) {
     throw core::usage_error("--schedule is " + layout.schedule +
@@ -51,6 +56,11 @@ void check_schedule(const TrainLayout& layout) {
 }
 
 }  // namespace
+
+schedules::Schedule schedule_of(const TrainLayout& layout) {
+  if (layout.own_schedule != nullptr) return *layout.own_schedule;
+  return schedules::make_schedule(layout.schedule, {layout.pp, layout.microbatches, layout.chunks});
+}
 
 Coordinates coordinates_of(const TrainLayout& layout, std::int32_t rank) {
   return {rank % layout.tp, rank / layout.tp % layout.dp, rank / (layout.tp * layout.dp)};
@@ -79,8 +89,7 @@ void check_layout(const TrainLayout& layout, const GptConfig& config, std::int64
   if (layout.sequence_parallel)
     check_divides("--tp with --sequence-parallel", layout.tp, "batch x length", batch * length);
   check_schedule(layout);
-  const auto stages =
-      schedules::make_schedule(layout.schedule, {layout.pp, layout.microbatches, layout.chunks}).num_stages();
+  const auto stages = schedule_of(layout).num_stages();
   if (config.layers < stages) {
     throw core::usage_error("--pp " + std::to_string(layout.pp) + " with schedule " + layout.schedule + " has " +
                             std::to_string(stages) + " stages, and " + config.name + " has " +

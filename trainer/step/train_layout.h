@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "core/dtype.h"
+#include "schedules/schedule.h"
 #include "trainer/model/gpt_stage.h"
 
 namespace lockstep::trainer {
@@ -14,11 +16,12 @@ struct TrainLayout {
   std::int32_t dp = 1;
   std::int32_t tp = 1;
   std::int32_t pp = 1;
-  std::int32_t zero = 0;                       // stage, 0 to 3, over the dp ranks
-  std::string schedule = "1f1b";               // of schedules/catalogue.h
-  std::int32_t chunks = 1;                     // stages a rank, where the schedule takes them
-  std::int32_t microbatches = 1;               // a step, of each data-parallel rank
-  std::int64_t bucket_cap_bytes = 25LL << 20;  // of gradients; 0: one bucket a stage
+  std::int32_t zero = 0;                                         // stage, 0 to 3, over the dp ranks
+  std::string schedule = "1f1b";                                 // of schedules/catalogue.h
+  std::int32_t chunks = 1;                                       // stages a rank, where the schedule takes them
+  std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a checked one of a user's, in place of `schedule`
+  std::int32_t microbatches = 1;                                 // a step, of each data-parallel rank
+  std::int64_t bucket_cap_bytes = 25LL << 20;                    // of gradients; 0: one bucket a stage
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   core::DType gradient = core::DType::f32;  // as gradients are kept and reduced: f32, or the compute dtype
@@ -27,6 +30,9 @@ struct TrainLayout {
 
   std::int32_t ranks() const { return dp * tp * pp; }
 };
+
+// The schedule that the layout names, or the user's own.
+schedules::Schedule schedule_of(const TrainLayout& layout);
 
 struct Coordinates {
   std::int32_t tp = 0;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "schedules/catalogue.h"
 #include "schedules/passes/buckets.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/reduce_gradients.h"
@@ -24,10 +23,6 @@ using schedules::Group;
 using schedules::GroupKind;
 using schedules::Schedule;
 using schedules::Step;
-
-Schedule schedule_of(const TrainLayout& layout) {
-  return schedules::make_schedule(layout.schedule, {layout.pp, layout.microbatches, layout.chunks});
-}
 
 // A forward of each microbatch, in the order in which the schedule has them.
 Schedule forwards_of(Schedule schedule) {

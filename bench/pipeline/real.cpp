@@ -1,0 +1,140 @@
+#include "bench/pipeline/real.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "core/statistics.h"
+#include "schedules/catalogue.h"
+#include "schedules/step/lower.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+using schedules::Op;
+using schedules::Step;
+using schedules::StepTimeline;
+using schedules::Task;
+using schedules::TaskSpan;
+using trainer::TrainOptions;
+
+constexpr std::int64_t kWarmUpSteps = 2;
+constexpr double kPsPerMs = 1e9;
+
+TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlags& flags) {
+  TrainOptions options;
+  options.layout.pp = schedule.num_ranks();
+  options.layout.microbatches = schedule.num_microbatches;
+  options.layout.own_schedule = std::make_shared<const schedules::Schedule>(schedule);
+  options.model = {.name = "of --mode real",
+                   .layers = std::int64_t{flags.model.layers} * schedule.num_ranks(),
+                   .hidden = flags.model.hidden,
+                   .heads = flags.model.heads,
+                   .vocabulary = 256,
+                   .length = flags.model.length};
+  options.length = flags.model.length;
+  options.batch = flags.model.batch;
+  options.compute = core::parse_dtype(flags.model.dtype);
+  options.steps = kWarmUpSteps + flags.repeat;
+  options.timeout = std::chrono::seconds(flags.timeout_s);
+  return options;
+}
+
+// Which action of a stage and microbatch a task is a piece of, or which message.
+using Name = std::tuple<Op, std::int32_t, std::int32_t>;
+
+// Pieces that are made again are of the backward that follows; so are collectives, of which there are none here.
+std::vector<Name> names_of(const schedules::RankStep& rank) {
+  std::vector<Name> names(rank.tasks.size());
+  std::map<std::pair<std::int32_t, std::int32_t>, Op> next;  // of a stage and microbatch, seen from the end
+  for (std::size_t i = names.size(); i-- > 0;) {
+    const Task& task = rank.tasks[i];
+    if (task.op != Op::recompute) next[{task.stage, task.microbatch}] = task.op;
+    names[i] = {next[{task.stage, task.microbatch}], task.stage, task.microbatch};
+  }
+  return names;
+}
+
+// From the first start to the last end of what has a name.
+std::map<Name, TaskSpan> spans_of(const schedules::RankStep& rank, const std::vector<TaskSpan>& spans) {
+  std::map<Name, TaskSpan> of_name;
+  const std::vector<Name> names = names_of(rank);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto [at, is_new] = of_name.try_emplace(names[i], spans[i]);
+    if (is_new) continue;
+    at->second.start_ps = std::min(at->second.start_ps, spans[i].start_ps);
+    at->second.end_ps = std::max(at->second.end_ps, spans[i].end_ps);
+  }
+  return of_name;
+}
+
+struct RealRun {
+  StepTimeline timeline;  // of the tasks of the schedule's own step
+  std::int64_t makespan_ps = 0;
+};
+
+RealRun folded(const Step& trained, const StepTimeline& timeline, const Step& step) {
+  RealRun run;
+  for (std::size_t r = 0; r < timeline.size(); ++r) {
+    const auto of_name = spans_of(trained.of_rank[r], timeline[r]);
+    auto& spans = run.timeline.emplace_back();
+    for (const Task& task : step.of_rank[r].tasks) {
+      spans.push_back(of_name.at({task.op, task.stage, task.microbatch}));
+      run.makespan_ps = std::max(run.makespan_ps, spans.back().end_ps);
+    }
+  }
+  return run;
+}
+
+std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
+  const TrainOptions options = trainer::checked(options_for(schedule, flags));
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  std::vector<RealRun> runs;
+  trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, trainer::RankTrainer& trainer) {
+    for (std::int64_t s = 1; s <= options.steps; ++s) {
+      trainer.train_step(s);
+      const StepTimeline timeline = trainer.gather_timeline();
+      if (s > kWarmUpSteps && trainer.model().rank() == 0) runs.push_back(folded(made.step, timeline, step));
+    }
+  });
+  return runs;
+}
+
+double median_ms(const std::vector<RealRun>& runs, const Step& step, Op op) {
+  std::vector<double> ms;
+  for (const RealRun& run : runs) {
+    for (std::size_t i = 0; i < run.timeline[0].size(); ++i) {
+      if (step.of_rank[0].tasks[i].op != op) continue;
+      ms.push_back(static_cast<double>(run.timeline[0][i].end_ps - run.timeline[0][i].start_ps) / kPsPerMs);
+    }
+  }
+  return core::median(ms);
+}
+
+}  // namespace
+
+schedules::Times isolated_times_ms(const PipelineFlags& flags) {
+  constexpr std::int32_t kMicrobatches = 8;
+  const schedules::Schedule alone = schedules::make_schedule("zb_h1", {1, kMicrobatches, 1});
+  const Step step = schedules::lower(alone, std::vector<schedules::StageCosts>(1));
+  const std::vector<RealRun> runs = run_steps(alone, step, flags);
+  return {.forward = median_ms(runs, step, Op::forward),
+          .input_gradient = median_ms(runs, step, Op::input_gradient),
+          .weight_gradient = median_ms(runs, step, Op::weight_gradient)};
+}
+
+EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
+  std::vector<RealRun> runs = run_steps(schedule, step, flags);
+  EmulatedRuns result;
+  for (const RealRun& run : runs) {
+    result.emulation.samples_ms.push_back(static_cast<double>(run.makespan_ps) / kPsPerMs);
+  }
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.makespan_ps < b.makespan_ps; });
+  result.timeline = std::move(runs[runs.size() / 2].timeline);
+  return result;
+}
+
+}  // namespace lockstep::pipeline

@@ -1,0 +1,18 @@
+// A schedule with real kernels: the trainer runs it on the stages of a GPT.
+#pragma once
+
+#include "bench/pipeline/emulate.h"
+#include "bench/pipeline/flags.h"
+#include "schedules/schedule.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::pipeline {
+
+// What a microbatch takes on a rank's share, in ms: medians of one rank that has the machine to itself.
+schedules::Times isolated_times_ms(const PipelineFlags& flags);
+
+// `step`: of the schedule, an action a task; the timeline is of its tasks. What the trainer does beside them (the
+// norm of the gradients, the update) is left out; an action lasts from its first piece to its last.
+EmulatedRuns run_real(const schedules::Schedule& schedule, const schedules::Step& step, const PipelineFlags& flags);
+
+}  // namespace lockstep::pipeline
