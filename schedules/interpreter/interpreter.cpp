@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/futex.h"
 #include "core/wait.h"
 #include "schedules/interpreter/task_text.h"
 
@@ -81,6 +82,7 @@ class RankRun {
   void run_lanes(int thread) {
     Watch watch;
     while (true) {
+      const std::uint32_t ends = ends_.load(std::memory_order_seq_cst);
       bool all_done = true;
       bool moved = false;
       for (LaneQueue& queue : lanes_) {
@@ -92,7 +94,7 @@ class RankRun {
       if (moved) {
         moves_.fetch_add(1, std::memory_order_relaxed);
       } else {
-        wait(thread, watch);
+        wait(thread, watch, ends);
       }
     }
   }
@@ -117,6 +119,9 @@ class RankRun {
     // Release: who sees the end sees what the worker wrote.
     state.store(State::ended, std::memory_order_release);
     queue.next.fetch_add(1, std::memory_order_relaxed);
+    // Who sleeps is seen, or sees the new number: both are sequentially consistent.
+    ends_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) != 0) core::futex_wake_all(&ends_);
     return true;
   }
 
@@ -128,7 +133,16 @@ class RankRun {
     return nullptr;
   }
 
-  void wait(int thread, Watch& watch) {
+  // Until a task ends; not for long, as others may fail.
+  void sleep(std::uint32_t ends) {
+    constexpr auto kLongest = std::chrono::milliseconds(5);
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    if (ends_.load(std::memory_order_seq_cst) == ends) core::futex_wait(&ends_, ends, kLongest);
+    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  // `ends`: as they were before this thread looked at its lanes.
+  void wait(int thread, Watch& watch, std::uint32_t ends) {
     if (abort_.raised()) abort_.throw_raised();
     const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
     if (moves != watch.moves) {
@@ -136,7 +150,11 @@ class RankRun {
     } else if (core::Clock::now() - watch.since > options_.deadline) {
       throw core::Error(core::Failure::timeout, places_text());
     }
-    worker_.idle(thread);
+    if (thread != 0 && options_.others_sleep) {
+      sleep(ends);
+    } else {
+      worker_.idle(thread);
+    }
   }
 
   // "rank 1: nothing began or ended for 500 ms: compute at 1F2, which waits for 1RECV_F2 from rank 0; ..."
@@ -164,6 +182,8 @@ class RankRun {
   std::array<LaneQueue, kNumLanes> lanes_;
   std::atomic<std::uint64_t> moves_{0};
   std::atomic<std::uint32_t> begun_{0};  // tasks
+  std::atomic<std::uint32_t> ends_{0};   // of tasks: what sleeping threads wait for
+  std::atomic<int> sleepers_{0};
 };
 
 }  // namespace

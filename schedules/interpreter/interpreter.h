@@ -21,6 +21,9 @@ namespace lockstep::schedules {
 struct InterpreterOptions {
   // The thread of each lane; 0 is the rank's own. Threads whose lanes are empty are not started.
   std::array<std::uint8_t, kNumLanes> thread_of = {};
+  // Threads other than the rank's own sleep until a task of the rank has ended, in place of StageWorker::idle(): for
+  // lanes whose tasks are done when begin() returns. A nap now and then costs the core that kernels run on.
+  bool others_sleep = false;
   // Tasks begin in the order in which they are issued, whatever lane they are in: for one thread whose collectives
   // block it, which all ranks have to begin in the same order.
   bool in_issue_order = false;

@@ -24,6 +24,7 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
   schedules::InterpreterOptions interpreter;
   interpreter.deadline = options.timeout;
   interpreter.in_issue_order = !threaded;
+  interpreter.others_sleep = true;
   if (!threaded || options.layout.dp == 1) return interpreter;
   interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
   interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;

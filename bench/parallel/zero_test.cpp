@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include "bench/parallel/zero_forms.h"
+#include "bench/parallel/zero_run.h"
+#include "bench/parallel/zero_text.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using parallel::MemoryKind;
+
+std::int64_t of(const parallel::BytesByKind& bytes, MemoryKind kind) {
+  return bytes[static_cast<std::size_t>(kind)];
+}
+
+ZeroFlags small_flags() {
+  ZeroFlags flags;
+  flags.step.program = "zero_bench";
+  flags.step.options.model = trainer::find_gpt("nano");
+  flags.step.options.model.layers = 3;
+  flags.step.options.model.hidden = 64;
+  flags.step.options.batch = 1;
+  flags.step.options.length = 16;
+  flags.step.turns = 2;
+  flags.step.warm_turns = 1;
+  return flags;
+}
+
+// Two buckets of 64 elements, one of which is kept once it is gathered; four ranks, f32.
+TEST(ZeroForms, StageThreeGathersWhatIsHeldOnce) {
+  const ZeroForms forms = zero_forms({.replicas = 4, .stage = 3, .prefetch = true}, {{64, false}, {64, true}}, 3);
+  EXPECT_EQ(of(forms.held, MemoryKind::weights), 2 * 64 / 4 * 4);
+  EXPECT_EQ(of(forms.held, MemoryKind::optimizer), 2 * 64 / 4 * 8);
+  const std::int64_t pass = 3 * 16 * 4;  // what a rank sends to gather one of them
+  EXPECT_EQ(forms.weight_bytes_sent, (2 * 3 + 1) * pass);
+  EXPECT_EQ(forms.gradient_bytes_sent, 2 * 3 * pass);
+  EXPECT_EQ(forms.most_weights, 2 * 64 + (1 + 2) * 64 * 4);  // shards, the held one, two gathered ahead
+}
+
+TEST(ZeroRun, BytesAreTheFormulasWithSeveralMicrobatches) {
+  ZeroFlags flags = small_flags();
+  flags.step.options.layout.microbatches = 2;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool prefetch : {true, false}) {
+      const ZeroRow row{.replicas = 3,
+                        .stage = stage,
+                        .prefetch = prefetch,
+                        .compute = core::DType::bf16,
+                        .gradient = prefetch ? core::DType::bf16 : core::DType::f32};
+      const ZeroResult result = run_zero(flags, row);
+      EXPECT_EQ(result.wrong(), "") << stage << " " << prefetch;
+      EXPECT_EQ(result.samples_ms.size(), 2U);
+      EXPECT_GE(result.padded, result.parameters);
+      EXPECT_LT(result.padded, result.parameters * 101 / 100);
+    }
+  }
+}
+
+TEST(ZeroRun, ADifferenceIsToldAndShown) {
+  ZeroResult result = run_zero(small_flags(), {.replicas = 2, .stage = 1});
+  ASSERT_EQ(result.wrong(), "");
+  result.held[static_cast<std::size_t>(MemoryKind::optimizer)] += 4;
+  result.gradient_bytes_sent *= 2;
+  const std::string wrong = result.wrong();
+  EXPECT_NE(wrong.find("optimizer"), std::string::npos);
+  EXPECT_NE(wrong.find("gradients sent"), std::string::npos);
+  EXPECT_EQ(wrong.find("weights"), std::string::npos);
+  EXPECT_NE(zero_row_text({.replicas = 2, .stage = 1}, result).find("wrong"), std::string::npos);
+}
+
+TEST(ZeroText, ThePapersTable) {
+  const std::string text = zero_heading_text(small_flags());
+  EXPECT_NE(text.find("stage 0: 120 GB, stage 1: 31.41 GB, stage 2: 16.64 GB, stage 3: 1.875 GB"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::parallel_bench
