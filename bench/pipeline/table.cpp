@@ -159,7 +159,7 @@ void Agreement::add(const Case& one, const Result& result) {
 
 std::string Agreement::text() const {
   if (shares_.size() < 2) return "";
-  return fmt::format("# in wall-clock time off simulated, {} rows: median {:.2f} %, worst {:.2f} % ({})\n",
+  return fmt::format("# {} off simulated, {} rows: median {:.2f} %, worst {:.2f} % ({})\n", name_of(mode_),
                      shares_.size(), 100 * core::median(shares_), 100 * worst_, worst_name_);
 }
 
