@@ -46,7 +46,7 @@ Suite quick_suite() {
       {"13-overlap-emulated", "overlap_perf --mode emulated" + overlaps, 1},
       {"14-plan", "simulate plan --model gpt3-175b --machine dgx-a100 --gpus 256 --batch 512", 0.1},
       {"15-step", "simulate --model gpt3-175b --machine dgx-a100 --layout tp=8,pp=8,dp=4,batch=64,sp=yes,zero=1", 0.1},
-      {"16-training", "mini_train --dp 2 --batch 4 --steps 150 --lr 3e-3 --validate-every 50" + data_words(), 1},
+      {"16-training", "mini_train --dp 2 --batch 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words(), 1},
       {"17-scaling",
        "scaling --mode weak --batch 4 --steps 4 --time-budget 8"
        " --layouts dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4",

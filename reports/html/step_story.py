@@ -24,7 +24,7 @@ class Story:
 def story_of(report: Report, files: Mapping[str, str], drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
     """`files`: of the pages, by subject; `drawn`: the figures of the scaling page."""
     training = report.trainings[0].runs[-1] if report.trainings else None
-    scaling = telling(report.scalings)
+    scaling = telling(report.scalings, training.layout["text"] if training else "")
     sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
     if not sentences:
         return None
@@ -52,7 +52,7 @@ def _company_text(line: Scaling) -> str:
     slower = sorted((one for one in line.slowdowns if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
     told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.2g} times as long"
                    for one in slower])
-    return f"What contention is was measured in pairs: {told}." if told else ""
+    return f"Contention, measured in pairs: {told}." if told else ""
 
 
 _WORDS = {"F": "a forward kernel", "B": "a backward kernel", "STEP": "the optimizer", "RECOMPUTE": "a recomputation",

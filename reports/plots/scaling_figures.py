@@ -12,7 +12,7 @@ from reports.plots.style import ALARM, GRID, INK, MUTED, numbered
 from reports.training_records import Scaling
 from reports.units import short, time_text
 
-WIDTH, HEIGHT = 8.6, 4.9  # inches
+WIDTH, HEIGHT = 11.4, 4.5  # inches
 LABELS = 2.9  # inches at the right for names
 _WAYS = ("data parallel", "tensor parallel", "pipeline parallel", "mixed")
 

@@ -38,15 +38,16 @@ def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
     grouped: dict[tuple, dict[tuple, Training]] = {}
     for one in records.trainings:
         key = (one.model["name"], one.model["parameters"], one.model["numbers"]["length"], one.data,
-               one.run.machine.fingerprint)
-        grouped.setdefault(key, {})[run_name(one), one.tokens_a_step, len(one.steps)] = one
+               one.run.machine.fingerprint, one.run.build)
+        grouped.setdefault(key, {})[run_name(one), len(one.steps)] = one
     return tuple(TrainingResult(f"training-{number}", tuple(of.values()))
                  for number, of in enumerate(grouped.values(), start=1))
 
 
 def run_name(one: Training) -> str:
-    """dp=2,zero=1, f32, 1 thread a rank."""
-    parts = [one.layout["text"], one.dtype, f"{counted(one.threads, 'thread')} a rank", link_text(one.run.link)]
+    """dp=2,zero=1, f32, 1 thread a rank, 2,048 tokens a step."""
+    parts = [one.layout["text"], one.dtype, f"{counted(one.threads, 'thread')} a rank",
+             f"{counted(one.tokens_a_step, 'token')} a step", link_text(one.run.link)]
     return ", ".join(part for part in parts if part)
 
 
@@ -67,9 +68,8 @@ def mfu(one: Training) -> float:
 
 
 def speed_text(one: Training) -> str:
-    return (f"{run_name(one)}: {counted(one.tokens_a_step, 'token')} a step in {time_text(1e3 * step_ms(one))}, "
-            f"{tokens_per_s(one):,.0f} tokens/s, MFU {share_text(mfu(one))}, "
-            f"{bytes_text(one.memory_bytes['total'], 3)} on the fullest rank.")
+    return (f"{run_name(one)}: {time_text(1e3 * step_ms(one))}, {tokens_per_s(one):,.0f} tokens/s, "
+            f"MFU {share_text(mfu(one))}, {bytes_text(one.memory_bytes['total'], 3)} on the fullest rank.")
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:

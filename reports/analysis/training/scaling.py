@@ -47,7 +47,7 @@ def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
     grouped: dict[tuple, dict[tuple, Scaling]] = {}
     for one in records.scalings:
         key = (one.model["name"], one.model["parameters"], one.model["numbers"]["length"], one.dtype, one.threads,
-               one.basis, one.run.link, one.run.machine.fingerprint)
+               one.basis, one.run.link, one.run.machine.fingerprint, one.run.build)
         grouped.setdefault(key, {})[one.mode, one.layout["text"], one.sequences_a_step] = one
     ordered = [sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in grouped.values()]
     return tuple(ScalingResult(f"scaling-{number}", tuple(of)) for number, of in enumerate(ordered, start=1))
@@ -124,13 +124,12 @@ def _ms(step: StepTime) -> str:
     return time_text(1e3 * step.step_ms)
 
 
-def telling(results: tuple[ScalingResult, ...]) -> Optional[Scaling]:
-    """The layout that the story of one step is told of: of those that have cores of their own, most ranks, and most
-    parts that take time."""
+def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Scaling]:
+    """The layout that the story of one step is told of: the one that was trained; else, of those that have cores of
+    their own, the one with most ranks."""
     lines = [line for result in results for line in result.lines if line.step("measured") and line.step("isolated")]
     own = [line for line in lines if not line.oversubscribed] or lines
-    return max(own, key=lambda line: (line.ranks, sum(value > 0 for value in line.step("measured").parts_ms.values())),
-               default=None)
+    return max(own, key=lambda line: (line.layout["text"] == layout, line.ranks), default=None)
 
 
 def charted(result: ScalingResult) -> list[Scaling]:
