@@ -54,6 +54,11 @@ TrainOptions checked(TrainOptions options) {
                             ", and --dtype is " + std::string(core::short_name_of(options.compute)) +
                             "; allowed: f32, or as --dtype");
   }
+  // Among three ranks and more its sums differ from rank to rank in their last bits, and replicas would drift apart.
+  if (options.algorithm.rfind("one_shot", 0) == 0) {
+    throw core::usage_error("--algo is one_shot, whose ranks sum in orders of their own; allowed: an algorithm that " +
+                            std::string("gives all ranks the same bits, such as ring or two_shot"));
+  }
   return options;
 }
 
