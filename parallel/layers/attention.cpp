@@ -43,10 +43,10 @@ void AttentionLayer::project(const Workspace& workspace, const LinearWeights& we
   of_projection().forward(workspace, weights, saved.o.in(), y);
 }
 
-Tensor AttentionLayer::input_gradient(const Workspace& workspace, const AttentionWeights& weights,
-                                      const AttentionSaved& saved, kernels::In dy, kernels::Out dx) const {
+Tensor AttentionLayer::qkv_gradient(const Workspace& workspace, const LinearWeights& projection,
+                                    const AttentionSaved& saved, kernels::In dy) const {
   const Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
-  of_projection().input_gradient(workspace, weights.projection.weight, dy, d_o.out());
+  of_projection().input_gradient(workspace, projection.weight, dy, d_o.out());
   Tensor d_qkv = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * 3 * own_columns());
   const kernels::AttentionShape attention = shape();
   const std::int64_t extent = attention.extent(length);
@@ -61,6 +61,12 @@ Tensor AttentionLayer::input_gradient(const Workspace& workspace, const Attentio
                                           .dk = d_qkv.out(own_columns(), extent),
                                           .dv = d_qkv.out(2 * own_columns(), extent)},
                workspace.where);
+  return d_qkv;
+}
+
+Tensor AttentionLayer::input_gradient(const Workspace& workspace, const AttentionWeights& weights,
+                                      const AttentionSaved& saved, kernels::In dy, kernels::Out dx) const {
+  Tensor d_qkv = qkv_gradient(workspace, weights.projection, saved, dy);
   of_qkv().input_gradient(workspace, weights.qkv.weight, d_qkv.in(), dx);
   return d_qkv;
 }

@@ -1,0 +1,81 @@
+#include "bench/parallel_layers/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "bench/parallel_layers/block.h"
+#include "bench/parallel_layers/values.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "kernels/base/context.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/gemm/gemm.h"
+
+namespace lockstep::layer_bench {
+namespace {
+
+using Visit = std::function<void(std::int64_t, std::int64_t, std::int64_t)>;
+
+void for_each_run(const Result& result, parallel::TensorPlace place, const Visit& visit) {
+  if (result.runs) return result.runs(visit);
+  parallel::for_each_run(result.whole, place, visit);
+}
+
+double largest_of(const std::vector<float>& values) {
+  double largest = 0;
+  for (const float value : values) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+  return largest;
+}
+
+}  // namespace
+
+Reference reference_of(BlockKind kind, const Shape& shape, int threads) {
+  kernels::ThreadPool pool(threads);
+  const kernels::Context where(pool);
+  kernels::choose_gemms_by_rule(where);
+  const auto device = core::make_cpu_device();
+  parallel::Memory memory(*device);
+  const parallel::Workspace workspace{memory, where};
+  const auto block = make_block(kind, {shape, {}, workspace});
+  block->reset();
+  for (const Pass* pass : {&block->forward(), &block->backward()}) {
+    for (const Task& task : pass->tasks()) task.run();
+  }
+  Reference reference;
+  for (const Result& result : block->results()) reference[result.whole.name] = host_values(memory, *result.found);
+  return reference;
+}
+
+double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {
+  const Roundings roundings = roundings_of(kind, shape);
+  return core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(roundings.longest_sum)) +
+         core::sum_tolerance(shape.dtype, static_cast<std::size_t>(ranks + 2 * roundings.on_the_way));
+}
+
+std::int64_t wrong_elems(const Result& result, parallel::TensorPlace place, const std::vector<float>& found,
+                         const std::vector<float>& whole, double allowed) {
+  const double largest = largest_of(whole);
+  std::int64_t wrong = 0;
+  for_each_run(result, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double wanted = static_cast<double>(whole.at(static_cast<std::size_t>(from + i)));
+      const double is = static_cast<double>(found.at(static_cast<std::size_t>(to + i)));
+      const double bound = allowed * (result.elementwise ? std::fabs(wanted) : largest);
+      wrong += std::fabs(is - wanted) <= bound ? 0 : 1;  // not: further than, which a NaN never is
+    }
+  });
+  return wrong;
+}
+
+std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<float>& wanted) {
+  LOCKSTEP_CHECK(found.size() == wanted.size(), "as many elements");
+  std::int64_t unlike = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    unlike += std::memcmp(&found[i], &wanted[i], sizeof(float)) != 0 ? 1 : 0;
+  }
+  return unlike;
+}
+
+}  // namespace lockstep::layer_bench

@@ -1,0 +1,182 @@
+#include "bench/parallel_layers/flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <utility>
+
+#include "bench/trainer/flag_readers.h"
+#include "core/error.h"
+
+namespace lockstep::layer_bench {
+namespace {
+
+using sweep::FlagValue;
+using Flag = sweep::FlagOf<LayerFlags>;
+
+constexpr std::array kBlocks{
+    std::pair{"column", BlockKind::column},
+    std::pair{"row", BlockKind::row},
+    std::pair{"mlp", BlockKind::mlp},
+    std::pair{"attention", BlockKind::attention},
+    std::pair{"embedding", BlockKind::embedding},
+    std::pair{"cross-entropy", BlockKind::cross_entropy},
+};
+
+std::vector<BlockKind> blocks_of(const FlagValue& value) {
+  std::vector<BlockKind> blocks;
+  for (const FlagValue& part : value.list()) {
+    const auto* const found =
+        std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return part.text == one.first; });
+    if (found == kBlocks.end()) {
+      throw part.refused("no such layer", "column row mlp attention embedding cross-entropy");
+    }
+    blocks.push_back(found->second);
+  }
+  return blocks;
+}
+
+core::DType dtype_of(const FlagValue& value) {
+  if (value.text == "f32") return core::DType::f32;
+  if (value.text == "bf16") return core::DType::bf16;
+  throw value.refused("not a dtype of layers here", "f32 bf16");
+}
+
+const std::array kFlagsOfLayers{
+    Flag{"--block", "all", "layers, a list: column, row, mlp, attention, embedding, cross-entropy",
+         [](LayerFlags& f, const FlagValue& v) { f.blocks = blocks_of(v); }},
+    Flag{"--hidden", "256", "h; column goes from h to 4 h, row from 4 h to h",
+         [](LayerFlags& f, const FlagValue& v) { f.shape.hidden = v.integer(1, 1 << 16); }},
+    Flag{"--heads", "8", "of attention", [](LayerFlags& f, const FlagValue& v) { f.shape.heads = v.integer(1, 4096); }},
+    Flag{"--batch", "4", "b, sequences",
+         [](LayerFlags& f, const FlagValue& v) { f.shape.batch = v.integer(1, 65536); }},
+    Flag{"--length", "128", "s, tokens of a sequence",
+         [](LayerFlags& f, const FlagValue& v) { f.shape.length = v.integer(1, 1 << 20); }},
+    Flag{"--vocabulary", "8191", "words; padded where ranks do not divide them",
+         [](LayerFlags& f, const FlagValue& v) { f.shape.vocabulary = v.integer(1, 1 << 24); }},
+    Flag{"--dtype", "f32", "of weights and activations: f32 or bf16",
+         [](LayerFlags& f, const FlagValue& v) { f.shape.dtype = dtype_of(v); }},
+};
+
+const std::array kFlagsOfRun{
+    Flag{"--tp", "2", "tensor-parallel ranks, a list",
+         [](LayerFlags& f, const FlagValue& v) { f.ranks = sweep::integer_list(v, 2, 64); }},
+    Flag{"--sequence-parallel", "0,1", "a list: 0, ranks have all rows between layers; 1, a share of the rows each",
+         [](LayerFlags& f, const FlagValue& v) { f.sequence_parallel = sweep::integer_list(v, 0, 1); }},
+    Flag{"--tiles", "1,4", "of rows, exchanged beside the product of the next, a list; 1 is always run",
+         [](LayerFlags& f, const FlagValue& v) { f.tiles = sweep::integer_list(v, 1, 1024); }},
+    Flag{"--algo", "ring",
+         "algorithm of the collectives (docs/adding_an_algorithm.md); the formulas are of those that "
+         "send the fewest bytes",
+         [](LayerFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
+    Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
+         [](LayerFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
+    Flag{"-t,--threads", "1", "of kernels, a rank",
+         [](LayerFlags& f, const FlagValue& v) { f.threads = sweep::integer(v, 1, 1024); }},
+    Flag{"--turns", "10", "in which each way is timed once",
+         [](LayerFlags& f, const FlagValue& v) { f.turns = sweep::integer(v, 1, 100000); }},
+    Flag{"--warmup", "2", "turns before those that count",
+         [](LayerFlags& f, const FlagValue& v) { f.warm_turns = sweep::integer(v, 1, 100000); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
+         [](LayerFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
+};
+
+// Up to `most`: "1 2 3 6".
+std::string numbers_that(std::int64_t most, const std::function<bool(std::int64_t)>& would_do) {
+  std::string text;
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (would_do(n)) text += (text.empty() ? "" : " ") + std::to_string(n);
+  }
+  return text.empty() ? "none" : text;
+}
+
+void check_divides(std::int64_t whole, const std::string& what, int ranks) {
+  if (whole % ranks == 0) return;
+  throw core::usage_error(fmt::format("--tp {}: does not divide {}; allowed: {}", ranks, what,
+                                      numbers_that(64, [&](std::int64_t n) { return n > 1 && whole % n == 0; })));
+}
+
+void check_tiles(const Case& one, const Shape& shape) {
+  const std::int64_t shares = one.sequence_parallel ? one.ranks : 1;
+  for (const int tiles : one.tiles) {
+    if (shape.rows() % (shares * tiles) == 0) continue;
+    throw core::usage_error(
+        fmt::format("--tiles {}: does not divide the {} rows (--batch {} x --length {}){}; allowed: {}", tiles,
+                    shape.rows() / shares, shape.batch, shape.length,
+                    one.sequence_parallel ? fmt::format(" of a share of {} sequence-parallel ranks", shares) : "",
+                    numbers_that(64, [&](std::int64_t n) { return shape.rows() % (shares * n) == 0; })));
+  }
+}
+
+void check_case(const Case& one, const Shape& shape) {
+  if (one.sequence_parallel) {
+    check_divides(shape.rows(),
+                  fmt::format("{} rows (--batch {} x --length {}), as sequence parallelism needs", shape.rows(),
+                              shape.batch, shape.length),
+                  one.ranks);
+  }
+  if (one.block == BlockKind::attention) {
+    check_divides(shape.heads, fmt::format("--heads {}", shape.heads), one.ranks);
+  } else if (one.block == BlockKind::column || one.block == BlockKind::row || one.block == BlockKind::mlp) {
+    check_divides(shape.inner(), fmt::format("4 x --hidden {}", shape.hidden), one.ranks);
+  }
+  check_tiles(one, shape);
+}
+
+void check(const LayerFlags& flags) {
+  const Shape& shape = flags.shape;
+  if (shape.hidden % shape.heads != 0) {
+    throw core::usage_error(fmt::format("--heads {}: does not divide --hidden {}; allowed: {}", shape.heads,
+                                        shape.hidden,
+                                        numbers_that(64, [&](std::int64_t n) { return shape.hidden % n == 0; })));
+  }
+  for (const Case& one : cases_of(flags)) check_case(one, shape);
+}
+
+}  // namespace
+
+std::string name_of(BlockKind kind) {
+  const auto* const found =
+      std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return one.second == kind; });
+  return found->first;
+}
+
+std::variant<LayerFlags, sweep::HelpRequested> parse_layer_flags(int argc, const char* const* argv) {
+  LayerFlags flags;
+  flags.program = std::filesystem::path(argv[0]).filename().string();
+  sweep::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
+  declare_all(line, kFlagsOfLayers, "Layers");
+  declare_all(line, kFlagsOfRun, "Ranks and times");
+  if (auto help = line.parse(argc, argv)) return *help;
+  read_all(line, kFlagsOfLayers, flags);
+  read_all(line, kFlagsOfRun, flags);
+  if (flags.blocks.empty()) {
+    for (const auto& [name, kind] : kBlocks) flags.blocks.push_back(kind);
+  }
+  check(flags);
+  return flags;
+}
+
+// Cross-entropy exchanges once, whatever ranks have of the rows.
+std::vector<Case> cases_of(const LayerFlags& flags) {
+  std::vector<int> tiles{1};
+  for (const int t : flags.tiles) {
+    if (std::find(tiles.begin(), tiles.end(), t) == tiles.end()) tiles.push_back(t);
+  }
+  std::vector<Case> cases;
+  for (const BlockKind block : flags.blocks) {
+    for (const int ranks : flags.ranks) {
+      if (block == BlockKind::cross_entropy) {
+        cases.push_back({block, ranks, false, {1}});
+        continue;
+      }
+      for (const int sequence : flags.sequence_parallel) cases.push_back({block, ranks, sequence != 0, tiles});
+    }
+  }
+  return cases;
+}
+
+}  // namespace lockstep::layer_bench

@@ -1,0 +1,45 @@
+// The command line of tp_linear_bench.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "bench/parallel_layers/shape.h"
+#include "bench/sweep/command_line.h"
+#include "collectives/transports/paced_link.h"
+
+namespace lockstep::layer_bench {
+
+struct LayerFlags {
+  std::string program;
+  std::vector<BlockKind> blocks;  // all, if none is given
+  std::vector<int> ranks{2};
+  std::vector<int> sequence_parallel{0, 1};
+  std::vector<int> tiles{1, 4};
+  Shape shape;
+  std::string algorithm = "ring";
+  std::optional<transports::LinkSpec> link;
+  int threads = 1;
+  int turns = 10;
+  int warm_turns = 2;
+  std::chrono::milliseconds timeout{60'000};
+};
+
+std::string name_of(BlockKind kind);  // "cross-entropy"
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+std::variant<LayerFlags, sweep::HelpRequested> parse_layer_flags(int argc, const char* const* argv);
+
+// What is timed together, in turn: one layer on so many ranks, in one tile and in others.
+struct Case {
+  BlockKind block = BlockKind::column;
+  int ranks = 2;
+  bool sequence_parallel = false;
+  std::vector<int> tiles;  // the first is 1
+};
+std::vector<Case> cases_of(const LayerFlags& flags);
+
+}  // namespace lockstep::layer_bench

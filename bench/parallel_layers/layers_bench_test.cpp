@@ -1,0 +1,169 @@
+// Formulas of bytes, rows of tiles, comparisons, and passes of two threads; and every layer on a few ranks.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/parallel_layers/check.h"
+#include "bench/parallel_layers/flags.h"
+#include "bench/parallel_layers/formulas.h"
+#include "bench/parallel_layers/pass.h"
+#include "bench/parallel_layers/run.h"
+#include "bench/parallel_layers/tiles.h"
+#include "core/error.h"
+#include "core/gate.h"
+
+namespace lockstep::layer_bench {
+namespace {
+
+constexpr Shape kShape{.batch = 2, .length = 24, .hidden = 32, .heads = 8, .vocabulary = 61};
+
+std::int64_t a_rank(BlockKind kind, const Shape& shape, int ranks, bool sequence_parallel) {
+  return formula_bytes_of_all(kind, shape, {ranks, 0, sequence_parallel, 1}) / ranks;
+}
+
+// A layer of a transformer: 8 b s h (t-1)/t elements (Narayanan et al. 2021, arXiv:2104.04473, section 3.2).
+TEST(Formulas, ALayerSendsAsPublished) {
+  for (const int t : {2, 4, 8}) {
+    const std::int64_t published = 8 * kShape.batch * kShape.length * kShape.hidden * (t - 1) / t * 4;
+    EXPECT_EQ(a_rank(BlockKind::attention, kShape, t, false) + a_rank(BlockKind::mlp, kShape, t, false), published);
+    const std::int64_t again = 2 * kShape.batch * kShape.length * kShape.hidden * (t - 1) / t * 4;
+    EXPECT_EQ(a_rank(BlockKind::attention, kShape, t, true) + a_rank(BlockKind::mlp, kShape, t, true),
+              published + again);
+    EXPECT_EQ(a_rank(BlockKind::column, kShape, t, false) + a_rank(BlockKind::row, kShape, t, false),
+              a_rank(BlockKind::mlp, kShape, t, false));
+    EXPECT_EQ(a_rank(BlockKind::cross_entropy, kShape, t, false), 12 * kShape.batch * kShape.length * (t - 1));
+  }
+}
+
+TEST(Tiles, EveryRowIsInOnePieceAndOnePlace) {
+  for (const bool sequence_parallel : {false, true}) {
+    for (const int tiles : {1, 2, 4, 8}) {
+      const Tiles all{48, {3, 0, sequence_parallel, tiles == 8 && sequence_parallel ? 16 : tiles}};
+      std::vector<int> rows(48), packed(48);
+      for (int t = 0; t < all.sharing.tiles; ++t) {
+        for (const Piece& piece : all.pieces(t)) {
+          for (std::int64_t i = 0; i < piece.rows; ++i) {
+            ++rows[static_cast<std::size_t>(piece.row + i)];
+            ++packed[static_cast<std::size_t>(piece.packed + i)];
+            EXPECT_EQ((piece.packed + i) / all.tile_rows(), t);
+          }
+        }
+      }
+      EXPECT_EQ(rows, std::vector<int>(48, 1));
+      EXPECT_EQ(packed, std::vector<int>(48, 1));
+    }
+  }
+}
+
+TEST(Check, FindsWhatIsFarAndWhatIsNoNumber) {
+  const Result result{{.name = "y", .shape = {4}}};
+  const std::vector<float> whole{1, -8, 3, 0.5F};
+  EXPECT_EQ(wrong_elems(result, {}, whole, whole, 0), 0);
+  EXPECT_EQ(wrong_elems(result, {}, {1.07F, -8, 3.09F, 0.5F}, whole, 0.01), 1);  // 0.08 are allowed
+  const Result of_its_own{{.name = "y", .shape = {4}}, nullptr, true};
+  EXPECT_EQ(wrong_elems(of_its_own, {}, {1.07F, -8, 3.02F, 0.5F}, whole, 0.01), 1);
+  EXPECT_EQ(wrong_elems(result, {}, {1, -8, std::nanf(""), 0.5F}, whole, 1), 1);
+  EXPECT_EQ(unlike_elems({0.0F, 1}, {-0.0F, 1}), 1);
+}
+
+core::WaitPolicy policy(std::chrono::milliseconds deadline) {
+  return core::WaitPolicy::beside_work(2, 1, deadline);
+}
+
+TEST(PassRunner, KeepsTheOrderThatTasksNeed) {
+  core::AbortFlag abort;
+  PassRunner runner(0, abort, policy(std::chrono::seconds(10)));
+  std::atomic<int> made{0};
+  std::vector<int> seen;
+  Pass pass;
+  for (int i = 0; i < 8; ++i) {
+    const int kernel = pass.add_kernel([&made, i] {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      made = i + 1;
+    });
+    pass.add_exchange([&] { seen.push_back(made); }, kernel);
+  }
+  int at_end = 0;
+  pass.add_kernel([&] { at_end = static_cast<int>(seen.size()); }, static_cast<int>(pass.tasks().size()) - 1);
+  for (int run = 0; run < 20; ++run) {
+    made = 0;
+    seen.clear();
+    runner.run(pass, Way::beside);
+    EXPECT_EQ(at_end, 8);
+    for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_GE(seen[i], static_cast<int>(i) + 1);
+  }
+}
+
+TEST(PassRunner, AFailureOfEitherThreadEndsBoth) {
+  for (const bool in_exchange : {false, true}) {
+    core::AbortFlag abort;
+    PassRunner runner(3, abort, policy(std::chrono::seconds(10)));
+    Pass pass;
+    const auto fails = [] { throw core::Error(core::Failure::wrong_data, "as it should"); };
+    const auto goes_on = [] {};
+    const int first = in_exchange ? pass.add_exchange(fails) : pass.add_kernel(fails);
+    if (in_exchange) {
+      pass.add_kernel(goes_on, first);
+    } else {
+      pass.add_exchange(goes_on, first);
+    }
+    try {
+      runner.run(pass, Way::beside);
+      FAIL() << "nothing thrown";
+    } catch (const core::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("as it should"), std::string::npos) << error.what();
+    }
+    EXPECT_TRUE(abort.raised());
+  }
+}
+
+LayerFlags small_flags(core::DType dtype) {
+  LayerFlags flags;
+  flags.shape = kShape;
+  flags.shape.dtype = dtype;
+  flags.turns = 1;
+  flags.warm_turns = 1;
+  flags.tiles = {2, 4};
+  flags.ranks = {2, 4};
+  flags.blocks = {BlockKind::column,    BlockKind::row,       BlockKind::mlp,
+                  BlockKind::attention, BlockKind::embedding, BlockKind::cross_entropy};
+  return flags;
+}
+
+class EveryLayer : public testing::TestWithParam<core::DType> {};
+
+TEST_P(EveryLayer, GivesWhatOneRankGivesAndSendsByFormula) {
+  const LayerFlags flags = small_flags(GetParam());
+  for (const Case& one : cases_of(flags)) {
+    SCOPED_TRACE(name_of(one.block) + " tp " + std::to_string(one.ranks) + " sp " +
+                 std::to_string(static_cast<int>(one.sequence_parallel)));
+    const Reference reference = reference_of(one.block, flags.shape, 1);
+    for (const Form& form : run_case(flags, one, reference)) {
+      EXPECT_EQ(form.wrong, 0) << form.tiles << " tiles";
+      EXPECT_EQ(form.sent_bytes, form.formula_bytes) << form.tiles << " tiles";
+      EXPECT_TRUE(form.tiles > 1 || form.unlike == 0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, EveryLayer, testing::Values(core::DType::f32, core::DType::bf16));
+
+// A reference of another layer would do as well, if nothing was looked at.
+TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {
+  const LayerFlags flags = small_flags(core::DType::f32);
+  Reference reference = reference_of(BlockKind::row, flags.shape, 1);
+  reference.at("y").at(5) += 1;
+  for (const Form& form : run_case(flags, {BlockKind::row, 2, true, {1, 2}}, reference)) {
+    EXPECT_EQ(form.wrong, form.checked_passes);  // on the one rank that has the element
+    EXPECT_TRUE(form.is_wrong());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::layer_bench

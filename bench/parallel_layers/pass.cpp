@@ -1,0 +1,108 @@
+#include "bench/parallel_layers/pass.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace lockstep::layer_bench {
+namespace {
+
+std::uint64_t mark(std::uint64_t number, std::size_t tasks) {
+  return number << 32U | static_cast<std::uint64_t>(tasks);
+}
+
+bool is_in(const Task& task, Way way) {
+  return way == Way::one_by_one || way == Way::beside || task.is_exchange == (way == Way::exchanges);
+}
+
+}  // namespace
+
+PassRunner::PassRunner(int rank, core::AbortFlag& abort, const core::WaitPolicy& policy)
+    : rank_(rank), abort_(abort), policy_(policy), thread_([this] { exchange_thread(); }) {}
+
+PassRunner::~PassRunner() {
+  const std::lock_guard lock(mutex_);
+  ends_ = true;
+  started_.notify_one();
+}
+
+void PassRunner::run(const Pass& pass, Way way) {
+  // Who has nothing to exchange wakes no thread.
+  const auto is_exchange = [](const Task& task) { return task.is_exchange; };
+  if (way == Way::beside && std::any_of(pass.tasks().begin(), pass.tasks().end(), is_exchange)) return run_beside(pass);
+  for (const Task& task : pass.tasks()) {
+    if (is_in(task, way)) task.run();
+  }
+}
+
+void PassRunner::run_beside(const Pass& pass) {
+  {
+    const std::lock_guard lock(mutex_);
+    pass_ = &pass;
+    ++number_;
+    started_.notify_one();
+  }
+  const std::uint64_t end = mark(number_, pass.tasks().size());
+  try {
+    run_kind(pass, false);
+  } catch (...) {
+    fail();
+    while (!exchanges_done_.reached(end)) exchanges_done_.sleep(end, std::chrono::milliseconds(20));
+    throw;
+  }
+  // The other thread ends: each of its waits has a deadline.
+  while (!exchanges_done_.reached(end)) exchanges_done_.sleep(end, std::chrono::milliseconds(20));
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void PassRunner::run_kind(const Pass& pass, bool exchanges) {
+  core::Gate& own = exchanges ? exchanges_done_ : kernels_done_;
+  core::Gate& other = exchanges ? kernels_done_ : exchanges_done_;
+  for (std::size_t i = 0; i < pass.tasks().size(); ++i) {
+    const Task& task = pass.tasks()[i];
+    if (task.is_exchange != exchanges) continue;
+    if (task.after != kNothing) wait(other, mark(number_, static_cast<std::size_t>(task.after) + 1));
+    task.run();
+    own.open(mark(number_, i + 1));
+  }
+}
+
+void PassRunner::wait(core::Gate& gate, std::uint64_t target) const {
+  core::Waiter waiter(policy_, abort_);
+  while (!gate.reached(target)) {
+    if (!waiter.pause(gate, target)) {
+      throw core::Error(core::Failure::timeout,
+                        "rank " + std::to_string(rank_) + ": a task before this one does not end");
+    }
+  }
+}
+
+void PassRunner::exchange_thread() {
+  for (std::uint64_t done = 0;; ++done) {
+    std::unique_lock lock(mutex_);
+    started_.wait(lock, [&] { return ends_ || number_ > done; });
+    if (ends_) return;
+    const Pass& pass = *pass_;
+    lock.unlock();
+    try {
+      run_kind(pass, true);
+    } catch (...) {
+      fail();
+      failure_ = std::current_exception();
+    }
+    exchanges_done_.open(mark(done + 1, pass.tasks().size()));
+  }
+}
+
+void PassRunner::fail() {
+  try {
+    throw;
+  } catch (const core::Error& error) {
+    abort_.raise(rank_, error.failure(), error.what());
+  } catch (const std::exception& error) {
+    abort_.raise(rank_, core::Failure::internal, error.what());
+  }
+}
+
+}  // namespace lockstep::layer_bench

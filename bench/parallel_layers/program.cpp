@@ -1,0 +1,40 @@
+#include "bench/parallel_layers/program.h"
+
+#include <map>
+#include <variant>
+#include <vector>
+
+#include "bench/parallel_layers/run.h"
+#include "bench/parallel_layers/text.h"
+#include "core/error.h"
+
+namespace lockstep::layer_bench {
+
+int run_layers(const LayerFlags& flags, const pipeline::Print& print) {
+  print(heading_text(flags));
+  Totals totals;
+  std::map<BlockKind, Reference> references;
+  for (const Case& one : cases_of(flags)) {
+    if (references.count(one.block) == 0) {
+      references[one.block] = reference_of(one.block, flags.shape, flags.threads);
+    }
+    const std::vector<Form> forms = run_case(flags, one, references[one.block]);
+    for (const Form& form : forms) print(row_text(one, form));
+    add_to(totals, forms);
+  }
+  print(ending_text(totals));
+  return totals.wrong_rows > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
+}
+
+int tp_linear_main(int argc, char** argv) {
+  return pipeline::exit_status_of("tp_linear_bench", [&] {
+    const auto parsed = parse_layer_flags(argc, argv);
+    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
+      pipeline::to_stdout(help->text);
+      return 0;
+    }
+    return run_layers(std::get<LayerFlags>(parsed), pipeline::to_stdout);
+  });
+}
+
+}  // namespace lockstep::layer_bench

@@ -1,0 +1,41 @@
+// One layer on its ranks, timed in turn in all ways and checked in every turn.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "bench/parallel_layers/check.h"
+#include "bench/parallel_layers/flags.h"
+#include "bench/parallel_layers/pass.h"
+#include "core/statistics.h"
+
+namespace lockstep::layer_bench {
+
+enum class Direction : std::uint8_t { forward, backward };
+
+// A number of tiles: a row.
+struct Form {
+  int tiles = 1;
+  // [way][direction], of each turn the slowest rank's.
+  std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
+  std::int64_t wrong = 0;          // elements of all ranks and turns
+  std::int64_t unlike = 0;         // elements with other bits than in one tile, one after the other
+  std::int64_t sent_bytes = 0;     // by all ranks, in all passes that were checked
+  std::int64_t formula_bytes = 0;  // likewise
+  std::int64_t checked_passes = 0;
+
+  bool is_wrong() const { return wrong != 0 || sent_bytes != formula_bytes; }
+  const std::vector<double>& samples(Way way, Direction direction) const {
+    return samples_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
+  }
+  double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
+  // What communication adds to the kernels.
+  double exposed_us(Direction direction) const {
+    return median_us(Way::beside, direction) - median_us(Way::kernels, direction);
+  }
+};
+
+std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference);
+
+}  // namespace lockstep::layer_bench

@@ -1,0 +1,24 @@
+// Tensors of made-up values, of which every rank makes its share, and their way back to the host.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "parallel/memory/memory.h"
+#include "parallel/parameters/parameter.h"
+
+namespace lockstep::layer_bench {
+
+// Normal values with this deviation, rounded to the dtype; padding is zero. The same for every way to share them out.
+parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const parallel::Parameter& whole,
+                              parallel::TensorPlace place);
+// `count` numbers in [0, below).
+parallel::Tensor random_ids(parallel::Memory& memory, std::int64_t count, std::int64_t below);
+
+std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor);  // f32 or bf16
+void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigned char byte);
+
+}  // namespace lockstep::layer_bench
