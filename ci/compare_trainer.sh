@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# mini_train against PyTorch on the CPU: the same models, batches and dtypes, on the same two cores, in turn.
+#   ci/compare_trainer.sh [BUILD=build/release] [OUT=out/compare_trainer]
+# Environment: ROUNDS (3), STEPS of a run (12 and 6), CASES ("a b"), TORCH (a Python that has PyTorch; else one is made
+# under build/, with the newest that pip installs).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=$PWD/${1:-build/release} out=${2:-out/compare_trainer}
+rounds=${ROUNDS:-3} cases=${CASES:-a b}
+rm -rf "$out"
+mkdir -p "$out"
+log=$out/log
+
+fail() { echo "ci/compare_trainer.sh: $*" >&2; exit 1; }
+[ -f "$build/CMakeCache.txt" ] || cmake --preset release -B "$build" >/dev/null
+cmake --build "$build" --target mini_train >"$log" || { tail -n 20 "$log" >&2; fail "the build failed"; }
+
+torch=${TORCH:-build/torch/bin/python}
+if [ ! -x "$torch" ]; then
+  /usr/bin/python3 -m venv build/torch && build/torch/bin/pip install --quiet torch numpy >"$log" 2>&1 ||
+    { tail -n 5 "$log" >&2; fail "PyTorch cannot be installed; set TORCH to a Python that has it"; }
+fi
+
+# Two threads on two cores, each on its own. oneDNN and MKL take the widest instructions that the processor has.
+cores="taskset -c 0,1"
+peer_environment="OMP_NUM_THREADS=2 OMP_PROC_BIND=true OMP_PLACES=cores KMP_AFFINITY=granularity=fine,compact,1,0"
+
+shape_of() {
+  case $1 in
+    a) echo "--layers 4 --hidden 256 --heads 4 --vocabulary 256 --length 128 --batch 8 --threads 2 --steps ${STEPS:-12}" ;;
+    b) echo "--layers 12 --hidden 768 --heads 12 --vocabulary 50257 --length 64 --batch 4 --threads 2 --steps ${STEPS:-6}" ;;
+    *) fail "no case '$1'; allowed: a b" ;;
+  esac
+}
+
+# run LABEL COMMAND...: what it prints, and the most memory that it held.
+run() {
+  local label=$1
+  shift
+  /usr/bin/python3 ci/compare_trainer_table.py run "$out/$label" "$@" || fail "$label failed: $(tail -n 1 "$out/$label.err")"
+}
+
+for round in $(seq "$rounds"); do
+  for case in $cases; do
+    shape=$(shape_of "$case")
+    for dtype in f32 bf16; do
+      run "$round-$case-$dtype-ours" $cores "$build/bin/mini_train" $shape --dtype $dtype --peak-gflops 1 \
+        --validation-sequences 1 --json "$out/$round-$case-$dtype-ours.jsonl"
+      run "$round-$case-$dtype-torch" env $peer_environment $cores "$torch" ci/compare_trainer_torch.py $shape --dtype $dtype
+    done
+    run "$round-$case-bf16-weights" env $peer_environment $cores "$torch" ci/compare_trainer_torch.py $shape --dtype bf16-weights
+    run "$round-$case-f32-dp2" $cores "$build/bin/mini_train" ${shape/--threads 2/--threads 1} --dp 2 --dtype f32 \
+      --peak-gflops 1 --validation-sequences 1 --batch $(($(sed -E 's/.*--batch ([0-9]+).*/\1/' <<<"$shape") / 2)) \
+      --json "$out/$round-$case-f32-dp2.jsonl"
+  done
+done
+/usr/bin/python3 ci/compare_trainer_table.py table "$out"

@@ -1,0 +1,138 @@
+"""mini_train as a user runs it: layouts, checkpoints, files for others, refusals, ranks under mpirun that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import Programs
+
+SMALL = ("--layers", "2", "--hidden", "32", "--length", "16", "--batch", "4", "--steps", "4", "--lr", "3e-3",
+         "--peak-gflops", "100")
+
+
+def mini_train(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:
+    done = programs.run("mini_train", *SMALL, *words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def losses_of(done: subprocess.CompletedProcess[str]) -> list[float]:
+    """Of the steps, then of the validation at the end."""
+    steps = [line for line in done.stdout.splitlines() if line.startswith("step ")]
+    ending = next(line for line in done.stdout.splitlines() if line.startswith("# validation loss"))
+    return [float(line.split("loss")[1].split()[0]) for line in steps] + [float(ending.split()[3])]
+
+
+def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> None:
+    done = mini_train(programs, "--dp", "2", "--zero", "1")
+    text = done.stdout
+    assert "# GPT custom: 2 layers, hidden 32" in text and "dp 2, tp 1, pp 1, ZeRO 1; 8 sequences of 16 tokens" in text
+    assert "6 N + 12 L H Q T" in text and "--peak-gflops" in text
+    assert "#   forward" in text and "#   backward" in text and "exposed: gathers of weights" in text
+    assert len(losses_of(done)) == 5
+
+
+@pytest.mark.parametrize("layout", [
+    ("--dp", "2", "--batch", "2", "--zero", "3"), ("--tp", "2", "--sequence-parallel"),
+    ("--pp", "2", "--schedule", "zb_h1", "--microbatches", "2", "--batch", "2"),
+])
+def test_layouts_print_the_losses_of_one_rank(programs: Programs, layout: tuple[str, ...]) -> None:
+    for one, other in zip(losses_of(mini_train(programs)), losses_of(mini_train(programs, *layout)), strict=True):
+        assert other == pytest.approx(one, abs=2e-4)  # four decimals
+
+
+def test_a_run_goes_on_from_its_checkpoint_and_gives_files_to_others(programs: Programs, tmp_path: Path) -> None:
+    whole = losses_of(mini_train(programs))
+    folder, exported = tmp_path / "checkpoints", tmp_path / "gpt.safetensors"
+    first = losses_of(mini_train(programs, "--steps", "2", "--warmup", "0", "--min-lr", "3e-4", "--checkpoints", str(folder)))
+    assert len(first) == 3 and (folder / "latest").is_file()
+    done = mini_train(programs, "--resume", str(folder), "--tp", "2", "--export", str(exported), "--sample", "5")
+    rest = losses_of(done)
+    assert len(rest) == 3 and "# sample" in done.stdout
+    assert rest[-1] < whole[0]
+    header = json.loads(exported.read_bytes()[8:8 + int.from_bytes(exported.read_bytes()[:8], "little")])
+    assert header["h.0.attn.c_attn.weight"]["shape"] == [32, 96]  # Hugging Face's: [inputs, outputs]
+    assert not (tmp_path / "gpt.safetensors.checkpoint").exists()
+    again = losses_of(mini_train(programs, "--init-from", str(exported), "--steps", "1"))
+    assert again[0] < whole[0] - 0.1
+
+
+def test_a_trace_has_every_rank(programs: Programs, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    mini_train(programs, "--pp", "2", "--microbatches", "2", "--batch", "2", "--trace", str(trace))
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    assert len({event["pid"] for event in events if event.get("ph") == "X"}) == 2
+
+
+@pytest.mark.parametrize(("words", "text"), [
+    (["--tp", "3"], "--tp is 3, and the number of heads is 4; allowed: 1 2 4"),
+    (["--pp", "4"], "allowed: at most one stage a layer"),
+    (["--zero", "4"], "--zero 4: out of range; allowed: an integer from 0 to 3"),
+    (["--schedule", "dualpipe", "--pp", "2", "--microbatches", "4"], "keeps two copies of the model"),
+    (["--schedule", "nonsense"], "nonsense"),
+    (["--model", "huge"], "model 'huge' is not known; allowed: nano"),
+    (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
+    (["--length", "99999"], "--length is 99999; allowed: 1 to"),
+    (["--data", "/nonexistent"], "/nonexistent"),
+    (["--data", "/dev/null"], "/dev/null"),
+    (["--batch", "10000000"], "--batch 10000000: out of range"),
+    (["--batch", "1000000", "--length", "128"], "what helps: --recompute full"),
+    (["--resume", "/nonexistent"], "/nonexistent"),
+    (["--algo", "pigeon", "--dp", "2"], "'pigeon'"),
+    (["--algo", "one_shot"], "--algo is one_shot"),
+    (["--frobnicate"], "unknown argument '--frobnicate'"),
+])
+def test_refusals_are_one_line(programs: Programs, words: list[str], text: str) -> None:
+    done = programs.run("mini_train", *SMALL, *words)
+    assert done.returncode == 6 and len(done.stderr.splitlines()) == 1 and text in done.stderr, done.stderr
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(programs: Programs, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    mini_train(programs, "--checkpoints", str(folder))
+    file = next(folder.glob("step-*/*.safetensors"))
+    contents = bytearray(file.read_bytes())
+    contents[len(contents) // 2] ^= 4
+    file.write_bytes(contents)
+    done = programs.run("mini_train", *SMALL, "--resume", str(folder))
+    assert done.returncode == 7 and len(done.stderr.splitlines()) == 1 and file.name in done.stderr, done.stderr
+
+
+MPIRUN = [shutil.which("mpirun") or "", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", "--mca",
+          "mpi_yield_when_idle", "1"]
+
+
+@pytest.fixture(name="mpi_programs")
+def _mpi_programs(programs: Programs) -> Programs:
+    if not MPIRUN[0] or "not built in" in programs.run("mini_train", *SMALL, "--transport", "mpi").stderr:
+        pytest.skip("MPI is not here")
+    return programs
+
+
+def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs) -> None:
+    layout = ("--dp", "2", "--pp", "2", "--microbatches", "2", "--batch", "1", "--zero", "1")
+    command = [*MPIRUN, "-n", "4", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", *SMALL, *layout]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert losses_of(done) == losses_of(mini_train(mpi_programs, *layout))
+
+
+def test_a_killed_rank_ends_all(mpi_programs: Programs) -> None:
+    command = [*MPIRUN, "-n", "2", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", "--dp", "2", *SMALL,
+               "--steps", "100000", "--timeout", "5"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    while not run.stdout.readline().startswith("step"):
+        assert run.poll() is None
+    children = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True, check=True).stdout.split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    killed = time.monotonic()
+    run.communicate(timeout=30)
+    assert run.returncode != 0 and time.monotonic() - killed < 20
