@@ -1,8 +1,8 @@
 #include "bench/parallel_layers/check.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <memory>
 
 #include "bench/parallel_layers/block.h"
@@ -50,8 +50,9 @@ Reference reference_of(BlockKind kind, const Shape& shape, int threads) {
 
 double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {
   const Roundings roundings = roundings_of(kind, shape);
+  const int of_dtype = ranks + 2 * roundings.on_the_way;
   return core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(roundings.longest_sum)) +
-         core::sum_tolerance(shape.dtype, static_cast<std::size_t>(ranks + 2 * roundings.on_the_way));
+         core::sum_tolerance(shape.dtype, static_cast<std::size_t>(of_dtype));
 }
 
 std::int64_t wrong_elems(const Result& result, parallel::TensorPlace place, const std::vector<float>& found,
@@ -73,7 +74,7 @@ std::int64_t unlike_elems(const std::vector<float>& found, const std::vector<flo
   LOCKSTEP_CHECK(found.size() == wanted.size(), "as many elements");
   std::int64_t unlike = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    unlike += std::memcmp(&found[i], &wanted[i], sizeof(float)) != 0 ? 1 : 0;
+    unlike += std::bit_cast<std::uint32_t>(found[i]) != std::bit_cast<std::uint32_t>(wanted[i]) ? 1 : 0;
   }
   return unlike;
 }

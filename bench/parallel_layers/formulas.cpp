@@ -20,8 +20,10 @@ Transfers transfers_of(BlockKind kind, bool sequence_parallel) {
 }
 
 std::int64_t formula_bytes_of_all(BlockKind kind, const Shape& shape, const Sharing& sharing) {
-  const std::int64_t others = sharing.ranks - 1;
-  if (kind == BlockKind::cross_entropy) return sharing.ranks * 3 * 4 * shape.rows() * others;  // three f32 a token
+  const std::int64_t ranks = sharing.ranks;
+  const std::int64_t others = ranks - 1;
+  constexpr std::int64_t kStatsBytes = 12;  // three f32 a token
+  if (kind == BlockKind::cross_entropy) return ranks * others * kStatsBytes * shape.rows();
   const Transfers transfers = transfers_of(kind, sharing.sequence_parallel);
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(shape.dtype));
   return (transfers.forward + transfers.backward) * others * shape.rows() * shape.hidden * elem_bytes;

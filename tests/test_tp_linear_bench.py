@@ -1,0 +1,89 @@
+"""tp_linear_bench as a user runs it: rows that are right, bytes by formula, padded vocabularies, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from conftest import Programs
+
+SMALL = ("--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16")
+LAYER, TP, SP, TILES = range(4)
+SENT, FORMULA, WRONG, UNLIKE = range(16, 20)
+ROWS, HIDDEN = 32, 32
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def rows_run(programs: Programs, *words: str) -> list[list[str]]:
+    done = programs.run("tp_linear_bench", *SMALL, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].startswith("# 0 of ")
+    return rows_of(done.stdout)
+
+
+def transfers(layer: str, sequence_parallel: bool) -> int:
+    """Forward and backward, of b s h (t-1)/t elements a rank each: an all-reduce is two."""
+    again = 1 if sequence_parallel and layer in ("column", "mlp", "attention") else 0
+    return {"column": 2, "row": 2, "embedding": 2, "mlp": 4, "attention": 4}[layer] + again
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f32", 4), ("bf16", 2)])
+def test_every_layer_is_right_and_sends_by_formula(programs: Programs, dtype: str, size: int) -> None:
+    rows = rows_run(programs, "--tp", "2,4", "--dtype", dtype, "--tiles", "1,2", "--vocabulary", "61")
+    assert len(rows) == 2 * (5 * 2 * 2 + 1)  # ranks x (layers x sequence parallel x tiles + cross-entropy)
+    for row in rows:
+        t = int(row[TP])
+        assert row[WRONG] == "0", row
+        assert row[SENT] == row[FORMULA], row
+        if row[LAYER] == "cross-entropy":
+            assert int(row[SENT]) == 3 * 4 * ROWS * (t - 1), row
+        else:
+            assert int(row[SENT]) == transfers(row[LAYER], row[SP] == "1") * ROWS * HIDDEN * size * (t - 1) / t, row
+
+
+def test_tiles_have_the_bits_of_one_where_two_ranks_add(programs: Programs) -> None:
+    rows = rows_run(programs, "--tp", "2", "--tiles", "4", "--block", "row,embedding")
+    assert {row[TILES] for row in rows} == {"1", "4"}
+    assert all(row[UNLIKE] == "0" for row in rows)
+
+
+def test_an_indivisible_vocabulary_gives_the_loss_of_one_rank(programs: Programs) -> None:
+    rows = rows_run(programs, "--tp", "2,4", "--vocabulary", "50257", "--block", "cross-entropy,embedding",
+                    "--tiles", "1", "--sequence-parallel", "0")
+    assert len(rows) == 4 and all(row[WRONG] == "0" for row in rows)
+
+
+def test_emulated_links_are_said_to_be(programs: Programs) -> None:
+    done = programs.run("tp_linear_bench", *SMALL, "--block", "row", "--link", "latency_us=50,gbps=1")
+    assert done.returncode == 0, done.stderr
+    assert "EMULATED" in done.stdout
+    forward_comm = 5
+    assert all(float(row[forward_comm]) >= 0.05 for row in rows_of(done.stdout))
+
+
+def test_an_algorithm_that_sends_more_makes_rows_wrong(programs: Programs) -> None:
+    done = programs.run("tp_linear_bench", *SMALL, "--tp", "4", "--block", "row", "--sequence-parallel", "0", "--tiles",
+                        "1", "--algo", "recursive_doubling")
+    assert done.returncode == 7
+    (row,) = rows_of(done.stdout)
+    assert row[WRONG] == "0" and int(row[SENT]) > int(row[FORMULA]) and row[-2:] == ["WRONG", "BYTES"]
+
+
+@pytest.mark.parametrize(("words", "refusal"), [
+    (("--heads", "6", "--hidden", "24", "--tp", "4"), "--tp 4: does not divide --heads 6; allowed: 2 3 6"),
+    (("--heads", "5"), "--heads 5: does not divide --hidden 32; allowed: 1 2 4 8 16 32"),
+    (("--tiles", "3"), "--tiles 3: does not divide the 32 rows (--batch 2 x --length 16); allowed: 1 2 4 8 16 32"),
+    (("--tiles", "32"), "--tiles 32: does not divide the 16 rows (--batch 2 x --length 16) of a share of 2 "
+                        "sequence-parallel ranks; allowed: 1 2 4 8 16"),
+    (("--tp", "1"), "--tp 1: out of range; allowed: an integer from 2 to 64"),
+    (("--block", "conv"), "--block conv: no such layer; allowed: column row mlp attention embedding cross-entropy"),
+    (("--dtype", "f16"), "--dtype f16: not a dtype of layers here; allowed: f32 bf16"),
+    (("--wat",), "unknown argument '--wat'; allowed: what --help lists"),
+])
+def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], refusal: str) -> None:
+    done = programs.run("tp_linear_bench", *SMALL, *words)
+    assert done.returncode == 6
+    assert done.stdout == ""
+    assert done.stderr == f"tp_linear_bench: {refusal}\n"
