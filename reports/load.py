@@ -6,13 +6,15 @@ from typing import Any, Iterable
 from reports.errors import ReportError
 from reports.records import Records, Run, ceiling_from, kernel_from, row_from, run_from
 from reports.schema import problem_in, shown
+from reports.sharding_records import sharding_from
 from reports.step_records import schedule_from, simulation_from
 from reports.training_records import scaling_from, training_from
 from reports.units import counted
 
 VERSION = 1
 _MADE_BY = {"row": row_from, "kernel": kernel_from, "ceiling": ceiling_from, "schedule": schedule_from,
-            "simulation": simulation_from, "training": training_from, "scaling": scaling_from}
+            "simulation": simulation_from, "training": training_from, "scaling": scaling_from,
+            "sharding": sharding_from}
 _KINDS = ("run", *_MADE_BY)
 
 

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
+from reports.sharding_records import Sharding
 from reports.step_records import ScheduleLine, Simulation
 from reports.training_records import Scaling, Training
 
@@ -124,12 +125,13 @@ class Records:
     simulations: tuple[Simulation, ...] = ()
     trainings: tuple[Training, ...] = ()
     scalings: tuple[Scaling, ...] = ()
+    shardings: tuple[Sharding, ...] = ()
 
     @property
     def lines(self) -> tuple:
         """All but the runs."""
         return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations, *self.trainings,
-                *self.scalings)
+                *self.scalings, *self.shardings)
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
@@ -150,6 +152,9 @@ class Records:
 
     def of_scaling(self) -> "Records":
         return self._only(scalings=self.scalings)
+
+    def of_sharding(self) -> "Records":
+        return self._only(shardings=self.shardings)
 
     def _only(self, **kept: tuple) -> "Records":
         """Runs that left nothing at all are told once: with the first kind that there is."""

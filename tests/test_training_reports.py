@@ -36,8 +36,8 @@ def training(programs, tmp_path_factory) -> tuple[Path, dict]:
     path = tmp_path_factory.mktemp("training") / "t.jsonl"
     text = path.with_name("text.txt")
     text.write_bytes(b"the quick brown fox jumps over the lazy dog; " * 400)
-    words = ("mini_train", *SMALL, "--dp", "2", "--zero", "1", "--steps", "12", "--validate-every", "5", "--data", str(text))
-    run, line = written(programs, path, *words)
+    words = ("--dp", "2", "--zero", "1", "--steps", "12", "--validate-every", "5", "--data", str(text))
+    run, line = written(programs, path, "mini_train", *SMALL, *words)
     assert run["basis"] == "measured" and run["ranks"] == 2
     return path, line
 
@@ -63,8 +63,8 @@ def test_a_training_record_adds_up(training) -> None:
 def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None:
     path = tmp_path / "s.jsonl"
     layouts = "dp=2,zero=3;pp=2,microbatches=2,schedule=zb_h1;tp=2,sequence_parallel=1;dp=4"
-    run, *lines = written(programs, path, "scaling", *SMALL, "--batch", "4", "--mode", "both", "--steps", "2", "--layouts",
-                          layouts)
+    words = ("--batch", "4", "--mode", "both", "--steps", "2", "--layouts", layouts)
+    run, *lines = written(programs, path, "scaling", *SMALL, *words)
     assert run["ranks"] == 4 and run["basis"] == "measured"
     assert [line["mode"] for line in lines] == ["weak"] * 5 + ["strong"] * 5
     for line in lines:
@@ -88,6 +88,17 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
     assert load([str(path)]).scalings[1].layout["text"] == "dp=2,zero=3"
 
 
+def test_what_was_simulated_is_in_a_run_of_its_own(programs, tmp_path) -> None:
+    path = tmp_path / "b.jsonl"
+    words = ("--steps", "1", "--layouts", "dp=1", "--simulate", "dp=8,zero=1")
+    lines = written(programs, path, "scaling", *SMALL, *words)
+    assert [line["basis"] for line in lines] == ["measured", "measured", "simulated", "simulated"]
+    beyond = lines[-1]
+    assert beyond["ranks"] == 8 and [step["kind"] for step in beyond["steps"]] == ["isolated"]
+    assert beyond["tokens_per_s"] == pytest.approx(beyond["tokens_a_step"] / beyond["steps"][0]["step_ms"] * 1e3)
+    assert load([str(path)]).scalings[1].basis == "simulated"
+
+
 def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
     path = tmp_path / "s.jsonl"
     written(programs, path, "scaling", *SMALL, "--steps", "1", "--layouts", "dp=2", "--link", "latency_us=20,gbps=1")
@@ -106,6 +117,7 @@ def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
     (("--layouts", "tp=3"), ["--layouts tp=3", "3"]),
     (("--mode", "strong", "--batch", "2", "--layouts", "dp=4"), ["--layouts dp=4", "2 sequences", "multiple"]),
     (("--model", "huge"), ["--model huge"]),
+    (("--simulate", "tp=2"), ["--simulate", "dp=2 and more"]),
     (("--mode", "sideways"), ["--mode sideways", "weak strong both"]),
 ])
 def test_what_is_wrong_is_said_in_one_line(programs, words, told) -> None:

@@ -62,6 +62,8 @@ const std::array kFlags{
          [](ScalingFlags& f, const FlagValue& v) { f.modes = modes_of(v); }},
     Flag{"--layouts", "", "\"dp=2,zero=1;pp=2,microbatches=4\": mini_train's layout flags [some of each kind]",
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = split(v.text, ';'); }},
+    Flag{"--simulate", "", "further layouts, only simulated: from the pieces of the same layout with dp=2",
+         [](ScalingFlags& f, const FlagValue& v) { f.simulated = split(v.text, ';'); }},
     Flag{"--batch", "8", "sequences a step, of each rank (weak) or of all (strong)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5", "rounds; each has steps as they train, steps piece by piece, and steps in company",
@@ -91,8 +93,9 @@ std::vector<std::string> words_of(const std::string& layout) {
     const bool known = std::find(kLayoutWords.begin(), kLayoutWords.end(), name) != kLayoutWords.end();
     if (!known || value.empty()) {
       std::string allowed;
-      for (const char* word : kLayoutWords) allowed += std::string(word) + "=.. ";
-      throw core::usage_error("'" + part + "' is no part of a layout; allowed: " + allowed + kSwitch + "=0|1");
+      for (const char* word : kLayoutWords) allowed.append(word).append("=.. ");
+      throw core::usage_error("'" + part +
+                              "' is no part of a layout; allowed: " + allowed.append(kSwitch).append("=0|1"));
     }
     words.insert(words.end(), {flag, value});
   }
@@ -156,6 +159,14 @@ std::vector<std::string> default_layouts() {
           "pp=2,microbatches=4,schedule=zb_h1",
           "dp=4",
           "dp=2,pp=2,microbatches=4"};
+}
+
+trainer::TrainOptions two_replicas_of(trainer::TrainOptions many) {
+  if (many.layout.dp < 2) {
+    throw core::usage_error("--simulate: dp is " + std::to_string(many.layout.dp) + "; allowed: dp=2 and more");
+  }
+  many.layout.dp = 2;
+  return many;
 }
 
 trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode) {

@@ -22,6 +22,7 @@ struct ScalingFlags {
   std::vector<std::string> command;  // as given, the program without its folder
   std::vector<Mode> modes{Mode::weak};
   std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
+  std::vector<std::string> simulated;    // layouts that are not run
   std::vector<std::string> train_words;  // flags of mini_train that all layouts share
   std::int64_t batch = 8;                // sequences a step: of one rank (weak), of all (strong)
   Effort effort;
@@ -37,5 +38,8 @@ std::vector<std::string> default_layouts();
 // One layout's options: mini_train's flags, with "dp=2,zero=1" for --dp 2 --zero 1, and a batch such that the sequences
 // of a step grow with the ranks, or stay. Throws a usage Error that names the layout and what is wrong with it.
 trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode);
+
+// The layout that a simulated one is made from: of two replicas, each with as much to do.
+trainer::TrainOptions two_replicas_of(trainer::TrainOptions many);
 
 }  // namespace lockstep::scaling

@@ -122,7 +122,7 @@ double end_ms(const StepTimeline& timeline) {
 }
 
 void predict(const Seen& seen, LayoutTimes& times) {
-  Prices prices;
+  Prices& prices = times.prices;
   for (std::size_t c = 0; c < seen.companies.size(); ++c) {
     const std::vector<Wave> waves = waves_of(seen.step, seen.companies[c]);
     for (const StepTimeline& timeline : seen.in_company[c]) {
@@ -135,7 +135,6 @@ void predict(const Seen& seen, LayoutTimes& times) {
     }
   }
   const Step step = priced(seen.step, prices);
-  times.pieces = prices.size();
   times.isolated = play(step);
   times.contended = play_contended(step, times.slowdowns, seen.beside);
 }

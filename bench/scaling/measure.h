@@ -23,10 +23,10 @@ struct LayoutTimes {
   std::vector<double> samples_ms;    // of steps as they train, the slowest rank's
   schedules::StepTimeline measured;  // of the step in the median; communication while its bytes move
   double around_ms = 0;              // that this step took beside its tasks: tokens, zeroed gradients
+  Prices prices;
   PlayedStep isolated;
   PlayedStep contended;
   Slowdowns slowdowns;
-  std::size_t pieces = 0;  // distinct ones
 };
 
 // `options` have been checked; their steps do not count. Steps of the different kinds take turns, after a warm-up.

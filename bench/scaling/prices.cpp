@@ -60,7 +60,10 @@ Step priced(Step step, const Prices& prices) {
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     for (Task& task : step.of_rank[r].tasks) task.amount = prices.of(task, static_cast<std::int32_t>(r));
   }
-  // A message is one piece of time, whoever spends it.
+  return with_whole_messages(std::move(step));
+}
+
+Step with_whole_messages(Step step) {
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int64_t> receives;  // from, to, tag
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     for (Task& task : step.of_rank[r].tasks) {

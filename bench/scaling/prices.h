@@ -42,6 +42,9 @@ class Prices {
 // together with its receive, which takes no time of its own.
 schedules::Step priced(schedules::Step step, const Prices& prices);
 
+// A message is one piece of time, whoever spends it: a receive's goes to its send.
+schedules::Step with_whole_messages(schedules::Step step);
+
 struct PlayedStep {
   schedules::StepTimeline timeline;
   std::int64_t makespan_ps = 0;

@@ -24,6 +24,7 @@ std::vector<Case> cases_of(const ScalingFlags& flags) {
   std::vector<Case> cases;
   for (const Mode mode : flags.modes) {
     cases.push_back({mode, options_of(flags, "", mode)});
+    for (const std::string& layout : flags.simulated) two_replicas_of(options_of(flags, layout, mode));
     for (const std::string& layout : flags.layouts) {
       Case one{mode, options_of(flags, layout, mode)};
       if (one.options.layout.ranks() > 1 || one.options.layout.microbatches > 1) cases.push_back(std::move(one));
@@ -60,6 +61,28 @@ Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corp
   return result;
 }
 
+// Beyond the machine: the same layout with two replicas is timed, the rest is simulated.
+void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, const core::RunRecord& measured_run,
+                   std::optional<core::RecordWriter>& writer, const pipeline::Print& print) {
+  if (flags.simulated.empty()) return;
+  const core::RunRecord run = simulated_run(measured_run);
+  if (writer) writer->write(run);
+  for (const Mode mode : flags.modes) {
+    const trainer::TrainOptions single = options_of(flags, "", mode);
+    for (const std::string& layout : flags.simulated) {
+      const trainer::TrainOptions many = options_of(flags, layout, mode);
+      const trainer::TrainOptions two = two_replicas_of(many);
+      const Result alone = result_of(mode, single, time_layout(single, corpus, {.rounds = flags.effort.rounds}));
+      const Result pair = result_of(mode, two, time_layout(two, corpus, {.rounds = flags.effort.rounds}));
+      Result result = simulated_result(mode, many, pair);
+      const double single_tokens_per_s = static_cast<double>(single.tokens_a_step()) / alone.isolated_ms() * 1e3;
+      result.efficiency = result.tokens_per_s() / single_tokens_per_s / many.layout.ranks();
+      print(row_text(result));
+      if (writer) writer->write(scaling_record(run, result));
+    }
+  }
+}
+
 }  // namespace
 
 int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
@@ -81,6 +104,7 @@ int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
     print(row_text(result) + gap_text(result) + slowdowns_text(result));
     if (writer) writer->write(scaling_record(run, result));
   }
+  run_simulated(flags, corpus, run, writer, print);
   print(closing_text());
   if (writer) writer->commit();
   return 0;

@@ -16,7 +16,43 @@ core::StepTimeRecord step_record(const char* kind, double step_ms, const core::N
           .timeline = pipeline::timeline_record(step, timeline)};
 }
 
+core::ScalingRecord record_without_steps(const core::RunRecord& run, const Result& result) {
+  return {.run = run.run,
+          .program = run.program,
+          .basis = run.basis,
+          .mode = name_of(result.mode),
+          .model = mini_train::model_record(result.options),
+          .layout = mini_train::layout_record(result.options.layout),
+          .dtype = std::string(core::short_name_of(result.options.compute)),
+          .ranks = result.options.layout.ranks(),
+          .threads = result.options.threads,
+          .oversubscribed = result.oversubscribed,
+          .sequences_a_step = result.options.sequences_a_step(),
+          .tokens_a_step = result.options.tokens_a_step(),
+          .steps = {},
+          .tokens_per_s = result.tokens_per_s(),
+          .efficiency = result.efficiency};
+}
+
+// A timeline of more tasks makes a record too large to draw or to keep.
+constexpr std::size_t kMostRanksKept = 16;
+
+core::ScalingRecord simulated_record(const core::RunRecord& run, const Result& result) {
+  core::ScalingRecord record = record_without_steps(run, result);
+  const schedules::StepTimeline& timeline = result.times.isolated.timeline;
+  record.steps = {step_record("isolated", result.isolated_ms(), result.isolated_parts, result.times.step,
+                              timeline.size() <= kMostRanksKept ? timeline : schedules::StepTimeline{})};
+  return record;
+}
+
 }  // namespace
+
+core::RunRecord simulated_run(core::RunRecord run) {
+  run.run = core::new_run_id();
+  run.basis = "simulated";
+  run.oversubscribed = false;
+  return run;
+}
 
 core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOptions& options, int most_ranks) {
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, most_ranks);
@@ -28,29 +64,16 @@ core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOption
 }
 
 core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& result) {
+  if (result.simulated()) return simulated_record(run, result);
   const LayoutTimes& times = result.times;
   core::StepTimeRecord measured =
       step_record("measured", result.measured_ms, result.measured_parts, times.step, times.measured);
   measured.samples_ms = times.samples_ms;
-  core::ScalingRecord record{.run = run.run,
-                             .program = run.program,
-                             .basis = run.basis,
-                             .mode = name_of(result.mode),
-                             .model = mini_train::model_record(result.options),
-                             .layout = mini_train::layout_record(result.options.layout),
-                             .dtype = std::string(core::short_name_of(result.options.compute)),
-                             .ranks = result.options.layout.ranks(),
-                             .threads = result.options.threads,
-                             .oversubscribed = result.oversubscribed,
-                             .sequences_a_step = result.options.sequences_a_step(),
-                             .tokens_a_step = result.options.tokens_a_step(),
-                             .steps = {step_record("isolated", result.isolated_ms(), result.isolated_parts, times.step,
-                                                   times.isolated.timeline),
-                                       step_record("contended", result.contended_ms(), result.contended_parts,
-                                                   times.step, times.contended.timeline),
-                                       std::move(measured)},
-                             .tokens_per_s = result.tokens_per_s(),
-                             .efficiency = result.efficiency};
+  core::ScalingRecord record = record_without_steps(run, result);
+  record.steps = {
+      step_record("isolated", result.isolated_ms(), result.isolated_parts, times.step, times.isolated.timeline),
+      step_record("contended", result.contended_ms(), result.contended_parts, times.step, times.contended.timeline),
+      std::move(measured)};
   for (const SlowdownRow& row : rows_of(times.slowdowns, record.ranks)) {
     record.slowdowns.push_back({row.of, row.beside, row.ranks, row.factor, static_cast<std::int64_t>(row.samples)});
   }

@@ -3,11 +3,14 @@
 #include <algorithm>
 
 #include "bench/pipeline/parts.h"
+#include "bench/scaling/beyond.h"
 #include "bench/trainer/records.h"
 #include "core/cores.h"
 #include "core/statistics.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/token.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::scaling {
 namespace {
@@ -31,6 +34,20 @@ Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes ti
   result.contended_parts = parts_of(times.step, times.contended.timeline, 0);
   result.measured_parts = parts_of(times.step, times.measured, times.around_ms);
   result.times = std::move(times);
+  return result;
+}
+
+Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two) {
+  Result result;
+  result.mode = mode;
+  result.name = mini_train::layout_record(many.layout).text;
+  result.options = many;
+  const trainer::TrainStep made = trainer::make_train_step(trainer::shape_of(many, 0), many.layout);
+  const schedules::Step step =
+      priced_beyond(made.step, many.layout, two.times.step, two.options.layout, two.times.prices);
+  result.times.step = step;
+  result.times.isolated = play(step);
+  result.isolated_parts = parts_of(step, result.times.isolated.timeline, 0);
   return result;
 }
 

@@ -29,10 +29,16 @@ struct Result {
 
   double isolated_ms() const { return static_cast<double>(times.isolated.makespan_ps) / 1e9; }
   double contended_ms() const { return static_cast<double>(times.contended.makespan_ps) / 1e9; }
-  double tokens_per_s() const { return static_cast<double>(options.tokens_a_step()) / measured_ms * 1e3; }
+  bool simulated() const { return times.samples_ms.empty(); }
+  double tokens_per_s() const {
+    return static_cast<double>(options.tokens_a_step()) / (simulated() ? isolated_ms() : measured_ms) * 1e3;
+  }
 };
 
 Result result_of(Mode mode, const trainer::TrainOptions& options, LayoutTimes times);
+
+// A layout that was not run, from one that was: its step is simulated (beyond.h), the isolated time alone is told.
+Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Result& two);
 
 // Measured slowdowns as rows: of what, beside what, on how many ranks.
 struct SlowdownRow {

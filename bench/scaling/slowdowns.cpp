@@ -93,7 +93,8 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<WaveS
     const auto computing = static_cast<std::int32_t>(wave.kernels.size());
     std::int64_t computed_ps = 0;
     for (std::size_t k = 0; k < wave.kernels.size(); ++k) {
-      const auto& [place, span] = wave.kernels[k];
+      const TaskPlace& place = wave.kernels[k].first;
+      const TaskSpan& span = wave.kernels[k].second;
       const Task& task = task_at(place);
       if (task.op == Op::reshard) continue;  // computes nothing
       const std::int64_t alone = prices.of(task, place.rank);

@@ -51,6 +51,11 @@ std::string columns_text() {
 }
 
 std::string row_text(const Result& result) {
+  if (result.simulated()) {
+    return fmt::format("{:<6} {:<34} {:>5} {:>10.2f} {:>10} {:>10} {:>15} {:>9} {:>9} {:>10.0f} {:>10.1f}\n",
+                       name_of(result.mode), result.name, result.options.layout.ranks(), result.isolated_ms(), "-",
+                       "simulated", "-", "-", "-", result.tokens_per_s(), *result.efficiency * 100);
+  }
   const core::Summary summary = core::summarize(result.times.samples_ms);
   return fmt::format("{:<6} {:<34} {:>5} {:>10.2f} {:>10.2f} {:>10.2f} {:>15} {:>+9.1f} {:>+9.1f} {:>10.0f} {:>10}\n",
                      name_of(result.mode), result.name,

@@ -10,6 +10,7 @@ from reports.analysis.steps.overlap import OverlapResult, analyse_overlap
 from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
 from reports.analysis.training.runs import TrainingResult, analyse_training
 from reports.analysis.training.scaling import ScalingResult, analyse_scaling
+from reports.analysis.training.sharding import ShardingResult, analyse_sharding
 from reports.records import Records
 
 
@@ -23,12 +24,13 @@ class Report:
     simulations: tuple[LayoutResult, ...] = ()
     trainings: tuple[TrainingResult, ...] = ()
     scalings: tuple[ScalingResult, ...] = ()
+    shardings: tuple[ShardingResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
         others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.trainings,
-                  *self.scalings]
+                  *self.scalings, *self.shardings]
         return collectives + [finding for result in others for finding in result.findings]
 
 
@@ -37,4 +39,4 @@ def report_of(records: Records) -> Report:
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
                   analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
-                  analyse_scaling(records.of_scaling()))
+                  analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()))

@@ -147,6 +147,6 @@ _SLOWDOWNS = (
 
 
 def slowdowns_table(result: ScalingResult) -> Table:
-    lines = (Line((word(line_name(one)), word(slow.of), word(slow.beside), number(slow.ranks, 9), number(slow.factor, 3),
-                   number(slow.samples, 9))) for one in result.lines for slow in one.slowdowns)
+    lines = (Line((word(line_name(one)), word(slow.of), word(slow.beside), number(slow.ranks, 9),
+                   number(slow.factor, 3), number(slow.samples, 9))) for one in result.lines for slow in one.slowdowns)
     return Table("Measured in company: how many times as long as alone", _SLOWDOWNS, tuple(lines))

@@ -13,6 +13,7 @@ from reports.errors import ReportError
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import SimulationPage, simulation_page_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
+from reports.html.sharding_view import render_sharding, sharding_page_of
 from reports.html.step_story import Story, story_of
 from reports.html.traces import copy_traces
 from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
@@ -89,6 +90,9 @@ def _build(report: Report, folder: Path) -> None:
         figures = render_scaling(report.scalings, folder / "figures")
         views["scaling"] = scaling_page_of(report.records.of_scaling(), report.scalings, figures, [], files)
         drawn = [file for of_result in figures for file in of_result]
+    if report.shardings:
+        bars = render_sharding(report.shardings, folder / "figures")
+        views["sharding"] = sharding_page_of(report.records.of_sharding(), report.shardings, bars, files)
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
     story = story_of(report, {page.subject: page.file for page in pages}, drawn)
     for page in pages:

@@ -24,4 +24,5 @@ def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 def memory_title(result: TrainingResult) -> str:
     least = min(result.runs, key=lambda one: one.memory_bytes["total"])
-    return f"{run_name(least)} takes {bytes_text(least.memory_bytes['total'], 3)} on its fullest rank: {memory_text(least)}"
+    whole = bytes_text(least.memory_bytes["total"], 3)
+    return f"{run_name(least)} takes {whole} on its fullest rank: {memory_text(least)}"

@@ -5,8 +5,8 @@ from typing import Callable, NamedTuple, Sequence
 from matplotlib.figure import Figure
 
 from reports.analysis.training.runs import TrainingResult, loss_text, run_name, speed_text, tokens_per_s
-from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name, line_text,
-                                               why_text)
+from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name,
+                                               line_text, why_text)
 from reports.analysis.training.words import parts_text
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
@@ -31,22 +31,27 @@ class _Figure(NamedTuple):
 
 def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
     """For each group of runs its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
-    return _rendered(results, ("loss", "speed", "parts", "memory"), _drawn_runs, folder)
+    return _rendered(results, lambda _: ("loss", "speed", "parts", "memory"), _drawn_runs, folder)
 
 
 def render_scaling(results: Sequence[ScalingResult], folder: Path) -> list[list[FigureFile]]:
-    return _rendered(results, ("efficiency", "three", "gap"), charted, folder)
+    return _rendered(results, _scaling_figures, charted, folder)
 
 
 def _drawn_runs(result: TrainingResult) -> list[Training]:
     return [one for one in result.runs if one.timeline][:MOST_CHARTS]
 
 
-def _rendered(results: Sequence, names: Sequence[str], cases: Callable, folder: Path) -> list[list[FigureFile]]:
+def _scaling_figures(result: ScalingResult) -> Sequence[str]:
+    """What was simulated beyond the machine has no measured step to be compared with."""
+    return ("efficiency", "three", "gap") if any(one.step("measured") for one in result.lines) else ("efficiency", "three")
+
+
+def _rendered(results: Sequence, names: Callable, cases: Callable, folder: Path) -> list[list[FigureFile]]:
     folder.mkdir(parents=True, exist_ok=True)
     tasks = []
     for result in results:
-        tasks += [(name, result, f"{result.anchor}-{name}", folder) for name in names]
+        tasks += [(name, result, f"{result.anchor}-{name}", folder) for name in names(result)]
         tasks += [("gantt", one, f"{result.anchor}-gantt-{number}", folder)
                   for number, one in enumerate(cases(result), start=1)]
     files = in_parallel(_render, tasks)
@@ -63,7 +68,8 @@ def _render(name: str, shown: object, stem: str, folder: Path) -> FigureFile:
 
 def _badge(shown: object) -> str:
     first = getattr(shown, "first", shown)
-    return "" if first.basis == "measured" else f"{first.basis.upper()} links: not a time of this machine's own"
+    return {"emulated": "EMULATED links: not a time of this machine's own",
+            "simulated": "SIMULATED from the pieces of two replicas: not run"}.get(first.basis, "")
 
 
 def _timelines(one: Training | Scaling) -> list[Chart]:

@@ -22,9 +22,12 @@ HEADING = Heading("title", "subtitle", "")
 def records(tmp_path_factory):
     trained, scaled = TrainingWorld(), TrainingWorld(run_name="scaling-1", run_fields={"program": "scaling"})
     paced = TrainingWorld("scaling-2", "emulated", {"link": {"latency_us": 20.0, "gbps": 1.0}})
+    beyond = TrainingWorld("scaling-3", "simulated")
+    far = beyond.scaling(64, oversubscribed=False)
+    far["steps"] = far["steps"][:1]
     lines = [trained.run(), trained.training(), scaled.run(), scaled.scaling(1, alone=50, contended=50, measured=50),
              scaled.scaling(2), scaled.scaling(32, measured=200.0), scaled.scaling(2, "strong"), paced.run(),
-             paced.scaling(2)]
+             paced.scaling(2), beyond.run(), far]
     return write(tmp_path_factory.mktemp("training") / "t.jsonl", lines)
 
 
@@ -48,7 +51,8 @@ def test_the_gap_is_told_by_part(report):
 
 
 def test_what_was_emulated_stands_apart(report):
-    assert [(result.first.basis, len(result.lines)) for result in report.scalings] == [("measured", 4), ("emulated", 1)]
+    assert [(result.first.basis, len(result.lines)) for result in report.scalings] == [("measured", 4), ("emulated", 1),
+                                                                                       ("simulated", 1)]
     assert telling(report.scalings, "dp=2").layout["text"] == "dp=2"
     assert telling(report.scalings).oversubscribed is False
 
@@ -89,4 +93,5 @@ def test_pages(records, tmp_path):
     assert "dp=2, f32, 1 thread a rank, 2,048 tokens a step: 50 ms, 40,960 tokens/s, MFU 40 %" in first
     assert "pieces timed alone give 50 ms, with their measured contention 54 ms, and the step takes 60 ms" in first
     assert "below the 2.78 that counting pairs of bytes reaches" in first
+    assert "1 layout, simulated from the pieces of two replicas; none was run." in scaling
     assert "dp=32, weak *" in scaling and "EMULATED" not in first

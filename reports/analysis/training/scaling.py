@@ -72,7 +72,9 @@ def gaps_text(result: ScalingResult) -> str:
         if values:
             told.append(f"{share_text(median(values))} in the median ({share_text(max(values))} at most) from "
                         f"{_FROM[kind]}")
-    return f"Steps of {counted(len(result.lines), 'layout')} differ by {', and by '.join(told)}." if told else ""
+    if told:
+        return f"Steps of {counted(len(result.lines), 'layout')} differ by {', and by '.join(told)}."
+    return f"{counted(len(result.lines), 'layout')}, simulated from the pieces of two replicas; none was run."
 
 
 def efficiency_text(result: ScalingResult) -> list[str]:
@@ -99,7 +101,8 @@ def differences(line: Scaling, kind: str) -> dict[str, float]:
 
 def why_text(line: Scaling, kind: str) -> str:
     """backward +3.1 ms and bubble −0.6 ms: the largest differences."""
-    whole = line.step("measured").step_ms
+    measured = line.step("measured")
+    whole = measured.step_ms if measured else 0.0
     told = sorted(((abs(value), name, value) for name, value in differences(line, kind).items()
                    if abs(value) > NAMED * whole), reverse=True)[:MOST_NAMED]
     return joined([f"{NAMES.get(name, name)} {signed(value)} ms" for _, name, value in told])
