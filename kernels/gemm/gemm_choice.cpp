@@ -127,10 +127,10 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
 // candidates() has them in the order of make_*_gemm above, and rows before columns.
 GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Product& product) const {
   if (plans.size() == 1 || plans[1].split == Split::rows) return plans.front();
-  const auto largest_part = [&](std::int64_t count) {
+  const auto largest_part = [&](std::int64_t count) {  // of all grains, the share of the thread that has most
     const std::int64_t grains = (count + kGrain - 1) / kGrain;
-    const double part = static_cast<double>((grains + num_threads_ - 1) / num_threads_);
-    return part / static_cast<double>(grains);
+    const std::int64_t most = (grains + num_threads_ - 1) / num_threads_;
+    return static_cast<double>(most) / static_cast<double>(grains);
   };
   return largest_part(product.n) < largest_part(product.m) ? plans[1] : plans[0];
 }
