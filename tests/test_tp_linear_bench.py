@@ -43,10 +43,15 @@ def test_every_layer_is_right_and_sends_by_formula(programs: Programs, dtype: st
             assert int(row[SENT]) == transfers(row[LAYER], row[SP] == "1") * ROWS * HIDDEN * size * (t - 1) / t, row
 
 
-def test_tiles_have_the_bits_of_one_where_two_ranks_add(programs: Programs) -> None:
-    rows = rows_run(programs, "--tp", "2", "--tiles", "4", "--block", "row,embedding")
-    assert {row[TILES] for row in rows} == {"1", "4"}
-    assert all(row[UNLIKE] == "0" for row in rows)
+def test_tiles_have_the_bits_of_one_where_sums_have_their_order(programs: Programs) -> None:
+    of_two = rows_run(programs, "--tp", "2", "--tiles", "4", "--sequence-parallel", "0")
+    shares_of_rows = rows_run(programs, "--tp", "4", "--tiles", "4", "--sequence-parallel", "1", "--block",
+                              "column,embedding")
+    assert {row[TILES] for row in of_two} == {"1", "4"} == {row[TILES] for row in shares_of_rows}
+    assert all(row[UNLIKE] == "0" for row in of_two + shares_of_rows)
+    # A weight's gradient is added up tile by tile: it alone may have other bits, in each of four checked passes.
+    (_, tiles) = rows_run(programs, "--tp", "2", "--tiles", "4", "--sequence-parallel", "1", "--block", "row")
+    assert 0 < int(tiles[UNLIKE]) <= 4 * (4 * HIDDEN * HIDDEN + 2 * HIDDEN)
 
 
 def test_an_indivisible_vocabulary_gives_the_loss_of_one_rank(programs: Programs) -> None:
@@ -80,6 +85,8 @@ def test_an_algorithm_that_sends_more_makes_rows_wrong(programs: Programs) -> No
     (("--tp", "1"), "--tp 1: out of range; allowed: an integer from 2 to 64"),
     (("--block", "conv"), "--block conv: no such layer; allowed: column row mlp attention embedding cross-entropy"),
     (("--dtype", "f16"), "--dtype f16: not a dtype of layers here; allowed: f32 bf16"),
+    (("--algo", "one_shot"), "--algo: all_gather has no algorithm 'one_shot'; allowed: ring recursive_doubling bruck pat "
+                             "direct"),
     (("--wat",), "unknown argument '--wat'; allowed: what --help lists"),
 ])
 def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], refusal: str) -> None:

@@ -19,6 +19,7 @@ class AttentionBlock final : public Block {
         qkv_(place, "qkv", 3 * place.shape.hidden, place.shape.hidden, Split::rows, 3),
         projection_(place, "projection", place.shape.hidden, place.shape.hidden, Split::columns) {
     saved_.qkv = place.make(place.shape.rows() * 3 * own());
+    d_o_ = place.make(place.shape.rows() * own());
     add_forward();
     add_backward();
   }
@@ -29,6 +30,7 @@ class AttentionBlock final : public Block {
     qkv_.reset();
     projection_.reset();
     set_bytes(place_.workspace.memory, saved_.qkv, 0xff);
+    set_bytes(place_.workspace.memory, d_o_, 0xff);
   }
   std::vector<Result> results() const override {
     std::vector<Result> all{exit_.result(), entry_.result()};
@@ -59,20 +61,26 @@ class AttentionBlock final : public Block {
   }
 
   void add_backward() {
-    const int gathered = exit_.add_backward(backward_);
-    backward_.add_kernel(
-        [this] { d_qkv_ = layer().qkv_gradient(place_.workspace, projection_.weights(), saved_, exit_.dy()); },
-        gathered);
+    exit_.add_backward(backward_, [this](const Piece& piece, kernels::In dy) {
+      of_projection(piece.rows)
+          .input_gradient(place_.workspace, projection_.weights().weight, dy,
+                          d_o_.out(piece.row * own(), piece.rows * own()));
+    });
+    backward_.add_kernel([this] { d_qkv_ = layer().core_gradient(place_.workspace, saved_, d_o_.in()); });
     const int again = entry_.add_again(backward_);
     entry_.add_backward(backward_, [this](const Piece& piece, kernels::Out dx) {
       of_qkv(piece.rows)
           .input_gradient(place_.workspace, qkv_.weights().weight,
                           d_qkv_.in(piece.row * 3 * own(), piece.rows * 3 * own()), dx);
     });
+    exit_.add_once_more(backward_, [this](const Piece& piece, kernels::In dy) {
+      of_projection(piece.rows)
+          .weight_gradient(place_.workspace, saved_.o.in(piece.row * own(), piece.rows * own()), dy,
+                           projection_.gradients());
+    });
     backward_.add_kernel(
         [this] {
-          layer().weight_gradient(place_.workspace, entry_.x(), saved_, d_qkv_.in(), exit_.dy(),
-                                  {qkv_.gradients(), projection_.gradients()});
+          of_qkv(place_.shape.rows()).weight_gradient(place_.workspace, entry_.x(), d_qkv_.in(), qkv_.gradients());
         },
         again);
   }
@@ -82,7 +90,7 @@ class AttentionBlock final : public Block {
   Exit exit_;
   LinearShare qkv_, projection_;
   parallel::AttentionSaved saved_;
-  parallel::Tensor d_qkv_;
+  parallel::Tensor d_o_, d_qkv_;
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "bench/trainer/flag_readers.h"
+#include "collectives/backends/plan_choice.h"
+#include "collectives/collective.h"
 #include "core/error.h"
 
 namespace lockstep::layer_bench {
@@ -126,6 +128,16 @@ void check_case(const Case& one, const Shape& shape) {
   check_tiles(one, shape);
 }
 
+// Refuses what the collectives do not have, before anything is timed.
+void check_algorithm(const Case& one, const std::string& algorithm) {
+  using collectives::Kind;
+  if (algorithm == "auto") return;
+  std::vector<Kind> kinds{Kind::all_reduce};
+  if (one.sequence_parallel) kinds = {Kind::all_gather, Kind::reduce_scatter};
+  if (one.block == BlockKind::cross_entropy) kinds = {Kind::all_gather};
+  for (const Kind kind : kinds) backends::plan_for({.kind = kind, .count = 1}, one.ranks, algorithm);
+}
+
 void check(const LayerFlags& flags) {
   const Shape& shape = flags.shape;
   if (shape.hidden % shape.heads != 0) {
@@ -133,7 +145,10 @@ void check(const LayerFlags& flags) {
                                         shape.hidden,
                                         numbers_that(64, [&](std::int64_t n) { return shape.hidden % n == 0; })));
   }
-  for (const Case& one : cases_of(flags)) check_case(one, shape);
+  for (const Case& one : cases_of(flags)) {
+    check_case(one, shape);
+    check_algorithm(one, flags.algorithm);
+  }
 }
 
 }  // namespace

@@ -69,12 +69,14 @@ class RowBlock final : public Block {
     exit_.add_forward(forward_, [this](const Piece& piece, kernels::Out y) {
       of(piece.rows).forward(place_.workspace, down_.weights(), x_.in(piece.row * own(), piece.rows * own()), y);
     });
-    const int gathered = exit_.add_backward(backward_);
-    const Linear all = of(place.shape.rows());
-    backward_.add_kernel(
-        [this, all] { all.input_gradient(place_.workspace, down_.weights().weight, exit_.dy(), dx_.out()); }, gathered);
-    backward_.add_kernel([this, all] { all.weight_gradient(place_.workspace, x_.in(), exit_.dy(), down_.gradients()); },
-                         gathered);
+    exit_.add_backward(backward_, [this](const Piece& piece, kernels::In dy) {
+      of(piece.rows)
+          .input_gradient(place_.workspace, down_.weights().weight, dy, dx_.out(piece.row * own(), piece.rows * own()));
+    });
+    exit_.add_once_more(backward_, [this](const Piece& piece, kernels::In dy) {
+      of(piece.rows)
+          .weight_gradient(place_.workspace, x_.in(piece.row * own(), piece.rows * own()), dy, down_.gradients());
+    });
   }
 
   void reset() override {

@@ -59,23 +59,26 @@ class MlpBlock final : public Block {
   }
 
   void add_backward() {
-    const int gathered = exit_.add_backward(backward_);
-    backward_.add_kernel(
-        [this] {
-          of_down(place_.shape.rows())
-              .input_gradient_through_gelu(place_.workspace, down_.weights().weight, exit_.dy(), saved_.pre.in(),
-                                           d_pre_.out());
-        },
-        gathered);
+    exit_.add_backward(backward_, [this](const Piece& piece, kernels::In dy) {
+      const std::int64_t begin = piece.row * own();
+      const std::int64_t count = piece.rows * own();
+      of_down(piece.rows)
+          .input_gradient_through_gelu(place_.workspace, down_.weights().weight, dy, saved_.pre.in(begin, count),
+                                       d_pre_.out(begin, count));
+    });
     const int again = entry_.add_again(backward_);
     entry_.add_backward(backward_, [this](const Piece& piece, kernels::Out dx) {
       of_up(piece.rows)
           .input_gradient(place_.workspace, up_.weights().weight, d_pre_.in(piece.row * own(), piece.rows * own()), dx);
     });
+    exit_.add_once_more(backward_, [this](const Piece& piece, kernels::In dy) {
+      of_down(piece.rows)
+          .weight_gradient(place_.workspace, saved_.act.in(piece.row * own(), piece.rows * own()), dy,
+                           down_.gradients());
+    });
     backward_.add_kernel(
         [this] {
-          parallel::MlpLayer{place_.shape.rows(), place_.shape.hidden, own()}.weight_gradient(
-              place_.workspace, entry_.x(), saved_, d_pre_.in(), exit_.dy(), {up_.gradients(), down_.gradients()});
+          of_up(place_.shape.rows()).weight_gradient(place_.workspace, entry_.x(), d_pre_.in(), up_.gradients());
         },
         again);
   }

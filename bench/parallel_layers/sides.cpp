@@ -108,7 +108,40 @@ void Exit::add_forward(Pass& pass, const std::function<void(const Piece&, kernel
   add_products_and_sums(pass, place_, terms_, own_, product);
 }
 
-int Exit::add_backward(Pass& pass) const {
+std::vector<Piece> Exit::pieces(int tile) const {
+  if (gathers()) return place_.tiles().pieces(tile);
+  return {{0, 0, place_.shape.rows()}};
+}
+
+void Exit::add_products(Pass& pass, int tile, int gathered,
+                        const std::function<void(const Piece&, kernels::In)>& product) const {
+  const std::int64_t columns = place_.shape.hidden;
+  const parallel::Tensor& from = gathers() ? d_all_ : d_own_;
+  for (const Piece& piece : pieces(tile)) {
+    pass.add_kernel(
+        [product, piece, dy = from.in(piece.packed * columns, piece.rows * columns)] { product(piece, dy); }, gathered);
+  }
+}
+
+void Exit::add_backward(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const {
+  const std::int64_t columns = place_.shape.hidden;
+  for (int t = 0; t < backward_tiles(); ++t) {
+    int gathered = kNothing;
+    if (gathers()) {
+      const std::int64_t own_count = place_.tiles().own_tile_rows() * columns;
+      const std::int64_t count = place_.tiles().tile_rows() * columns;
+      gathered = pass.add_exchange(
+          place_.exchanger->all_gather(d_own_.in(t * own_count, own_count), d_all_.out(t * count, count)));
+    }
+    add_products(pass, t, gathered, product);
+  }
+}
+
+void Exit::add_once_more(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const {
+  for (int t = 0; t < backward_tiles(); ++t) add_products(pass, t, kNothing, product);
+}
+
+int Exit::add_whole_backward(Pass& pass) const {
   return gathers() ? pass.add_exchange(place_.exchanger->all_gather(d_own_.in(), d_all_.out())) : kNothing;
 }
 

@@ -75,15 +75,24 @@ class Exit {
   explicit Exit(const Place& place);
   // Calls product(piece, a term of the output of its rows), and adds up.
   void add_forward(Pass& pass, const std::function<void(const Piece&, kernels::Out)>& product) const;
-  // Gathers the output's gradient. Its place in the list, or kNothing.
-  int add_backward(Pass& pass) const;
+  // Gathers tiles of the output's gradient, and calls product(piece, gradient of its rows); in one piece where all is
+  // there already.
+  void add_backward(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const;
+  // Calls product for all of them again.
+  void add_once_more(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const;
+  // In place of these, for who needs all rows in their order: gathers it whole. Its place in the list, or kNothing.
+  int add_whole_backward(Pass& pass) const;
+  kernels::In whole_dy() const { return gathers() ? d_all_.in() : d_own_.in(); }
 
-  kernels::In dy() const { return gathers() ? d_all_.in() : d_own_.in(); }
   Result result() const { return {rows_of_all(place_, "y"), gathers() ? &own_ : &terms_}; }
   void spoil() const;
 
  private:
   bool gathers() const { return place_.sharing.sequence_parallel; }
+  std::vector<Piece> pieces(int tile) const;
+  int backward_tiles() const { return gathers() ? place_.sharing.tiles : 1; }
+  void add_products(Pass& pass, int tile, int gathered,
+                    const std::function<void(const Piece&, kernels::In)>& product) const;
   Place place_;
   parallel::Tensor terms_, own_, d_own_, d_all_;
 };

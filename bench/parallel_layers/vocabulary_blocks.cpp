@@ -34,11 +34,11 @@ class EmbeddingBlock final : public Block {
     exit_.add_forward(forward_, [this](const Piece& piece, kernels::Out y) {
       layer(piece.rows).forward(place_.workspace, ids_.in(piece.row, piece.rows), table_.in(), {}, y);
     });
-    const int gathered = exit_.add_backward(backward_);
+    const int gathered = exit_.add_whole_backward(backward_);
     backward_.add_kernel(
         [this] {
           layer(place_.shape.rows())
-              .backward(place_.workspace, ids_.in(), exit_.dy(), d_table_.inout(), d_positions_.inout());
+              .backward(place_.workspace, ids_.in(), exit_.whole_dy(), d_table_.inout(), d_positions_.inout());
         },
         gathered);
   }

@@ -43,11 +43,8 @@ void AttentionLayer::project(const Workspace& workspace, const LinearWeights& we
   of_projection().forward(workspace, weights, saved.o.in(), y);
 }
 
-Tensor AttentionLayer::qkv_gradient(const Workspace& workspace, const LinearWeights& projection,
-                                    const AttentionSaved& saved, kernels::In dy) const {
-  const Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
-  of_projection().input_gradient(workspace, projection.weight, dy, d_o.out());
-  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * 3 * own_columns());
+Tensor AttentionLayer::core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const {
+  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, d_o.dtype, rows() * 3 * own_columns());
   const kernels::AttentionShape attention = shape();
   const std::int64_t extent = attention.extent(length);
   kernels::run(kernels::AttentionBackward{.shape = attention,
@@ -56,7 +53,7 @@ Tensor AttentionLayer::qkv_gradient(const Workspace& workspace, const LinearWeig
                                           .v = saved.qkv.in(2 * own_columns(), extent),
                                           .o = saved.o.in(),
                                           .lse = saved.lse.in(),
-                                          .d_o = d_o.in(),
+                                          .d_o = d_o,
                                           .dq = d_qkv.out(0, extent),
                                           .dk = d_qkv.out(own_columns(), extent),
                                           .dv = d_qkv.out(2 * own_columns(), extent)},
@@ -66,7 +63,9 @@ Tensor AttentionLayer::qkv_gradient(const Workspace& workspace, const LinearWeig
 
 Tensor AttentionLayer::input_gradient(const Workspace& workspace, const AttentionWeights& weights,
                                       const AttentionSaved& saved, kernels::In dy, kernels::Out dx) const {
-  Tensor d_qkv = qkv_gradient(workspace, weights.projection, saved, dy);
+  const Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
+  of_projection().input_gradient(workspace, weights.projection.weight, dy, d_o.out());
+  Tensor d_qkv = core_gradient(workspace, saved, d_o.in());
   of_qkv().input_gradient(workspace, weights.qkv.weight, d_qkv.in(), dx);
   return d_qkv;
 }

@@ -49,9 +49,8 @@ struct AttentionLayer {
   void core(const Workspace& workspace, AttentionSaved& saved) const;
   void project(const Workspace& workspace, const LinearWeights& weights, const AttentionSaved& saved,
                kernels::Out y) const;
-  // From dy to the gradient of qkv: the projection and the core backward.
-  Tensor qkv_gradient(const Workspace& workspace, const LinearWeights& projection, const AttentionSaved& saved,
-                      kernels::In dy) const;
+  // From the gradient of the core's output to that of qkv.
+  Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const;
   // From dy to a term of dx, all three pieces backward. Returns the gradient of qkv, for the weight's.
   Tensor input_gradient(const Workspace& workspace, const AttentionWeights& weights, const AttentionSaved& saved,
                         kernels::In dy, kernels::Out dx) const;
