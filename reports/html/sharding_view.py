@@ -1,0 +1,67 @@
+"""What the page of sharding shows, all text made."""
+from pathlib import Path
+from typing import Sequence
+
+from reports.analysis.findings import MOST
+from reports.analysis.training.sharding import ShardingResult, agreement_text, saved_text, stage_text
+from reports.check.runs import notes_on_runs
+from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
+from reports.html.tables import Cell, Column, Line, Table, number, size, word
+from reports.html.training_view import GroupPage, GroupView
+from reports.plots import style
+from reports.plots.figures import FigureFile, save
+from reports.plots.frame import Heading
+from reports.plots.sharding_figure import sharding_figure
+from reports.records import Records
+from reports.sharding_records import Sharding
+from reports.units import counted, joined, unbroken
+
+
+def render_sharding(results: Sequence[ShardingResult], folder: Path) -> list[FigureFile]:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for result in results:
+        heading = Heading(unbroken(saved_text(result).rstrip(".")), result.name, "")
+        with style.context():
+            save(sharding_figure(result, heading), folder / f"{result.anchor}-memory")
+        files.append(FigureFile("bars", f"{result.anchor}-memory", heading.title,
+                                f"A bar a stage, of the kinds of memory. {heading.title}"))
+    return files
+
+
+def sharding_page_of(records: Records, results: Sequence[ShardingResult], figures: Sequence[FigureFile],
+                     files: Sequence[str]) -> GroupPage:
+    lines = records.shardings
+    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model['name']}" for one in lines}))),
+             Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong")]
+    views = [GroupView(result.anchor, result.name, "", [saved_text(result), agreement_text(result)], [figure], [], 0,
+                       [sharding_table(result)]) for result, figure in zip(results, figures)]
+    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+                     notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=[],
+                     runs=run_views(records), machines=machine_views(records), files=files)
+
+
+_COLUMNS = (
+    Column("stage", "", False), Column("weights", "held by a rank between steps"), Column("gradients", "likewise"),
+    Column("optimizer", "likewise"), Column("weights at most", "at once in a step"), Column("gradients at most", "likewise"),
+    Column("all at most", "with activations and buffers"), Column("weights sent", "by a rank in a step: gathers"),
+    Column("gradients sent", "by a rank in a step: reductions"), Column("step ms", "median"), Column("status", "", False),
+)
+
+
+def sharding_table(result: ShardingResult) -> Table:
+    return Table("Every row of the records", _COLUMNS, tuple(Line(_cells(one), one.status) for one in result.lines))
+
+
+def _cells(one: Sharding) -> tuple[Cell, ...]:
+    held, peak, sent = one.held_bytes, one.peak_bytes, one.sent_bytes
+    sizes = [held["weights"], held["gradients"], held["optimizer"], peak["weights"], peak["gradients"], peak["total"],
+             sent["weights"], sent["gradients"]]
+    status = one.status if not one.error else f"{one.status}: {one.error}"
+    return (word(stage_text(one)), *(size(round(value)) for value in sizes),
+            number(one.stats and one.stats.median), word(status))
+
+
+def _bad_lines(lines: Sequence[Sharding]) -> list[BadLine]:
+    return [BadLine(one.status, f"{stage_text(one)}, {one.dtype}, {counted(one.ranks, 'rank')}", one.error or
+                    "no reason recorded") for one in lines if one.status != "ok"]

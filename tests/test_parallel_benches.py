@@ -1,0 +1,105 @@
+"""ddp_overlap_bench and zero_bench as a user runs them: tables, records, the report's pages, refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, Programs
+
+SMALL = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
+
+
+def records_of(path: Path) -> list[dict]:
+    """All lines, each of which follows the schema."""
+    import jsonschema
+    schema = json.loads((ROOT / "docs" / "record.schema.json").read_text(encoding="utf-8"))
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        jsonschema.validate(line, schema)
+    return lines
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def report_of(records: Path, folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "reports", str(records), "-o", str(folder)], cwd=ROOT,
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_row_of_buckets_is_checked_and_recorded(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "ddp.jsonl"
+    done = programs.run("ddp_overlap_bench", *SMALL, "--dp", "2,3", "--bucket-cap-mb", "0,0.75", "--link",
+                        "none;latency_us=20,gbps=2", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(done.stdout)
+    assert len(rows) == 8 and all(row[-1] == "0" for row in rows)
+    assert "EMULATED" in done.stdout and "in the buckets' order in 8 of 8 rows" in done.stdout
+    lines = records_of(file)
+    runs = {line["run"]: line for line in lines if line["record"] == "run"}
+    steps = [line for line in lines if line["record"] == "schedule"]
+    assert len(runs) == len(steps) == 8
+    for step in steps:
+        run, overlap = runs[step["run"]], step["overlap"]
+        assert step["basis"] == run["basis"] == ("emulated" if run["link"] else "measured")
+        reduced = [task for task in step["timeline"]["ranks"][0] if task[0] == "reduce"]
+        assert len(reduced) == overlap["collectives"] and len(step["samples_ms"]) == 2
+        assert (overlap["collectives"] == 1) == (overlap["bucket_cap_bytes"] == 0)
+
+
+def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "zero.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--dp", "2", "--microbatches", "2", "--grad-dtype", "f32,bf16", "--json",
+                        str(file))
+    assert done.returncode == 0, done.stderr
+    assert "stage 0: 120 GB, stage 1: 31.41 GB, stage 2: 16.64 GB, stage 3: 1.875 GB" in done.stdout
+    lines = [line for line in records_of(file) if line["record"] == "sharding"]
+    assert len(lines) == len(rows_of(done.stdout)) == 15
+    for line in lines:
+        assert line["status"] == "ok" and line["error"] is None
+        held, formula = line["held_bytes"], line["formula_bytes"]
+        assert [held[kind] for kind in ("weights", "gradients", "optimizer")] == [
+            formula[kind] for kind in ("weights", "gradients", "optimizer")]
+    narrow = {line["zero_stage"]: line for line in lines if line["gradient_dtype"] == "bf16" and line["prefetch"]}
+    psi, of = narrow[0]["padded_elems"], "held_bytes"
+    states = {stage: sum(narrow[stage][of][kind] for kind in ("weights", "gradients", "optimizer")) for stage in narrow}
+    # 16 psi, 4 psi + 12 psi / 2, 2 psi + 14 psi / 2, 16 psi / 2 (arXiv:1910.02054, section 5)
+    assert states == {0: 16 * psi, 1: 10 * psi, 2: 9 * psi, 3: 8 * psi}
+    sent = {stage: sum(narrow[stage]["sent_bytes"].values()) for stage in narrow}
+    assert (sent[0], sent[1], sent[2]) == (2 * psi, 2 * psi, 3 * psi)  # times 2 bytes, (n-1)/n; (m+1) psi
+
+
+def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
+    ddp, zero, both = (tmp_path / f"{name}.jsonl" for name in ("ddp", "zero", "both"))
+    assert programs.run("ddp_overlap_bench", *SMALL, "--json", str(ddp)).returncode == 0
+    assert programs.run("zero_bench", *SMALL, "--dtype", "f32", "--json", str(zero)).returncode == 0
+    both.write_text(ddp.read_text(encoding="utf-8") + zero.read_text(encoding="utf-8"), encoding="utf-8")
+    report_of(both, tmp_path / "page")
+    page = (tmp_path / "page" / "sharding.html").read_text(encoding="utf-8")
+    assert "ZeRO 3, gathered when needed" in page.replace("\N{NO-BREAK SPACE}", " ")
+    assert (tmp_path / "page" / "figures" / "sharding-1-memory.svg").exists()
+    assert (tmp_path / "page" / "figures" / "overlap-1-bars.svg").exists()
+
+
+@pytest.mark.parametrize("program, words, told", [
+    ("ddp_overlap_bench", ["--dp", "1"], "--dp is 1"),
+    ("ddp_overlap_bench", ["--link", "fast"], "cannot read 'fast'"),
+    ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),
+    ("ddp_overlap_bench", ["--heads", "7"], "heads"),
+    ("zero_bench", ["--zero", "4"], "--zero"),
+    ("zero_bench", ["--dtype", "f32", "--grad-dtype", "bf16"], "--grad-dtype"),
+    ("zero_bench", ["--dtype", "int8"], "not a dtype to train in"),
+    ("zero_bench", ["--length", "100000"], "--length is 100000"),
+    ("zero_bench", ["--colour"], "--colour"),
+])
+def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: list[str], told: str) -> None:
+    done = programs.run(program, *words)
+    assert done.returncode == 6 and told in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
