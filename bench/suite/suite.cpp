@@ -101,8 +101,8 @@ Job sweep_job(const SuiteLine& line, SweepFlags flags, Progress& progress) {
 }
 
 // Programs that take the time that their flags say, whatever the budget.
-template <class Flags>
-Job fixed_job(const SuiteLine& line, Flags flags, int (*program)(const Flags&, const pipeline::Print&)) {
+template <class Flags, class Program>
+Job fixed_job(const SuiteLine& line, Flags flags, Program program) {
   const auto run = [flags = std::move(flags), program](const std::string& json_file, double /*time_budget_s*/) mutable {
     flags.json_file = json_file;
     return program(flags, print_nothing);
