@@ -1,8 +1,8 @@
 #include "bench/parallel/gradient_check.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -14,7 +14,7 @@ std::int64_t differing(std::span<const float> found, std::span<const float> want
   LOCKSTEP_CHECK(found.size() == wanted.size(), "as many elements");
   std::int64_t count = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    count += std::memcmp(&found[i], &wanted[i], sizeof(float)) != 0 ? 1 : 0;
+    count += std::bit_cast<std::uint32_t>(found[i]) != std::bit_cast<std::uint32_t>(wanted[i]) ? 1 : 0;
   }
   return count;
 }
