@@ -125,6 +125,14 @@ void merge(Form& all, const Form& rank) {
 
 }  // namespace
 
+double Form::exposed_us(Direction direction) const {
+  std::vector<double> differences = samples(Way::beside, direction);
+  const std::vector<double>& kernels = samples(Way::kernels, direction);
+  std::transform(differences.begin(), differences.end(), kernels.begin(), differences.begin(),
+                 [](double both, double alone) { return both - alone; });
+  return core::median(differences);
+}
+
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference) {
   backends::Channel members;
   for (int r = 0; r < one.ranks; ++r) members.push_back(r);

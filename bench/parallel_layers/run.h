@@ -30,10 +30,10 @@ struct Form {
     return samples_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
   }
   double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
-  // What communication adds to the kernels.
-  double exposed_us(Direction direction) const {
-    return median_us(Way::beside, direction) - median_us(Way::kernels, direction);
-  }
+  // Forward and backward.
+  double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
+  // What communication adds to the kernels: the median of the turns' differences.
+  double exposed_us(Direction direction) const;
 };
 
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference);

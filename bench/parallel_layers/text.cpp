@@ -10,13 +10,7 @@
 namespace lockstep::layer_bench {
 namespace {
 
-constexpr std::array kDirections{Direction::forward, Direction::backward};
-
 constexpr const char* kGroup = " {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}";
-
-double exposed_us(const Form& form) {
-  return form.exposed_us(Direction::forward) + form.exposed_us(Direction::backward);
-}
 
 // Half the width between the 5th and the 95th percentile, of the median.
 double spread_percent(const std::vector<double>& samples) {
@@ -64,7 +58,7 @@ std::string heading_text(const LayerFlags& flags) {
   text +=
       "# kernels, comm: one kind alone; serial: one after the other; async: exchanges in a thread of their own, "
       "beside\n"
-      "#   what does not need them; exposed: async - kernels; +-: half of p5 to p95 of async, of its median\n"
+      "#   what does not need them; exposed: median of async - kernels; +-: half of p5 to p95 of async, of its median\n"
       "# sp: ranks have a share of the rows between layers; tiles: of rows, exchanged beside the product of the next\n"
       "# sent: counted, mean of ranks, forward and backward; formula: docs/metrics.md; #wrong: elements that are not "
       "one\n"
@@ -88,21 +82,22 @@ void add_to(Totals& totals, const std::vector<Form>& forms) {
     ++totals.rows;
     totals.wrong_rows += form.is_wrong() ? 1 : 0;
   }
-  for (const Direction direction : kDirections) {
-    totals.communication_us += forms.front().median_us(Way::exchanges, direction);
+  for (std::size_t w = 0; w < totals.in_one_us.size(); ++w) {
+    totals.in_one_us[w] += forms.front().median_us(static_cast<Way>(w));
   }
-  totals.exposed_in_one_us += exposed_us(forms.front());
-  const auto best = std::min_element(forms.begin(), forms.end(),
-                                     [](const Form& a, const Form& b) { return exposed_us(a) < exposed_us(b); });
-  totals.exposed_in_tiles_us += exposed_us(*best);
+  double best_us = forms.front().median_us(Way::beside);
+  for (const Form& form : forms) best_us = std::min(best_us, form.median_us(Way::beside));
+  totals.in_best_us += best_us;
 }
 
 std::string ending_text(const Totals& totals) {
+  const auto ms = [&](Way way) { return totals.in_one_us[static_cast<std::size_t>(way)] / 1e3; };
   return fmt::format(
-      "# {} of {} rows wrong. All layers together communicate for {:.3f} ms alone; beside kernels {:.3f} ms of it are "
-      "exposed in one tile, {:.3f} ms in each layer's best number of tiles\n",
-      totals.wrong_rows, totals.rows, totals.communication_us / 1e3, totals.exposed_in_one_us / 1e3,
-      totals.exposed_in_tiles_us / 1e3);
+      "# {} of {} rows wrong. All layers, forward and backward: kernels {:.3f} ms and communication {:.3f} ms alone; "
+      "one after the other {:.3f} ms; side by side {:.3f} ms in one tile, {:.3f} ms in each layer's best number of "
+      "tiles\n",
+      totals.wrong_rows, totals.rows, ms(Way::kernels), ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
+      totals.in_best_us / 1e3);
 }
 
 }  // namespace lockstep::layer_bench

@@ -1,6 +1,7 @@
 // What tp_linear_bench prints.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,9 @@ std::string row_text(const Case& one, const Form& form);
 struct Totals {
   int rows = 0;
   int wrong_rows = 0;
-  double communication_us = 0;
-  double exposed_in_one_us = 0;    // tile
-  double exposed_in_tiles_us = 0;  // the best number of tiles of each layer
+  // One tile: of each way; and of each layer the number of tiles that is fastest.
+  std::array<double, kNumWays> in_one_us = {};
+  double in_best_us = 0;
 };
 void add_to(Totals& totals, const std::vector<Form>& forms);
 std::string ending_text(const Totals& totals);
