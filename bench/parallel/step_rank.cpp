@@ -18,7 +18,7 @@ StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainSte
       pool_(options.threads, trainer::first_core_of(options, mesh.messages.rank())),
       where_(pool_),
       model_(made, options.layout, trainer::shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh,
-             channels, where_, options.algorithm, options.seed),
+             channels, where_, {options.algorithm, options.compression}, options.seed),
       interpreter_(trainer::interpreter_of(options, mesh.threaded)),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
   if (!options.measure_gemms) kernels::choose_gemms_by_rule(where_);

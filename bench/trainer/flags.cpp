@@ -25,6 +25,14 @@ trainer::Recompute recompute_of(const FlagValue& v) {
   throw v.refused("not a way to recompute", "none selective full");
 }
 
+parallel::Compression compression_of(const FlagValue& v) {
+  try {
+    return parallel::parse_compression(v.text);
+  } catch (const core::Error& error) {
+    throw v.refused(error);
+  }
+}
+
 constexpr const char* kModel = "Model and data";
 constexpr const char* kLayout = "Layout";
 constexpr const char* kTraining = "Training";
@@ -77,6 +85,8 @@ const std::array kFlagsOfLayout{
            f.options.layout.overlap_gradients = v.zero_or_one();
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
          }},
+    Flag{"--compression", "none", "of gradients on their way between data-parallel ranks: none, bf16 or int8",
+         [](TrainFlags& f, const FlagValue& v) { f.options.compression = compression_of(v); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
 };

@@ -9,6 +9,7 @@
 
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
+#include "parallel/compress/compress.h"
 #include "trainer/model/gpt.h"
 #include "trainer/optimization/learning_rate.h"
 #include "trainer/optimization/loss_scale.h"
@@ -51,7 +52,8 @@ struct TrainOptions {
 
   std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
 
-  std::string algorithm = "auto";  // of collectives
+  parallel::Compression compression = parallel::Compression::none;  // of f32 gradients on their way (ZeRO 0)
+  std::string algorithm = "auto";                                   // of collectives
   // The implementation of each product of matrices is measured when its shape is met first: a little faster, but the
   // last bits then differ from run to run.
   bool measure_gemms = false;

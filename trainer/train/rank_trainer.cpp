@@ -23,7 +23,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       pool_(options.threads, first_core_of(options, mesh.messages.rank())),
       where_(pool_),
       model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
-             where_, options.algorithm, options.seed),
+             where_, {options.algorithm, options.compression}, options.seed),
       training_(made.step, model_),
       forward_(made.forward, model_),
       interpreter_(interpreter_of(options, mesh.threaded)),

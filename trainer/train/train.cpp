@@ -54,6 +54,12 @@ TrainOptions checked(TrainOptions options) {
                             ", and --dtype is " + std::string(core::short_name_of(options.compute)) +
                             "; allowed: f32, or as --dtype");
   }
+  const bool compresses = options.compression != parallel::Compression::none;
+  if (compresses && (options.layout.zero > 0 || options.layout.gradient != core::DType::f32)) {
+    throw core::usage_error("--compression is " + std::string(name_of(options.compression)) +
+                            " together with --zero or a narrow --grad-dtype; allowed: with all-reduces of f32 " +
+                            "gradients, --zero 0 and --grad-dtype f32");
+  }
   // Among three ranks and more its sums differ from rank to rank in their last bits, and replicas would drift apart.
   if (options.algorithm.rfind("one_shot", 0) == 0) {
     throw core::usage_error("--algo is one_shot, whose ranks sum in orders of their own; allowed: an algorithm that " +

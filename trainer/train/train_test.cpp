@@ -115,6 +115,22 @@ std::vector<StepReport> resumed(const TrainLayout& before, const TrainLayout& af
   return reports;
 }
 
+// Rounded gradients give nearly the same curve: bf16 keeps 8 bits of each, int8 7 bits of the largest of 256.
+TEST_F(Layouts, CompressedGradientsTrainNearlyAlike) {
+  TrainOptions options = options_of({.dp = 4, .bucket_cap_bytes = 20'000});
+  const TrainResult plain = run(options);
+  options.compression = parallel::Compression::bf16;
+  const TrainResult bf16 = run(options);
+  options.compression = parallel::Compression::int8;
+  const TrainResult int8 = run(options);
+  EXPECT_EQ(difference(plain, bf16, 3e-3), "");
+  EXPECT_EQ(difference(plain, int8, 1e-2), "");
+  EXPECT_NE(bf16.steps.back().loss, plain.steps.back().loss);
+  EXPECT_NE(int8.steps.back().loss, bf16.steps.back().loss);
+  options.layout.zero = 1;
+  EXPECT_NE(error_of([&] { run(options); }).find("--compression is int8"), std::string::npos);
+}
+
 // Of the fullest rank: the formulas meet what was counted within a quarter.
 TEST(MemoryNeed, IsWhatAStepTakes) {
   for (const TrainLayout& layout :

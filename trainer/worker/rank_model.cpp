@@ -9,7 +9,7 @@ namespace lockstep::trainer {
 
 RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
                      backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
-                     const std::string& algorithm, std::uint64_t seed)
+                     const CollectiveOptions& collectives, std::uint64_t seed)
     : layout_(layout),
       shape_(shape),
       rank_(rank),
@@ -17,7 +17,7 @@ RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const Gpt
       where_(where),
       mesh_(mesh),
       memory_(mesh.device),
-      collectives_(mesh, channels, algorithm) {
+      collectives_(mesh, channels, collectives, memory_) {
   const parallel::StoreOptions options{.compute = shape.compute,
                                        .gradient = layout.gradient,
                                        .zero = zero_of(layout),

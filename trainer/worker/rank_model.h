@@ -30,7 +30,7 @@ class RankModel {
   // What is passed outlives this. `shape.tensor` is this rank's. Parameters are initialised from the seed.
   RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
             backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
-            const std::string& algorithm, std::uint64_t seed);
+            const CollectiveOptions& collectives, std::uint64_t seed);
 
   std::int32_t rank() const { return rank_; }
   const Coordinates& place() const { return place_; }

@@ -37,8 +37,20 @@ std::string algorithm_for(Kind kind, int ranks, const std::string& wanted) {
 
 }  // namespace
 
-StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, std::string algorithm)
-    : mesh_(mesh), channels_(channels), algorithm_(std::move(algorithm)) {}
+StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, CollectiveOptions options,
+                                 parallel::Memory& memory)
+    : mesh_(mesh),
+      channels_(channels),
+      options_(std::move(options)),
+      memory_(memory),
+      lane_pool_(1),
+      lane_(lane_pool_) {}
+
+bool StepCollectives::is_compressed(const schedules::Task& task, const schedules::Group& group,
+                                    core::DType dtype) const {
+  return options_.compression != parallel::Compression::none && task.op == schedules::Op::reduce_grad &&
+         task.comm == Comm::all_reduce && group.kind == schedules::GroupKind::data && dtype == core::DType::f32;
+}
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
                           const kernels::Out& output) {
@@ -55,18 +67,36 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   const bool in_place = in < out + output.elems * elem_bytes && out < in + input.elems * elem_bytes;
   const Key key{channels_.of(task.lane, group), task.comm, reduces ? count : count * elem_bytes,
                 reduces ? output.dtype : core::DType::u8, in_place};
-  prepared(task.lane, key, ranks).collective->run(input.data, output.data);
-  sent_bytes_[static_cast<std::size_t>(task.lane)] += schedules::wire_bytes(task.comm, payload, ranks);
+  prepared(task, group, key).collective->run(input.data, output.data);
+  sent_bytes_[static_cast<std::size_t>(task.lane)] +=
+      is_compressed(task, group, output.dtype)
+          ? static_cast<double>(parallel::wire_bytes(options_.compression, count, static_cast<int>(ranks)))
+          : schedules::wire_bytes(task.comm, payload, ranks);
 }
 
-backends::Prepared& StepCollectives::prepared(schedules::Lane lane, const Key& key, std::int64_t ranks) {
-  auto& of_lane = prepared_[static_cast<std::size_t>(lane)];
+backends::Prepared& StepCollectives::prepared(const schedules::Task& task, const schedules::Group& group,
+                                              const Key& key) {
+  auto& of_lane = prepared_[static_cast<std::size_t>(task.lane)];
   const auto known = of_lane.find(key);
   if (known != of_lane.end()) return known->second;
   const auto& [channel, comm, count, dtype, in_place] = key;
+  const auto ranks = static_cast<int>(group.ranks.size());
+  if (is_compressed(task, group, dtype)) {
+    const auto place = std::find(group.ranks.begin(), group.ranks.end(), mesh_.messages.rank()) - group.ranks.begin();
+    const parallel::GradientReduction reduction{.compression = options_.compression,
+                                                .elems = count,
+                                                .in_place = in_place,
+                                                .num_ranks = ranks,
+                                                .rank = static_cast<int>(place),
+                                                .algorithm = options_.algorithm};
+    const auto prepare = [this, on = channel](const collectives::Operation& operation, std::string_view algorithm) {
+      return mesh_.prepare(on, operation, algorithm);
+    };
+    return of_lane.emplace(key, parallel::prepare_reduction(reduction, prepare, memory_, lane_)).first->second;
+  }
   const collectives::Operation operation{
       .kind = kind_of(comm), .count = count, .dtype = dtype, .op = core::ReduceOp::sum, .in_place = in_place};
-  const std::string algorithm = algorithm_for(operation.kind, static_cast<int>(ranks), algorithm_);
+  const std::string algorithm = algorithm_for(operation.kind, ranks, options_.algorithm);
   return of_lane.emplace(key, mesh_.prepare(channel, operation, algorithm)).first->second;
 }
 

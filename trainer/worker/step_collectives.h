@@ -8,17 +8,29 @@
 #include <tuple>
 
 #include "collectives/backends/mesh.h"
+#include "kernels/base/context.h"
+#include "kernels/base/thread_pool.h"
 #include "kernels/base/view.h"
+#include "parallel/compress/compress.h"
+#include "parallel/memory/memory.h"
 #include "schedules/step/step.h"
 #include "trainer/worker/channels.h"
 
 namespace lockstep::trainer {
 
+struct CollectiveOptions {
+  // As a user writes it, for all-reduces ("ring", "auto"); where another collective has no algorithm of that name,
+  // "auto" is taken.
+  std::string algorithm = "auto";
+  // Of all-reduces of f32 gradients over data-parallel ranks.
+  parallel::Compression compression = parallel::Compression::none;
+};
+
 class StepCollectives {
  public:
-  // `algorithm`: as a user writes it, for all-reduces ("ring", "auto"); where another collective has no algorithm of
-  // that name, "auto" is taken. What is passed outlives this.
-  StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, std::string algorithm);
+  // What is passed outlives this.
+  StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, CollectiveOptions options,
+                  parallel::Memory& memory);
 
   // Runs it on buffers that may be in place; returns when it is done. Of one lane at a time in one thread; of different
   // lanes side by side. A sum is of `output.dtype`; a gather moves bytes.
@@ -26,17 +38,21 @@ class StepCollectives {
            const kernels::Out& output);
 
   // Bytes that this rank has sent in collectives of a lane since the start, if each sent as few as an optimal algorithm
-  // does (schedules::wire_bytes).
+  // does (schedules::wire_bytes, parallel::wire_bytes).
   double sent_bytes(schedules::Lane lane) const { return sent_bytes_[static_cast<std::size_t>(lane)]; }
 
  private:
   // Operations of a channel that differ in none of these share one.
   using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool>;
-  backends::Prepared& prepared(schedules::Lane lane, const Key& key, std::int64_t ranks);
+  backends::Prepared& prepared(const schedules::Task& task, const schedules::Group& group, const Key& key);
+  bool is_compressed(const schedules::Task& task, const schedules::Group& group, core::DType dtype) const;
 
   backends::MeshRank& mesh_;
   const ChannelMap& channels_;
-  const std::string algorithm_;
+  const CollectiveOptions options_;
+  parallel::Memory& memory_;
+  kernels::ThreadPool lane_pool_;  // of the thread that reduces gradients: what compression computes
+  const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
   std::array<double, schedules::kNumLanes> sent_bytes_ = {};
 };
