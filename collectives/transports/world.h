@@ -16,7 +16,8 @@ class World {
   virtual std::string_view name() const = 0;  // "local", "mpi"
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // The number by which people know a rank of this world: where the world is a group among more ranks, its number there.
+  // The number by which people know a rank of this world: where the world is a group among more ranks, its number
+  // there.
   virtual int number_of(int rank) const { return rank; }
 
   // Both throw Error(timeout) at the world's deadline, and the abort's Error when a rank has failed or is lost.
