@@ -72,6 +72,15 @@ def test_a_trace_has_every_rank(programs: Programs, tmp_path: Path) -> None:
     assert len({event["pid"] for event in events if event.get("ph") == "X"}) == 2
 
 
+def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tmp_path: Path) -> None:
+    trace, records = tmp_path / "trace.json", tmp_path / "records.jsonl"
+    done = mini_train(programs, "--dp", "2", "--link", "latency_us=10,gbps=1", "--trace", str(trace), "--json", str(records))
+    assert "# EMULATED links of 10 us and 1 GB/s" in done.stdout
+    assert '"emulated' in trace.read_text(encoding="utf-8") and '"measured' not in trace.read_text(encoding="utf-8")
+    assert {json.loads(line)["basis"] for line in records.read_text(encoding="utf-8").splitlines()} == {"emulated"}
+    assert "EMULATED" not in mini_train(programs, "--dp", "2").stdout
+
+
 @pytest.mark.parametrize(("words", "text"), [
     (["--tp", "3"], "--tp is 3, and the number of heads is 4; allowed: 1 2 4"),
     (["--pp", "4"], "allowed: at most one stage a layer"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/pipeline/records.h"
+#include "bench/trainer/records.h"
 
 namespace lockstep::parallel_bench {
 namespace {
@@ -22,27 +23,14 @@ core::NamedNumbers with_total(core::NamedNumbers named, double total) {
   return named;
 }
 
-core::ModelRecord model_of(const trainer::TrainOptions& options) {
-  const trainer::GptConfig& model = options.model;
-  const auto number = [](std::int64_t value) { return static_cast<double>(value); };
-  return {.name = model.name,
-          .numbers = {{"layers", number(model.layers)},
-                      {"hidden", number(model.hidden)},
-                      {"heads", number(model.heads)},
-                      {"vocabulary", number(model.vocabulary)},
-                      {"length", number(options.length)}},
-          .parameters = model.parameters()};
-}
-
 }  // namespace
 
 core::RunRecord zero_run_record(const ZeroFlags& flags) {
   const int most = *std::max_element(flags.step.replicas.begin(), flags.step.replicas.end());
-  core::RunRecord run = pipeline::new_run_record(flags.step.program, flags.step.command, pipeline::Mode::emulated,
+  core::RunRecord run = pipeline::new_run_record(flags.step.program, flags.step.command, pipeline::Mode::real,
                                                  most * flags.step.options.threads);
   run.ranks = most;
   run.seed = flags.step.options.seed;
-  run.basis = "measured";
   return run;
 }
 
@@ -52,7 +40,7 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.run = run.run;
   record.program = run.program;
   record.basis = run.basis;
-  record.model = model_of(options_of(flags, row));
+  record.model = mini_train::model_record(options_of(flags, row));
   record.ranks = row.replicas;
   record.threads = flags.step.options.threads;
   record.zero_stage = row.stage;

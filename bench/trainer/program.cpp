@@ -57,7 +57,7 @@ class Teller {
       print_(step_text(flags_, report, peak_flops_, ranks.empty() ? -1 : exposed_share(ranks)));
     }
     if (report.step == flags_.trace_step && !flags_.trace_file.empty()) {
-      pipeline::write_file(flags_.trace_file, schedules::to_trace(step_, timeline, "measured"));
+      pipeline::write_file(flags_.trace_file, schedules::to_trace(step_, timeline, basis_of(flags_.options)));
     }
     if (!last) return;
     print_(breakdown_text(ranks));

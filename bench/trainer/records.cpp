@@ -78,11 +78,15 @@ core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
   return record;
 }
 
+std::string basis_of(const trainer::TrainOptions& options) {
+  return options.link ? "emulated" : "measured";
+}
+
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   const int ranks = options.layout.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
-  run.basis = options.link ? "emulated" : "measured";
+  run.basis = basis_of(options);
   run.transport = flags.mpi ? "mpi" : "local";
   run.rank_kind = flags.mpi ? "mpi" : "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();

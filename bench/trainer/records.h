@@ -16,6 +16,8 @@ namespace lockstep::mini_train {
 core::ModelRecord model_record(const trainer::TrainOptions& options);
 core::LayoutRecord layout_record(const trainer::TrainLayout& layout);  // text: what it has beyond one of each
 
+// "measured", or "emulated" where links are.
+std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
 
 // What happened, as it happens; a record at the end. Steps of a long run are thinned out to 2000 or fewer.

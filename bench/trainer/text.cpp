@@ -35,6 +35,12 @@ struct Share {
   double ps;
 };
 
+std::string link_text(const trainer::TrainOptions& options) {
+  if (!options.link) return "";
+  return fmt::format("# EMULATED links of {:g} us and {:g} GB/s, in wall-clock time; kernels are this machine's\n",
+                     options.link->latency_us, options.link->gbps);
+}
+
 double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
   double sum = 0;
   for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
@@ -64,12 +70,13 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
+      "{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       model.name, model.layers, model.hidden, model.heads, model.vocabulary, model.parameters(),
       core::short_name_of(options.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
-      options.length, data, flop_convention(), trainer::flops_a_token(flop_shape(flags)), peak_flops,
-      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
+      options.length, data, link_text(options), flop_convention(), trainer::flops_a_token(flop_shape(flags)),
+      peak_flops, flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
 }
 
 std::string flop_convention() {
