@@ -43,6 +43,27 @@ TEST(Catalogue, ClosedFormsAreExactWhereTheySaySo) {
   }
 }
 
+// What a rank does in one pipe, the rank at the other end does in the other, in the same order: copies of a stage meet.
+TEST(Catalogue, OppositePipesAreMirrorImages) {
+  int compared = 0;
+  for_every_schedule(8, [&](const CatalogueEntry& entry, const PipelineShape& shape, const Schedule& schedule) {
+    EXPECT_EQ(schedule.num_pipes(), entry.weight_copies);
+    if (schedule.num_pipes() != 2) return;
+    const auto mirrored = [&](Action action) {
+      action.stage = (action.stage + schedule.stages_a_pipe) % schedule.num_stages();
+      action.microbatch = (action.microbatch + shape.microbatches / 2) % shape.microbatches;
+      return action;
+    };
+    for (std::size_t r = 0; r < schedule.of_rank.size(); ++r) {
+      std::vector<Action> image = schedule.of_rank[schedule.of_rank.size() - 1 - r];
+      std::transform(image.begin(), image.end(), image.begin(), mirrored);
+      EXPECT_EQ(schedule.of_rank[r], image) << name_of(entry, shape) << ", rank " << r;
+      ++compared;
+    }
+  });
+  EXPECT_GT(compared, 50);
+}
+
 TEST(Catalogue, ShapesThatDoNotFitAreRefusedWithWhatWould) {
   const auto refusal = [](std::string_view name, const PipelineShape& shape) -> std::string {
     try {

@@ -60,15 +60,15 @@ class Doubled {
     return (s + 1) % p_ == 0 || end_of(stage(s + 1).backward_ends, microbatch) <= slot;
   }
 
-  // Of two stages the one with the older work, then the one that is nearer to its pipe's start, or for backwards the
-  // first pipe's.
+  // Of two stages the one with the older work, then the one that is nearer to its pipe's start, or for backwards to its
+  // end: the pipes are mirror images.
   bool take_turn(std::int32_t rank, std::int32_t slot) {
     const std::array<std::int32_t, 2> own{rank, p_ + (p_ - 1 - rank)};
     std::optional<std::int32_t> forward;
     std::optional<std::int32_t> backward;
     for (const std::int32_t s : own) {
       if (can_forward(s, slot) && (!forward || is_before(s, *forward))) forward = s;
-      if (can_backward(s, slot) && (!backward || stage(s).backwards() < stage(*backward).backwards())) backward = s;
+      if (can_backward(s, slot) && (!backward || is_behind(s, *backward))) backward = s;
     }
     if (forward) {
       add_forward(rank, *forward, slot);
@@ -80,6 +80,10 @@ class Doubled {
   bool is_before(std::int32_t s, std::int32_t other) const {
     if (stage(s).forwards() != stage(other).forwards()) return stage(s).forwards() < stage(other).forwards();
     return s % p_ < other % p_;
+  }
+  bool is_behind(std::int32_t s, std::int32_t other) const {
+    if (stage(s).backwards() != stage(other).backwards()) return stage(s).backwards() < stage(other).backwards();
+    return s % p_ > other % p_;
   }
 
   std::int32_t first_microbatch(std::int32_t s) const { return s < p_ ? 0 : 2 * pairs_; }

@@ -1,6 +1,7 @@
 #include "schedules/passes/sharding.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "core/error.h"
@@ -166,6 +167,16 @@ class Gathers {
   std::vector<std::uint32_t> edges_;
 };
 
+// Copies of a stage next to each other: ranks that share its shards gather it in the same turn.
+std::vector<std::size_t> stages_by_place(const Step& step) {
+  std::vector<std::size_t> stages(step.rank_of_stage.size());
+  std::iota(stages.begin(), stages.end(), std::size_t{0});
+  const auto a_pipe = static_cast<std::size_t>(step.stages_a_pipe);
+  std::stable_sort(stages.begin(), stages.end(),
+                   [a_pipe](std::size_t a, std::size_t b) { return a % a_pipe < b % a_pipe; });
+  return stages;
+}
+
 }  // namespace
 
 std::vector<GradientBucket> buckets_of(std::span<const Unit> units) {
@@ -196,7 +207,7 @@ void gather_after_step(Step& step, std::span<const std::vector<Unit>> units) {
       out.keep(i);
       if (of_rank.tasks[i].lane == Lane::compute) after.assign(1, i);  // tasks keep their places
     }
-    for (std::size_t s = 0; s < units.size(); ++s) {
+    for (const std::size_t s : stages_by_place(step)) {
       if (step.rank_of_stage[s] != rank) continue;
       for (std::size_t u = 0; u < units[s].size(); ++u) {
         out.put({.op = Op::unshard,

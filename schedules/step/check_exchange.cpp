@@ -1,7 +1,6 @@
 #include "schedules/step/check_exchange.h"
 
 #include <map>
-#include <tuple>
 #include <utility>
 
 namespace lockstep::schedules {
@@ -53,7 +52,7 @@ class ExchangeChecker {
       for (auto& [where, issued] : collectives_of(r)) {
         ++members[where];
         if (!is_member(r, where.first)) {
-          add(r, std::get<2>(issued.front()), "the rank is not in group " + std::to_string(where.first));
+          add(r, issued.front().task, "the rank is not in group " + std::to_string(where.first));
           continue;
         }
         const auto [at, is_first] = first.try_emplace(where, r, issued);
@@ -63,14 +62,30 @@ class ExchangeChecker {
     for (const auto& [where, issuer] : first) {
       const auto& ranks = step_.groups[static_cast<std::size_t>(where.first)].ranks;
       if (members[where] == ranks.size()) continue;
-      add(issuer.first, std::get<2>(issuer.second.front()),
+      add(issuer.first, issuer.second.front().task,
           "only " + std::to_string(members[where]) + " of the group's " + std::to_string(ranks.size()) +
               " ranks have collectives of it in lane " + std::string(name_of(where.second)));
     }
   }
 
  private:
-  using Collective = std::tuple<Comm, std::int64_t, std::uint32_t>;  // payload, and where the rank has it
+  struct Collective {
+    Comm comm = Comm::none;
+    std::int64_t bytes = 0;
+    std::int32_t place = -1;  // of the stage in its pipe: copies of it meet
+    std::int32_t part = -1;
+    std::uint32_t task = 0;  // where the rank has it
+
+    bool meets(const Collective& other) const {
+      return comm == other.comm && bytes == other.bytes && place == other.place && part == other.part;
+    }
+    std::string text() const {
+      std::string what = std::string(name_of(comm)) + " of " + std::to_string(bytes) + " bytes";
+      if (place >= 0) what += " of place " + std::to_string(place) + " in its pipe";
+      if (part >= 0) what += ", part " + std::to_string(part);
+      return what;
+    }
+  };
 
   // Of one rank: what it issues to each group in each lane.
   std::map<std::pair<std::int32_t, Lane>, std::vector<Collective>> collectives_of(std::size_t r) const {
@@ -78,7 +93,8 @@ class ExchangeChecker {
     const auto& tasks = step_.of_rank[r].tasks;
     for (std::uint32_t i = 0; i < tasks.size(); ++i) {
       if (tasks[i].comm == Comm::none) continue;
-      issued[{tasks[i].peer, tasks[i].lane}].push_back({tasks[i].comm, tasks[i].amount, i});
+      const std::int32_t place = tasks[i].stage < 0 ? -1 : tasks[i].stage % step_.stages_a_pipe;
+      issued[{tasks[i].peer, tasks[i].lane}].push_back({tasks[i].comm, tasks[i].amount, place, tasks[i].part, i});
     }
     return issued;
   }
@@ -93,17 +109,12 @@ class ExchangeChecker {
   void compare(std::size_t r, const std::vector<Collective>& mine, std::size_t other,
                const std::vector<Collective>& theirs) {
     for (std::size_t k = 0; k < mine.size(); ++k) {
-      const auto& [comm, bytes, task] = mine[k];
-      if (k == theirs.size()) return add(r, task, "rank " + std::to_string(other) + " does not join it");
-      const auto& [their_comm, their_bytes, their_task] = theirs[k];
-      if (comm == their_comm && bytes == their_bytes) continue;
-      return add(r, task,
-                 std::string(name_of(comm)) + " of " + std::to_string(bytes) + " bytes meets " +
-                     std::string(name_of(their_comm)) + " of " + std::to_string(their_bytes) + " bytes of rank " +
-                     std::to_string(other));
+      if (k == theirs.size()) return add(r, mine[k].task, "rank " + std::to_string(other) + " does not join it");
+      if (mine[k].meets(theirs[k])) continue;
+      return add(r, mine[k].task, mine[k].text() + " meets " + theirs[k].text() + " of rank " + std::to_string(other));
     }
     if (mine.size() < theirs.size()) {
-      add(other, std::get<2>(theirs[mine.size()]), "rank " + std::to_string(r) + " does not join it");
+      add(other, theirs[mine.size()].task, "rank " + std::to_string(r) + " does not join it");
     }
   }
 

@@ -16,8 +16,9 @@ struct StepProblem {
 };
 
 // Empty: it can: edges point back, each message has one sender and one receiver that agree, the members of a group
-// issue the same collectives in each lane, units are gathered and given up in turn, activations are made before they
-// are used and not after, and all lanes of all ranks come to their end. At most `limit` problems.
+// issue the same collectives in each lane, of the same parts of copies of a stage, units are gathered and given up in
+// turn, activations are made before they are used and not after, and all lanes of all ranks come to their end. At most
+// `limit` problems.
 std::vector<StepProblem> check_step(const Step& step, std::size_t limit = 10);
 
 // "rank 1, task 7 (0F1): ..."
