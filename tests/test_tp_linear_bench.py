@@ -45,11 +45,10 @@ def test_every_layer_is_right_and_sends_by_formula(programs: Programs, dtype: st
 
 def test_tiles_have_the_bits_of_one_where_sums_have_their_order(programs: Programs) -> None:
     of_two = rows_run(programs, "--tp", "2", "--tiles", "4", "--sequence-parallel", "0")
-    shares_of_rows = rows_run(programs, "--tp", "4", "--tiles", "4", "--sequence-parallel", "1", "--block",
-                              "column,embedding")
+    shares_of_rows = rows_run(programs, "--tp", "4", "--tiles", "4", "--sequence-parallel", "1", "--block", "embedding")
     assert {row[TILES] for row in of_two} == {"1", "4"} == {row[TILES] for row in shares_of_rows}
     assert all(row[UNLIKE] == "0" for row in of_two + shares_of_rows)
-    # A weight's gradient is added up tile by tile: it alone may have other bits, in each of four checked passes.
+    # A weight's gradient is a sum over rows in the order of tiles: it alone may have other bits, in each of four passes.
     (_, tiles) = rows_run(programs, "--tp", "2", "--tiles", "4", "--sequence-parallel", "1", "--block", "row")
     assert 0 < int(tiles[UNLIKE]) <= 4 * (4 * HIDDEN * HIDDEN + 2 * HIDDEN)
 

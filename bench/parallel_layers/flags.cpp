@@ -8,6 +8,7 @@
 #include <functional>
 #include <utility>
 
+#include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flag_readers.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
@@ -84,6 +85,8 @@ const std::array kFlagsOfRun{
          [](LayerFlags& f, const FlagValue& v) { f.warm_turns = sweep::integer(v, 1, 100000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](LayerFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
+    Flag{"--json", "", "file for records (docs/record_format.md)",
+         [](LayerFlags& f, const FlagValue& v) { f.json_file = pipeline::file_name(v); }},
 };
 
 // Up to `most`: "1 2 3 6".
@@ -162,6 +165,8 @@ std::string name_of(BlockKind kind) {
 std::variant<LayerFlags, sweep::HelpRequested> parse_layer_flags(int argc, const char* const* argv) {
   LayerFlags flags;
   flags.program = std::filesystem::path(argv[0]).filename().string();
+  flags.command.assign(argv, argv + argc);
+  flags.command.front() = flags.program;
   sweep::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
   declare_all(line, kFlagsOfLayers, "Layers");
   declare_all(line, kFlagsOfRun, "Ranks and times");

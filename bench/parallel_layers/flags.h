@@ -15,6 +15,7 @@ namespace lockstep::layer_bench {
 
 struct LayerFlags {
   std::string program;
+  std::vector<std::string> command;
   std::vector<BlockKind> blocks;  // all, if none is given
   std::vector<int> ranks{2};
   std::vector<int> sequence_parallel{0, 1};
@@ -26,6 +27,7 @@ struct LayerFlags {
   int turns = 10;
   int warm_turns = 2;
   std::chrono::milliseconds timeout{60'000};
+  std::string json_file;  // empty: no records
 };
 
 std::string name_of(BlockKind kind);  // "cross-entropy"

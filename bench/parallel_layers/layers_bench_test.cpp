@@ -41,22 +41,27 @@ TEST(Formulas, ALayerSendsAsPublished) {
   }
 }
 
-TEST(Tiles, EveryRowIsInOnePieceAndOnePlace) {
+TEST(Tiles, EveryRowHasOnePlaceAndATileSomeOfEachShare) {
   for (const bool sequence_parallel : {false, true}) {
     for (const int tiles : {1, 2, 4, 8}) {
-      const Tiles all{48, {3, 0, sequence_parallel, tiles == 8 && sequence_parallel ? 16 : tiles}};
-      std::vector<int> rows(48), packed(48);
-      for (int t = 0; t < all.sharing.tiles; ++t) {
-        for (const Piece& piece : all.pieces(t)) {
-          for (std::int64_t i = 0; i < piece.rows; ++i) {
-            ++rows[static_cast<std::size_t>(piece.row + i)];
-            ++packed[static_cast<std::size_t>(piece.packed + i)];
-            EXPECT_EQ((piece.packed + i) / all.tile_rows(), t);
+      const Tiles all{48, {3, 0, sequence_parallel, tiles}};
+      std::vector<int> seen(48);
+      const std::vector<std::int32_t> order = all.order();
+      for (const Tile& tile : all.all()) {
+        std::vector<int> of_share(3);
+        for (std::int64_t i = 0; i < tile.rows; ++i) {
+          const std::int32_t row = order[static_cast<std::size_t>(tile.first + i)];
+          ++seen[static_cast<std::size_t>(row)];
+          ++of_share[static_cast<std::size_t>(row / 16)];
+          if (!all.reorders()) {
+            EXPECT_EQ(row, tile.first + i);
           }
         }
+        if (all.reorders()) {
+          EXPECT_EQ(of_share, std::vector<int>(3, static_cast<int>(tile.rows / 3)));
+        }
       }
-      EXPECT_EQ(rows, std::vector<int>(48, 1));
-      EXPECT_EQ(packed, std::vector<int>(48, 1));
+      EXPECT_EQ(seen, std::vector<int>(48, 1));
     }
   }
 }
@@ -83,14 +88,17 @@ TEST(PassRunner, KeepsTheOrderThatTasksNeed) {
   std::vector<int> seen;
   Pass pass;
   for (int i = 0; i < 8; ++i) {
-    const int kernel = pass.add_kernel([&made, i] {
+    const int kernel = pass.add(TaskKind::other_kernel, [&made, i] {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       made = i + 1;
     });
-    pass.add_exchange([&] { seen.push_back(made); }, kernel);
+    pass.add(
+        TaskKind::exchange, [&] { seen.push_back(made); }, kernel);
   }
   int at_end = 0;
-  pass.add_kernel([&] { at_end = static_cast<int>(seen.size()); }, static_cast<int>(pass.tasks().size()) - 1);
+  pass.add(
+      TaskKind::other_kernel, [&] { at_end = static_cast<int>(seen.size()); },
+      static_cast<int>(pass.tasks().size()) - 1);
   for (int run = 0; run < 20; ++run) {
     made = 0;
     seen.clear();
@@ -107,11 +115,11 @@ TEST(PassRunner, AFailureOfEitherThreadEndsBoth) {
     Pass pass;
     const auto fails = [] { throw core::Error(core::Failure::wrong_data, "as it should"); };
     const auto goes_on = [] {};
-    const int first = in_exchange ? pass.add_exchange(fails) : pass.add_kernel(fails);
+    const int first = in_exchange ? pass.add(TaskKind::exchange, fails) : pass.add(TaskKind::other_kernel, fails);
     if (in_exchange) {
-      pass.add_kernel(goes_on, first);
+      pass.add(TaskKind::other_kernel, goes_on, first);
     } else {
-      pass.add_exchange(goes_on, first);
+      pass.add(TaskKind::exchange, goes_on, first);
     }
     try {
       runner.run(pass, Way::beside);

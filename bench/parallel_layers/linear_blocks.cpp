@@ -22,19 +22,18 @@ class ColumnBlock final : public Block {
       : place_(place),
         entry_(place),
         up_(place, "up", place.shape.inner(), place.shape.hidden, Split::rows),
-        dy_(place.random(columns_of_all(place, "dy"))),
+        dy_(place.random_in_tiles(columns_of_all(place, "dy"))),
         y_(place.make(dy_.elems())) {
-    entry_.add_forward(forward_, [this](const Piece& piece, kernels::In x) {
-      of(piece.rows).forward(place_.workspace, up_.weights(), x, y_.out(piece.row * own(), piece.rows * own()));
-    });
+    for (const Tile& tile : entry_.add_gathers(forward_)) {
+      forward_.add(
+          TaskKind::product, [this, tile] { forward(tile); }, tile.ready);
+    }
     const int again = entry_.add_again(backward_);
-    entry_.add_backward(backward_, [this](const Piece& piece, kernels::Out dx) {
-      of(piece.rows)
-          .input_gradient(place_.workspace, up_.weights().weight, dy_.in(piece.row * own(), piece.rows * own()), dx);
-    });
-    backward_.add_kernel(
-        [this] { of(place_.shape.rows()).weight_gradient(place_.workspace, entry_.x(), dy_.in(), up_.gradients()); },
-        again);
+    for (const Tile& tile : place_.tiles().all()) {
+      entry_.add_sum(backward_, tile, backward_.add(TaskKind::product, [this, tile] { input_gradient(tile); }));
+    }
+    backward_.add(
+        TaskKind::product, [this] { weight_gradient(); }, again);
   }
 
   void reset() override {
@@ -43,7 +42,7 @@ class ColumnBlock final : public Block {
     set_bytes(place_.workspace.memory, y_, 0xff);
   }
   std::vector<Result> results() const override {
-    std::vector<Result> all{{columns_of_all(place_, "y"), &y_}, entry_.result()};
+    std::vector<Result> all{{.whole = columns_of_all(place_, "y"), .found = &y_, .in_tiles = true}, entry_.result()};
     up_.add_results(all);
     return all;
   }
@@ -51,6 +50,18 @@ class ColumnBlock final : public Block {
  private:
   std::int64_t own() const { return place_.shape.inner() / place_.sharing.ranks; }
   Linear of(std::int64_t rows) const { return {{rows, place_.shape.hidden, own()}}; }
+
+  void forward(const Tile& tile) const {
+    of(tile.rows).forward(place_.workspace, up_.weights(), entry_.x(tile),
+                          y_.out(tile.first * own(), tile.rows * own()));
+  }
+  void input_gradient(const Tile& tile) const {
+    of(tile.rows).input_gradient(place_.workspace, up_.weights().weight, dy_.in(tile.first * own(), tile.rows * own()),
+                                 entry_.d_terms(tile));
+  }
+  void weight_gradient() const {
+    of(place_.shape.rows()).weight_gradient(place_.workspace, entry_.x_again(), dy_.in(), up_.gradients());
+  }
 
   Place place_;
   Entry entry_;
@@ -64,19 +75,16 @@ class RowBlock final : public Block {
       : place_(place),
         exit_(place),
         down_(place, "down", place.shape.hidden, place.shape.inner(), Split::columns),
-        x_(place.random(columns_of_all(place, "x"))),
+        x_(place.random_in_tiles(columns_of_all(place, "x"))),
         dx_(place.make(x_.elems())) {
-    exit_.add_forward(forward_, [this](const Piece& piece, kernels::Out y) {
-      of(piece.rows).forward(place_.workspace, down_.weights(), x_.in(piece.row * own(), piece.rows * own()), y);
-    });
-    exit_.add_backward(backward_, [this](const Piece& piece, kernels::In dy) {
-      of(piece.rows)
-          .input_gradient(place_.workspace, down_.weights().weight, dy, dx_.out(piece.row * own(), piece.rows * own()));
-    });
-    exit_.add_once_more(backward_, [this](const Piece& piece, kernels::In dy) {
-      of(piece.rows)
-          .weight_gradient(place_.workspace, x_.in(piece.row * own(), piece.rows * own()), dy, down_.gradients());
-    });
+    for (const Tile& tile : place_.tiles().all()) {
+      exit_.add_sum(forward_, tile, forward_.add(TaskKind::product, [this, tile] { forward(tile); }));
+    }
+    for (const Tile& tile : exit_.add_gathers(backward_)) {
+      backward_.add(
+          TaskKind::product, [this, tile] { input_gradient(tile); }, tile.ready);
+    }
+    backward_.add(TaskKind::product, [this] { weight_gradient(); });
   }
 
   void reset() override {
@@ -85,7 +93,7 @@ class RowBlock final : public Block {
     set_bytes(place_.workspace.memory, dx_, 0xff);
   }
   std::vector<Result> results() const override {
-    std::vector<Result> all{exit_.result(), {columns_of_all(place_, "dx"), &dx_}};
+    std::vector<Result> all{exit_.result(), {.whole = columns_of_all(place_, "dx"), .found = &dx_, .in_tiles = true}};
     down_.add_results(all);
     return all;
   }
@@ -93,6 +101,19 @@ class RowBlock final : public Block {
  private:
   std::int64_t own() const { return place_.shape.inner() / place_.sharing.ranks; }
   Linear of(std::int64_t rows) const { return {{rows, own(), place_.shape.hidden}}; }
+
+  void forward(const Tile& tile) const {
+    of(tile.rows).forward(place_.workspace, down_.weights(), x_.in(tile.first * own(), tile.rows * own()),
+                          exit_.terms(tile));
+  }
+  void input_gradient(const Tile& tile) const {
+    of(tile.rows).input_gradient(place_.workspace, down_.weights().weight, exit_.dy(tile),
+                                 dx_.out(tile.first * own(), tile.rows * own()));
+  }
+  void weight_gradient() const {
+    const Tile whole = place_.tiles().whole();
+    of(whole.rows).weight_gradient(place_.workspace, x_.in(), exit_.dy(whole), down_.gradients());
+  }
 
   Place place_;
   Exit exit_;

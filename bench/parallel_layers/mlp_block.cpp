@@ -45,42 +45,54 @@ class MlpBlock final : public Block {
   Linear of_up(std::int64_t rows) const { return {{rows, place_.shape.hidden, own()}}; }
   Linear of_down(std::int64_t rows) const { return {{rows, own(), place_.shape.hidden}}; }
 
+  // Tile by tile through both products: the sum of one travels beside both of the next.
   void add_forward() {
-    entry_.add_forward(forward_, [this](const Piece& piece, kernels::In x) {
-      const std::int64_t begin = piece.row * own();
-      const std::int64_t count = piece.rows * own();
-      of_up(piece.rows)
-          .forward_gelu(place_.workspace, up_.weights(), x, saved_.pre.out(begin, count), saved_.act.out(begin, count));
-    });
-    exit_.add_forward(forward_, [this](const Piece& piece, kernels::Out y) {
-      of_down(piece.rows)
-          .forward(place_.workspace, down_.weights(), saved_.act.in(piece.row * own(), piece.rows * own()), y);
-    });
+    for (const Tile& tile : entry_.gathers() ? entry_.add_gathers(forward_) : place_.tiles().all()) {
+      forward_.add(
+          TaskKind::product, [this, tile] { up(tile); }, tile.ready);
+      exit_.add_sum(forward_, tile, forward_.add(TaskKind::product, [this, tile] { down(tile); }));
+    }
+  }
+  void up(const Tile& tile) const {
+    const std::int64_t begin = tile.first * own();
+    const std::int64_t count = tile.rows * own();
+    of_up(tile.rows).forward_gelu(place_.workspace, up_.weights(), entry_.x(tile), saved_.pre.out(begin, count),
+                                  saved_.act.out(begin, count));
+  }
+  void down(const Tile& tile) const {
+    of_down(tile.rows).forward(place_.workspace, down_.weights(), saved_.act.in(tile.first * own(), tile.rows * own()),
+                               exit_.terms(tile));
   }
 
   void add_backward() {
-    exit_.add_backward(backward_, [this](const Piece& piece, kernels::In dy) {
-      const std::int64_t begin = piece.row * own();
-      const std::int64_t count = piece.rows * own();
-      of_down(piece.rows)
-          .input_gradient_through_gelu(place_.workspace, down_.weights().weight, dy, saved_.pre.in(begin, count),
-                                       d_pre_.out(begin, count));
-    });
+    for (const Tile& tile : exit_.add_gathers(backward_)) {
+      backward_.add(
+          TaskKind::product, [this, tile] { down_input_gradient(tile); }, tile.ready);
+    }
     const int again = entry_.add_again(backward_);
-    entry_.add_backward(backward_, [this](const Piece& piece, kernels::Out dx) {
-      of_up(piece.rows)
-          .input_gradient(place_.workspace, up_.weights().weight, d_pre_.in(piece.row * own(), piece.rows * own()), dx);
-    });
-    exit_.add_once_more(backward_, [this](const Piece& piece, kernels::In dy) {
-      of_down(piece.rows)
-          .weight_gradient(place_.workspace, saved_.act.in(piece.row * own(), piece.rows * own()), dy,
-                           down_.gradients());
-    });
-    backward_.add_kernel(
-        [this] {
-          of_up(place_.shape.rows()).weight_gradient(place_.workspace, entry_.x(), d_pre_.in(), up_.gradients());
-        },
-        again);
+    for (const Tile& tile : place_.tiles().all()) {
+      entry_.add_sum(backward_, tile, backward_.add(TaskKind::product, [this, tile] { up_input_gradient(tile); }));
+    }
+    backward_.add(TaskKind::product, [this] { down_weight_gradient(); });
+    backward_.add(
+        TaskKind::product, [this] { up_weight_gradient(); }, again);
+  }
+  void down_input_gradient(const Tile& tile) const {
+    const std::int64_t begin = tile.first * own();
+    const std::int64_t count = tile.rows * own();
+    of_down(tile.rows).input_gradient_through_gelu(place_.workspace, down_.weights().weight, exit_.dy(tile),
+                                                   saved_.pre.in(begin, count), d_pre_.out(begin, count));
+  }
+  void up_input_gradient(const Tile& tile) const {
+    of_up(tile.rows).input_gradient(place_.workspace, up_.weights().weight,
+                                    d_pre_.in(tile.first * own(), tile.rows * own()), entry_.d_terms(tile));
+  }
+  void down_weight_gradient() const {
+    const Tile whole = place_.tiles().whole();
+    of_down(whole.rows).weight_gradient(place_.workspace, saved_.act.in(), exit_.dy(whole), down_.gradients());
+  }
+  void up_weight_gradient() const {
+    of_up(place_.shape.rows()).weight_gradient(place_.workspace, entry_.x_again(), d_pre_.in(), up_.gradients());
   }
 
   Place place_;

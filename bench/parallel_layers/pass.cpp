@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/wait.h"
 
 namespace lockstep::layer_bench {
 namespace {
@@ -13,7 +14,14 @@ std::uint64_t mark(std::uint64_t number, std::size_t tasks) {
 }
 
 bool is_in(const Task& task, Way way) {
-  return way == Way::one_by_one || way == Way::beside || task.is_exchange == (way == Way::exchanges);
+  return way == Way::one_by_one || way == Way::beside || task.is_exchange() == (way == Way::exchanges);
+}
+
+// Runs it, and adds its time to that of the kind.
+void count(Spent& spent, TaskKind kind, const std::function<void()>& run) {
+  const auto start = core::Clock::now();
+  run();
+  spent[static_cast<std::size_t>(kind)] += core::us_between(start, core::Clock::now());
 }
 
 }  // namespace
@@ -27,16 +35,18 @@ PassRunner::~PassRunner() {
   started_.notify_one();
 }
 
-void PassRunner::run(const Pass& pass, Way way) {
+Spent PassRunner::run(const Pass& pass, Way way) {
   // Who has nothing to exchange wakes no thread.
-  const auto is_exchange = [](const Task& task) { return task.is_exchange; };
+  const auto is_exchange = [](const Task& task) { return task.is_exchange(); };
   if (way == Way::beside && std::any_of(pass.tasks().begin(), pass.tasks().end(), is_exchange)) return run_beside(pass);
+  Spent spent{};
   for (const Task& task : pass.tasks()) {
-    if (is_in(task, way)) task.run();
+    if (is_in(task, way)) count(spent, task.kind, task.run);
   }
+  return spent;
 }
 
-void PassRunner::run_beside(const Pass& pass) {
+Spent PassRunner::run_beside(const Pass& pass) {
   {
     const std::lock_guard lock(mutex_);
     pass_ = &pass;
@@ -44,28 +54,38 @@ void PassRunner::run_beside(const Pass& pass) {
     started_.notify_one();
   }
   const std::uint64_t end = mark(number_, pass.tasks().size());
+  // The other thread ends: each of its waits has a deadline.
+  const auto end_of_exchanges = [&] {
+    while (!exchanges_done_.reached(end)) exchanges_done_.sleep(end, std::chrono::milliseconds(20));
+  };
+  Spent spent{};
   try {
-    run_kind(pass, false);
+    spent = run_kind(pass, false);
   } catch (...) {
     fail();
-    while (!exchanges_done_.reached(end)) exchanges_done_.sleep(end, std::chrono::milliseconds(20));
+    end_of_exchanges();
     throw;
   }
-  // The other thread ends: each of its waits has a deadline.
-  while (!exchanges_done_.reached(end)) exchanges_done_.sleep(end, std::chrono::milliseconds(20));
+  count(spent, TaskKind::exchange, end_of_exchanges);
   if (failure_) std::rethrow_exception(failure_);
+  return spent;
 }
 
-void PassRunner::run_kind(const Pass& pass, bool exchanges) {
+Spent PassRunner::run_kind(const Pass& pass, bool exchanges) {
   core::Gate& own = exchanges ? exchanges_done_ : kernels_done_;
   core::Gate& other = exchanges ? kernels_done_ : exchanges_done_;
+  Spent spent{};
   for (std::size_t i = 0; i < pass.tasks().size(); ++i) {
     const Task& task = pass.tasks()[i];
-    if (task.is_exchange != exchanges) continue;
-    if (task.after != kNothing) wait(other, mark(number_, static_cast<std::size_t>(task.after) + 1));
-    task.run();
+    if (task.is_exchange() != exchanges) continue;
+    if (task.after != kNothing) {
+      const std::uint64_t target = mark(number_, static_cast<std::size_t>(task.after) + 1);
+      count(spent, TaskKind::exchange, [&] { wait(other, target); });
+    }
+    count(spent, task.kind, task.run);
     own.open(mark(number_, i + 1));
   }
+  return spent;
 }
 
 void PassRunner::wait(core::Gate& gate, std::uint64_t target) const {

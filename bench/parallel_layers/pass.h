@@ -1,7 +1,8 @@
-// The forward or backward of a layer as a list of kernels and exchanges, and the ways in which a rank runs it: one
-// kind alone, one task after the other, or exchanges in a thread of their own beside the kernels.
+// The forward or backward of a layer as a list of products, other kernels and exchanges, and the ways in which a rank
+// runs it: kernels or exchanges alone, one task after the other, or exchanges in a thread of their own beside kernels.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -18,26 +19,33 @@ namespace lockstep::layer_bench {
 
 inline constexpr int kNothing = -1;
 
+enum class TaskKind : std::uint8_t { product, other_kernel, exchange };  // product: of matrices, with its epilogue
+inline constexpr std::size_t kNumTaskKinds = 3;
+
 struct Task {
-  bool is_exchange = false;
-  int after = kNothing;  // the last task of the other kind that it needs, by its place in the list
+  TaskKind kind = TaskKind::product;
+  int after =
+      kNothing;  // the last task that it needs of the other thread's (exchange or not), by its place in the list
   std::function<void()> run;
+
+  bool is_exchange() const { return kind == TaskKind::exchange; }
 };
 
-// Tasks in an order in which they may run one after the other; those of one kind always run in this order.
+// Tasks in an order in which they may run one after the other; kernels always run in this order, as do exchanges.
 class Pass {
  public:
-  int add_kernel(std::function<void()> run, int after = kNothing) { return add({false, after, std::move(run)}); }
-  int add_exchange(std::function<void()> run, int after = kNothing) { return add({true, after, std::move(run)}); }
+  int add(TaskKind kind, std::function<void()> run, int after = kNothing) {
+    tasks_.push_back({kind, after, std::move(run)});
+    return static_cast<int>(tasks_.size()) - 1;
+  }
   const std::vector<Task>& tasks() const { return tasks_; }
 
  private:
-  int add(Task task) {
-    tasks_.push_back(std::move(task));
-    return static_cast<int>(tasks_.size()) - 1;
-  }
   std::vector<Task> tasks_;
 };
+
+// Where the time of a rank's own thread went. Waits for exchanges that run beside are of the kind exchange.
+using Spent = std::array<double, kNumTaskKinds>;  // us, by kind
 
 enum class Way : std::uint8_t { one_by_one, beside, kernels, exchanges };
 inline constexpr int kNumWays = 4;
@@ -50,11 +58,11 @@ class PassRunner {
   PassRunner(const PassRunner&) = delete;
   PassRunner& operator=(const PassRunner&) = delete;
 
-  void run(const Pass& pass, Way way);
+  Spent run(const Pass& pass, Way way);
 
  private:
-  void run_beside(const Pass& pass);
-  void run_kind(const Pass& pass, bool exchanges);
+  Spent run_beside(const Pass& pass);
+  Spent run_kind(const Pass& pass, bool exchanges);
   void wait(core::Gate& gate, std::uint64_t target) const;
   void exchange_thread();
   void fail();  // raises what is being thrown

@@ -1,9 +1,11 @@
 #include "bench/parallel_layers/program.h"
 
 #include <map>
+#include <optional>
 #include <variant>
 #include <vector>
 
+#include "bench/parallel_layers/records.h"
 #include "bench/parallel_layers/run.h"
 #include "bench/parallel_layers/text.h"
 #include "core/error.h"
@@ -11,6 +13,10 @@
 namespace lockstep::layer_bench {
 
 int run_layers(const LayerFlags& flags, const pipeline::Print& print) {
+  std::optional<core::RecordWriter> writer;
+  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  const core::RunRecord run = run_record(flags);
+  if (writer) writer->write(run);
   print(heading_text(flags));
   Totals totals;
   std::map<BlockKind, Reference> references;
@@ -19,10 +25,14 @@ int run_layers(const LayerFlags& flags, const pipeline::Print& print) {
       references[one.block] = reference_of(one.block, flags.shape, flags.threads);
     }
     const std::vector<Form> forms = run_case(flags, one, references[one.block]);
-    for (const Form& form : forms) print(row_text(one, form));
+    for (const Form& form : forms) {
+      print(row_text(one, form));
+      if (writer) writer->write(layer_record(run, flags, one, form));
+    }
     add_to(totals, forms);
   }
   print(ending_text(totals));
+  if (writer) writer->commit();
   return totals.wrong_rows > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 
 #include "bench/parallel_layers/block.h"
 #include "bench/parallel_layers/exchanger.h"
 #include "bench/parallel_layers/formulas.h"
+#include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
@@ -62,16 +64,21 @@ class RankRun {
     const std::int64_t sent_before = exchanger_.sent_bytes();
     const std::array times{timed(block.forward(), way), timed(block.backward(), way)};
     for (std::size_t d = 0; d < times.size() && counts; ++d) {
-      forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(times[d]);
+      forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(times[d].us);
+      forms_[f].spent_us[static_cast<std::size_t>(way)][d].push_back(times[d].spent);
     }
     if (is_whole) check(f, exchanger_.sent_bytes() - sent_before);
   }
 
-  double timed(const Pass& pass, Way way) {
+  struct Timed {
+    double us;
+    Spent spent;
+  };
+  Timed timed(const Pass& pass, Way way) {
     messages_.barrier();
     const auto start = core::Clock::now();
-    runner_.run(pass, way);
-    return core::us_between(start, core::Clock::now());
+    const Spent spent = runner_.run(pass, way);
+    return {core::us_between(start, core::Clock::now()), spent};
   }
 
   void check(std::size_t f, std::int64_t sent_bytes) {
@@ -83,6 +90,7 @@ class RankRun {
     const bool is_first = first_.empty();
     for (std::size_t i = 0; i < results.size(); ++i) {
       std::vector<float> found = host_values(memory_, *results[i].found);
+      if (results[i].in_tiles) found = out_of_tiles(place(form.tiles).tiles(), found);
       form.wrong +=
           wrong_elems(results[i], {case_.ranks, index_}, found, reference_.at(results[i].whole.name), allowed);
       if (is_first) {
@@ -115,22 +123,33 @@ void merge(Form& all, const Form& rank) {
   all.sent_bytes += rank.sent_bytes;
   for (std::size_t w = 0; w < all.samples_us.size(); ++w) {
     for (std::size_t d = 0; d < all.samples_us[w].size(); ++d) {
-      const std::vector<double>& from = rank.samples_us[w][d];
-      std::vector<double>& to = all.samples_us[w][d];
-      std::transform(from.begin(), from.end(), to.begin(), to.begin(),
-                     [](double a, double b) { return std::max(a, b); });
+      for (std::size_t turn = 0; turn < all.samples_us[w][d].size(); ++turn) {
+        if (rank.samples_us[w][d][turn] <= all.samples_us[w][d][turn]) continue;
+        all.samples_us[w][d][turn] = rank.samples_us[w][d][turn];
+        all.spent_us[w][d][turn] = rank.spent_us[w][d][turn];
+      }
     }
   }
 }
 
 }  // namespace
 
-double Form::exposed_us(Direction direction) const {
-  std::vector<double> differences = samples(Way::beside, direction);
+std::vector<double> Form::exposed(Way way, Direction direction) const {
+  std::vector<double> differences = samples(way, direction);
   const std::vector<double>& kernels = samples(Way::kernels, direction);
   std::transform(differences.begin(), differences.end(), kernels.begin(), differences.begin(),
                  [](double both, double alone) { return both - alone; });
-  return core::median(differences);
+  return differences;
+}
+
+const Spent& Form::median_spent(Way way, Direction direction) const {
+  const std::vector<double>& times = samples(way, direction);
+  std::vector<std::size_t> turns(times.size());
+  std::iota(turns.begin(), turns.end(), std::size_t{0});
+  const auto middle = turns.begin() + static_cast<std::ptrdiff_t>((turns.size() - 1) / 2);
+  std::nth_element(turns.begin(), middle, turns.end(),
+                   [&](std::size_t a, std::size_t b) { return times[a] < times[b]; });
+  return spent_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)][*middle];
 }
 
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference) {

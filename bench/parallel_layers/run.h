@@ -19,7 +19,8 @@ struct Form {
   int tiles = 1;
   // [way][direction], of each turn the slowest rank's.
   std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
-  std::int64_t wrong = 0;          // elements of all ranks and turns
+  std::array<std::array<std::vector<Spent>, 2>, kNumWays> spent_us = {};  // likewise
+  std::int64_t wrong = 0;                                                 // elements of all ranks and turns
   std::int64_t unlike = 0;         // elements with other bits than in one tile, one after the other
   std::int64_t sent_bytes = 0;     // by all ranks, in all passes that were checked
   std::int64_t formula_bytes = 0;  // likewise
@@ -32,8 +33,11 @@ struct Form {
   double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
   // Forward and backward.
   double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
-  // What communication adds to the kernels: the median of the turns' differences.
-  double exposed_us(Direction direction) const;
+  // What communication adds to the kernels, turn by turn, in a way that has both.
+  std::vector<double> exposed(Way way, Direction direction) const;
+  double exposed_us(Way way, Direction direction) const { return core::median(exposed(way, direction)); }
+  // Of the turn in the median.
+  const Spent& median_spent(Way way, Direction direction) const;
 };
 
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
 
 namespace lockstep::layer_bench {
@@ -15,26 +16,34 @@ void spoil_all(const Place& place, std::initializer_list<const parallel::Tensor*
   }
 }
 
-// Tile by tile: the product of its pieces, then its sum: in place, or into this rank's rows.
-void add_products_and_sums(Pass& pass, const Place& place, const parallel::Tensor& terms, const parallel::Tensor& own,
-                           const std::function<void(const Piece&, kernels::Out)>& product) {
+// `own` to all ranks' rows in `all`, tile by tile; one tile of what is there if nothing is gathered.
+std::vector<Tile> add_gathers_of(Pass& pass, const Place& place, const parallel::Tensor& own,
+                                 const parallel::Tensor& all) {
   const Tiles tiles = place.tiles();
-  const std::int64_t columns = place.shape.hidden;
-  for (int t = 0; t < tiles.sharing.tiles; ++t) {
-    int last = kNothing;
-    for (const Piece& piece : tiles.pieces(t)) {
-      last = pass.add_kernel(
-          [product, piece, to = terms.out(piece.packed * columns, piece.rows * columns)] { product(piece, to); });
-    }
-    if (place.exchanger == nullptr) continue;
-    const std::int64_t begin = t * tiles.tile_rows() * columns;
-    const std::int64_t count = tiles.tile_rows() * columns;
-    const std::int64_t own_count = tiles.own_tile_rows() * columns;
-    pass.add_exchange(own.given()
-                          ? place.exchanger->reduce_scatter(terms.in(begin, count), own.out(t * own_count, own_count))
-                          : place.exchanger->all_reduce(terms.inout(begin, count)),
-                      last);
+  if (!all.given()) return {tiles.whole()};
+  const std::int64_t count = tiles.tile_rows() * place.shape.hidden;
+  const std::int64_t own_count = tiles.own_tile_rows() * place.shape.hidden;
+  std::vector<Tile> gathered = tiles.all();
+  for (Tile& tile : gathered) {
+    const kernels::In from = own.in(tile.number * own_count, own_count);
+    tile.ready = pass.add(TaskKind::exchange, place.exchanger->all_gather(from, all.out(tile.number * count, count)));
   }
+  return gathered;
+}
+
+// All ranks' terms of a tile: in place, or into this rank's rows.
+void add_sum_of(Pass& pass, const Place& place, const Tile& tile, int after, const parallel::Tensor& terms,
+                const parallel::Tensor& own) {
+  if (place.exchanger == nullptr) return;
+  const std::int64_t columns = place.shape.hidden;
+  const std::int64_t begin = tile.first * columns;
+  const std::int64_t count = tile.rows * columns;
+  const std::int64_t own_count = place.tiles().own_tile_rows() * columns;
+  pass.add(TaskKind::exchange,
+           own.given()
+               ? place.exchanger->reduce_scatter(terms.in(begin, count), own.out(tile.number * own_count, own_count))
+               : place.exchanger->all_reduce(terms.inout(begin, count)),
+           after);
 }
 
 }  // namespace
@@ -45,6 +54,14 @@ parallel::Tensor Place::make(std::int64_t elems) const {
 
 parallel::Tensor Place::random(const parallel::Parameter& whole) const {
   return random_share(workspace.memory, shape.dtype, whole, tensor());
+}
+
+parallel::Tensor Place::random_in_tiles(const parallel::Parameter& whole) const {
+  parallel::Tensor rows = random(whole);
+  if (!tiles().reorders()) return rows;
+  parallel::Tensor in_tiles = make(rows.elems());
+  RowOrder(workspace, tiles()).into_tiles(rows.in(), in_tiles.out());
+  return in_tiles;
 }
 
 parallel::Parameter rows_of_all(const Place& place, std::string name) {
@@ -59,40 +76,35 @@ Entry::Entry(const Place& place)
       own_(place.random(rows_of_all(place, "x"))),
       d_terms_(place.make(place.shape.rows() * place.shape.hidden)) {
   if (!gathers()) return;
-  packed_ = place.make(d_terms_.elems());
+  gathered_ = place.make(d_terms_.elems());
   again_ = place.make(d_terms_.elems());
   d_own_ = place.make(own_.elems());
 }
 
-void Entry::add_forward(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const {
-  const Tiles tiles = place_.tiles();
+std::vector<Tile> Entry::add_gathers(Pass& pass) const {
+  return add_gathers_of(pass, place_, own_, gathered_);
+}
+
+kernels::In Entry::x(const Tile& tile) const {
   const std::int64_t columns = place_.shape.hidden;
-  const parallel::Tensor& from = gathers() ? packed_ : own_;
-  for (int t = 0; t < tiles.sharing.tiles; ++t) {
-    int gathered = kNothing;
-    if (gathers()) {
-      const std::int64_t own_count = tiles.own_tile_rows() * columns;
-      const std::int64_t count = tiles.tile_rows() * columns;
-      gathered = pass.add_exchange(
-          place_.exchanger->all_gather(own_.in(t * own_count, own_count), packed_.out(t * count, count)));
-    }
-    for (const Piece& piece : tiles.pieces(t)) {
-      pass.add_kernel(
-          [product, piece, x = from.in(piece.packed * columns, piece.rows * columns)] { product(piece, x); }, gathered);
-    }
-  }
+  return (gathers() ? gathered_ : own_).in(tile.first * columns, tile.rows * columns);
 }
 
 int Entry::add_again(Pass& pass) const {
-  return gathers() ? pass.add_exchange(place_.exchanger->all_gather(own_.in(), again_.out())) : kNothing;
+  return add_gathers_of(pass, place_, own_, again_).back().ready;
 }
 
-void Entry::add_backward(Pass& pass, const std::function<void(const Piece&, kernels::Out)>& product) const {
-  add_products_and_sums(pass, place_, d_terms_, d_own_, product);
+kernels::Out Entry::d_terms(const Tile& tile) const {
+  const std::int64_t columns = place_.shape.hidden;
+  return d_terms_.out(tile.first * columns, tile.rows * columns);
+}
+
+void Entry::add_sum(Pass& pass, const Tile& tile, int after) const {
+  add_sum_of(pass, place_, tile, after, d_terms_, d_own_);
 }
 
 void Entry::spoil() const {
-  spoil_all(place_, {&packed_, &again_, &d_terms_, &d_own_});
+  spoil_all(place_, {&gathered_, &again_, &d_terms_, &d_own_});
 }
 
 Exit::Exit(const Place& place)
@@ -104,45 +116,27 @@ Exit::Exit(const Place& place)
   d_all_ = place.make(terms_.elems());
 }
 
-void Exit::add_forward(Pass& pass, const std::function<void(const Piece&, kernels::Out)>& product) const {
-  add_products_and_sums(pass, place_, terms_, own_, product);
-}
-
-std::vector<Piece> Exit::pieces(int tile) const {
-  if (gathers()) return place_.tiles().pieces(tile);
-  return {{0, 0, place_.shape.rows()}};
-}
-
-void Exit::add_products(Pass& pass, int tile, int gathered,
-                        const std::function<void(const Piece&, kernels::In)>& product) const {
+kernels::Out Exit::terms(const Tile& tile) const {
   const std::int64_t columns = place_.shape.hidden;
-  const parallel::Tensor& from = gathers() ? d_all_ : d_own_;
-  for (const Piece& piece : pieces(tile)) {
-    pass.add_kernel(
-        [product, piece, dy = from.in(piece.packed * columns, piece.rows * columns)] { product(piece, dy); }, gathered);
-  }
+  return terms_.out(tile.first * columns, tile.rows * columns);
 }
 
-void Exit::add_backward(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const {
+void Exit::add_sum(Pass& pass, const Tile& tile, int after) const {
+  add_sum_of(pass, place_, tile, after, terms_, own_);
+}
+
+std::vector<Tile> Exit::add_gathers(Pass& pass) const {
+  return add_gathers_of(pass, place_, d_own_, d_all_);
+}
+
+kernels::In Exit::dy(const Tile& tile) const {
   const std::int64_t columns = place_.shape.hidden;
-  for (int t = 0; t < backward_tiles(); ++t) {
-    int gathered = kNothing;
-    if (gathers()) {
-      const std::int64_t own_count = place_.tiles().own_tile_rows() * columns;
-      const std::int64_t count = place_.tiles().tile_rows() * columns;
-      gathered = pass.add_exchange(
-          place_.exchanger->all_gather(d_own_.in(t * own_count, own_count), d_all_.out(t * count, count)));
-    }
-    add_products(pass, t, gathered, product);
-  }
+  return (gathers() ? d_all_ : d_own_).in(tile.first * columns, tile.rows * columns);
 }
 
-void Exit::add_once_more(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const {
-  for (int t = 0; t < backward_tiles(); ++t) add_products(pass, t, kNothing, product);
-}
-
-int Exit::add_whole_backward(Pass& pass) const {
-  return gathers() ? pass.add_exchange(place_.exchanger->all_gather(d_own_.in(), d_all_.out())) : kNothing;
+int Exit::add_whole_gather(Pass& pass) const {
+  if (!gathers()) return kNothing;
+  return pass.add(TaskKind::exchange, place_.exchanger->all_gather(d_own_.in(), d_all_.out()));
 }
 
 void Exit::spoil() const {

@@ -6,6 +6,8 @@
 //            ranks have a share of the rows each           reduce-scatter of rows
 //   Exit     terms of the output are added up: likewise    all ranks need all rows of the output's gradient: gathered
 //                                                          if ranks have a share each
+//
+// Between the two sides rows lie in the order of tiles.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +37,7 @@ struct Place {
   Tiles tiles() const { return {shape.rows(), sharing}; }
   parallel::Tensor make(std::int64_t elems) const;  // of the dtype
   parallel::Tensor random(const parallel::Parameter& whole) const;
+  parallel::Tensor random_in_tiles(const parallel::Parameter& whole) const;  // all rows
 };
 
 // What a pass leaves, and what it is a share of.
@@ -45,6 +48,7 @@ struct Result {
   bool elementwise = false;
   // Where its elements lie in the whole; if not as the parameter says.
   std::function<void(const std::function<void(std::int64_t, std::int64_t, std::int64_t)>&)> runs = {};
+  bool in_tiles = false;  // rows lie in the order of tiles
 };
 
 // rows x hidden, of which ranks have all or, with sequence parallelism, a share of the rows.
@@ -53,46 +57,44 @@ parallel::Parameter rows_of_all(const Place& place, std::string name);
 class Entry {
  public:
   explicit Entry(const Place& place);
-  // Gathers tiles, and calls product(piece, x of its rows).
-  void add_forward(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const;
-  // Gathers the input again, whole. Its place in the list; kNothing where it was there all the time.
-  int add_again(Pass& pass) const;
-  // Calls product(piece, a term of the gradient of its rows), and adds up.
-  void add_backward(Pass& pass, const std::function<void(const Piece&, kernels::Out)>& product) const;
+  bool gathers() const { return place_.sharing.sequence_parallel; }
 
-  kernels::In x() const { return gathers() ? again_.in() : own_.in(); }  // all rows, behind add_again
+  // The input in tiles as they are gathered; in one tile where all of it is there.
+  std::vector<Tile> add_gathers(Pass& pass) const;
+  kernels::In x(const Tile& tile) const;
+  // Gathers the input again. The last exchange; kNothing where all of it was there all the time.
+  int add_again(Pass& pass) const;
+  kernels::In x_again() const { return gathers() ? again_.in() : own_.in(); }  // all rows
+
+  kernels::Out d_terms(const Tile& tile) const;  // a term of the input's gradient
+  void add_sum(Pass& pass, const Tile& tile, int after) const;
+
   Result result() const { return {rows_of_all(place_, "dx"), gathers() ? &d_own_ : &d_terms_}; }
   void spoil() const;  // what a pass writes
 
  private:
-  bool gathers() const { return place_.sharing.sequence_parallel; }
   Place place_;
-  parallel::Tensor own_, packed_, again_, d_terms_, d_own_;
+  parallel::Tensor own_, gathered_, again_, d_terms_, d_own_;
 };
 
 class Exit {
  public:
   explicit Exit(const Place& place);
-  // Calls product(piece, a term of the output of its rows), and adds up.
-  void add_forward(Pass& pass, const std::function<void(const Piece&, kernels::Out)>& product) const;
-  // Gathers tiles of the output's gradient, and calls product(piece, gradient of its rows); in one piece where all is
-  // there already.
-  void add_backward(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const;
-  // Calls product for all of them again.
-  void add_once_more(Pass& pass, const std::function<void(const Piece&, kernels::In)>& product) const;
-  // In place of these, for who needs all rows in their order: gathers it whole. Its place in the list, or kNothing.
-  int add_whole_backward(Pass& pass) const;
-  kernels::In whole_dy() const { return gathers() ? d_all_.in() : d_own_.in(); }
+  bool gathers() const { return place_.sharing.sequence_parallel; }
+
+  kernels::Out terms(const Tile& tile) const;  // a term of the output
+  void add_sum(Pass& pass, const Tile& tile, int after) const;
+
+  // The output's gradient, as Entry's input.
+  std::vector<Tile> add_gathers(Pass& pass) const;
+  kernels::In dy(const Tile& tile) const;
+  // In place of add_gathers, for who needs the rows in their own order: gathered whole. The exchange, or kNothing.
+  int add_whole_gather(Pass& pass) const;
 
   Result result() const { return {rows_of_all(place_, "y"), gathers() ? &own_ : &terms_}; }
   void spoil() const;
 
  private:
-  bool gathers() const { return place_.sharing.sequence_parallel; }
-  std::vector<Piece> pieces(int tile) const;
-  int backward_tiles() const { return gathers() ? place_.sharing.tiles : 1; }
-  void add_products(Pass& pass, int tile, int gathered,
-                    const std::function<void(const Piece&, kernels::In)>& product) const;
   Place place_;
   parallel::Tensor terms_, own_, d_own_, d_all_;
 };

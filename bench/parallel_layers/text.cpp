@@ -21,7 +21,7 @@ double spread_percent(const std::vector<double>& samples) {
 std::string group_text(const Form& form, Direction direction) {
   const auto ms = [&](Way way) { return fmt::format("{:.3f}", form.median_us(way, direction) / 1e3); };
   return fmt::format(fmt::runtime(kGroup), ms(Way::kernels), ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
-                     fmt::format("{:.3f}", form.exposed_us(direction) / 1e3),
+                     fmt::format("{:.3f}", form.exposed_us(Way::beside, direction) / 1e3),
                      fmt::format("{:.0f}", spread_percent(form.samples(Way::beside, direction))));
 }
 

@@ -12,8 +12,6 @@
 namespace lockstep::layer_bench {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;
-
 std::size_t size_of(const parallel::Tensor& tensor) {
   return static_cast<std::size_t>(tensor.bytes());
 }
@@ -42,12 +40,17 @@ parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const
   return made;
 }
 
-parallel::Tensor random_ids(parallel::Memory& memory, std::int64_t count, std::int64_t below) {
+std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<std::int32_t>(core::hash64(kSeed, 0, i) % static_cast<std::uint64_t>(below));
   }
-  parallel::Tensor made = memory.make(parallel::MemoryKind::buffers, core::DType::i32, count);
+  return ids;
+}
+
+parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids) {
+  parallel::Tensor made =
+      memory.make(parallel::MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(ids.size()));
   memory.device().copy_to_device(made.data(), ids.data(), size_of(made));
   return made;
 }

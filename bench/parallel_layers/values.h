@@ -12,11 +12,14 @@
 
 namespace lockstep::layer_bench {
 
+inline constexpr std::uint64_t kSeed = 1;  // of all of them
+
 // Normal values with this deviation, rounded to the dtype; padding is zero. The same for every way to share them out.
 parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const parallel::Parameter& whole,
                               parallel::TensorPlace place);
 // `count` numbers in [0, below).
-parallel::Tensor random_ids(parallel::Memory& memory, std::int64_t count, std::int64_t below);
+std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below);
+parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids);
 
 std::vector<float> host_values(parallel::Memory& memory, const parallel::Tensor& tensor);  // f32 or bf16
 void set_bytes(parallel::Memory& memory, const parallel::Tensor& tensor, unsigned char byte);

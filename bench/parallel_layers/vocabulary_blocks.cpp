@@ -27,20 +27,17 @@ class EmbeddingBlock final : public Block {
   explicit EmbeddingBlock(const Place& place)
       : place_(place),
         exit_(place),
-        ids_(random_ids(memory(), place.shape.rows(), place.shape.vocabulary)),
+        ids_(ids_of(memory(), ids())),
+        ids_in_tiles_(ids_of(memory(), ids_in_tiles())),
         table_(place.random(table_of(place, 1))),
         d_table_(gradients(table_.elems())),
         d_positions_(gradients(place.shape.length * place.shape.hidden)) {
-    exit_.add_forward(forward_, [this](const Piece& piece, kernels::Out y) {
-      layer(piece.rows).forward(place_.workspace, ids_.in(piece.row, piece.rows), table_.in(), {}, y);
-    });
-    const int gathered = exit_.add_whole_backward(backward_);
-    backward_.add_kernel(
-        [this] {
-          layer(place_.shape.rows())
-              .backward(place_.workspace, ids_.in(), exit_.whole_dy(), d_table_.inout(), d_positions_.inout());
-        },
-        gathered);
+    for (const Tile& tile : place_.tiles().all()) {
+      exit_.add_sum(forward_, tile, forward_.add(TaskKind::other_kernel, [this, tile] { forward(tile); }));
+    }
+    const int gathered = exit_.add_whole_gather(backward_);
+    backward_.add(
+        TaskKind::other_kernel, [this] { backward(); }, gathered);
   }
 
   void reset() override {
@@ -59,13 +56,28 @@ class EmbeddingBlock final : public Block {
   Tensor gradients(std::int64_t elems) const {
     return memory().make(parallel::MemoryKind::gradients, core::DType::f32, elems);
   }
+  std::vector<std::int32_t> ids() const { return random_ids(place_.shape.rows(), place_.shape.vocabulary); }
+  std::vector<std::int32_t> ids_in_tiles() const {
+    const std::vector<std::int32_t> all = ids();
+    std::vector<std::int32_t> ids = place_.tiles().order();
+    for (std::int32_t& id : ids) id = all[static_cast<std::size_t>(id)];
+    return ids;
+  }
+  void forward(const Tile& tile) const {
+    layer(tile.rows).forward(place_.workspace, ids_in_tiles_.in(tile.first, tile.rows), table_.in(), {},
+                             exit_.terms(tile));
+  }
+  void backward() const {
+    const Tile whole = place_.tiles().whole();
+    layer(whole.rows).backward(place_.workspace, ids_.in(), exit_.dy(whole), d_table_.inout(), d_positions_.inout());
+  }
   parallel::EmbeddingLayer layer(std::int64_t tokens) const {
     return {tokens, place_.shape.length, place_.shape.hidden, words_of(place_)};
   }
 
   Place place_;
   Exit exit_;
-  Tensor ids_, table_, d_table_, d_positions_;
+  Tensor ids_, ids_in_tiles_, table_, d_table_, d_positions_;
 };
 
 // Of logits that are there: their product is a column-parallel layer.
@@ -74,7 +86,7 @@ class CrossEntropyBlock final : public Block {
   explicit CrossEntropyBlock(const Place& place)
       : place_(place),
         layer_{place.shape.rows(), place.shape.hidden, words_of(place), place.sharing.ranks},
-        targets_(random_ids(memory(), layer_.rows, place.shape.vocabulary)),
+        targets_(ids_of(memory(), random_ids(layer_.rows, place.shape.vocabulary))),
         product_(make_logits()),
         logits_(place.make(product_.elems())),
         own_stats_(memory().make(parallel::MemoryKind::buffers, core::DType::f32, layer_.stats_elems())),
@@ -82,11 +94,13 @@ class CrossEntropyBlock final : public Block {
         losses_(memory().make(parallel::MemoryKind::activations, core::DType::f32, layer_.rows)) {
     int gathered = kNothing;
     if (place.exchanger != nullptr) {
-      const int own = forward_.add_kernel(
-          [this] { layer_.stats(place_.workspace, targets_.in(), logits_.in(), own_stats_.out()); });
-      gathered = forward_.add_exchange(place.exchanger->all_gather(own_stats_.in(), stats_.out()), own);
+      const int own = forward_.add(TaskKind::other_kernel, [this] {
+        layer_.stats(place_.workspace, targets_.in(), logits_.in(), own_stats_.out());
+      });
+      gathered = forward_.add(TaskKind::exchange, place.exchanger->all_gather(own_stats_.in(), stats_.out()), own);
     }
-    forward_.add_kernel(
+    forward_.add(
+        TaskKind::other_kernel,
         [this] {
           layer_.loss(place_.workspace, targets_.in(), layer_.shards > 1 ? stats_.in() : kernels::In{}, 1,
                       logits_.inout(), losses_.out());
