@@ -30,9 +30,20 @@ foreach(case kill stop throw silent silent_library)
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/mpi_failures.py ${case} $<TARGET_FILE:mpi_ranks> ${mpirun})
   set_tests_properties(mpi_${case}_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 60)
 endforeach()
-add_test(NAME mpi_mesh_silent_test
-  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/mpi_failures.py mesh_silent $<TARGET_FILE:mpi_mesh> ${mpirun})
-set_tests_properties(mpi_mesh_silent_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 60)
+foreach(case silent waits throws)
+  add_test(NAME mpi_mesh_${case}_test COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/mpi_failures.py
+    mesh_${case} $<TARGET_FILE:mpi_mesh> ${mpirun})
+  set_tests_properties(mpi_mesh_${case}_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 60)
+endforeach()
+add_test(NAME mpi_mesh_funneled_test COMMAND ${mpirun} -np 4 $<TARGET_FILE:mpi_mesh> funneled)
+foreach(ranks 2 4 8)
+  add_test(NAME mpi_mesh_beside_${ranks}_test COMMAND ${mpirun} -np ${ranks} $<TARGET_FILE:mpi_mesh> beside)
+  set_tests_properties(mpi_mesh_beside_${ranks}_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 300 PROCESSORS 2)
+endforeach()
+# Over sockets, where the sender has to answer; in shared memory the receiver alone copies.
+add_test(NAME mpi_mesh_moves_test COMMAND ${mpirun} --mca pml ob1 --mca btl self,tcp -np 2 $<TARGET_FILE:mpi_mesh>
+  moves ${CMAKE_CURRENT_BINARY_DIR}/mpi_mesh_moves.answer)
+set_tests_properties(mpi_mesh_funneled_test mpi_mesh_moves_test PROPERTIES LABELS "mpi;ranks" TIMEOUT 120)
 # Needs 5 GB of memory.
 add_test(NAME mpi_big_test COMMAND ${mpirun} -np 2 $<TARGET_FILE:mpi_ranks> big)
 set_tests_properties(mpi_big_test PROPERTIES LABELS "mpi;slow" TIMEOUT 300)

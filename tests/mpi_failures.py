@@ -87,9 +87,11 @@ def main() -> None:
         fail_by_itself(mpirun, program, "throw", 7, "error: rank 1: rank 1 has seen enough")
     elif case == "silent":
         fail_by_itself(mpirun, program, "silent", 4, "no message for 3000 ms; waits for")
-    elif case == "mesh_silent":
+    elif case in ("mesh_silent", "mesh_waits"):
         text = "rank 3: no message for 3000 ms; waits for 20000 bytes from rank 1"
-        fail_by_itself(mpirun, program, "silent", 4, text)
+        fail_by_itself(mpirun, program, case.removeprefix("mesh_"), 4, text)
+    elif case == "mesh_throws":
+        fail_by_itself(mpirun, program, "throws", 7, "error: rank 1: the weights are lost")
     elif case == "silent_library":
         fail_by_itself(mpirun, program, "silent_library", 4, "a collective of MPI is not done after 3000 ms")
     else:

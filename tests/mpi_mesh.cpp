@@ -1,9 +1,17 @@
-// One rank of a mesh under mpirun: mpi_mesh MODE
-//   exact   collectives of every channel of a grid, in turn with messages, are exact
-//   silent  rank 1 does not come to its column's collective: the rank that waits for it ends all at its deadline
+// One rank of a mesh under mpirun: mpi_mesh MODE [FILE]
+//   exact     collectives of every channel of a grid, in turn with messages, are exact
+//   funneled  the same where one thread alone may call MPI
+//   beside    collectives of several channels at once, each in a thread, beside messages, are exact
+//   silent    rank 1 does not come to its column's collective: the rank that waits for it ends all at its deadline
+//   waits     so does one that waits in a thread of its own, while the rank's waits for a message
+//   throws    a thread of rank 1 fails within the collectives of others: all end, and it is named
+//   moves     a message arrives while its sender calls nothing of the mesh; FILE: a name for the receiver's answer
 // Ends with 0 if all is right.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,13 +20,16 @@
 #include "collectives/backends/mesh_cases.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
+#include "core/wait.h"
 
 namespace lockstep {
 namespace {
 
+using backends::Channel;
 using backends::ChannelCase;
 using backends::MeshOptions;
 using backends::MeshRank;
+using transports::MpiThreads;
 using transports::MpiWorld;
 
 constexpr std::chrono::seconds kDeadline{3};
@@ -26,6 +37,7 @@ constexpr std::chrono::seconds kDeadline{3};
 MeshOptions options_for(MpiWorld& mpi, std::chrono::milliseconds timeout) {
   MeshOptions options;
   options.num_ranks = mpi.placement().num_ranks;
+  options.threads_a_rank = mpi.threads() == MpiThreads::multiple ? 4 : 1;
   options.timeout = timeout;
   options.mpi = &mpi;
   return options;
@@ -34,7 +46,7 @@ MeshOptions options_for(MpiWorld& mpi, std::chrono::milliseconds timeout) {
 int exact(MpiWorld& mpi) {
   const auto channels = backends::grid_channels(mpi.placement().num_ranks);
   backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), channels, [&](MeshRank& mesh) {
-    LOCKSTEP_CHECK(!mesh.threaded, "MPI is started for one thread");
+    LOCKSTEP_CHECK(mesh.threaded == (mpi.threads() == MpiThreads::multiple), "threads are as MPI allows");
     int cases = 0;
     for (std::size_t c = 0; c < channels.size(); ++c) {
       if (!backends::is_of(channels[c], mesh.messages.rank())) continue;
@@ -45,7 +57,53 @@ int exact(MpiWorld& mpi) {
       backends::exchange_messages(mesh, 100'000, 2);
     }
     mesh.messages.barrier();
-    if (mesh.messages.rank() == 0) std::printf("exact: %d cases of rank 0's channels\n", cases);
+    if (mesh.messages.rank() == 0) {
+      std::printf("exact: %d cases of rank 0's channels, %s\n", cases, std::string(name_of(mpi.threads())).c_str());
+    }
+  });
+  return 0;
+}
+
+// Runs work in a thread beside others; a failure ends all ranks.
+std::jthread start_beside(MeshRank& mesh, const std::function<void()>& work) {
+  return std::jthread([&mesh, work] {
+    try {
+      work();
+    } catch (const core::Error& error) {
+      mesh.abort.raise(mesh.messages.rank(), error.failure(), error.what());
+    }
+  });
+}
+
+void check_abort(const MeshRank& mesh) {
+  if (mesh.abort.raised()) mesh.abort.throw_raised();
+}
+
+// Every channel of the rank has a thread: all ranks, its row, its column, itself.
+int beside(MpiWorld& mpi) {
+  if (mpi.threads() != MpiThreads::multiple) throw core::usage_error("this MPI allows one thread");
+  const auto channels = backends::grid_channels(mpi.placement().num_ranks);
+  backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), channels, [&](MeshRank& mesh) {
+    std::vector<std::vector<ChannelCase>> cases;  // [channel of this rank]
+    for (std::size_t c = 0; c < channels.size(); ++c) {
+      if (!backends::is_of(channels[c], mesh.messages.rank())) continue;
+      cases.push_back(backends::training_cases(mesh, channels[c], c, "auto"));
+    }
+    {
+      std::vector<std::jthread> threads;
+      for (auto& of_channel : cases) {
+        threads.push_back(start_beside(mesh, [&of_channel] {
+          for (int round = 0; round < 3; ++round) {
+            for (ChannelCase& one : of_channel) one.run();
+          }
+        }));
+      }
+      backends::exchange_messages(mesh, 100, 20);
+      backends::exchange_messages(mesh, 1'000'000, 3);
+    }
+    check_abort(mesh);
+    mesh.messages.barrier();
+    if (mesh.messages.rank() == 0) std::printf("beside: %zu channels of rank 0\n", cases.size());
   });
   return 0;
 }
@@ -62,9 +120,68 @@ int silent(MpiWorld& mpi) {
   return 1;
 }
 
-int run_mode(const std::string& mode, MpiWorld& mpi) {
-  if (mode == "exact") return exact(mpi);
+// Waits for a message that nobody sends.
+void wait_for_nothing(MeshRank& mesh) {
+  std::vector<std::byte> message(8);
+  const auto request = mesh.messages.recv((mesh.messages.rank() + 1) % mesh.messages.num_ranks(), 9, message);
+  while (!mesh.messages.done(request)) mesh.messages.idle();
+}
+
+int waits(MpiWorld& mpi) {
+  const auto channels = backends::grid_channels(mpi.placement().num_ranks);
+  backends::run_mesh(options_for(mpi, kDeadline), channels, [&](MeshRank& mesh) {
+    const int rank = mesh.messages.rank();
+    if (rank != 3) std::this_thread::sleep_for(std::chrono::hours(1));
+    ChannelCase of_column(mesh, channels[4], 4, {collectives::Kind::all_reduce, 10'000}, "ring");
+    const std::jthread column = start_beside(mesh, [&] { of_column.run(); });
+    wait_for_nothing(mesh);
+  });
+  return 1;
+}
+
+int throws(MpiWorld& mpi) {
+  const auto channels = backends::grid_channels(mpi.placement().num_ranks);
+  backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), channels, [&](MeshRank& mesh) {
+    ChannelCase of_all(mesh, channels[0], 0, {collectives::Kind::all_reduce, 100'000}, "ring");
+    const std::jthread all = start_beside(mesh, [&] {
+      for (int round = 0;; ++round) {
+        if (mesh.messages.rank() == 1 && round == 5)
+          throw core::Error(core::Failure::wrong_data, "the weights are lost");
+        of_all.run();
+      }
+    });
+    wait_for_nothing(mesh);
+  });
+  return 1;
+}
+
+// MPI moves a large message in several steps to which sender and receiver both answer.
+int moves(MpiWorld& mpi, const std::filesystem::path& answer) {
+  if (mpi.placement().rank == 0) std::filesystem::remove(answer);
+  backends::run_mesh(options_for(mpi, std::chrono::seconds(60)), {}, [&](MeshRank& mesh) {
+    std::vector<std::byte> message(std::size_t{16} << 20);
+    const bool sends = mesh.messages.rank() == 0;
+    mesh.messages.barrier();
+    const auto request = sends ? mesh.messages.send(1, 0, message) : mesh.messages.recv(0, 0, message);
+    const core::Deadline deadline = core::Deadline::after(std::chrono::seconds(30));
+    while (sends && !std::filesystem::exists(answer)) {
+      if (deadline.passed()) throw core::Error(core::Failure::timeout, "the message does not move");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    while (!mesh.messages.done(request)) mesh.messages.idle();
+    if (!sends) std::ofstream(answer) << "it has arrived\n";
+    mesh.messages.barrier();
+  });
+  return 0;
+}
+
+int run_mode(const std::string& mode, const std::string& file, MpiWorld& mpi) {
+  if (mode == "exact" || mode == "funneled") return exact(mpi);
+  if (mode == "beside") return beside(mpi);
   if (mode == "silent") return silent(mpi);
+  if (mode == "waits") return waits(mpi);
+  if (mode == "throws") return throws(mpi);
+  if (mode == "moves" && !file.empty()) return moves(mpi, file);
   throw core::usage_error("mpi_mesh: unknown mode '" + mode + "'");
 }
 
@@ -72,8 +189,11 @@ int run_mode(const std::string& mode, MpiWorld& mpi) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
-  const std::string mode = argc == 2 ? argv[1] : "";
+  using lockstep::transports::MpiThreads;
+  const std::string mode = argc >= 2 ? argv[1] : "";
+  const std::string file = argc >= 3 ? argv[2] : "";
   return lockstep::transports::run_mpi_program(
       argc, argv, std::chrono::seconds(60),
-      [&](lockstep::transports::MpiWorld& mpi) { return lockstep::run_mode(mode, mpi); });
+      [&](lockstep::transports::MpiWorld& mpi) { return lockstep::run_mode(mode, file, mpi); },
+      mode == "funneled" ? MpiThreads::funneled : MpiThreads::multiple);
 }

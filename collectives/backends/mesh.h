@@ -38,12 +38,13 @@ struct MeshOptions {
 // What a rank gets.
 struct MeshRank {
   // Among all ranks; of the rank's own thread. Between threads a message of any size is sent without its receive, at
-  // the price of a second copy; under MPI a large one waits for it.
+  // the price of a second copy; under MPI a large one waits for it, and moves while that thread computes only if the
+  // mesh is threaded.
   transports::Transport& messages;
   // Its memory outlives a rank that fails, as others may just be reading it: where the buffers of collectives belong.
   core::Device& device;
   core::AbortFlag& abort;
-  // Whether collectives may run in threads other than the rank's own (MPI is started for one thread).
+  // Whether collectives may run in threads other than the rank's own: not where MPI may be called by one only.
   bool threaded = true;
   // This rank's side of an operation among the members of a channel; operation.root counts members. All members prepare
   // the same operations in the same order, in the rank's own thread. `algorithm` as a user writes it: "ring", "auto".

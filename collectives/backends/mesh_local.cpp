@@ -1,9 +1,8 @@
-#include <exception>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "collectives/backends/lasting_memory.h"
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/backends/mesh_messages.h"
 #include "collectives/executors/direct_executor.h"
@@ -21,33 +20,6 @@ using transports::LocalGroup;
 using transports::LocalWorld;
 
 constexpr int kAnyNumber = 1 << 30;  // of messages that a mailbox holds
-
-// Memory of ranks that fail: kept until all have ended, as others may just be reading it.
-class LastingMemory {
- public:
-  explicit LastingMemory(const core::AbortFlag& abort) : abort_(abort) {}
-  ~LastingMemory() {
-    for (const auto& [memory, size_bytes] : kept_) private_.release(memory, size_bytes);
-  }
-  LastingMemory(const LastingMemory&) = delete;
-  LastingMemory& operator=(const LastingMemory&) = delete;
-
-  core::HostAllocator allocator() {
-    return {private_.allocate, [this](void* memory, std::size_t size_bytes) { release(memory, size_bytes); }};
-  }
-
- private:
-  void release(void* memory, std::size_t size_bytes) {
-    if (!abort_.raised() && std::uncaught_exceptions() == 0) return private_.release(memory, size_bytes);
-    const std::lock_guard lock(mutex_);
-    kept_.emplace_back(memory, size_bytes);
-  }
-
-  const core::AbortFlag& abort_;
-  const core::HostAllocator private_ = core::private_memory();
-  std::mutex mutex_;
-  std::vector<std::pair<void*, std::size_t>> kept_;
-};
 
 // What all ranks share.
 class LocalMesh {

@@ -1,19 +1,21 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "collectives/backends/lasting_memory.h"
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/executors/message_executor.h"
-#include "collectives/transports/group_transport.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
+#include "core/gate.h"
 
 namespace lockstep::backends {
 namespace {
 
-// A channel's share of the tags: one for each lane of a plan, and one for meetings.
-constexpr int kTagsAChannel = 256;
+using transports::MpiThreads;
+using transports::MpiTransportOptions;
 
 void check_options(const MeshOptions& options) {
   const int started = options.mpi->placement().num_ranks;
@@ -24,33 +26,68 @@ void check_options(const MeshOptions& options) {
   if (options.link) throw core::usage_error("--link emulates links between local ranks; not allowed under mpirun");
 }
 
+// This process's rank. Each channel has a communicator of its own, which only its members take part in making.
+class MpiMesh {
+ public:
+  MpiMesh(const MeshOptions& options, std::span<const Channel> channels)
+      : options_(options),
+        threaded_(options.mpi->threads() == MpiThreads::multiple),
+        memory_(abort_),
+        messages_(options.mpi->make_transport(messages_options())),
+        groups_(channels.size()) {
+    for (std::size_t c = 0; c < channels.size(); ++c) {
+      if (!is_member(channels[c], messages_->rank())) continue;
+      MpiTransportOptions group = channel_options();
+      group.members = channels[c];
+      groups_[c] = options.mpi->make_transport(group);
+    }
+  }
+
+  void run(const MeshBody& body) {
+    const auto device = core::make_cpu_device(memory_.allocator());
+    const auto prepare = [this](std::size_t channel, const collectives::Operation& operation,
+                                std::string_view algorithm) { return prepare_in(channel, operation, algorithm); };
+    MeshRank rank{*messages_, *device, abort_, threaded_, prepare};
+    body(rank);
+  }
+
+ private:
+  // Threads that wait sleep where the rank has fewer cores than threads.
+  MpiTransportOptions channel_options() const {
+    const auto policy = core::WaitPolicy::beside_work(options_.threads_a_rank, options_.mpi->placement().cores_a_rank,
+                                                      options_.timeout);
+    return {.members = {}, .abort = &abort_, .naps = threaded_ && !policy.yields()};
+  }
+  MpiTransportOptions messages_options() const {
+    MpiTransportOptions messages = channel_options();
+    messages.progresses = threaded_;
+    return messages;
+  }
+
+  Prepared prepare_in(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+    LOCKSTEP_CHECK(groups_.at(channel) != nullptr, "this rank is no member of the channel");
+    transports::Transport& group = *groups_[channel];
+    plan::Plan plan = mesh_plan(options_, "mpi", operation, group.num_ranks(), algorithm);
+    executors::MessageOptions message_options;
+    message_options.timeout = options_.timeout;
+    auto collective = executors::make_message_collective(plan, operation, group, message_options);
+    std::string label = plan.algorithm;
+    return Prepared{std::move(collective), std::move(label), "message", std::move(plan)};
+  }
+
+  const MeshOptions& options_;
+  const bool threaded_;
+  core::AbortFlag abort_;
+  LastingMemory memory_;
+  const std::unique_ptr<transports::Transport> messages_;
+  std::vector<std::unique_ptr<transports::Transport>> groups_;  // [channel]
+};
+
 }  // namespace
 
 void run_mpi_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body) {
   check_options(options);
-  const auto messages = options.mpi->make_transport();
-  const auto collectives_of_all = options.mpi->make_transport();  // a communicator of its own: its tags are free
-  std::vector<std::unique_ptr<transports::GroupTransport>> groups(channels.size());
-  for (std::size_t c = 0; c < channels.size(); ++c) {
-    if (!is_member(channels[c], messages->rank())) continue;
-    groups[c] = std::make_unique<transports::GroupTransport>(*collectives_of_all, channels[c],
-                                                             static_cast<int>(c) * kTagsAChannel, options.timeout);
-  }
-  const auto device = core::make_cpu_device();
-  core::AbortFlag abort;
-  const auto prepare = [&](std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
-    LOCKSTEP_CHECK(groups.at(channel) != nullptr, "this rank is no member of the channel");
-    transports::GroupTransport& group = *groups[channel];
-    plan::Plan plan = mesh_plan(options, "mpi", operation, group.num_ranks(), algorithm);
-    LOCKSTEP_CHECK(plan::num_lanes(plan) < kTagsAChannel, "more lanes than a channel has tags");
-    executors::MessageOptions message_options;
-    message_options.timeout = options.timeout;
-    auto collective = executors::make_message_collective(plan, operation, group, message_options);
-    std::string label = plan.algorithm;
-    return Prepared{std::move(collective), std::move(label), "message", std::move(plan)};
-  };
-  MeshRank rank{*messages, *device, abort, false, prepare};
-  body(rank);
+  MpiMesh(options, channels).run(body);
 }
 
 }  // namespace lockstep::backends

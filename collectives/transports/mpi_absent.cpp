@@ -1,4 +1,4 @@
-// Takes the place of mpi_transport.cpp where MPI is not built.
+// Takes the place of mpi_world.cpp and its neighbours where MPI is not built.
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 
@@ -13,7 +13,7 @@ std::string mpi_absence() {
   return std::string("MPI is not built in: ") + LOCKSTEP_WHY_MPI;
 }
 
-MpiWorld::MpiWorld(int* /*argc*/, char*** /*argv*/, std::chrono::nanoseconds /*timeout*/) {
+MpiWorld::MpiWorld(int* /*argc*/, char*** /*argv*/, std::chrono::nanoseconds /*timeout*/, MpiThreads /*threads*/) {
   throw core::Error(core::Failure::not_built, mpi_absence());
 }
 
@@ -26,7 +26,10 @@ const MpiPlacement& MpiWorld::placement() const {
 std::string MpiWorld::library_version() const {
   return "none";
 }
-std::unique_ptr<Transport> MpiWorld::make_transport() {
+MpiThreads MpiWorld::threads() const {
+  return MpiThreads::funneled;
+}
+std::unique_ptr<Transport> MpiWorld::make_transport(const MpiTransportOptions& /*options*/) {
   return nullptr;
 }
 void* MpiWorld::native_communicator() const {
@@ -39,9 +42,9 @@ void MpiWorld::abort(const core::Error& error) const {
   throw error;
 }
 
-int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout,
-                    const std::function<int(MpiWorld&)>& body) {
-  MpiWorld world(&argc, &argv, timeout);
+int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
+                    MpiThreads threads) {
+  MpiWorld world(&argc, &argv, timeout, threads);
   return body(world);
 }
 

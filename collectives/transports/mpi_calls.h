@@ -1,10 +1,14 @@
-// What our sources on MPI share: error codes into Errors. Included by sources only, as it shows mpi.h.
+// What our sources on MPI share: error codes into Errors, and the Transport on a communicator. Included by sources
+// only, as it shows mpi.h.
 #pragma once
 
 #include <mpi.h>
 
+#include <chrono>
+#include <memory>
 #include <string>
 
+#include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 
 namespace lockstep::transports {
@@ -23,5 +27,9 @@ void check_mpi(int code, const What& what) {
   if (code == MPI_SUCCESS) return;
   throw core::Error(core::Failure::rank_lost, what() + ": " + mpi_error_text(code));
 }
+
+// Owns the communicator, which has no messages but those of the transport.
+std::unique_ptr<Transport> make_mpi_transport(MPI_Comm comm, const MpiPlacement& placement,
+                                              std::chrono::nanoseconds timeout, const MpiTransportOptions& options);
 
 }  // namespace lockstep::transports

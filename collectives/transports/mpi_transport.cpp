@@ -1,18 +1,20 @@
-#include "collectives/transports/mpi_transport.h"
-
+// The Transport over messages of MPI.
 #include <mpi.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/transports/mpi_calls.h"
-#include "collectives/transports/watchdog.h"
+#include "collectives/transports/mpi_progress.h"
+#include "collectives/transports/mpi_transport.h"
 #include "core/wait.h"
 
 namespace lockstep::transports {
@@ -58,19 +60,42 @@ class Extent {
   MPI_Datatype type_ = MPI_BYTE;
 };
 
+// Sleeps of a thread that waits for a message: a quarter of the time that it has waited, so that it sees the message
+// late by a quarter at most, with few looks.
+class Naps {
+ public:
+  void restart() { since_ = {}; }
+  void take() {
+    constexpr auto kLongest = std::chrono::microseconds(200);
+    const auto now = core::Clock::now();
+    if (now - last_ > 2 * kLongest) restart();  // the thread has done something else
+    if (since_ == core::Clock::time_point{}) since_ = now;
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>((now - since_) / 4, kLongest));
+    last_ = core::Clock::now();
+  }
+
+ private:
+  core::Clock::time_point since_{};
+  core::Clock::time_point last_{};
+};
+
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(MPI_Comm world, const MpiPlacement& placement, std::chrono::nanoseconds timeout)
-      : placement_(placement), timeout_(timeout) {
-    check_mpi(MPI_Comm_dup(world, &comm_), [] { return std::string("MPI_Comm_dup"); });
+  MpiTransport(MPI_Comm comm, const MpiPlacement& placement, std::chrono::nanoseconds timeout,
+               MpiTransportOptions options)
+      : options_(std::move(options)), oversubscribed_(placement.oversubscribed), timeout_(timeout), comm_(comm) {
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &num_ranks_);
     int* largest_tag = nullptr;
     int found = 0;
     MPI_Comm_get_attr(comm_, MPI_TAG_UB, static_cast<void*>(&largest_tag), &found);
     if (found != 0) largest_channel_ = *largest_tag;
+    if (options_.progresses) progress_.emplace([this] { look(); }, options_.abort);
   }
 
   ~MpiTransport() override {
+    progress_.reset();
     // With an exception on its way other ranks may never come here, and freeing waits for them.
     if (std::uncaught_exceptions() == 0) MPI_Comm_free(&comm_);
   }
@@ -78,38 +103,49 @@ class MpiTransport final : public Transport {
   MpiTransport& operator=(const MpiTransport&) = delete;
 
   std::string_view name() const override { return "mpi"; }
-  int rank() const override { return placement_.rank; }
-  int num_ranks() const override { return placement_.num_ranks; }
+  int rank() const override { return rank_; }
+  int num_ranks() const override { return num_ranks_; }
+  int number_of(int rank) const override {
+    return options_.members.empty() ? rank : options_.members[static_cast<std::size_t>(rank)];
+  }
 
   Request send(int peer, int channel, std::span<const std::byte> bytes) override {
-    LOCKSTEP_CHECK(channel >= 0 && channel <= largest_channel_, "channel is no MPI tag");
+    LOCKSTEP_CHECK(channel >= 0 && channel < largest_channel_, "channel is no MPI tag");
     const Extent extent(bytes.size());
     const std::int64_t id = free_request();
     check_mpi(MPI_Isend(bytes.data(), extent.count(), extent.type(), peer, channel, comm_, &at(id)),
-              [&] { return describe("MPI_Isend", rank(), peer, bytes.size()); });
-    return {id};
+              [&] { return describe("MPI_Isend", number_of(rank()), number_of(peer), bytes.size()); });
+    return begun(id);
   }
 
   Request recv(int peer, int channel, std::span<std::byte> bytes) override {
-    LOCKSTEP_CHECK(channel >= 0 && channel <= largest_channel_, "channel is no MPI tag");
+    LOCKSTEP_CHECK(channel >= 0 && channel < largest_channel_, "channel is no MPI tag");
     const Extent extent(bytes.size());
     const std::int64_t id = free_request();
     check_mpi(MPI_Irecv(bytes.data(), extent.count(), extent.type(), peer, channel, comm_, &at(id)),
-              [&] { return describe("MPI_Irecv", rank(), peer, bytes.size()); });
-    return {id};
+              [&] { return describe("MPI_Irecv", number_of(rank()), number_of(peer), bytes.size()); });
+    return begun(id);
   }
 
   bool done(Request request) override {
     int complete = 0;
     check_mpi(MPI_Test(&at(request.id), &complete, MPI_STATUS_IGNORE),
-              [&] { return "MPI_Test: rank " + std::to_string(rank()); });
-    if (complete != 0) free_.push_back(request.id);
-    return complete != 0;
+              [&] { return "MPI_Test: rank " + std::to_string(number_of(rank())); });
+    if (complete == 0) return false;
+    free_.push_back(request.id);
+    naps_.restart();
+    if (progress_) progress_->ended();
+    return true;
   }
 
   // A lost rank shows as an error of a call, or mpirun ends us. MPI polls; with enough cores that is the fastest.
   void idle() override {
-    if (placement_.oversubscribed) sched_yield();
+    if (options_.abort != nullptr && options_.abort->raised()) options_.abort->throw_raised();
+    if (options_.naps) {
+      naps_.take();
+    } else if (oversubscribed_) {
+      sched_yield();
+    }
   }
 
   void barrier() override {
@@ -129,6 +165,18 @@ class MpiTransport final : public Transport {
   }
 
  private:
+  // A look for a message that does not exist lets MPI do what is due, and takes nothing from anyone. An error is the
+  // thread's to tell that asks for its message.
+  void look() const {
+    int found = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, largest_channel_, comm_, &found, MPI_STATUS_IGNORE);
+  }
+
+  Request begun(std::int64_t id) {
+    naps_.restart();
+    if (progress_) progress_->began();
+    return {id};
+  }
   MPI_Request& at(std::int64_t id) { return requests_[static_cast<std::size_t>(id)]; }
 
   std::int64_t free_request() {
@@ -147,125 +195,31 @@ class MpiTransport final : public Transport {
     while (complete == 0) {
       check_mpi(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), [&] { return std::string(call); });
       if (complete == 0 && deadline.passed()) {
-        throw core::Error(core::Failure::timeout,
-                          std::string(call) + ": rank " + std::to_string(rank()) + ": not all ranks came in time");
+        throw core::Error(core::Failure::timeout, std::string(call) + ": rank " + std::to_string(number_of(rank())) +
+                                                      ": not all ranks came in time");
       }
       if (complete == 0) idle();
     }
   }
 
-  MpiPlacement placement_;
-  std::chrono::nanoseconds timeout_;
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  const MpiTransportOptions options_;
+  const bool oversubscribed_;
+  const std::chrono::nanoseconds timeout_;
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int num_ranks_ = 1;
   int largest_channel_ = 32767;  // the least that MPI promises (MPI 3.1, 8.1.2)
   std::vector<MPI_Request> requests_;
   std::vector<std::int64_t> free_;  // of requests_
+  Naps naps_;
+  std::optional<MpiProgress> progress_;
 };
-
-// Hosts are told apart by who can share memory, and numbered by their lowest rank.
-MpiPlacement find_placement(MPI_Comm world) {
-  MpiPlacement placement;
-  MPI_Comm_rank(world, &placement.rank);
-  MPI_Comm_size(world, &placement.num_ranks);
-  MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-  int rank_in_host = 0;
-  int ranks_of_host = 1;
-  MPI_Comm_rank(host, &rank_in_host);
-  MPI_Comm_size(host, &ranks_of_host);
-  MPI_Comm_free(&host);
-  int first = rank_in_host == 0 ? 1 : 0;
-  MPI_Allreduce(&first, &placement.num_hosts, 1, MPI_INT, MPI_SUM, world);
-  MPI_Allreduce(&ranks_of_host, &placement.most_ranks_of_a_host, 1, MPI_INT, MPI_MAX, world);
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  int crowded = ranks_of_host > cores ? 1 : 0;
-  int any_crowded = 0;
-  MPI_Allreduce(&crowded, &any_crowded, 1, MPI_INT, MPI_MAX, world);
-  placement.oversubscribed = any_crowded != 0;
-  return placement;
-}
 
 }  // namespace
 
-struct MpiWorld::State {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MpiPlacement placement;
-  std::chrono::nanoseconds timeout{};
-  std::unique_ptr<Watchdog> watchdog;  // its thread begins with the first use
-};
-
-bool mpi_is_built() {
-  return true;
-}
-std::string mpi_absence() {
-  return "";
-}
-
-MpiWorld::MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout) : state_(std::make_unique<State>()) {
-  int level = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level), [] { return std::string("MPI_Init_thread"); });
-  MPI_Comm_dup(MPI_COMM_WORLD, &state_->comm);
-  MPI_Comm_set_errhandler(state_->comm, MPI_ERRORS_RETURN);
-  state_->placement = find_placement(state_->comm);
-  state_->timeout = timeout;
-}
-
-MpiWorld::~MpiWorld() {
-  if (std::uncaught_exceptions() > 0) {
-    abort(core::Error(core::Failure::internal, "an exception ended this rank"));
-  }
-  state_->watchdog.reset();
-  MPI_Comm_free(&state_->comm);
-  MPI_Finalize();
-}
-
-const MpiPlacement& MpiWorld::placement() const {
-  return state_->placement;
-}
-void* MpiWorld::native_communicator() const {
-  return &state_->comm;
-}
-
-std::unique_ptr<Transport> MpiWorld::make_transport() {
-  return std::make_unique<MpiTransport>(state_->comm, state_->placement, state_->timeout);
-}
-
-Watchdog& MpiWorld::watchdog() {
-  if (!state_->watchdog) {
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(state_->timeout).count();
-    const core::Error error(core::Failure::timeout,
-                            "a collective of MPI is not done after " + std::to_string(ms) + " ms");
-    state_->watchdog = std::make_unique<Watchdog>(state_->timeout, [this, error] { abort(error); });
-  }
-  return *state_->watchdog;
-}
-
-std::string MpiWorld::library_version() const {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  const std::string full(text);
-  const std::string line = full.substr(0, std::min(full.find('\n'), full.find(',')));
-  return line.rfind("Open MPI v", 0) == 0 ? "Open MPI " + line.substr(10) : line;
-}
-
-void MpiWorld::abort(const core::Error& error) const {
-  std::fprintf(stderr, "error: rank %d: %s\n", state_->placement.rank, error.what());
-  std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, error.exit_status());
-  std::_Exit(error.exit_status());
-}
-
-int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout,
-                    const std::function<int(MpiWorld&)>& body) {
-  MpiWorld world(&argc, &argv, timeout);
-  try {
-    return body(world);
-  } catch (const core::Error& error) {
-    world.abort(error);
-  } catch (const std::exception& error) {
-    world.abort(core::Error(core::Failure::internal, error.what()));
-  }
+std::unique_ptr<Transport> make_mpi_transport(MPI_Comm comm, const MpiPlacement& placement,
+                                              std::chrono::nanoseconds timeout, const MpiTransportOptions& options) {
+  return std::make_unique<MpiTransport>(comm, placement, timeout, options);
 }
 
 }  // namespace lockstep::transports

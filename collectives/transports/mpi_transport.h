@@ -1,18 +1,29 @@
 // The world of an MPI run, and the Transport over its point-to-point messages. Where MPI is not built, mpi_absent.cpp
-// takes the place of mpi_transport.cpp, and MpiWorld says so.
+// takes the place of mpi_world.cpp, and MpiWorld says so.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "collectives/transports/transport.h"
 #include "core/error.h"
+#include "core/gate.h"
 
 namespace lockstep::transports {
 
 class Watchdog;
+
+// Which threads of a rank may call MPI: main's alone (MPI_THREAD_FUNNELED), or any at any time (MPI_THREAD_MULTIPLE),
+// for which every call takes locks.
+enum class MpiThreads : std::uint8_t { funneled, multiple };
+inline std::string_view name_of(MpiThreads threads) {
+  return threads == MpiThreads::multiple ? "MPI_THREAD_MULTIPLE" : "MPI_THREAD_FUNNELED";
+}
 
 // Who the ranks are. The same on every rank but for `rank`.
 struct MpiPlacement {
@@ -20,23 +31,38 @@ struct MpiPlacement {
   int num_ranks = 1;
   int num_hosts = 1;
   int most_ranks_of_a_host = 1;
-  bool oversubscribed = false;  // some host has more ranks than cores
+  int cores_a_rank = 1;  // of the cores that a rank is bound to, its share: the least of all ranks, and at least 1
+  bool oversubscribed = false;  // somewhere more ranks share cores than there are cores
 };
 
-// MPI from its start to its end: one a process, made by main's thread, which alone may use it (MPI_THREAD_FUNNELED).
+// What a transport of some thread is like.
+struct MpiTransportOptions {
+  std::vector<std::int32_t> members = {};  // ranks of the world, ascending, this one among them; none: all
+  const core::AbortFlag* abort = nullptr;  // idle() throws its Error
+  // idle() sleeps, longer from call to call: where threads that compute need the core.
+  bool naps = false;
+  // Messages go on while the caller's thread computes: a thread of the transport's own sees to it, from the first
+  // message on. Needs MpiThreads::multiple.
+  bool progresses = false;
+};
+
+// MPI from its start to its end: one a process, made by main's thread.
 class MpiWorld {
  public:
-  // The timeout is that of barrier() and all_gather(), and of the last meeting before MPI is ended.
-  MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout);
+  // The timeout is that of barrier() and all_gather(), and of the last meeting before MPI is ended. `threads` is what
+  // MPI is asked for.
+  MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads = MpiThreads::funneled);
   ~MpiWorld();  // when an exception passes: abort() in place of a meeting that the others might never come to
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
 
   const MpiPlacement& placement() const;
   std::string library_version() const;  // "Open MPI 4.1.4"
+  MpiThreads threads() const;           // what holds: multiple only if it was asked for and all ranks' MPI provides it
 
-  // A rank's end of a communicator of its own. All ranks make theirs in the same order. Must not outlive the world.
-  std::unique_ptr<Transport> make_transport();
+  // A rank's end of a communicator of its own, for one thread at a time. Members make theirs in the same order, in
+  // main's thread. Must not outlive the world.
+  std::unique_ptr<Transport> make_transport(const MpiTransportOptions& options = {});
 
   void* native_communicator() const;  // MPI_Comm*: the world's own duplicate, for MPI's collectives
 
@@ -58,6 +84,7 @@ std::string mpi_absence();
 
 // main() of an MPI program: makes the world, runs the body, returns its status. An exception that leaves the body ends
 // all ranks by abort(), so that none waits for this one.
-int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body);
+int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
+                    MpiThreads threads = MpiThreads::funneled);
 
 }  // namespace lockstep::transports

@@ -1,0 +1,188 @@
+#include <mpi.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <vector>
+
+#include "collectives/transports/mpi_calls.h"
+#include "collectives/transports/mpi_transport.h"
+#include "collectives/transports/watchdog.h"
+
+namespace lockstep::transports {
+namespace {
+
+// How many ranks of this host may use a core, for the most used one of each rank's; and how many cores a rank has.
+struct CoreShare {
+  int cores = 1;
+  int ranks = 1;  // that share them
+};
+
+CoreShare find_core_share(MPI_Comm host) {
+  CoreShare share;
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) {  // more cores than the set has room for: surely enough
+    share.cores = CPU_SETSIZE;
+    return share;
+  }
+  std::vector<int> users(CPU_SETSIZE);  // [core]
+  for (int core = 0; core < CPU_SETSIZE; ++core) users[static_cast<std::size_t>(core)] = CPU_ISSET(core, &mine) ? 1 : 0;
+  std::vector<int> all(users.size());
+  MPI_Allreduce(users.data(), all.data(), CPU_SETSIZE, MPI_INT, MPI_SUM, host);
+  for (std::size_t core = 0; core < users.size(); ++core) share.ranks = std::max(share.ranks, users[core] * all[core]);
+  share.cores = std::max(1, CPU_COUNT(&mine));
+  return share;
+}
+
+// Hosts are told apart by who can share memory, and numbered by their lowest rank.
+MpiPlacement find_placement(MPI_Comm world) {
+  MpiPlacement placement;
+  MPI_Comm_rank(world, &placement.rank);
+  MPI_Comm_size(world, &placement.num_ranks);
+  MPI_Comm host = MPI_COMM_NULL;
+  MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  int rank_in_host = 0;
+  int ranks_of_host = 1;
+  MPI_Comm_rank(host, &rank_in_host);
+  MPI_Comm_size(host, &ranks_of_host);
+  const CoreShare share = find_core_share(host);
+  MPI_Comm_free(&host);
+  int first = rank_in_host == 0 ? 1 : 0;
+  MPI_Allreduce(&first, &placement.num_hosts, 1, MPI_INT, MPI_SUM, world);
+  MPI_Allreduce(&ranks_of_host, &placement.most_ranks_of_a_host, 1, MPI_INT, MPI_MAX, world);
+  int crowded = share.ranks > share.cores ? 1 : 0;
+  int any_crowded = 0;
+  MPI_Allreduce(&crowded, &any_crowded, 1, MPI_INT, MPI_MAX, world);
+  placement.oversubscribed = any_crowded != 0;
+  int cores = std::max(1, share.cores / share.ranks);
+  MPI_Allreduce(&cores, &placement.cores_a_rank, 1, MPI_INT, MPI_MIN, world);
+  return placement;
+}
+
+// What holds for all: a rank that may not cannot answer threads of one that may.
+MpiThreads threads_of_all(MPI_Comm world, int mine) {
+  int least = mine;
+  MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, world);  // levels grow (MPI 3.1, 12.4.3)
+  return least >= MPI_THREAD_MULTIPLE ? MpiThreads::multiple : MpiThreads::funneled;
+}
+
+// A communicator of the members alone, that only they take part in making.
+MPI_Comm comm_of(MPI_Comm world, const std::vector<std::int32_t>& members) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  if (members.empty()) {
+    check_mpi(MPI_Comm_dup(world, &comm), [] { return std::string("MPI_Comm_dup"); });
+    return comm;
+  }
+  const std::vector<int> ranks(members.begin(), members.end());
+  MPI_Group all = MPI_GROUP_NULL;
+  MPI_Group some = MPI_GROUP_NULL;
+  MPI_Comm_group(world, &all);
+  MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some);
+  const int code = MPI_Comm_create_group(world, some, 0, &comm);
+  MPI_Group_free(&some);
+  MPI_Group_free(&all);
+  check_mpi(code, [&] { return "MPI_Comm_create_group of " + std::to_string(ranks.size()) + " ranks"; });
+  LOCKSTEP_CHECK(comm != MPI_COMM_NULL, "the rank is no member of its transport");
+  return comm;
+}
+
+}  // namespace
+
+struct MpiWorld::State {
+  MPI_Comm comm = MPI_COMM_NULL;
+  MpiPlacement placement;
+  std::chrono::nanoseconds timeout{};
+  MpiThreads threads = MpiThreads::funneled;
+  std::unique_ptr<Watchdog> watchdog;  // its thread begins with the first use
+};
+
+bool mpi_is_built() {
+  return true;
+}
+std::string mpi_absence() {
+  return "";
+}
+
+MpiWorld::MpiWorld(int* argc, char*** argv, std::chrono::nanoseconds timeout, MpiThreads threads)
+    : state_(std::make_unique<State>()) {
+  const int wanted = threads == MpiThreads::multiple ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED;
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(argc, argv, wanted, &level), [] { return std::string("MPI_Init_thread"); });
+  MPI_Comm_dup(MPI_COMM_WORLD, &state_->comm);
+  MPI_Comm_set_errhandler(state_->comm, MPI_ERRORS_RETURN);
+  state_->threads = threads_of_all(state_->comm, std::min(level, wanted));
+  state_->placement = find_placement(state_->comm);
+  state_->timeout = timeout;
+}
+
+MpiWorld::~MpiWorld() {
+  if (std::uncaught_exceptions() > 0) {
+    abort(core::Error(core::Failure::internal, "an exception ended this rank"));
+  }
+  state_->watchdog.reset();
+  MPI_Comm_free(&state_->comm);
+  MPI_Finalize();
+}
+
+const MpiPlacement& MpiWorld::placement() const {
+  return state_->placement;
+}
+MpiThreads MpiWorld::threads() const {
+  return state_->threads;
+}
+void* MpiWorld::native_communicator() const {
+  return &state_->comm;
+}
+
+std::unique_ptr<Transport> MpiWorld::make_transport(const MpiTransportOptions& options) {
+  LOCKSTEP_CHECK(!options.progresses || state_->threads == MpiThreads::multiple, "a thread that may not call MPI");
+  watchdog().enter();  // members meet here
+  const MPI_Comm comm = comm_of(state_->comm, options.members);
+  watchdog().leave();
+  return make_mpi_transport(comm, state_->placement, state_->timeout, options);
+}
+
+Watchdog& MpiWorld::watchdog() {
+  if (!state_->watchdog) {
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(state_->timeout).count();
+    const core::Error error(core::Failure::timeout,
+                            "a collective of MPI is not done after " + std::to_string(ms) + " ms");
+    state_->watchdog = std::make_unique<Watchdog>(state_->timeout, [this, error] { abort(error); });
+  }
+  return *state_->watchdog;
+}
+
+std::string MpiWorld::library_version() const {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string full(text);
+  const std::string line = full.substr(0, std::min(full.find('\n'), full.find(',')));
+  return line.rfind("Open MPI v", 0) == 0 ? "Open MPI " + line.substr(10) : line;
+}
+
+void MpiWorld::abort(const core::Error& error) const {
+  const std::string who = "rank " + std::to_string(state_->placement.rank) + ": ";
+  const std::string text = error.what();
+  std::fprintf(stderr, "error: %s%s\n", text.starts_with(who) ? "" : who.c_str(), text.c_str());
+  std::fflush(nullptr);
+  MPI_Abort(MPI_COMM_WORLD, error.exit_status());
+  std::_Exit(error.exit_status());
+}
+
+int run_mpi_program(int argc, char** argv, std::chrono::nanoseconds timeout, const std::function<int(MpiWorld&)>& body,
+                    MpiThreads threads) {
+  MpiWorld world(&argc, &argv, timeout, threads);
+  try {
+    return body(world);
+  } catch (const core::Error& error) {
+    world.abort(error);
+  } catch (const std::exception& error) {
+    world.abort(core::Error(core::Failure::internal, error.what()));
+  }
+}
+
+}  // namespace lockstep::transports
