@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& p
           {"exposed_tensor", exposed(parts, Lane::tensor)},
           {"exposed_pipeline", exposed(parts, Lane::send) + exposed(parts, Lane::receive)},
           {"exposed_gather", exposed(parts, Lane::gather)},
-          {"exposed_reduce", exposed(parts, Lane::reduce)},
+          {"exposed_reduce", parts.exposed_reductions_ps()},
           {"exposed_copy", exposed(parts, Lane::copy)},
           {"bubble", parts.bubble_ps}};
 }

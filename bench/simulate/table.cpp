@@ -71,7 +71,7 @@ std::string row_text(const Layout& layout, const Prediction& made) {
       made.step_s * 1e3, 100 * made.mfu, 100 * made.hfu, tflops, made.tokens_per_s, percent(parts.compute_ps(), made),
       percent(exposed(parts, Lane::tensor), made),
       percent(exposed(parts, Lane::send) + exposed(parts, Lane::receive), made),
-      percent(exposed(parts, Lane::gather) + exposed(parts, Lane::reduce), made), percent(parts.bubble_ps, made),
+      percent(exposed(parts, Lane::gather) + parts.exposed_reductions_ps(), made), percent(parts.bubble_ps, made),
       made.memory[made.fullest].total() / kGiga, made.fits ? " " : "!", text_of(layout));
 }
 

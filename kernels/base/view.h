@@ -41,6 +41,9 @@ struct InOut {  // read and written
   core::DType dtype = core::DType::f32;
   std::int64_t elems = 0;
 
+  In in() const { return {data, dtype, elems}; }
+  Out out() const { return {data, dtype, elems}; }
+
   template <class T>
   T* as() const {
     return static_cast<T*>(data);

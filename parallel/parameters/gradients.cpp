@@ -33,13 +33,6 @@ void cast(const kernels::In& from, const kernels::Out& to, const kernels::Contex
   kernels::run(kernels::Cast{.count = from.elems, .from = from.dtype, .to = to.dtype, .x = from, .y = to}, where);
 }
 
-kernels::In read(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
-kernels::Out written(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
-
 }  // namespace
 
 kernels::InOut ParameterStore::gradient(std::size_t parameter) {
@@ -51,7 +44,7 @@ kernels::InOut ParameterStore::gradient(std::size_t parameter) {
     copy = data_->zeroed(MemoryKind::buffers, core::DType::f32, elems);
   } else {
     copy = data_->memory.make(MemoryKind::buffers, core::DType::f32, elems);
-    cast(read(data_->kept_gradient(parameter)), copy.out(), data_->where);
+    cast(data_->kept_gradient(parameter).in(), copy.out(), data_->where);
   }
   return copy.inout();
 }
@@ -60,7 +53,7 @@ void ParameterStore::commit(std::int32_t part) {
   for (std::size_t p = 0; p < data_->parameters.size(); ++p) {
     Tensor& copy = data_->working[p];
     if (data_->parameters[p].part != part || !copy.given()) continue;
-    cast(copy.in(), written(data_->kept_gradient(p)), data_->where);
+    cast(copy.in(), data_->kept_gradient(p).out(), data_->where);
     copy.reset();
   }
   if (!data_->scatters_gradients() || !data_->options.reduce_every_microbatch) return;
@@ -85,7 +78,7 @@ void ParameterStore::Data::close(Bucket& of) {
 
 void ParameterStore::zero_gradients() {
   for (Bucket& bucket : data_->buckets) {
-    LOCKSTEP_CHECK(!bucket.reducing.given(), "gradients are being reduced");
+    LOCKSTEP_CHECK(!bucket.is_reduced, "gradients are being reduced");
     if (!data_->scatters_gradients()) {
       set_zero(data_->memory.device(), data_->where, bucket.gradient.tensor.out());
     }
@@ -114,16 +107,25 @@ Tensor ParameterStore::Data::take_complete(Bucket& of) {
 
 ParameterStore::Reduction ParameterStore::reduction(std::int32_t index) {
   Bucket& bucket = data_->bucket(index);
+  LOCKSTEP_CHECK(!bucket.is_reduced, "a bucket is reduced twice at once");
   if (!data_->scatters_gradients()) {
     LOCKSTEP_CHECK(bucket.times_reduced == 0 || data_->options.shards == 1,
                    "stages 0 and 1 reduce gradients once a step");
+    bucket.is_reduced = true;
     return {bucket.gradient.tensor.in(), bucket.gradient.out(bucket.own)};
   }
-  LOCKSTEP_CHECK(!bucket.reducing.given(), "a bucket is reduced twice at once");
   bucket.reducing = data_->take_complete(bucket);
+  bucket.is_reduced = true;
   if (bucket.times_reduced == 0) return {bucket.reducing.in(), bucket.gradient.tensor.out()};
   bucket.landing = data_->memory.make(MemoryKind::buffers, data_->options.gradient, bucket.own.count());
   return {bucket.reducing.in(), bucket.landing.out()};
+}
+
+kernels::InOut ParameterStore::landed(std::int32_t index) {
+  Bucket& bucket = data_->bucket(index);
+  LOCKSTEP_CHECK(bucket.is_reduced, "no reduction was begun");
+  bucket.reducing.reset();
+  return bucket.landing.given() ? bucket.landing.inout() : bucket.gradient.inout(bucket.own);
 }
 
 void ParameterStore::reduced(std::int32_t index) {
@@ -134,7 +136,7 @@ void ParameterStore::reduced(std::int32_t index) {
 
 void ParameterStore::reduced(std::int32_t index, const kernels::Context& lane) {
   Bucket& bucket = data_->bucket(index);
-  LOCKSTEP_CHECK(bucket.reducing.given() || !data_->scatters_gradients(), "no reduction was begun");
+  LOCKSTEP_CHECK(bucket.is_reduced, "no reduction was begun");
   if (bucket.landing.given()) {
     kernels::run(kernels::ResidualAdd{.count = bucket.own.count(),
                                       .a = bucket.gradient.tensor.in(),
@@ -145,6 +147,7 @@ void ParameterStore::reduced(std::int32_t index, const kernels::Context& lane) {
   }
   bucket.landing.reset();
   bucket.reducing.reset();
+  bucket.is_reduced = false;
   ++bucket.times_reduced;
 }
 

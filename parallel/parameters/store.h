@@ -3,7 +3,8 @@
 //
 // Parameters lie in buckets: flat buffers, padded so that the data-parallel ranks can share them out evenly. A bucket
 // is what is reduced, gathered and sharded at once; its gradients lie as its weights do, so that a collective works in
-// place, and nothing is packed.
+// place, and nothing is packed. A store knows the ranks of one set of shards; if there are replicas of the set (hybrid
+// sharding), whoever reduces sums what has landed() over them.
 //
 //   stage   weights                    gradients                                master weights and moments
 //   0       whole                      whole                                    whole
@@ -81,19 +82,20 @@ class ParameterStore {
   Gather gather(std::int32_t bucket);
   void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
   // Gradients: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to shard, in place for stage
-  // 1. Stages 0 and 1 reduce once a step. reduced() ends it: adds the shard to what microbatches before have left and,
-  // for stages 2 and 3, gives up the whole. Sums over further groups with every microbatch are of `result`, before
-  // reduced().
+  // 1. Stages 0 and 1 reduce once a step. reduced() ends it: adds the shard to what microbatches before have left.
   struct Reduction {
     kernels::In whole;
     kernels::Out result;
   };
   Reduction reduction(std::int32_t bucket);
+  // Between the two, for sums over further groups (replicas of shards), in place: what the reduction has left here.
+  // Stages 2 and 3 give up the whole. Other buckets may be reduced meanwhile, in another thread.
+  kernels::InOut landed(std::int32_t bucket);
   void reduced(std::int32_t bucket);  // memory of the host
   void reduced(std::int32_t bucket, const kernels::Context& lane);
-  // The sharded, reduced gradient of a bucket: for sums over further groups (replicas of shards, tied embeddings,
-  // tensor ranks) and for hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets
-  // (best: alone), or their shards differ.
+  // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor ranks) and for
+  // hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets (best: alone), or their
+  // shards differ.
   kernels::InOut own_gradient(std::int32_t bucket);
   // The part of a parameter's reduced gradient that this rank has: may be empty.
   kernels::InOut own_gradient_of(std::size_t parameter);

@@ -38,8 +38,9 @@ struct ParameterStore::Bucket {
   FlatTensor first_moment;  // own shard, f32
   FlatTensor second_moment;
 
-  FlatTensor gradient;    // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
-  int times_reduced = 0;  // since zero_gradients(); of the thread that reduces
+  FlatTensor gradient;      // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
+  int times_reduced = 0;    // since zero_gradients(); of the thread that reduces
+  bool is_reduced = false;  // between reduction() and reduced()
 
   // Stages 2 and 3. A whole gradient is `open` in the rank's own thread, waits in `closed`, and is `reducing` in the
   // thread that reduces; from the second in a step on its shard lands in `landing`.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -103,6 +104,88 @@ void train_alone(Ranks& one, std::size_t num_ranks, int microbatches, Gradients 
     }
     one.store(0).update(kAdamW, step, kFactor);
   }
+}
+
+// Replicas of a set of shards: what has landed on one is summed over the same shard of all.
+void reduce_over(std::vector<std::unique_ptr<Ranks>>& replicas, std::int32_t bucket) {
+  for (const auto& set : replicas) set->begin_reduction(bucket);
+  for (std::size_t r = 0; r < replicas.front()->size(); ++r) {
+    std::vector<float> sum;
+    for (const auto& set : replicas) {
+      const std::vector<float> mine = floats_of(set->store(r).landed(bucket).in());
+      sum.resize(mine.size(), -0.0F);
+      for (std::size_t i = 0; i < mine.size(); ++i) sum[i] += mine[i];
+    }
+    for (const auto& set : replicas) {
+      put(set->store(r).landed(bucket).out(), 0, sum);
+      set->store(r).reduced(bucket);
+    }
+  }
+}
+
+void train_hybrid(std::vector<std::unique_ptr<Ranks>>& replicas, int microbatches) {
+  const std::size_t shards = replicas.front()->size();
+  const bool each_time = replicas.front()->options().zero >= 2;
+  for (const auto& set : replicas) set->each([](ParameterStore& store) { store.initialize(17); });
+  for (int step = 1; step <= kSteps; ++step) {
+    const Gradients gradients = small_integers(step);
+    for (const auto& set : replicas) {
+      set->each([](ParameterStore& store) { store.zero_gradients(); });
+      set->gather_all();
+    }
+    for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+      for (std::size_t set = 0; set < replicas.size(); ++set) {
+        backward(*replicas[set], microbatch, [&](std::size_t r, int m, std::size_t p, std::int64_t i) {
+          return gradients(set * shards + r, m, p, i);
+        });
+      }
+      if (!each_time && microbatch + 1 < microbatches) continue;
+      replicas.front()->each_bucket([&](std::int32_t b) { reduce_over(replicas, b); });
+    }
+    for (const auto& set : replicas) {
+      set->reshard_all();
+      set->each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
+    }
+  }
+  for (const auto& set : replicas) set->gather_all();
+}
+
+TEST(StoreStages, ReplicasOfShardsGiveTheBitsOfOneRank) {
+  for (const Dtypes& dtypes : kDtypes) {
+    for (const int microbatches : {1, 2}) {
+      Ranks one({.compute = dtypes.compute, .gradient = dtypes.gradient}, 1);
+      train_alone(one, 4, microbatches, small_integers);
+      for (std::int32_t zero = 1; zero <= 3; ++zero) {
+        const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
+        std::vector<std::unique_ptr<Ranks>> replicas;
+        for (int set = 0; set < 2; ++set) replicas.push_back(std::make_unique<Ranks>(options, 2));
+        train_hybrid(replicas, microbatches);
+        SCOPED_TRACE(text_of(options, 2) + " in 2 replicas");
+        for (const auto& set : replicas) expect_same(*set, one);
+      }
+    }
+  }
+}
+
+// A sum over far replicas may take long: whole gradients do not lie there meanwhile.
+TEST(StoreStages, TheWholeIsGivenUpBeforeReplicasAreSummed) {
+  const auto gradients_at = [](Rank& rank) {
+    return rank.memory.now()[static_cast<std::size_t>(MemoryKind::gradients)];
+  };
+  Ranks ranks({.zero = 3}, 2);
+  ranks.each([](ParameterStore& store) { store.initialize(17); });
+  ranks.gather_all();
+  const std::int64_t shards = gradients_at(ranks.at(0));
+  backward(ranks, 0, small_integers(1));
+  const std::int64_t whole = gradients_at(ranks.at(0)) - shards;
+  EXPECT_EQ(whole, 2 * shards);
+  ranks.each_bucket([&](std::int32_t b) { ranks.begin_reduction(b); });
+  EXPECT_EQ(gradients_at(ranks.at(0)), shards + whole);
+  ranks.each_bucket([&](std::int32_t b) { ranks.each([b](ParameterStore& store) { store.landed(b); }); });
+  EXPECT_EQ(gradients_at(ranks.at(0)), shards);
+  EXPECT_THROW(ranks.store(0).reduction(0), core::Error);  // the first has not ended
+  ranks.each_bucket([&](std::int32_t b) { ranks.each([b](ParameterStore& store) { store.reduced(b); }); });
+  EXPECT_THROW(ranks.store(0).landed(0), core::Error);
 }
 
 TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
@@ -268,12 +351,12 @@ TEST(StoreStages, PaddingStaysZero) {
       std::vector<kernels::In> gradients;
       for (const std::size_t p : buckets[b]) {
         weights.push_back(store.weight(p));
-        gradients.push_back(read(store.own_gradient_of(p)));
+        gradients.push_back(store.own_gradient_of(p).in());
       }
       const std::vector<float> zeros = between(read(store.gather(bucket).whole), weights);
       EXPECT_EQ(zeros, std::vector<float>(zeros.size()));
       padded += zeros.size();
-      const std::vector<float> own = between(read(store.own_gradient(bucket)), gradients);
+      const std::vector<float> own = between(store.own_gradient(bucket).in(), gradients);
       EXPECT_EQ(own, std::vector<float>(own.size()));
     }
     EXPECT_GT(padded, 0U);

@@ -216,7 +216,7 @@ TEST(Store, NormAndOverflow) {
     EXPECT_TRUE(finite);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       const kernels::InOut own = ranks.store(r).own_gradient_of(4);
-      for (std::int64_t i = 0; i < own.elems; ++i) EXPECT_EQ(floats_of(read(own))[static_cast<std::size_t>(i)], 5.0F);
+      for (std::int64_t i = 0; i < own.elems; ++i) EXPECT_EQ(floats_of(own.in())[static_cast<std::size_t>(i)], 5.0F);
       if (own.elems > 0) {
         put({own.data, own.dtype, own.elems}, own.elems - 1, {std::numeric_limits<float>::infinity()});
         EXPECT_FALSE(ranks.store(r).gradients_are_finite());

@@ -47,9 +47,6 @@ inline std::vector<float> floats_of(const kernels::In& view) {
 inline kernels::In read(const kernels::Out& view) {
   return {view.data, view.dtype, view.elems};
 }
-inline kernels::In read(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
 inline void put(const kernels::Out& to, std::int64_t begin, const std::vector<float>& values) {
   for (std::size_t k = 0; k < values.size(); ++k) {
     const std::size_t i = static_cast<std::size_t>(begin) + k;

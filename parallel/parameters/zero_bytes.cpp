@@ -69,4 +69,11 @@ std::int64_t zero_wire_bytes(const ZeroCase& of, const ZeroTraffic& traffic) {
   return passes.weights * bytes_of(of.compute, elems_a_pass) + passes.gradients * bytes_of(of.gradient, elems_a_pass);
 }
 
+double zero_replica_bytes(const ZeroCase& of, const ZeroTraffic& traffic) {
+  if (of.stage == 0) return 0;  // one set of all ranks
+  const std::int64_t reductions = zero_passes(of.stage, traffic).gradients;
+  const auto shard_bytes = static_cast<double>(reductions * bytes_of(of.gradient, of.shard_elems()));
+  return 2 * shard_bytes * (of.replicas - 1) / of.replicas;
+}
+
 }  // namespace lockstep::parallel

@@ -1,5 +1,7 @@
 // What the stages of ZeRO cost a rank, in bytes held and bytes sent: formulas, for tests, predictions and docs
-// (Rajbhandari et al. 2019, arXiv:1910.02054, sections 3 and 5 to 7). psi is the number of parameters, n that of ranks.
+// (Rajbhandari et al. 2019, arXiv:1910.02054, sections 3 and 5 to 7). psi is the number of parameters, n that of ranks
+// that share a set of shards. There may be r replicas of the set (hybrid sharding: Zhao et al. 2023, arXiv:2304.11277,
+// section 3.2.2): what a rank holds does not change.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@ struct ZeroCase {
   std::int32_t stage = 0;
   core::DType compute = core::DType::bf16;
   core::DType gradient = core::DType::bf16;
+  std::int32_t replicas = 1;  // r, of shards: stages 1 to 3
 
   std::int64_t shard_elems() const { return (elems + ranks - 1) / ranks; }
 };
@@ -51,8 +54,11 @@ struct ZeroPasses {
 };
 ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic);
 
-// Sent by a rank in a step, as a ring sends it: (n-1)/n psi elements a pass. With weights and gradients of one size:
-// 2 psi, 2 psi, (m+1) psi, 3 m psi for stages 0 to 3, times (n-1)/n.
+// Sent by a rank in a step to those of its set, as a ring sends it: (n-1)/n psi elements a pass. With weights and
+// gradients of one size: 2 psi, 2 psi, (m+1) psi, 3 m psi for stages 0 to 3, times (n-1)/n.
 std::int64_t zero_wire_bytes(const ZeroCase& of, const ZeroTraffic& traffic);
+// To the ranks that have the same shard: each reduction is an all-reduce of psi/n elements, 2 psi/n (r-1)/r. The mean
+// over ranks, where r does not divide a shard.
+double zero_replica_bytes(const ZeroCase& of, const ZeroTraffic& traffic);
 
 }  // namespace lockstep::parallel

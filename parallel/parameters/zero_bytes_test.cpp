@@ -93,6 +93,27 @@ TEST(ZeroBytes, WireBytes) {
   }
 }
 
+// arXiv:2304.11277, section 3.2.2, for the reductions of one step among W = n r ranks: 2 M (r-1)/W a rank over
+// replicas, M the bytes of all parameters; in a set 3 M (n-1)/n with stage 3, as full sharding among n.
+TEST(ZeroBytes, ReplicasOfShardsSendShards) {
+  for (const std::int32_t n : {2, 4, 8}) {
+    for (const std::int32_t r : {1, 2, 3}) {
+      const std::int64_t model_bytes = std::int64_t{2} * 2400;
+      ZeroCase of{.elems = 2400, .ranks = n, .stage = 3, .replicas = r};
+      EXPECT_EQ(zero_wire_bytes(of, {}), 3 * model_bytes * (n - 1) / n);
+      EXPECT_DOUBLE_EQ(zero_replica_bytes(of, {}), 2.0 * static_cast<double>(model_bytes) * (r - 1) / (n * r));
+      EXPECT_DOUBLE_EQ(zero_replica_bytes(of, {.microbatches = 3}), 3 * zero_replica_bytes(of, {}));
+      const BytesByKind held = zero_bytes(of);
+      of.stage = 1;  // reduces once a step
+      EXPECT_DOUBLE_EQ(zero_replica_bytes(of, {.microbatches = 3}), zero_replica_bytes(of, {}));
+      of.stage = 3;
+      of.replicas = 1;
+      EXPECT_EQ(zero_bytes(of), held);
+    }
+  }
+  EXPECT_EQ(zero_replica_bytes({.elems = 2400, .ranks = 4, .stage = 0, .replicas = 2}, {}), 0);
+}
+
 TEST(ZeroBytes, WideGradientsWeighTwice) {
   const ZeroCase of{.elems = 400, .ranks = 4, .stage = 3, .compute = DType::bf16, .gradient = DType::f32};
   EXPECT_EQ(zero_wire_bytes(of, {.microbatches = 3}), 300 * (6 * 2 + 3 * 4));

@@ -1,6 +1,5 @@
 #include "schedules/passes/optimizer.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -13,18 +12,6 @@ namespace {
 
 constexpr std::int64_t kNormBytes = 4;  // the sum of squares, as a float
 
-// The last task of each of two lanes.
-std::vector<std::uint32_t> ends_of(const RankStep& rank) {
-  std::array<std::uint32_t, kNumLanes> last = {};
-  last.fill(kNoTask);
-  for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) last[static_cast<std::size_t>(rank.tasks[i].lane)] = i;
-  std::vector<std::uint32_t> ends;
-  for (const Lane lane : {Lane::compute, Lane::reduce}) {
-    if (last[static_cast<std::size_t>(lane)] != kNoTask) ends.push_back(last[static_cast<std::size_t>(lane)]);
-  }
-  return ends;
-}
-
 }  // namespace
 
 void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier barrier) {
@@ -32,7 +19,8 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
     RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
-    std::vector<std::uint32_t> ends = ends_of(of_rank);
+    std::vector<std::uint32_t> ends = last_of_lanes(of_rank, {Lane::compute, Lane::reduce, Lane::replicas});
+    const std::vector<std::uint32_t> over_replicas = last_of_lanes(of_rank, {Lane::replicas});
     RankWriter out(std::move(of_rank));
     if (barrier == Barrier::norm) {
       ends = {out.add({.op = Op::optimizer,
@@ -41,6 +29,8 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
                        .peer = groups.of(rank, GroupKind::world, "the norm of the gradients"),
                        .amount = kNormBytes},
                       ends)};
+      // The norm waits for these, too; but so one sees what the update waits for (schedules/step/breakdown.h).
+      ends.insert(ends.end(), over_replicas.begin(), over_replicas.end());
     }
     out.add({.op = Op::optimizer, .amount = ps_of_rank[static_cast<std::size_t>(rank)]}, ends);
     of_rank = out.take();

@@ -1,6 +1,7 @@
 #include "schedules/passes/reduce_gradients.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -76,22 +77,33 @@ class RankReduction {
 
   void put(const Task& made_by, std::size_t index) {
     const GradientBucket& bucket = buckets_of(made_by)[index];
+    last_lane_ = Lane::reduce;
     Task task{.op = Op::reduce_grad,
-              .lane = Lane::reduce,
+              .lane = last_lane_,
               .comm = options_.comm,
               .stage = made_by.stage,
               .microbatch = options_.every_microbatch ? made_by.microbatch : -1,
               .part = static_cast<std::int32_t>(index),
               .peer = group(bucket.group, made_by.stage),
               .amount = bucket.bytes};
-    const std::uint32_t edge[] = {last_kernel_};
-    last_put_ = out_.put(task, edge);
+    const std::uint32_t edges[] = {last_kernel_,
+                                   over_replicas_.try_emplace({task.stage, task.part}, kNoTask).first->second};
+    last_put_ = out_.put(task, std::span(edges).first(edges[1] == kNoTask ? 1 : 2));
     if (task.comm == Comm::reduce_scatter) task.amount = shard_of(bucket.bytes, task.peer);
     task.comm = Comm::all_reduce;
     for (const GroupKind kind : options_.then_over) {
       task.peer = group(kind, made_by.stage);
-      last_put_ = out_.put(task);  // the lane's order keeps it behind what it sums
+      put_sum(task, kind == GroupKind::replicas ? Lane::replicas : Lane::reduce);
     }
+  }
+
+  // Of what the last put leaves. In one lane its order keeps it behind that.
+  void put_sum(Task task, Lane lane) {
+    const std::uint32_t edge[] = {last_put_};
+    const bool other_lane = lane != last_lane_;
+    task.lane = last_lane_ = lane;
+    last_put_ = out_.put(task, std::span<const std::uint32_t>(edge).first(other_lane ? 1 : 0));
+    if (lane == Lane::replicas) over_replicas_[{task.stage, task.part}] = last_put_;
   }
 
   std::int64_t shard_of(std::int64_t bytes, std::int32_t group) const {
@@ -119,6 +131,9 @@ class RankReduction {
   std::vector<Task> at_the_end_;  // what completed the gradients of each stage
   std::uint32_t last_kernel_ = kNoTask;
   std::uint32_t last_put_ = kNoTask;
+  Lane last_lane_ = Lane::reduce;
+  // By stage and bucket: the last sum of its shard over replicas, before which nothing else may land there.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> over_replicas_;
   std::uint32_t kernel_waits_for_ = kNoTask;
 };
 
@@ -139,15 +154,10 @@ void reduce_at_end(Step& step, GroupKind kind, std::int64_t bytes) {
     const std::int32_t group = groups.find(rank, kind);
     if (group < 0) continue;
     RankStep& old = step.of_rank[static_cast<std::size_t>(rank)];
-    std::uint32_t last_kernel = kNoTask;
-    RankRewriter out(old);
-    for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
-      out.keep(i);
-      if (old.tasks[i].lane == Lane::compute) last_kernel = i;  // tasks keep their places
-    }
-    const std::uint32_t edges[] = {last_kernel};
-    out.put({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = group, .amount = bytes},
-            std::span<const std::uint32_t>(edges).first(last_kernel == kNoTask ? 0 : 1));
+    const std::vector<std::uint32_t> after = last_of_lanes(old, {Lane::compute, Lane::replicas});
+    RankWriter out(std::move(old));
+    out.add({.op = Op::reduce_grad, .lane = Lane::reduce, .comm = Comm::all_reduce, .peer = group, .amount = bytes},
+            after);
     old = out.take();
   }
 }

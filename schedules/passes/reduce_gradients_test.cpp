@@ -6,7 +6,9 @@
 
 #include "core/error.h"
 #include "schedules/every_schedule.h"
+#include "schedules/passes/optimizer.h"
 #include "schedules/passes/recipes_for_tests.h"
+#include "schedules/step/breakdown.h"
 #include "schedules/step/groups.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/simple_play.h"
@@ -110,6 +112,41 @@ TEST(ReduceGradients, ShardsAreSummedOverReplicasAndCopies) {
   }
   EXPECT_EQ(sizes, std::vector<std::int64_t>({25, 15, 25, 15}));
   EXPECT_NO_THROW(play_simply(step));
+}
+
+// Two ranks a place in truth, as many replicas: a bucket takes 10 among its shards and 100 over replicas.
+TEST(ReduceGradients, SumsOverReplicasRunBesideTheNextBucketsReduction) {
+  Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));
+  step.groups.push_back({GroupKind::replicas, {0}, 2});
+  step.groups.push_back({GroupKind::world, {0}, 4});
+  reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .then_over = {GroupKind::replicas}});
+  reduce_at_end(step, GroupKind::world, 8);
+  add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::norm);
+  const RankStep& rank = step.of_rank[0];
+  const StepTimeline timeline = play_simply(step, {.collective = [](const Task& task) {
+                                              if (task.op == Op::optimizer) return 0;
+                                              return task.lane == Lane::replicas ? 100 : 10;
+                                            }});
+  std::vector<TaskSpan> in_set;
+  std::vector<TaskSpan> over_replicas;
+  TaskSpan at_end;
+  for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
+    if (rank.tasks[i].op != Op::reduce_grad) continue;
+    if (rank.tasks[i].part < 0) at_end = timeline[0][i];
+    if (rank.tasks[i].comm == Comm::reduce_scatter) in_set.push_back(timeline[0][i]);
+    if (rank.tasks[i].lane == Lane::replicas) over_replicas.push_back(timeline[0][i]);
+  }
+  ASSERT_EQ(in_set.size(), 2U);
+  ASSERT_EQ(over_replicas.size(), 2U);
+  EXPECT_EQ(over_replicas[0].start_ps, in_set[0].end_ps);
+  EXPECT_LT(in_set[1].end_ps, over_replicas[0].end_ps) << "not held up";
+  EXPECT_EQ(over_replicas[1].start_ps, over_replicas[0].end_ps);
+  EXPECT_EQ(at_end.start_ps, over_replicas[1].end_ps) << "sums of the whole step wait for all";
+  EXPECT_EQ(timeline[0].back().end_ps, at_end.end_ps + 5);
+  // From the last kernel to the optimizer nothing else goes on.
+  const Breakdown parts = breakdown_of(step, timeline)[0];
+  EXPECT_EQ(parts.bubble_ps, 0);
+  EXPECT_EQ(parts.exposed_reductions_ps(), timeline[0].back().start_ps - parts.compute_ps() + 5);
 }
 
 TEST(ReduceGradients, AStageThatIsNotInPiecesGivesAllAtItsEnd) {

@@ -72,7 +72,9 @@ class RankBreakdown {
   // After its last kernel a rank has nothing but what its own lanes still move.
   void split_tail(const TaskSpan& tail) {
     moved_.clear();
-    for (const Lane lane : {Lane::gather, Lane::reduce, Lane::tensor, Lane::copy, Lane::send}) add_moved(lane, tail);
+    for (const Lane lane : {Lane::gather, Lane::reduce, Lane::replicas, Lane::tensor, Lane::copy, Lane::send}) {
+      add_moved(lane, tail);
+    }
     share_out(tail);
   }
 
@@ -115,6 +117,10 @@ class RankBreakdown {
 
 std::int64_t Breakdown::all_exposed_ps() const {
   return std::accumulate(exposed_ps.begin(), exposed_ps.end(), std::int64_t{0});
+}
+
+std::int64_t Breakdown::exposed_reductions_ps() const {
+  return exposed_ps[index_of(Lane::reduce)] + exposed_ps[index_of(Lane::replicas)];
 }
 
 std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeline) {

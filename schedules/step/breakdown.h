@@ -26,6 +26,7 @@ struct Breakdown {
 
   std::int64_t compute_ps() const { return forward_ps + backward_ps + recompute_ps + optimizer_ps; }
   std::int64_t all_exposed_ps() const;
+  std::int64_t exposed_reductions_ps() const;  // of gradients, among shards and over their replicas
 };
 
 std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeline);

@@ -97,7 +97,11 @@ class RankHolding {
   void hold_gradients(std::size_t reduction) {
     const Task& task = rank_.tasks[reduction];
     std::int64_t from = kNever;
-    for (const std::uint32_t earlier : rank_.after_of(task)) from = std::max(from, spans_[earlier].end_ps);
+    for (const std::uint32_t earlier : rank_.after_of(task)) {
+      // A bucket is there from its last kernel on, also where it waits for another one's sum over replicas.
+      const bool frees_place = task.lane == Lane::reduce && rank_.tasks[earlier].lane == Lane::replicas;
+      if (!frees_place) from = std::max(from, spans_[earlier].end_ps);
+    }
     if (from != kNever) hold(Held::gradients, task.amount, from, spans_[reduction].end_ps);
   }
 

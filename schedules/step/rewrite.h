@@ -1,8 +1,10 @@
 // How passes change a rank's part of a step: they write it anew, task by task, and edges find their tasks again.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -37,6 +39,17 @@ class RankWriter {
 };
 
 inline constexpr std::uint32_t kNoTask = UINT32_MAX;
+
+// The last task of each of these lanes that has one.
+inline std::vector<std::uint32_t> last_of_lanes(const RankStep& rank, std::initializer_list<Lane> lanes) {
+  std::vector<std::uint32_t> last;
+  for (const Lane lane : lanes) {
+    const auto found =
+        std::find_if(rank.tasks.rbegin(), rank.tasks.rend(), [lane](const Task& task) { return task.lane == lane; });
+    if (found != rank.tasks.rend()) last.push_back(static_cast<std::uint32_t>(rank.tasks.rend() - found - 1));
+  }
+  return last;
+}
 
 // Goes through a rank's tasks once. For each old task, in order: keep(i), or several put() and then replace(i, last).
 class RankRewriter {

@@ -19,15 +19,16 @@
 namespace lockstep::schedules {
 
 enum class Lane : std::uint8_t {
-  compute,  // kernels
-  send,     // messages to other stages; a send has ended when its bytes have left
-  receive,  // ends when the message is there
-  tensor,   // collectives inside a layer: tensor, sequence, context and expert parallel
-  gather,   // parameters: UNSHARD
-  reduce,   // gradients: REDUCE_GRAD; the optimizer's
-  copy,     // to and from host memory
+  compute,   // kernels
+  send,      // messages to other stages; a send has ended when its bytes have left
+  receive,   // ends when the message is there
+  tensor,    // collectives inside a layer: tensor, sequence, context and expert parallel
+  gather,    // parameters: UNSHARD
+  reduce,    // gradients: REDUCE_GRAD; the optimizer's
+  replicas,  // gradients over replicas of shards, beside the next bucket's reduction among the shards
+  copy,      // to and from host memory
 };
-inline constexpr std::size_t kNumLanes = 7;
+inline constexpr std::size_t kNumLanes = 8;
 
 enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all };
 

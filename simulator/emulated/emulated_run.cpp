@@ -24,6 +24,7 @@ schedules::InterpreterOptions interpreter_options(std::chrono::nanoseconds deadl
   options.thread_of[static_cast<std::size_t>(Lane::tensor)] = 1;
   options.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
   options.thread_of[static_cast<std::size_t>(Lane::reduce)] = 3;
+  options.thread_of[static_cast<std::size_t>(Lane::replicas)] = 4;
   return options;
 }
 
