@@ -28,6 +28,19 @@ Json versions_json(const std::vector<std::int32_t>& versions) {
   return versions.empty() ? Json(nullptr) : Json(versions);
 }
 
+Json reductions_json(const std::optional<ReductionsRecord>& reductions) {
+  if (!reductions) return nullptr;
+  return {{"compression", reductions->compression},
+          {"backward_ms", reductions->backward_ms},
+          {"one_by_one_ms", reductions->one_by_one_ms},
+          {"exposed_ms", reductions->exposed_ms},
+          {"exposed_samples_ms", Json(reductions->exposed_samples_ms)},
+          {"sent_bytes", reductions->sent_bytes},
+          {"formula_bytes", reductions->formula_bytes},
+          {"wrong", reductions->wrong},
+          {"status", reductions->status}};
+}
+
 Json overlap_json(const std::optional<OverlapRecord>& overlap) {
   if (!overlap) return nullptr;
   return {{"layers", overlap->layers},
@@ -40,7 +53,8 @@ Json overlap_json(const std::optional<OverlapRecord>& overlap) {
           {"collectives", overlap->collectives},
           {"compute_alone_ms", overlap->compute_alone_ms},
           {"communication_alone_ms", overlap->communication_alone_ms},
-          {"efficiency", overlap->efficiency}};
+          {"efficiency", overlap->efficiency},
+          {"reductions", reductions_json(overlap->reductions)}};
 }
 
 }  // namespace

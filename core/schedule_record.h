@@ -57,7 +57,20 @@ struct OrderingRecord {
   std::int32_t set_aside = 0;
 };
 
-// Gradients or parameters that travel beside the computation (overlap_perf).
+// What a real step's reductions of gradients were like (ddp_overlap_bench).
+struct ReductionsRecord {
+  std::string compression;   // "none", "bf16", "int8"
+  double backward_ms = 0;    // beside which they can travel
+  double one_by_one_ms = 0;  // a step whose reductions begin when its backward has ended
+  double exposed_ms = 0;     // the median over turns of step - computing alone
+  std::vector<double> exposed_samples_ms;
+  double sent_bytes = 0;      // by a rank, counted in plans
+  double formula_bytes = 0;   // docs/metrics.md
+  std::int64_t wrong = 0;     // elements
+  std::string status = "ok";  // or "wrong": elements, or bytes
+};
+
+// Gradients or parameters that travel beside the computation (overlap_perf, ddp_overlap_bench).
 struct OverlapRecord {
   std::int32_t layers = 0;
   std::int64_t bytes_a_layer = 0;
@@ -70,6 +83,7 @@ struct OverlapRecord {
   double compute_alone_ms = 0;
   double communication_alone_ms = 0;
   double efficiency = 0;  // the part of the communication that is hidden
+  std::optional<ReductionsRecord> reductions = {};
 };
 
 struct ScheduleRecord {

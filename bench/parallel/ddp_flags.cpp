@@ -4,6 +4,8 @@
 #include <array>
 
 #include "bench/trainer/flag_readers.h"
+#include "core/cores.h"
+#include "core/error.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
@@ -16,6 +18,12 @@ std::vector<double> caps_of(const FlagValue& value) {
   std::vector<double> caps;
   for (const FlagValue& part : value.list()) caps.push_back(part.number_from(0, 1e6));
   return caps;
+}
+
+std::vector<parallel::Compression> compressions_of(const FlagValue& value) {
+  std::vector<parallel::Compression> compressions;
+  for (const FlagValue& part : value.list()) compressions.push_back(mini_train::compression_of(part));
+  return compressions;
 }
 
 // Separated by semicolons, as a link has commas of its own.
@@ -37,6 +45,8 @@ const std::array kFlags{
          [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.gradient = mini_train::dtype_of(v); }},
     Flag{"--bucket-cap-mb", "25", "MiB of gradients that are reduced together, a list; the first bucket has 1; 0: one",
          [](DdpFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
+    Flag{"--compression", "none", "of gradients on their way, a list: none, bf16, int8",
+         [](DdpFlags& f, const FlagValue& v) { f.compressions = compressions_of(v); }},
     Flag{"--link", "none", "emulated links of ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
 };
@@ -66,7 +76,9 @@ std::vector<DdpCase> ddp_cases(const DdpFlags& flags) {
   std::vector<DdpCase> cases;
   for (const Link& link : flags.links) {
     for (const int replicas : flags.step.replicas) {
-      for (const double cap_mb : flags.bucket_caps_mb) cases.push_back({replicas, cap_mb, link});
+      for (const parallel::Compression compression : flags.compressions) {
+        for (const double cap_mb : flags.bucket_caps_mb) cases.push_back({replicas, cap_mb, link, compression});
+      }
     }
   }
   return cases;
@@ -77,7 +89,12 @@ trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
   options.layout.dp = one.replicas;
   options.layout.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
   options.link = one.link;
+  options.compression = one.compression;
   return trainer::checked(options);
+}
+
+bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one) {
+  return one.replicas * flags.step.options.threads > core::usable_cores();
 }
 
 }  // namespace lockstep::parallel_bench

@@ -7,6 +7,7 @@
 
 #include "bench/parallel/step_flags.h"
 #include "collectives/transports/paced_link.h"
+#include "parallel/compress/compress.h"
 
 namespace lockstep::parallel_bench {
 
@@ -16,6 +17,7 @@ struct DdpFlags {
   StepFlags step;
   std::vector<double> bucket_caps_mb{25};  // MiB; 0: one bucket
   std::vector<Link> links{std::nullopt};
+  std::vector<parallel::Compression> compressions{parallel::Compression::none};
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
@@ -25,9 +27,11 @@ std::variant<DdpFlags, sweep::HelpRequested> parse_ddp_flags(int argc, const cha
 struct DdpCase {
   int replicas = 2;
   double bucket_cap_mb = 25;
-  Link link;
+  Link link = {};
+  parallel::Compression compression = parallel::Compression::none;
 };
 std::vector<DdpCase> ddp_cases(const DdpFlags& flags);
 trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one);  // checked
+bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one);            // more threads of kernels than cores
 
 }  // namespace lockstep::parallel_bench

@@ -20,8 +20,8 @@ int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print) {
   bool wrong = false;
   for (const DdpCase& one : cases) {
     results.push_back(run_ddp(flags, one));
-    print(ddp_row_text(one, results.back()));
-    wrong = wrong || results.back().wrong != 0;
+    print(ddp_row_text(flags, one, results.back()));
+    wrong = wrong || !results.back().is_right();
     if (writer) write_ddp_records(*writer, flags, one, results.back());
   }
   print(ddp_ending_text(cases, results));

@@ -1,6 +1,7 @@
 #include "bench/parallel/ddp_records.h"
 
 #include <algorithm>
+#include <string>
 
 #include "bench/pipeline/records.h"
 #include "core/schedule_record.h"
@@ -23,6 +24,20 @@ core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
   return run;
 }
 
+core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result) {
+  core::ReductionsRecord reductions;
+  reductions.compression = std::string(name_of(one.compression));
+  reductions.backward_ms = result.backward_ms();
+  reductions.one_by_one_ms = result.one_by_one_ms();
+  reductions.exposed_ms = result.exposed_ms();
+  reductions.exposed_samples_ms = result.exposed_samples_ms();
+  reductions.sent_bytes = result.sent_bytes;
+  reductions.formula_bytes = result.formula_bytes;
+  reductions.wrong = result.wrong;
+  reductions.status = result.is_right() ? "ok" : "wrong";
+  return reductions;
+}
+
 core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
   const trainer::TrainOptions& options = flags.step.options;
   core::OverlapRecord overlap;
@@ -35,6 +50,7 @@ core::OverlapRecord overlap_of(const DdpFlags& flags, const DdpCase& one, const 
   overlap.compute_alone_ms = result.compute_ms();
   overlap.communication_alone_ms = result.communication_ms();
   overlap.efficiency = result.efficiency();
+  overlap.reductions = reductions_of(one, result);
   return overlap;
 }
 

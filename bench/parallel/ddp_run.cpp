@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
+#include <cmath>
 #include <optional>
 #include <utility>
 
 #include "bench/parallel/ddp_steps.h"
 #include "bench/parallel/ddp_times.h"
 #include "bench/parallel/gradient_check.h"
+#include "bench/parallel/sent_counter.h"
 #include "bench/parallel/step_rank.h"
 #include "bench/parallel/training_state.h"
 #include "core/statistics.h"
@@ -38,7 +39,9 @@ class DdpRank {
  public:
   DdpRank(Shared& shared, backends::MeshRank& mesh)
       : shared_(shared),
-        rank_(shared.options, shared.steps.made, shared.corpus, mesh, shared.channels),
+        counter_(shared.channels.channels()),
+        mesh_(counter_.counting(mesh)),
+        rank_(shared.options, shared.steps.made, shared.corpus, mesh_, shared.channels),
         overlapped_(shared.steps.overlapped, rank_.model()),
         one_by_one_(shared.steps.one_by_one, rank_.model()),
         kernels_(shared.steps.kernels, rank_.model()),
@@ -55,9 +58,7 @@ class DdpRank {
       if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
       take_turn();
     }
-    for (const std::int64_t wrong : transports::all_gather_value(rank_.mesh().messages, wrong_)) {
-      if (tells()) shared_.result.wrong += wrong;
-    }
+    tell_totals();
   }
 
  private:
@@ -80,17 +81,24 @@ class DdpRank {
 
   // What all later runs have to give.
   void take_reference() {
+    const SentCounter::Bytes before = counter_.so_far();
     timed(one_by_one_, shared_.steps.one_by_one);
+    const SentCounter::Bytes after = counter_.so_far();
+    sent_ = {after.sent - before.sent, after.least - before.least};
+    shared_.tamper.reference(rank_.model());
     gradients_ = gradients_of(rank_.model());
     masters_ = masters_of(rank_.model());
     if (tells()) sum_all_shares();
     rank_.mesh().messages.barrier();
-    wrong_ += shared_.serial->beyond_bound(gradients_, shared_.options.layout.gradient, shared_.options.compute);
+    const GradientWire wire{shared_.options.layout.gradient, shared_.options.compression};
+    const SerialSum::Found found = shared_.serial->compare(gradients_, wire);
+    wrong_ += found.beyond;
+    most_of_bound_ = found.most_of_bound;
   }
 
   // One process, one rank after the other's share of the batch, no collective.
   void sum_all_shares() {
-    shared_.serial.emplace(elems_of_parameters(rank_.model()));
+    shared_.serial.emplace(elems_of_buckets(rank_.model()));
     for (std::int32_t replica = 0; replica < shared_.options.layout.dp; ++replica) {
       start_again(rank_.model(), start_);
       rank_.load(replica);
@@ -106,7 +114,7 @@ class DdpRank {
     const auto collectives = timed(collectives_, shared_.steps.collectives);
     const StepTimeline of_collectives = timeline_of(collectives_, collectives);
     const auto overlapped = timed(overlapped_, shared_.steps.overlapped);
-    if (shared_.tamper) shared_.tamper(rank_.model());
+    shared_.tamper.overlapped(rank_.model());
     check();
     const StepTimeline of_overlapped = timeline_of(overlapped_, overlapped);
     const auto one_by_one = timed(one_by_one_, shared_.steps.one_by_one);
@@ -130,7 +138,38 @@ class DdpRank {
     wrong_ += differing(masters_of(rank_.model()), masters_);
   }
 
+  // Of all ranks, to rank 0.
+  void tell_totals() {
+    struct Totals {
+      std::int64_t wrong;
+      double most_of_bound;
+      SentCounter::Bytes sent;
+    };
+    const auto all = transports::all_gather_value(rank_.mesh().messages, Totals{wrong_, most_of_bound_, sent_});
+    if (!tells()) return;
+    DdpResult& result = shared_.result;
+    const auto ranks = static_cast<double>(all.size());
+    for (const Totals& of_rank : all) {
+      result.wrong += of_rank.wrong;
+      result.most_of_bound = std::max(result.most_of_bound, of_rank.most_of_bound);
+      result.sent_bytes += static_cast<double>(of_rank.sent.sent) / ranks;
+      result.least_bytes += of_rank.sent.least / ranks;
+    }
+    for (const std::int64_t elems : elems_of_buckets(rank_.model())) result.formula_bytes += wire_bytes_of(elems);
+  }
+  // Of a bucket, by a rank.
+  double wire_bytes_of(std::int64_t elems) const {
+    const trainer::TrainOptions& options = shared_.options;
+    if (options.compression != parallel::Compression::none) {
+      return static_cast<double>(parallel::wire_bytes(options.compression, elems, options.layout.dp));
+    }
+    const auto elem_bytes = static_cast<std::int64_t>(core::size_of(options.layout.gradient));
+    return schedules::wire_bytes(schedules::Comm::all_reduce, elems * elem_bytes, options.layout.dp);
+  }
+
   Shared& shared_;
+  SentCounter counter_;
+  backends::MeshRank mesh_;  // whose collectives are counted
   StepRank rank_;
   TrainWorker overlapped_;
   TrainWorker one_by_one_;
@@ -140,6 +179,8 @@ class DdpRank {
   std::vector<float> gradients_;  // of the run without overlap
   std::vector<float> masters_;
   std::int64_t wrong_ = 0;
+  double most_of_bound_ = 0;
+  SentCounter::Bytes sent_;  // in a step
 };
 
 void count(const DdpSteps& steps, DdpResult& result) {
@@ -149,7 +190,6 @@ void count(const DdpSteps& steps, DdpResult& result) {
     ++result.buckets;
     result.gradient_bytes += task.amount;
   }
-  result.sent_bytes = schedules::count_sent(result.step).front().of(schedules::GroupKind::data);
 }
 
 }  // namespace
@@ -176,12 +216,23 @@ double DdpResult::breakdown_exposed_ms() const {
   return core::median(turns.exposed_ms);
 }
 
-double DdpResult::exposed_ms() const {
+std::vector<double> DdpResult::exposed_samples_ms() const {
   std::vector<double> differences;
   for (std::size_t i = 0; i < turns.step_ms.size(); ++i) {
     differences.push_back(turns.step_ms[i] - turns.compute_ms[i]);
   }
-  return core::median(differences);
+  return differences;
+}
+
+double DdpResult::exposed_ms() const {
+  return core::median(exposed_samples_ms());
+}
+
+bool DdpResult::sent_as_formula() const {
+  // Counted in double from whole bytes times (n - 1) / n.
+  constexpr double kRoundings = 1e-9;
+  return std::fabs(least_bytes - formula_bytes) <= kRoundings * formula_bytes &&
+         sent_bytes >= (1 - kRoundings) * formula_bytes;
 }
 
 double DdpResult::efficiency() const {

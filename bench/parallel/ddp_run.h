@@ -28,9 +28,12 @@ struct DdpResult {
   DdpTurns turns;
   std::int32_t buckets = 0;
   std::int64_t gradient_bytes = 0;  // of a rank
-  double sent_bytes = 0;            // by a rank in a step, by an algorithm that sends the least
+  double sent_bytes = 0;            // by a rank in a step, the mean of ranks: counted in the plans that were run
+  double least_bytes = 0;           // what algorithms that send as few as can be would have sent of the same
+  double formula_bytes = 0;         // parallel::wire_bytes of all buckets
   bool in_planned_order = true;     // in every turn, gradients of a bucket were there no earlier than of the one before
-  std::int64_t wrong = 0;           // elements, over all checks and ranks; see DdpCheck
+  std::int64_t wrong = 0;           // elements, over all checks and ranks
+  double most_of_bound = 0;         // of its bound, the most that an element was off by (gradient_bounds.h)
   schedules::Step step;             // overlapped
   schedules::StepTimeline timeline;  // of the last turn
 
@@ -42,17 +45,24 @@ struct DdpResult {
   double backward_ms() const;
   double predicted_ms() const;
   double breakdown_exposed_ms() const;
-  double exposed_ms() const;  // of step - compute in each turn
+  std::vector<double> exposed_samples_ms() const;  // step - compute of each turn
+  double exposed_ms() const;
+  // What travelled had the bytes that the formula says, and was sent by no fewer than that takes.
+  bool sent_as_formula() const;
+  bool is_right() const { return wrong == 0 && sent_as_formula(); }
   // docs/metrics.md: communication that is hidden, over the most that can be.
   double efficiency() const;
 };
 
-// For tests: changes a rank's gradients after an overlapped run, before they are checked.
-using Tamper = std::function<void(trainer::RankModel& model)>;
+// For tests: changes a rank's gradients after a run, before they are compared.
+struct Tamper {
+  std::function<void(trainer::RankModel& model)> reference = [](trainer::RankModel& /*model*/) {};
+  std::function<void(trainer::RankModel& model)> overlapped = [](trainer::RankModel& /*model*/) {};
+};
 
-// Gradients of every overlapped run, and the weights after its update, are compared with those of the run without
-// overlap, bit for bit; gradients of the latter with the sum that rank 0 makes of all ranks' shares on its own
-// (gradient_check.h).
+// Gradients of every run with collectives, and the weights after its update, are compared with those of a reference run
+// without overlap, bit for bit; gradients of the reference with the sum that rank 0 makes of all ranks' shares on its
+// own (gradient_check.h).
 DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
 
 }  // namespace lockstep::parallel_bench

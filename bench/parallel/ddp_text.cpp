@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/cores.h"
 #include "core/provenance.h"
 
 namespace lockstep::parallel_bench {
@@ -13,13 +14,61 @@ bool emulates(const DdpFlags& flags) {
   return std::any_of(flags.links.begin(), flags.links.end(), [](const Link& link) { return link.has_value(); });
 }
 
+bool any_oversubscribed(const DdpFlags& flags) {
+  const std::vector<DdpCase> cases = ddp_cases(flags);
+  return std::any_of(cases.begin(), cases.end(), [&](const DdpCase& one) { return is_oversubscribed(flags, one); });
+}
+
 std::string columns_text() {
   constexpr const char* kFormat =
-      "#{:>4} {:>16} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6}\n";
-  return fmt::format(fmt::runtime(kFormat), "dp", "link", "cap", "buckets", "gradients", "compute", "backward", "comm",
+      "#{:>4} {:>16} {:>5} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6}\n";
+  return fmt::format(fmt::runtime(kFormat), "dp", "link", "as", "cap", "buckets", "sent", "compute", "backward", "comm",
                      "step", "exposed", "hidden", "after", "predicted", "wrong") +
-         fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)", "(ms)",
+         fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "", "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)", "(ms)",
                      "(ms)", "(%)", "(ms)", "(ms)", "");
+}
+
+std::string cap_text(double cap_mb) {
+  return cap_mb > 0 ? fmt::format("{:g}", cap_mb) : "one";
+}
+
+// Of the rows of each number of replicas and link, the place of the one with the shortest step.
+std::vector<std::size_t> best_of_groups(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
+  std::vector<std::size_t> best;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto found = std::find_if(best.begin(), best.end(), [&](std::size_t other) {
+      return cases[other].replicas == cases[i].replicas && link_text(cases[other].link) == link_text(cases[i].link);
+    });
+    if (found == best.end()) {
+      best.push_back(i);
+    } else if (results[i].step_ms() < results[*found].step_ms()) {
+      *found = i;
+    }
+  }
+  return best;
+}
+
+std::string best_text(const DdpCase& one, const DdpResult& result) {
+  const std::string buckets =
+      one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket";
+  const std::string as =
+      one.compression == parallel::Compression::none ? "" : fmt::format(" as {}", name_of(one.compression));
+  return fmt::format(
+      "# dp {}, {}: the shortest step is {:.2f} ms, with {}{}: {:.2f} of {:.2f} ms are exposed, {:.1f} % hidden\n",
+      one.replicas, one.link ? "links of " + link_text(one.link) : "no links", result.step_ms(), buckets, as,
+      result.exposed_ms(), result.communication_ms(), 100 * result.efficiency());
+}
+
+std::string checks_text(const std::vector<DdpResult>& results) {
+  const auto count = [&](const auto& holds) { return std::count_if(results.begin(), results.end(), holds); };
+  double most = 0;
+  for (const DdpResult& result : results) most = std::max(most, result.most_of_bound);
+  return fmt::format(
+      "# gradients came in the buckets' order in {} of {} rows; counted bytes are the formula's in {}; gradients are "
+      "off by {:.2f} "
+      "of their bounds at most\n",
+      count([](const DdpResult& r) { return r.in_planned_order; }), results.size(),
+      count([](const DdpResult& r) { return r.sent_as_formula(); }), most);
 }
 
 }  // namespace
@@ -45,37 +94,38 @@ std::string ddp_heading_text(const DdpFlags& flags) {
   text += fmt::format("# collectives: {}; {}\n", options.algorithm,
                       emulates(flags) ? "links are EMULATED in wall-clock time, kernels and sums are this machine's"
                                       : "over this machine's memory");
+  if (any_oversubscribed(flags)) {
+    text += fmt::format("# *: more threads of kernels than this machine's {} cores: OVERSUBSCRIBED, ranks take turns\n",
+                        core::usable_cores());
+  }
   text +=
+      "# as: what gradients travel as; sent: by a rank in a step, counted in the plans that were run;\n"
       "# compute: kernels alone; backward: of the last microbatch in it; comm: buckets alone, one after the other;\n"
       "#   step: buckets leave beside the backward; after: they leave behind it; exposed: step - compute;\n"
       "#   hidden: (comm - exposed) / min(comm, backward); predicted: step by the buckets' recurrence;\n"
       "#   wrong: elements of gradients and weights that are not those of `after` bit for bit, or not those of one "
       "rank\n"
-      "#   that does all the work within rounding (docs/metrics.md); medians, the ways in turn\n";
+      "#   that does all the work within the bound of what they travel as (docs/metrics.md); medians, the ways in "
+      "turn\n";
   return text + columns_text();
 }
 
-std::string ddp_row_text(const DdpCase& one, const DdpResult& result) {
-  const std::string cap = one.bucket_cap_mb > 0 ? fmt::format("{:g}", one.bucket_cap_mb) : "one";
+std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
+  const std::string replicas = fmt::format("{}{}", one.replicas, is_oversubscribed(flags, one) ? "*" : "");
+  const std::string wrong = result.sent_as_formula() ? std::to_string(result.wrong) : "bytes";
   return fmt::format(
-      " {:>4} {:>16} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>9.2f} {:>9.2f} "
+      " {:>4} {:>16} {:>5} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>9.2f} "
+      "{:>9.2f} "
       "{:>6}\n",
-      one.replicas, link_text(one.link), cap, result.buckets, static_cast<double>(result.gradient_bytes) / 1e6,
-      result.compute_ms(), result.backward_ms(), result.communication_ms(), result.step_ms(), result.exposed_ms(),
-      100 * result.efficiency(), result.one_by_one_ms(), result.predicted_ms(), result.wrong);
+      replicas, link_text(one.link), name_of(one.compression), cap_text(one.bucket_cap_mb), result.buckets,
+      result.sent_bytes / 1e6, result.compute_ms(), result.backward_ms(), result.communication_ms(), result.step_ms(),
+      result.exposed_ms(), 100 * result.efficiency(), result.one_by_one_ms(), result.predicted_ms(), wrong);
 }
 
 std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
-  const auto best = std::min_element(results.begin(), results.end(), [](const DdpResult& a, const DdpResult& b) {
-    return a.efficiency() > b.efficiency();
-  });
-  const DdpCase& one = cases[static_cast<std::size_t>(best - results.begin())];
-  const auto ordered =
-      std::count_if(results.begin(), results.end(), [](const DdpResult& r) { return r.in_planned_order; });
-  return fmt::format(
-      "# most hidden: {:.1f} % with dp {}, {}, {} buckets; gradients came in the buckets' order in {} of {} rows\n",
-      100 * best->efficiency(), one.replicas, one.link ? "links of " + link_text(one.link) : "no links", best->buckets,
-      ordered, results.size());
+  std::string text;
+  for (const std::size_t i : best_of_groups(cases, results)) text += best_text(cases[i], results[i]);
+  return text + checks_text(results);
 }
 
 }  // namespace lockstep::parallel_bench

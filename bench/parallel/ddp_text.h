@@ -2,13 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bench/parallel/ddp_run.h"
 
 namespace lockstep::parallel_bench {
 
 std::string ddp_heading_text(const DdpFlags& flags);
-std::string ddp_row_text(const DdpCase& one, const DdpResult& result);
+std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result);
 std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results);
 
 std::string link_text(const Link& link);  // "10 us, 2 GB/s"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
-#include <utility>
 
 #include "core/error.h"
 
@@ -19,40 +17,32 @@ std::int64_t differing(std::span<const float> found, std::span<const float> want
   return count;
 }
 
-SerialSum::SerialSum(std::vector<std::int64_t> extents) : extents_(std::move(extents)) {
-  const auto elems = static_cast<std::size_t>(std::accumulate(extents_.begin(), extents_.end(), std::int64_t{0}));
-  sum_.resize(elems);
-  sum_of_sizes_.resize(elems);
+SerialSum::SerialSum(std::span<const std::int64_t> bucket_elems) {
+  for (const std::int64_t elems : bucket_elems) buckets_.emplace_back(elems);
 }
 
 void SerialSum::add(std::span<const float> gradients) {
-  LOCKSTEP_CHECK(gradients.size() == sum_.size(), "all parameters' gradients");
-  for (std::size_t i = 0; i < sum_.size(); ++i) {
-    sum_[i] += static_cast<double>(gradients[i]);
-    sum_of_sizes_[i] += std::fabs(static_cast<double>(gradients[i]));
+  for (BucketSums& bucket : buckets_) {
+    bucket.add(gradients.first(bucket.sums().size()));
+    gradients = gradients.subspan(bucket.sums().size());
   }
-  ++shares_;
+  LOCKSTEP_CHECK(gradients.empty(), "all buckets' gradients");
 }
 
-std::int64_t SerialSum::beyond_bound(std::span<const float> found, core::DType gradient, core::DType compute) const {
-  LOCKSTEP_CHECK(found.size() == sum_.size(), "all parameters' gradients");
-  constexpr double kRoundings = 128;
-  const double of_sum = core::sum_tolerance(gradient, shares_);
-  const double of_kernels = kRoundings * std::ldexp(1.0, -core::significand_bits(compute));
-  std::int64_t count = 0;
-  std::size_t begin = 0;
-  for (const std::int64_t extent : extents_) {
-    const std::size_t end = begin + static_cast<std::size_t>(extent);
-    double largest = 0;
-    for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(sum_[i]));
-    for (std::size_t i = begin; i < end; ++i) {
-      const double bound = of_sum * sum_of_sizes_[i] + of_kernels * largest;
+SerialSum::Found SerialSum::compare(std::span<const float> found, const GradientWire& wire) const {
+  Found result;
+  for (const BucketSums& bucket : buckets_) {
+    const std::vector<double> bounds = bucket.bounds(wire);
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+      const double error = std::fabs(double{found[i]} - bucket.sums()[i]);
       // Not: further than. A NaN is beyond every bound.
-      count += std::fabs(static_cast<double>(found[i]) - sum_[i]) <= bound ? 0 : 1;
+      result.beyond += error <= bounds[i] ? 0 : 1;
+      if (error > 0) result.most_of_bound = std::max(result.most_of_bound, error / bounds[i]);
     }
-    begin = end;
+    found = found.subspan(bounds.size());
   }
-  return count;
+  LOCKSTEP_CHECK(found.empty(), "all buckets' gradients");
+  return result;
 }
 
 }  // namespace lockstep::parallel_bench

@@ -5,34 +5,28 @@
 #include <span>
 #include <vector>
 
-#include "core/dtype.h"
+#include "bench/parallel/gradient_bounds.h"
 
 namespace lockstep::parallel_bench {
 
 // Elements whose bits differ. Of equal length.
 std::int64_t differing(std::span<const float> found, std::span<const float> wanted);
 
-// The sum of what each rank's share of the batch gives, made by one rank, one share after the other; in f64, so that
-// its own roundings do not count.
+// The sum of what each rank's share of the batch gives, made by one rank, one share after the other.
 class SerialSum {
  public:
-  // `extents`: elements of each parameter, one after the other.
-  explicit SerialSum(std::vector<std::int64_t> extents);
+  // Gradients are those of all buckets, one after the other, with their padding.
+  explicit SerialSum(std::span<const std::int64_t> bucket_elems);
   void add(std::span<const float> gradients);
 
-  // Elements further from the sum than
-  //   tolerance(gradient, n) sum |g_d| + 128 u max |g|
-  // Of the first, n is the number of shares: any order of their sum in the gradients' dtype (core::sum_tolerance). Of
-  // the second, u is half a unit in the last place of the compute dtype, and the maximum is over the parameter: a
-  // rank's kernels may sum in another order than another's, as each chooses its products' implementation by measurement
-  // (the bound of the model's own tests, trainer/model).
-  std::int64_t beyond_bound(std::span<const float> found, core::DType gradient, core::DType compute) const;
+  struct Found {
+    std::int64_t beyond = 0;   // elements further from the sum than the wire's roundings explain (gradient_bounds.h)
+    double most_of_bound = 0;  // the largest part of its bound that an element is off by
+  };
+  Found compare(std::span<const float> found, const GradientWire& wire) const;
 
  private:
-  std::vector<std::int64_t> extents_;
-  std::size_t shares_ = 0;
-  std::vector<double> sum_;
-  std::vector<double> sum_of_sizes_;
+  std::vector<BucketSums> buckets_;
 };
 
 }  // namespace lockstep::parallel_bench

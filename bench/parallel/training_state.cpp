@@ -34,17 +34,17 @@ void append(const kernels::InOut& view, std::vector<float>& to) {
 
 }  // namespace
 
-std::vector<std::int64_t> elems_of_parameters(trainer::RankModel& model) {
-  ParameterStore& store = store_of(model);
+std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model) {
+  const ParameterStore& store = store_of(model);
   std::vector<std::int64_t> elems;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p) elems.push_back(store.own_gradient_of(p).elems);
+  for (std::int32_t b = 0; b < store.num_buckets(); ++b) elems.push_back(store.padded_elems(b));
   return elems;
 }
 
 std::vector<float> gradients_of(trainer::RankModel& model) {
   ParameterStore& store = store_of(model);
   std::vector<float> all;
-  for (std::size_t p = 0; p < store.parameters().size(); ++p) append(store.own_gradient_of(p), all);
+  for (std::int32_t b = 0; b < store.num_buckets(); ++b) append(store.own_gradient(b), all);
   return all;
 }
 

@@ -9,8 +9,8 @@
 
 namespace lockstep::parallel_bench {
 
-// Parameter by parameter, without padding.
-std::vector<std::int64_t> elems_of_parameters(trainer::RankModel& model);
+// Bucket by bucket, as they are reduced: with padding.
+std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model);
 std::vector<float> gradients_of(trainer::RankModel& model);  // narrow ones widened
 
 // In the order in which they lie: the same on all ranks.

@@ -27,4 +27,18 @@ transports::LinkSpec link_of(const FlagValue& value) {
   }
 }
 
+parallel::Compression compression_of(const FlagValue& value) {
+  try {
+    return parallel::parse_compression(value.text);
+  } catch (const core::Error& error) {
+    throw value.refused(error);
+  }
+}
+
+transports::MpiThreads mpi_threads_of(const FlagValue& value) {
+  if (value.text == "multiple") return transports::MpiThreads::multiple;
+  if (value.text == "funneled") return transports::MpiThreads::funneled;
+  throw value.refused("not a thread level of ours", "multiple funneled");
+}
+
 }  // namespace lockstep::mini_train

@@ -2,8 +2,10 @@
 #pragma once
 
 #include "bench/sweep/flag_values.h"
+#include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
+#include "parallel/compress/compress.h"
 #include "trainer/model/gpt.h"
 
 namespace lockstep::mini_train {
@@ -11,5 +13,7 @@ namespace lockstep::mini_train {
 core::DType dtype_of(const sweep::FlagValue& value);  // f32, bf16, f16
 trainer::GptConfig model_of(const sweep::FlagValue& value);
 transports::LinkSpec link_of(const sweep::FlagValue& value);
+parallel::Compression compression_of(const sweep::FlagValue& value);
+transports::MpiThreads mpi_threads_of(const sweep::FlagValue& value);
 
 }  // namespace lockstep::mini_train

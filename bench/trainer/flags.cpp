@@ -25,14 +25,6 @@ trainer::Recompute recompute_of(const FlagValue& v) {
   throw v.refused("not a way to recompute", "none selective full");
 }
 
-parallel::Compression compression_of(const FlagValue& v) {
-  try {
-    return parallel::parse_compression(v.text);
-  } catch (const core::Error& error) {
-    throw v.refused(error);
-  }
-}
-
 constexpr const char* kModel = "Model and data";
 constexpr const char* kLayout = "Layout";
 constexpr const char* kTraining = "Training";

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "collectives/backends/plan_choice.h"
+#include "collectives/collective.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "trainer/step/memory_need.h"
@@ -44,6 +46,21 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
 
+// What does not exist, or not for as many ranks, is refused before anything runs.
+void check_algorithm(const TrainOptions& options) {
+  if (options.algorithm == "auto") return;
+  // Among three ranks and more its sums differ from rank to rank in their last bits, and replicas would drift apart.
+  if (options.algorithm.rfind("one_shot", 0) == 0) {
+    throw core::usage_error("--algo is one_shot, whose ranks sum in orders of their own; allowed: an algorithm that " +
+                            std::string("gives all ranks the same bits, such as ring or two_shot"));
+  }
+  const collectives::Operation smallest{.kind = collectives::Kind::all_reduce, .count = 1};
+  if (options.layout.ranks() == 1) backends::plan_for(smallest, 2, options.algorithm);
+  for (const std::int32_t ranks : {data_ranks_of(options.layout), options.layout.tp}) {
+    if (ranks > 1) backends::plan_for(smallest, ranks, options.algorithm);
+  }
+}
+
 }  // namespace
 
 TrainOptions checked(TrainOptions options) {
@@ -60,11 +77,7 @@ TrainOptions checked(TrainOptions options) {
                             " together with --zero or a narrow --grad-dtype; allowed: with all-reduces of f32 " +
                             "gradients, --zero 0 and --grad-dtype f32");
   }
-  // Among three ranks and more its sums differ from rank to rank in their last bits, and replicas would drift apart.
-  if (options.algorithm.rfind("one_shot", 0) == 0) {
-    throw core::usage_error("--algo is one_shot, whose ranks sum in orders of their own; allowed: an algorithm that " +
-                            std::string("gives all ranks the same bits, such as ring or two_shot"));
-  }
+  check_algorithm(options);
   return options;
 }
 

@@ -1,0 +1,79 @@
+#include "bench/parallel/sent_counter.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "collectives/plan/count.h"
+#include "core/error.h"
+#include "schedules/step/count.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using collectives::Kind;
+using collectives::Operation;
+
+// One that tells each time that it runs.
+class Counted final : public collectives::Collective {
+ public:
+  Counted(std::unique_ptr<Collective> inner, SentCounter::Bytes bytes, std::atomic<std::int64_t>& sent,
+          std::atomic<double>& least)
+      : inner_(std::move(inner)), bytes_(bytes), sent_(sent), least_(least) {}
+
+  void run(const void* input, void* output) override {
+    inner_->run(input, output);
+    sent_ += bytes_.sent;
+    least_ += bytes_.least;
+  }
+
+ private:
+  const std::unique_ptr<Collective> inner_;
+  const SentCounter::Bytes bytes_;
+  std::atomic<std::int64_t>& sent_;
+  std::atomic<double>& least_;
+};
+
+schedules::Comm comm_of(Kind kind) {
+  switch (kind) {
+    case Kind::all_reduce:
+      return schedules::Comm::all_reduce;
+    case Kind::all_gather:
+      return schedules::Comm::all_gather;
+    case Kind::reduce_scatter:
+      return schedules::Comm::reduce_scatter;
+    default:
+      LOCKSTEP_CHECK(kind == Kind::all_to_all, "a collective of a training step");
+      return schedules::Comm::all_to_all;
+  }
+}
+
+SentCounter::Bytes bytes_of(const plan::Plan& plan, const Operation& operation, std::size_t member) {
+  const plan::Counts counts = plan::count(plan, plan::contents_of(plan), operation);
+  const std::int64_t payload =
+      collectives::message_bytes(operation.kind, plan.num_ranks, operation.count, operation.dtype);
+  return {counts.ranks[member].bytes_sent, schedules::wire_bytes(comm_of(operation.kind), payload, plan.num_ranks)};
+}
+
+}  // namespace
+
+backends::MeshRank SentCounter::counting(backends::MeshRank& rank) {
+  return {rank.messages, rank.device, rank.abort, rank.threaded,
+          [this, &rank](std::size_t channel, const Operation& operation, std::string_view algorithm) {
+            return prepare(rank, channel, operation, algorithm);
+          }};
+}
+
+backends::Prepared SentCounter::prepare(const backends::MeshRank& rank, std::size_t channel, const Operation& operation,
+                                        std::string_view algorithm) {
+  backends::Prepared prepared = rank.prepare(channel, operation, algorithm);
+  LOCKSTEP_CHECK(prepared.plan.has_value(), "a collective whose plan is known");
+  const backends::Channel& members = channels_[channel];
+  const auto member = std::lower_bound(members.begin(), members.end(), rank.messages.rank()) - members.begin();
+  const Bytes bytes = bytes_of(*prepared.plan, operation, static_cast<std::size_t>(member));
+  prepared.collective = std::make_unique<Counted>(std::move(prepared.collective), bytes, sent_, least_);
+  return prepared;
+}
+
+}  // namespace lockstep::parallel_bench
