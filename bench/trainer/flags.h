@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/sweep/command_line.h"
+#include "collectives/transports/mpi_transport.h"
 #include "trainer/train/options.h"
 
 namespace lockstep::mini_train {
@@ -14,7 +15,8 @@ struct TrainFlags {
   std::string program;               // "mini_train"
   std::vector<std::string> command;  // as given, the program without its folder
   trainer::TrainOptions options;
-  bool mpi = false;        // --transport mpi
+  bool mpi = false;                                                       // --transport mpi
+  transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for
   double peak_gflops = 0;  // of all ranks' cores together, for MFU; 0: measured at the start
   std::int64_t report_every = 1;
   std::string json_file;        // empty: no records

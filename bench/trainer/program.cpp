@@ -11,6 +11,7 @@
 #include "schedules/step/moving.h"
 #include "schedules/step/trace.h"
 #include "trainer/data/bigram.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -52,7 +53,7 @@ class Teller {
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
     std::vector<schedules::Breakdown> ranks;
-    if (!timeline.empty()) ranks = schedules::breakdown_of(step_, timeline);
+    if (!timeline.empty()) ranks = schedules::breakdown_of(step_, timeline, trainer::blocking_lanes(flags_.options));
     if (last || report.step == 1 || report.step % flags_.report_every == 0) {
       print_(step_text(flags_, report, peak_flops_, ranks.empty() ? -1 : exposed_share(ranks)));
     }
@@ -113,9 +114,8 @@ int mini_train_main(int argc, char** argv) {
     TrainFlags& flags = std::get<TrainFlags>(parsed);
     if (!flags.mpi) return run_mini_train(std::move(flags), pipeline::to_stdout, nullptr);
     if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
-    return transports::run_mpi_program(argc, argv, flags.options.timeout, [&](transports::MpiWorld& mpi) {
-      return run_mini_train(std::move(flags), pipeline::to_stdout, &mpi);
-    });
+    const auto run = [&](transports::MpiWorld& mpi) { return run_mini_train(flags, pipeline::to_stdout, &mpi); };
+    return transports::run_mpi_program(argc, argv, flags.options.timeout, run, flags.mpi_threads);
   });
 }
 

@@ -7,7 +7,9 @@
 #include "bench/pipeline/parts.h"
 #include "bench/pipeline/records.h"
 #include "bench/trainer/text.h"
+#include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -38,6 +40,13 @@ core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
   }
   named.emplace_back("total", static_cast<double>(parallel::total_of(bytes)));
   return named;
+}
+
+// What overlaps depends on the threads that MPI allows.
+void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
+  run.libraries["mpi"] = mpi.library_version() + " (" + std::string(name_of(mpi.threads())) + ")";
+  run.machine.hosts = mpi.placement().num_hosts;
+  run.oversubscribed = mpi.placement().oversubscribed;
 }
 
 }  // namespace
@@ -91,6 +100,7 @@ core::RunRecord run_record(const TrainFlags& flags) {
   run.rank_kind = flags.mpi ? "mpi" : "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
   run.seed = options.seed;
+  if (options.mpi != nullptr) add_mpi(*options.mpi, run);
   if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};
   return run;
 }
@@ -144,7 +154,8 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .unigram_loss = unigram_nats,
           .bigram_loss = bigram_nats,
           .timed_step = timed.report.step,
-          .parts_ms = pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline)),
+          .parts_ms =
+              pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
           .timeline = pipeline::timeline_record(step, timed.timeline)};
 }

@@ -5,8 +5,10 @@
 #include <array>
 #include <numeric>
 
+#include "collectives/transports/mpi_transport.h"
 #include "core/size.h"
 #include "trainer/optimization/flops.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -45,6 +47,22 @@ double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*pa
   double sum = 0;
   for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
   return sum / static_cast<double>(ranks.size());
+std::string mpi_text(const trainer::TrainOptions& options) {
+  if (options.mpi == nullptr) return "";
+  const transports::MpiWorld& mpi = *options.mpi;
+  const bool threaded = trainer::is_threaded(options);
+  std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
+                                 threaded ? "collectives over data-parallel ranks and messages move beside kernels"
+                                          : "all communication runs in the rank's own thread; nothing overlaps");
+  const int threads = trainer::mesh_of(options).threads_a_rank;
+  const int cores = mpi.placement().cores_a_rank;
+  if (threaded && threads > cores) {
+    text += fmt::format("# {} threads a rank, of which {} wait, on {} core{}: they take turns\n", threads,
+                        threads - options.threads, cores, cores == 1 ? "" : "s");
+  }
+  return text;
+}
+
 }
 
 std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
@@ -70,13 +88,14 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
-      "{}"
+      "{}{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       model.name, model.layers, model.hidden, model.heads, model.vocabulary, model.parameters(),
       core::short_name_of(options.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
-      options.length, data, link_text(options), flop_convention(), trainer::flops_a_token(flop_shape(flags)),
-      peak_flops, flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
+      options.length, data, link_text(options), mpi_text(options), flop_convention(),
+      trainer::flops_a_token(flop_shape(flags)), peak_flops,
+      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
 }
 
 std::string flop_convention() {

@@ -25,8 +25,9 @@ std::int64_t& part_for(Breakdown& parts, Op op) {
 
 class RankBreakdown {
  public:
-  RankBreakdown(const RankStep& rank, const std::vector<TaskSpan>& spans, std::int64_t makespan_ps)
-      : rank_(rank), spans_(spans), makespan_ps_(makespan_ps) {
+  RankBreakdown(const RankStep& rank, const std::vector<TaskSpan>& spans, std::int64_t makespan_ps,
+                const BlockingLanes& blocking)
+      : rank_(rank), spans_(spans), makespan_ps_(makespan_ps), blocking_(blocking) {
     for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
       const std::size_t lane = index_of(rank.tasks[i].lane);
       if (lane != index_of(Lane::compute)) moving_[lane].push_back(spans[i]);
@@ -52,7 +53,7 @@ class RankBreakdown {
     Lane lane = Lane::compute;
   };
 
-  // What moved in a gap counts where the task that ends it waited for it.
+  // What moved in a gap counts where the task that ends it waited for it, or was held up by it.
   void split_gap(const TaskSpan& gap, const Task& task) {
     moved_.clear();
     std::uint32_t seen = 0;
@@ -65,6 +66,9 @@ class RankBreakdown {
         seen |= 1U << index_of(lane);
         add_moved(lane, gap);
       }
+    }
+    for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
+      if (blocking_[lane] && (seen >> lane & 1U) == 0) add_moved(static_cast<Lane>(lane), gap);
     }
     share_out(gap);
   }
@@ -107,6 +111,7 @@ class RankBreakdown {
   const RankStep& rank_;
   const std::vector<TaskSpan>& spans_;
   std::int64_t makespan_ps_;
+  const BlockingLanes& blocking_;
   std::array<std::vector<TaskSpan>, kNumLanes> moving_;
   std::array<std::size_t, kNumLanes> next_ = {};
   std::vector<Moved> moved_;  // in the gap at hand
@@ -130,7 +135,7 @@ std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeli
   }
   std::vector<Breakdown> all;
   for (std::size_t r = 0; r < timeline.size(); ++r) {
-    all.push_back(RankBreakdown(step.of_rank[r], timeline[r], makespan_ps).take());
+    all.push_back(RankBreakdown(step.of_rank[r], timeline[r], makespan_ps, blocking).take());
   }
   return all;
 }

@@ -29,6 +29,10 @@ struct Breakdown {
   std::int64_t exposed_reductions_ps() const;  // of gradients, among shards and over their replicas
 };
 
-std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeline);
+// Lanes [lane] whose tasks hold up the compute lane, whether it waits for them or not, as one thread runs both. What
+// moves there while the compute lane stands still is exposed, too.
+using BlockingLanes = std::array<bool, kNumLanes>;
+
+std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeline, const BlockingLanes& blocking = {});
 
 }  // namespace lockstep::schedules

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
 
 namespace lockstep::trainer {
@@ -32,7 +33,21 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
 }
 
 backends::MeshOptions mesh_of(const TrainOptions& options) {
-  const auto lanes = interpreter_of(options, options.mpi == nullptr).thread_of;
+bool is_threaded(const TrainOptions& options) {
+  return options.mpi == nullptr || options.mpi->threads() == transports::MpiThreads::multiple;
+}
+
+schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
+  const auto thread_of = interpreter_of(options, is_threaded(options)).thread_of;
+  schedules::BlockingLanes blocking = {};
+  for (const Lane lane : {Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas}) {
+    const auto l = static_cast<std::size_t>(lane);
+    blocking[l] = thread_of[l] == 0;
+  }
+  return blocking;
+}
+
+  const auto lanes = interpreter_of(options, is_threaded(options)).thread_of;
   return {.num_ranks = options.layout.ranks(),
           .threads_a_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
           .link = options.link,

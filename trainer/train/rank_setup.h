@@ -6,6 +6,7 @@
 
 #include "collectives/backends/mesh.h"
 #include "schedules/interpreter/interpreter.h"
+#include "schedules/step/breakdown.h"
 #include "schedules/step/timeline.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/train/options.h"
@@ -18,6 +19,12 @@ GptShape shape_of(const TrainOptions& options, std::int32_t rank);
 // Collectives that run beside kernels have a thread of their own; those of layers, which kernels wait for, run in the
 // rank's. What may not be threaded (MeshRank) goes one by one, in an order that is the same on all ranks.
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded);
+
+// Whether collectives run in threads of their own: not where MPI may be called by one thread only.
+bool is_threaded(const TrainOptions& options);
+
+// Collectives that run in the rank's own thread, which has the kernels.
+schedules::BlockingLanes blocking_lanes(const TrainOptions& options);
 
 // Each rank has the threads of its kernels, and those in which collectives wait beside them: with more of all than
 // cores a wait gives its core away at once.
