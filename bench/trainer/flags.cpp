@@ -132,12 +132,12 @@ const std::array kFlagsOfRun{
            if (v.text != "local" && v.text != "mpi") throw v.refused("not a transport", "local mpi");
            f.mpi = v.text == "mpi";
          }},
-    Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
-         [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
-    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
     Flag{"--mpi-threads", "multiple",
          "multiple: communication runs beside kernels, if this MPI can; funneled: in the rank's own thread, one by one",
          [](TrainFlags& f, const FlagValue& v) { f.mpi_threads = mpi_threads_of(v); }},
+    Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
+         [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
     Flag{"--peak-gflops", "", "of all cores together, for MFU [a product of matrices, measured at the start]",
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},

@@ -99,8 +99,8 @@ core::RunRecord run_record(const TrainFlags& flags) {
   run.transport = flags.mpi ? "mpi" : "local";
   run.rank_kind = flags.mpi ? "mpi" : "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
-  run.seed = options.seed;
   if (options.mpi != nullptr) add_mpi(*options.mpi, run);
+  run.seed = options.seed;
   if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};
   return run;
 }

@@ -43,10 +43,6 @@ std::string link_text(const trainer::TrainOptions& options) {
                      options.link->latency_us, options.link->gbps);
 }
 
-double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
-  double sum = 0;
-  for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
-  return sum / static_cast<double>(ranks.size());
 std::string mpi_text(const trainer::TrainOptions& options) {
   if (options.mpi == nullptr) return "";
   const transports::MpiWorld& mpi = *options.mpi;
@@ -63,6 +59,10 @@ std::string mpi_text(const trainer::TrainOptions& options) {
   return text;
 }
 
+double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
+  double sum = 0;
+  for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
+  return sum / static_cast<double>(ranks.size());
 }
 
 std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {

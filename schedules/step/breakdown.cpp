@@ -128,7 +128,7 @@ std::int64_t Breakdown::exposed_reductions_ps() const {
   return exposed_ps[index_of(Lane::reduce)] + exposed_ps[index_of(Lane::replicas)];
 }
 
-std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeline) {
+std::vector<Breakdown> breakdown_of(const Step& step, const StepTimeline& timeline, const BlockingLanes& blocking) {
   std::int64_t makespan_ps = 0;
   for (const auto& rank : timeline) {
     for (const TaskSpan& span : rank) makespan_ps = std::max(makespan_ps, span.end_ps);

@@ -32,7 +32,6 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
   return interpreter;
 }
 
-backends::MeshOptions mesh_of(const TrainOptions& options) {
 bool is_threaded(const TrainOptions& options) {
   return options.mpi == nullptr || options.mpi->threads() == transports::MpiThreads::multiple;
 }
@@ -47,6 +46,7 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
   return blocking;
 }
 
+backends::MeshOptions mesh_of(const TrainOptions& options) {
   const auto lanes = interpreter_of(options, is_threaded(options)).thread_of;
   return {.num_ranks = options.layout.ranks(),
           .threads_a_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
