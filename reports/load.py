@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
+from reports.layer_records import layer_from
 from reports.records import Records, Run, ceiling_from, kernel_from, row_from, run_from
 from reports.schema import problem_in, shown
 from reports.sharding_records import sharding_from
@@ -14,7 +15,7 @@ from reports.units import counted
 VERSION = 1
 _MADE_BY = {"row": row_from, "kernel": kernel_from, "ceiling": ceiling_from, "schedule": schedule_from,
             "simulation": simulation_from, "training": training_from, "scaling": scaling_from,
-            "sharding": sharding_from}
+            "sharding": sharding_from, "layer": layer_from}
 _KINDS = ("run", *_MADE_BY)
 
 

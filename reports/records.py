@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from reports.layer_records import Layer
 from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
 from reports.sharding_records import Sharding
 from reports.step_records import ScheduleLine, Simulation
@@ -126,12 +127,13 @@ class Records:
     trainings: tuple[Training, ...] = ()
     scalings: tuple[Scaling, ...] = ()
     shardings: tuple[Sharding, ...] = ()
+    layers: tuple[Layer, ...] = ()
 
     @property
     def lines(self) -> tuple:
         """All but the runs."""
         return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations, *self.trainings,
-                *self.scalings, *self.shardings)
+                *self.scalings, *self.shardings, *self.layers)
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
@@ -142,7 +144,11 @@ class Records:
         return self._only(kernels=self.kernels, ceilings=self.ceilings)
 
     def of_schedules(self) -> "Records":
-        return self._only(schedules=self.schedules)
+        return self._only(schedules=tuple(line for line in self.schedules if not line.has_buckets))
+
+    def of_buckets(self) -> "Records":
+        """Real data-parallel steps."""
+        return self._only(schedules=tuple(line for line in self.schedules if line.has_buckets))
 
     def of_simulations(self) -> "Records":
         return self._only(simulations=self.simulations)
@@ -155,6 +161,9 @@ class Records:
 
     def of_sharding(self) -> "Records":
         return self._only(shardings=self.shardings)
+
+    def of_layers(self) -> "Records":
+        return self._only(layers=self.layers)
 
     def _only(self, **kept: tuple) -> "Records":
         """Runs that left nothing at all are told once: with the first kind that there is."""

@@ -66,7 +66,7 @@ Spent PassRunner::run_beside(const Pass& pass) {
     end_of_exchanges();
     throw;
   }
-  count(spent, TaskKind::exchange, end_of_exchanges);
+  end_of_exchanges();
   if (failure_) std::rethrow_exception(failure_);
   return spent;
 }
@@ -78,10 +78,7 @@ Spent PassRunner::run_kind(const Pass& pass, bool exchanges) {
   for (std::size_t i = 0; i < pass.tasks().size(); ++i) {
     const Task& task = pass.tasks()[i];
     if (task.is_exchange() != exchanges) continue;
-    if (task.after != kNothing) {
-      const std::uint64_t target = mark(number_, static_cast<std::size_t>(task.after) + 1);
-      count(spent, TaskKind::exchange, [&] { wait(other, target); });
-    }
+    if (task.after != kNothing) wait(other, mark(number_, static_cast<std::size_t>(task.after) + 1));
     count(spent, task.kind, task.run);
     own.open(mark(number_, i + 1));
   }

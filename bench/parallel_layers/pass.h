@@ -44,7 +44,7 @@ class Pass {
   std::vector<Task> tasks_;
 };
 
-// Where the time of a rank's own thread went. Waits for exchanges that run beside are of the kind exchange.
+// Time that a rank's own thread spent in tasks; of exchanges that run beside it, none.
 using Spent = std::array<double, kNumTaskKinds>;  // us, by kind
 
 enum class Way : std::uint8_t { one_by_one, beside, kernels, exchanges };

@@ -17,7 +17,7 @@ std::string data_words() {
 // Send/recv comes with every kind of link, as the report fits alpha and beta from it. The emulated link is a 10 Gbit/s
 // network with 20 us latency: slow enough that two cores can play eight ranks. Schedules are simulated and emulated
 // alike, so that the report shows one above the other. A small model is trained on two ranks, and its step is put
-// together from its pieces.
+// together from its pieces. Layers are shared out over two ranks on the emulated link, words that do not divide too.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string all_reduces =
@@ -51,6 +51,7 @@ Suite quick_suite() {
        "scaling --mode weak --batch 4 --steps 4 --time-budget 8"
        " --layouts dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4",
        1.5},
+      {"18-layers", "tp_linear_bench --batch 2 --turns 6 --warmup 1 --vocabulary 1021 --tiles 1,2,4" + link, 0.2},
   };
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 #include <variant>
 
+#include "bench/parallel_layers/program.h"
 #include "bench/pipeline/overlap_program.h"
 #include "bench/pipeline/program.h"
 #include "bench/scaling/program.h"
@@ -143,6 +144,10 @@ Job parse_line(const SuiteLine& line, Progress& progress) {
   }
   if (words.front() == "mini_train") {
     return fixed_job(line, flags_or_throw(line, mini_train::parse_train_flags(argc, argv.data())), run_training);
+  }
+  if (words.front() == "tp_linear_bench") {
+    return fixed_job(line, flags_or_throw(line, layer_bench::parse_layer_flags(argc, argv.data())),
+                     layer_bench::run_layers);
   }
   if (words.front() == "scaling") {
     return scaling_job(line, flags_or_throw(line, scaling::parse_scaling_flags(argc, argv.data())));

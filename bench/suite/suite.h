@@ -1,5 +1,5 @@
-// A suite: a list of sweeps, and of runs of pipeline_perf, overlap_perf, simulate, mini_train and scaling, as the
-// command lines that would run them one by one, run in turn in one process.
+// A suite: a list of sweeps, and of runs of pipeline_perf, overlap_perf, simulate, mini_train, tp_linear_bench and
+// scaling, as the command lines that would run them one by one, run in turn in one process.
 #pragma once
 
 #include <string>

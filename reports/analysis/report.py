@@ -8,6 +8,8 @@ from reports.analysis.roofline.results import RooflineResult, analyse_kernels
 from reports.analysis.steps.layouts import LayoutResult, analyse_layouts
 from reports.analysis.steps.overlap import OverlapResult, analyse_overlap
 from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
+from reports.analysis.training.buckets import BucketsResult, analyse_buckets
+from reports.analysis.training.layers import LayersResult, analyse_layers
 from reports.analysis.training.runs import TrainingResult, analyse_training
 from reports.analysis.training.scaling import ScalingResult, analyse_scaling
 from reports.analysis.training.sharding import ShardingResult, analyse_sharding
@@ -25,12 +27,14 @@ class Report:
     trainings: tuple[TrainingResult, ...] = ()
     scalings: tuple[ScalingResult, ...] = ()
     shardings: tuple[ShardingResult, ...] = ()
+    layers: tuple[LayersResult, ...] = ()
+    buckets: tuple[BucketsResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
         others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.trainings,
-                  *self.scalings, *self.shardings]
+                  *self.scalings, *self.shardings, *self.layers, *self.buckets]
         return collectives + [finding for result in others for finding in result.findings]
 
 
@@ -39,4 +43,5 @@ def report_of(records: Records) -> Report:
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
                   analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
-                  analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()))
+                  analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()),
+                  analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()))

@@ -31,6 +31,7 @@ def story_of(report: Report, files: Mapping[str, str], drawn: Sequence[FigureFil
     stem = scaling and chart_stem(report.scalings, scaling)
     words = {"training": "how it learns, and what fills the memory", "scaling": "all layouts, and the gap by kind",
              "kernels": "the kernels one by one", "collectives": "the collectives one by one",
+             "layers": "layers shared out over ranks", "buckets": "gradient buckets beside the backward",
              "schedules": "schedules of the pipeline", "simulations": "steps on other machines"}
     links = [(text, files[subject]) for subject, text in words.items() if subject in files]
     return Story(sentences, [file for file in drawn if file.stem == stem], links)

@@ -10,8 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from reports.analysis.report import Report
 from reports.analysis.steps.schedules import growths_of
 from reports.errors import ReportError
+from reports.html.buckets_view import buckets_page_of, render_buckets
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import SimulationPage, simulation_page_of
+from reports.html.layers_view import layers_page_of, render_layers
 from reports.html.schedule_view import SchedulePage, schedule_page_of
 from reports.html.sharding_view import render_sharding, sharding_page_of
 from reports.html.step_story import Story, story_of
@@ -93,6 +95,11 @@ def _build(report: Report, folder: Path) -> None:
     if report.shardings:
         bars = render_sharding(report.shardings, folder / "figures")
         views["sharding"] = sharding_page_of(report.records.of_sharding(), report.shardings, bars, files)
+    if report.layers:
+        drawn_layers = render_layers(report.layers, folder / "figures")
+        views["layers"] = layers_page_of(report.records.of_layers(), report.layers, drawn_layers, files)
+    if report.buckets:
+        views["buckets"] = _buckets_page(report, files, folder)
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
     story = story_of(report, {page.subject: page.file for page in pages}, drawn)
     for page in pages:
@@ -108,6 +115,13 @@ def _schedule_page(report: Report, files: Sequence[str], folder: Path) -> Schedu
     traces = copy_traces(records, report.records.files, folder / "traces")
     overlaps = list(zip(report.overlaps, render_overlaps(report.overlaps, folder / "figures")))
     return schedule_page_of(records, list(zip(report.schedules, figures)), growths, overlaps, traces, files)
+
+
+def _buckets_page(report: Report, files: Sequence[str], folder: Path) -> GroupPage:
+    records = report.records.of_buckets()
+    figures = render_buckets(report.buckets, folder / "figures")
+    traces = copy_traces(records, report.records.files, folder / "traces")
+    return buckets_page_of(records, report.buckets, figures, traces, files)
 
 
 def _simulation_page(report: Report, files: Sequence[str], folder: Path) -> SimulationPage:

@@ -1,0 +1,87 @@
+"""What the page of tensor-parallel layers shows, all text made."""
+from pathlib import Path
+from typing import Callable, Sequence
+
+from matplotlib.figure import Figure
+
+from reports.analysis.findings import MOST
+from reports.analysis.training.layers import LayersResult, bytes_sentence, gain_text, split_text
+from reports.check.runs import notes_on_runs
+from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
+from reports.html.tables import Cell, Column, Line, Table, number, size, word
+from reports.html.training_view import GroupPage, GroupView
+from reports.layer_records import Layer
+from reports.plots import style
+from reports.plots.figures import FigureFile, save
+from reports.plots.frame import Heading
+from reports.plots.layer_figures import bytes_figure, gain_figure, split_figure
+from reports.records import Records
+from reports.units import counted, joined, unbroken
+
+_FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[LayersResult], str], str], ...] = (
+    ("split", split_figure, split_text, "Two bars of parts a layer: one after the other, and beside each other"),
+    ("gain", gain_figure, gain_text, "A row a layer: what communication adds in either form"),
+    ("bytes", bytes_figure, bytes_sentence, "A bar a layer: bytes sent, with the formula's mark"),
+)
+
+
+def render_layers(results: Sequence[LayersResult], folder: Path) -> list[list[FigureFile]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return [[_render(result, *figure, folder) for figure in _FIGURES] for result in results]
+
+
+def _render(result: LayersResult, name: str, draw: Callable[..., Figure], title: Callable[[LayersResult], str], alt: str,
+            folder: Path) -> FigureFile:
+    emulated = result.first.basis != "measured" and name != "bytes"
+    heading = Heading(unbroken(title(result).rstrip(".")), result.name,
+                      "EMULATED links: not a time of this machine's own" if emulated else "")
+    with style.context():
+        save(draw(result, heading), folder / f"{result.anchor}-{name}")
+    return FigureFile("bars", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
+
+
+def layers_page_of(records: Records, results: Sequence[LayersResult], figures: Sequence[Sequence[FigureFile]],
+                   files: Sequence[str]) -> GroupPage:
+    lines = records.layers
+    ranks = joined([str(n) for n in sorted({one.ranks for one in lines})])
+    facts = [Fact("What was timed", f"tensor-parallel layers on {ranks} ranks, forward and backward"),
+             Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong; "
+                          f"{sum(one.checked_passes for one in lines):,} passes checked")]
+    views = [GroupView(result.anchor, result.name, "" if result.first.basis == "measured" else result.first.basis,
+                       [gain_text(result), split_text(result), bytes_sentence(result)], drawn, [], 0,
+                       [layers_table(result)]) for result, drawn in zip(results, figures)]
+    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+                     notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=[],
+                     runs=run_views(records), machines=machine_views(records), files=files)
+
+
+_COLUMNS = (
+    Column("layer", "", False), Column("tiles", "of rows"), Column("products ms", "matrix products, alone"),
+    Column("kernels ms", "all of them, alone"), Column("communication ms", "alone"),
+    Column("serial ms", "one after the other: median"), Column("async ms", "communication beside products: median"),
+    Column("+- %", "half of p5 to p95 of async's forward and backward, of their medians"),
+    Column("exposed serial ms", "median over turns of serial less kernels"),
+    Column("exposed async ms", "median over turns of async less kernels"),
+    Column("sent", "by a rank, mean"), Column("formula", "docs/metrics.md"),
+    Column("unlike", "elements with other bits than in one tile one after the other"), Column("status", "", False),
+)
+
+
+def layers_table(result: LayersResult) -> Table:
+    return Table("Every row of the records, forward and backward together", _COLUMNS,
+                 tuple(Line(_cells(case.name, form, case.exposed_us), form.status)
+                       for case in result.cases for form in case.forms))
+
+
+def _cells(name: str, one: Layer, exposed_us: Callable[[Layer, str], float]) -> tuple[Cell, ...]:
+    status = one.status if not one.error else f"{one.status}: {one.error}"
+    times = (one.parts_us("kernels")["products"],
+             *(one.median_us(way) for way in ("kernels", "communication", "serial", "async")))
+    return (word(name), number(one.tiles, 9), *(number(us / 1e3) for us in times), number(100 * one.spread("async"), 2),
+            *(number(exposed_us(one, way) / 1e3) for way in ("serial", "async")), size(round(one.sent_bytes)),
+            size(round(one.formula_bytes)), number(one.unlike, 9), word(status))
+
+
+def _bad_lines(lines: Sequence[Layer]) -> list[BadLine]:
+    return [BadLine(one.status, f"{one.layer}, {counted(one.ranks, 'rank')}, {counted(one.tiles, 'tile')}, {one.dtype}",
+                    one.error or "no reason recorded") for one in lines if one.status != "ok"]
