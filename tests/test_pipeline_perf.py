@@ -163,7 +163,7 @@ BAD_INPUT = [
     (["--t-w", "soon"], "--t-w soon: not a number"),
     (["--memory-limit", "0.5"], "--memory-limit 0.5: out of range; allowed: a number from 1"),
     (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
-    (["--mode", "real", "--schedule", "dualpipe", "--stages", "2", "--microbatches", "8"], "has 2 pipes"),
+    (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: even numbers"),
     (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
     (["--frobnicate"], "unknown argument '--frobnicate'; allowed: what --help lists"),
     (["--csv", "/nonexistent.csv"], "--csv /nonexistent.csv: cannot be read; allowed: a file"),
@@ -302,11 +302,11 @@ def test_actions_on_parameters_are_said_to_be_left_out(programs: Programs, tmp_p
 
 def test_real_kernels_run_the_schedule_that_was_asked_for(programs: Programs, tmp_path: Path) -> None:
     """The trainer ran each schedule; the simulation beside it has the times of one rank alone."""
-    done = pipeline(programs, "--mode", "real", "--schedule", "1f1b,zb_v", "--stages", "2", "--microbatches", "4",
+    done = pipeline(programs, "--mode", "real", "--schedule", "1f1b,zb_v,chimera,dualpipe", "--stages", "2", "--microbatches", "4",
                     "--repeat", "3", "--hidden", "32", "--length", "16", "--json", str(tmp_path / "real.jsonl"))
     assert done.returncode == 0, done.stderr
     run, *rows = records_of(tmp_path / "real.jsonl")
-    assert run["basis"] == "measured" and [row["schedule"] for row in rows] == ["1f1b", "zb_v"]
+    assert run["basis"] == "measured" and [row["schedule"] for row in rows] == ["1f1b", "zb_v", "chimera", "dualpipe"]
     for row in rows:
         assert row["basis"] == "measured" and len(row["samples_ms"]) == 3
         assert min(row["times_ms"][kind] for kind in ("forward", "input_gradient", "weight_gradient")) > 0

@@ -12,7 +12,8 @@ namespace lockstep::pipeline {
 schedules::Times isolated_times_ms(const PipelineFlags& flags);
 
 // `step`: of the schedule, an action a task; the timeline is of its tasks. What the trainer does beside them (the
-// norm of the gradients, the update) is left out; an action lasts from its first piece to its last.
+// norm of the gradients, the update, with two pipes the sums over a stage's copies) is left out; an action lasts from
+// its first piece to its last. Lists of schedules that keep versions of the weights run with one.
 EmulatedRuns run_real(const schedules::Schedule& schedule, const schedules::Step& step, const PipelineFlags& flags);
 
 }  // namespace lockstep::pipeline

@@ -54,10 +54,6 @@ std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
 
 }  // namespace
 
-std::int32_t zero_of(const TrainLayout& layout) {
-  return layout.dp > 1 ? layout.zero : 0;
-}
-
 std::size_t word_embedding_of(const StagePlan& plan) {
   const auto found = std::find_if(plan.parameters.begin(), plan.parameters.end(),
                                   [](const parallel::Parameter& parameter) { return parameter.name == "wte.weight"; });
@@ -118,7 +114,7 @@ std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Train
 
 std::int64_t tied_gradient_bytes(const StagePlan& plan, const TrainLayout& layout) {
   const std::int64_t elems = elems_of_share(plan.parameters[word_embedding_of(plan)], layout.tp);
-  const std::int64_t shards = zero_of(layout) > 0 ? layout.dp : 1;
+  const std::int64_t shards = zero_of(layout) > 0 ? shards_of(layout) : 1;
   return (elems + shards - 1) / shards * static_cast<std::int64_t>(core::size_of(layout.gradient));
 }
 

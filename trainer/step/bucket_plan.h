@@ -11,9 +11,6 @@
 
 namespace lockstep::trainer {
 
-// The ZeRO stage that makes a difference: none among one rank.
-std::int32_t zero_of(const TrainLayout& layout);
-
 // Indices into plan.parameters. Up to ZeRO 2 they are PyTorch's buckets (1 MiB first, then the cap); with ZeRO 3 one
 // for each part. A word embedding that another stage has, too, or that is gathered for the whole step, is alone in its
 // bucket: its shards then lie alike on both stages.

@@ -47,7 +47,7 @@ parallel::BytesByKind parameter_bytes(const StagePlan& plan, const GptShape& sha
     elems += of_bucket;
     largest = std::max(largest, of_bucket);
   }
-  const parallel::ZeroCase zero{elems, layout.dp, zero_of(layout), shape.compute, layout.gradient};
+  const parallel::ZeroCase zero{elems, shards_of(layout), zero_of(layout), shape.compute, layout.gradient};
   parallel::BytesByKind bytes = parallel::zero_bytes(zero);
   add(bytes,
       parallel::zero_transient_bytes(zero, {.bucket_elems = largest, .several_microbatches = layout.microbatches > 1}));
@@ -82,8 +82,10 @@ parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, 
   GptShape whole_layer = shape;
   whole_layer.recompute = Recompute::none;
   const std::int64_t again = shape.recompute == Recompute::full ? kept_bytes_a_layer(whole_layer) : 0;
-  of(need, MemoryKind::activations) += static_cast<std::int64_t>(under_way * static_cast<double>(kept)) + again +
-                                       std::max(working_bytes(shape), has_head ? logit_bytes(shape) : 0);
+  // Opposite pipes share what is under way between them: a stage of each is here.
+  const auto under_way_bytes = static_cast<std::int64_t>(under_way * static_cast<double>(kept) / schedule.num_pipes());
+  of(need, MemoryKind::activations) +=
+      under_way_bytes + again + std::max(working_bytes(shape), has_head ? logit_bytes(shape) : 0);
   return need;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
+#include "schedules/placement.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -29,23 +30,35 @@ void check_divides(std::string_view flag, std::int64_t value, std::string_view w
                           std::to_string(whole) + "; allowed: " + divisors_of(whole));
 }
 
-// Schedules whose results differ from plain accumulation, or whose stages have two copies, are simulated only.
-void check_schedule(const TrainLayout& layout) {
-  if (layout.own_schedule != nullptr) {
-    if (layout.own_schedule->num_pipes() == 1) return;
-    throw core::usage_error("the schedule " + layout.own_schedule->name + " has " +
-                            std::to_string(layout.own_schedule->num_pipes()) + " pipes; allowed: 1");
+void check_shards(const TrainLayout& layout) {
+  if (layout.shard_ranks == 0) return;
+  check_at_least_one("--shard-ranks", layout.shard_ranks);
+  if (layout.zero == 0) {
+    throw core::usage_error("--shard-ranks is " + std::to_string(layout.shard_ranks) +
+                            ", and --zero is 0, which shares nothing out; allowed: with --zero 1 2 3");
   }
+  check_divides("--shard-ranks", layout.shard_ranks, "--dp", layout.dp);
+}
+
+void check_pipes(const schedules::Schedule& own) {
+  if (own.num_pipes() == 1) return;
+  const bool opposite = own.num_ranks() % 2 == 0 && own.rank_of_stage == schedules::opposite_placement(own.num_ranks());
+  if (opposite) return;
+  throw core::usage_error(
+      "the schedule " + own.name + " has " + std::to_string(own.num_pipes()) + " pipes on " +
+      std::to_string(own.num_ranks()) +
+      " ranks; allowed: one, or two on an even number of ranks, from the first to the last and from "
+      "the last to the first");
+}
+
+// Schedules whose results differ from plain accumulation are simulated only.
+void check_schedule(const TrainLayout& layout) {
+  if (layout.own_schedule != nullptr) return check_pipes(*layout.own_schedule);
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   if (entry.versions != schedules::Versions::one) {
     throw core::usage_error("--schedule is " + layout.schedule +
                             ", which trains on old weights; allowed: a schedule with one version of them (simulate and "
                             "pipeline_perf run the others)");
-  }
-  if (entry.weight_copies > 1) {
-    throw core::usage_error("--schedule is " + layout.schedule +
-                            ", which keeps two copies of the model; allowed: a schedule with one pipe (pipeline_perf "
-                            "runs the others)");
   }
   if (!entry.takes_chunks && layout.chunks != 1) {
     throw core::usage_error("--chunks is " + std::to_string(layout.chunks) + ", and schedule " + layout.schedule +
@@ -70,6 +83,38 @@ std::int32_t rank_at(const TrainLayout& layout, const Coordinates& at) {
   return at.tp + layout.tp * (at.dp + layout.dp * at.pp);
 }
 
+std::int32_t pipes_of(const TrainLayout& layout) {
+  if (layout.own_schedule != nullptr) return layout.own_schedule->num_pipes();
+  return schedules::entry_named(layout.schedule).weight_copies;
+}
+
+std::int32_t data_ranks_of(const TrainLayout& layout) {
+  return layout.dp * pipes_of(layout);
+}
+
+std::int32_t data_index_of(const TrainLayout& layout, const Coordinates& at) {
+  const bool second_half = pipes_of(layout) > 1 && at.pp >= layout.pp / 2;
+  return second_half ? layout.dp + at.dp : at.dp;
+}
+
+Coordinates data_rank_at(const TrainLayout& layout, const Coordinates& at, std::int32_t index) {
+  const bool stays = index / layout.dp == data_index_of(layout, at) / layout.dp;
+  return {at.tp, index % layout.dp, stays ? at.pp : layout.pp - 1 - at.pp};
+}
+
+std::int32_t zero_of(const TrainLayout& layout) {
+  const std::int32_t share = layout.shard_ranks > 0 ? layout.shard_ranks : data_ranks_of(layout);
+  return share > 1 ? layout.zero : 0;
+}
+
+std::int32_t shards_of(const TrainLayout& layout) {
+  return zero_of(layout) > 0 && layout.shard_ranks > 0 ? layout.shard_ranks : data_ranks_of(layout);
+}
+
+std::int32_t replicas_of(const TrainLayout& layout) {
+  return data_ranks_of(layout) / shards_of(layout);
+}
+
 void check_layout(const TrainLayout& layout, const GptConfig& config, std::int64_t batch, std::int64_t length) {
   check_at_least_one("--dp", layout.dp);
   check_at_least_one("--tp", layout.tp);
@@ -80,6 +125,7 @@ void check_layout(const TrainLayout& layout, const GptConfig& config, std::int64
   if (layout.zero < 0 || layout.zero > 3) {
     throw core::usage_error("--zero is " + std::to_string(layout.zero) + "; allowed: 0 1 2 3");
   }
+  check_shards(layout);
   if (length < 1 || length > config.length) {
     throw core::usage_error("--length is " + std::to_string(length) + "; allowed: 1 to " +
                             std::to_string(config.length) + ", the positions of " + config.name);
@@ -89,7 +135,7 @@ void check_layout(const TrainLayout& layout, const GptConfig& config, std::int64
   if (layout.sequence_parallel)
     check_divides("--tp with --sequence-parallel", layout.tp, "batch x length", batch * length);
   check_schedule(layout);
-  const auto stages = schedule_of(layout).num_stages();
+  const auto stages = schedule_of(layout).stages_a_pipe;
   if (config.layers < stages) {
     throw core::usage_error("--pp " + std::to_string(layout.pp) + " with schedule " + layout.schedule + " has " +
                             std::to_string(stages) + " stages, and " + config.name + " has " +

@@ -34,12 +34,17 @@ Schedule forwards_of(Schedule schedule) {
   return schedule;
 }
 
-// One rank for each place of the pipeline: groups name it, and how many they have in truth.
+// One rank for each place of the pipeline: groups name it, and how many they have in truth. The two ends of opposite
+// pipes have the same stages, and so the same groups of data-parallel ranks.
 std::vector<Group> groups_of(const TrainLayout& layout) {
   std::vector<Group> groups;
-  for (std::int32_t p = 0; p < layout.pp; ++p) {
-    groups.push_back({GroupKind::tensor, {p}, layout.tp});
-    groups.push_back({GroupKind::data, {p}, layout.dp});
+  for (std::int32_t p = 0; p < layout.pp; ++p) groups.push_back({GroupKind::tensor, {p}, layout.tp});
+  const std::int32_t pipes = pipes_of(layout);
+  for (std::int32_t p = 0; p < layout.pp / pipes; ++p) {
+    std::vector<std::int32_t> places{p};
+    if (pipes > 1) places.push_back(layout.pp - 1 - p);
+    groups.push_back({GroupKind::data, places, shards_of(layout)});
+    if (replicas_of(layout) > 1) groups.push_back({GroupKind::replicas, places, replicas_of(layout)});
   }
   Group world{GroupKind::world, {}, layout.ranks()};
   for (std::int32_t p = 0; p < layout.pp; ++p) world.ranks.push_back(p);
@@ -47,15 +52,26 @@ std::vector<Group> groups_of(const TrainLayout& layout) {
   return groups;
 }
 
+// Neighbours share a set of shards, as in Megatron-LM and PyTorch's device meshes (replicas outside, shards inside).
 std::vector<std::int32_t> members_of(const TrainLayout& layout, const Group& folded, std::int32_t rank) {
   const Coordinates at = coordinates_of(layout, rank);
+  const std::int32_t shards = shards_of(layout);
+  const std::int32_t index = data_index_of(layout, at);
   std::vector<std::int32_t> members;
+  const auto add_data = [&](std::int32_t first, std::int32_t stride) {
+    for (std::int64_t i = 0; i < folded.size(); ++i) {
+      members.push_back(rank_at(layout, data_rank_at(layout, at, first + stride * static_cast<std::int32_t>(i))));
+    }
+  };
   switch (folded.kind) {
     case GroupKind::tensor:
       for (std::int32_t t = 0; t < layout.tp; ++t) members.push_back(rank_at(layout, {t, at.dp, at.pp}));
       break;
     case GroupKind::data:
-      for (std::int32_t d = 0; d < layout.dp; ++d) members.push_back(rank_at(layout, {at.tp, d, at.pp}));
+      add_data(index / shards * shards, 1);
+      break;
+    case GroupKind::replicas:
+      add_data(index % shards, shards);
       break;
     case GroupKind::embedding:
       for (const std::int32_t p : folded.ranks) members.push_back(rank_at(layout, {at.tp, at.dp, p}));
@@ -72,7 +88,7 @@ std::vector<StagePlan> stage_plans(const GptShape& shape, const TrainLayout& lay
   std::vector<StagePlan> plans;
   for (std::int32_t s = 0; s < schedule.num_stages(); ++s) {
     StagePlan plan;
-    plan.place = place_of(shape.config, schedule.num_stages(), s);
+    plan.place = place_of(shape.config, schedule.stages_a_pipe, s % schedule.stages_a_pipe);
     plan.parameters = parameters_of(shape.config, plan.place);
     plan.buckets = buckets_for(plan, layout);
     plans.push_back(std::move(plan));
@@ -107,13 +123,16 @@ std::vector<std::vector<schedules::Unit>> all_units(const GptShape& shape, const
 
 void add_data_parallel(Step& step, const GptShape& shape, const TrainLayout& layout,
                        const std::vector<StagePlan>& plans) {
-  if (layout.dp == 1) return;
+  if (data_ranks_of(layout) == 1) return;
   const auto buckets = for_stages<schedules::GradientBucket>(
       plans, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); });
+  std::vector<GroupKind> then_over;
+  if (replicas_of(layout) > 1) then_over.push_back(GroupKind::replicas);
   schedules::reduce_gradients(step, buckets,
                               {.comm = zero_of(layout) == 0 ? Comm::all_reduce : Comm::reduce_scatter,
                                .every_microbatch = zero_of(layout) >= 2,
-                               .overlapped = layout.overlap_gradients});
+                               .overlapped = layout.overlap_gradients,
+                               .then_over = std::move(then_over)});
   if (zero_of(layout) < 3) return;
   schedules::shard_parameters(step, all_units(shape, layout, plans),
                               {.keep = schedules::Keep::while_used,
@@ -121,12 +140,16 @@ void add_data_parallel(Step& step, const GptShape& shape, const TrainLayout& lay
                                .backward_prefetch = layout.prefetch});
 }
 
-// The ranks that have the first and the last stage: one rank, where the pipe comes back to it.
-Group embedding_group(const Step& step) {
+// The ranks that have the first and the last stage. Each alone where it has both: where the pipe comes back, and where
+// the opposite pipe begins (whose copies have been summed before).
+std::vector<Group> embedding_groups(const Step& step) {
   const std::int32_t first = step.rank_of_stage.front();
-  const std::int32_t last = step.rank_of_stage.back();
-  if (first == last) return {GroupKind::embedding, {first}, 1};
-  return {GroupKind::embedding, {std::min(first, last), std::max(first, last)}, 2};
+  const std::int32_t last = step.rank_of_stage[static_cast<std::size_t>(step.stages_a_pipe) - 1];
+  if (first == last) return {{GroupKind::embedding, {first}, 1}};
+  if (step.num_stages() > step.stages_a_pipe) {
+    return {{GroupKind::embedding, {first}, 1}, {GroupKind::embedding, {last}, 1}};
+  }
+  return {{GroupKind::embedding, {std::min(first, last), std::max(first, last)}, 2}};
 }
 
 // What follows the last gradient: sums over other groups, the norm, the update, the gathers of its result.
@@ -134,13 +157,13 @@ void add_end_of_step(Step& step, const GptShape& shape, const TrainLayout& layou
                      const std::vector<StagePlan>& plans) {
   const std::int64_t partial = partial_norm_bytes(plans, layout);
   if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, GroupKind::tensor, partial);
-  if (plans.size() > 1) {
-    step.groups.push_back(embedding_group(step));
+  if (step.stages_a_pipe > 1) {
+    for (Group& group : embedding_groups(step)) step.groups.push_back(std::move(group));
     schedules::reduce_at_end(step, GroupKind::embedding, tied_gradient_bytes(plans.front(), layout));
   }
   schedules::add_optimizer(step, std::vector<std::int64_t>(static_cast<std::size_t>(layout.pp)),
                            schedules::Barrier::norm);
-  if (layout.dp > 1 && (layout.zero == 1 || layout.zero == 2)) {
+  if (zero_of(layout) == 1 || zero_of(layout) == 2) {
     schedules::gather_after_step(step, all_units(shape, layout, plans));
   }
 }
@@ -149,6 +172,13 @@ Step unfolded(const Step& step, const TrainLayout& layout) {
   Step whole = schedules::unfold(step, layout.dp * layout.tp, [&](const Group& folded, std::int32_t rank) {
     return members_of(layout, folded, rank);
   });
+  if (layout.own_schedule != nullptr) {
+    const auto problems = schedules::check_step(whole, 1);
+    if (problems.empty()) return whole;
+    throw core::usage_error("the schedule " + whole.name +
+                            " cannot be trained: " + schedules::text_of(whole, problems.front()) +
+                            "; allowed: one whose copies of a stage do the same in the same order");
+  }
   schedules::check_step_or_throw(whole);
   return whole;
 }

@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
@@ -54,13 +59,46 @@ TEST(TrainLayout, RanksAreNumberedTensorFirstThenDataThenPipeline) {
                       {0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
 }
 
+std::set<std::vector<std::int32_t>> groups_of(const TrainStep& made, GroupKind kind) {
+  std::set<std::vector<std::int32_t>> groups;
+  for (const schedules::Group& group : made.step.groups) {
+    if (group.kind == kind) groups.insert(group.ranks);
+  }
+  return groups;
+}
+
+// As Megatron-LM's partial data-parallel groups and PyTorch's device mesh ("replicate", "shard") have them: a set of
+// shards is on neighbours.
+TEST(TrainLayout, NeighboursShareShardsAndReplicasAreFarApart) {
+  using Groups = std::set<std::vector<std::int32_t>>;
+  TrainLayout layout{.dp = 4, .tp = 2, .pp = 2, .zero = 3, .shard_ranks = 2, .microbatches = 2};
+  const TrainStep made = make_train_step(shape_for(layout), layout);
+  EXPECT_EQ(groups_of(made, GroupKind::data),
+            (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  EXPECT_EQ(groups_of(made, GroupKind::replicas),
+            (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
+  layout.shard_ranks = 4;  // all
+  EXPECT_EQ(groups_of(make_train_step(shape_for(layout), layout), GroupKind::replicas), Groups{});
+  layout.shard_ranks = 1;  // no sharding
+  const TrainStep plain = make_train_step(shape_for(layout), layout);
+  EXPECT_EQ(groups_of(plain, GroupKind::data), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
+  EXPECT_EQ(groups_of(plain, GroupKind::replicas), Groups{});
+}
+
 TEST(TrainLayout, WhatDoesNotFitIsNamedWithWhatWould) {
   const GptShape shape = shape_for({});
   EXPECT_EQ(refusal_of({.tp = 3}, shape), "--tp is 3, and the number of heads is 4; allowed: 1 2 4");
   EXPECT_EQ(refusal_of({.zero = 4}, shape), "--zero is 4; allowed: 0 1 2 3");
+  EXPECT_EQ(refusal_of({.dp = 4, .zero = 3, .shard_ranks = 3}, shape),
+            "--shard-ranks is 3, and --dp is 4; allowed: 1 2 4");
+  EXPECT_EQ(refusal_of({.dp = 4, .shard_ranks = 2}, shape),
+            "--shard-ranks is 2, and --zero is 0, which shares nothing out; allowed: with --zero 1 2 3");
+  EXPECT_EQ(refusal_of({.dp = 4, .zero = 1, .shard_ranks = -2}, shape), "--shard-ranks is -2; allowed: at least 1");
   EXPECT_NE(refusal_of({.schedule = "pipedream"}, shape).find("old weights"), std::string::npos);
-  EXPECT_NE(refusal_of({.pp = 2, .schedule = "dualpipe", .microbatches = 4}, shape).find("two copies"),
-            std::string::npos);
+  EXPECT_EQ(refusal_of({.pp = 4, .schedule = "dualpipe", .microbatches = 4}, shape),
+            "--schedule dualpipe: microbatches is 4; allowed: at least 8");
+  EXPECT_EQ(refusal_of({.pp = 3, .schedule = "chimera", .microbatches = 3}, shape),
+            "--schedule chimera: ranks is 3; allowed: even numbers");
   EXPECT_NE(refusal_of({.pp = 16}, shape).find("16 stages"), std::string::npos);
   EXPECT_NE(refusal_of({.schedule = "nonsense"}, shape).find("nonsense"), std::string::npos);
   EXPECT_NE(refusal_of({.pp = 4, .schedule = "interleaved", .chunks = 2, .microbatches = 9}, shape), "");
@@ -69,12 +107,14 @@ TEST(TrainLayout, WhatDoesNotFitIsNamedWithWhatWould) {
 
 // make_train_step() itself checks each step of all ranks (schedules/step/check_step.h) and throws where one is wrong.
 TEST(TrainStep, EveryLayoutMakesALegalStep) {
-  for (const std::string schedule : {"1f1b", "gpipe", "zb_h1", "zb_v", "interleaved"}) {
+  for (const std::string schedule :
+       {"1f1b", "gpipe", "zb_h1", "zb_v", "interleaved", "chimera", "chimera_doubled", "dualpipe"}) {
     for (const std::int32_t pp : {1, 2, 4}) {
-      for (const std::int32_t dp : {1, 2}) {
+      for (const std::int32_t dp : {1, 2, 4}) {
         for (const std::int32_t zero : {0, 1, 2, 3}) {
           for (const std::int32_t tp : {1, 2}) {
             TrainLayout layout{.dp = dp, .tp = tp, .pp = pp, .zero = zero, .schedule = schedule, .microbatches = 8};
+            if (dp == 4) layout.shard_ranks = 2;  // with sharding
             if (schedule == "interleaved") layout.chunks = 2;
             layout.sequence_parallel = zero % 2 == 1;
             layout.recompute = static_cast<Recompute>(zero % 3);
@@ -107,6 +147,117 @@ TEST(TrainStep, DataParallelBytesAreThoseOfTheZeroStages) {
       EXPECT_NEAR(sent, expected[zero], zero == 3 ? m * 0.01 : 1e-9) << "ZeRO " << zero << ", m " << m;
     }
   }
+}
+
+// Hybrid sharding (arXiv:2304.11277, section 3.2.2), r replicas of s shards: what full sharding over s ranks sends in a
+// set, and 2 psi/s (r-1)/r over replicas for each reduction.
+TEST(TrainStep, HybridBytesAreThoseOfASetAndOfReplicasOfAShard) {
+  for (const std::int32_t m : {1, 3}) {
+    for (const std::int32_t zero : {1, 2, 3}) {
+      for (const std::int32_t s : {2, 4}) {
+        const TrainLayout layout{.dp = 8, .zero = zero, .shard_ranks = s, .microbatches = m};
+        const TrainLayout one_set{.dp = s, .zero = zero, .microbatches = m};
+        const GptShape shape = shape_for(layout);
+        const schedules::SentBytes sent = schedules::count_sent(make_train_step(shape, layout).step)[0];
+        const schedules::SentBytes in_set = schedules::count_sent(make_train_step(shape, one_set).step)[0];
+        EXPECT_DOUBLE_EQ(sent.of(GroupKind::data), in_set.of(GroupKind::data));
+        const double psi_bytes = 4.0 * static_cast<double>(shape.config.parameters());
+        const std::int32_t r = 8 / s;
+        const double over_replicas = 2 * psi_bytes / s * (r - 1) / r * (zero >= 2 ? m : 1);
+        EXPECT_NEAR(sent.of(GroupKind::replicas) / over_replicas, 1, 1e-3) << "shards of buckets are rounded up";
+      }
+    }
+  }
+}
+
+// A bucket's sum over replicas neither holds up the next bucket's reduction, nor is overtaken by its own next one.
+TEST(TrainStep, ReplicasAreSummedInALaneOfTheirOwn) {
+  const TrainLayout layout{.dp = 4, .zero = 3, .shard_ranks = 2, .microbatches = 2};
+  const TrainStep made = make_train_step(shape_for(layout), layout);
+  const schedules::RankStep& rank = made.step.of_rank.front();
+  std::map<std::int32_t, std::uint32_t> scattered;  // by bucket: its last task
+  std::map<std::int32_t, std::uint32_t> summed;
+  for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
+    const schedules::Task& task = rank.tasks[i];
+    const auto after = rank.after_of(task);
+    const auto waits_for = [&](std::uint32_t other) {
+      return std::find(after.begin(), after.end(), other) != after.end();
+    };
+    if (task.op == schedules::Op::reduce_grad && task.comm == schedules::Comm::reduce_scatter) {
+      EXPECT_EQ(task.lane, schedules::Lane::reduce);
+      for (const auto& [bucket, sum] : summed) EXPECT_EQ(waits_for(sum), bucket == task.part);
+      scattered[task.part] = i;
+    } else if (task.op == schedules::Op::reduce_grad) {
+      EXPECT_EQ(task.lane, schedules::Lane::replicas);
+      EXPECT_TRUE(waits_for(scattered.at(task.part)));
+      summed[task.part] = i;
+    } else if (task.op == schedules::Op::optimizer) {
+      EXPECT_TRUE(waits_for(summed.rbegin()->second));
+    }
+  }
+  EXPECT_GT(summed.size(), 2U);
+}
+
+TEST(TwoPipes, ARanksCopiesAreOnTheOppositePlace) {
+  using Groups = std::set<std::vector<std::int32_t>>;
+  TrainLayout layout{.dp = 2, .pp = 4, .schedule = "chimera", .microbatches = 4};
+  const TrainStep made = make_train_step(shape_for(layout), layout);
+  EXPECT_EQ(groups_of(made, GroupKind::data), (Groups{{0, 1, 6, 7}, {2, 3, 4, 5}}));
+  EXPECT_EQ(groups_of(made, GroupKind::embedding), (Groups{{0}, {1}, {6}, {7}})) << "each end has both";
+  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
+    const Coordinates at = coordinates_of(layout, rank);
+    const std::vector<std::int32_t> stages = stages_of(made, layout, rank);
+    ASSERT_EQ(stages, (std::vector<std::int32_t>{at.pp, 4 + 3 - at.pp}));
+    EXPECT_EQ(made.stages[static_cast<std::size_t>(stages[1])].place.first_layer,
+              made.stages[static_cast<std::size_t>(3 - at.pp)].place.first_layer);
+    EXPECT_EQ(rank_at(layout, data_rank_at(layout, at, data_index_of(layout, at))), rank);
+  }
+  layout.zero = 3;
+  layout.shard_ranks = 2;
+  const TrainStep hybrid = make_train_step(shape_for(layout), layout);
+  EXPECT_EQ(groups_of(hybrid, GroupKind::data), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(groups_of(hybrid, GroupKind::replicas), (Groups{{0, 6}, {1, 7}, {2, 4}, {3, 5}}));
+}
+
+// Two stages of a rank over 2 dp ranks: as much as twice the data-parallel ranks send for the same parameters.
+TEST(TwoPipes, SendTheGradientsOfBothStagesOverTwiceTheRanks) {
+  for (const std::int32_t dp : {1, 2}) {
+    for (const std::int32_t zero : {0, 1}) {
+      const TrainLayout layout{.dp = dp, .pp = 2, .zero = zero, .schedule = "dualpipe", .microbatches = 4};
+      const TrainStep made = make_train_step(shape_for(layout), layout);
+      std::int64_t elems = 0;
+      for (const std::int32_t s : stages_of(made, layout, 0)) {
+        for (const auto& parameter : made.stages[static_cast<std::size_t>(s)].parameters) elems += parameter.elems();
+      }
+      const double expected = 2 * 4.0 * static_cast<double>(elems) * (2 * dp - 1) / (2 * dp);
+      EXPECT_NEAR(schedules::count_sent(made.step)[0].of(GroupKind::data), expected, 1e-6 * expected);
+    }
+  }
+}
+
+TEST(TwoPipes, OfAUsersOwnMustBeMirrorImages) {
+  const auto refused = [](const schedules::Schedule& own) -> std::string {
+    TrainLayout layout{.pp = own.num_ranks(), .microbatches = own.num_microbatches};
+    layout.own_schedule = std::make_shared<const schedules::Schedule>(own);
+    const GptShape shape = shape_for(layout);
+    if (std::string refusal = refusal_of(layout, shape); !refusal.empty()) return refusal;
+    try {
+      make_train_step(shape, layout);
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::usage);
+      return error.what();
+    }
+    return "";
+  };
+  schedules::Schedule own = schedules::make_schedule("chimera", {2, 2, 1});
+  EXPECT_EQ(refused(own), "");
+  schedules::Schedule same_way = own;
+  same_way.rank_of_stage = {0, 1, 0, 1};
+  EXPECT_NE(refused(same_way).find("from the last to the first"), std::string::npos);
+  std::swap(own.of_rank[1][2], own.of_rank[1][3]);  // a legal schedule, whose first gradients are of unlike stages
+  const std::string refusal = refused(own);
+  EXPECT_NE(refusal.find("chimera cannot be trained"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("of place 0 in its pipe, part 0 meets"), std::string::npos) << refusal;
 }
 
 TEST(BucketPlan, EveryParameterIsInOneBucketWhoseShardsLieAlikeWhereTheyAreShared) {

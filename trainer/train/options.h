@@ -52,7 +52,7 @@ struct TrainOptions {
 
   std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
 
-  parallel::Compression compression = parallel::Compression::none;  // of f32 gradients on their way (ZeRO 0)
+  parallel::Compression compression = parallel::Compression::none;  // of all-reduces of f32 gradients
   std::string algorithm = "auto";                                   // of collectives
   // The implementation of each product of matrices is measured when its shape is met first: a little faster, but the
   // last bits then differ from run to run.

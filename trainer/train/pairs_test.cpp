@@ -17,16 +17,17 @@ namespace lockstep::trainer {
 namespace {
 
 constexpr std::int32_t kMostRanks = 8;
-constexpr std::size_t kOptions = 7;
+constexpr std::size_t kOptions = 8;
 using Row = std::array<std::size_t, kOptions>;  // which value of each option
 
 const std::vector<std::string>& schedules_of_pairs() {
-  static const std::vector<std::string> names{"1f1b", "gpipe", "interleaved", "zb_h1", "zb_v", "breadth_first"};
+  static const std::vector<std::string> names{"1f1b", "gpipe",         "interleaved", "zb_h1",
+                                              "zb_v", "breadth_first", "chimera",     "dualpipe"};
   return names;
 }
 
 Row sizes() {
-  return {3, 2, 3, 4, schedules_of_pairs().size(), 2, 3};
+  return {3, 2, 3, 4, schedules_of_pairs().size(), 2, 3, 2};
 }
 
 TrainLayout layout_of(const Row& row) {
@@ -38,6 +39,7 @@ TrainLayout layout_of(const Row& row) {
   layout.schedule = schedules_of_pairs()[row[4]];
   layout.sequence_parallel = row[5] == 1;
   layout.recompute = static_cast<Recompute>(row[6]);
+  layout.shard_ranks = row[7] == 1 ? 2 : 0;
   layout.microbatches = 4;
   layout.bucket_cap_bytes = 20'000;
   if (layout.schedule == "interleaved" || layout.schedule == "breadth_first") layout.chunks = 2;
@@ -46,6 +48,7 @@ TrainLayout layout_of(const Row& row) {
 
 bool is_possible(const TrainLayout& layout) {
   if (layout.ranks() > kMostRanks) return false;
+  if (layout.shard_ranks > 0 && replicas_of(layout) == 1) return false;  // full sharding
   try {
     checked(options_of(layout));
   } catch (const core::Error&) {
@@ -119,7 +122,7 @@ TEST(Pairs, EveryPairOfOptionsGivesTheLossesOfOneRank) {
   constexpr std::int64_t kLongSteps = 20;
   const TrainResult one = run(options_of({}, kLongSteps));
   const std::vector<Row> rows = covering_rows();
-  EXPECT_GT(rows.size(), 20u);  // 4 ZeRO stages x 6 schedules are 24 pairs alone
+  EXPECT_GT(rows.size(), 30u);  // 4 ZeRO stages x 8 schedules are 32 pairs alone
   for (const Row& row : rows) {
     const TrainLayout layout = layout_of(row);
     EXPECT_EQ(difference(one, run(options_of(layout, kLongSteps)), 1e-5), "") << text_of(layout);

@@ -26,9 +26,10 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
   interpreter.deadline = options.timeout;
   interpreter.in_issue_order = !threaded;
   interpreter.others_sleep = true;
-  if (!threaded || options.layout.dp == 1) return interpreter;
+  if (!threaded || data_ranks_of(options.layout) == 1) return interpreter;
   interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
   interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
+  if (replicas_of(options.layout) > 1) interpreter.thread_of[static_cast<std::size_t>(Lane::replicas)] = 3;
   return interpreter;
 }
 

@@ -105,8 +105,8 @@ std::vector<float> RankTrainer::logits_behind(std::string_view text) {
   forward_.begin_step(Mode::generate, microbatches, 0, {});
   LOCKSTEP_CHECK(!text.empty() && text.size() <= length, "a text that fits");
   std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
-  const auto keep = [&](RankStage& stage) {
-    const std::vector<float> logits = stage.model->logits(0);
+  const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
+    const std::vector<float> logits = stage.model->logits(microbatch);
     const auto row = logits.begin() + static_cast<std::ptrdiff_t>((text.size() - 1) * mine.size());
     std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());
   };
@@ -143,7 +143,7 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
 }
 
 void RankTrainer::gather_weights() {
-  if (model_.layout().zero == 1 || model_.layout().zero == 2) training_.gather_weights();
+  if (zero_of(model_.layout()) == 1 || zero_of(model_.layout()) == 2) training_.gather_weights();
 }
 
 double RankTrainer::validate() {

@@ -25,6 +25,7 @@ std::map<std::string, std::string> layout_of(const TrainLayout& layout) {
           {"tp", std::to_string(layout.tp)},
           {"pp", std::to_string(layout.pp)},
           {"zero", std::to_string(layout.zero)},
+          {"shard_ranks", std::to_string(layout.shard_ranks)},
           {"schedule", layout.schedule}};
 }
 

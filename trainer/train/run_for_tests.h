@@ -41,9 +41,9 @@ inline TrainResult run(const TrainLayout& layout) {
 
 inline std::string text_of(const TrainLayout& layout) {
   return "dp " + std::to_string(layout.dp) + " tp " + std::to_string(layout.tp) + " pp " + std::to_string(layout.pp) +
-         " zero " + std::to_string(layout.zero) + " " + layout.schedule + " v " + std::to_string(layout.chunks) +
-         " m " + std::to_string(layout.microbatches) + (layout.sequence_parallel ? " sp" : "") + " recompute " +
-         std::to_string(static_cast<int>(layout.recompute));
+         " zero " + std::to_string(layout.zero) + " shards " + std::to_string(layout.shard_ranks) + " " +
+         layout.schedule + " v " + std::to_string(layout.chunks) + " m " + std::to_string(layout.microbatches) +
+         (layout.sequence_parallel ? " sp" : "") + " recompute " + std::to_string(static_cast<int>(layout.recompute));
 }
 
 // Where the losses of one run are further from another's than `tolerance` of theirs (sums in another order), or norms

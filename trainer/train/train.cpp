@@ -72,10 +72,11 @@ TrainOptions checked(TrainOptions options) {
                             "; allowed: f32, or as --dtype");
   }
   const bool compresses = options.compression != parallel::Compression::none;
-  if (compresses && (options.layout.zero > 0 || options.layout.gradient != core::DType::f32)) {
+  const bool all_reduces = zero_of(options.layout) == 0 || replicas_of(options.layout) > 1;
+  if (compresses && (!all_reduces || options.layout.gradient != core::DType::f32)) {
     throw core::usage_error("--compression is " + std::string(name_of(options.compression)) +
                             " together with --zero or a narrow --grad-dtype; allowed: with all-reduces of f32 " +
-                            "gradients, --zero 0 and --grad-dtype f32");
+                            "gradients, --grad-dtype f32 and --zero 0, or --shard-ranks less than --dp");
   }
   check_algorithm(options);
   return options;

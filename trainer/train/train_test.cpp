@@ -3,13 +3,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "schedules/step/count.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files_for_tests.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"
+#include "trainer/train/resume.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {
@@ -41,6 +47,14 @@ TEST_F(Layouts, DataParallelRanksInAllZeroStages) {
   for (const std::int32_t zero : {0, 1, 2, 3}) {
     compare({.dp = 2, .zero = zero, .bucket_cap_bytes = 20'000});
     compare({.dp = 4, .zero = zero, .microbatches = 2});
+  }
+}
+
+TEST_F(Layouts, HybridShardingInAllZeroStages) {
+  for (const std::int32_t zero : {1, 2, 3}) {
+    compare({.dp = 4, .zero = zero, .shard_ranks = 2, .bucket_cap_bytes = 20'000});
+    compare({.dp = 8, .zero = zero, .shard_ranks = zero == 2 ? 2 : 4, .microbatches = 2});
+    compare({.dp = 4, .tp = 2, .pp = 2, .zero = zero, .shard_ranks = 2, .microbatches = 2, .sequence_parallel = true});
   }
 }
 
@@ -87,6 +101,56 @@ TEST(SameBits, OfSchedulesOnOneRankRecomputationAndZeroStages) {
   expect_same({.tp = 2, .microbatches = 2}, {.tp = 2, .microbatches = 2, .recompute = Recompute::full});
 }
 
+void expect_same_steps(const TrainResult& one, const TrainResult& other, const std::string& what) {
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << what << ", step " << i + 1;
+  }
+  EXPECT_EQ(one.validation_loss, other.validation_loss) << what;
+}
+
+// A sum among neighbours, then over sets of neighbours: as an all-reduce in two levels takes it.
+TEST(SameBits, OfHybridShardingAndAllReducesInTwoLevels) {
+  TrainOptions replicas = options_of({.dp = 4, .bucket_cap_bytes = 20'000});
+  replicas.algorithm = "hierarchical:group=2";
+  replicas.most_norm = 0;  // shards sum the squares of the norm in other pieces: nothing is clipped
+  const TrainResult expected = run(replicas);
+  for (const std::int32_t zero : {1, 2, 3}) {
+    TrainOptions hybrid = options_of({.dp = 4, .zero = zero, .shard_ranks = 2, .bucket_cap_bytes = 20'000});
+    hybrid.most_norm = 0;
+    expect_same_steps(expected, run(hybrid), text_of(hybrid.layout));
+  }
+}
+
+TEST(SameBits, OfSetsOfAllRanksAndOfOne) {
+  for (const std::int32_t zero : {1, 2, 3}) {
+    expect_same_steps(run({.dp = 4, .zero = zero, .microbatches = 2}),
+                      run({.dp = 4, .zero = zero, .shard_ranks = 4, .microbatches = 2}), "all ranks share shards");
+    expect_same_steps(run({.dp = 4, .microbatches = 2}),
+                      run({.dp = 4, .zero = zero, .shard_ranks = 1, .microbatches = 2}), "none does");
+  }
+}
+
+// What the run's rank 0 has sent in each lane is what the step says of its groups, to the byte.
+TEST(HybridSharding, SendsWhatTheStepCounts) {
+  for (const std::int32_t zero : {1, 2, 3}) {
+    TrainOptions options = checked(options_of({.dp = 4, .zero = zero, .shard_ranks = 2, .microbatches = 2}));
+    options.model.hidden = 64;  // all parameters are whole shards: nothing is padded
+    const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+    run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
+      trainer.train_step(1);
+      const StepCollectives& collectives = trainer.model().collectives();
+      const double in_set =
+          collectives.sent_bytes(schedules::Lane::gather) + collectives.sent_bytes(schedules::Lane::reduce);
+      const double norm = schedules::wire_bytes(schedules::Comm::all_reduce, sizeof(double), 4);
+      const schedules::SentBytes counted =
+          schedules::count_sent(made.step)[static_cast<std::size_t>(trainer.model().rank())];
+      EXPECT_DOUBLE_EQ(collectives.sent_bytes(schedules::Lane::replicas), counted.of(schedules::GroupKind::replicas));
+      EXPECT_DOUBLE_EQ(in_set - norm, counted.of(schedules::GroupKind::data));
+    });
+  }
+}
+
 TEST_F(Layouts, AllAtOnce) {
   for (const std::int32_t zero : {0, 1, 2, 3}) {
     compare({.dp = 2, .tp = 2, .pp = 2, .zero = zero, .microbatches = 4, .sequence_parallel = zero % 2 == 0});
@@ -129,14 +193,22 @@ TEST_F(Layouts, CompressedGradientsTrainNearlyAlike) {
   EXPECT_NE(int8.steps.back().loss, bf16.steps.back().loss);
   options.layout.zero = 1;
   EXPECT_NE(error_of([&] { run(options); }).find("--compression is int8"), std::string::npos);
+  options.layout.zero = 3;  // of shards, over their replicas
+  options.layout.shard_ranks = 2;
+  const TrainResult hybrid = run(options);
+  EXPECT_EQ(difference(plain, hybrid, 1e-2), "");
+  EXPECT_NE(hybrid.steps.back().loss, int8.steps.back().loss);
+  options.layout.gradient = options.compute = core::DType::bf16;
+  EXPECT_NE(error_of([&] { run(options); }).find("--grad-dtype f32"), std::string::npos);
 }
 
 // Of the fullest rank: the formulas meet what was counted within a quarter.
 TEST(MemoryNeed, IsWhatAStepTakes) {
   for (const TrainLayout& layout :
        {TrainLayout{}, TrainLayout{.microbatches = 4, .recompute = Recompute::full}, TrainLayout{.dp = 2, .zero = 3},
-        TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.tp = 2, .microbatches = 2},
-        TrainLayout{.pp = 2, .microbatches = 4}, TrainLayout{.pp = 2, .schedule = "gpipe", .microbatches = 4}}) {
+        TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.dp = 4, .zero = 3, .shard_ranks = 2},
+        TrainLayout{.tp = 2, .microbatches = 2}, TrainLayout{.pp = 2, .microbatches = 4},
+        TrainLayout{.pp = 2, .schedule = "gpipe", .microbatches = 4}}) {
     const TrainOptions options = options_of(layout);
     const GptShape shape = shape_of(options, 0);
     const TrainStep made = make_train_step(shape, layout);
@@ -167,6 +239,7 @@ TEST(Resume, GivesTheSameBits) {
   for (const core::DType compute : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
     for (const TrainLayout& layout :
          {TrainLayout{.microbatches = 2}, TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.dp = 2, .zero = 3},
+          TrainLayout{.dp = 4, .zero = 3, .shard_ranks = 2, .microbatches = 2},
           TrainLayout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 2}}) {
       TrainOptions whole = options_of(layout);
       whole.compute = compute;
@@ -185,6 +258,7 @@ TEST(Resume, GivesTheSameBits) {
 TEST_F(Layouts, ARunGoesOnInAnotherLayout) {
   const TrainLayout layouts[] = {{.microbatches = 2},
                                  {.dp = 4, .zero = 3},
+                                 {.dp = 4, .zero = 2, .shard_ranks = 2},
                                  {.tp = 2, .pp = 2, .schedule = "zb_v", .microbatches = 4},
                                  {.dp = 2, .tp = 4, .zero = 1, .sequence_parallel = true}};
   for (const TrainLayout& before : layouts) {
@@ -195,6 +269,49 @@ TEST_F(Layouts, ARunGoesOnInAnotherLayout) {
         EXPECT_NEAR(reports[i].loss, loss, 1e-5 * loss) << text_of(before) << ", then " << text_of(after);
       }
     }
+  }
+}
+
+// All elements of all tensors, by name.
+std::map<std::string, std::vector<float>> contents_of(const std::string& folder) {
+  Checkpoint checkpoint(folder);
+  std::map<std::string, std::vector<float>> contents;
+  for (const auto& [name, shape] : checkpoint.tensors()) {
+    std::vector<float>& values = contents[name];
+    values.resize(static_cast<std::size_t>(elems_of(shape)));
+    const WholeTensor tensor{name, shape};
+    const Piece piece{0, 0, static_cast<std::int64_t>(values.size()), values.data()};
+    checkpoint.read({&tensor, 1}, {&piece, 1});
+  }
+  return contents;
+}
+
+// Weights and moments, read and written again in another layout: the same bits.
+TEST(Resume, ShardsAreWrittenOnceAndReadInAnyLayout) {
+  const TemporaryFolder folder;
+  TrainOptions options = options_of({.dp = 4, .zero = 3, .shard_ranks = 2});
+  options.steps = 2;
+  options.checkpoint_folder = folder / "first";
+  run(options);
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(options.checkpoint_folder)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path().filename().string());
+  }
+  std::sort(files.begin(), files.end());
+  EXPECT_EQ(files, (std::vector<std::string>{"rank-00000.safetensors", "rank-00001.safetensors"}));
+  const auto expected = contents_of(options.checkpoint_folder);
+  EXPECT_GT(expected.size(), 3 * 4 * 12U);  // twelve parameters a layer, and both moments of each
+  for (const TrainLayout& layout : {TrainLayout{.microbatches = 2}, TrainLayout{.dp = 4, .zero = 3},
+                                    TrainLayout{.dp = 8, .zero = 1, .shard_ranks = 4},
+                                    TrainLayout{.dp = 4, .tp = 2, .zero = 2, .shard_ranks = 2}}) {
+    TrainOptions other = checked(options_of(layout));
+    other.checkpoint_folder = folder / "other";
+    const Corpus corpus = Corpus::synthetic(other.seed, other.synthetic_bytes, other.length);
+    run_trainers(other, corpus, [&](const TrainStep& /*made*/, RankTrainer& trainer) {
+      save_run(trainer, other, resume_run(trainer, other, options.checkpoint_folder) + 1);
+    });
+    EXPECT_EQ(contents_of(other.checkpoint_folder), expected) << text_of(layout);
+    std::filesystem::remove_all(other.checkpoint_folder);
   }
 }
 

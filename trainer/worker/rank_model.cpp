@@ -18,11 +18,12 @@ RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const Gpt
       mesh_(mesh),
       memory_(mesh.device),
       collectives_(mesh, channels, collectives, memory_) {
+  const std::int32_t shards = shards_of(layout);
   const parallel::StoreOptions options{.compute = shape.compute,
                                        .gradient = layout.gradient,
                                        .zero = zero_of(layout),
-                                       .shards = layout.dp,
-                                       .shard = place_.dp};
+                                       .shards = shards,
+                                       .shard = data_index_of(layout, place_) % shards};
   for (const std::int32_t s : stages_of(made, layout, rank)) {
     RankStage& stage = stages_.emplace_back();
     stage.stage = s;

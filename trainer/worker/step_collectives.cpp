@@ -49,7 +49,8 @@ StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& cha
 bool StepCollectives::is_compressed(const schedules::Task& task, const schedules::Group& group,
                                     core::DType dtype) const {
   return options_.compression != parallel::Compression::none && task.op == schedules::Op::reduce_grad &&
-         task.comm == Comm::all_reduce && group.kind == schedules::GroupKind::data && dtype == core::DType::f32;
+         task.comm == Comm::all_reduce && dtype == core::DType::f32 &&
+         (group.kind == schedules::GroupKind::data || group.kind == schedules::GroupKind::replicas);
 }
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,

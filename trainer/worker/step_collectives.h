@@ -22,7 +22,7 @@ struct CollectiveOptions {
   // As a user writes it, for all-reduces ("ring", "auto"); where another collective has no algorithm of that name,
   // "auto" is taken.
   std::string algorithm = "auto";
-  // Of all-reduces of f32 gradients over data-parallel ranks.
+  // Of all-reduces of f32 gradients over data-parallel ranks: of whole ones, or of shards over their replicas.
   parallel::Compression compression = parallel::Compression::none;
 };
 
@@ -51,7 +51,7 @@ class StepCollectives {
   const ChannelMap& channels_;
   const CollectiveOptions options_;
   parallel::Memory& memory_;
-  kernels::ThreadPool lane_pool_;  // of the thread that reduces gradients: what compression computes
+  kernels::ThreadPool lane_pool_;  // of the one thread whose all-reduces are compressed: what that computes
   const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
   std::array<double, schedules::kNumLanes> sent_bytes_ = {};

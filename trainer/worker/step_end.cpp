@@ -14,13 +14,6 @@ namespace {
 using parallel::MemoryKind;
 using schedules::GroupKind;
 
-kernels::In in_of(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
-kernels::Out out_of(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
-
 std::int64_t total_of(const std::vector<kernels::InOut>& pieces) {
   std::int64_t elems = 0;
   for (const kernels::InOut& piece : pieces) elems += piece.elems;
@@ -53,13 +46,13 @@ kernels::InOut StepEnd::pack(GroupKind kind) {
   kernels::PackBucket pack;
   for (const kernels::InOut& piece : shared.pieces) {
     pack.counts.push_back(piece.elems);
-    pack.pieces.push_back(in_of(piece));
+    pack.pieces.push_back(piece.in());
     if (shared.same) break;
   }
   pack.bucket = packed_.out();
   kernels::run(pack, model_.where());
   for (std::size_t i = 1; shared.same && i < shared.pieces.size(); ++i) {
-    const kernels::ResidualAdd add{elems, packed_.in(), in_of(shared.pieces[i]), packed_.out()};
+    const kernels::ResidualAdd add{elems, packed_.in(), shared.pieces[i].in(), packed_.out()};
     kernels::run(add, model_.where());
   }
   return packed_.inout();
@@ -73,19 +66,19 @@ void StepEnd::unpack(GroupKind kind) {
     kernels::UnpackBucket unpack;
     unpack.counts = {piece.elems};
     unpack.bucket = packed_.in(begin, piece.elems);
-    unpack.pieces = {out_of(piece)};
+    unpack.pieces = {piece.out()};
     kernels::run(unpack, model_.where());
     if (!shared.same) begin += piece.elems;
   }
   packed_.reset();
 }
 
-// Each gradient once over all ranks: of replicas the first; of what tensor ranks have alike, the first rank's; of a
-// word embedding on two stages, the first stage's.
+// Each gradient once over all ranks: of replicas, of shards or of all, the first; of what tensor ranks have alike, the
+// first rank's; of a word embedding on two stages, the first stage's.
 bool StepEnd::counts(const RankStage& stage, std::size_t parameter) const {
   const Coordinates& at = model_.place();
-  const bool replicated = zero_of(model_.layout()) == 0;
-  if (replicated && at.dp != 0) return false;
+  const std::int32_t first_replica = zero_of(model_.layout()) == 0 ? 1 : shards_of(model_.layout());
+  if (data_index_of(model_.layout(), at) >= first_replica) return false;
   if (stage.plan->parameters[parameter].split == parallel::Split::none && at.tp != 0) return false;
   return parameter != word_embedding_of(*stage.plan) || stage.plan->place.embedding;
 }

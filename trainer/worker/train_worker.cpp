@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -30,16 +32,15 @@ std::span<const std::byte> bytes_of(const kernels::In& view) {
 std::span<std::byte> bytes_of(const kernels::Out& view) {
   return {static_cast<std::byte*>(view.data), kernels::size_bytes(view.dtype, view.elems)};
 }
-kernels::In in_of(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
-kernels::Out out_of(const kernels::InOut& view) {
-  return {view.data, view.dtype, view.elems};
-}
 
-// False for a step whose kernels are left out: its collectives alone.
-bool computes(const schedules::RankStep& rank) {
-  return std::any_of(rank.tasks.begin(), rank.tasks.end(), [](const Task& task) { return task.op == Op::forward; });
+// Of each stage of a rank, what goes through it: nothing in a step whose kernels are left out, and of two pipes each
+// has its own.
+std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const schedules::RankStep& rank) {
+  std::map<std::int32_t, std::set<std::int32_t>> microbatches;
+  for (const Task& task : rank.tasks) {
+    if (task.op == Op::forward) microbatches[task.stage].insert(task.microbatch);
+  }
+  return microbatches;
 }
 
 // For profilers, where the build has ranges: by operation, stage, microbatch and part.
@@ -60,12 +61,14 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       tasks_(step.of_rank[static_cast<std::size_t>(model.rank())]),
       model_(model),
       end_(model),
-      handed_on_(hand_overs_of(tasks_, model)),
+      microbatches_(microbatches_of(tasks_)),
+      handed_on_(hand_overs_of(step_, tasks_, model)),
       names_(names_of(tasks_)),
       spans_(tasks_.tasks.size()) {}
 
 // The last kernel of each stage and microbatch whose result another stage of this rank takes.
-std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::RankStep& rank, const RankModel& model) {
+std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::Step& step,
+                                                              const schedules::RankStep& rank, const RankModel& model) {
   std::vector<HandOver> hand_overs(rank.tasks.size(), HandOver::none);
   std::map<std::tuple<std::int32_t, std::int32_t, HandOver>, std::uint32_t> last;
   for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
@@ -73,7 +76,9 @@ std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::R
     if (task.lane != Lane::compute || task.microbatch < 0) continue;
     const bool forward = task.op == Op::forward;
     if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
-    if (model.find_stage(task.stage + (forward ? 1 : -1)) == nullptr) continue;
+    const std::int32_t next = task.stage + (forward ? 1 : -1);
+    const bool is_end = next < 0 || next / step.stages_a_pipe != task.stage / step.stages_a_pipe;  // of its pipe
+    if (is_end || model.find_stage(next) == nullptr) continue;
     last[{task.stage, task.microbatch, forward ? HandOver::activations : HandOver::gradient}] = i;
   }
   for (const auto& [key, task] : last) hand_overs[task] = std::get<HandOver>(key);
@@ -87,8 +92,9 @@ void TrainWorker::begin_step(Mode mode, std::span<const MicrobatchTokens> microb
   for (RankStage& stage : model_.stages()) {
     if (mode == Mode::train) stage.store->zero_gradients();
     stage.model->begin_step(mode, gradient_scale);
-    for (std::size_t m = 0; m < microbatches.size(); ++m) {
-      stage.model->load(static_cast<std::int32_t>(m), microbatches[m].tokens, microbatches[m].targets);
+    for (const std::int32_t m : microbatches_[stage.stage]) {
+      const MicrobatchTokens& tokens = microbatches[static_cast<std::size_t>(m)];
+      stage.model->load(m, tokens.tokens, tokens.targets);
     }
   }
   start_ns_ = now_ns();
@@ -128,10 +134,11 @@ void TrainWorker::idle(int thread) {
 
 void TrainWorker::finish() {
   for (RankStage& stage : model_.stages()) {
+    const std::set<std::int32_t>& through = microbatches_[stage.stage];
     if (stage.plan->place.head && keep_results_) {
-      keep_results_(stage);
-    } else if (stage.plan->place.head && computes(tasks_)) {
-      for (std::int32_t m = 0; m < step_.num_microbatches; ++m) loss_sum_ += stage.model->loss_sum(m);
+      keep_results_(stage, *through.begin());
+    } else if (stage.plan->place.head) {
+      for (const std::int32_t m : through) loss_sum_ += stage.model->loss_sum(m);
     }
     stage.model->end_step();
   }
@@ -173,7 +180,7 @@ void TrainWorker::run_collective(const Task& task) {
       return;
     default: {
       const kernels::InOut square = end_.own_square();
-      model_.collectives().run(step_, task, in_of(square), out_of(square));
+      model_.collectives().run(step_, task, square.in(), square.out());
       end_.take_norm();
     }
   }
@@ -191,12 +198,23 @@ void TrainWorker::reduce_gradients(const Task& task) {
     parallel::ParameterStore& store = *model_.stage(task.stage).store;
     const auto reduction = store.reduction(task.part);
     model_.collectives().run(step_, task, reduction.whole, reduction.result);
+    if (replicas_of(model_.layout()) > 1) {
+      store.landed(task.part);  // gives up the whole; a task of the replicas ends it
+    } else {
+      store.reduced(task.part);
+    }
+    return;
+  }
+  if (kind == GroupKind::replicas) {
+    parallel::ParameterStore& store = *model_.stage(task.stage).store;
+    const kernels::InOut shard = store.landed(task.part);
+    model_.collectives().run(step_, task, shard.in(), shard.out());
     store.reduced(task.part);
     return;
   }
   const kernels::InOut packed = end_.pack(kind);
   if (!packed.given()) return;
-  model_.collectives().run(step_, task, in_of(packed), out_of(packed));
+  model_.collectives().run(step_, task, packed.in(), packed.out());
   end_.unpack(kind);
 }
 

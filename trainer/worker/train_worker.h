@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,8 +40,10 @@ class TrainWorker final : public schedules::StageWorker {
   void finish() override;
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
-  // Called in finish() with the stage that has the head, before it forgets its microbatches; none: nothing is.
-  void keep_results(std::function<void(RankStage&)> keep) { keep_results_ = std::move(keep); }
+  // Called in finish() with the stage that has the head and the first microbatch that went through it, before it
+  // forgets its microbatches; none: nothing is.
+  using KeepResults = std::function<void(RankStage&, std::int32_t microbatch)>;
+  void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
 
   // The gathers that stand behind the optimizer, on their own.
   void gather_weights();
@@ -58,7 +61,8 @@ class TrainWorker final : public schedules::StageWorker {
 
   // What the next (or the stage before) on the same rank takes from a kernel, without a message.
   enum class HandOver : std::uint8_t { none, activations, gradient };
-  static std::vector<HandOver> hand_overs_of(const schedules::RankStep& rank, const RankModel& model);
+  static std::vector<HandOver> hand_overs_of(const schedules::Step& step, const schedules::RankStep& rank,
+                                             const RankModel& model);
 
   void run_kernel(const schedules::Task& task);
   void run_collective(const schedules::Task& task);
@@ -73,11 +77,12 @@ class TrainWorker final : public schedules::StageWorker {
   const schedules::RankStep& tasks_;
   RankModel& model_;
   StepEnd end_;
-  const std::vector<HandOver> handed_on_;  // of each task
-  const std::vector<std::string> names_;   // of each task, for profilers
+  std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // of each stage
+  const std::vector<HandOver> handed_on_;                        // of each task
+  const std::vector<std::string> names_;                         // of each task, for profilers
   std::vector<Span> spans_;
   std::map<std::uint32_t, transports::Request> messages_;  // under way
-  std::function<void(RankStage&)> keep_results_;
+  KeepResults keep_results_;
   std::int64_t start_ns_ = 0;  // of the steady clock
   double loss_sum_ = 0;
 };
