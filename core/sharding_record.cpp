@@ -13,6 +13,7 @@ std::string to_json(const ShardingRecord& r) {
                   {"ranks", r.ranks},
                   {"threads", r.threads},
                   {"zero_stage", r.zero_stage},
+                  {"shard_ranks", r.shard_ranks},
                   {"prefetch", r.prefetch},
                   {"dtype", r.dtype},
                   {"gradient_dtype", r.gradient_dtype},

@@ -18,6 +18,7 @@ struct ShardingRecord {
   int ranks = 1;
   int threads = 1;  // a rank
   int zero_stage = 0;
+  int shard_ranks = 1;  // that share a set of shards; the others have replicas of it
   bool prefetch = true;
   std::string dtype;
   std::string gradient_dtype;
@@ -27,7 +28,8 @@ struct ShardingRecord {
   NamedNumbers held_bytes;
   NamedNumbers peak_bytes;  // each kind's own; "total": of all together
   NamedNumbers formula_bytes;
-  // By what is sent: "weights", "gradients"; of a rank in a step.
+  // By what is sent: "weights" and "gradients" in a set of shards, gradients "over_replicas" of it; of a rank in a
+  // step.
   NamedNumbers sent_bytes;
   NamedNumbers formula_sent_bytes;
   std::string status = "ok";  // or "wrong"

@@ -7,7 +7,8 @@ from reports.run_records import Run, Stats, only
 
 @dataclass(frozen=True)
 class Sharding:
-    """Bytes are of a rank, by kind; sent ones of a step, by what is sent."""
+    """Bytes are of a rank, by kind; sent ones of a step, by what is sent. So many shard_ranks share a set of shards, of which
+    the others have replicas."""
 
     run: Run
     program: str
@@ -16,6 +17,7 @@ class Sharding:
     ranks: int
     threads: int
     zero_stage: int
+    shard_ranks: int
     prefetch: bool
     dtype: str
     gradient_dtype: str
@@ -35,6 +37,7 @@ class Sharding:
 def sharding_from(data: dict[str, Any], run: Run) -> Sharding:
     known = {name: data.get(name) for name in Sharding.__dataclass_fields__}
     known["run"] = run
+    known["shard_ranks"] = data.get("shard_ranks", data["ranks"])
     known["samples_ms"] = tuple(data["samples_ms"])
     known["stats"] = data["stats"] and only(Stats, data["stats"])
     return Sharding(**known)

@@ -15,7 +15,6 @@ using Flag = sweep::FlagOf<StepFlags>;
 
 constexpr const char* kModel = "Model";
 constexpr const char* kRun = "Ranks and times";
-constexpr int kMostReplicas = 64;
 
 const std::array kFlagsOfModel{
     Flag{"--model", "micro", "a size by name (mini_train --list)",

@@ -10,6 +10,8 @@
 
 namespace lockstep::parallel_bench {
 
+inline constexpr int kMostReplicas = 64;
+
 struct StepFlags {
   std::string program;
   std::vector<std::string> command;  // as given, the program without its folder

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "bench/trainer/flag_readers.h"
+#include "core/error.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
@@ -28,6 +29,11 @@ const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
          "stages, a list: 0 replicas, 1 the optimizer's state is shared out, 2 gradients too, 3 all",
          [](ZeroFlags& f, const FlagValue& v) { f.stages = sweep::integer_list(v, 0, 3); }},
+    Flag{
+        "--shard-ranks", "0",
+        "of stages 1 to 3, a list: so many neighbours share a set of shards, the others have replicas of it (HSDP); 0: "
+        "all share one",
+        [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = sweep::integer_list(v, 0, kMostReplicas); }},
     Flag{"--prefetch", "1,0", "of stage 3, a list: 1 units are gathered ahead of their use, 0 when they are needed",
          [](ZeroFlags& f, const FlagValue& v) { f.prefetch = switches_of(v); }},
     Flag{"--dtype", "f32,bf16", "of weights and activations, a list of f32, bf16, f16, with f32 master weights",
@@ -65,8 +71,10 @@ std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
       for (const core::DType gradient : flags.gradient) {
         if (gradient != core::DType::f32 && gradient != compute) continue;
         for (const int stage : flags.stages) {
-          for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
-            rows.push_back({replicas, stage, prefetch, compute, gradient});
+          for (const int shard_ranks : stage > 0 ? flags.shard_ranks : std::vector<int>{0}) {
+            for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
+              rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks});
+            }
           }
         }
       }
@@ -76,8 +84,10 @@ std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
 }
 
 trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
+  if (row.shard_ranks == 1) throw core::usage_error("--shard-ranks is 1, which is --zero 0; allowed: 0, 2 and more");
   trainer::TrainOptions options = flags.step.options;
   options.layout.dp = row.replicas;
+  options.layout.shard_ranks = row.shard_ranks;
   options.layout.zero = row.stage;
   options.layout.prefetch = row.prefetch;
   options.layout.gradient = row.gradient;

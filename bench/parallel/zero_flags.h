@@ -12,6 +12,7 @@ namespace lockstep::parallel_bench {
 struct ZeroFlags {
   StepFlags step;
   std::vector<int> stages{0, 1, 2, 3};
+  std::vector<int> shard_ranks{0};          // of stages 1 to 3: that share a set of shards; 0: all
   std::vector<bool> prefetch{true, false};  // of stage 3
   std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
   std::vector<core::DType> gradient{core::DType::f32};
@@ -30,6 +31,9 @@ struct ZeroRow {
   bool prefetch = true;
   core::DType compute = core::DType::f32;
   core::DType gradient = core::DType::f32;  // f32, or as compute
+  int shard_ranks = 0;                      // of the replicas; 0: all
+
+  int shards() const { return stage > 0 && shard_ranks > 0 ? shard_ranks : replicas; }
 };
 std::vector<ZeroRow> zero_rows(const ZeroFlags& flags);
 trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row);  // checked

@@ -20,16 +20,22 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
   ZeroForms forms;
   std::int64_t largest = 0;
   for (const BucketElems& bucket : buckets) {
-    const parallel::ZeroCase of{bucket.padded, row.replicas, row.stage, row.compute, row.gradient};
+    const parallel::ZeroCase of{.elems = bucket.padded,
+                                .ranks = row.shards(),
+                                .stage = row.stage,
+                                .compute = row.compute,
+                                .gradient = row.gradient,
+                                .replicas = row.replicas / row.shards()};
     const parallel::BytesByKind held = parallel::zero_bytes(of);
     for (std::size_t k = 0; k < held.size(); ++k) forms.held[k] += held[k];
     const parallel::ZeroPasses passes = parallel::zero_passes(
         row.stage,
         {.microbatches = microbatches,
          .gathers = bucket.held ? parallel::ZeroGathers::once_a_step : parallel::ZeroGathers::forward_and_backward});
-    const std::int64_t elems_a_pass = (row.replicas - 1) * of.shard_elems();
+    const std::int64_t elems_a_pass = (of.ranks - 1) * of.shard_elems();
     forms.weight_bytes_sent += passes.weights * elems_a_pass * compute_bytes;
     forms.gradient_bytes_sent += passes.gradients * elems_a_pass * gradient_bytes;
+    forms.replica_bytes_sent += parallel::zero_replica_bytes(of, {.microbatches = microbatches});
     if (row.stage < 3) continue;
     if (bucket.held) forms.most_weights += bucket.padded * compute_bytes;
     if (!bucket.held) largest = std::max(largest, bucket.padded);

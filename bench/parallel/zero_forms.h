@@ -20,6 +20,7 @@ struct ZeroForms {
   std::int64_t most_weights = 0;       // at most, while a step runs
   std::int64_t weight_bytes_sent = 0;  // in a step
   std::int64_t gradient_bytes_sent = 0;
+  double replica_bytes_sent = 0;  // gradients, too, over replicas of shards
 };
 ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, std::int32_t microbatches);
 

@@ -44,6 +44,7 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.ranks = row.replicas;
   record.threads = flags.step.options.threads;
   record.zero_stage = row.stage;
+  record.shard_ranks = row.shards();
   record.prefetch = row.prefetch;
   record.dtype = core::short_name_of(row.compute);
   record.gradient_dtype = core::short_name_of(row.gradient);
@@ -52,9 +53,12 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.held_bytes = by_kind(result.held);
   record.peak_bytes = with_total(by_kind(result.peak_of_each), static_cast<double>(result.peak_bytes));
   record.formula_bytes = by_kind(result.forms.held);
-  record.sent_bytes = {{"weights", result.weight_bytes_sent}, {"gradients", result.gradient_bytes_sent}};
+  record.sent_bytes = {{"weights", result.weight_bytes_sent},
+                       {"gradients", result.gradient_bytes_sent},
+                       {"over_replicas", result.replica_bytes_sent}};
   record.formula_sent_bytes = {{"weights", static_cast<double>(result.forms.weight_bytes_sent)},
-                               {"gradients", static_cast<double>(result.forms.gradient_bytes_sent)}};
+                               {"gradients", static_cast<double>(result.forms.gradient_bytes_sent)},
+                               {"over_replicas", result.forms.replica_bytes_sent}};
   if (const std::string wrong = result.wrong(); !wrong.empty()) {
     record.status = "wrong";
     record.error = wrong;

@@ -49,10 +49,12 @@ class ZeroRank {
     rank_.model().memory().restart_peaks();
     const double weights_before = sent(Lane::gather);
     const double gradients_before = sent(Lane::reduce);
+    const double replicas_before = sent(Lane::replicas);
     std::vector<double> samples = timed_steps();
     const auto steps = static_cast<double>(samples.size());
     const double weights = (sent(Lane::gather) - weights_before) / steps;
     const double gradients = (sent(Lane::reduce) - gradients_before) / steps;
+    const double over_replicas = (sent(Lane::replicas) - replicas_before) / steps;
     const BytesByKind held = most_of(rank_.model().memory().now());
     const BytesByKind peak_of_each = most_of(rank_.model().memory().peak_of_each());
     const BytesByKind peak = most_by_total(rank_.model().memory().at_peak());
@@ -65,6 +67,7 @@ class ZeroRank {
     result.peak_bytes = parallel::total_of(peak);
     result.weight_bytes_sent = weights;
     result.gradient_bytes_sent = gradients - norm_bytes_sent(row.replicas);
+    result.replica_bytes_sent = over_replicas;
     result.forms = zero_forms(row, buckets, options_.layout.microbatches);
     result.samples_ms = std::move(samples);
   }
@@ -127,6 +130,7 @@ std::string ZeroResult::wrong() const {
   }
   text += difference("weights sent", weight_bytes_sent, static_cast<double>(forms.weight_bytes_sent));
   text += difference("gradients sent", gradient_bytes_sent, static_cast<double>(forms.gradient_bytes_sent));
+  text += difference("gradients sent over replicas", replica_bytes_sent, forms.replica_bytes_sent);
   if (peak_of_each[static_cast<std::size_t>(MemoryKind::weights)] > forms.most_weights) {
     text += "more weights gathered at once than " + std::to_string(forms.most_weights) + " B; ";
   }

@@ -17,7 +17,8 @@ struct ZeroResult {
   parallel::BytesByKind peak_of_each{};  // each kind's own peak in the steps that were timed; likewise
   std::int64_t peak_bytes = 0;           // of all kinds together
   double weight_bytes_sent = 0;          // by a rank in a step: gathers
-  double gradient_bytes_sent = 0;        // reductions, without the norm's
+  double gradient_bytes_sent = 0;        // reductions in a set of shards, without the norm's
+  double replica_bytes_sent = 0;         // reductions over replicas of shards
   ZeroForms forms;
   std::vector<double> samples_ms;
   double step_ms() const;

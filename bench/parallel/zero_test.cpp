@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "bench/parallel/zero_forms.h"
 #include "bench/parallel/zero_run.h"
 #include "bench/parallel/zero_text.h"
+#include "core/error.h"
 
 namespace lockstep::parallel_bench {
 namespace {
@@ -56,14 +59,52 @@ TEST(ZeroRun, BytesAreTheFormulasWithSeveralMicrobatches) {
   }
 }
 
+// r = 2, and r = 3, which divides no shard.
+TEST(ZeroRun, BytesAreTheFormulasWithReplicasOfShards) {
+  ZeroFlags flags = small_flags();
+  flags.step.options.layout.microbatches = 2;
+  for (const int stage : {1, 2, 3}) {
+    for (const int replicas : {4, 6}) {
+      const ZeroRow row{.replicas = replicas,
+                        .stage = stage,
+                        .compute = core::DType::bf16,
+                        .gradient = replicas == 4 ? core::DType::bf16 : core::DType::f32,
+                        .shard_ranks = 2};
+      const ZeroResult result = run_zero(flags, row);
+      EXPECT_EQ(result.wrong(), "") << stage << " " << replicas;
+      // Hidden 64: nothing is padded. All a rank holds are halves; over replicas it sends 2 psi/2 (r-1)/r a reduction.
+      EXPECT_EQ(result.padded, result.parameters);
+      const double psi_bytes = static_cast<double>(result.parameters) * (replicas == 4 ? 2 : 4);
+      const double a_reduction = replicas == 4 ? psi_bytes / 2 : psi_bytes * 2 / 3;
+      EXPECT_NEAR(result.replica_bytes_sent / (a_reduction * (stage >= 2 ? 2 : 1)), 1, 1e-9);
+      EXPECT_EQ(of(result.held, MemoryKind::optimizer), result.parameters / 2 * 12);
+    }
+  }
+}
+
+TEST(ZeroFlags, StagesOneToThreeHaveARowForEachSetOfShards) {
+  ZeroFlags flags;
+  flags.step.replicas = {4};
+  flags.shard_ranks = {0, 2};
+  flags.prefetch = {true};
+  flags.compute = {core::DType::f32};
+  std::vector<int> shards;
+  for (const ZeroRow& row : zero_rows(flags)) shards.push_back(row.shards());
+  EXPECT_EQ(shards, (std::vector<int>{4, 4, 2, 4, 2, 4, 2}));
+  EXPECT_THROW(options_of(flags, {.replicas = 4, .stage = 3, .shard_ranks = 3}), core::Error);
+  EXPECT_THROW(options_of(flags, {.replicas = 4, .stage = 3, .shard_ranks = 1}), core::Error);
+}
+
 TEST(ZeroRun, ADifferenceIsToldAndShown) {
   ZeroResult result = run_zero(small_flags(), {.replicas = 2, .stage = 1});
   ASSERT_EQ(result.wrong(), "");
   result.held[static_cast<std::size_t>(MemoryKind::optimizer)] += 4;
   result.gradient_bytes_sent *= 2;
+  result.replica_bytes_sent += 1;
   const std::string wrong = result.wrong();
   EXPECT_NE(wrong.find("optimizer"), std::string::npos);
   EXPECT_NE(wrong.find("gradients sent"), std::string::npos);
+  EXPECT_NE(wrong.find("over replicas"), std::string::npos);
   EXPECT_EQ(wrong.find("weights"), std::string::npos);
   EXPECT_NE(zero_row_text({.replicas = 2, .stage = 1}, result).find("wrong"), std::string::npos);
 }

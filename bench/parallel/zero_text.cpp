@@ -12,7 +12,7 @@ namespace {
 using parallel::MemoryKind;
 
 constexpr const char* kColumns =
-    "#{:>4} {:>5} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
+    "#{:>4} {:>5} {:>6} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
 
 // Rajbhandari et al. 2019, figure 1 and table 1: mixed precision with Adam, all in GB of 1e9 bytes.
 std::string paper_text(const ZeroFlags& flags) {
@@ -35,10 +35,11 @@ std::string megabytes(double bytes) {
 }
 
 std::string columns_text() {
-  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "prefetch", "dtype", "grads", "weights", "gradients",
-                     "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g", "step", "wrong") +
-         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
-                     "(MB)", "(MB)", "(ms)", "");
+  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "dtype", "grads", "weights",
+                     "gradients", "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g", "sent r",
+                     "step", "wrong") +
+         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
+                     "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "");
 }
 
 }  // namespace
@@ -58,8 +59,11 @@ std::string zero_heading_text(const ZeroFlags& flags) {
          "all "
          "three;\n"
          "#   peak: most bytes of weights, of gradients, of all kinds (activations and buffers among them) in a step;\n"
-         "#   sent: by a rank in a step, gathers of weights and reductions of gradients, each sending as little as a "
-         "ring;\n"
+         "#   shards: ranks that share a set of shards; dp / shards replicas of each (HSDP);\n"
+         "#   sent: by a rank in a step, gathers of weights (w) and reductions of gradients (g) in a set of shards, "
+         "and "
+         "over\n"
+         "#   replicas of shards (r), each sending as little as a ring;\n"
          "#   wrong: bytes held, sent or gathered at once differ from the formulas over what the buckets pad; MB = 1e6 "
          "bytes\n" +
          columns_text();
@@ -72,13 +76,16 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
   const std::string wrong = result.wrong();
   const std::string prefetch = row.stage < 3 ? "-" : row.prefetch ? "on" : "off";
   std::string text = fmt::format(
-      " {:>4} {:>5} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9.2f} {:>6}\n",
-      row.replicas, row.stage, prefetch, core::short_name_of(row.compute), core::short_name_of(row.gradient),
-      of(result.held, MemoryKind::weights), of(result.held, MemoryKind::gradients),
-      of(result.held, MemoryKind::optimizer), megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
+      " {:>4} {:>5} {:>6} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9.2f} "
+      "{:>6}\n",
+      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch,
+      core::short_name_of(row.compute), core::short_name_of(row.gradient), of(result.held, MemoryKind::weights),
+      of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
+      megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
       of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
       megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.weight_bytes_sent),
-      megabytes(result.gradient_bytes_sent), result.step_ms(), wrong.empty() ? "0" : "wrong");
+      megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), result.step_ms(),
+      wrong.empty() ? "0" : "wrong");
   if (!wrong.empty()) text += "#   " + wrong + "\n";
   return text;
 }

@@ -74,8 +74,8 @@ const std::array kFlags{
          [](ScalingFlags& f, const FlagValue& v) { f.json_file = pipeline::file_name(v); }},
 };
 
-constexpr std::array kLayoutWords{"dp",           "tp",        "pp",      "zero",          "schedule", "chunks",
-                                  "microbatches", "recompute", "overlap", "bucket_cap_mb", "algo"};
+constexpr std::array kLayoutWords{"dp",     "tp",           "pp",        "zero",    "shard_ranks",   "schedule",
+                                  "chunks", "microbatches", "recompute", "overlap", "bucket_cap_mb", "algo"};
 constexpr const char* kSwitch = "sequence_parallel";
 
 // "dp=2,zero=1" as mini_train's words.
@@ -164,6 +164,10 @@ std::vector<std::string> default_layouts() {
 trainer::TrainOptions two_replicas_of(trainer::TrainOptions many) {
   if (many.layout.dp < 2) {
     throw core::usage_error("--simulate: dp is " + std::to_string(many.layout.dp) + "; allowed: dp=2 and more");
+  }
+  if (many.layout.shard_ranks > 0) {
+    throw core::usage_error("--simulate: shard_ranks is " + std::to_string(many.layout.shard_ranks) +
+                            "; allowed: 0, as two data-parallel ranks have no replicas of shards to measure");
   }
   many.layout.dp = 2;
   return many;

@@ -45,7 +45,8 @@ _COLUMNS = (
     Column("stage", "", False), Column("weights", "held by a rank between steps"), Column("gradients", "likewise"),
     Column("optimizer", "likewise"), Column("weights at most", "at once in a step"), Column("gradients at most", "likewise"),
     Column("all at most", "with activations and buffers"), Column("weights sent", "by a rank in a step: gathers"),
-    Column("gradients sent", "by a rank in a step: reductions"), Column("step ms", "median"), Column("status", "", False),
+    Column("gradients sent", "by a rank in a step: reductions in its set of shards"),
+    Column("over replicas", "sent by a rank in a step: sums of shards over replicas of the set"), Column("step ms", "median"), Column("status", "", False),
 )
 
 
@@ -56,7 +57,7 @@ def sharding_table(result: ShardingResult) -> Table:
 def _cells(one: Sharding) -> tuple[Cell, ...]:
     held, peak, sent = one.held_bytes, one.peak_bytes, one.sent_bytes
     sizes = [held["weights"], held["gradients"], held["optimizer"], peak["weights"], peak["gradients"], peak["total"],
-             sent["weights"], sent["gradients"]]
+             sent["weights"], sent["gradients"], sent.get("over_replicas", 0)]
     status = one.status if not one.error else f"{one.status}: {one.error}"
     return (word(stage_text(one)), *(size(round(value)) for value in sizes),
             number(one.stats and one.stats.median), word(status))

@@ -11,7 +11,8 @@ COMPUTE = {
 STRIPS = {
     "send": ("#3f3f3f", "sending"), "receive": ("#a0a0a0", "message coming in"),
     "tensor": ("#0072b2", "collective in a layer"), "gather": ("#7a4ea3", "gather of weights"),
-    "reduce": ("#d55e00", "reduction of gradients"), "copy": ("#8b6a3e", "copy to or from host"),
+    "reduce": ("#d55e00", "reduction of gradients"), "replicas": ("#f0a07c", "sum over replicas of shards"),
+    "copy": ("#8b6a3e", "copy to or from host"),
 }
 OTHER = ("#b4bac2", "other")
 
