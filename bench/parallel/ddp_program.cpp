@@ -1,29 +1,52 @@
 #include "bench/parallel/ddp_program.h"
 
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/parallel/ddp_records.h"
 #include "bench/parallel/ddp_run.h"
 #include "bench/parallel/ddp_text.h"
+#include "bench/trainer/text.h"
+#include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 
 namespace lockstep::parallel_bench {
+
+namespace {
+
+bool tells(const DdpFlags& flags) {
+  const transports::MpiWorld* const mpi = flags.step.options.mpi;
+  return mpi == nullptr || mpi->placement().rank == 0;
+}
+
+int run_on(DdpFlags flags, transports::MpiWorld& mpi) {
+  flags.step.options.mpi = &mpi;
+  if (flags.all_ranks) flags.step.replicas = {mpi.placement().num_ranks};
+  return run_ddp_overlap(
+      flags, tells(flags) ? pipeline::Print(pipeline::to_stdout) : [](const std::string&) {});
+}
+
+}  // namespace
 
 int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print) {
   const std::vector<DdpCase> cases = ddp_cases(flags);
   for (const DdpCase& one : cases) options_of(flags, one);  // refuses before anything is printed
   std::optional<core::RecordWriter> writer;
-  if (!flags.step.json_file.empty()) writer.emplace(flags.step.json_file);
+  if (!flags.step.json_file.empty() && tells(flags)) writer.emplace(flags.step.json_file);
+  print(mini_train::mpi_text(options_of(flags, cases.front())));
   print(ddp_heading_text(flags));
   std::vector<DdpResult> results;
   bool wrong = false;
   for (const DdpCase& one : cases) {
     results.push_back(run_ddp(flags, one));
+    if (!tells(flags)) continue;
     print(ddp_row_text(flags, one, results.back()));
     wrong = wrong || !results.back().is_right();
     if (writer) write_ddp_records(*writer, flags, one, results.back());
   }
+  if (!tells(flags)) return 0;
   print(ddp_ending_text(cases, results));
   if (writer) writer->commit();
   return wrong ? static_cast<int>(core::Failure::wrong_data) : 0;
@@ -36,7 +59,11 @@ int ddp_overlap_main(int argc, char** argv) {
       pipeline::to_stdout(help->text);
       return 0;
     }
-    return run_ddp_overlap(std::get<DdpFlags>(parsed), pipeline::to_stdout);
+    const DdpFlags& flags = std::get<DdpFlags>(parsed);
+    if (!flags.mpi) return run_ddp_overlap(flags, pipeline::to_stdout);
+    if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
+    const auto run = [&](transports::MpiWorld& mpi) { return run_on(flags, mpi); };
+    return transports::run_mpi_program(argc, argv, flags.step.options.timeout, run, flags.mpi_threads);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "bench/pipeline/records.h"
+#include "bench/trainer/records.h"
 #include "core/schedule_record.h"
 #include "schedules/count.h"
 #include "schedules/step/breakdown.h"
@@ -18,6 +19,7 @@ core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
   run.ranks = one.replicas;
   run.seed = options.seed;
   run.basis = one.link ? "emulated" : "measured";
+  if (options.mpi != nullptr) mini_train::add_mpi(*options.mpi, run);
   if (!one.link) return run;
   run.link = core::LinkRecord{one.link->latency_us, std::nullopt};
   if (one.link->gbps > 0) run.link->gbps = one.link->gbps;

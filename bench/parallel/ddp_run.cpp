@@ -23,7 +23,7 @@ using schedules::Step;
 using schedules::StepTimeline;
 using trainer::TrainWorker;
 
-// What ranks of a row share: set up before they start, or by rank 0 between two barriers.
+// What ranks of a row in one process share: set up before they start, or by rank 0 between two barriers.
 struct Shared {
   const trainer::TrainOptions& options;
   const DdpFlags& flags;
@@ -88,7 +88,7 @@ class DdpRank {
     shared_.tamper.reference(rank_.model());
     gradients_ = gradients_of(rank_.model());
     masters_ = masters_of(rank_.model());
-    if (tells()) sum_all_shares();
+    if (tells() || shared_.options.mpi != nullptr) sum_all_shares();  // other processes cannot see rank 0's
     rank_.mesh().messages.barrier();
     const GradientWire wire{shared_.options.layout.gradient, shared_.options.compression};
     const SerialSum::Found found = shared_.serial->compare(gradients_, wire);
@@ -105,7 +105,7 @@ class DdpRank {
       rank_.run_alone(kernels_, shared_.steps.kernels);
       shared_.serial->add(gradients_of(rank_.model()));
     }
-    rank_.load(0);
+    rank_.load(rank_.rank());
   }
 
   void take_turn() {

@@ -92,8 +92,9 @@ std::string ddp_heading_text(const DdpFlags& flags) {
       options.layout.microbatches, options.layout.microbatches == 1 ? "" : "es", options.threads,
       options.threads == 1 ? "" : "s");
   text += fmt::format("# collectives: {}; {}\n", options.algorithm,
-                      emulates(flags) ? "links are EMULATED in wall-clock time, kernels and sums are this machine's"
-                                      : "over this machine's memory");
+                      options.mpi != nullptr ? "by messages of MPI"
+                      : emulates(flags) ? "links are EMULATED in wall-clock time, kernels and sums are this machine's"
+                                        : "over this machine's memory");
   if (any_oversubscribed(flags)) {
     text += fmt::format("# *: more threads of kernels than this machine's {} cores: OVERSUBSCRIBED, ranks take turns\n",
                         core::usable_cores());

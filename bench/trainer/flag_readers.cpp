@@ -35,6 +35,11 @@ parallel::Compression compression_of(const FlagValue& value) {
   }
 }
 
+bool is_mpi(const FlagValue& value) {
+  if (value.text != "local" && value.text != "mpi") throw value.refused("not a transport", "local mpi");
+  return value.text == "mpi";
+}
+
 transports::MpiThreads mpi_threads_of(const FlagValue& value) {
   if (value.text == "multiple") return transports::MpiThreads::multiple;
   if (value.text == "funneled") return transports::MpiThreads::funneled;

@@ -14,6 +14,7 @@ core::DType dtype_of(const sweep::FlagValue& value);  // f32, bf16, f16
 trainer::GptConfig model_of(const sweep::FlagValue& value);
 transports::LinkSpec link_of(const sweep::FlagValue& value);
 parallel::Compression compression_of(const sweep::FlagValue& value);
+bool is_mpi(const sweep::FlagValue& value);  // a transport: local or mpi
 transports::MpiThreads mpi_threads_of(const sweep::FlagValue& value);
 
 }  // namespace lockstep::mini_train

@@ -128,10 +128,7 @@ const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "of kernels, a rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
     Flag{"--transport", "local", "local: ranks are threads; mpi: ranks of mpirun",
-         [](TrainFlags& f, const FlagValue& v) {
-           if (v.text != "local" && v.text != "mpi") throw v.refused("not a transport", "local mpi");
-           f.mpi = v.text == "mpi";
-         }},
+         [](TrainFlags& f, const FlagValue& v) { f.mpi = is_mpi(v); }},
     Flag{"--mpi-threads", "multiple",
          "multiple: communication runs beside kernels, if this MPI can; funneled: in the rank's own thread, one by one",
          [](TrainFlags& f, const FlagValue& v) { f.mpi_threads = mpi_threads_of(v); }},

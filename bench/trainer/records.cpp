@@ -42,13 +42,6 @@ core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
   return named;
 }
 
-// What overlaps depends on the threads that MPI allows.
-void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
-  run.libraries["mpi"] = mpi.library_version() + " (" + std::string(name_of(mpi.threads())) + ")";
-  run.machine.hosts = mpi.placement().num_hosts;
-  run.oversubscribed = mpi.placement().oversubscribed;
-}
-
 }  // namespace
 
 core::ModelRecord model_record(const trainer::TrainOptions& options) {
@@ -91,13 +84,20 @@ std::string basis_of(const trainer::TrainOptions& options) {
   return options.link ? "emulated" : "measured";
 }
 
+void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
+  run.transport = run.rank_kind = "mpi";
+  run.libraries["mpi"] = mpi.library_version() + " (" + std::string(name_of(mpi.threads())) + ")";
+  run.machine.hosts = mpi.placement().num_hosts;
+  run.oversubscribed = mpi.placement().oversubscribed;
+}
+
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   const int ranks = options.layout.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
-  run.transport = flags.mpi ? "mpi" : "local";
-  run.rank_kind = flags.mpi ? "mpi" : "threads";
+  run.transport = "local";
+  run.rank_kind = "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
   if (options.mpi != nullptr) add_mpi(*options.mpi, run);
   run.seed = options.seed;

@@ -43,22 +43,6 @@ std::string link_text(const trainer::TrainOptions& options) {
                      options.link->latency_us, options.link->gbps);
 }
 
-std::string mpi_text(const trainer::TrainOptions& options) {
-  if (options.mpi == nullptr) return "";
-  const transports::MpiWorld& mpi = *options.mpi;
-  const bool threaded = trainer::is_threaded(options);
-  std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
-                                 threaded ? "collectives over data-parallel ranks and messages move beside kernels"
-                                          : "all communication runs in the rank's own thread; nothing overlaps");
-  const int threads = trainer::mesh_of(options).threads_a_rank;
-  const int cores = mpi.placement().cores_a_rank;
-  if (threaded && threads > cores) {
-    text += fmt::format("# {} threads a rank, of which {} wait, on {} core{}: they take turns\n", threads,
-                        threads - options.threads, cores, cores == 1 ? "" : "s");
-  }
-  return text;
-}
-
 double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
   double sum = 0;
   for (const schedules::Breakdown& rank : ranks) sum += static_cast<double>(part(rank));
@@ -77,6 +61,22 @@ std::string models_text() {
   for (const trainer::GptConfig& model : trainer::known_gpts()) {
     text += fmt::format("{:<8} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
                         model.heads, model.vocabulary, model.length, model.parameters());
+  }
+  return text;
+}
+
+std::string mpi_text(const trainer::TrainOptions& options) {
+  if (options.mpi == nullptr) return "";
+  const transports::MpiWorld& mpi = *options.mpi;
+  const bool threaded = trainer::is_threaded(options);
+  std::string text = fmt::format("# {}, {}: {}\n", mpi.library_version(), name_of(mpi.threads()),
+                                 threaded ? "collectives over data-parallel ranks and messages move beside kernels"
+                                          : "all communication runs in the rank's own thread; nothing overlaps");
+  const int threads = trainer::mesh_of(options).threads_a_rank;
+  const int cores = mpi.placement().cores_a_rank;
+  if (threaded && threads > cores) {
+    text += fmt::format("# {} threads a rank, of which {} wait, on {} core{}: they take turns\n", threads,
+                        threads - options.threads, cores, cores == 1 ? "" : "s");
   }
   return text;
 }

@@ -11,6 +11,8 @@ namespace lockstep::mini_train {
 
 std::string models_text();
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
+// What MPI allows and what follows from it; empty without MPI. Also for other programs that run training steps.
+std::string mpi_text(const trainer::TrainOptions& options);
 // A line a step. `exposed`: share of the step in which the average rank's kernels wait for bytes that move; below 0:
 // not known.
 std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed);
