@@ -60,6 +60,21 @@ class ClosedForm:
 
 
 @dataclass(frozen=True)
+class Reductions:
+    """Gradients of a real step on their way, bucket by bucket."""
+
+    compression: str
+    backward_ms: float
+    one_by_one_ms: float
+    exposed_ms: float
+    exposed_samples_ms: tuple[float, ...]
+    sent_bytes: float
+    formula_bytes: float
+    wrong: int
+    status: str
+
+
+@dataclass(frozen=True)
 class Overlap:
     """Gradients or parameters that travel beside the computation."""
 
@@ -74,6 +89,7 @@ class Overlap:
     compute_alone_ms: float
     communication_alone_ms: float
     efficiency: float
+    reductions: Optional[Reductions]  # of a real step; None where it was emulated
 
 
 @dataclass(frozen=True)
@@ -111,6 +127,11 @@ class ScheduleLine:
     @property
     def peak(self) -> float:
         return max(self.peak_activations.until_w, default=0)
+
+    @property
+    def has_buckets(self) -> bool:
+        """Of a real step, whose gradients travel in buckets."""
+        return self.overlap is not None and self.overlap.reductions is not None
 
 
 @dataclass(frozen=True)
@@ -161,13 +182,21 @@ def _tuples(data: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
+def _overlap_from(data: Optional[dict[str, Any]]) -> Optional[Overlap]:
+    if not data:
+        return None
+    of_real = data.get("reductions")
+    return only(Overlap, {**data, "reductions": of_real and only(Reductions, _tuples(of_real))})
+
+
 def schedule_from(data: dict[str, Any], run: Run) -> ScheduleLine:
     known = _tuples({name: data.get(name) for name in ScheduleLine.__dataclass_fields__})
     known["run"] = run
     known["bubbles"] = only(Bubbles, data["bubbles"])
     known["peak_activations"] = only(Peaks, _tuples(data["peak_activations"]))
-    for name, cls in (("times_ms", Times), ("closed_form_ms", ClosedForm), ("stats", Stats), ("overlap", Overlap)):
+    for name, cls in (("times_ms", Times), ("closed_form_ms", ClosedForm), ("stats", Stats)):
         known[name] = data.get(name) and only(cls, data[name])
+    known["overlap"] = _overlap_from(data["overlap"])
     known["timeline"], known["memory"] = timeline_from(data["timeline"]), _memory_from(data["memory"])
     return ScheduleLine(**known)
 

@@ -92,14 +92,14 @@ def _build(report: Report, folder: Path) -> None:
         figures = render_scaling(report.scalings, folder / "figures")
         views["scaling"] = scaling_page_of(report.records.of_scaling(), report.scalings, figures, [], files)
         drawn = [file for of_result in figures for file in of_result]
+    if report.buckets:
+        views["buckets"] = _buckets_page(report, files, folder)
     if report.shardings:
         bars = render_sharding(report.shardings, folder / "figures")
         views["sharding"] = sharding_page_of(report.records.of_sharding(), report.shardings, bars, files)
     if report.layers:
         drawn_layers = render_layers(report.layers, folder / "figures")
         views["layers"] = layers_page_of(report.records.of_layers(), report.layers, drawn_layers, files)
-    if report.buckets:
-        views["buckets"] = _buckets_page(report, files, folder)
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
     story = story_of(report, {page.subject: page.file for page in pages}, drawn)
     for page in pages:

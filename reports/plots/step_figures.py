@@ -78,12 +78,20 @@ def render_overlaps(results: Sequence[OverlapResult], folder: Path) -> list[list
     folder.mkdir(parents=True, exist_ok=True)
     tasks = []
     for result in results:
-        tasks.append((result, f"{result.anchor}-bars", folder))
-        drawn = sorted((line for line in result.lines if line.timeline), key=lambda line: -line.overlap.efficiency)
-        ends = drawn if len(drawn) < 2 else [drawn[0], drawn[-1]]
-        tasks += [(line, f"{result.anchor}-gantt-{number}", folder) for number, line in enumerate(ends, start=1)]
+        tasks += [(result, f"{result.anchor}-bars", folder), *_end_tasks(result.lines, result.anchor, folder)]
     files = in_parallel(_render, tasks)
     return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
+
+
+def render_steps(lines: Sequence[ScheduleLine], anchor: str, folder: Path) -> list[FigureFile]:
+    """Charts of the step that hides most of its collectives and of the one that hides least."""
+    return in_parallel(_render, _end_tasks(lines, anchor, folder))
+
+
+def _end_tasks(lines: Sequence[ScheduleLine], anchor: str, folder: Path) -> list[tuple]:
+    drawn = sorted((line for line in lines if line.timeline), key=lambda line: -line.overlap.efficiency)
+    ends = drawn if len(drawn) < 2 else [drawn[0], drawn[-1]]
+    return [(line, f"{anchor}-gantt-{number}", folder) for number, line in enumerate(ends, start=1)]
 
 
 def _render(shown: object, stem: str, folder: Path) -> FigureFile:

@@ -22,8 +22,11 @@ SCHEDULE, SIMULATION = StepWorld(ranks=2, microbatches=2).schedule("1f1b"), Layo
 OVERLAP = {"layers": 4, "bytes_a_layer": 1 << 20, "replicas": 2, "bucket_cap_bytes": 25 << 20, "zero_stage": 0,
            "prefetch": 1, "algorithm": "ring", "collectives": 4, "compute_alone_ms": 10.0,
            "communication_alone_ms": 8.0, "efficiency": 0.5}
+REDUCTIONS = {"compression": "int8", "backward_ms": 7.0, "one_by_one_ms": 18.0, "exposed_ms": -0.5,
+              "exposed_samples_ms": [-0.5, 1.0], "sent_bytes": 1e6, "formula_bytes": 1e6, "wrong": 0, "status": "ok"}
 GOOD_STEPS = [SCHEDULE, SIMULATION,
               {**SCHEDULE, "times_ms": None, "memory": None, "overlap": OVERLAP, "timeline": None},
+              {**SCHEDULE, "overlap": {**OVERLAP, "reductions": REDUCTIONS}},
               {**SIMULATION, "timeline": SCHEDULE["timeline"], "memory": SCHEDULE["memory"]}]
 ODD = [None, True, -1, 0, 1.5, 8.0, "", "text", [], [1], {}, {"a": 1}]
 

@@ -1,0 +1,167 @@
+"""Real data-parallel steps: what of the reduction of gradients stays exposed, over bucket size, ranks and links."""
+from dataclasses import dataclass
+
+from reports.analysis.findings import Finding
+from reports.analysis.steps.cases import place_of
+from reports.analysis.steps.overlap import link_text
+from reports.records import Link, Records
+from reports.step_records import Overlap, Reductions, ScheduleLine
+from reports.units import bytes_text, counted, joined, share_text, time_text
+
+AS = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes"}  # gradients on their way
+
+
+@dataclass(frozen=True)
+class BucketCurve:
+    """So many ranks over one kind of link: by size of bucket, the smallest first."""
+
+    ranks: int
+    link: Link | None
+    lines: tuple[ScheduleLine, ...]
+
+    @property
+    def name(self) -> str:
+        return link_text(self.link)
+
+    @property
+    def best(self) -> ScheduleLine:
+        return min(self.lines, key=exposed_ms)
+
+    @property
+    def worst(self) -> ScheduleLine:
+        return max(self.lines, key=exposed_ms)
+
+
+@dataclass(frozen=True)
+class BucketsResult:
+    """One model whose gradients travel as one thing, on one basis."""
+
+    anchor: str
+    curves: tuple[BucketCurve, ...]  # fewest ranks first, then fastest links
+    place: str = ""  # where there are several
+
+    @property
+    def lines(self) -> tuple[ScheduleLine, ...]:
+        return tuple(line for curve in self.curves for line in curve.lines)
+
+    @property
+    def overlap(self) -> Overlap:
+        return self.curves[0].lines[0].overlap
+
+    @property
+    def name(self) -> str:
+        one = self.overlap
+        name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)}, gradients "
+                f"{AS[one.reductions.compression]}, {one.algorithm}")
+        return f"{name}, {self.place}" if self.place else name
+
+    @property
+    def emulates(self) -> bool:
+        return self.curves[0].lines[0].basis != "measured"
+
+    @property
+    def by_ranks(self) -> dict[int, list[BucketCurve]]:
+        grouped: dict[int, list[BucketCurve]] = {}
+        for curve in self.curves:
+            grouped.setdefault(curve.ranks, []).append(curve)
+        return grouped
+
+    @property
+    def findings(self) -> list[Finding]:
+        badge = "emulated" if self.emulates else ""
+        return [Finding(self.name, best_text(self), " ".join(curve_text(one) for one in self.curves), badge, self.anchor)]
+
+
+def analyse_buckets(records: Records) -> tuple[BucketsResult, ...]:
+    """Of equal lines of several runs the latest."""
+    grouped: dict[tuple, dict[tuple, dict[int, ScheduleLine]]] = {}
+    for line in records.schedules:
+        one = line.overlap
+        key = (one.layers, one.bytes_a_layer, one.algorithm, line.microbatches, one.reductions.compression, place_of(line),
+               line.basis)
+        curve = (one.replicas, -((line.run.link and line.run.link.gbps) or float("inf")), line.run.link)
+        grouped.setdefault(key, {}).setdefault(curve, {})[bucket_bytes(line)] = line
+    several = len({key[-2] for key in grouped}) > 1
+    return tuple(BucketsResult(f"buckets-{number}", _curves(of), key[-2] if several else "")
+                 for number, (key, of) in enumerate(grouped.items(), start=1))
+
+
+def _curves(of: dict[tuple, dict[int, ScheduleLine]]) -> tuple[BucketCurve, ...]:
+    ordered = sorted(of.items(), key=lambda item: (*item[0][:2], (item[0][2] and item[0][2].latency_us) or 0))
+    return tuple(BucketCurve(key[0], key[2], tuple(line for _, line in sorted(lines.items())))
+                 for key, lines in ordered)
+
+
+def reductions(line: ScheduleLine) -> Reductions:
+    return line.overlap.reductions
+
+
+def exposed_ms(line: ScheduleLine) -> float:
+    return reductions(line).exposed_ms
+
+
+def bucket_bytes(line: ScheduleLine) -> int:
+    """One bucket is as large as all gradients."""
+    one = line.overlap
+    whole = one.layers * one.bytes_a_layer
+    return min(one.bucket_cap_bytes or whole, whole)
+
+
+def ideal_ms(line: ScheduleLine) -> float:
+    """What would stay exposed if collectives took nothing of the cores: the recurrence less computing alone."""
+    return max(line.closed_form_ms.cost - line.overlap.compute_alone_ms, 0.0)
+
+
+def bucket_text(line: ScheduleLine) -> str:
+    return f"buckets of {bytes_text(bucket_bytes(line), 3)}" if line.overlap.collectives > 1 else "one bucket"
+
+
+def hidden_share(line: ScheduleLine) -> float:
+    return min(line.overlap.efficiency, 1.0)
+
+
+def _exposed_text(line: ScheduleLine) -> str:
+    if exposed_ms(line) <= 0:
+        return "nothing"
+    return time_text(1e3 * exposed_ms(line))
+
+
+def _hidden_text(line: ScheduleLine) -> str:
+    share = hidden_share(line)
+    return share_text(share) if share > 0 else "none of it"
+
+
+def curve_text(curve: BucketCurve) -> str:
+    best, worst = curve.best, curve.worst
+    crowded = " (more ranks than cores)" if best.run.oversubscribed else ""
+    told = (f"{counted(curve.ranks, 'rank')}{crowded}, {curve.name}: {bucket_text(best)} are best, with "
+            f"{_exposed_text(best)} of {time_text(1e3 * best.overlap.communication_alone_ms)} exposed "
+            f"({_hidden_text(best)} hidden)").replace("one bucket are", "one bucket is")
+    if len(curve.lines) == 1:
+        return told + "."
+    return f"{told}; {bucket_text(worst)} {'leaves' if worst.overlap.collectives == 1 else 'leave'} {_exposed_text(worst)}."
+
+
+def best_text(result: BucketsResult) -> str:
+    """The answer in a sentence."""
+    bests = [curve.best for curve in result.curves]
+    sizes = sorted({bucket_bytes(line) for line in bests})
+    shares = sorted(hidden_share(line) for line in bests)
+    span = bytes_text(sizes[0], 3) if len(sizes) == 1 else f"{bytes_text(sizes[0], 3)} to {bytes_text(sizes[-1], 3)}"
+    hidden = (share_text(max(shares[0], 0)) if round(100 * shares[0]) == round(100 * shares[-1]) else
+              f"{share_text(max(shares[0], 0))} to {share_text(max(shares[-1], 0))}")
+    text = f"The best buckets have {span} and hide {hidden} of what can be hidden"
+    single = [line for line in result.lines if line.overlap.collectives == 1]
+    if not single:
+        return text + "."
+    least = min(exposed_ms(line) / line.overlap.communication_alone_ms for line in single)
+    return f"{text}; with one bucket at least {share_text(max(least, 0))} of the communication is exposed."
+
+
+def bytes_sentence(result: BucketsResult) -> str:
+    """What a rank sends in a step, by number of ranks."""
+    told = [f"{bytes_text(reductions(curves[0].lines[0]).sent_bytes, 3)} on {counted(ranks, 'rank')}"
+            for ranks, curves in result.by_ranks.items()]
+    off = sum(reductions(line).sent_bytes != reductions(line).formula_bytes for line in result.lines)
+    agree = "as the formula says" if off == 0 else f"in {counted(off, 'row')} not what the formula of the fewest bytes says"
+    return f"A rank sends {joined(told)} in a step, counted in the plans that ran: {agree}."

@@ -1,0 +1,96 @@
+"""What the page of gradient buckets shows, all text made."""
+from pathlib import Path
+from typing import Sequence
+
+from reports.analysis.findings import MOST
+from reports.analysis.training.buckets import (BucketsResult, best_text, bucket_text, bytes_sentence, curve_text,
+                                               exposed_ms, ideal_ms, reductions)
+from reports.analysis.steps.overlap import link_text
+from reports.check.runs import notes_on_runs
+from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
+from reports.html.tables import Column, Line, Table, number, size, word
+from reports.html.traces import TraceLink
+from reports.html.training_view import GroupPage, GroupView
+from reports.plots import style
+from reports.plots.bucket_figure import bucket_figure
+from reports.plots.figures import FigureFile, save
+from reports.plots.frame import Heading
+from reports.plots.step_figures import render_steps
+from reports.records import Records
+from reports.step_records import ScheduleLine
+from reports.units import counted, joined, unbroken
+
+BADGE = "EMULATED links: not a time of this machine's own"
+
+
+def render_buckets(results: Sequence[BucketsResult], folder: Path) -> list[list[FigureFile]]:
+    """Of each the lines over bucket size, and charts of the row that hides most and of the one that hides least."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [[_lines_of(result, folder), *render_steps(result.lines, result.anchor, folder)] for result in results]
+
+
+def _lines_of(result: BucketsResult, folder: Path) -> FigureFile:
+    heading = Heading(unbroken(best_text(result).rstrip(".")), result.name, BADGE if result.emulates else "")
+    with style.context():
+        save(bucket_figure(result, heading), folder / f"{result.anchor}-exposed")
+    return FigureFile("lines", f"{result.anchor}-exposed", heading.title,
+                      f"Exposed communication over bucket size, a panel a number of ranks, a line a link. {heading.title}")
+
+
+def buckets_page_of(records: Records, results: Sequence[BucketsResult], figures: Sequence[Sequence[FigureFile]],
+                    traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
+    lines = records.schedules
+    ranks = joined([str(n) for n in sorted({line.ranks for line in lines})])
+    facts = [Fact("What was timed", f"data-parallel training steps on {ranks} ranks, each in four ways in turn"),
+             Fact("Rows", f"{counted(len(lines), 'row')}, {sum(reductions(one).status != 'ok' for one in lines)} wrong, "
+                          f"{sum(one.run.oversubscribed for one in lines)} with more ranks than cores")]
+    views = [_view(result, drawn) for result, drawn in zip(results, figures)]
+    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+                     notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=traces,
+                     runs=run_views(records), machines=machine_views(records), files=files)
+
+
+def _view(result: BucketsResult, drawn: Sequence[FigureFile]) -> GroupView:
+    told = [best_text(result), *map(curve_text, result.curves), bytes_sentence(result)]
+    return GroupView(result.anchor, result.name, "emulated" if result.emulates else "", told,
+                     [file for file in drawn if file.kind != "gantt"], [file for file in drawn if file.kind == "gantt"],
+                     0, [buckets_table(result)])
+
+
+_COLUMNS = (
+    Column("ranks", "*: more than cores", False), Column("links", "emulated, each way", False),
+    Column("buckets of", "at most", False), Column("buckets", "a step"), Column("sent", "by a rank, counted"),
+    Column("computing ms", "alone"), Column("backward ms", "of it, beside which buckets can travel"),
+    Column("communication ms", "alone, one bucket after the other"), Column("step ms", "buckets beside the backward"),
+    Column("exposed ms", "median over turns of the step less computing alone"),
+    Column("hidden %", "of what can be hidden"), Column("after ms", "a step whose buckets leave behind its backward"),
+    Column("ideal ms", "exposed by the buckets' recurrence"), Column("turns", "of each way"),
+    Column("wrong", "elements"), Column("status", "", False),
+)
+
+
+def buckets_table(result: BucketsResult) -> Table:
+    return Table("Every row of the records: fewest ranks first, then the fastest links", _COLUMNS,
+                 tuple(_line(line) for line in result.lines))
+
+
+def _line(line: ScheduleLine) -> Line:
+    one, real = line.overlap, reductions(line)
+    times = (one.compute_alone_ms, real.backward_ms, one.communication_alone_ms, line.makespan_ms, exposed_ms(line))
+    return Line((word(f"{one.replicas}{'*' if line.run.oversubscribed else ''}"), word(link_text(line.run.link)),
+                 word(bucket_text(line).removeprefix("buckets of ")), number(one.collectives),
+                 size(round(real.sent_bytes)), *map(number, times), number(100 * one.efficiency, 3),
+                 number(real.one_by_one_ms), number(ideal_ms(line)), number(len(line.samples_ms)),
+                 number(real.wrong, 9), word(real.status)), real.status)
+
+
+def _bad_lines(lines: Sequence[ScheduleLine]) -> list[BadLine]:
+    return [BadLine(reductions(one).status, f"{counted(one.ranks, 'rank')}, {link_text(one.run.link)}, {bucket_text(one)}, "
+                    f"{reductions(one).compression}", _why(one)) for one in lines if reductions(one).status != "ok"]
+
+
+def _why(line: ScheduleLine) -> str:
+    real = reductions(line)
+    if real.wrong:
+        return f"{counted(real.wrong, 'element')} of gradients or weights differ"
+    return f"{real.sent_bytes:,.0f} B were sent, and the formula says {real.formula_bytes:,.0f}"
