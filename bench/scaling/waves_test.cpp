@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "bench/scaling/prices.h"
 #include "bench/scaling/turns.h"
 #include "trainer/step/train_step.h"
 
@@ -36,6 +37,7 @@ std::vector<Step> steps() {
        {trainer::TrainLayout{}, trainer::TrainLayout{.dp = 2, .bucket_cap_bytes = 1 << 20},
         trainer::TrainLayout{.dp = 4, .zero = 3}, trainer::TrainLayout{.tp = 2, .sequence_parallel = true},
         trainer::TrainLayout{.pp = 4, .schedule = "zb_h1", .microbatches = 8},
+        trainer::TrainLayout{.pp = 4, .zero = 2, .schedule = "chimera", .microbatches = 4},
         trainer::TrainLayout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 4}}) {
     all.push_back(step_of(layout));
   }
@@ -138,6 +140,23 @@ TEST(Turns, CountWhatIsBeforeAndWith) {
   }
   EXPECT_EQ(first.all, before);
   EXPECT_EQ(first.all, step.of_rank[0].tasks.size() + step.of_rank[1].tasks.size());
+}
+
+// Members of a collective may have stages of their own in it: copies, with two pipes.
+TEST(Prices, EveryPieceThatWasTimedAloneHasOne) {
+  for (const Step& step : steps()) {
+    schedules::StepTimeline timeline;
+    for (const auto& rank : step.of_rank) timeline.emplace_back(rank.tasks.size(), schedules::TaskSpan{1000, 3000});
+    Prices prices;
+    prices.add(step, spans_of(waves_of(step, {}), timeline));
+    const Step with_prices = priced(step, prices);
+    for (const auto& rank : with_prices.of_rank) {
+      for (const Task& task : rank.tasks) {
+        const std::int64_t ends = schedules::is_send(task.op) ? 2 : schedules::is_recv(task.op) ? 0 : 1;
+        EXPECT_EQ(task.amount, 2000 * ends);
+      }
+    }
+  }
 }
 
 }  // namespace
