@@ -11,6 +11,7 @@
 // Source: Traff, Ripke, Optimal broadcast for fully connected networks, HPCC 2005 (chain, binary, binomial compared);
 //   MPICH bcast_intra_binomial.c, and bcast_intra_tree.c (k-nomial); Gloo and Open MPI have the same shapes.
 // Steps and bytes: docs/metrics.md.
+#include "collectives/algorithms/binomial.h"
 #include "collectives/algorithms/generators.h"
 #include "collectives/algorithms/tree.h"
 
@@ -27,10 +28,6 @@ plan::Plan make(Kind kind, Writer write, const Shape& shape, int chunks, const V
   PlanBuilder builder(kind, shape.num_ranks, shape.root, chunks);
   write(builder, make_rooted_tree(shape.num_ranks, shape.root, parent_of), {0, chunks}, 0);
   return builder.finish(name);
-}
-
-int binomial_parent(int v) {
-  return knomial_parent(v, 2);
 }
 
 }  // namespace

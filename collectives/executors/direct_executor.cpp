@@ -14,7 +14,6 @@ namespace {
 
 using plan::Instruction;
 using plan::LaneProgram;
-using plan::Place;
 using plan::Wait;
 using transports::LocalWorld;
 using transports::RankBoard;
@@ -40,7 +39,7 @@ class DirectCollective final : public collectives::Collective {
   void count_instruction(int lane, std::uint32_t done, bool awaited);
   void wait(int peer, int lane, std::uint64_t target);
   std::uint64_t target_of(const Wait& wait) const { return transports::progress(call_, wait.instructions); }
-  std::byte* address(const Place& place) const {
+  std::byte* address(const plan::Place& place) const {
     return group_.board(place.rank).calls[call_ % 2].base[static_cast<std::size_t>(place.buffer)] + place.offset_bytes;
   }
 
@@ -137,7 +136,7 @@ void DirectCollective::count_instruction(int lane, std::uint32_t done, bool awai
 void DirectCollective::pace(const LaneProgram& lane, const Instruction& instruction) {
   const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(core::size_of(operation_.dtype));
   std::int64_t arrived = 0;
-  for (const Place& source : lane.sources_of(instruction)) {
+  for (const plan::Place& source : lane.sources_of(instruction)) {
     if (source.rank == world_.rank()) continue;
     const std::int64_t ready =
         group_.board(source.rank)
