@@ -41,7 +41,7 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
 
 
 @pytest.mark.parametrize("layout", [
-    ("--dp", "2", "--batch", "2", "--zero", "3"), ("--tp", "2", "--sequence-parallel"),
+    ("--dp", "2", "--batch", "2", "--zero", "3"), ("--dp", "4", "--batch", "1", "--zero", "2", "--shard-ranks", "2"), ("--tp", "2", "--sequence-parallel"),
     ("--pp", "2", "--schedule", "zb_h1", "--microbatches", "2", "--batch", "2"),
 ])
 def test_layouts_print_the_losses_of_one_rank(programs: Programs, layout: tuple[str, ...]) -> None:
@@ -65,6 +65,19 @@ def test_a_run_goes_on_from_its_checkpoint_and_gives_files_to_others(programs: P
     assert again[0] < whole[0] - 0.1
 
 
+def test_replicas_of_shards_are_told_in_heading_record_and_trace(programs: Programs, tmp_path: Path) -> None:
+    trace, records = tmp_path / "trace.json", tmp_path / "records.jsonl"
+    done = mini_train(programs, "--dp", "4", "--batch", "1", "--zero", "3", "--shard-ranks", "2", "--trace", str(trace), "--json",
+                      str(records))
+    assert "dp 4, tp 1, pp 1, ZeRO 3 over 2 ranks in 2 replicas; 4 sequences" in done.stdout
+    layout = json.loads(records.read_text(encoding="utf-8").splitlines()[1])["layout"]
+    assert layout["numbers"]["shard_ranks"] == 2 and layout["text"] == "dp=4,zero=3,shard_ranks=2"
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    lanes = {event["args"]["name"] for event in events if event.get("name") == "thread_name"}
+    groups = {event["args"].get("group") for event in events if event.get("ph") == "X"}
+    assert "replicas" in lanes and {"data", "replicas"} <= groups
+
+
 def test_a_trace_has_every_rank(programs: Programs, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     mini_train(programs, "--pp", "2", "--microbatches", "2", "--batch", "2", "--trace", str(trace))
@@ -84,8 +97,12 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
 @pytest.mark.parametrize(("words", "text"), [
     (["--tp", "3"], "--tp is 3, and the number of heads is 4; allowed: 1 2 4"),
     (["--pp", "4"], "allowed: at most one stage a layer"),
+    (["--dp", "4", "--zero", "3", "--shard-ranks", "3"], "--shard-ranks is 3, and --dp is 4; allowed: 1 2 4"),
+    (["--dp", "4", "--shard-ranks", "2"], "--zero is 0, which shares nothing out; allowed: with --zero 1 2 3"),
+    (["--dp", "4", "--zero", "3", "--compression", "int8"], "or --shard-ranks less than --dp"),
     (["--zero", "4"], "--zero 4: out of range; allowed: an integer from 0 to 3"),
-    (["--schedule", "dualpipe", "--pp", "2", "--microbatches", "4"], "keeps two copies of the model"),
+    (["--schedule", "pipedream", "--pp", "2", "--microbatches", "4"], "trains on old weights"),
+    (["--schedule", "dualpipe", "--pp", "2", "--microbatches", "2"], "microbatches is 2; allowed: at least 4"),
     (["--schedule", "nonsense"], "nonsense"),
     (["--model", "huge"], "model 'huge' is not known; allowed: nano"),
     (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
@@ -126,12 +143,22 @@ def _mpi_programs(programs: Programs) -> Programs:
     return programs
 
 
-def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs) -> None:
-    layout = ("--dp", "2", "--pp", "2", "--microbatches", "2", "--batch", "1", "--zero", "1")
-    command = [*MPIRUN, "-n", "4", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", *SMALL, *layout]
+@pytest.mark.parametrize("threads", ["multiple", "funneled"])
+@pytest.mark.parametrize("layout", [
+    ("--dp", "2", "--pp", "2", "--microbatches", "2", "--zero", "1"),
+    ("--dp", "2", "--pp", "2", "--microbatches", "2", "--zero", "1", "--schedule", "chimera"),
+    ("--dp", "4", "--microbatches", "2", "--zero", "3", "--shard-ranks", "2"),
+    ("--dp", "2", "--tp", "2", "--sequence-parallel", "--zero", "3"),
+])
+def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: str, layout: tuple[str, ...]) -> None:
+    words = (*layout, "--batch", "1")
+    command = [*MPIRUN, "-n", "4", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", "--mpi-threads", threads,
+               *SMALL, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert losses_of(done) == losses_of(mini_train(mpi_programs, *layout))
+    assert losses_of(done) == losses_of(mini_train(mpi_programs, *words))
+    beside = "move beside kernels" if threads == "multiple" else "nothing overlaps"
+    assert f"MPI_THREAD_{threads.upper()}: " in done.stdout and beside in done.stdout
 
 
 def test_a_killed_rank_ends_all(mpi_programs: Programs) -> None:

@@ -70,6 +70,7 @@ core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
   add("tp", layout.tp, 1);
   add("pp", layout.pp, 1);
   add("zero", layout.zero, 0);
+  add("shard_ranks", layout.shard_ranks, 0);
   add("chunks", layout.chunks, 1);
   add("microbatches", layout.microbatches, 1);
   add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);

@@ -24,6 +24,10 @@ std::string layout_text(const trainer::TrainLayout& layout) {
   std::string text = fmt::format("dp {}, tp {}{}, pp {}", layout.dp, layout.tp,
                                  layout.sequence_parallel ? " with sequence parallelism" : "", layout.pp);
   if (layout.zero > 0) text += fmt::format(", ZeRO {}", layout.zero);
+  if (layout.shard_ranks > 0) {
+    text += fmt::format(" over {} rank{}", layout.shard_ranks, layout.shard_ranks == 1 ? "" : "s");
+    if (trainer::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", trainer::replicas_of(layout));
+  }
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
   if (layout.recompute != trainer::Recompute::none) {
@@ -143,7 +147,7 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
             mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::send) + exposed_in(b, Lane::receive); })},
       Share{"exposed: collectives in layers", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::tensor); })},
       Share{"exposed: gathers of weights", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::gather); })},
-      Share{"exposed: reductions of gradients", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::reduce); })},
+      Share{"exposed: reductions of gradients", mean_ps(ranks, [](const B& b) { return b.exposed_reductions_ps(); })},
       Share{"bubble: waiting for other ranks", mean_ps(ranks, [](const B& b) { return b.bubble_ps; })}};
   const double all =
       std::accumulate(shares.begin(), shares.end(), 0.0, [](double sum, const Share& share) { return sum + share.ps; });
