@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from conftest import Programs
+from reports.load import load
 
 SMALL = ("--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16")
 LAYER, TP, SP, TILES = range(4)
-SENT, FORMULA, WRONG, UNLIKE = range(16, 20)
+SENT, FORMULA, WRONG, UNLIKE = range(18, 22)
 ROWS, HIDDEN = 32, 32
 
 
@@ -63,8 +66,27 @@ def test_emulated_links_are_said_to_be(programs: Programs) -> None:
     done = programs.run("tp_linear_bench", *SMALL, "--block", "row", "--link", "latency_us=50,gbps=1")
     assert done.returncode == 0, done.stderr
     assert "EMULATED" in done.stdout
-    forward_comm = 5
+    forward_comm = 6
     assert all(float(row[forward_comm]) >= 0.05 for row in rows_of(done.stdout))
+
+
+def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "layers.jsonl"
+    rows = rows_run(programs, "--tiles", "1,2", "--vocabulary", "61", "--json", str(file))
+    records = load([str(file)])
+    assert len(records.layers) == len(rows) == 21
+    for row, one in zip(rows, records.layers):
+        assert [one.layer, str(one.ranks), str(int(one.sequence_parallel)), str(one.tiles)] == row[:4]
+        assert f"{one.sent_bytes:.0f}" == row[SENT] and f"{one.formula_bytes:.0f}" == row[FORMULA]
+        assert one.status == "ok" and one.checked_passes == 4 and one.sizes["vocabulary"] == 61
+        for first, direction in ((TILES + 1, "forward"), (TILES + 8, "backward")):
+            medians = [one.time(direction, way).stats.median for way in ("kernels", "communication", "serial", "async")]
+            assert [f"{us / 1e3:.3f}" for us in medians] == row[first + 1:first + 5]
+            for way in ("serial", "async"):  # the parts of a way are its time
+                time = one.time(direction, way)
+                assert sum(time.parts_us.values()) == pytest.approx(time.samples_us[0])
+    assert all(one.time("forward", "kernels").parts_us["products"] == 0
+               for one in records.layers if one.layer in ("embedding", "cross-entropy"))
 
 
 def test_an_algorithm_that_sends_more_makes_rows_wrong(programs: Programs) -> None:
@@ -86,10 +108,15 @@ def test_an_algorithm_that_sends_more_makes_rows_wrong(programs: Programs) -> No
     (("--dtype", "f16"), "--dtype f16: not a dtype of layers here; allowed: f32 bf16"),
     (("--algo", "one_shot"), "--algo: all_gather has no algorithm 'one_shot'; allowed: ring recursive_doubling bruck pat "
                              "direct"),
+    (("--hidden", "65536", "--batch", "4096", "--length", "4096", "--block", "mlp"),
+     "--block mlp on 2 ranks needs about "),
+    (("--link", "gbps=0"), "--link gbps=0: --link 'gbps=0': states neither a latency nor a bandwidth; allowed: "
+                           "latency_us=NUMBER,gbps=NUMBER"),
+    (("--json", "/nonexistent/r.jsonl"), "cannot write /nonexistent/r.jsonl: "),
     (("--wat",), "unknown argument '--wat'; allowed: what --help lists"),
 ])
 def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], refusal: str) -> None:
     done = programs.run("tp_linear_bench", *SMALL, *words)
     assert done.returncode == 6
     assert done.stdout == ""
-    assert done.stderr == f"tp_linear_bench: {refusal}\n"
+    assert done.stderr.startswith(f"tp_linear_bench: {refusal}") and done.stderr.count("\n") == 1

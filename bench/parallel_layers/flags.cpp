@@ -8,10 +8,12 @@
 #include <functional>
 #include <utility>
 
+#include "bench/parallel_layers/memory.h"
 #include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flag_readers.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
+#include "core/device_cpu.h"
 #include "core/error.h"
 
 namespace lockstep::layer_bench {
@@ -79,7 +81,7 @@ const std::array kFlagsOfRun{
          [](LayerFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
     Flag{"-t,--threads", "1", "of kernels, a rank",
          [](LayerFlags& f, const FlagValue& v) { f.threads = sweep::integer(v, 1, 1024); }},
-    Flag{"--turns", "10", "in which each way is timed once",
+    Flag{"--turns", "11", "in which each way is timed once",
          [](LayerFlags& f, const FlagValue& v) { f.turns = sweep::integer(v, 1, 100000); }},
     Flag{"--warmup", "2", "turns before those that count",
          [](LayerFlags& f, const FlagValue& v) { f.warm_turns = sweep::integer(v, 1, 100000); }},
@@ -151,6 +153,7 @@ void check(const LayerFlags& flags) {
   for (const Case& one : cases_of(flags)) {
     check_case(one, shape);
     check_algorithm(one, flags.algorithm);
+    check_memory(one, shape, static_cast<std::int64_t>(core::available_host_bytes()));
   }
 }
 

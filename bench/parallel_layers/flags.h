@@ -24,7 +24,7 @@ struct LayerFlags {
   std::string algorithm = "ring";
   std::optional<transports::LinkSpec> link;
   int threads = 1;
-  int turns = 10;
+  int turns = 11;
   int warm_turns = 2;
   std::chrono::milliseconds timeout{60'000};
   std::string json_file;  // empty: no records

@@ -10,7 +10,7 @@
 namespace lockstep::layer_bench {
 namespace {
 
-constexpr const char* kGroup = " {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}";
+constexpr const char* kGroup = " {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}";
 
 // Half the width between the 5th and the 95th percentile, of the median.
 double spread_percent(const std::vector<double>& samples) {
@@ -20,7 +20,9 @@ double spread_percent(const std::vector<double>& samples) {
 
 std::string group_text(const Form& form, Direction direction) {
   const auto ms = [&](Way way) { return fmt::format("{:.3f}", form.median_us(way, direction) / 1e3); };
-  return fmt::format(fmt::runtime(kGroup), ms(Way::kernels), ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
+  const double products_us = form.median_spent(Way::kernels, direction).front();
+  return fmt::format(fmt::runtime(kGroup), fmt::format("{:.3f}", products_us / 1e3), ms(Way::kernels),
+                     ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
                      fmt::format("{:.3f}", form.exposed_us(Way::beside, direction) / 1e3),
                      fmt::format("{:.0f}", spread_percent(form.samples(Way::beside, direction))));
 }
@@ -31,10 +33,11 @@ const char* verdict(const Form& form) {
 }
 
 std::string columns_text() {
-  const std::string names = fmt::format(fmt::runtime(kGroup), "kernels", "comm", "serial", "async", "exposed", "+-");
-  const std::string units = fmt::format(fmt::runtime(kGroup), "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)");
+  const std::string names =
+      fmt::format(fmt::runtime(kGroup), "gemm", "kernels", "comm", "serial", "async", "exposed", "+-");
+  const std::string units = fmt::format(fmt::runtime(kGroup), "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)");
   const std::string cells = "#{:>13} {:>3} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7}\n";
-  return fmt::format("#{:>27}{:^54}{:^54}\n", "", "forward", "backward") +
+  return fmt::format("#{:>27}{:^63}{:^63}\n", "", "forward", "backward") +
          fmt::format(fmt::runtime(cells), "layer", "tp", "sp", "tiles", names, names, "sent", "formula", "#wrong",
                      "#unlike") +
          fmt::format(fmt::runtime(cells), "", "", "", "", units, units, "(B/rank)", "(B/rank)", "", "");
@@ -56,9 +59,11 @@ std::string heading_text(const LayerFlags& flags) {
                                            flags.link->latency_us, flags.link->gbps)
                              : "over this machine's memory");
   text +=
-      "# kernels, comm: one kind alone; serial: one after the other; async: exchanges in a thread of their own, "
-      "beside\n"
-      "#   what does not need them; exposed: median of async - kernels; +-: half of p5 to p95 of async, of its median\n"
+      "# gemm: matrix products, of kernels; kernels, comm: one kind alone; serial: one after the other; async: "
+      "exchanges\n"
+      "#   in a thread of their own, beside what does not need them; exposed: median of async - kernels; +-: half of "
+      "p5\n"
+      "#   to p95 of async, of its median\n"
       "# sp: ranks have a share of the rows between layers; tiles: of rows, exchanged beside the product of the next\n"
       "# sent: counted, mean of ranks, forward and backward; formula: docs/metrics.md; #wrong: elements that are not "
       "one\n"
