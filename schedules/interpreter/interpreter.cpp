@@ -109,9 +109,8 @@ class RankRun {
     std::atomic<State>& state = states_[task];
     bool moved = false;
     if (state.load(std::memory_order_relaxed) == State::waiting) {
-      if (options_.in_issue_order && task != begun_) return false;
+      if (options_.in_issue_order && !is_next(task)) return false;
       if (missing_for(task) != nullptr || !worker_.begin(task)) return false;
-      ++begun_;
       state.store(State::begun, std::memory_order_relaxed);
       moved = true;
     }
@@ -123,6 +122,14 @@ class RankRun {
     ends_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) core::futex_wake_all(&ends_);
     return true;
+  }
+
+  // Whether all that was issued before this task has begun. Messages need not wait for their turn, as they block
+  // nobody: one whose lane is still busy would hold up the receive that its peer waits for.
+  bool is_next(std::uint32_t task) {
+    if (is_message(tasks_.tasks[task].op)) return true;
+    while (states_[first_waiting_].load(std::memory_order_relaxed) != State::waiting) ++first_waiting_;
+    return task == first_waiting_;
   }
 
   // The first task that has to end before this one may begin; nothing if it may.
@@ -181,8 +188,8 @@ class RankRun {
   std::vector<std::atomic<State>> states_;
   std::array<LaneQueue, kNumLanes> lanes_;
   std::atomic<std::uint64_t> moves_{0};
-  std::atomic<std::uint32_t> begun_{0};  // tasks
-  std::atomic<std::uint32_t> ends_{0};   // of tasks: what sleeping threads wait for
+  std::uint32_t first_waiting_ = 0;     // in issue order: of one thread
+  std::atomic<std::uint32_t> ends_{0};  // of tasks: what sleeping threads wait for
   std::atomic<int> sleepers_{0};
 };
 

@@ -24,8 +24,8 @@ struct InterpreterOptions {
   // Threads other than the rank's own sleep until a task of the rank has ended, in place of StageWorker::idle(): for
   // lanes whose tasks are done when begin() returns. A nap now and then costs the core that kernels run on.
   bool others_sleep = false;
-  // Tasks begin in the order in which they are issued, whatever lane they are in: for one thread whose collectives
-  // block it, which all ranks have to begin in the same order.
+  // Tasks but messages begin in the order in which they are issued, whatever lane they are in: for one thread whose
+  // collectives block it, which all ranks have to begin in the same order.
   bool in_issue_order = false;
   // The longest time in which no task of the rank begins or ends.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);

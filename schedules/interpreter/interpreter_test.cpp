@@ -188,13 +188,17 @@ TEST(Interpreter, OneFailureEndsAllRanksAndAllTheirThreads) {
   }
 }
 
-TEST(Interpreter, TasksBeginInTheOrderOfIssueIfAsked) {
+TEST(Interpreter, TasksButMessagesBeginInTheOrderOfIssueIfAsked) {
   for (const char* const name : {"1f1b", "gpipe", "interleaved", "zb_h1"}) {
     const Step step = step_of(name, {4, 8, std::string_view(name) == "interleaved" ? 2 : 1});
     Mailbox mail;
     const Workers workers = workers_of<NotingWorker>(step, mail);
     run(step, workers, {.in_issue_order = true});
-    for (const auto& worker : workers) EXPECT_TRUE(std::is_sorted(worker->begun.begin(), worker->begun.end())) << name;
+    for (std::size_t r = 0; r < workers.size(); ++r) {
+      std::vector<std::uint32_t> begun = workers[r]->begun;
+      std::erase_if(begun, [&](std::uint32_t task) { return is_message(step.of_rank[r].tasks[task].op); });
+      EXPECT_TRUE(std::is_sorted(begun.begin(), begun.end())) << name;
+    }
   }
 }
 
