@@ -76,10 +76,36 @@ def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: 
     assert (sent[0], sent[1], sent[2]) == (2 * psi, 2 * psi, 3 * psi)  # times 2 bytes, (n-1)/n; (m+1) psi
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_replicas_of_shards_send_what_the_simulator_counts(programs: Programs, tmp_path: Path, stage: int) -> None:
+    """The same model and layout: two sets of two ranks, two microbatches, bf16 with gradients in f32."""
+    counted, simulated = tmp_path / "zero.jsonl", tmp_path / "simulated.jsonl"
+    done = programs.run("zero_bench", *SMALL, "--dp", "4", "--zero", str(stage), "--shard-ranks", "2", "--microbatches", "2",
+                        "--dtype", "bf16", "--prefetch", "1", "--json", str(counted))
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in records_of(counted) if line["record"] == "sharding")
+    assert line["shard_ranks"] == 2 and line["status"] == "ok"
+    numbers = line["model"]["numbers"]
+    positions, hidden, words = 128, int(numbers["hidden"]), int(numbers["vocabulary"])
+    model = f"layers={int(numbers['layers'])},hidden={hidden},heads={int(numbers['heads'])},vocabulary={words},sequence={positions}"
+    done = programs.run("simulate", "--model", model, "--layout", f"dp=4,zero={stage},shard_ranks=2,batch=8", "--json",
+                        str(simulated))
+    assert done.returncode == 0, done.stderr
+    predicted = json.loads(simulated.read_text(encoding="utf-8").splitlines()[1])["sent_bytes"]
+    assert line["padded_elems"] == line["model"]["parameters"]  # so both count the same elements
+    sent = line["sent_bytes"]
+    assert sent["over_replicas"] == predicted["replicas"] > 0
+    # With stage 3 the trainer gathers the word embedding, which is the head's matrix, too, once a step and keeps it; the
+    # simulator's is gathered for its own part only, forward and backward: 2 m = 4 times. Half of it comes from the other.
+    held = 3 * 2 * hidden * words / 2 if stage == 3 else 0
+    assert sent["weights"] + sent["gradients"] + held == predicted["data"]
+
+
 def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
     ddp, zero, both = (tmp_path / f"{name}.jsonl" for name in ("ddp", "zero", "both"))
     assert programs.run("ddp_overlap_bench", *SMALL, "--json", str(ddp)).returncode == 0
-    assert programs.run("zero_bench", *SMALL, "--dtype", "f32", "--json", str(zero)).returncode == 0
+    assert programs.run("zero_bench", *SMALL, "--dp", "4", "--shard-ranks", "0,2", "--dtype", "f32", "--json",
+                        str(zero)).returncode == 0
     both.write_text(ddp.read_text(encoding="utf-8") + zero.read_text(encoding="utf-8"), encoding="utf-8")
     report_of(both, tmp_path / "page")
     page = (tmp_path / "page" / "sharding.html").read_text(encoding="utf-8")
@@ -98,6 +124,8 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
     ("zero_bench", ["--dtype", "int8"], "not a dtype to train in"),
     ("zero_bench", ["--length", "100000"], "--length is 100000"),
     ("zero_bench", ["--colour"], "--colour"),
+    ("zero_bench", ["--dp", "4", "--shard-ranks", "3"], "--shard-ranks is 3, and --dp is 4; allowed: 1 2 4"),
+    ("zero_bench", ["--shard-ranks", "1"], "--shard-ranks is 1"),
 ])
 def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: list[str], told: str) -> None:
     done = programs.run(program, *words)
