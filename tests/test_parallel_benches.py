@@ -46,12 +46,27 @@ def test_every_row_of_buckets_is_checked_and_recorded(programs: Programs, tmp_pa
     runs = {line["run"]: line for line in lines if line["record"] == "run"}
     steps = [line for line in lines if line["record"] == "schedule"]
     assert len(runs) == len(steps) == 8
+    assert all(run["oversubscribed"] == (run["ranks"] > run["machine"]["cores"]) for run in runs.values())
     for step in steps:
         run, overlap = runs[step["run"]], step["overlap"]
         assert step["basis"] == run["basis"] == ("emulated" if run["link"] else "measured")
         reduced = [task for task in step["timeline"]["ranks"][0] if task[0] == "reduce"]
         assert len(reduced) == overlap["collectives"] and len(step["samples_ms"]) == 2
         assert (overlap["collectives"] == 1) == (overlap["bucket_cap_bytes"] == 0)
+        assert overlap["reductions"]["status"] == "ok" and len(overlap["reductions"]["exposed_samples_ms"]) == 2
+
+
+def test_codes_send_less_and_say_so(programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "codes.jsonl"
+    done = programs.run("ddp_overlap_bench", *SMALL, "--dp", "2", "--compression", "none,bf16,int8", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    assert [row[2] for row in rows_of(done.stdout)] == ["none", "bf16", "int8"]
+    told = {line["overlap"]["reductions"]["compression"]: line["overlap"]["reductions"] for line in records_of(file)
+            if line["record"] == "schedule"}
+    sent = {name: one["sent_bytes"] for name, one in told.items()}
+    assert all(one["sent_bytes"] == one["formula_bytes"] and one["wrong"] == 0 for one in told.values())
+    assert sent["bf16"] == sent["none"] / 2
+    assert 65 / 256 <= sent["int8"] / sent["none"] < 0.26  # a byte, and a scale for 256; blocks of shares are not all full
 
 
 def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: Path) -> None:
@@ -108,16 +123,23 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
                         str(zero)).returncode == 0
     both.write_text(ddp.read_text(encoding="utf-8") + zero.read_text(encoding="utf-8"), encoding="utf-8")
     report_of(both, tmp_path / "page")
+    buckets = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert "counted in the plans that ran: as the formula says" in buckets
     page = (tmp_path / "page" / "sharding.html").read_text(encoding="utf-8")
     assert "ZeRO 3, gathered when needed" in page.replace("\N{NO-BREAK SPACE}", " ")
     assert (tmp_path / "page" / "figures" / "sharding-1-memory.svg").exists()
-    assert (tmp_path / "page" / "figures" / "overlap-1-bars.svg").exists()
+    assert (tmp_path / "page" / "figures" / "buckets-1-exposed.svg").exists()
 
 
 @pytest.mark.parametrize("program, words, told", [
     ("ddp_overlap_bench", ["--dp", "1"], "--dp is 1"),
     ("ddp_overlap_bench", ["--link", "fast"], "cannot read 'fast'"),
     ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),
+    ("ddp_overlap_bench", ["--algo", "library"], "library"),
+    ("ddp_overlap_bench", ["--algo", "ring:lanes=99"], "ring:lanes=99"),
+    ("ddp_overlap_bench", ["--compression", "none,int4"], "--compression int4"),
+    ("ddp_overlap_bench", ["--compression", "int8", "--dtype", "bf16", "--grad-dtype", "bf16"], "--compression is int8"),
+    ("ddp_overlap_bench", ["--bucket-cap-mb", "-1"], "--bucket-cap-mb -1"),
     ("ddp_overlap_bench", ["--heads", "7"], "heads"),
     ("zero_bench", ["--zero", "4"], "--zero"),
     ("zero_bench", ["--dtype", "f32", "--grad-dtype", "bf16"], "--grad-dtype"),
@@ -129,5 +151,5 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
 ])
 def test_what_is_refused_gets_one_line(programs: Programs, program: str, words: list[str], told: str) -> None:
     done = programs.run(program, *words)
-    assert done.returncode == 6 and told in done.stderr
+    assert done.returncode == 6 and told in done.stderr and not done.stdout
     assert len(done.stderr.strip().splitlines()) == 1

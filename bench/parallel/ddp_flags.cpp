@@ -103,7 +103,9 @@ trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
 }
 
 bool is_oversubscribed(const DdpFlags& flags, const DdpCase& one) {
-  return one.replicas * flags.step.options.threads > core::usable_cores();
+  const trainer::TrainOptions& options = flags.step.options;
+  if (options.mpi != nullptr) return options.mpi->placement().oversubscribed;
+  return one.replicas * options.threads > core::usable_cores();
 }
 
 }  // namespace lockstep::parallel_bench

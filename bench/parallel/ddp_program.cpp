@@ -1,5 +1,6 @@
 #include "bench/parallel/ddp_program.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,10 +8,14 @@
 
 #include "bench/parallel/ddp_records.h"
 #include "bench/parallel/ddp_run.h"
+#include "bench/parallel/ddp_steps.h"
 #include "bench/parallel/ddp_text.h"
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
+#include "core/device_cpu.h"
 #include "core/error.h"
+#include "trainer/step/memory_need.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::parallel_bench {
 
@@ -19,6 +24,14 @@ namespace {
 bool tells(const DdpFlags& flags) {
   const transports::MpiWorld* const mpi = flags.step.options.mpi;
   return mpi == nullptr || mpi->placement().rank == 0;
+}
+
+// Refuses what cannot be run, before anything is printed.
+void check(const DdpFlags& flags, const DdpCase& one) {
+  const trainer::TrainOptions options = options_of(flags, one);
+  if (options.mpi != nullptr) return;
+  trainer::check_memory(ddp_steps(options).made, trainer::shape_of(options, 0), options.layout,
+                        static_cast<std::int64_t>(core::available_host_bytes()));
 }
 
 int run_on(DdpFlags flags, transports::MpiWorld& mpi) {
@@ -32,7 +45,7 @@ int run_on(DdpFlags flags, transports::MpiWorld& mpi) {
 
 int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print) {
   const std::vector<DdpCase> cases = ddp_cases(flags);
-  for (const DdpCase& one : cases) options_of(flags, one);  // refuses before anything is printed
+  for (const DdpCase& one : cases) check(flags, one);
   std::optional<core::RecordWriter> writer;
   if (!flags.step.json_file.empty() && tells(flags)) writer.emplace(flags.step.json_file);
   print(mini_train::mpi_text(options_of(flags, cases.front())));

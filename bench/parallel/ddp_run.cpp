@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -34,6 +35,16 @@ struct Shared {
   std::optional<SerialSum> serial;
   DdpResult result;  // of rank 0
 };
+
+// Of so many samples, the place of the one in the middle: the lower of two.
+std::size_t place_of_median(const std::vector<double>& samples) {
+  std::vector<std::size_t> places(samples.size());
+  std::iota(places.begin(), places.end(), 0);
+  const auto middle = places.begin() + static_cast<std::ptrdiff_t>((places.size() - 1) / 2);
+  std::nth_element(places.begin(), middle, places.end(),
+                   [&](std::size_t a, std::size_t b) { return samples[a] < samples[b]; });
+  return *middle;
+}
 
 class DdpRank {
  public:
@@ -130,7 +141,7 @@ class DdpRank {
     turns.predicted_ms.push_back(predicted_ms(shared_.steps, of_kernels, of_collectives));
     const std::vector<double> ready = ready_ms(shared_.steps, of_kernels);
     shared_.result.in_planned_order = shared_.result.in_planned_order && std::is_sorted(ready.begin(), ready.end());
-    shared_.result.timeline = of_overlapped;
+    turns.timelines.push_back(of_overlapped);
   }
 
   void check() {
@@ -148,6 +159,8 @@ class DdpRank {
     const auto all = transports::all_gather_value(rank_.mesh().messages, Totals{wrong_, most_of_bound_, sent_});
     if (!tells()) return;
     DdpResult& result = shared_.result;
+    result.timeline = result.turns.timelines[place_of_median(result.turns.step_ms)];
+    result.turns.timelines.clear();
     const auto ranks = static_cast<double>(all.size());
     for (const Totals& of_rank : all) {
       result.wrong += of_rank.wrong;

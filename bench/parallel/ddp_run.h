@@ -15,13 +15,14 @@ namespace lockstep::parallel_bench {
 // One sample a turn; in a turn each way has one run, so that what the machine does meanwhile falls on all alike. All
 // ways start from the same weights and the same tokens. Times are ms, of the slowest rank.
 struct DdpTurns {
-  std::vector<double> compute_ms;        // kernels alone
-  std::vector<double> communication_ms;  // collectives alone
-  std::vector<double> step_ms;           // buckets leave beside the backward
-  std::vector<double> one_by_one_ms;     // buckets leave after it
-  std::vector<double> backward_ms;       // of kernels alone: beside which buckets can travel
-  std::vector<double> exposed_ms;        // of the step's timeline: kernels wait while buckets travel
-  std::vector<double> predicted_ms;      // of the step, by the recurrence
+  std::vector<double> compute_ms;                       // kernels alone
+  std::vector<double> communication_ms;                 // collectives alone
+  std::vector<double> step_ms;                          // buckets leave beside the backward
+  std::vector<double> one_by_one_ms;                    // buckets leave after it
+  std::vector<double> backward_ms;                      // of kernels alone: beside which buckets can travel
+  std::vector<double> exposed_ms;                       // of the step's timeline: kernels wait while buckets travel
+  std::vector<double> predicted_ms;                     // of the step, by the recurrence
+  std::vector<schedules::StepTimeline> timelines = {};  // of the step
 };
 
 struct DdpResult {
@@ -35,7 +36,7 @@ struct DdpResult {
   std::int64_t wrong = 0;           // elements, over all checks and ranks
   double most_of_bound = 0;         // of its bound, the most that an element was off by (gradient_bounds.h)
   schedules::Step step;             // overlapped
-  schedules::StepTimeline timeline;  // of the last turn
+  schedules::StepTimeline timeline;  // of the turn whose step is the median
 
   // Medians over turns.
   double compute_ms() const;

@@ -162,6 +162,9 @@ TEST(DdpProgram, RefusesBeforeTheHeading) {
   refused([](DdpFlags& flags) { flags.step.options.algorithm = "library"; });
   refused([](DdpFlags& flags) { flags.step.options.algorithm = "one_shot"; });
   refused([](DdpFlags& flags) { flags.step.options.algorithm = "ring:lanes=99"; });
+  refused([](DdpFlags& flags) { flags.step.options.model.heads = 7; });
+  refused([](DdpFlags& flags) { flags.step.options.length = 1 << 20; });
+  refused([](DdpFlags& flags) { flags.step.options.batch = 1 << 20; });  // too little memory
   refused([](DdpFlags& flags) { flags.step.json_file = "/nowhere/at/all.jsonl"; });
   refused([](DdpFlags& flags) {
     flags.step.options.compute = flags.step.options.layout.gradient = core::DType::bf16;
@@ -185,8 +188,8 @@ TEST(DdpText, TellsTheBestRowOfEachLinkAndWhatIsOversubscribed) {
   results[1].sent_bytes = 99;
   const std::string text = ddp_ending_text(cases, results);
   EXPECT_NE(
-      text.find("# dp 2, links of 10, 0.5: the shortest step is 14.00 ms, with buckets of 25 MiB: 4.00 of 8.00 ms "
-                "are exposed, 50.0 % hidden"),
+      text.find("# dp 2, links of 10, 0.5: buckets of 25 MiB leave least exposed: 4.00 of 8.00 ms, 50.0 % hidden; "
+                "the step takes 14.00 ms"),
       std::string::npos)
       << text;
   EXPECT_NE(text.find("counted bytes are the formula's in 7;"), std::string::npos) << text;

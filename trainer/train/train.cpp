@@ -66,6 +66,7 @@ void check_algorithm(const TrainOptions& options) {
 TrainOptions checked(TrainOptions options) {
   if (options.length == 0) options.length = options.model.length;
   check_layout(options.layout, options.model, options.batch, options.length);
+  check(shape_of(options, 0));
   if (options.layout.gradient != core::DType::f32 && options.layout.gradient != options.compute) {
     throw core::usage_error("--grad-dtype is " + std::string(core::short_name_of(options.layout.gradient)) +
                             ", and --dtype is " + std::string(core::short_name_of(options.compute)) +
