@@ -96,12 +96,13 @@ void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayou
   const std::int64_t needed = parallel::total_of(all);
   if (needed <= available_bytes) return;
   const bool activations = of(all, MemoryKind::activations) > needed / 2;
+  const std::string wider = replicas_of(layout) > 1 ? "a larger --shard-ranks, " : "";
   throw core::usage_error(
       shape.config.name + " on " + std::to_string(layout.ranks()) + " ranks of this host needs about " +
       core::format_size(needed) + " (" + core::format_size(of(all, MemoryKind::activations)) +
       " of it activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
       (activations ? "--recompute full, a smaller --batch with more --microbatches, or a smaller --length"
-                   : "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
+                   : wider + "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
 }
 
 }  // namespace lockstep::trainer

@@ -229,6 +229,10 @@ TEST(MemoryNeed, TooMuchIsRefusedWithWhatHelps) {
   const std::string refusal = error_of([&] { run(options); });
   EXPECT_NE(refusal.find("needs about"), std::string::npos) << refusal;
   EXPECT_NE(refusal.find("--zero 3"), std::string::npos) << refusal;
+  EXPECT_EQ(refusal.find("--shard-ranks"), std::string::npos) << refusal;
+  options.layout = {.dp = 4, .zero = 3, .shard_ranks = 2};
+  EXPECT_NE(error_of([&] { run(options); }).find("a larger --shard-ranks"), std::string::npos);
+  options.layout = {};
   options.model = find_gpt("nano");
   options.length = 128;
   options.batch = 1 << 20;
