@@ -37,7 +37,7 @@ def _render(result: LayersResult, name: str, draw: Callable[..., Figure], title:
                       "EMULATED links: not a time of this machine's own" if emulated else "")
     with style.context():
         save(draw(result, heading), folder / f"{result.anchor}-{name}")
-    return FigureFile("bars", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
+    return FigureFile("parts", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
 
 
 def layers_page_of(records: Records, results: Sequence[LayersResult], figures: Sequence[Sequence[FigureFile]],

@@ -114,7 +114,8 @@ def split_text(result: LayersResult) -> str:
     parts = case.one.parts_us("serial")
     whole = sum(parts.values())
     told = [f"{words} {share_text(parts.get(part, 0.0) / whole)}" for part, words in
-            (("products", "matrix products"), ("other_kernels", "other kernels"), ("communication", "communication"))]
+            (("products", "matrix products"), ("other_kernels", "other kernels"), ("communication", "communication"))
+            if parts.get(part, 0.0) > 0.005 * whole]
     return (f"One after the other the {case.name} takes {time_text(whole)}, forward and backward: {joined(told)}.")
 
 
