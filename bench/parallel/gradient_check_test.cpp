@@ -149,7 +149,7 @@ TEST(GradientBounds, HoldWhatCollectivesGiveAndNotMuchMore) {
   for (const Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
     for (const int ranks : {2, 3, 4}) {
       for (const std::string algorithm : {"auto", "ring", "halving_doubling"}) {
-        const auto shares = random_shares(ranks, 4096 * ranks);
+        const auto shares = random_shares(ranks, std::int64_t{4096} * ranks);
         const GradientWire wire{DType::f32, compression};
         const SerialSum serial = serial_sum_of(shares);
         const SerialSum::Found found = serial.compare(reduce(compression, shares, algorithm).sum, wire);
@@ -179,7 +179,7 @@ TEST(GradientBounds, AnErrorJustBeyondIsSeenInTheMidstOfWhatCollectivesGive) {
 
 TEST(SentCounter, CountsWhatTheFormulaSays) {
   for (const int ranks : {2, 3, 4}) {
-    const std::int64_t elems = 768 * ranks;
+    const std::int64_t elems = std::int64_t{768} * ranks;
     const auto shares = random_shares(ranks, elems);
     const double whole = 2.0 * static_cast<double>(elems) * (ranks - 1) / ranks;
     for (const Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
