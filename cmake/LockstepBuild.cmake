@@ -17,6 +17,10 @@ if(LOCKSTEP_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
 endif()
 
+if(LOCKSTEP_SANITIZE)
+  find_program(LOCKSTEP_PYTHON python3 HINTS /usr/bin REQUIRED)
+endif()
+
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
@@ -36,18 +40,47 @@ target_compile_options(lockstep_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror=all-warnings>)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(lockstep_flags INTERFACE Threads::Threads)
-# g++ 12 sees uninitialised members in the standard library's own code when it instruments it: false.
+# g++ 12 sees uninitialised members in the standard library's own code when it instruments it: false. And it takes a
+# source that is compiled with others for a header, whose unnamed namespaces would differ, and whose names are in the way.
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-subobject-linkage> -Wno-shadow>)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
+
+# Sanitizers' presets compile a target's sources several at a time, those that ci/source_groups.py puts together: most of
+# what each costs alone is headers. Other presets compile each source alone, so that each is seen to have its includes.
+function(lockstep_unite_later name)
+  if(LOCKSTEP_SANITIZE)
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL lockstep_unite ${name})")  # when it has all of its sources
+  endif()
+endfunction()
+function(lockstep_unite name)
+  get_target_property(sources ${name} SOURCES)
+  list(FILTER sources EXCLUDE REGEX "^/")  # ours, not those that the build writes
+  if(NOT sources)
+    return()
+  endif()
+  execute_process(
+    COMMAND ${LOCKSTEP_PYTHON} ${PROJECT_SOURCE_DIR}/ci/source_groups.py ${sources}
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE
+    COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" lines "${lines}")
+  foreach(line IN LISTS lines)
+    string(REPLACE " " ";" line "${line}")
+    list(GET line 0 group)
+    list(GET line 1 source)
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${name}_${group})
+  endforeach()
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
 
 # lockstep_library(name SOURCES a.cpp ... [LINKS targets ...] [PRIVATE_LINKS targets ...])
 function(lockstep_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC lockstep_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+  lockstep_unite_later(${name})
 endfunction()
 
 # lockstep_test(name SOURCES a_test.cpp ... LINKS targets ... [LABELS words ...] [TIMEOUT s]): a GoogleTest program
@@ -62,8 +95,9 @@ function(lockstep_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS} GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  lockstep_unite_later(${name})
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}")  # long ones begin first
   if("gpu" IN_LIST arg_LABELS)  # such a program runs all of its tests or, without a GPU, none: ctest then says skipped
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "  SKIPPED ")
   endif()
