@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 
 namespace lockstep::core {
 namespace {
@@ -23,22 +23,15 @@ namespace fs = std::filesystem;
 
 class AtomicFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lockstep_atomic_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    target_ = (folder_ / "records.jsonl").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static std::string content(const std::string& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
   }
   std::ptrdiff_t files() const { return std::distance(fs::directory_iterator(folder_), {}); }
 
-  fs::path folder_;
-  std::string target_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
+  const std::string target_ = temporary_ / "records.jsonl";
 };
 
 std::string error_text(const std::function<void()>& action) {

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 
 namespace lockstep::core {
 namespace {
@@ -176,14 +176,13 @@ TEST(RecordTest, BytesThatAreNoUtf8DoNotBreakTheLine) {
 }
 
 TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
-  std::string folder = (fs::temp_directory_path() / "lockstep_record_XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string path = folder + "/r.jsonl";
+  const TemporaryFolder folder;
+  const std::string path = folder / "r.jsonl";
   {
     RecordWriter abandoned(path);
     abandoned.write(sample_run());
   }
-  EXPECT_TRUE(fs::is_empty(folder));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
   RecordWriter writer(path);
   writer.write(sample_run());
   writer.write(sample_row());
@@ -192,7 +191,6 @@ TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
   std::vector<std::string> kinds;
   for (std::string line; std::getline(file, line);) kinds.push_back(json::parse(line).at("record"));
   EXPECT_EQ(kinds, (std::vector<std::string>{"run", "row"}));
-  fs::remove_all(folder);
 }
 
 TEST(RecordWriterTest, SaysAtOnceThatItCannotWrite) {

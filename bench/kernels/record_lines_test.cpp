@@ -2,27 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 
 namespace lockstep::kernel_bench {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::string text_of(const fs::path& path) {
+std::string text_of(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
 }
-
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("record_lines_test-" + core::new_run_id());
-  Folder() { fs::create_directory(path); }
-  ~Folder() { fs::remove_all(path); }
-};
 
 core::CeilingRecord ceiling(const std::string& name) {
   core::CeilingRecord record;
@@ -31,29 +24,29 @@ core::CeilingRecord ceiling(const std::string& name) {
 }
 
 TEST(RecordLines, EachRecordIsThereAsSoonAsItIsWritten) {
-  const Folder folder;
-  RecordLines lines((folder.path / "r.jsonl").string());
+  const core::TemporaryFolder folder;
+  RecordLines lines(folder / "r.jsonl");
   lines.write(ceiling("copy"));
   const std::string first = core::to_json(ceiling("copy")) + "\n";
-  EXPECT_EQ(text_of(folder.path / "r.jsonl"), first);
+  EXPECT_EQ(text_of(folder / "r.jsonl"), first);
   lines.write(ceiling("read"));
-  EXPECT_EQ(text_of(folder.path / "r.jsonl"), first + core::to_json(ceiling("read")) + "\n");
+  EXPECT_EQ(text_of(folder / "r.jsonl"), first + core::to_json(ceiling("read")) + "\n");
 }
 
 TEST(RecordLines, AnEarlierFileStaysUntilTheFirstRecord) {
-  const Folder folder;
-  const fs::path path = folder.path / "r.jsonl";
+  const core::TemporaryFolder folder;
+  const std::string path = folder / "r.jsonl";
   std::ofstream(path) << "earlier\n";
-  RecordLines lines(path.string());
+  RecordLines lines(path);
   EXPECT_EQ(text_of(path), "earlier\n");
   lines.write(ceiling("copy"));
   EXPECT_EQ(text_of(path), core::to_json(ceiling("copy")) + "\n");
 }
 
 TEST(RecordLines, WhatCannotBeWrittenIsNamed) {
-  const Folder folder;
-  EXPECT_THROW(RecordLines((folder.path / "none" / "r.jsonl").string()), core::Error);
-  EXPECT_THROW(RecordLines(folder.path.string()), core::Error) << "a folder";
+  const core::TemporaryFolder folder;
+  EXPECT_THROW(RecordLines(folder / "none/r.jsonl"), core::Error);
+  EXPECT_THROW(RecordLines(folder.path()), core::Error) << "a folder";
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
 
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -44,10 +44,10 @@ TEST(Machines, AreBuiltInWithTheirSources) {
 }
 
 TEST(Machines, ComeFromAFile) {
-  const std::string path = testing::TempDir() + "lockstep_machine_test.json";
+  const core::TemporaryFolder folder;
+  const std::string path = folder / "machine.json";
   std::ofstream(path) << described("\"DGX A100", "\"my DGX A100");
   EXPECT_EQ(load_machine(path).name.rfind("my DGX", 0), 0u);
-  std::remove(path.c_str());
 }
 
 TEST(Machines, ThatAreNotThereAreRefused) {

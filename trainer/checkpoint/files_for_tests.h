@@ -1,8 +1,6 @@
-// For tests: a folder that is gone with its owner, and what an action throws.
+// For tests: a folder that is gone with its owner, files in it, and what an action throws.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <ios>
@@ -10,26 +8,11 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 
 namespace lockstep::trainer {
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lockstep_files_XXXXXX").string();
-    LOCKSTEP_CHECK(mkdtemp(pattern.data()) != nullptr, "a temporary folder");
-    path_ = pattern;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using core::TemporaryFolder;
 
 inline std::string bytes_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

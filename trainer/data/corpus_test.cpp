@@ -2,30 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <vector>
 
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 
 namespace lockstep::trainer {
 namespace {
 
-namespace fs = std::filesystem;
-
 class CorpusTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "lockstep_corpus_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string file(const std::string& name, const std::string& text) const {
-    std::string path = (folder_ / name).string();
+    const std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }
@@ -39,7 +29,7 @@ class CorpusTest : public testing::Test {
     return "";
   }
 
-  fs::path folder_;
+  core::TemporaryFolder folder_;
 };
 
 std::string text_of(std::span<const std::uint8_t> bytes) {
@@ -52,7 +42,7 @@ TEST_F(CorpusTest, TheLastTenthIsForValidation) {
   const Corpus corpus = Corpus::of_files(std::vector{file("t", text)}, 8);
   EXPECT_EQ(text_of(corpus.training()), text.substr(0, 900));
   EXPECT_EQ(text_of(corpus.validation()), text.substr(900));
-  EXPECT_EQ(corpus.name(), (folder_ / "t").string());
+  EXPECT_EQ(corpus.name(), folder_ / "t");
 }
 
 TEST_F(CorpusTest, ValidationHasASequenceAtLeast) {
@@ -66,7 +56,7 @@ TEST_F(CorpusTest, FilesAreJoinedInOrderAndAnyByteIsAToken) {
   for (int k = 0; k < 256; ++k) every += static_cast<char>(k);
   const Corpus corpus = Corpus::of_files(std::vector{file("a", "one "), file("b", every), file("c", "three")}, 2);
   EXPECT_EQ(text_of(corpus.training()) + text_of(corpus.validation()), "one " + every + "three");
-  EXPECT_EQ(corpus.name(), "3 files from " + (folder_ / "a").string() + " on");
+  EXPECT_EQ(corpus.name(), "3 files from " + (folder_ / "a") + " on");
 }
 
 TEST_F(CorpusTest, CopiesOutliveTheFirst) {
@@ -77,15 +67,15 @@ TEST_F(CorpusTest, CopiesOutliveTheFirst) {
 }
 
 TEST_F(CorpusTest, WhatCannotBeReadIsRefusedByName) {
-  const std::string missing = (folder_ / "missing").string();
+  const std::string missing = folder_ / "missing";
   EXPECT_EQ(error_of({missing}, 8),
             "cannot read " + missing + ": No such file or directory; allowed: a file of text that can be read");
   const std::string empty = file("empty", "");
   EXPECT_EQ(error_of({empty}, 8), "cannot read " + empty + ": it is empty; allowed: a file of text that can be read");
   EXPECT_EQ(error_of({file("good", "text"), empty}, 8),
             "cannot read " + empty + ": it is empty; allowed: a file of text that can be read");
-  EXPECT_EQ(error_of({folder_.string()}, 8),
-            "cannot read " + folder_.string() + ": it is no regular file; allowed: a file of text that can be read");
+  EXPECT_EQ(error_of({folder_.path()}, 8),
+            "cannot read " + folder_.path() + ": it is no regular file; allowed: a file of text that can be read");
 }
 
 TEST_F(CorpusTest, AShortTextIsRefusedWithTheBytesThatItNeeds) {
