@@ -149,6 +149,8 @@ def _mpi_programs(programs: Programs) -> Programs:
     ("--dp", "2", "--pp", "2", "--microbatches", "2", "--zero", "1", "--schedule", "chimera"),
     ("--dp", "4", "--microbatches", "2", "--zero", "3", "--shard-ranks", "2"),
     ("--dp", "2", "--tp", "2", "--sequence-parallel", "--zero", "3"),
+    # messages that wait for their receives
+    ("--dp", "2", "--pp", "2", "--layers", "4", "--microbatches", "4", "--length", "64", "--schedule", "dualpipe"),
 ])
 def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: str, layout: tuple[str, ...]) -> None:
     words = (*layout, "--batch", "1")

@@ -1,11 +1,25 @@
 // What these cores can do at most: the denominator of MFU.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <span>
+
 #include "core/dtype.h"
 
 namespace lockstep::mini_train {
 
-// FLOP/s of a product of square matrices with 1024 rows on so many threads: the best of several runs.
+// FLOP/s of products of square matrices of 128 to 1024 rows on so many threads: the best of all runs. Small ones find a
+// quiet moment on a machine that others use, large ones have less to do beside the product.
 double measured_peak_flops(core::DType dtype, int threads);
+
+// Of a piece of work that can be run again and again.
+struct TimedWork {
+  double flops = 0;
+  std::function<double()> run_s;  // runs it once; seconds
+};
+
+// The highest rate of any run. Each work is run at least `runs` times, and for its share of the span.
+double best_flops_a_s(std::span<const TimedWork> works, int runs, std::chrono::nanoseconds span);
 
 }  // namespace lockstep::mini_train

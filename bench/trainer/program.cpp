@@ -1,6 +1,7 @@
 #include "bench/trainer/program.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "bench/trainer/peak.h"
@@ -72,10 +73,20 @@ class Teller {
   schedules::Step step_;
 };
 
+// Of all ranks' cores. Under mpirun all ranks call it, and measure at once, each on what its own threads have: what
+// they share they share then, too. Where they take turns on the same cores, cores count, not ranks.
 double peak_of(const TrainFlags& flags) {
+  const trainer::TrainOptions& options = flags.options;
   if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;
-  const int threads = flags.options.layout.ranks() * flags.options.threads;
-  return measured_peak_flops(flags.options.compute, std::min(threads, core::usable_cores()));
+  const int ranks_here = options.mpi == nullptr ? options.layout.ranks() : 1;
+  const int threads = std::min(ranks_here * options.threads, core::usable_cores());
+  if (options.mpi == nullptr) return measured_peak_flops(options.compute, threads);
+  const auto ranks = options.mpi->make_transport();
+  ranks->barrier();
+  const auto peaks = transports::all_gather_value(*ranks, measured_peak_flops(options.compute, threads));
+  const transports::MpiPlacement& placement = options.mpi->placement();
+  if (!placement.oversubscribed) return std::accumulate(peaks.begin(), peaks.end(), 0.0);
+  return *std::max_element(peaks.begin(), peaks.end()) / threads * core::usable_cores() * placement.num_hosts;
 }
 
 }  // namespace
@@ -91,7 +102,7 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   const trainer::Corpus corpus = corpus_of(flags.options);
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
   const pipeline::Print print_here = tells ? print : [](const std::string&) {};
-  const double peak_flops = tells ? peak_of(flags) : 0;
+  const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
   Teller teller(flags, print_here, peak_flops);
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());

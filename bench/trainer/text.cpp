@@ -99,7 +99,7 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
       options.length, data, link_text(options), mpi_text(options), flop_convention(),
       trainer::flops_a_token(flop_shape(flags)), peak_flops,
-      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (a product of matrices of 1024 x 1024, measured)");
+      flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
 }
 
 std::string flop_convention() {
