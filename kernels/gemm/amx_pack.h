@@ -37,10 +37,7 @@ struct PanelSource {
 };
 
 // Packs the panel into `out`. Returns false if a number of it is infinite, NaN, or would be infinite as a bf16 part:
-// then the parts are not their sum. (bf16 itself is always as it is.) `ahead` will be packed next, or is null: its
-// memory is asked for.
-bool pack_panel(const PanelSource& from, const PanelSource& ahead, core::BFloat16* out);
-// Asks for the memory of some of its tiles.
-void prefetch_panel(const PanelSource& from, std::int64_t begin, std::int64_t end);
+// then the parts are not their sum. (bf16 itself is always as it is.)
+bool pack_panel(const PanelSource& from, core::BFloat16* out);
 
 }  // namespace lockstep::kernels

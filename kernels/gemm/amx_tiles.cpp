@@ -121,14 +121,21 @@ class NoFinish {
   void rows(std::int64_t /*begin*/, std::int64_t /*end*/) const {}
 };
 
-LOCKSTEP_AMX inline void ask_for(const SoonWritten& soon, std::int64_t begin, std::int64_t end) {
-  if (soon.at == nullptr) return;
+inline void ask_for_rows(char* at, const Beside& beside, std::int64_t begin, std::int64_t end) {
+  if (at == nullptr) return;
   constexpr std::int64_t kLine = 64;
   for (std::int64_t r = begin; r < end; ++r) {
-    const char* const row = soon.at + r * soon.stride_bytes;
+    const char* const row = at + r * beside.stride_bytes;
     __builtin_prefetch(row, 1, 3);
-    if (soon.row_bytes > kLine) __builtin_prefetch(row + kLine, 1, 3);
+    if (beside.row_bytes > kLine) __builtin_prefetch(row + kLine, 1, 3);
   }
+}
+
+LOCKSTEP_AMX inline void ask_for(const Beside& beside, std::int64_t begin, std::int64_t end) {
+  ask_for_rows(beside.written, beside, begin, end);
+  ask_for_rows(beside.also, beside, begin, end);
+  if (beside.passing != nullptr) beside.passing->step();
+  if (beside.staying != nullptr) beside.staying->step();
 }
 
 struct Held {
@@ -258,7 +265,7 @@ LOCKSTEP_AMX inline void multiply_step(const Held& held, const PanelProduct& p, 
 }
 
 template <bool kAStays, int kParts, class Finisher>
-LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const SoonWritten& soon, const PanelProduct& p) {
+LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const Beside& beside, const PanelProduct& p) {
   const core::BFloat16* a = p.a;
   const core::BFloat16* b = p.b;
   order_memory();
@@ -273,7 +280,7 @@ LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const SoonW
     multiply_step<kAStays, kParts, false>(held, p, a, b);
     const std::int64_t end = std::min(row + share, kPanel);
     if (row < tile.rows) finisher.rows(row, std::min(end, tile.rows));
-    ask_for(soon, row, end);
+    ask_for(beside, row, end);
     row = end;
   }
   if (row < tile.rows) finisher.rows(row, tile.rows);
@@ -281,10 +288,10 @@ LOCKSTEP_AMX void multiply(const Held& held, const StagedTile& tile, const SoonW
 }
 
 template <bool kAStays, int kParts>
-void multiply_and_finish(const Held& held, const StagedTile& tile, const SoonWritten& soon, const PanelProduct& p) {
-  if (tile.sums == nullptr) return multiply<kAStays, kParts, NoFinish>(held, tile, soon, p);
-  if (StoreAsBf16::can(tile.c)) return multiply<kAStays, kParts, StoreAsBf16>(held, tile, soon, p);
-  multiply<kAStays, kParts, FinishSums>(held, tile, soon, p);
+void multiply_and_finish(const Held& held, const StagedTile& tile, const Beside& beside, const PanelProduct& p) {
+  if (tile.sums == nullptr) return multiply<kAStays, kParts, NoFinish>(held, tile, beside, p);
+  if (StoreAsBf16::can(tile.c)) return multiply<kAStays, kParts, StoreAsBf16>(held, tile, beside, p);
+  multiply<kAStays, kParts, FinishSums>(held, tile, beside, p);
 }
 
 LOCKSTEP_AMX void store_sums(const Held& held) {
@@ -313,12 +320,12 @@ TileShapes::~TileShapes() {
   release_tiles();
 }
 
-void PanelMultiplier::multiply(const PanelProduct& p, const StagedTile& then, const SoonWritten& soon) {
+void PanelMultiplier::multiply(const PanelProduct& p, const StagedTile& then, const Beside& beside) {
   const Held held{held_, held_stride_};
   const bool split = p.parts > 1;
   auto* const work = p.a_stays ? (split ? multiply_and_finish<true, 3> : multiply_and_finish<true, 1>)
                                : (split ? multiply_and_finish<false, 3> : multiply_and_finish<false, 1>);
-  work(held, then_, soon, p);
+  work(held, then_, beside, p);
   held_ = p.sums;
   held_stride_ = p.stride;
   then_ = then;

@@ -46,11 +46,48 @@ struct PanelProduct {
   std::int64_t stride;
 };
 
-// Memory that is to be written soon: 32 rows of 32 elements, asked for ahead of time.
-struct SoonWritten {
-  char* at = nullptr;  // null: none
+// Memory that will be needed, asked for line by line beside the steps of products: many lines at once would wait for
+// each other. Rows of `row_bytes`.
+class Ahead {
+ public:
+  Ahead() = default;
+  // All of it within `steps` steps.
+  Ahead(const void* at, std::int64_t stride_bytes, std::int64_t row_bytes, std::int64_t rows, std::int64_t steps)
+      : row_(static_cast<const char*>(at)), stride_bytes_(stride_bytes), row_bytes_(row_bytes), rows_(rows) {
+    const std::int64_t lines = rows * ((row_bytes + kLine - 1) / kLine);
+    share_ = (lines + steps - 1) / steps;
+  }
+
+  void step() {
+    for (std::int64_t i = 0; i < share_ && rows_ > 0; ++i) {
+      __builtin_prefetch(row_ + offset_, 0, 2);  // into the second-level cache
+      offset_ += kLine;
+      if (offset_ < row_bytes_) continue;
+      offset_ = 0;
+      row_ += stride_bytes_;
+      --rows_;
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const char* row_ = nullptr;
+  std::int64_t stride_bytes_ = 0;
+  std::int64_t row_bytes_ = 0;
+  std::int64_t rows_ = 0;
+  std::int64_t offset_ = 0;
+  std::int64_t share_ = 0;  // lines a step
+};
+
+// What is asked for beside a product: 32 rows of 32 elements of c, and of what goes into or comes out of its finish;
+// panels that will be packed.
+struct Beside {
+  char* written = nullptr;  // null: none
+  char* also = nullptr;     // likewise; of the same shape
   std::int64_t stride_bytes = 0;
   std::int64_t row_bytes = 0;
+  Ahead* passing = nullptr;
+  Ahead* staying = nullptr;
 };
 
 // One product after another. The sums of a product leave the tiles during the next one's first step, and are finished
@@ -58,7 +95,7 @@ struct SoonWritten {
 class PanelMultiplier {
  public:
   // `then`: what becomes of the sums, or nothing.
-  void multiply(const PanelProduct& panels, const StagedTile& then, const SoonWritten& soon);
+  void multiply(const PanelProduct& panels, const StagedTile& then, const Beside& beside);
   // All sums are where they belong.
   void flush();
 

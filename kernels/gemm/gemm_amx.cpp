@@ -20,11 +20,14 @@ using core::BFloat16;
 constexpr std::int64_t kSumsElems = kPanel * kPanel;
 constexpr std::int64_t kSumsBytes = kSumsElems * std::int64_t{sizeof(float)};
 
-// Blocks: of depth, so that sums seldom go through memory, and so that a panel that is packed leaves half of the
-// first-level cache to others; of panels that stay, half of the second-level cache; of sums between blocks of depth.
+// Blocks: of depth, so that sums seldom go through memory, and so that a panel of bf16 that is packed leaves half of
+// the first-level cache to others; of panels that stay, half of the second-level cache, but three quarters for parts of
+// f32, which are packed again for each block of the others; of sums between blocks of depth.
 constexpr std::int64_t kDepth = 1024;
 constexpr std::int64_t kPackedDepth = 512;
+constexpr std::int64_t kPartsDepth = 768;
 constexpr std::int64_t kStayingBytes = 1 << 20;
+constexpr std::int64_t kStayingPartsBytes = 3 << 19;
 constexpr std::int64_t kPartialBytes = 1 << 20;
 
 std::int64_t ceil_div(std::int64_t count, std::int64_t grain) {
@@ -33,6 +36,10 @@ std::int64_t ceil_div(std::int64_t count, std::int64_t grain) {
 
 std::int64_t round_up(std::int64_t count, std::int64_t grain) {
   return ceil_div(count, grain) * grain;
+}
+
+std::int64_t steps_of(std::int64_t depth) {
+  return ceil_div(depth, kTileDepth);
 }
 
 // Equal blocks of whole steps.
@@ -50,13 +57,14 @@ class AmxProduct {
         a_in_place_(parts_ == 1 && product.a.column_stride == 1),
         a_passes_(a_in_place_ || product.m >= product.n),
         adds_(product.c.finish == Finish::add),
-        deep_(block_of(product.k, parts_ == 1 ? kDepth : kPackedDepth)),
-        depth_(block_of(deep_, a_in_place_ ? kDepth : kPackedDepth)),
+        deep_(block_of(product.k, parts_ == 1 ? kDepth : kPartsDepth)),
+        depth_(block_of(deep_, parts_ == 1 && !a_in_place_ ? kPackedDepth : kDepth)),
         one_pass_(adds_ || deep_ >= product.k),
         passing_(ceil_div(a_passes_ ? p_.m : p_.n, kPanel)),
         staying_(ceil_div(a_passes_ ? p_.n : p_.m, kPanel)) {
     const std::int64_t panel_bytes = kPanel * deep_ * parts_ * std::int64_t{sizeof(BFloat16)};
-    most_staying_ = std::clamp<std::int64_t>(kStayingBytes / panel_bytes, 1, staying_);
+    most_staying_ =
+        std::clamp<std::int64_t>((parts_ == 1 ? kStayingBytes : kStayingPartsBytes) / panel_bytes, 1, staying_);
     most_passing_ =
         one_pass_ ? passing_ : std::clamp<std::int64_t>(kPartialBytes / (most_staying_ * kSumsBytes), 1, passing_);
     const std::int64_t sums_bytes = (1 + most_staying_ * (one_pass_ ? 1 : most_passing_)) * kSumsBytes;
@@ -94,7 +102,7 @@ class AmxProduct {
     const BFloat16* data;
     bool in_place;
     bool finite;
-    PanelSource next;  // null: none
+    Ahead next;
   };
   struct Place {
     std::int64_t row, column, rows, columns;
@@ -115,7 +123,7 @@ class AmxProduct {
 
   void block(const Block& b) {
     for (std::int64_t o = 0; o < b.num_passing; ++o) {
-      const Passing passing = passing_panel(b, o);
+      Passing passing = passing_panel(b, o);
       for (std::int64_t at = 0; at < b.depth; at += depth_) {
         const std::int64_t depth = std::min(depth_, b.depth - at);
         const bool first = at == 0 && (one_pass_ || b.begin == 0);
@@ -127,43 +135,50 @@ class AmxProduct {
 
   Passing passing_panel(const Block& b, std::int64_t o) {
     const PanelSource from = source(a_passes_, b.passing + o, b.begin, b.depth);
-    PanelSource next{};
-    if (o + 1 < b.num_passing) next = source(a_passes_, b.passing + o + 1, b.begin, b.depth);
+    Ahead next;
+    if (o + 1 < b.num_passing) {
+      next = ahead_of(source(a_passes_, b.passing + o + 1, b.begin, b.depth), b.num_staying * steps_of(b.depth));
+    }
     if (a_in_place_ && from.lines == kPanel && b.depth % kTileDepth == 0) {
       const bool follows = from.line_stride == b.depth;  // in memory, so that the hardware fetches it
-      return {static_cast<const BFloat16*>(from.data), true, true, follows ? PanelSource{} : next};
+      return {static_cast<const BFloat16*>(from.data), true, true, follows ? Ahead{} : next};
     }
-    return {passing_panel_, false, pack_panel(from, {}, passing_panel_), next};
+    return {passing_panel_, false, pack_panel(from, passing_panel_), next};
   }
 
   // A passing panel by all that stay.
-  void multiply_layer(const Block& b, const Layer& layer, std::int64_t o, const Passing& passing) {
+  void multiply_layer(const Block& b, const Layer& layer, std::int64_t o, Passing& passing) {
     PanelProduct panels{};
     panels.a_row = passing.in_place ? p_.a.row_stride : kTileDepth;
     panels.a_half = panels.a_row * kTileRows;
     panels.a_step = passing.in_place ? kTileDepth : 2 * kTileElems * parts_;
     panels.parts = parts_;
-    panels.steps = ceil_div(layer.depth, kTileDepth);
+    panels.steps = steps_of(layer.depth);
     panels.a_stays = a_passes_;
     const BFloat16* const passed = passing.data + layer.at * (passing.in_place ? 1 : kPanel * parts_);
     BFloat16* stayed = staying_panels_ + layer.at * kPanel * parts_ * b.num_staying;
     for (std::int64_t s = 0; s < b.num_staying; ++s, stayed += panels.steps * 2 * kTileElems * parts_) {
-      if (o == 0) finite_[s] = pack_staying(b, layer, s, stayed);
-      if (layer.at == 0) {
-        const std::int64_t tiles = passing.next.tiles();
-        prefetch_panel(passing.next, tiles * s / b.num_staying, tiles * (s + 1) / b.num_staying);
+      Ahead staying;
+      if (o == 0) {
+        finite_[s] = pack_panel(staying_source(b, layer, s), stayed);
+        if (s + 1 < b.num_staying) staying = ahead_of(staying_source(b, layer, s + 1), panels.steps);
       }
       panels.a = a_passes_ ? passed : stayed;
       panels.b = a_passes_ ? stayed : passed;
-      multiply_tile(b, layer, o, s, passing.finite && finite_[s], panels);
+      multiply_tile(b, layer, o, s, passing.finite && finite_[s], panels,
+                    {.passing = &passing.next, .staying = &staying});
     }
   }
 
-  bool pack_staying(const Block& b, const Layer& layer, std::int64_t s, BFloat16* to) const {
-    const std::int64_t begin = b.begin + layer.at;
-    PanelSource next{};
-    if (s + 1 < b.num_staying) next = source(!a_passes_, b.staying + s + 1, begin, layer.depth);
-    return pack_panel(source(!a_passes_, b.staying + s, begin, layer.depth), next, to);
+  PanelSource staying_source(const Block& b, const Layer& layer, std::int64_t s) const {
+    return source(!a_passes_, b.staying + s, b.begin + layer.at, layer.depth);
+  }
+
+  static Ahead ahead_of(const PanelSource& panel, std::int64_t steps) {
+    const bool depth_runs = panel.depth_stride == 1;
+    const auto size = static_cast<std::int64_t>(core::size_of(panel.dtype));
+    return {panel.data, (depth_runs ? panel.line_stride : panel.depth_stride) * size,
+            (depth_runs ? panel.depth : panel.lines) * size, depth_runs ? panel.lines : panel.depth, steps};
   }
 
   Place place_of(const Block& b, std::int64_t o, std::int64_t s) const {
@@ -173,25 +188,30 @@ class AmxProduct {
   }
 
   void multiply_tile(const Block& b, const Layer& layer, std::int64_t o, std::int64_t s, bool finite,
-                     PanelProduct& panels) {
+                     PanelProduct& panels, Beside beside) {
     const Place here = place_of(b, o, s);
     const Sums c = p_.c.from(here.row, here.column);
     StagedTile then;
-    SoonWritten soon{c.as<char>(), c.row_stride * c_size_, kPanel * c_size_};
+    beside.stride_bytes = c.row_stride * c_size_;
+    beside.row_bytes = kPanel * c_size_;
     if (adds_ && here.rows == kPanel && here.columns == kPanel) {
       panels.add = true;
       panels.sums = c.as<float>();
       panels.stride = c.row_stride;
-      soon.at += kPanel * (a_passes_ ? c_size_ : soon.stride_bytes);  // where the next product adds, most often
+      // Where the next product adds, most often.
+      beside.written = c.as<char>() + kPanel * (a_passes_ ? c_size_ : beside.stride_bytes);
     } else {
       const bool alone = layer.first && layer.last && one_pass_;
       panels.add = !layer.first;
       panels.sums = sums_ + kSumsElems * (alone ? 0 : 1 + (one_pass_ ? s : o * b.num_staying + s));
       panels.stride = kPanel;
-      if (layer.last) then = {c, panels.sums, panels.stride, here.rows, here.columns};
-      if (!layer.last) soon.at = nullptr;
+      if (layer.last) {
+        then = {c, panels.sums, panels.stride, here.rows, here.columns};
+        beside.written = c.as<char>();
+        beside.also = static_cast<char*>(c.pre_written != nullptr ? c.pre_written : const_cast<void*>(c.pre_read));
+      }
     }
-    if (finite) return tiles_.multiply(panels, then, soon);
+    if (finite) return tiles_.multiply(panels, then, beside);
     tiles_.flush();
     multiply_plainly(here, b.begin + layer.at, layer.depth, panels);
     if (then.sums != nullptr) finish_sums(then.c, then.sums, then.stride, then.rows, then.columns);

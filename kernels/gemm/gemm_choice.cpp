@@ -124,15 +124,17 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
   return plans[static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin())];
 }
 
-// candidates() has them in the order of make_*_gemm above, and rows before columns.
+// candidates() has them in the order of make_*_gemm above, and rows before columns. Each thread packs its part of the
+// factor that is split and all of the other, so that the larger side is split, unless that leaves a thread much more
+// than its share. On AMX an element of f32 is packed in about the time of its products with kGrain others.
 GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Product& product) const {
   if (plans.size() == 1 || plans[1].split == Split::rows) return plans.front();
-  const auto largest_part = [&](std::int64_t count) {  // of all grains, the share of the thread that has most
-    const std::int64_t grains = (count + kGrain - 1) / kGrain;
-    const std::int64_t most = (grains + num_threads_ - 1) / num_threads_;
-    return static_cast<double>(most) / static_cast<double>(grains);
+  const auto cost = [&](std::int64_t split, std::int64_t whole) {  // of the thread that has most, in grains
+    const std::int64_t most = ((split + kGrain - 1) / kGrain + num_threads_ - 1) / num_threads_;
+    const std::int64_t all = (whole + kGrain - 1) / kGrain;
+    return most * all + most + all;
   };
-  return largest_part(product.n) < largest_part(product.m) ? plans[1] : plans[0];
+  return cost(product.n, product.m) < cost(product.m, product.n) ? plans[1] : plans[0];
 }
 
 const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, ThreadPool& pool) {

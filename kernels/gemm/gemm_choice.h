@@ -27,7 +27,7 @@ class GemmChoice {
   std::vector<std::string> names() const;
 
   // From now on the choice follows from the product alone, and so repeats in every process of the same machine: ours
-  // before oneDNN, AMX before the others, and split where the threads' parts are most even. Else it is measured.
+  // before oneDNN, AMX before the others, and split so that threads compute and pack the least. Else it is measured.
   void choose_by_rule() { by_rule_ = true; }
 
   // Where the choice is open, runs the product several times to measure.

@@ -230,5 +230,31 @@ TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+// The larger side is split, so that threads pack the less between them; but not where one gets much more than its
+// share.
+TEST(GemmChoice, ByRuleTheLargerSideIsSplit) {
+  const auto split_of = [](std::int64_t rows, std::int64_t outputs, int threads) {
+    constexpr std::int64_t kInputs = 8;
+    ThreadPool pool(threads);
+    const Context where(pool);
+    choose_gemms_by_rule(where);
+    std::vector<float> x(static_cast<std::size_t>(rows * kInputs));
+    std::vector<float> w(static_cast<std::size_t>(outputs * kInputs));
+    std::vector<float> y(static_cast<std::size_t>(rows * outputs));
+    GemmForward args{.shape = {rows, kInputs, outputs}};
+    args.x = {x.data(), core::DType::f32, rows * kInputs};
+    args.w = {w.data(), core::DType::f32, outputs * kInputs};
+    args.y = {y.data(), core::DType::f32, rows * outputs};
+    run(args, where);
+    const std::string chosen = implementation_of(args, where);
+    return chosen.substr(chosen.rfind(' ') + 1);
+  };
+  EXPECT_EQ(split_of(256, 768, 2), "columns");
+  EXPECT_EQ(split_of(768, 256, 2), "rows");
+  EXPECT_EQ(split_of(256, 256, 2), "rows");
+  EXPECT_EQ(split_of(96, 64, 2), "columns");  // 3 grains of rows are 2 and 1
+  EXPECT_EQ(split_of(64, 96, 2), "rows");
+}
+
 }  // namespace
 }  // namespace lockstep::kernels
