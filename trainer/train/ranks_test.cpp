@@ -1,0 +1,73 @@
+// What threads of one step share: a few steps in which ranks, lanes and threads of kernels all run side by side. Small,
+// for the thread sanitizer; train_test.cpp and pairs_test.cpp have all layouts.
+#include <gtest/gtest.h>
+
+#include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/train/run_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+constexpr std::int64_t kFewSteps = 2;
+
+TrainOptions few_steps(const TrainLayout& layout) {
+  TrainOptions options = options_of(layout, kFewSteps);
+  options.model.layers = 2;
+  options.validation_sequences = 4;
+  return options;
+}
+
+void expect_losses_of_one_rank(const TrainOptions& options, double tolerance = 1e-5) {
+  EXPECT_EQ(difference(run(few_steps({})), run(options), tolerance), "") << text_of(options.layout);
+}
+
+// Both lanes of collectives have a thread, gathers of ZeRO 3 and reductions run beside kernels.
+TEST(RanksOfAStep, DataTensorAndPipelineWithZero3) {
+  expect_losses_of_one_rank(few_steps({.dp = 2,
+                                       .tp = 2,
+                                       .pp = 2,
+                                       .zero = 3,
+                                       .schedule = "1f1b",
+                                       .microbatches = 2,
+                                       .bucket_cap_bytes = 20'000,
+                                       .sequence_parallel = true}));
+}
+
+TEST(RanksOfAStep, SplitBackwardsAndRecomputationWithZero2) {
+  expect_losses_of_one_rank(few_steps({.dp = 2,
+                                       .pp = 2,
+                                       .zero = 2,
+                                       .schedule = "zb_h1",
+                                       .microbatches = 4,
+                                       .bucket_cap_bytes = 20'000,
+                                       .recompute = Recompute::full}));
+}
+
+TEST(RanksOfAStep, ShardsInReplicasWithTwoThreadsARank) {
+  TrainOptions options = few_steps({.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000});
+  options.threads = 2;
+  expect_losses_of_one_rank(options);
+}
+
+TEST(RanksOfAStep, CompressedGradients) {
+  TrainOptions options = few_steps({.dp = 2, .bucket_cap_bytes = 20'000});
+  options.compression = parallel::Compression::int8;
+  expect_losses_of_one_rank(options, 1e-2);
+}
+
+TEST(RanksOfAStep, CheckpointsThatRanksWriteTogether) {
+  const TemporaryFolder folder;
+  TrainOptions options = few_steps({.dp = 2, .tp = 2, .zero = 1});
+  options.checkpoint_folder = folder.path();
+  options.steps = 1;
+  run(options);
+  options.steps = kFewSteps;
+  options.resume = folder.path();
+  const TrainResult resumed = run(options);
+  ASSERT_EQ(resumed.steps.size(), 1u);
+  const TrainResult one = run(few_steps({}));
+  EXPECT_NEAR(resumed.steps.back().loss, one.steps.back().loss, 1e-4);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
