@@ -1,7 +1,8 @@
 // Results of ddp_overlap_bench as records (docs/record_format.md).
 #pragma once
 
-#include "bench/parallel/ddp_run.h"
+#include "bench/parallel/ddp_flags.h"
+#include "bench/parallel/ddp_result.h"
 #include "core/record.h"
 
 namespace lockstep::parallel_bench {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -13,7 +12,6 @@
 #include "bench/parallel/sent_counter.h"
 #include "bench/parallel/step_rank.h"
 #include "bench/parallel/training_state.h"
-#include "core/statistics.h"
 #include "schedules/step/count.h"
 #include "trainer/train/rank_setup.h"
 
@@ -206,52 +204,6 @@ void count(const DdpSteps& steps, DdpResult& result) {
 }
 
 }  // namespace
-
-double DdpResult::compute_ms() const {
-  return core::median(turns.compute_ms);
-}
-double DdpResult::communication_ms() const {
-  return core::median(turns.communication_ms);
-}
-double DdpResult::step_ms() const {
-  return core::median(turns.step_ms);
-}
-double DdpResult::one_by_one_ms() const {
-  return core::median(turns.one_by_one_ms);
-}
-double DdpResult::backward_ms() const {
-  return core::median(turns.backward_ms);
-}
-double DdpResult::predicted_ms() const {
-  return core::median(turns.predicted_ms);
-}
-double DdpResult::breakdown_exposed_ms() const {
-  return core::median(turns.exposed_ms);
-}
-
-std::vector<double> DdpResult::exposed_samples_ms() const {
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < turns.step_ms.size(); ++i) {
-    differences.push_back(turns.step_ms[i] - turns.compute_ms[i]);
-  }
-  return differences;
-}
-
-double DdpResult::exposed_ms() const {
-  return core::median(exposed_samples_ms());
-}
-
-bool DdpResult::sent_as_formula() const {
-  // Counted in double from whole bytes times (n - 1) / n.
-  constexpr double kRoundings = 1e-9;
-  return std::fabs(least_bytes - formula_bytes) <= kRoundings * formula_bytes &&
-         sent_bytes >= (1 - kRoundings) * formula_bytes;
-}
-
-double DdpResult::efficiency() const {
-  const double most = std::min(communication_ms(), backward_ms());
-  return (communication_ms() - exposed_ms()) / most;
-}
 
 DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper) {
   const trainer::TrainOptions options = options_of(flags, one);

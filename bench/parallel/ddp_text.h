@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/parallel/ddp_run.h"
+#include "bench/parallel/ddp_flags.h"
+#include "bench/parallel/ddp_result.h"
 
 namespace lockstep::parallel_bench {
 
