@@ -20,7 +20,8 @@ CudaDeviceInfo info_of(int index) {
                       .pci_id = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
                                             properties.pciDeviceID),
                       .uuid = {},
-                      .compute_capability = 10 * properties.major + properties.minor};
+                      .compute_capability = 10 * properties.major + properties.minor,
+                      .num_multiprocessors = properties.multiProcessorCount};
   std::copy_n(reinterpret_cast<const std::uint8_t*>(properties.uuid.bytes), info.uuid.size(), info.uuid.begin());
   return info;
 }

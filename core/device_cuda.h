@@ -21,6 +21,7 @@ struct CudaDeviceInfo {
   std::string pci_id;                 // "0000:1b:00.0"
   std::array<std::uint8_t, 16> uuid;  // of the GPU or its MIG slice, in the whole world
   int compute_capability;             // 90 for 9.0
+  int num_multiprocessors;
 };
 
 // Why no CUDA device can be used here: not built in, no driver, no GPU. Nothing if there is at least one.

@@ -49,8 +49,9 @@ std::vector<int> root_list(const FlagValue& value) {
 
 std::vector<std::string> transport_list(const FlagValue& value) {
   for (const FlagValue& part : value.list()) {
-    if (part.text != "local" && part.text != "mpi" && part.text != "nccl") {
-      throw part.refused("unknown transport", "local mpi nccl");
+    constexpr std::array kTransports{"local", "mpi", "cuda", "nccl"};
+    if (std::find(kTransports.begin(), kTransports.end(), part.text) == kTransports.end()) {
+      throw part.refused("unknown transport", "local mpi cuda nccl");
     }
   }
   return text_list(value);
@@ -128,7 +129,7 @@ const std::array kOwnFlags{
          }},
     Flag{"--algo", "auto", "algorithms, as name or name:option=value, or all; auto: from the machine's measured table",
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
-    Flag{"--transport", "local", "what moves the bytes: local, mpi, nccl",
+    Flag{"--transport", "local", "what moves the bytes: local, mpi, cuda, nccl",
          [](Reading& r, const FlagValue& v) { r.flags.transports = transport_list(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
          [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},

@@ -263,7 +263,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--ranks 2,x", "--ranks x: not an integer; allowed: an integer from 1 to 1024"},
         Refusal{"--ranks 2 -t 2", "--ranks together with -t or -g; allowed: one of the two ways"},
         Refusal{"-t 100 -g 100", "-t times -g is 10000 ranks; allowed: at most 1024"},
-        Refusal{"--transport tcp", "--transport tcp: unknown transport; allowed: local mpi nccl"},
+        Refusal{"--transport tcp", "--transport tcp: unknown transport; allowed: local mpi cuda nccl"},
         Refusal{"--time-budget -3", "--time-budget -3: out of range; allowed: a number above 0, at most 1e+09"},
         Refusal{"--seed -1", "--seed -1: out of range; allowed: an integer from 0 to 9223372036854775807"},
         Refusal{"--frobnicate 3", "unknown argument '--frobnicate'; allowed: what --help lists"},

@@ -1,5 +1,6 @@
 #include "bench/sweep/perf_main.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -19,11 +20,12 @@ int report_error(const std::string& program, const core::Error& error) {
   return error.exit_status();
 }
 
+// Ranks on GPUs may be mpirun's or threads of this process: mpirun's where there are some.
 bool wants_mpi(const SweepFlags& flags) {
-  for (const std::string& transport : flags.transports) {
-    if (transport == "mpi") return true;
-  }
-  return false;
+  return std::any_of(flags.transports.begin(), flags.transports.end(), [](const std::string& transport) {
+    const bool on_gpus = transport == "cuda" || transport == "nccl";
+    return transport == "mpi" || (on_gpus && transports::started_by_mpi());
+  });
 }
 
 int run_flags(const SweepFlags& flags, int argc, char** argv) {

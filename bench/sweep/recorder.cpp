@@ -16,6 +16,7 @@ void Recorder::begin_run(const SweepFlags& flags, const RunFacts& facts) {
   if (!facts.mpi_version.empty()) run_.libraries["mpi"] = facts.mpi_version;
   run_.ranks = facts.num_ranks;
   run_.transport = facts.transport;
+  executor_ = facts.executor;
   run_.rank_kind = facts.rank_kind;
   run_.oversubscribed = facts.oversubscribed;
   run_.seed = flags.seed;
@@ -70,7 +71,7 @@ void Recorder::add_failure(const collectives::Operation& operation, const std::s
                            const std::string& error) {
   core::RowRecord record = row_of(operation);
   record.algorithm = algorithm;
-  record.executor = algorithm == backends::kLibrary ? "library" : run_.transport == "local" ? "direct" : "message";
+  record.executor = algorithm == backends::kLibrary ? "library" : executor_;
   record.status = "failed";
   record.error = error;
   writer_.write(record);

@@ -13,6 +13,7 @@ namespace lockstep::sweep {
 struct RunFacts {
   int num_ranks = 1;
   std::string transport;
+  std::string executor;   // of plans; empty where there are none
   std::string rank_kind;  // "threads", "processes", "mpi"
   bool oversubscribed = false;
   core::Machine machine;
@@ -34,6 +35,7 @@ class Recorder {
 
   core::RecordWriter writer_;
   core::RunRecord run_;
+  std::string executor_;  // of plans
 };
 
 }  // namespace lockstep::sweep

@@ -42,7 +42,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   void run() {
-    if (flags_.explain && session_.backend.has_plans)
+    if (flags_.explain && session_.backend.has_plans())
       model_ = measure_cost_model(endpoint_, pool_, rounds_, trial_options(flags_));
     if (is_rank0_) sink_.started(model_);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);

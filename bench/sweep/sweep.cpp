@@ -94,7 +94,7 @@ std::vector<std::string> Sweep::notes(const SessionPlan& session) const {
   lines.push_back(line);
   if (!flags_.link.empty()) lines.push_back("EMULATED links: " + flags_.link + "; times are not this machine's own");
   for (const std::string& algorithm : flags_.algorithms) {
-    if (algorithm == "auto" && session.backend.has_plans) lines.push_back("auto: " + environment_.tuning_note);
+    if (algorithm == "auto" && session.backend.has_plans()) lines.push_back("auto: " + environment_.tuning_note);
   }
   return lines;
 }
@@ -132,6 +132,7 @@ RunFacts Sweep::run_facts(const SessionPlan& session) const {
   RunFacts facts;
   facts.num_ranks = session.num_ranks;
   facts.transport = session.backend.name;
+  facts.executor = session.backend.executor;
   facts.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
   facts.oversubscribed = oversubscribed(session);
   facts.machine = machine_;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "collectives/algorithms/algorithm.h"
+#include "collectives/backends/cuda_backend.h"
 #include "collectives/backends/local_backend.h"
 #include "collectives/backends/mpi_backend.h"
 #include "collectives/backends/nccl_backend.h"
@@ -16,9 +17,10 @@ std::optional<std::string> always_there() {
 }
 
 constexpr std::array kBackends{
-    Backend{"local", true, false, always_there, run_local},
-    Backend{"mpi", true, true, mpi_absence, run_mpi},
-    Backend{"nccl", false, true, nccl_absence, run_nccl},
+    Backend{"local", "direct", false, always_there, run_local},
+    Backend{"mpi", "message", true, mpi_absence, run_mpi},
+    Backend{"cuda", "cuda", false, cuda_absence, run_cuda},
+    Backend{"nccl", "", true, nccl_absence, run_nccl},
 };
 
 }  // namespace
@@ -39,7 +41,7 @@ const Backend& find_backend(std::string_view name) {
 std::vector<std::string> algorithm_names(const Backend& backend, collectives::Kind kind, int num_ranks) {
   std::vector<std::string> names;
   if (backend.has_library) names.emplace_back(kLibrary);
-  if (!backend.has_plans) return names;
+  if (!backend.has_plans()) return names;
   for (const algorithms::Algorithm* algorithm : algorithms::algorithms_of(kind)) {
     const algorithms::Choice choice = algorithms::parse_choice(kind, algorithm->name);
     if (!algorithms::refusal(choice, num_ranks, 0)) names.emplace_back(algorithm->name);

@@ -3,6 +3,7 @@
 //
 //   local   ranks of this machine over shared memory; plans by the direct executor; emulated links if wanted
 //   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
+//   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
 //   nccl    one GPU a rank, ranks are threads or those of mpirun; "library": NCCL's own collectives
 #pragma once
 
@@ -61,11 +62,12 @@ struct BackendOptions {
 
 struct Backend {
   std::string_view name;
-  bool has_plans;                           // catalogue algorithms
+  std::string_view executor;                // of catalogue algorithms, as Prepared's; empty: it runs none
   bool has_library;                         // kLibrary
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
   // Runs body on every rank of this process; see core::run_ranks for failures.
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
+  bool has_plans() const { return !executor.empty(); }
 };
 
 std::span<const Backend> all_backends();

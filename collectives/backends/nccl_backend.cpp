@@ -1,16 +1,22 @@
 #include "collectives/backends/nccl_backend.h"
 
+#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/host_places.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/local_world.h"
+#include "collectives/transports/mpi_transport.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 
 namespace lockstep::backends {
 namespace {
 
-void run_rank(transports::World& world, int device_index, std::chrono::nanoseconds timeout,
-              const std::function<void(Endpoint&)>& body) {
-  const auto device = core::make_cuda_device(device_index, world.rank(), timeout);
+// Each rank has a GPU of its own; join_nccl() refuses what is shared.
+void run_rank(transports::World& world, std::chrono::nanoseconds timeout, const std::function<void(Endpoint&)>& body) {
+  const HostPlaces places = host_places(world);
+  const int gpus = static_cast<int>(core::cuda_devices().size());
+  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, gpus);
+  const auto device = core::make_cuda_device(place.device, world.rank(), timeout);
   const auto stream = device->make_stream();
   const auto group = libraries::join_nccl(world, *device, timeout);
   const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> Prepared {
@@ -31,6 +37,7 @@ std::optional<std::string> nccl_absence() {
 }
 
 void run_nccl(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
+  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport(), options.timeout, body);
   const int gpus = static_cast<int>(core::cuda_devices().size());
   if (options.num_ranks > gpus) {
     throw core::usage_error("--ranks " + std::to_string(options.num_ranks) +
@@ -41,7 +48,7 @@ void run_nccl(const BackendOptions& options, const std::function<void(Endpoint&)
   local.deadline = options.timeout;
   local.bind = false;
   transports::LocalGroup group(local);
-  group.run([&](transports::LocalWorld& world) { run_rank(world, world.rank(), options.timeout, body); });
+  group.run([&](transports::LocalWorld& world) { run_rank(world, options.timeout, body); });
 }
 
 }  // namespace lockstep::backends

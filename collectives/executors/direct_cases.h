@@ -52,17 +52,17 @@ struct Case {
   DirectOptions options{};
 };
 
-inline void run_rank(LocalWorld& world, const plan::Plan& plan, const Operation& operation,
-                     const DirectOptions& options) {
+// Runs a collective a few times. Throws Error(wrong_data) that names the case.
+inline void expect_exact(LocalWorld& world, const plan::Plan& plan, const Operation& operation,
+                         collectives::Collective& collective) {
   constexpr int kRounds = 3;
   const RankBuffers buffers = allocate(world, operation);
   const collectives::Verifier verifier(operation, world.num_ranks(), 11);
-  const auto collective = make_direct(plan, operation, world, options);
   for (int round = 0; round < kRounds; ++round) {
     verifier.fill_poison(world.rank(), static_cast<std::uint64_t>(round), buffers.output);
     verifier.fill_input(world.rank(), static_cast<std::uint64_t>(round), buffers.input);
     if (round % 2 == 0) world.barrier();
-    collective->run(buffers.input, buffers.output);
+    collective.run(buffers.input, buffers.output);
     const auto wrong = verifier.count_wrong(world.rank(), static_cast<std::uint64_t>(round), buffers.output);
     if (wrong == 0) continue;
     throw core::Error(core::Failure::wrong_data,
@@ -74,7 +74,15 @@ inline void run_rank(LocalWorld& world, const plan::Plan& plan, const Operation&
   }
 }
 
-inline void run_case(LocalWorld& world, const Case& c) {
+inline void run_rank(LocalWorld& world, const plan::Plan& plan, const Operation& operation,
+                     const DirectOptions& options) {
+  const auto collective = make_direct(plan, operation, world, options);
+  expect_exact(world, plan, operation, *collective);
+}
+
+// run(plan, operation, options) of every root.
+template <class Run>
+void run_case(LocalWorld& world, const Case& c, const Run& run) {
   const int ranks = world.num_ranks();
   const algorithms::Choice choice = algorithms::parse_choice(c.algorithm->kind, c.algorithm->name);
   if (algorithms::refusal(choice, ranks, 0)) return;
@@ -82,7 +90,7 @@ inline void run_case(LocalWorld& world, const Case& c) {
     if (root > 0 && !collectives::has_root(c.algorithm->kind)) continue;
     Operation operation{c.algorithm->kind, c.count, c.dtype, c.op, root, c.in_place, nullptr};
     if (operation.kind == collectives::Kind::all_to_all_v) operation.matrix = uneven_matrix(ranks, c.count);
-    run_rank(world, algorithms::make_plan(choice, ranks, root), operation, c.options);
+    run(algorithms::make_plan(choice, ranks, root), operation, c.options);
   }
 }
 
@@ -96,7 +104,8 @@ inline std::string run_cases(int num_ranks, const std::vector<Case>& cases, Shar
   LocalGroup group(options);
   try {
     group.run([&](LocalWorld& world) {
-      for (const Case& c : cases) run_case(world, c);
+      const auto run = [&](const auto&... of_case) { run_rank(world, of_case...); };
+      for (const Case& c : cases) run_case(world, c, run);
     });
   } catch (const core::Error& error) {
     return std::to_string(num_ranks) + " ranks: " + error.what();

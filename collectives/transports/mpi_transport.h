@@ -81,6 +81,8 @@ class MpiWorld {
 // Whether MPI is built in; if not, why.
 bool mpi_is_built();
 std::string mpi_absence();
+// Whether this process is one of an mpirun's or a resource manager's, by the variables that these set.
+bool started_by_mpi();
 
 // main() of an MPI program: makes the world, runs the body, returns its status. An exception that leaves the body ends
 // all ranks by abort(), so that none waits for this one.

@@ -1,6 +1,7 @@
 // In place of CUDA's header of this name, for emulated_grid.h: what our kernels use of the language and the runtime.
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -16,7 +17,7 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __shared__ thread_local  // one block runs at a time, and its threads are coroutines of one thread
+#define __shared__ thread_local  // a thread runs one block at a time, and its threads are coroutines
 
 using std::isfinite;
 using std::isnan;
@@ -48,6 +49,17 @@ extern thread_local dim3 gridDim;
 inline void __syncthreads() {
   lockstep::kernels::emulated::meet_block();
 }
+// Nobody may write the shared word before all have read it.
+inline int __syncthreads_or(int mine) {
+  static thread_local int any = 0;
+  any |= mine;
+  __syncthreads();
+  const int all = any;
+  __syncthreads();
+  any = 0;
+  __syncthreads();
+  return all;
+}
 template <class T>
 T __shfl_xor_sync(unsigned /*mask*/, T value, int lane_mask) {
   std::uint64_t word = 0;
@@ -56,10 +68,16 @@ T __shfl_xor_sync(unsigned /*mask*/, T value, int lane_mask) {
   std::memcpy(&value, &word, sizeof value);
   return value;
 }
-inline int atomicAdd(int* address, int value) {
-  const int before = *address;
-  *address += value;
-  return before;
+template <class T>
+T atomicAdd(T* address, T value) {
+  return std::atomic_ref<T>(*address).fetch_add(value);
+}
+template <class T>
+T atomicExch_system(T* address, T value) {
+  return std::atomic_ref<T>(*address).exchange(value);
+}
+inline void __nanosleep(unsigned /*nanoseconds*/) {
+  lockstep::kernels::emulated::give_way();
 }
 
 template <class T>

@@ -40,6 +40,10 @@ core::CudaPlace CudaContext::place() const {
   return {.rank = -1, .device = 0};
 }
 
+core::Stream& CudaContext::queue() const {
+  return state_->stream;
+}
+
 void* CudaContext::stream() const {
   return nullptr;
 }

@@ -1,8 +1,10 @@
 #include "kernels/emulated_cuda/emulated_grid.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -27,10 +29,14 @@ namespace {
   throw core::Error(core::Failure::internal, "emulated grid: " + what);
 }
 
-// One block runs at a time.
+constexpr unsigned kWaysAYield = 64;  // of a block's threads, to each other, until other blocks get the core
+
+// Of a thread of the CPU, which runs one block at a time.
 struct Grid {
   Threads threads;
   core::Random random{1};
+  bool together = false;  // blocks that it launches run on threads of their own
+  unsigned given_way = 0;
 };
 
 Grid& the_grid() {
@@ -43,34 +49,69 @@ void take_turn() {
   threadIdx.x = static_cast<unsigned>(the_grid().threads.current());
 }
 
+void run_block(const GridShape& shape, unsigned index, const std::function<void()>& body) {
+  gridDim = dim3(shape.blocks);
+  blockDim = dim3(shape.threads);
+  blockIdx.x = index;
+  auto* const shared = reinterpret_cast<std::byte*>(dynamic_shared_memory);
+  std::fill(shared, shared + shape.shared_bytes, std::byte{0xff});
+  Grid& grid = the_grid();
+  grid.threads.run(static_cast<int>(shape.threads), grid.random, [&](int /*thread*/) {
+    take_turn();
+    body();
+  });
+}
+
+void run_together(const GridShape& shape, const std::function<void()>& body) {
+  std::vector<std::exception_ptr> failures(shape.blocks);
+  std::vector<std::thread> blocks;
+  for (unsigned b = 0; b < shape.blocks; ++b) {
+    const std::uint64_t seed = the_grid().random.next();
+    blocks.emplace_back([&, b, seed] {
+      set_order(seed);
+      try {
+        run_block(shape, b, body);
+      } catch (...) {
+        failures[b] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& block : blocks) block.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
 }  // namespace
 
 void run_grid(const GridShape& shape, const std::function<void()>& body) {
   if (shape.blocks == 0 || shape.threads == 0) fail("an empty grid");
   if (shape.shared_bytes > kMostSharedBytes) fail(std::to_string(shape.shared_bytes) + " bytes of shared memory");
+  if (the_grid().together) return run_together(shape, body);
   std::vector<unsigned> order(shape.blocks);
   std::iota(order.begin(), order.end(), 0U);
-  auto& [threads, random] = the_grid();
+  core::Random& random = the_grid().random;
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order.at(i - 1), order.at(random.below(i)));
-  gridDim = dim3(shape.blocks);
-  blockDim = dim3(shape.threads);
-  for (const unsigned b : order) {
-    blockIdx.x = b;
-    auto* const shared = reinterpret_cast<std::byte*>(dynamic_shared_memory);
-    std::fill(shared, shared + shape.shared_bytes, std::byte{0xff});
-    threads.run(static_cast<int>(shape.threads), random, [&](int /*thread*/) {
-      take_turn();
-      body();
-    });
-  }
+  for (const unsigned b : order) run_block(shape, b, body);
 }
 
 void set_order(std::uint64_t seed) {
   the_grid().random = core::Random(seed);
 }
 
+void run_blocks_together() {
+  the_grid().together = true;
+}
+
 void meet_block() {
   the_grid().threads.meet_block();
+  take_turn();
+}
+
+void give_way() {
+  Grid& grid = the_grid();
+  if (++grid.given_way % kWaysAYield == 0) std::this_thread::yield();
+  grid.threads.give_way();
   take_turn();
 }
 

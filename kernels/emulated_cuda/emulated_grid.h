@@ -1,8 +1,8 @@
 // A grid of CUDA threads on the CPU, for tests of our kernels where there is no GPU: the kernels' sources are compiled
-// as C++ with the headers of this folder in place of CUDA's, and launches run here, block after block. The threads of a
-// block are coroutines; which one runs next is drawn at random, so that a missing barrier shows as a result that
-// depends on the seed. Shared memory begins as NaN. Says nothing of speed, and of races between blocks only what the
-// order of the blocks shows.
+// as C++ with the headers of this folder in place of CUDA's, and launches run here, block after block or all at once.
+// The threads of a block are coroutines; which one runs next is drawn at random, so that a missing barrier shows as a
+// result that depends on the seed. Shared memory begins as NaN. Says nothing of speed, and of races between blocks only
+// what the order of the blocks shows.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,12 @@ void run_grid(const GridShape& shape, const std::function<void()>& body);
 
 // The order in which threads and blocks run from now on follows from this.
 void set_order(std::uint64_t seed);
+// For kernels whose blocks wait for each other: from now on a grid that this thread launches has a thread a block.
+void run_blocks_together();
 
 // For the headers of this folder.
 void meet_block();
+void give_way();  // to other threads of the block, and to other blocks
 // Waits for the thread's warp; what lane (this lane ^ mask) brought.
 std::uint64_t exchange(std::uint64_t mine, int mask);
 

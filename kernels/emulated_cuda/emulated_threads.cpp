@@ -151,6 +151,11 @@ void Threads::meet_block() {
   state_->meet(state_->all);
 }
 
+void Threads::give_way() {
+  state_->ready.push_back(state_->current);
+  go(state_->running().place, state_->scheduler);
+}
+
 const Threads::WarpWords& Threads::exchange(const Words& mine) {
   Warp& warp = state_->warp_of_running();
   WarpWords& words = warp.words.at(static_cast<std::size_t>(state_->running().exchanges++ % 2));

@@ -29,6 +29,7 @@ class Threads {
   // For the body. The thread that runs it:
   int current() const;
   void meet_block();
+  void give_way();  // any thread of the block may run on, also this one
   // Waits for the thread's warp and returns what each of its lanes brought; valid until the next but one call.
   const WarpWords& exchange(const Words& mine);
 

@@ -1,15 +1,11 @@
-#include <type_traits>
-
 #include "core/error.h"
-#include "kernels/base/cuda_elements.cuh"
-#include "kernels/base/cuda_fp8.cuh"
+#include "kernels/base/cuda_combine.cuh"
 #include "kernels/base/cuda_launch.cuh"
 #include "kernels/reduce/reduction.h"
 
 namespace lockstep::kernels {
 namespace {
 
-using core::DType;
 using core::ReduceOp;
 
 // The sources' addresses are an argument of the kernel, so that no memory holds them and a graph keeps them.
@@ -24,52 +20,6 @@ struct Sources {
   std::int64_t average_over;  // 0: no average
   T* destination;
 };
-
-template <class T>
-using Wide = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
-
-template <class T>
-__device__ __forceinline__ Wide<T> widened(T x) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return x;
-  } else {
-    return to_f32(x);
-  }
-}
-
-template <class T>
-__device__ __forceinline__ T narrowed(Wide<T> x) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return x;
-  } else {
-    return from_f32<T>(x);
-  }
-}
-
-// Integers wrap around in their unsigned type.
-template <ReduceOp kOp, class W>
-__device__ __forceinline__ W combined(W a, W b) {
-  if constexpr (kOp == ReduceOp::max) {
-    return a < b ? b : a;
-  } else if constexpr (kOp == ReduceOp::min) {
-    return b < a ? b : a;
-  } else if constexpr (std::is_integral_v<W>) {
-    const auto x = static_cast<std::uint64_t>(a);
-    const auto y = static_cast<std::uint64_t>(b);
-    return static_cast<W>(kOp == ReduceOp::prod ? x * y : x + y);
-  } else {
-    return kOp == ReduceOp::prod ? a * b : a + b;
-  }
-}
-
-template <class W>
-__device__ __forceinline__ W averaged(W sum, std::int64_t over) {
-  if constexpr (std::is_unsigned_v<W>) {
-    return static_cast<W>(std::uint64_t{sum} / static_cast<std::uint64_t>(over));
-  } else {
-    return static_cast<W>(sum / static_cast<std::conditional_t<std::is_integral_v<W>, std::int64_t, W>>(over));
-  }
-}
 
 // kItems elements of all sources, in the sources' order.
 template <ReduceOp kOp, class T, int kItems>
@@ -100,49 +50,6 @@ __global__ void __launch_bounds__(kBlockThreads) combine_kernel(const __grid_con
   const std::int64_t whole = sources.count / kItems * kItems;
   for (std::int64_t at = thread * kItems; at < whole; at += stride) combine_pack<kOp, T, kItems>(sources, at);
   if (kItems > 1 && whole + thread < sources.count) combine_pack<kOp, T, 1>(sources, whole + thread);
-}
-
-// Calls visit(T{}).
-template <class Visit>
-void with_type(DType dtype, Visit&& visit) {
-  switch (dtype) {
-    case DType::i8:
-      return visit(std::int8_t{});
-    case DType::u8:
-      return visit(std::uint8_t{});
-    case DType::i32:
-      return visit(std::int32_t{});
-    case DType::u32:
-      return visit(std::uint32_t{});
-    case DType::i64:
-      return visit(std::int64_t{});
-    case DType::u64:
-      return visit(std::uint64_t{});
-    case DType::f64:
-      return visit(double{});
-    case DType::f8e4m3:
-      return visit(CudaE4M3{});
-    case DType::f8e5m2:
-      return visit(CudaE5M2{});
-    default:
-      return with_cuda_activation_type(dtype, visit);
-  }
-}
-
-// Calls visit(std::integral_constant<ReduceOp, op>).
-template <class Visit>
-void with_op(ReduceOp op, Visit&& visit) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::sum>{});
-    case ReduceOp::prod:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::prod>{});
-    case ReduceOp::max:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::max>{});
-    case ReduceOp::min:
-      return visit(std::integral_constant<ReduceOp, ReduceOp::min>{});
-  }
 }
 
 int items_of(const Reduction& args, std::size_t elem_bytes) {
@@ -187,7 +94,7 @@ void run_cuda(const Reduction& args, CudaContext& cuda) {
                             "; allowed on CUDA: at most " + std::to_string(kMostSources));
   }
   if (args.num_sources == 1 && args.average_over <= 1) return copy(args, cuda);
-  with_type(args.dtype, [&](auto zero) { combine<decltype(zero)>(args, cuda); });
+  with_combined_type(args.dtype, [&](auto zero) { combine<decltype(zero)>(args, cuda); });
 }
 
 }  // namespace lockstep::kernels

@@ -1,0 +1,66 @@
+#include "collectives/backends/cuda_backend.h"
+
+#include "collectives/backends/cuda_reach.h"
+#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/host_places.h"
+#include "collectives/backends/plan_choice.h"
+#include "collectives/executors/cuda/cuda_ranks.h"
+#include "collectives/transports/local_world.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/device_cuda.h"
+#include "core/error.h"
+
+namespace lockstep::backends {
+namespace {
+
+void run_rank(transports::World& world, std::chrono::nanoseconds timeout, const std::function<void(Endpoint&)>& body) {
+  const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
+  const HostPlaces places = host_places(world);
+  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, static_cast<int>(gpus.size()));
+  const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(place.device));
+  const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, place.ranks_on_it);
+  if (!blocks) {
+    throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
+                            " ranks would share " + gpu.name + "; allowed: one for each of its " +
+                            std::to_string(gpu.num_multiprocessors) + " multiprocessors");
+  }
+  const auto device = core::make_cuda_device(place.device, world.rank(), timeout);
+  const auto stream = device->make_stream();
+  const executors::CudaOptions options{
+      .timeout = timeout, .most_blocks = *blocks, .in_place_reads = places.one_process};
+  executors::CudaRanks ranks(world, *device, *stream,
+                             reach_peers(world, {.rank = world.rank(), .device = place.device}), options);
+  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> Prepared {
+    plan::Plan plan = plan_for(operation, world.num_ranks(), algorithm);
+    auto collective = ranks.prepare(plan, operation);
+    std::string label = plan.algorithm;
+    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+  };
+  Endpoint endpoint{world, *device, *stream, prepare, [&] {
+                      stream->synchronize();
+                      ranks.check();
+                    }};
+  body(endpoint);
+  world.barrier();  // kernels of peers write to this rank's memory until they have all ended
+}
+
+}  // namespace
+
+std::optional<std::string> cuda_absence() {
+  return core::why_no_cuda();
+}
+
+void run_cuda(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
+  if (options.link) {
+    throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
+  }
+  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport(), options.timeout, body);
+  transports::LocalOptions local;
+  local.num_ranks = options.num_ranks;
+  local.deadline = options.timeout;
+  local.bind = false;
+  transports::LocalGroup group(local);
+  group.run([&](transports::LocalWorld& world) { run_rank(world, options.timeout, body); });
+}
+
+}  // namespace lockstep::backends

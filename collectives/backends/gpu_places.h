@@ -1,0 +1,20 @@
+// Which GPU a rank takes, and how much of it: plain arithmetic.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace lockstep::backends {
+
+// Ranks of a host take its GPUs in turn, one after the other; where there are more ranks than GPUs, they share them.
+struct GpuPlace {
+  int device;  // 0 .. gpus - 1
+  int ranks_on_it;
+};
+GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus);
+
+// Thread blocks that each of the ranks on a device may have run at the same time, if they are to run all at once, one
+// on each multiprocessor. Nothing if there are more ranks than multiprocessors.
+std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it);
+
+}  // namespace lockstep::backends

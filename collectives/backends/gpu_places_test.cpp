@@ -1,0 +1,36 @@
+#include "collectives/backends/gpu_places.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace lockstep::backends {
+namespace {
+
+TEST(GpuPlace, RanksTakeDevicesInTurn) {
+  for (int gpus = 1; gpus <= 8; ++gpus) {
+    for (int ranks = 1; ranks <= 17; ++ranks) {
+      std::vector<int> counted(static_cast<std::size_t>(gpus));
+      for (int rank = 0; rank < ranks; ++rank) {
+        ++counted.at(static_cast<std::size_t>(gpu_place(rank, ranks, gpus).device));
+      }
+      for (int rank = 0; rank < ranks; ++rank) {
+        const GpuPlace place = gpu_place(rank, ranks, gpus);
+        EXPECT_EQ(place.ranks_on_it, counted.at(static_cast<std::size_t>(place.device))) << ranks << " on " << gpus;
+      }
+    }
+  }
+}
+
+TEST(GpuPlace, BlocksOfAllRanksRunAtOnce) {
+  for (int ranks = 1; ranks <= 132; ++ranks) {
+    const auto blocks = blocks_of_a_rank(132, ranks);
+    ASSERT_TRUE(blocks.has_value());
+    EXPECT_GE(*blocks, 1);
+    EXPECT_LE(*blocks * ranks, 132);
+  }
+  EXPECT_FALSE(blocks_of_a_rank(132, 133).has_value());
+}
+
+}  // namespace
+}  // namespace lockstep::backends

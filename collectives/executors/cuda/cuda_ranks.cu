@@ -1,0 +1,296 @@
+#include "collectives/executors/cuda/cuda_ranks.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "collectives/executors/cuda/device_program.h"
+#include "collectives/executors/cuda/interpret.cuh"
+#include "collectives/executors/cuda/packets.cuh"
+#include "collectives/executors/cuda/passes.cuh"
+#include "collectives/executors/direct_lowering.h"
+#include "core/device_block.h"
+#include "core/error.h"
+#include "kernels/base/cuda_launch.cuh"
+
+namespace lockstep::executors {
+
+using core::DeviceBlock;
+using core::ReduceOp;
+using cuda::BoardView;
+using kernels::CudaContext;
+
+namespace {
+
+constexpr int kMostThreads = 512;
+
+__device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockState& state) {
+  return {.args = call,
+          .state = state,
+          .lane = static_cast<int>(blockIdx.x) / call.blocks,
+          .index = static_cast<int>(blockIdx.x) % call.blocks,
+          .instruction = 0};
+}
+
+template <class T, ReduceOp kOp>
+__global__ void __launch_bounds__(kMostThreads, 1) pass_kernel(const __grid_constant__ cuda::Call call) {
+  __shared__ cuda::BlockState state;
+  cuda::Block block = this_block(call, state);
+  cuda::interpret(block, [&](const cuda::DeviceInstruction& one) {
+    cuda::pass_slice<T, kOp>(block, one);
+    return true;
+  });
+}
+
+template <class T, ReduceOp kOp>
+__global__ void __launch_bounds__(kMostThreads, 1) packet_kernel(const __grid_constant__ cuda::Call call) {
+  __shared__ cuda::BlockState state;
+  cuda::Block block = this_block(call, state);
+  cuda::interpret(block, [&](const cuda::DeviceInstruction& one) { return cuda::packet_slice<T, kOp>(block, one); });
+}
+
+using Kernel = void (*)(cuda::Call);
+
+template <class T, ReduceOp kOp>
+Kernel kernel_of(bool packets) {
+  return packets ? packet_kernel<T, kOp> : pass_kernel<T, kOp>;
+}
+
+// What moves bits only has no dtype.
+Kernel kernel_for(const collectives::Operation& operation, bool packets) {
+  if (!collectives::has_op(operation.kind)) return kernel_of<std::uint8_t, ReduceOp::sum>(packets);
+  Kernel kernel = nullptr;
+  kernels::with_combined_type(operation.dtype, [&](auto zero) {
+    kernels::with_op(operation.op, [&](auto op) { kernel = kernel_of<decltype(zero), decltype(op)::value>(packets); });
+  });
+  return kernel;
+}
+
+template <class T>
+void upload(core::Device& device, std::byte* to, const std::vector<T>& values) {
+  if (!values.empty()) device.copy_to_device(to, values.data(), values.size() * sizeof(T));
+}
+
+}  // namespace
+
+// Memory that all ranks reach, one piece for even calls and one for odd ones, as peers may still be in the call before.
+struct Halves {
+  std::vector<DeviceBlock> blocks;  // [call % 2]
+  std::size_t size_bytes = 0;
+};
+
+struct CudaRanks::State {
+  transports::World& world;
+  core::Device& device;
+  core::Stream& stream;
+  CudaContext context;
+  ReachPeers reach;
+  CudaOptions options;
+  DeviceBlock board;
+  DeviceBlock table;  // BoardView [rank]
+  std::vector<BoardView> boards = {};
+  Halves scratch = {};
+  Halves packets = {};
+
+  State(transports::World& its_world, core::Device& its_device, core::Stream& its_stream, ReachPeers its_reach,
+        const CudaOptions& its_options)
+      : world(its_world),
+        device(its_device),
+        stream(its_stream),
+        context(its_device, its_stream, its_world.rank()),
+        reach(std::move(its_reach)),
+        options(its_options),
+        board(its_device, cuda::board_bytes(its_world.num_ranks())),
+        table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
+
+  // `which`: of the boards' views, the places that tell where the memory lies.
+  void grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
+};
+
+void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]) {
+  if (size_bytes <= halves.size_bytes) return;
+  stream.synchronize();
+  world.barrier();  // nobody reads what lies in the old ones any more
+  halves = {.blocks = {}, .size_bytes = size_bytes};
+  for (std::size_t half : {0, 1}) {
+    DeviceBlock& mine = halves.blocks.emplace_back(device, size_bytes);
+    upload(device, mine.data(), std::vector<std::byte>(size_bytes));
+    const std::vector<std::byte*> all = reach(mine.data());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) (boards[rank].*which)[half] = all[rank];
+  }
+  upload(device, table.data(), boards);
+}
+
+namespace {
+
+// What a rank runs: a program, and how its instructions are done.
+struct Prepared {
+  cuda::DeviceProgram program;
+  bool packets;
+  int lanes;
+  int blocks;  // of a lane
+};
+
+class CudaCollective final : public collectives::Collective {
+ public:
+  CudaCollective(CudaRanks::State& ranks, const Prepared& prepared, const collectives::Operation& operation)
+      : ranks_(ranks),
+        kernel_(kernel_for(operation, prepared.packets)),
+        average_over_(collectives::has_op(operation.kind) && operation.op == ReduceOp::avg ? ranks.world.num_ranks()
+                                                                                           : 0),
+        blocks_(prepared.blocks),
+        lanes_(prepared.lanes),
+        memory_(ranks.device, std::max(cuda::image_bytes(prepared.program), kernels::kAccessBytes)) {
+    LOCKSTEP_CHECK(prepared.program.most_places <= cuda::kMostPlaces,
+                   "more places in a pass than a block has room for");
+    const cuda::ProgramImage image = cuda::image_of(prepared.program, memory_.data());
+    upload(ranks.device, memory_.data(), image.bytes);
+    view_ = image.view;
+  }
+
+  void run(const void* input, void* output) override {
+    // The program never writes to the input (the checker has proved it), unless it is the output too.
+    auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
+    const cuda::Call call{.program = view_,
+                          .boards = reinterpret_cast<const BoardView*>(ranks_.table.data()),
+                          .mine = {{in, static_cast<std::byte*>(output)}},
+                          .timeout_ns = static_cast<std::uint64_t>(ranks_.options.timeout.count()),
+                          .average_over = average_over_,
+                          .rank = ranks_.world.rank(),
+                          .num_ranks = ranks_.world.num_ranks(),
+                          .blocks = blocks_};
+    const kernels::LaunchShape shape{.blocks = std::int64_t{lanes_} * blocks_, .threads = ranks_.options.threads};
+    kernels::launch(ranks_.context, "collective", shape, kernel_, call);
+  }
+
+ private:
+  CudaRanks::State& ranks_;
+  const Kernel kernel_;
+  const std::int64_t average_over_;
+  const int blocks_;
+  const int lanes_;
+  DeviceBlock memory_;  // what view_ shows
+  cuda::DeviceProgramView view_{};
+};
+
+std::int64_t longest_pass_bytes(const plan::Program& program, std::size_t elem_bytes) {
+  std::int64_t longest = 0;
+  for (const plan::RankProgram& rank : program.ranks) {
+    for (const plan::LaneProgram& lane : rank.lanes) {
+      for (const plan::Instruction& i : lane.instructions) longest = std::max(longest, i.count);
+    }
+  }
+  return longest * static_cast<std::int64_t>(elem_bytes);
+}
+
+// Blocks of a lane: so many that each thread has so much of the longest pass, as far as they may run at once. The same
+// on every rank, as ranks wait for all blocks of a lane.
+int blocks_of_a_lane(const plan::Program& program, std::size_t elem_bytes, const CudaOptions& options,
+                     std::int64_t bytes_a_thread) {
+  if (program.num_lanes > options.most_blocks) {
+    throw core::usage_error(
+        "the plan has " + std::to_string(program.num_lanes) +
+        " lanes, and so many thread blocks of a rank can run at once: " + std::to_string(options.most_blocks));
+  }
+  const std::int64_t wanted = longest_pass_bytes(program, elem_bytes) / (bytes_a_thread * options.threads);
+  const int most = std::min(options.most_blocks, cuda::kMostSlots) / program.num_lanes;
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, most));
+}
+
+}  // namespace
+
+CudaRanks::CudaRanks(transports::World& world, core::Device& device, core::Stream& stream, ReachPeers reach,
+                     const CudaOptions& options) {
+  const int num_ranks = world.num_ranks();
+  LOCKSTEP_CHECK(options.threads % kernels::kWarpLanes == 0 && options.threads <= kMostThreads,
+                 "threads of a block are whole warps");
+  state_ = std::make_unique<State>(world, device, stream, std::move(reach), options);
+  upload(device, state_->board.data(), std::vector<std::byte>(cuda::board_bytes(num_ranks)));
+  for (std::byte* board : state_->reach(state_->board.data())) {
+    state_->boards.push_back(cuda::board_at(board, num_ranks));
+  }
+  upload(device, state_->table.data(), state_->boards);
+}
+
+CudaRanks::~CudaRanks() = default;
+
+namespace {
+
+// In bytes, if the operation only moves bits: passes then need no dtype.
+void count_in_bytes(cuda::DeviceProgram& program, const collectives::Operation& operation) {
+  if (collectives::has_op(operation.kind)) return;
+  const auto elem_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
+  for (cuda::DeviceInstruction& one : program.instructions) one.count *= elem_bytes;
+}
+
+Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
+  constexpr std::int64_t kBytesAThread = 64;
+  constexpr auto kStageAll = std::numeric_limits<std::int64_t>::max();
+  const CudaOptions& options = ranks.options;
+  const plan::Program program =
+      lower_for_direct(plan, operation,
+                       {.stage_below_bytes = options.in_place_reads ? options.stage_below_bytes : kStageAll,
+                        .segment_bytes = options.segment_bytes});
+  ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
+  const std::size_t elem_bytes = core::size_of(operation.dtype);
+  const int blocks = blocks_of_a_lane(program, elem_bytes, options, kBytesAThread);
+  return {.program = cuda::make_device_program(program, ranks.world.rank(), elem_bytes, blocks),
+          .packets = false,
+          .lanes = program.num_lanes,
+          .blocks = blocks};
+}
+
+std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& plan,
+                                     const collectives::Operation& operation) {
+  constexpr auto kWhole = std::numeric_limits<std::int64_t>::max();
+  const plan::Program program =
+      lower_for_direct(plan, operation, {.stage_below_bytes = kWhole, .segment_bytes = kWhole});
+  const std::size_t elem_bytes = core::size_of(operation.dtype);
+  const int blocks = blocks_of_a_lane(program, elem_bytes, ranks.options, cuda::kUnitBytes);
+  auto made = cuda::make_packet_program(program, ranks.world.rank(), elem_bytes, blocks);
+  if (!made) return std::nullopt;
+  ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
+  ranks.grow(ranks.packets, static_cast<std::size_t>(made->packet_bytes), &BoardView::packets);
+  return Prepared{.program = std::move(made->program), .packets = true, .lanes = program.num_lanes, .blocks = blocks};
+}
+
+}  // namespace
+
+std::unique_ptr<collectives::Collective> CudaRanks::prepare(const plan::Plan& plan,
+                                                            const collectives::Operation& operation) {
+  State& ranks = *state_;
+  std::optional<Prepared> prepared;
+  const std::int64_t message =
+      collectives::message_bytes(operation.kind, ranks.world.num_ranks(), operation.count, operation.dtype);
+  if (message < ranks.options.packets_below_bytes) prepared = with_packets(ranks, plan, operation);
+  if (!prepared) prepared = with_passes(ranks, plan, operation);
+  count_in_bytes(prepared->program, operation);
+  return std::make_unique<CudaCollective>(ranks, *prepared, operation);
+}
+
+namespace {
+
+std::string told(const cuda::Trouble& trouble, const transports::World& world, double seconds) {
+  const auto number = [&](int rank) { return std::to_string(world.number_of(rank)); };
+  const std::string waited_for = trouble.waits_for_instructions == 0
+                                     ? " to enter the collective"
+                                     : " to have done " + std::to_string(trouble.waits_for_instructions) +
+                                           " instructions of lane " + std::to_string(trouble.waits_for_lane);
+  return "rank " + number(trouble.rank) + ": instruction " + std::to_string(trouble.instruction) + " of lane " +
+         std::to_string(trouble.lane) + " waited " + std::to_string(seconds) + " s for rank " +
+         number(trouble.waits_for_rank) + waited_for;
+}
+
+}  // namespace
+
+void CudaRanks::check() const {
+  cuda::BoardHead head{};
+  state_->device.copy_to_host(&head, state_->board.data(), sizeof head);
+  if (head.abort == 0) return;
+  const double seconds = std::chrono::duration<double>(state_->options.timeout).count();
+  throw core::Error(core::Failure::timeout, told(head.trouble, state_->world, seconds));
+}
+
+}  // namespace lockstep::executors

@@ -1,0 +1,60 @@
+// Runs plans on CUDA devices whose memory the ranks' kernels reach: of one device, shared by several ranks, or of
+// peers. One launch a collective: its thread blocks are the lanes, and wait for those of other ranks by words in memory
+// (board.h), so that the blocks of all ranks must be able to run at the same time.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/collective.h"
+#include "collectives/executors/cuda/board.h"
+#include "collectives/plan/plan.h"
+#include "collectives/transports/world.h"
+#include "core/device.h"
+
+namespace lockstep::executors {
+
+// All ranks give a piece of their device's memory; returns where each rank's lies as seen from this rank's kernels.
+using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
+
+struct CudaOptions {
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of every wait in a kernel
+  int most_blocks = 16;        // of this rank's kernel; those of all ranks on a device must fit it at the same time
+  int threads = 512;           // of a block; a multiple of 32
+  bool in_place_reads = true;  // peers reach each other's inputs and outputs, not only what ReachPeers has shown
+  std::int64_t stage_below_bytes = 16 << 10;  // as DirectOptions
+  std::int64_t segment_bytes = 2 << 20;
+  std::int64_t packets_below_bytes = 64 << 10;  // messages: what peers need of each other travels as packets
+};
+
+// A rank's membership in a group. To be used by the rank's thread; world, device and stream outlive it, and it outlives
+// the collectives that it prepared.
+class CudaRanks {
+ public:
+  // All ranks of the world make theirs at the same time.
+  CudaRanks(transports::World& world, core::Device& device, core::Stream& stream, ReachPeers reach,
+            const CudaOptions& options);
+  ~CudaRanks();
+  CudaRanks(const CudaRanks&) = delete;
+  CudaRanks& operator=(const CudaRanks&) = delete;
+
+  // All ranks prepare the same operations in the same order, and run them in the same order. The plan must have passed
+  // the checker. run() only queues on the stream; check() is to be called once that is done. Throws a usage
+  // Error if the plan has more lanes than blocks can run.
+  std::unique_ptr<collectives::Collective> prepare(const plan::Plan& plan, const collectives::Operation& operation);
+
+  // Throws Error(timeout) with the rank, the lane and what was waited for if a kernel of this rank or a peer's has
+  // given up. The stream's work must be done.
+  void check() const;
+
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::executors

@@ -1,0 +1,304 @@
+#include "collectives/executors/cuda/device_program.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace lockstep::executors::cuda {
+namespace {
+
+using plan::Instruction;
+using plan::LaneProgram;
+using plan::Place;
+using plan::Program;
+using plan::Wait;
+
+// A range of a rank's memory that a lane has touched.
+struct Touched {
+  int rank;
+  plan::Buffer buffer;
+  std::int64_t begin;
+  std::int64_t end;
+  bool written;
+};
+
+std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& instruction, std::size_t elem_bytes) {
+  const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(elem_bytes);
+  std::vector<Touched> all;
+  const auto add = [&](std::span<const Place> places, bool written) {
+    for (const Place& p : places) {
+      all.push_back({p.rank, p.buffer, p.offset_bytes, p.offset_bytes + size_bytes, written});
+    }
+  };
+  if (instruction.num_destinations > 0) {
+    add(lane.sources_of(instruction), false);
+    add(lane.destinations_of(instruction), true);
+  }
+  return all;
+}
+
+// Equal ranges are cut into equal slices, so that each block meets only what it touched itself.
+bool other_blocks_meet(const Touched& a, const Touched& b) {
+  if (!a.written && !b.written) return false;
+  if (a.rank != b.rank || a.buffer != b.buffer) return false;
+  const bool equal = a.begin == b.begin && a.end == b.end;
+  return !equal && a.begin < b.end && b.begin < a.end;
+}
+
+// [instruction]: whether the lane has to wait for all of its own blocks before it.
+std::vector<bool> self_waits(const LaneProgram& lane, std::size_t elem_bytes) {
+  std::vector<bool> waits(lane.instructions.size());
+  std::vector<Touched> since;  // the last such wait
+  for (std::size_t i = 0; i < waits.size(); ++i) {
+    const std::vector<Touched> now = touched_by(lane, lane.instructions[i], elem_bytes);
+    const bool meets = std::any_of(now.begin(), now.end(), [&](const Touched& a) {
+      return std::any_of(since.begin(), since.end(), [&](const Touched& b) { return other_blocks_meet(a, b); });
+    });
+    if (meets) since.clear();
+    waits[i] = meets;
+    since.insert(since.end(), now.begin(), now.end());
+  }
+  return waits;
+}
+
+std::vector<DeviceWait> waits_of(const LaneProgram& lane, std::size_t index, int rank, int lane_index, bool self) {
+  std::vector<DeviceWait> waits;
+  for (const Wait& w : lane.waits_of(lane.instructions[index])) waits.push_back({w.rank, w.lane, w.instructions});
+  if (self) waits.push_back({rank, lane_index, static_cast<std::uint32_t>(index)});
+  return waits;
+}
+
+// (rank, lane, instructions done) -> who waits for it.
+using Listeners = std::set<std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::int32_t>>;
+
+// Everybody's waits for `rank`: who waits must be told, so its own part of the program does not do.
+Listeners listeners_of(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
+  Listeners listeners;
+  const auto note = [&](const DeviceWait& w, int waiting) {
+    if (w.rank == rank && w.instructions > 0) listeners.insert({w.rank, w.lane, w.instructions, waiting});
+  };
+  for (int r = 0; r < program.num_ranks; ++r) {
+    const plan::RankProgram& its = program.ranks[static_cast<std::size_t>(r)];
+    for (std::size_t l = 0; l < its.lanes.size(); ++l) {
+      const auto self = r == rank && blocks > 1 ? self_waits(its.lanes[l], elem_bytes)
+                                                : std::vector<bool>(its.lanes[l].instructions.size());
+      for (std::size_t i = 0; i < self.size(); ++i) {
+        for (const DeviceWait& w : waits_of(its.lanes[l], i, r, static_cast<int>(l), self[i])) note(w, r);
+      }
+    }
+    for (const Wait& w : its.exit_waits) note({w.rank, w.lane, w.instructions}, r);
+  }
+  return listeners;
+}
+
+template <class T>
+std::uint32_t append(std::vector<T>& all, const std::vector<T>& some) {
+  const auto first = static_cast<std::uint32_t>(all.size());
+  all.insert(all.end(), some.begin(), some.end());
+  return first;
+}
+
+std::vector<DevicePlace> device_places(std::span<const Place> places) {
+  std::vector<DevicePlace> all;
+  for (const Place& p : places) {
+    all.push_back({p.offset_bytes, p.rank, static_cast<std::int32_t>(p.buffer), p.rank, p.instructions});
+  }
+  return all;
+}
+
+// What an instruction of the device moves, and for whom it waits, before anybody is told.
+struct Parts {
+  std::vector<DeviceWait> waits;
+  std::vector<DevicePlace> sources;
+  std::vector<DevicePlace> destinations;
+};
+
+Parts parts_of(const LaneProgram& lane, std::size_t index, int rank, int lane_index, bool self) {
+  const Instruction& one = lane.instructions[index];
+  const bool moves = one.num_destinations > 0;
+  return {.waits = waits_of(lane, index, rank, lane_index, self),
+          .sources = moves ? device_places(lane.sources_of(one)) : std::vector<DevicePlace>{},
+          .destinations = device_places(lane.destinations_of(one))};
+}
+
+std::vector<std::int32_t> told_of(const Listeners& listeners, int rank, int lane, std::uint32_t done) {
+  std::vector<std::int32_t> told;
+  for (auto at = listeners.lower_bound({rank, lane, done, -1}); at != listeners.end(); ++at) {
+    if (std::get<1>(*at) != lane || std::get<2>(*at) != done) break;
+    told.push_back(std::get<3>(*at));
+  }
+  return told;
+}
+
+void append_instruction(DeviceProgram& made, const Instruction& one, const Parts& parts,
+                        const std::vector<std::int32_t>& told) {
+  made.instructions.push_back({.count = one.count,
+                               .first_wait = append(made.waits, parts.waits),
+                               .num_waits = static_cast<std::uint32_t>(parts.waits.size()),
+                               .first_source = append(made.sources, parts.sources),
+                               .num_sources = static_cast<std::uint32_t>(parts.sources.size()),
+                               .first_destination = append(made.destinations, parts.destinations),
+                               .num_destinations = static_cast<std::uint32_t>(parts.destinations.size()),
+                               .first_listener = append(made.listeners, told),
+                               .num_listeners = static_cast<std::uint32_t>(told.size()),
+                               .completes = one.completes ? 1U : 0U});
+  made.most_places = std::max({made.most_places, static_cast<std::uint32_t>(parts.sources.size()),
+                               static_cast<std::uint32_t>(parts.destinations.size())});
+}
+
+// change(lane, index, parts) may change what the instruction does before it is put down.
+template <class Change>
+DeviceProgram made_program(const Program& program, int rank, std::size_t elem_bytes, int blocks,
+                           const Listeners& listeners, const Change& change) {
+  const plan::RankProgram& mine = program.ranks[static_cast<std::size_t>(rank)];
+  DeviceProgram made;
+  for (std::size_t l = 0; l < mine.lanes.size(); ++l) {
+    const LaneProgram& lane = mine.lanes[l];
+    const auto lane_index = static_cast<int>(l);
+    const auto count = static_cast<std::uint32_t>(lane.instructions.size());
+    made.lanes.push_back({static_cast<std::uint32_t>(made.instructions.size()), count});
+    const auto self = blocks > 1 ? self_waits(lane, elem_bytes) : std::vector<bool>(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Parts parts = parts_of(lane, i, rank, lane_index, self[i]);
+      change(lane_index, i, parts);
+      append_instruction(made, lane.instructions[i], parts, told_of(listeners, rank, lane_index, i + 1));
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+DeviceProgram make_device_program(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
+  DeviceProgram made = made_program(program, rank, elem_bytes, blocks, listeners_of(program, rank, elem_bytes, blocks),
+                                    [](int, std::uint32_t, Parts&) {});
+  for (const Wait& w : program.ranks[static_cast<std::size_t>(rank)].exit_waits) {
+    made.exit_waits.push_back({w.rank, w.lane, w.instructions});
+  }
+  return made;
+}
+
+namespace {
+
+// (rank, lane, instruction) -> places in other ranks' packets that it fills, each with all that it makes.
+using Pushes = std::map<std::tuple<int, int, std::uint32_t>, std::vector<DevicePlace>>;
+// (rank, lane, instruction, source) -> where its packets lie.
+using Arrivals = std::map<std::tuple<int, int, std::uint32_t, std::uint32_t>, std::int64_t>;
+
+struct Packets {
+  Pushes pushes;
+  Arrivals arrivals;
+  std::int64_t most_bytes = 0;  // of a rank
+};
+
+// Whether the instruction makes just this piece of its rank's scratch.
+bool makes(const LaneProgram& lane, const Instruction& maker, const Place& piece, std::int64_t count) {
+  if (maker.count != count) return false;
+  const auto destinations = lane.destinations_of(maker);
+  return std::any_of(destinations.begin(), destinations.end(), [&](const Place& d) {
+    return d.rank == piece.rank && d.buffer == piece.buffer && d.offset_bytes == piece.offset_bytes;
+  });
+}
+
+// Gives every source in another rank's scratch a place in the reader's packets. False if a source is anything else.
+bool place_packets(const Program& program, int reader, std::size_t elem_bytes, Packets& packets) {
+  std::int64_t bytes = 0;
+  const plan::RankProgram& its = program.ranks[static_cast<std::size_t>(reader)];
+  for (std::size_t l = 0; l < its.lanes.size(); ++l) {
+    const LaneProgram& lane = its.lanes[l];
+    for (std::uint32_t i = 0; i < lane.instructions.size(); ++i) {
+      const Instruction& one = lane.instructions[i];
+      for (const Place& d : lane.destinations_of(one)) {
+        if (d.rank != reader) return false;
+      }
+      const auto sources = lane.sources_of(one);
+      for (std::uint32_t s = 0; s < sources.size(); ++s) {
+        const Place& source = sources[s];
+        if (source.rank == reader) continue;
+        if (source.buffer != plan::Buffer::scratch || source.instructions == 0 || one.num_destinations == 0)
+          return false;
+        const LaneProgram& makers =
+            program.ranks[static_cast<std::size_t>(source.rank)].lanes[static_cast<std::size_t>(source.lane)];
+        const std::uint32_t maker = source.instructions - 1;
+        if (!makes(makers, makers.instructions[maker], source, one.count)) return false;
+        packets.pushes[{source.rank, source.lane, maker}].push_back(
+            {bytes, reader, kPackets, source.rank, source.instructions});
+        packets.arrivals[{reader, static_cast<int>(l), i, s}] = bytes;
+        const std::int64_t carried = one.count * static_cast<std::int64_t>(elem_bytes);
+        bytes += (carried + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
+      }
+    }
+  }
+  packets.most_bytes = std::max(packets.most_bytes, 2 * bytes);  // with the numbers beside them
+  return true;
+}
+
+// Of the rank's own lanes only: packets tell all that comes from other ranks.
+Listeners own_listeners(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
+  Listeners all = listeners_of(program, rank, elem_bytes, blocks);
+  for (auto at = all.begin(); at != all.end();) at = std::get<3>(*at) == rank ? std::next(at) : all.erase(at);
+  return all;
+}
+
+}  // namespace
+
+std::optional<PacketProgram> make_packet_program(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
+  Packets packets;
+  for (int reader = 0; reader < program.num_ranks; ++reader) {
+    if (!place_packets(program, reader, elem_bytes, packets)) return std::nullopt;
+  }
+  const auto change = [&](int lane, std::uint32_t index, Parts& parts) {
+    std::erase_if(parts.waits, [&](const DeviceWait& w) { return w.rank != rank; });
+    for (std::uint32_t s = 0; s < parts.sources.size(); ++s) {
+      const auto at = packets.arrivals.find({rank, lane, index, s});
+      if (at == packets.arrivals.end()) continue;
+      const DevicePlace& source = parts.sources[s];
+      parts.sources[s] = {at->second, rank, kPackets, source.from, source.made};
+    }
+    const auto pushed = packets.pushes.find({rank, lane, index});
+    if (pushed != packets.pushes.end()) append(parts.destinations, pushed->second);
+  };
+  return PacketProgram{.program = made_program(program, rank, elem_bytes, blocks,
+                                               own_listeners(program, rank, elem_bytes, blocks), change),
+                       .packet_bytes = packets.most_bytes};
+}
+
+namespace {
+
+constexpr std::size_t kAlignment = 16;
+
+template <class T>
+std::size_t padded_bytes(const std::vector<T>& array) {
+  return (array.size() * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+std::size_t image_bytes(const DeviceProgram& p) {
+  return padded_bytes(p.lanes) + padded_bytes(p.instructions) + padded_bytes(p.waits) + padded_bytes(p.sources) +
+         padded_bytes(p.destinations) + padded_bytes(p.listeners) + padded_bytes(p.exit_waits);
+}
+
+ProgramImage image_of(const DeviceProgram& program, const std::byte* base) {
+  ProgramImage image{.bytes = {}, .view = {}};
+  const auto place = [&]<class T>(const std::vector<T>& array, const T*& where) {
+    const std::size_t at = image.bytes.size();
+    image.bytes.resize(at + padded_bytes(array));
+    if (!array.empty()) std::memcpy(image.bytes.data() + at, array.data(), array.size() * sizeof(T));
+    where = reinterpret_cast<const T*>(base + at);
+  };
+  place(program.lanes, image.view.lanes);
+  place(program.instructions, image.view.instructions);
+  place(program.waits, image.view.waits);
+  place(program.sources, image.view.sources);
+  place(program.destinations, image.view.destinations);
+  place(program.listeners, image.view.listeners);
+  place(program.exit_waits, image.view.exit_waits);
+  image.view.num_exit_waits = static_cast<std::uint32_t>(program.exit_waits.size());
+  return image;
+}
+
+}  // namespace lockstep::executors::cuda

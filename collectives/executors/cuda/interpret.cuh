@@ -1,0 +1,204 @@
+// The interpreter of device programs: what one block of a lane does in one call. How it moves its slices is in
+// passes.cuh and packets.cuh.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/executors/cuda/board.h"
+#include "collectives/executors/cuda/device_program.h"
+#include "kernels/base/cuda_sync.cuh"
+
+namespace lockstep::executors::cuda {
+
+// Arguments of the kernel.
+struct Call {
+  DeviceProgramView program;
+  const BoardView* boards;  // [rank], as this rank sees them
+  CallBases mine;
+  std::uint64_t timeout_ns;   // of every wait
+  std::int64_t average_over;  // what a completed sum is divided by; 0: nothing
+  std::int32_t rank;
+  std::int32_t num_ranks;
+  std::int32_t blocks;  // of a lane
+};
+
+inline constexpr int kMostPlaces = 128;  // sources, or destinations, of an instruction
+
+// Of a block, in shared memory.
+struct BlockState {
+  std::uint64_t call;
+  const std::byte* sources[kMostPlaces];
+  std::byte* destinations[kMostPlaces];
+};
+
+// The block as the rest sees it.
+struct Block {
+  const Call& args;
+  BlockState& state;
+  int lane;
+  int index;                  // in the lane
+  std::uint32_t instruction;  // of the lane, where it is
+
+  __device__ const BoardView& board() const { return args.boards[args.rank]; }
+  __device__ const BoardView& board_of(int rank) const { return args.boards[rank]; }
+};
+
+__device__ inline void tell_of_trouble(const Block& block, DeviceWait wait) {
+  const Trouble trouble{.happened = 1,
+                        .rank = block.args.rank,
+                        .lane = block.lane,
+                        .instruction = block.instruction,
+                        .waits_for_rank = wait.rank,
+                        .waits_for_lane = wait.lane,
+                        .waits_for_instructions = wait.instructions};
+  for (int rank = 0; rank < block.args.num_ranks; ++rank) {
+    BoardHead* head = block.board_of(rank).head;
+    if (atomicExch_system(&head->trouble.happened, 1U) == 0) head->trouble = trouble;
+    kernels::store_release(&head->abort, 1U);
+  }
+}
+
+// How long a thread looks for something that does not come: until the deadline, or until somebody has failed.
+class Patience {
+ public:
+  __device__ explicit Patience(const Block& block) : block_(block) {}
+  // To be asked after each look in vain; `wait` is what is told at the deadline.
+  __device__ bool goes_on(DeviceWait wait) {
+    if (++looks_ % kLooks != 0) return true;
+    if (kernels::load_relaxed(&block_.board().head->abort) != 0) return false;
+    const std::uint64_t now = kernels::device_nanoseconds();
+    if (since_ == 0) since_ = now;
+    if (now - since_ > block_.args.timeout_ns) {
+      tell_of_trouble(block_, wait);
+      return false;
+    }
+    kernels::give_way();
+    return true;
+  }
+
+ private:
+  static constexpr unsigned kLooks = 256;  // between two looks at the clock
+  const Block& block_;
+  std::uint64_t since_ = 0;
+  unsigned looks_ = 0;
+};
+
+// Whether the word has come to `target`; false when the block has to stop.
+__device__ inline bool await_word(const Block& block, std::uint64_t* word, std::uint64_t target, DeviceWait wait) {
+  Patience patience(block);
+  while (kernels::load_acquire(word) < target) {
+    if (!patience.goes_on(wait)) return false;
+  }
+  return true;
+}
+
+// One word of a wait: blocks() words if it is for instructions, one if it is for an entry.
+__device__ inline bool await_part(const Block& block, DeviceWait wait, int part) {
+  const std::uint64_t call = block.state.call;
+  if (wait.instructions == 0) {
+    return part > 0 || await_word(block, &block.board().entered[wait.rank], call, wait);
+  }
+  const int slot = wait.lane * block.args.blocks + part;
+  std::uint64_t* word = &block.board().done[wait.rank * kMostSlots + slot];
+  return await_word(block, word, call << kInstructionBits | wait.instructions, wait);
+}
+
+// All threads of the block; a thread looks at every so manieth word. False when the block has to stop.
+__device__ inline bool await_all(const Block& block, const DeviceWait* waits, std::uint32_t num_waits) {
+  const int words = static_cast<int>(num_waits) * block.args.blocks;
+  bool stop = false;
+  for (int w = static_cast<int>(threadIdx.x); w < words && !stop; w += static_cast<int>(blockDim.x)) {
+    stop = !await_part(block, waits[w / block.args.blocks], w % block.args.blocks);
+  }
+  return __syncthreads_or(stop) == 0;
+}
+
+// Waits until all ranks have entered the call before, so that nobody is in the one before that, whose half of scratch
+// and addresses this call uses. The first block of all then says that this rank has entered.
+__device__ inline bool enter(const Block& block) {
+  const Call& args = block.args;
+  const std::uint64_t call = block.state.call;
+  bool stop = false;
+  for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
+    stop = stop || !await_word(block, &block.board().entered[rank], call - 1, {rank, 0, 0});
+  }
+  if (__syncthreads_or(stop) != 0) return false;
+  if (block.lane > 0 || block.index > 0) return true;
+  for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
+    const BoardView& its = block.board_of(rank);
+    its.bases[static_cast<int>(call % 2) * args.num_ranks + args.rank] = args.mine;
+    kernels::store_release(&its.entered[args.rank], call);
+  }
+  return true;
+}
+
+__device__ inline std::byte* address_of(const Block& block, const DevicePlace& place) {
+  const int half = static_cast<int>(block.state.call % 2);
+  const BoardView& its = block.board_of(place.rank);
+  if (place.buffer == kPackets) return its.packets[half] + 2 * place.offset_bytes;
+  if (place.buffer == static_cast<std::int32_t>(plan::Buffer::scratch)) return its.scratch[half] + place.offset_bytes;
+  if (place.rank == block.args.rank) return block.args.mine.base[place.buffer] + place.offset_bytes;
+  return block.board().bases[half * block.args.num_ranks + place.rank].base[place.buffer] + place.offset_bytes;
+}
+
+// All threads; the places of an instruction as addresses.
+__device__ inline void find_places(const Block& block, const DeviceInstruction& one) {
+  const DeviceProgramView& program = block.args.program;
+  for (std::uint32_t k = threadIdx.x; k < one.num_sources; k += blockDim.x) {
+    block.state.sources[k] = address_of(block, program.sources[one.first_source + k]);
+  }
+  for (std::uint32_t k = threadIdx.x; k < one.num_destinations; k += blockDim.x) {
+    block.state.destinations[k] = address_of(block, program.destinations[one.first_destination + k]);
+  }
+  __syncthreads();
+}
+
+// Tells those who wait for it that this block has done the instruction. All threads have met since: that orders the
+// block's stores before the release.
+__device__ inline void tell_listeners(const Block& block, const DeviceInstruction& one) {
+  const Call& args = block.args;
+  const int slot = block.lane * args.blocks + block.index;
+  const std::uint64_t value = block.state.call << kInstructionBits | (block.instruction + 1);
+  for (std::uint32_t k = threadIdx.x; k < one.num_listeners; k += blockDim.x) {
+    const int rank = args.program.listeners[one.first_listener + k];
+    kernels::store_release(&block.board_of(rank).done[args.rank * kMostSlots + slot], value);
+  }
+}
+
+// The last block of the call to end counts it.
+__device__ inline void leave(const Block& block) {
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  BoardHead* head = block.board().head;
+  const unsigned all = gridDim.x;
+  if (atomicAdd(&head->blocks_done, 1U) + 1 < all) return;
+  head->blocks_done = 0;
+  head->last_call = block.state.call;
+}
+
+// All threads of a block, for one lane of a call. do_slice(one) does the block's slice of an instruction whose places
+// are found; it returns whether the thread may go on.
+template <class DoSlice>
+__device__ void interpret(Block& block, DoSlice&& do_slice) {
+  const DeviceProgramView& program = block.args.program;
+  if (threadIdx.x == 0) block.state.call = block.board().head->last_call + 1;
+  __syncthreads();
+  if (!enter(block)) return;
+  const DeviceLane lane = program.lanes[block.lane];
+  for (block.instruction = 0; block.instruction < lane.num_instructions; ++block.instruction) {
+    const DeviceInstruction& one = program.instructions[lane.first_instruction + block.instruction];
+    if (!await_all(block, program.waits + one.first_wait, one.num_waits)) return;
+    bool stop = false;
+    if (one.num_destinations > 0) {
+      find_places(block, one);
+      stop = !do_slice(one);
+    }
+    if (__syncthreads_or(stop) != 0) return;
+    tell_listeners(block, one);
+  }
+  const bool waits_to_leave = block.lane == 0 && block.index == 0;
+  if (waits_to_leave && !await_all(block, program.exit_waits, program.num_exit_waits)) return;
+  leave(block);
+}
+
+}  // namespace lockstep::executors::cuda

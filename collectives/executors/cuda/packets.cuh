@@ -1,0 +1,113 @@
+// Packets: an instruction's slice where what other ranks make comes as packets, see device_program.h.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/executors/cuda/interpret.cuh"
+#include "kernels/base/cuda_combine.cuh"
+
+namespace lockstep::executors::cuda {
+
+// Elements that a thread takes at once.
+template <class T>
+struct Unit {
+  static constexpr int kItems = static_cast<int>(kUnitBytes / sizeof(T));
+  union {
+    T items[kItems];
+    std::uint32_t words[2];
+  };
+  __device__ Unit() : words{0, 0} {}
+};
+
+// Stored and loaded as one word, which no hardware tears: data below, the call's number above.
+__device__ __forceinline__ std::uint64_t packet_of(std::uint32_t data, std::uint64_t call) {
+  return (call & 0xffffffffU) << 32 | data;
+}
+
+// Waits until the packet is of this call. False when the block has to stop.
+__device__ inline bool await_packet(const Block& block, std::uint64_t* packet, const DevicePlace& source,
+                                    std::uint32_t& data) {
+  const std::uint32_t call = static_cast<std::uint32_t>(block.state.call);
+  Patience patience(block);
+  while (true) {
+    const std::uint64_t seen = kernels::load_relaxed(packet);
+    data = static_cast<std::uint32_t>(seen);
+    if (static_cast<std::uint32_t>(seen >> 32) == call) return true;
+    if (!patience.goes_on({source.from, 0, source.made})) return false;
+  }
+}
+
+template <class T>
+__device__ inline bool load_unit(const Block& block, const DeviceInstruction& one, std::uint32_t source,
+                                 std::int64_t unit, Unit<T>& loaded) {
+  const DevicePlace& place = block.args.program.sources[one.first_source + source];
+  const std::byte* const base = block.state.sources[source];
+  if (place.buffer == kPackets) {
+    auto* const packets = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
+    return await_packet(block, packets, place, loaded.words[0]) &&
+           await_packet(block, packets + 1, place, loaded.words[1]);
+  }
+  const std::int64_t first = unit * Unit<T>::kItems;
+#pragma unroll
+  for (int i = 0; i < Unit<T>::kItems; ++i) {
+    if (first + i < one.count) loaded.items[i] = reinterpret_cast<const T*>(base)[first + i];
+  }
+  return true;
+}
+
+template <class T>
+__device__ inline void store_unit(const Block& block, const DeviceInstruction& one, std::uint32_t destination,
+                                  std::int64_t unit, const Unit<T>& made) {
+  const DevicePlace& place = block.args.program.destinations[one.first_destination + destination];
+  std::byte* const base = block.state.destinations[destination];
+  if (place.buffer == kPackets) {
+    auto* const packets = reinterpret_cast<std::uint64_t*>(base) + 2 * unit;
+    kernels::store_relaxed(packets, packet_of(made.words[0], block.state.call));
+    kernels::store_relaxed(packets + 1, packet_of(made.words[1], block.state.call));
+    return;
+  }
+  const std::int64_t first = unit * Unit<T>::kItems;
+#pragma unroll
+  for (int i = 0; i < Unit<T>::kItems; ++i) {
+    if (first + i < one.count) reinterpret_cast<T*>(base)[first + i] = made.items[i];
+  }
+}
+
+// One source is copied bit by bit, several are combined in their order, in the wide type, and rounded once.
+template <class T, core::ReduceOp kOp>
+__device__ inline bool make_unit(const Block& block, const DeviceInstruction& one, std::int64_t unit, Unit<T>& made) {
+  constexpr int kItems = Unit<T>::kItems;
+  const std::int64_t average_over = one.completes != 0 ? block.args.average_over : 0;
+  if (!load_unit(block, one, 0, unit, made)) return false;
+  if (one.num_sources == 1 && average_over == 0) return true;
+  kernels::Wide<T> values[kItems];
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) values[i] = kernels::widened(made.items[i]);
+  for (std::uint32_t k = 1; k < one.num_sources; ++k) {
+    Unit<T> next;
+    if (!load_unit(block, one, k, unit, next)) return false;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) values[i] = kernels::combined<kOp>(values[i], kernels::widened(next.items[i]));
+  }
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    made.items[i] = kernels::narrowed<T>(average_over > 0 ? kernels::averaged(values[i], average_over) : values[i]);
+  }
+  return true;
+}
+
+// The block's slice of an instruction. False when the thread has to stop.
+template <class T, core::ReduceOp kOp>
+__device__ inline bool packet_slice(const Block& block, const DeviceInstruction& one) {
+  const std::int64_t units = (one.count + Unit<T>::kItems - 1) / Unit<T>::kItems;
+  const std::int64_t begin = units * block.index / block.args.blocks;
+  const std::int64_t end = units * (block.index + 1) / block.args.blocks;
+  for (std::int64_t unit = begin + threadIdx.x; unit < end; unit += blockDim.x) {
+    Unit<T> made;
+    if (!make_unit<T, kOp>(block, one, unit, made)) return false;
+    for (std::uint32_t k = 0; k < one.num_destinations; ++k) store_unit(block, one, k, unit, made);
+  }
+  return true;
+}
+
+}  // namespace lockstep::executors::cuda

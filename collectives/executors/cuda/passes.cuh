@@ -1,0 +1,134 @@
+// Passes over memory: a block's slice of an instruction, with the widest accesses that its places allow.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/executors/cuda/interpret.cuh"
+#include "kernels/base/cuda_combine.cuh"
+#include "kernels/base/cuda_geometry.h"
+
+namespace lockstep::executors::cuda {
+
+__device__ inline bool all_aligned(const BlockState& state, const DeviceInstruction& one) {
+  std::uintptr_t bits = 0;
+  for (std::uint32_t k = 0; k < one.num_sources; ++k) bits |= reinterpret_cast<std::uintptr_t>(state.sources[k]);
+  for (std::uint32_t k = 0; k < one.num_destinations; ++k) {
+    bits |= reinterpret_cast<std::uintptr_t>(state.destinations[k]);
+  }
+  return bits % kernels::kAccessBytes == 0;
+}
+
+// Elements of type T at `at` of a place.
+template <class T>
+__device__ __forceinline__ T* elements(std::byte* place, std::int64_t at) {
+  return reinterpret_cast<T*>(place) + at;
+}
+template <class T>
+__device__ __forceinline__ const T* elements(const std::byte* place, std::int64_t at) {
+  return reinterpret_cast<const T*>(place) + at;
+}
+
+// kPacks packs of kItems neighbours each, `stride` elements apart: as many loads under way hide memory's latency.
+template <class T, int kItems, int kPacks>
+struct Packs {
+  kernels::Pack<T, kItems> packs[kPacks];
+
+  __device__ __forceinline__ void load(const T* from, std::int64_t stride, std::int64_t left) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (p * stride < left) packs[p] = kernels::Pack<T, kItems>::load(from + p * stride);
+    }
+  }
+  __device__ __forceinline__ void store(T* to, std::int64_t stride, std::int64_t left) const {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (p * stride < left) packs[p].store(to + p * stride);
+    }
+  }
+};
+
+// Calls work(at, stride, left) for all packs of elements [begin, end): the thread takes kPacks from `at` on, `stride`
+// apart, as far as they are less than `left` from it.
+template <int kItems, int kPacks, class Work>
+__device__ __forceinline__ void for_each_packs(std::int64_t begin, std::int64_t end, Work&& work) {
+  const std::int64_t stride = std::int64_t{blockDim.x} * kItems;
+  for (std::int64_t at = begin + std::int64_t{threadIdx.x} * kItems; at < end; at += kPacks * stride) {
+    work(at, stride, end - at);
+  }
+}
+
+// Elements [begin, end) of an instruction with one source, by the threads of the block.
+template <class T, int kItems>
+__device__ __forceinline__ void copy_range(const BlockState& state, const DeviceInstruction& one, std::int64_t begin,
+                                           std::int64_t end) {
+  constexpr int kPacks = 8;
+  for_each_packs<kItems, kPacks>(begin, end, [&](std::int64_t at, std::int64_t stride, std::int64_t left) {
+    Packs<T, kItems, kPacks> packs;
+    packs.load(elements<T>(state.sources[0], at), stride, left);
+    for (std::uint32_t k = 0; k < one.num_destinations; ++k) {
+      packs.store(elements<T>(state.destinations[k], at), stride, left);
+    }
+  });
+}
+
+// The same with several sources, or an average: in the sources' order, in the wide type, rounded once.
+template <class T, core::ReduceOp kOp, int kItems>
+__device__ __forceinline__ void combine_range(const BlockState& state, const DeviceInstruction& one,
+                                              std::int64_t average_over, std::int64_t begin, std::int64_t end) {
+  constexpr int kMostValues = 16;  // in registers, of a thread
+  constexpr int kPacks = kItems * 4 <= kMostValues ? 4 : (kItems < kMostValues ? kMostValues / kItems : 1);
+  for_each_packs<kItems, kPacks>(begin, end, [&](std::int64_t at, std::int64_t stride, std::int64_t left) {
+    Packs<T, kItems, kPacks> packs;
+    kernels::Wide<T> values[kPacks][kItems];
+    packs.load(elements<T>(state.sources[0], at), stride, left);
+#pragma unroll
+    for (int i = 0; i < kPacks * kItems; ++i) {
+      values[i / kItems][i % kItems] = kernels::widened(packs.packs[i / kItems].items[i % kItems]);
+    }
+#pragma unroll 2
+    for (std::uint32_t k = 1; k < one.num_sources; ++k) {
+      packs.load(elements<T>(state.sources[k], at), stride, left);
+#pragma unroll
+      for (int i = 0; i < kPacks * kItems; ++i) {
+        auto& value = values[i / kItems][i % kItems];
+        value = kernels::combined<kOp>(value, kernels::widened(packs.packs[i / kItems].items[i % kItems]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPacks * kItems; ++i) {
+      const auto value = values[i / kItems][i % kItems];
+      packs.packs[i / kItems].items[i % kItems] =
+          kernels::narrowed<T>(average_over > 0 ? kernels::averaged(value, average_over) : value);
+    }
+    for (std::uint32_t k = 0; k < one.num_destinations; ++k) {
+      packs.store(elements<T>(state.destinations[k], at), stride, left);
+    }
+  });
+}
+
+template <class T, core::ReduceOp kOp, int kItems>
+__device__ __forceinline__ void do_range(const Block& block, const DeviceInstruction& one, std::int64_t begin,
+                                         std::int64_t end) {
+  const std::int64_t average_over = one.completes != 0 ? block.args.average_over : 0;
+  if (one.num_sources == 1 && average_over == 0) {
+    copy_range<T, kItems>(block.state, one, begin, end);
+  } else {
+    combine_range<T, kOp, kItems>(block.state, one, average_over, begin, end);
+  }
+}
+
+// The block's slice of an instruction: whole packs, and what is left over at the end by the last block.
+template <class T, core::ReduceOp kOp>
+__device__ __forceinline__ void pass_slice(const Block& block, const DeviceInstruction& one) {
+  constexpr int kItems = static_cast<int>(kernels::kAccessBytes / sizeof(T));
+  const std::int64_t packs = one.count / kItems;
+  const std::int64_t blocks = block.args.blocks;
+  const bool last = block.index + 1 == blocks;
+  const std::int64_t begin = packs * block.index / blocks * kItems;
+  const std::int64_t whole = packs * (block.index + 1) / blocks * kItems;
+  const std::int64_t wide_end = all_aligned(block.state, one) ? whole : begin;
+  do_range<T, kOp, kItems>(block, one, begin, wide_end);
+  do_range<T, kOp, 1>(block, one, wide_end, last ? one.count : whole);
+}
+
+}  // namespace lockstep::executors::cuda

@@ -1,0 +1,16 @@
+#include <array>
+#include <cstdlib>
+
+#include "collectives/transports/mpi_transport.h"
+
+namespace lockstep::transports {
+
+bool started_by_mpi() {
+  // Open MPI's and PRRTE's; MPICH's, Intel's and MVAPICH's (PMI); anything that speaks PMIx, such as srun --mpi=pmix.
+  for (const char* name : std::array{"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
+}  // namespace lockstep::transports

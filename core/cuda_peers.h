@@ -1,0 +1,33 @@
+// How kernels of one device come to reach memory of another, and of another process on the same host.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "core/cuda_call.h"
+
+namespace lockstep::core {
+
+// Kernels of `place`'s device may read and write memory of device `peer` from now on. Throws Error(cuda) where the
+// hardware cannot.
+void allow_peer_access(CudaPlace place, int peer);
+
+// By which another process opens memory that a device's allocate() returned.
+using CudaIpcHandle = std::array<std::byte, 64>;
+CudaIpcHandle ipc_handle_of(CudaPlace place, void* memory);
+
+// Memory of another process, until this goes; the process must keep it as long.
+class OpenedMemory {
+ public:
+  OpenedMemory(CudaPlace place, const CudaIpcHandle& handle);
+  ~OpenedMemory();
+  OpenedMemory(OpenedMemory&& other) noexcept;
+  OpenedMemory(const OpenedMemory&) = delete;
+  OpenedMemory& operator=(const OpenedMemory&) = delete;
+  std::byte* data() const { return memory_; }
+
+ private:
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace lockstep::core

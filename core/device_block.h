@@ -1,0 +1,37 @@
+// A piece of a device's memory that is released when its owner goes. The device outlives it.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "core/device.h"
+
+namespace lockstep::core {
+
+class DeviceBlock {
+ public:
+  DeviceBlock() = default;
+  DeviceBlock(Device& device, std::size_t size_bytes)
+      : device_(&device), memory_(static_cast<std::byte*>(device.allocate(size_bytes))) {}
+  DeviceBlock(DeviceBlock&& other) noexcept { swap(other); }
+  DeviceBlock& operator=(DeviceBlock&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  DeviceBlock(const DeviceBlock&) = delete;
+  DeviceBlock& operator=(const DeviceBlock&) = delete;
+  ~DeviceBlock() {
+    if (memory_ != nullptr) device_->release(memory_);
+  }
+  std::byte* data() const { return memory_; }
+
+ private:
+  void swap(DeviceBlock& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(memory_, other.memory_);
+  }
+  Device* device_ = nullptr;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace lockstep::core

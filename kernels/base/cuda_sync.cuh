@@ -1,0 +1,42 @@
+// Words in memory by which blocks of several kernels, and kernels of several devices, wait for each other.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <cuda/atomic>
+#include <cuda/ptx>
+
+#include <cstdint>
+
+namespace lockstep::kernels {
+
+template <class T>
+using SystemWord = cuda::atomic_ref<T, cuda::thread_scope_system>;
+
+template <class T>
+__device__ __forceinline__ T load_acquire(T* word) {
+  return SystemWord<T>(*word).load(cuda::memory_order_acquire);
+}
+template <class T>
+__device__ __forceinline__ T load_relaxed(T* word) {
+  return SystemWord<T>(*word).load(cuda::memory_order_relaxed);
+}
+template <class T>
+__device__ __forceinline__ void store_release(T* word, T value) {
+  SystemWord<T>(*word).store(value, cuda::memory_order_release);
+}
+template <class T>
+__device__ __forceinline__ void store_relaxed(T* word, T value) {
+  SystemWord<T>(*word).store(value, cuda::memory_order_relaxed);
+}
+
+// Between looks at a word that has not come: leaves the multiprocessor to others for a moment.
+__device__ __forceinline__ void give_way() {
+  __nanosleep(20);
+}
+
+// A clock that all kernels of a device share; its steps may be as coarse as a microsecond.
+__device__ __forceinline__ std::uint64_t device_nanoseconds() {
+  return cuda::ptx::get_sreg_globaltimer();
+}
+
+}  // namespace lockstep::kernels
