@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds what ci/gpu_check.sh runs on a machine with a GPU, on one without: programs, GPU tests, the small libraries that
+# they need, and the scripts, in one folder and one archive.
+#   ci/gpu_build.sh [BUNDLE=build/gpu-bundle]    writes BUNDLE and BUNDLE.tar.gz
+# Environment: BUILD (build/gpu, of preset gpu), NCCL (ON; OFF for machines that have no NCCL), CHECK_ONLY=1 (build nothing).
+# CUDA's runtime is linked in. Not in the bundle: libc and its parts, the driver, cuBLASLt and NCCL, which are found there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bundle=${1:-build/gpu-bundle} build=${BUILD:-build/gpu}
+programs=(all_reduce_perf kernels_bench mini_train)
+carried='^lib(stdc\+\+|gcc_s|fmt|hwy|benchmark|z)\.so'
+from_system='^(lib(c|m|dl|rt|pthread)\.so|ld-linux)'
+from_outside='^lib(cuda|cublasLt|nccl)\.so'
+
+fail() { echo "ci/gpu_build.sh: $*" >&2; exit 1; }
+
+build_all() {
+  cmake --preset gpu -B "$build" -DLOCKSTEP_NCCL="${NCCL:-ON}" >/dev/null
+  cmake --build "$build" --target "${programs[@]}" tests_gpu
+}
+
+gpu_tests() { ctest --test-dir "$build" -N -L '^gpu$' | sed -nE 's/^ *Test +#[0-9]+: //p'; }
+
+# take FILE: a program without its symbols, and the libraries that it needs; one of no known kind fails.
+take() {
+  local folder name library
+  folder=$(basename "$(dirname "$1")") name=$(basename "$1")
+  mkdir -p "$bundle/$folder"
+  strip --strip-all -o "$bundle/$folder/$name" "$1"
+  printf '%s/%s' "$folder" "$name" >>"$bundle/needs.txt"
+  needed_by "$1" | while read -r library; do
+    if [[ $library =~ $from_outside ]]; then printf ' %s' "$library" >>"$bundle/needs.txt"
+    elif [[ $library =~ $carried ]]; then carry "$library"
+    elif ! [[ $library =~ $from_system ]]; then fail "$name needs $library, which a bare machine lacks"; fi
+  done
+  echo >>"$bundle/needs.txt"
+}
+
+needed_by() { readelf -d "$1" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p'; }
+
+# A small library and, as it may be newer than the machine's, what that needs in its turn.
+carry() {
+  local library
+  [ ! -e "$bundle/lib/$1" ] || return 0
+  mkdir -p "$bundle/lib"
+  cp -L "$(ldconfig -p | awk -v name="$1" '$1 == name { print $NF; exit }')" "$bundle/lib/$1"
+  needed_by "$bundle/lib/$1" | while read -r library; do
+    if [[ $library =~ $carried ]]; then carry "$library"
+    elif ! [[ $library =~ $from_system ]]; then fail "$1 needs $library, which a bare machine lacks"; fi
+  done
+}
+
+# A test that no step runs would be built for nothing.
+check_steps() {
+  local name
+  for name in "$@"; do
+    grep -q "/tests/$name\b" ci/gpu_steps.txt || fail "ci/gpu_steps.txt has no step for the GPU test $name"
+  done
+}
+
+[ "${CHECK_ONLY:-0}" = 1 ] || build_all
+mapfile -t tests < <(gpu_tests)
+[ "${#tests[@]}" -gt 0 ] || fail "$build has no GPU tests"
+check_steps "${tests[@]}"
+rm -rf "$bundle" "$bundle.tar.gz"
+mkdir -p "$bundle/ci"
+for name in "${programs[@]}"; do take "$build/bin/$name"; done
+for name in "${tests[@]}"; do take "$build/tests/$name"; done
+cp ci/gpu_check.sh ci/gpu_steps.txt ci/gpu_sanitize_steps.txt ci/gpu_targets.py ci/compare_gpu_torch.py \
+  ci/compare_trainer_torch.py "$bundle/ci"
+tar -czf "$bundle.tar.gz" -C "$bundle" .
+echo "needed from the machine:"
+sed 's/^/  /' "$bundle/needs.txt"
+echo "$bundle: $(du -sm "$bundle" | cut -f1) MiB, $bundle.tar.gz: $(du -sm "$bundle.tar.gz" | cut -f1) MiB"

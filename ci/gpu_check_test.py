@@ -1,0 +1,194 @@
+"""The GPU script without a GPU: programs that say and do what the test wants, in a folder as ci/gpu_build.sh makes it."""
+
+import os
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+CI = Path(__file__).resolve().parent
+STEPS = """\
+# name | limit | needs | command
+device | 5 | -    | {B}/tests/device
+hangs  | 1 | gpu  | {B}/bin/hangs
+fails  | 5 | gpu  | {B}/bin/fails --filter=*a* {O}/fails.jsonl
+needs  | 5 | gpu  | {B}/bin/needs
+script | 5 | gpu python | {python} {S}/../not_there.py
+last   | 5 | gpu  | {B}/bin/last
+"""
+NO_GPU = """echo 'no CUDA device: no NVIDIA driver is loaded'; echo '[  PASSED  ] 0 tests.'"""
+
+
+class Bundle:
+    def __init__(self, folder: Path):
+        self.folder, self.out, self.empty = folder / "bundle", folder / "out", folder / "empty"
+        self.steps = folder / "steps.txt"
+        self.steps.write_text(STEPS)
+        self.environment = {"STEPS_FILE": str(self.steps), "CUDA_FOLDERS": str(self.empty), "PYTHON": "/usr/bin/python3"}
+        (self.folder / "bin").mkdir(parents=True)
+        (self.folder / "tests").mkdir()
+        (self.folder / "needs.txt").write_text("bin/needs libneeded.so.7 libother.so.1\nbin/last\n")
+        self.program("tests/device", "echo fine")
+        self.program("bin/hangs", "echo beginning; sleep 60 & wait")
+        self.program("bin/fails", 'echo "arguments: $*"; exit 4')
+        self.program("bin/needs", 'echo "path: $LD_LIBRARY_PATH"')
+        self.program("bin/last", "echo the last one")
+
+    def program(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+
+    def run(self, *steps: str, bundle: Path | None = None, **environment: str):
+        command = [CI / "gpu_check.sh", bundle or self.folder, self.out, *steps]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60,
+                              env={**os.environ, **self.environment, **environment})
+
+    def log(self) -> str:
+        return (self.out / "gpu_check.log").read_text()
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    return Bundle(tmp_path)
+
+
+def table_of(text: str) -> dict[str, str]:
+    """The summary's results by step, in its order."""
+    rows = text[text.rindex("\nstep "):].splitlines()[2:]
+    return {row.split()[0]: row.split(maxsplit=2)[2] for row in rows[:rows.index("")]}
+
+
+def test_steps_run_in_order_and_go_on_after_one_that_hangs_or_fails(bundle):
+    done = bundle.run()
+    table = table_of(done.stdout)
+    assert list(table) == ["device", "hangs", "fails", "needs", "script", "last"]
+    assert table["device"] == table["last"] == "ok"
+    assert table["hangs"] == "killed: it took more than 1 s"
+    assert table["fails"] == "failed with status 4"
+    assert re.fullmatch("left out: lib(needed.so.7|other.so.1) was not found", table["needs"])
+    assert table["script"] == "failed with status 2"
+    assert done.returncode == 1
+    assert "3 of 6 steps failed" in done.stdout
+    assert "beginning" in bundle.log() and "the last one" in bundle.log()
+
+
+def is_alive(pid: str) -> bool:
+    """Who has ended and was not yet waited for is a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_nothing_of_a_hanging_program_stays(bundle):
+    bundle.program("bin/hangs", f"echo $$ >{bundle.folder}/pid; sleep 61 & echo $! >>{bundle.folder}/pid; wait")
+    bundle.run("hangs")
+    for pid in (bundle.folder / "pid").read_text().split():
+        assert not is_alive(pid)
+
+
+def test_patterns_in_commands_are_not_files_and_places_are_filled_in(bundle):
+    bundle.run("fails")
+    assert f"arguments: --filter=*a* {bundle.out}/fails.jsonl" in bundle.log()
+
+
+def test_without_a_gpu_it_comes_to_its_end_and_says_so_in_one_line(bundle):
+    bundle.program("tests/device", NO_GPU)
+    done = bundle.run()
+    assert done.returncode == 3
+    assert done.stdout.splitlines()[-1].endswith("nothing ran on a GPU: no CUDA device: no NVIDIA driver is loaded")
+    assert set(table_of(done.stdout).values()) == {"left out: no CUDA device: no NVIDIA driver is loaded"}
+    assert "the last one" not in bundle.log()
+
+
+def test_all_well_is_status_0_and_only_what_is_named_runs(bundle):
+    done = bundle.run("device", "last")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(table_of(done.stdout)) == ["device", "last"]
+
+
+def test_libraries_are_found_in_python_packages(bundle, tmp_path):
+    site = tmp_path / "site-packages"
+    for package, library in (("cu13", "libneeded.so.7"), ("other", "libother.so.1")):
+        (site / "nvidia" / package / "lib").mkdir(parents=True)
+        (site / "nvidia" / package / "lib" / library).touch()
+    done = bundle.run("needs", PYTHONPATH=str(site))
+    assert done.returncode == 0, done.stdout
+    assert f"libneeded.so.7: {site}/nvidia/cu13/lib (Python)" in done.stdout
+    folders = re.search("path: (.*)", bundle.log())[1].split(":")
+    assert folders[:3] == [f"{bundle.folder}/lib", f"{site}/nvidia/cu13/lib", f"{site}/nvidia/other/lib"]
+
+
+def test_cudas_own_folder_comes_before_python(bundle, tmp_path):
+    cuda, site = tmp_path / "cuda", tmp_path / "site"
+    for folder in (cuda / "lib64", site / "nvidia/x/lib"):
+        folder.mkdir(parents=True)
+        (folder / "libneeded.so.7").touch()
+        (folder / "libother.so.1").touch()
+    done = bundle.run("needs", PYTHONPATH=str(site), CUDA_FOLDERS=str(cuda))
+    assert f"libneeded.so.7: {cuda}/lib64 (CUDA)" in done.stdout
+
+
+def test_an_old_nccl_and_a_flag_that_is_not_there_leave_steps_out(bundle, tmp_path):
+    cuda = tmp_path / "cuda/lib64"
+    cuda.mkdir(parents=True)
+    (cuda / "libnccl.so.2").write_bytes(b"\0\1NCCL version 2.28.9+cuda13.0\0")
+    (bundle.folder / "needs.txt").write_text("bin/last libnccl.so.2\n")
+    bundle.steps.write_text("old | 5 | nccl>=2.30 | {B}/bin/last\nnew | 5 | nccl>=2.9 | {B}/bin/last\n"
+                            "without | 5 | flag:last:--device | {B}/bin/last\nwith | 5 | flag:fails:--help | {B}/bin/last\n")
+    table = table_of(bundle.run(CUDA_FOLDERS=str(tmp_path / "cuda")).stdout)
+    assert table == {"old": "left out: NCCL is 2.28.9; several ranks on a GPU need 2.30", "new": "ok",
+                     "without": "left out: last:--device is not there", "with": "ok"}
+
+
+def test_the_time_of_all_steps_is_limited(bundle):
+    bundle.steps.write_text("first | 50 | - | {B}/bin/hangs\nsecond | 9 | - | {B}/bin/last\n")
+    done = bundle.run(BUDGET_S="6")
+    table = table_of(done.stdout)
+    assert table["first"].startswith("killed") and table["second"].startswith("left out: the time of all steps, 6 s")
+
+
+def test_an_archive_is_a_bundle_too(bundle, tmp_path):
+    with tarfile.open(tmp_path / "bundle.tar.gz", "w:gz") as archive:
+        archive.add(bundle.folder, ".")
+    assert bundle.run("last", bundle=tmp_path / "bundle.tar.gz").returncode == 0
+    assert "the last one" in bundle.log()
+
+
+@pytest.mark.parametrize("words, told", [
+    ([], "needs BUNDLE and OUT"), (["{bundle}", "{out}", "nonsense"], "no step 'nonsense'; allowed: device"),
+    (["/not/there", "{out}"], "has no needs.txt"), ([str(CI / "gpu_check.sh"), "{out}"], "is not an archive")])
+def test_wrong_usage_is_one_line(bundle, words, told):
+    words = [word.format(bundle=bundle.folder, out=bundle.out) for word in words]
+    done = subprocess.run([CI / "gpu_check.sh", *words], capture_output=True, text=True,
+                          env={**os.environ, **bundle.environment})
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def list_of(**environment: str) -> list[str]:
+    done = subprocess.run([CI / "gpu_check.sh", "--list"], capture_output=True, text=True, check=True,
+                          env={**os.environ, **environment})
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("sanitize", ["0", "1"])
+def test_the_real_steps_take_less_than_nine_minutes_and_begin_with_the_tests(sanitize):
+    lines = list_of(SANITIZE=sanitize)
+    assert lines[0].startswith("device ")
+    limits = [int(line.split()[1]) for line in lines[:-1]]
+    assert lines[-1] == f"together at most {sum(limits)} s"
+    assert sum(limits) < 9 * 60
+
+
+def test_the_real_steps_name_every_gpu_test_and_no_other():
+    declared = set()
+    for file in CI.parent.glob("[a-z]*/**/CMakeLists.txt"):
+        for name, rest in re.findall(r"lockstep_test\((\w+)([^)]*)\)", file.read_text()):
+            if re.search(r"LABELS[^)]*\bgpu\b", rest):
+                declared.add(name)
+    named = {name for line in list_of() for name in re.findall(r"\{B\}/tests/(\w+)", line)}
+    assert named == declared

@@ -1,0 +1,75 @@
+"""The targets' arithmetic, from records of a made-up GPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpu_targets
+
+MIB = 1 << 20
+RUN = {"record": "run", "machine": {"gpus": ["Example GPU"]}}
+COPY = {"record": "ceiling", "device": "cuda", "name": "copy", "value": 4000.0}
+
+
+def row(ranks: int, size: int, time_us: float, transport: str = "cuda", algorithm: str = "two_shot", **fields) -> dict:
+    return {"record": "row", "collective": "all_reduce", "transport": transport, "ranks": ranks, "bytes": size,
+            "algorithm": algorithm, "status": "ok", "time_us": 2 * time_us, "stats": {"median": time_us}, **fields}
+
+
+def test_each_input_is_read_once_and_each_output_written_once():
+    # 4 ranks of 64 MiB: 512 MiB at 4000 GB/s.
+    assert gpu_targets.least_us(4, 64 * MIB, 4000.0) == pytest.approx(512 * 1.048576 / 4.0)
+
+
+def test_the_share_is_the_fastest_algorithms_at_its_median():
+    least = gpu_targets.least_us(8, 64 * MIB, 4000.0)
+    lines = [RUN, COPY, row(8, 64 * MIB, least / 0.5, algorithm="ring"), row(8, 64 * MIB, least / 0.9),
+             row(8, 128 * MIB, 2 * least / 0.84), row(8, 32 * MIB, 1.0), row(8, 256 * MIB, 1.0, status="wrong")]
+    found = gpu_targets.findings_in(lines)
+    assert [(one.what, one.met) for one in found] == [("all-reduce, 8 ranks, 64 MiB, two_shot", True),
+                                                      ("all-reduce, 8 ranks, 128 MiB, two_shot", False)]
+    assert "90.0 % of a copy at 4000 GB/s" in found[0].found
+
+
+def test_of_ranks_on_several_gpus_and_without_a_ceiling_nothing_is_said():
+    rows = [row(2, 64 * MIB, 100.0)]
+    assert gpu_targets.findings_in([RUN, *rows]) == []
+    several = {**RUN, "machine": {"gpus": ["Example GPU"] * 2}}
+    assert gpu_targets.findings_in([several, COPY, *rows]) == []
+
+
+def test_latency_is_held_against_nccl_of_the_same_size_and_ranks():
+    lines = [RUN, row(2, 8, 3.0, algorithm="one_shot"), row(2, 8, 5.0), row(2, 8, 4.0, "nccl", "library"),
+             row(2, 32768, 9.0), row(2, 32768, 8.0, "nccl", "library"), row(2, 65536, 9.0), row(8, 8, 1.0),
+             row(2, 65536, 8.0, "nccl", "library")]
+    found = gpu_targets.findings_in(lines)
+    assert [(one.found, one.met) for one in found] == [("3.00 us", True), ("9.00 us", False)]
+
+
+def test_training_is_held_against_the_fastest_batch_of_pytorch():
+    steps = [{"tokens_per_s": speed, "skipped": False} for speed in (1.0, 2.0, 500.0, 520.0)]
+    ours = {"record": "training", "model": {"name": "gpt2"}, "dtype": "bf16", "steps": steps}
+    peers = [{"what": "gpt2", "tokens_per_s": 400.0}, {"what": "gpt2", "tokens_per_s": 511.0}]
+    assert [one.met for one in gpu_targets.findings_in([ours])] == [None]
+    assert [(one.found, one.met) for one in gpu_targets.findings_in([ours, *peers])] == [("510 tokens/s", False)]
+
+
+def test_kernels_by_their_bound_and_attention_by_pytorch():
+    kernel = {"record": "kernel", "device": "cuda", "dtype": "bf16", "cache": "cold", "timing": "events", "stats":
+              {"median": 11.0}}
+    lines = [{**kernel, "kernel": "gelu_fwd", "shape": "N1", "bound": "memory", "share": 0.91},
+             {**kernel, "kernel": "cast", "shape": "N1", "bound": "memory", "share": 0.5},
+             {**kernel, "kernel": "attention_fwd", "shape": "B1_H12_T1024_D64_S2304", "bound": "compute", "share": 0.5},
+             {"what": "attention_fwd", "shape": "B1_H12_T1024_D64", "us": 10.0}]
+    assert [one.met for one in gpu_targets.findings_in(lines)] == [True, False, True]
+
+
+def test_a_folder_with_a_line_that_was_cut_off(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(x) + "\n" for x in (RUN, COPY, row(2, 64 * MIB, 100.0))) + '{"rec')
+    done = subprocess.run([sys.executable, Path(gpu_targets.__file__), tmp_path], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "a.jsonl has a line that is cut off" in done.stderr
+    assert done.stdout.startswith("missed all-reduce, 2 ranks, 64 MiB, two_shot")
