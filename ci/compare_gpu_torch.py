@@ -3,8 +3,8 @@
 
     compare_gpu_torch.py [--seconds 80] [--batches 32,16,64] --json OUT
 
-torch.compile, scaled_dot_product_attention, bf16 autocast over f32 weights, fused AdamW, sequence 1024. Batch after batch
-until the seconds are spent; a line of JSON for each, written at once. Before that, attention alone and a copy.
+torch.compile, scaled_dot_product_attention, bf16 autocast over f32 weights, fused AdamW, sequence 1024. Batch after
+batch until the seconds are spent; a line of JSON for each, written at once. Before that, attention alone and a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The GPU script without a GPU: programs that say and do what the test wants, in a folder as ci/gpu_build.sh makes it."""
+"""The GPU script without a GPU: programs that do what the test wants, in a folder as ci/gpu_build.sh makes it."""
 
 import os
 import re
@@ -26,7 +26,8 @@ class Bundle:
         self.folder, self.out, self.empty = folder / "bundle", folder / "out", folder / "empty"
         self.steps = folder / "steps.txt"
         self.steps.write_text(STEPS)
-        self.environment = {"STEPS_FILE": str(self.steps), "CUDA_FOLDERS": str(self.empty), "PYTHON": "/usr/bin/python3"}
+        self.environment = {"STEPS_FILE": str(self.steps), "CUDA_FOLDERS": str(self.empty),
+                            "PYTHON": "/usr/bin/python3"}
         (self.folder / "bin").mkdir(parents=True)
         (self.folder / "tests").mkdir()
         (self.folder / "needs.txt").write_text("bin/needs libneeded.so.7 libother.so.1\nbin/last\n")
@@ -138,7 +139,8 @@ def test_an_old_nccl_and_a_flag_that_is_not_there_leave_steps_out(bundle, tmp_pa
     (cuda / "libnccl.so.2").write_bytes(b"\0\1NCCL version 2.28.9+cuda13.0\0")
     (bundle.folder / "needs.txt").write_text("bin/last libnccl.so.2\n")
     bundle.steps.write_text("old | 5 | nccl>=2.30 | {B}/bin/last\nnew | 5 | nccl>=2.9 | {B}/bin/last\n"
-                            "without | 5 | flag:last:--device | {B}/bin/last\nwith | 5 | flag:fails:--help | {B}/bin/last\n")
+                            "without | 5 | flag:last:--device | {B}/bin/last\n"
+                            "with | 5 | flag:fails:--help | {B}/bin/last\n")
     table = table_of(bundle.run(CUDA_FOLDERS=str(tmp_path / "cuda")).stdout)
     assert table == {"old": "left out: NCCL is 2.28.9; several ranks on a GPU need 2.30", "new": "ok",
                      "without": "left out: last:--device is not there", "with": "ok"}

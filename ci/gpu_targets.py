@@ -4,8 +4,8 @@
     gpu_targets.py OUT        OUT: the folder that gpu_check.sh wrote
 
 The least time of an all-reduce of n bytes among p ranks that share one GPU: each rank's input is read once and each
-rank's output written once, 2 p n bytes together, at the speed of a copy within the device's memory, which counts what it
-reads and what it writes (docs/gpu.md has the derivation).
+rank's output written once, 2 p n bytes together, at the speed of a copy within the device's memory, which counts what
+it reads and what it writes (docs/gpu.md has the derivation).
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def fastest(rows: list[dict]) -> dict[tuple[int, int], dict]:
 def shares_of_copy(lines: list[dict]) -> list[Finding]:
     """Only where all ranks share one GPU: between GPUs other bytes count."""
     speed = copy_gbps(lines)
-    gpus = {len(line["machine"]["gpus"]) for line in lines if line.get("record") == "run"}
+    runs = [line for line in lines if line.get("record") == "run" and line["transport"] == "cuda"]
+    gpus = {len(run["machine"]["gpus"]) for run in runs}
     if speed is None or gpus != {1}:
         return []
     findings = []
@@ -106,9 +107,9 @@ def training(lines: list[dict]) -> list[Finding]:
         speeds = [step["tokens_per_s"] for step in steps[len(steps) // 2:]]
         if speeds:
             ours = statistics.median(speeds)
+            name = f"mini_train {run['model']['name']}, {run['dtype']}"
             wanted = f"PyTorch's {peer:.0f}" if peer else "PyTorch did not run"
-            findings.append(Finding(f"mini_train {run['model']['name']}, {run['dtype']}", f"{ours:.0f} tokens/s", wanted,
-                                    None if peer is None else ours >= peer))
+            findings.append(Finding(name, f"{ours:.0f} tokens/s", wanted, None if peer is None else ours >= peer))
     return findings
 
 
@@ -117,15 +118,16 @@ def kernels(lines: list[dict]) -> list[Finding]:
     for line in lines:
         if line.get("record") == "kernel" and line["device"] == "cuda" and line["bound"] == "memory" and line["share"]:
             name = f"{line['kernel']} {line['dtype']} {line['shape']}, {line['cache']}, {line['timing']}"
-            findings.append(Finding(name, f"{100 * line['share']:.1f} % of its bound", f"{100 * SHARE_OF_KERNELS:.0f} %",
-                                    line["share"] >= SHARE_OF_KERNELS))
+            findings.append(Finding(name, f"{100 * line['share']:.1f} % of its bound",
+                                    f"{100 * SHARE_OF_KERNELS:.0f} %", line["share"] >= SHARE_OF_KERNELS))
     return findings
 
 
 def attention(lines: list[dict]) -> list[Finding]:
     """Our shapes also say the stride of rows, which is that of PyTorch's packed tensor."""
     findings = []
-    peers = {(line["what"], line["shape"]): line["us"] for line in lines if line.get("what", "").startswith("attention")}
+    known = [line for line in lines if line.get("what", "").startswith("attention")]
+    peers = {(line["what"], line["shape"]): line["us"] for line in known}
     for line in lines:
         peer = peers.get((line.get("kernel"), line.get("shape", "").rsplit("_S", 1)[0]))
         if line.get("record") == "kernel" and line["device"] == "cuda" and peer and line["stats"]:

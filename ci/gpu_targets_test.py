@@ -10,7 +10,7 @@ import pytest
 import gpu_targets
 
 MIB = 1 << 20
-RUN = {"record": "run", "machine": {"gpus": ["Example GPU"]}}
+RUN = {"record": "run", "transport": "cuda", "machine": {"gpus": ["Example GPU"]}}
 COPY = {"record": "ceiling", "device": "cuda", "name": "copy", "value": 4000.0}
 
 
@@ -68,7 +68,8 @@ def test_kernels_by_their_bound_and_attention_by_pytorch():
 
 
 def test_a_folder_with_a_line_that_was_cut_off(tmp_path):
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(x) + "\n" for x in (RUN, COPY, row(2, 64 * MIB, 100.0))) + '{"rec')
+    lines = "".join(json.dumps(line) + "\n" for line in (RUN, COPY, row(2, 64 * MIB, 100.0)))
+    (tmp_path / "a.jsonl").write_text(lines + '{"rec')
     done = subprocess.run([sys.executable, Path(gpu_targets.__file__), tmp_path], capture_output=True, text=True)
     assert done.returncode == 0
     assert "a.jsonl has a line that is cut off" in done.stderr

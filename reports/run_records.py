@@ -1,6 +1,9 @@
 """What every kind of record is of: a run, on a machine, of a build; and the statistics of samples."""
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
+
+from reports.units import joined
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,11 @@ class Machine:
     mhz: Optional[float]
     gpus: list[str]
     hosts: int
+
+    @property
+    def gpu_models(self) -> str:
+        """NVIDIA H200, or 2 × NVIDIA H200; empty without one."""
+        return joined([f"{number} × {gpu}" if number > 1 else gpu for gpu, number in Counter(self.gpus).items()])
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,16 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """How ranks are on GPUs; the models are the machine's."""
+
+    gpus: int
+    ranks_per_gpu: int
+    label: str
+    clock_mhz: Optional[float]
+
+
+@dataclass(frozen=True)
 class Run:
     run: str
     program: str
@@ -55,6 +73,7 @@ class Run:
     seed: Optional[int]
     link: Optional[Link]
     basis: str
+    gpu: Optional[Gpu] = None  # of ranks on GPUs
 
 
 @dataclass(frozen=True)
@@ -83,4 +102,5 @@ def run_from(data: dict[str, Any]) -> Run:
     known["build"] = only(Build, {**data["build"], **data["git"]})
     known["machine"] = only(Machine, data["machine"])
     known["link"] = data["link"] and only(Link, data["link"])
+    known["gpu"] = only(Gpu, data["gpu"]) if data.get("gpu") else None
     return Run(**known)

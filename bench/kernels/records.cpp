@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/device_cuda.h"
 #include "core/statistics.h"
 
 namespace lockstep::kernel_bench {
@@ -41,6 +42,9 @@ core::RunRecord run_record(const Bench& bench) {
   run.source = core::source();
   run.build = core::build();
   run.machine = bench.machine;
+  if (bench.flags.device == "cuda") {
+    for (const core::CudaDeviceInfo& gpu : core::cuda_devices()) run.machine.gpus.push_back(gpu.name);
+  }
   run.transport = "local";
   run.rank_kind = "threads";
   run.seed = bench.flags.seed;

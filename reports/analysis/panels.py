@@ -89,6 +89,16 @@ class Panel:
     def oversubscribed(self) -> bool:
         return any(row.oversubscribed for row in self.rows)
 
+    @property
+    def gpus(self) -> str:
+        """NVIDIA H200, shared by the ranks; empty where no row is of a GPU."""
+        runs = [row.run for row in self.rows if row.transport in ("cuda", "nccl")]
+        if not runs:
+            return ""
+        models = self.machine.gpu_models or "GPUs of unknown model"
+        shared = any(run.gpu and run.gpu.ranks_per_gpu > 1 for run in runs)
+        return models + (", shared by the ranks" if shared else "")
+
 
 def panels_of(records: Records) -> list[Panel]:
     groups: dict[Setting, list[Row]] = defaultdict(list)

@@ -187,5 +187,6 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
 
 
 def headline(result: PanelResult) -> str:
-    """All-reduce, 8 ranks, float sum, measured."""
-    return f"{collective_name(result.panel.setting.collective)}, {result.name}"
+    """All-reduce, 8 ranks, float sum, measured, on NVIDIA H200."""
+    gpus = f", on {result.panel.gpus}" if result.panel.gpus else ""
+    return f"{collective_name(result.panel.setting.collective)}, {result.name}{gpus}"

@@ -13,6 +13,8 @@ from reports.units import bytes_text, counted
 
 WIDTH, HEIGHT = 7.4, 4.5  # inches
 _LINE = 0.2  # inches a line of the title takes
+_SMALL_LINE = 0.15  # and one of the line below it, where that is too long for one
+_DOT = "  ·  "  # between the parts of that line
 LABEL_LENGTH = 24
 
 
@@ -25,19 +27,31 @@ class Heading:
 
 def new_figure(heading: Heading, height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, float]:
     """The figure, and the height in figure coordinates below which axes may lie."""
-    lines = textwrap.wrap(heading.title, int(10 * width))
-    head = _LINE * len(lines) + (0.46 if not heading.badge else 0.72)
-    figure = Figure(figsize=(width, height + _LINE * len(lines)))
-    total = height + _LINE * len(lines)
+    lines, below_them = textwrap.wrap(heading.title, int(10 * width)), _wrapped(heading.subtitle, int(15.5 * width))
+    more = _SMALL_LINE * (len(below_them) - 1)
+    head = _LINE * len(lines) + more + (0.46 if not heading.badge else 0.72)
+    total = height + _LINE * len(lines) + more
+    figure = Figure(figsize=(width, total))
     left = 0.11 / width
     figure.text(left, 1 - 0.12 / total, "\n".join(lines), va="top", weight="bold", size=11, color=INK, linespacing=1.15)
     below = 1 - (0.2 + _LINE * len(lines)) / total
-    figure.text(left, below, heading.subtitle, va="top", size=8.5, color=MUTED)
+    figure.text(left, below, "\n".join(below_them), va="top", size=8.5, color=MUTED)
     if heading.badge:
-        figure.text(left + 0.02 / width, below - 0.24 / total, heading.badge, va="top", size=8, weight="bold",
+        figure.text(left + 0.02 / width, below - (0.24 + more) / total, heading.badge, va="top", size=8, weight="bold",
                     color=ALARM,
                     bbox={"boxstyle": "round,pad=0.25", "facecolor": "none", "edgecolor": ALARM, "linewidth": 0.9})
     return figure, 1 - head / total
+
+
+def _wrapped(subtitle: str, columns: int) -> list[str]:
+    """Lines of whole parts, each as long as goes in; one at least."""
+    lines = [""]
+    for part in subtitle.split(_DOT):
+        if lines[-1] and len(lines[-1] + _DOT + part) > columns:
+            lines.append(part)
+        else:
+            lines[-1] += (_DOT if lines[-1] else "") + part
+    return lines
 
 
 def line_axes(heading: Heading, labels: Sequence[str]) -> tuple[Figure, Axes]:

@@ -27,7 +27,7 @@ def subtitle(kind: str, result: PanelResult) -> str:
     transports = joined(sorted({series.variant.transport for series in panel.series}))
     op = "" if setting.op in ("none", "") else f" {setting.op}"
     parts = [collective_name(setting.collective), counted(setting.ranks, "rank"), f"{setting.dtype}{op}", transports,
-             "in place" if panel.in_place else "out of place", _SHOWS[kind]]
+             *filter(None, [panel.gpus]), "in place" if panel.in_place else "out of place", _SHOWS[kind]]
     return "  ·  ".join(parts)
 
 

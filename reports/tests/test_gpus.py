@@ -1,0 +1,56 @@
+"""Rows of GPUs: their model stands in the headings, cuda and nccl share a plot, and a GPU's records load with and without
+what says how ranks share it."""
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from reports.analysis.results import headline
+from reports.plots.frame import Heading, new_figure
+from reports.plots.titles import subtitle
+from reports.tests.world import SIZES, World
+
+H200 = {**World().run()["machine"], "gpus": ["NVIDIA H200"]}
+SHARED = {"gpus": 1, "ranks_per_gpu": 8, "label": "shared GPU", "clock_mhz": 1980.0}
+
+
+def gpu_records(machine=H200, gpu=SHARED):
+    cuda = World(run_name="cuda", run_fields={"machine": machine, "transport": "cuda", "gpu": gpu})
+    nccl = World(run_name="nccl", alpha=9.0, run_fields={"machine": machine, "transport": "nccl", "gpu": gpu})
+    rows = cuda.sweep(["two_shot", "one_shot"], SIZES[:6], executor="cuda")
+    peers = [{**row, "algorithm": "library", "plan": None} for row in nccl.sweep(["ring"], SIZES[:6], executor="library")]
+    return [cuda.run(), *rows, nccl.run(), *peers]
+
+
+def test_cuda_and_nccl_are_series_of_one_panel_that_names_the_gpu(analysis_of):
+    results = analysis_of(gpu_records())[1].results
+    assert len(results) == 1
+    assert {one.label for one in results[0].panel.series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
+    assert headline(results[0]).endswith("measured, on NVIDIA H200, shared by the ranks")
+    assert "cuda and nccl  ·  NVIDIA H200, shared by the ranks  ·" in subtitle("latency", results[0])
+
+
+@pytest.mark.parametrize("gpus, gpu, told", [
+    (["NVIDIA H200"] * 8, {**SHARED, "gpus": 8, "ranks_per_gpu": 1, "label": "a GPU a rank"}, "8 × NVIDIA H200"),
+    (["NVIDIA H200"], None, "NVIDIA H200"), ([], SHARED, "GPUs of unknown model, shared by the ranks")])
+def test_what_is_told_of_gpus(analysis_of, gpus, gpu, told):
+    result = analysis_of(gpu_records({**H200, "gpus": gpus}, gpu))[1].results[0]
+    assert result.panel.gpus == told
+
+
+def test_rows_of_the_cpu_of_a_machine_with_a_gpu_do_not_name_it(analysis_of):
+    world = World(run_fields={"machine": H200})
+    result = analysis_of([world.run(), *world.sweep(["ring"], SIZES[:4])])[1].results[0]
+    assert result.panel.gpus == "" and "NVIDIA" not in headline(result) + subtitle("latency", result)
+
+
+def test_a_long_line_below_the_title_is_broken_between_its_parts_and_stays_on_the_figure():
+    parts = ["All-reduce", "8 ranks", "float sum", "cuda and nccl", "NVIDIA H100 80GB HBM3, shared by the ranks",
+             "out of place", "grey strip: within 5 % of the fastest"]
+    short, _ = new_figure(Heading("A title", "one part", ""))
+    figure, top = new_figure(Heading("A title", "  ·  ".join(parts), "EMULATED"))
+    FigureCanvasAgg(figure).draw()
+    texts = {text.get_text(): text.get_window_extent() for text in figure.texts}
+    line = next(text for text in texts if "\n" in text)
+    assert [part for one in line.split("\n") for part in one.split("  ·  ")] == parts
+    assert texts[line].x1 <= figure.bbox.x1
+    assert texts["EMULATED"].y1 <= texts[line].y0 and texts["EMULATED"].y0 >= top * figure.bbox.height
+    assert figure.get_figheight() > short.get_figheight()
