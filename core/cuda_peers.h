@@ -12,7 +12,8 @@ namespace lockstep::core {
 // hardware cannot.
 void allow_peer_access(CudaPlace place, int peer);
 
-// By which another process opens memory that a device's allocate() returned.
+// By which another process opens memory that a device's allocate_for_peers() returned: the driver knows whole
+// allocations only.
 using CudaIpcHandle = std::array<std::byte, 64>;
 CudaIpcHandle ipc_handle_of(CudaPlace place, void* memory);
 

@@ -16,9 +16,9 @@ constexpr std::size_t kBlockBytes = std::size_t{4} << 20;
 }  // namespace
 
 CudaStaging::CudaStaging(std::shared_ptr<CudaContext> context)
-    : context_(std::move(context)), stream_(make_cuda_stream(context_)) {
+    : context_(std::move(context)), stream_(make_cuda_stream(context_, nullptr)) {
   for (Block& block : blocks_) {
-    block.free = make_cuda_event(context_);
+    block.free = make_cuda_event(context_, EventTimes::no);
     block.free->record(*stream_);
     void* memory = nullptr;
     check_cuda(cudaMallocHost(&memory, kBlockBytes), "cudaMallocHost", context_->place);

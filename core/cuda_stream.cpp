@@ -6,7 +6,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/cuda_graph.h"
 #include "core/error.h"
+#include "core/memory_pool.h"
 #include "core/wait.h"
 
 namespace lockstep::core {
@@ -18,7 +20,7 @@ cudaStream_t native_of(const Stream& stream) {
 
 // Asks until the answer is no longer "not ready". Yields between two looks: other ranks may need this core.
 template <typename Query>
-void wait(CudaContext& context, const char* call, Query query) {
+void wait_until(CudaContext& context, const char* call, Query query) {
   const Deadline deadline = Deadline::after(context.timeout);
   cudaError_t status = query();
   while (status == cudaErrorNotReady) {
@@ -34,39 +36,75 @@ void wait(CudaContext& context, const char* call, Query query) {
   check_cuda(status, call, context.place);
 }
 
+bool is_done(const CudaContext& context, const char* call, cudaError_t status) {
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check_cuda(status, call, context.place);
+  return true;
+}
+
 class CudaStream final : public Stream {
  public:
-  explicit CudaStream(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {
+  CudaStream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool)
+      : context_(std::move(context)), pool_(std::move(pool)) {
     context_->activate();
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate", context_->place);
+    if (pool_) pool_->add_stream(*this);
   }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override {
+    if (pool_) pool_->remove_stream(*this);
     if (!context_->stuck) cudaStreamDestroy(stream_);
   }
 
   void synchronize() override {
-    wait(*context_, "cudaStreamQuery", [this] { return cudaStreamQuery(stream_); });
+    wait_until(*context_, "cudaStreamQuery", [this] { return cudaStreamQuery(stream_); });
   }
-  bool done() override {
-    const cudaError_t status = cudaStreamQuery(stream_);
-    if (status == cudaErrorNotReady) return false;
-    check_cuda(status, "cudaStreamQuery", context_->place);
-    return true;
-  }
+  bool done() override { return is_done(*context_, "cudaStreamQuery", cudaStreamQuery(stream_)); }
   void* native() const override { return stream_; }
+  void wait(const Event& event) override {
+    check_cuda(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event.native()), 0), "cudaStreamWaitEvent",
+               context_->place);
+  }
+
+  bool can_capture() const override { return true; }
+  void begin_capture() override;
+  std::unique_ptr<Graph> end_capture() override;
 
  private:
   std::shared_ptr<CudaContext> context_;
+  std::shared_ptr<MemoryPool> pool_;
   cudaStream_t stream_ = nullptr;
 };
 
+// Thread-local: other threads may allocate and wait meanwhile, as ranks of the same process do.
+void CudaStream::begin_capture() {
+  LOCKSTEP_CHECK(pool_ != nullptr, "a stream of the device's own is not captured");
+  pool_->capture_begins();
+  const cudaError_t status = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+  if (status != cudaSuccess) pool_->graph_ends(pool_->capture_ends());
+  check_cuda(status, "cudaStreamBeginCapture", context_->place);
+}
+
+std::unique_ptr<Graph> CudaStream::end_capture() {
+  cudaGraph_t graph = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+  auto made = std::make_unique<CudaGraph>(
+      CudaGraph::Parts{.context = context_, .pool = pool_, .kept = pool_->capture_ends(), .graph = graph});
+  check_cuda(status, "cudaStreamEndCapture", context_->place);
+  made->instantiate(*this);
+  return made;
+}
+
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {
+  CudaEvent(std::shared_ptr<CudaContext> context, EventTimes times) : context_(std::move(context)) {
     context_->activate();
-    check_cuda(cudaEventCreate(&event_), "cudaEventCreate", context_->place);
+    const unsigned flags = times == EventTimes::yes ? cudaEventDefault : cudaEventDisableTiming;
+    check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate", context_->place);
   }
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
@@ -78,8 +116,9 @@ class CudaEvent final : public Event {
     check_cuda(cudaEventRecord(event_, native_of(stream)), "cudaEventRecord", context_->place);
   }
   void synchronize() override {
-    wait(*context_, "cudaEventQuery", [this] { return cudaEventQuery(event_); });
+    wait_until(*context_, "cudaEventQuery", [this] { return cudaEventQuery(event_); });
   }
+  bool done() override { return is_done(*context_, "cudaEventQuery", cudaEventQuery(event_)); }
   double us_since(const Event& start) const override {
     const auto* other = dynamic_cast<const CudaEvent*>(&start);
     LOCKSTEP_CHECK(other != nullptr, "the events are of two devices");
@@ -87,6 +126,7 @@ class CudaEvent final : public Event {
     check_cuda(cudaEventElapsedTime(&ms, other->event_, event_), "cudaEventElapsedTime", context_->place);
     return 1e3 * static_cast<double>(ms);
   }
+  void* native() const override { return event_; }
 
  private:
   std::shared_ptr<CudaContext> context_;
@@ -99,12 +139,12 @@ void CudaContext::activate() const {
   check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
 }
 
-std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context) {
-  return std::make_unique<CudaStream>(std::move(context));
+std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool) {
+  return std::make_unique<CudaStream>(std::move(context), std::move(pool));
 }
 
-std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context) {
-  return std::make_unique<CudaEvent>(std::move(context));
+std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context, EventTimes times) {
+  return std::make_unique<CudaEvent>(std::move(context), times);
 }
 
 }  // namespace lockstep::core

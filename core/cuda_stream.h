@@ -20,7 +20,11 @@ struct CudaContext {
   void activate() const;  // makes the device the calling thread's current one
 };
 
-std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context);
-std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context);
+class MemoryPool;
+
+// `pool` is told when the stream comes, is captured, and goes; nullptr: one that uses no memory of a pool.
+std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool);
+enum class EventTimes { yes, no };  // without times an event is cheaper, and us_since() fails
+std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context, EventTimes times = EventTimes::yes);
 
 }  // namespace lockstep::core

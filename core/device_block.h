@@ -13,6 +13,13 @@ class DeviceBlock {
   DeviceBlock() = default;
   DeviceBlock(Device& device, std::size_t size_bytes)
       : device_(&device), memory_(static_cast<std::byte*>(device.allocate(size_bytes))) {}
+  // To be shown to other processes.
+  static DeviceBlock for_peers(Device& device, std::size_t size_bytes) {
+    DeviceBlock block;
+    block.memory_ = static_cast<std::byte*>(device.allocate_for_peers(size_bytes));
+    block.device_ = &device;
+    return block;
+  }
   DeviceBlock(DeviceBlock&& other) noexcept { swap(other); }
   DeviceBlock& operator=(DeviceBlock&& other) noexcept {
     swap(other);

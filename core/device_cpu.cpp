@@ -17,12 +17,23 @@ class CpuStream final : public Stream {
   void synchronize() override {}
   bool done() override { return true; }
   void* native() const override { return nullptr; }
+  void wait(const Event& /*event*/) override {}
+  bool can_capture() const override { return false; }
+  void begin_capture() override { refuse_capture(); }
+  std::unique_ptr<Graph> end_capture() override { refuse_capture(); }
+
+ private:
+  [[noreturn]] static void refuse_capture() {
+    throw usage_error("a graph of captured work: on the CPU work is done when its call returns; allowed: CUDA devices");
+  }
 };
 
 class CpuEvent final : public Event {
  public:
   void record(Stream& /*stream*/) override { at_ = Clock::now(); }
   void synchronize() override {}
+  bool done() override { return true; }
+  void* native() const override { return nullptr; }
   double us_since(const Event& start) const override {
     const auto* other = dynamic_cast<const CpuEvent*>(&start);
     LOCKSTEP_CHECK(other != nullptr, "the events are of two devices");
@@ -50,6 +61,7 @@ class CpuDevice final : public Device {
   CpuDevice& operator=(const CpuDevice&) = delete;
   ~CpuDevice() override {
     for (const auto& [memory, size_bytes] : ledger_.blocks()) allocator_.release(memory, size_bytes);
+    for (const auto& [memory, size_bytes] : pinned_.blocks()) plain_.release(memory, size_bytes);
   }
 
   std::string name() const override { return cpu_name(); }
@@ -65,8 +77,21 @@ class CpuDevice final : public Device {
   std::size_t allocated_bytes() const override { return ledger_.allocated_bytes(); }
   std::size_t peak_bytes() const override { return ledger_.peak_bytes(); }
 
+  void* allocate_pinned(std::size_t size_bytes) override {
+    void* memory = plain_.allocate(size_bytes);
+    pinned_.add(memory, size_bytes);
+    return memory;
+  }
+  void release_pinned(void* memory) override { plain_.release(memory, pinned_.remove(memory)); }
+
   void copy_to_device(void* to, const void* from, std::size_t size_bytes) override { copy(to, from, size_bytes); }
   void copy_to_host(void* to, const void* from, std::size_t size_bytes) override { copy(to, from, size_bytes); }
+  void copy_on(Stream& /*stream*/, void* to, const void* from, std::size_t size_bytes) override {
+    copy(to, from, size_bytes);
+  }
+  void zero_on(Stream& /*stream*/, void* memory, std::size_t size_bytes) override {
+    if (size_bytes > 0) std::memset(memory, 0, size_bytes);
+  }
 
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<CpuStream>(); }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
@@ -78,6 +103,8 @@ class CpuDevice final : public Device {
 
   HostAllocator allocator_;
   MemoryLedger ledger_;
+  HostAllocator plain_ = private_memory();
+  MemoryLedger pinned_;
 };
 
 }  // namespace

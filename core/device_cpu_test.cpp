@@ -5,10 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "core/capture.h"
 #include "core/error.h"
 
 namespace lockstep::core {
@@ -125,6 +129,68 @@ TEST(CpuDevice, EventsTakeTheTimeBetweenThem) {
   EXPECT_TRUE(stream->done());
   EXPECT_GE(end->us_since(*start), 5000.0);
   EXPECT_EQ(end->us_since(*start), -start->us_since(*end));
+}
+
+TEST(CpuDevice, WorkOnAStreamIsDoneWhenItsCallReturns) {
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  const auto event = device->make_event();
+  auto* numbers = static_cast<int*>(device->allocate_on(*stream, 4 * sizeof(int)));
+  auto* pinned = static_cast<int*>(device->allocate_pinned(4 * sizeof(int)));
+  EXPECT_EQ(device->allocated_bytes(), 16U) << "pinned memory is the host's";
+  EXPECT_EQ(device->reserved_bytes(), 16U);
+  std::iota(pinned, pinned + 4, 5);
+  device->copy_on(*stream, numbers, pinned, 4 * sizeof(int));
+  event->record(*stream);
+  stream->wait(*event);
+  EXPECT_TRUE(event->done());
+  EXPECT_EQ(numbers[3], 8);
+  device->zero_on(*stream, numbers, 3 * sizeof(int));
+  EXPECT_EQ(numbers[2], 0);
+  EXPECT_EQ(numbers[3], 8);
+  device->release_pinned(pinned);
+  EXPECT_THROW(device->release_pinned(numbers), Error);
+  device->release_on(*stream, numbers);
+  EXPECT_EQ(device->allocated_bytes(), 0U);
+}
+
+TEST(CpuDevice, HasNoGraphsAndSaysSo) {
+  const auto device = make_cpu_device();
+  const auto stream = device->make_stream();
+  EXPECT_FALSE(stream->can_capture());
+  bool ran = false;
+  try {
+    capture(*stream, [&] { ran = true; });
+    FAIL() << "captured";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure(), Failure::usage);
+    EXPECT_NE(std::string(error.what()).find("CUDA"), std::string::npos) << error.what();
+  }
+  EXPECT_FALSE(ran);
+}
+
+// What capture() asks of a stream.
+class WritingStream final : public Stream {
+ public:
+  void synchronize() override {}
+  bool done() override { return true; }
+  void* native() const override { return nullptr; }
+  void wait(const Event& /*event*/) override {}
+  bool can_capture() const override { return true; }
+  void begin_capture() override { calls += "begin "; }
+  std::unique_ptr<Graph> end_capture() override {
+    calls += "end ";
+    throw Error(Failure::cuda, "the capture has failed too");
+  }
+  std::string calls;
+};
+
+TEST(Capture, IsOverWhereTheWorkThrowsAndTheWorksErrorIsTheOneThatIsSeen) {
+  WritingStream stream;
+  EXPECT_THROW(capture(stream, [] { throw std::out_of_range("the work's"); }), std::out_of_range);
+  EXPECT_EQ(stream.calls, "begin end ");
+  EXPECT_THROW(capture(stream, [&] { stream.calls += "work "; }), Error);
+  EXPECT_EQ(stream.calls, "begin end begin work end ");
 }
 
 TEST(CpuDevice, SaysWhatItIs) {

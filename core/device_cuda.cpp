@@ -4,42 +4,87 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "core/cuda_call.h"
 #include "core/cuda_staging.h"
 #include "core/cuda_stream.h"
 #include "core/error.h"
-#include "core/memory_ledger.h"
+#include "core/memory_pool.h"
 
 namespace lockstep::core {
 namespace {
 
+std::string place_text(CudaPlace place) {
+  return fmt::format("rank {}, CUDA device {}", place.rank, place.device);
+}
+
+// What the memory pool needs: cudaMalloc and events. Where the device is stuck nothing is freed.
+class CudaRawMemory final : public RawMemory {
+ public:
+  explicit CudaRawMemory(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}
+
+  void* allocate(std::size_t size_bytes) override {
+    context_->activate();
+    void* memory = nullptr;
+    const cudaError_t status = cudaMalloc(&memory, size_bytes);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    check_cuda(status, "cudaMalloc", context_->place);
+    return memory;
+  }
+  void release(void* memory) override {
+    if (!context_->stuck) cudaFree(memory);
+  }
+  std::size_t free_bytes() override {
+    context_->activate();
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", context_->place);
+    return free_bytes;
+  }
+  std::unique_ptr<Event> make_event() override { return make_cuda_event(context_, EventTimes::no); }
+
+ private:
+  std::shared_ptr<CudaContext> context_;
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(CudaDeviceInfo info, std::shared_ptr<CudaContext> context)
-      : info_(std::move(info)), context_(std::move(context)) {
+      : info_(std::move(info)),
+        context_(std::move(context)),
+        pool_(std::make_shared<MemoryPool>(std::make_unique<CudaRawMemory>(context_), place_text(context_->place))) {
     context_->activate();
   }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override {
     if (context_->stuck) return;
-    cudaSetDevice(info_.index);
-    for (const auto& [memory, size_bytes] : ledger_.blocks()) cudaFree(memory);
+    for (void* memory : pinned_) cudaFreeHost(memory);
   }
 
   std::string name() const override { return info_.name; }
   int index() const override { return info_.index; }
   bool is_host_memory() const override { return false; }
 
-  void* allocate(std::size_t size_bytes) override;
-  void release(void* memory) override {
-    ledger_.remove(memory);
-    if (!context_->stuck) check_cuda(cudaFree(memory), "cudaFree", context_->place);
-  }
-  std::size_t allocated_bytes() const override { return ledger_.allocated_bytes(); }
-  std::size_t peak_bytes() const override { return ledger_.peak_bytes(); }
+  void* allocate(std::size_t size_bytes) override { return pool_->allocate(size_bytes); }
+  void release(void* memory) override { pool_->release(memory); }
+  void* allocate_on(Stream& stream, std::size_t size_bytes) override { return pool_->allocate_on(stream, size_bytes); }
+  void release_on(Stream& stream, void* memory) override { pool_->release_on(stream, memory); }
+  void* allocate_for_peers(std::size_t size_bytes) override { return pool_->allocate_alone(size_bytes); }
+  std::size_t allocated_bytes() const override { return pool_->bytes().held; }
+  std::size_t peak_bytes() const override { return pool_->bytes().peak_held; }
+  std::size_t reserved_bytes() const override { return pool_->bytes().reserved; }
+  std::size_t peak_reserved_bytes() const override { return pool_->bytes().peak_reserved; }
+  void free_unused() override { pool_->free_unused(); }
+
+  void* allocate_pinned(std::size_t size_bytes) override;
+  void release_pinned(void* memory) override;
 
   void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
     staging().to_device(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes);
@@ -47,8 +92,10 @@ class CudaDevice final : public Device {
   void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
     staging().to_host(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size_bytes);
   }
+  void copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) override;
+  void zero_on(Stream& stream, void* memory, std::size_t size_bytes) override;
 
-  std::unique_ptr<Stream> make_stream() override { return make_cuda_stream(context_); }
+  std::unique_ptr<Stream> make_stream() override { return make_cuda_stream(context_, pool_); }
   std::unique_ptr<Event> make_event() override { return make_cuda_event(context_); }
 
  private:
@@ -61,26 +108,35 @@ class CudaDevice final : public Device {
 
   CudaDeviceInfo info_;
   std::shared_ptr<CudaContext> context_;
+  std::shared_ptr<MemoryPool> pool_;  // goes last: its streams and graphs know it
   std::unique_ptr<CudaStaging> staging_;
-  MemoryLedger ledger_;
+  std::unordered_set<void*> pinned_;
 };
 
-void* CudaDevice::allocate(std::size_t size_bytes) {
+void* CudaDevice::allocate_pinned(std::size_t size_bytes) {
   context_->activate();
   void* memory = nullptr;
-  const cudaError_t status = cudaMalloc(&memory, std::max(size_bytes, std::size_t{1}));  // of 0 it would return null
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    std::size_t free_bytes = 0;
-    std::size_t total_bytes = 0;
-    check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", context_->place);
-    throw Error(Failure::cuda,
-                fmt::format("cudaMalloc of {} bytes failed on rank {}, CUDA device {}: {} of {} are free", size_bytes,
-                            context_->place.rank, info_.index, free_bytes, total_bytes));
-  }
-  check_cuda(status, "cudaMalloc", context_->place);
-  ledger_.add(memory, size_bytes);
+  const std::string call = fmt::format("cudaMallocHost of {} bytes", size_bytes);
+  check_cuda(cudaMallocHost(&memory, std::max(size_bytes, std::size_t{1})), call.c_str(), context_->place);
+  pinned_.insert(memory);
   return memory;
+}
+
+void CudaDevice::release_pinned(void* memory) {
+  LOCKSTEP_CHECK(pinned_.erase(memory) == 1, "release of pinned memory that this device did not allocate, or twice");
+  if (!context_->stuck) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->place);
+}
+
+void CudaDevice::copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) {
+  if (size_bytes == 0) return;
+  check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
+             "cudaMemcpyAsync", context_->place);
+}
+
+void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
+  if (size_bytes == 0) return;
+  check_cuda(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync",
+             context_->place);
 }
 
 }  // namespace

@@ -1,9 +1,14 @@
 // Needs a GPU: the Device contract on CUDA.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "core/capture.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 
@@ -50,6 +55,7 @@ TEST_F(CudaDeviceTest, AllocationsAreAlignedAndCounted) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a) % 128, 0U);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(b) % 128, 0U);
   EXPECT_EQ(device->allocated_bytes(), 1001U);
+  EXPECT_GE(device->reserved_bytes(), 1001U);
   device->release(a);
   EXPECT_EQ(device->peak_bytes(), 1001U);
 }
@@ -75,6 +81,168 @@ TEST_F(CudaDeviceTest, EventsOfAnIdleStreamAreCloseTogether) {
   EXPECT_TRUE(stream->done());
   EXPECT_GE(end->us_since(*start), 0.0);
   EXPECT_LT(end->us_since(*start), 1e5);
+}
+
+constexpr std::size_t kLargeBytes = std::size_t{1} << 30;
+
+// Numbers on the device, numbers that the host sees, and streams that can be kept at work.
+class CudaStreamsTest : public CudaDeviceTest {
+ protected:
+  void SetUp() override {
+    CudaDeviceTest::SetUp();
+    if (IsSkipped()) return;
+    a = device->make_stream();
+    b = device->make_stream();
+    numbers = static_cast<int*>(device->allocate(2 * sizeof(int)));
+    seen = static_cast<int*>(device->allocate_pinned(2 * sizeof(int)));
+    large = device->allocate(kLargeBytes);
+  }
+  // Some milliseconds of work.
+  void keep_busy(Stream& stream) {
+    for (int i = 0; i < 20; ++i) device->zero_on(stream, large, kLargeBytes);
+  }
+  void write(int first, int second) {
+    const std::vector<int> values{first, second};
+    device->copy_to_device(numbers, values.data(), 2 * sizeof(int));
+  }
+  std::vector<int> read() {
+    std::vector<int> values(2);
+    device->copy_to_host(values.data(), numbers, 2 * sizeof(int));
+    return values;
+  }
+
+  std::unique_ptr<Stream> a;
+  std::unique_ptr<Stream> b;
+  int* numbers = nullptr;
+  int* seen = nullptr;  // pinned
+  void* large = nullptr;
+};
+
+TEST_F(CudaStreamsTest, CopiesOnAStreamRunBesideTheHostInTheStreamsOrder) {
+  write(1, 2);
+  device->copy_on(*a, seen, numbers, 2 * sizeof(int));
+  device->zero_on(*a, numbers, sizeof(int));
+  device->copy_on(*a, numbers + 1, seen, sizeof(int));
+  a->synchronize();
+  EXPECT_EQ(std::vector<int>(seen, seen + 2), (std::vector<int>{1, 2}));
+  EXPECT_EQ(read(), (std::vector<int>{0, 1}));
+  device->copy_on(*a, nullptr, nullptr, 0);
+  device->release_pinned(seen);
+  EXPECT_THROW(device->release_pinned(seen), Error);
+}
+
+TEST_F(CudaStreamsTest, AStreamWaitsForAnothersEvent) {
+  write(0, 0);
+  seen[0] = 7;
+  const auto event = device->make_event();
+  keep_busy(*a);
+  device->copy_on(*a, numbers, seen, sizeof(int));
+  event->record(*a);
+  b->wait(*event);
+  device->copy_on(*b, seen + 1, numbers, sizeof(int));
+  b->synchronize();
+  EXPECT_EQ(seen[1], 7);
+  EXPECT_TRUE(event->done());
+}
+
+TEST_F(CudaStreamsTest, MemoryThatWorkUsesGoesToItsOwnStreamOnly) {
+  void* memory = device->allocate_on(*a, kLargeBytes);
+  keep_busy(*a);
+  device->release_on(*a, memory);
+  void* others = device->allocate_on(*b, kLargeBytes);
+  EXPECT_TRUE(a->done() || others != memory);
+  void* own = device->allocate_on(*a, kLargeBytes);
+  EXPECT_TRUE(own == memory || others == memory);
+  a->synchronize();
+  device->release_on(*a, own);
+  a->synchronize();
+  EXPECT_EQ(device->allocate_on(*b, kLargeBytes), own);
+}
+
+TEST_F(CudaStreamsTest, ReservedMemoryIsCountedAndFreedOnRequest) {
+  device->release(device->allocate(3 * kLargeBytes));
+  EXPECT_EQ(device->allocated_bytes(), kLargeBytes + 2 * sizeof(int));
+  EXPECT_GE(device->reserved_bytes(), 4 * kLargeBytes);
+  device->free_unused();
+  EXPECT_LT(device->reserved_bytes(), 2 * kLargeBytes);
+  EXPECT_GE(device->peak_reserved_bytes(), 4 * kLargeBytes);
+}
+
+TEST_F(CudaStreamsTest, WhatIsKeptIsGivenBackForWhatIsNeeded) {
+  const std::size_t all = cuda_devices().front().memory_bytes;
+  void* memory = device->allocate_on(*a, all / 10 * 4);
+  keep_busy(*a);
+  device->release_on(*a, memory);
+  EXPECT_NE(device->allocate(all / 10 * 7), nullptr);
+}
+
+TEST_F(CudaStreamsTest, AGraphRunsWhatWasCapturedEachTimeItIsLaunched) {
+  write(1, 2);
+  seen[0] = 7;
+  const auto graph = capture(*a, [&] {
+    device->copy_on(*a, numbers, seen, sizeof(int));
+    device->copy_on(*a, numbers + 1, numbers, sizeof(int));
+  });
+  a->synchronize();
+  EXPECT_EQ(read(), (std::vector<int>{1, 2})) << "captured work does not run";
+  for (const int value : {7, 8}) {
+    seen[0] = value;
+    graph->launch(*a);
+    a->synchronize();
+    EXPECT_EQ(read(), (std::vector<int>{value, value}));
+  }
+  seen[0] = 9;
+  graph->launch(*b);
+  b->synchronize();
+  EXPECT_EQ(read(), (std::vector<int>{9, 9}));
+}
+
+TEST_F(CudaStreamsTest, ACaptureTakesInStreamsThatWaitForIt) {
+  write(0, 0);
+  seen[0] = 7;
+  const auto fork = device->make_event();
+  const auto join = device->make_event();
+  const auto graph = capture(*a, [&] {
+    device->copy_on(*a, numbers, seen, sizeof(int));
+    fork->record(*a);
+    b->wait(*fork);
+    device->copy_on(*b, numbers + 1, numbers, sizeof(int));
+    join->record(*b);
+    a->wait(*join);
+  });
+  graph->launch(*a);
+  a->synchronize();
+  EXPECT_EQ(read(), (std::vector<int>{7, 7}));
+}
+
+TEST_F(CudaStreamsTest, WhatACaptureReleasesIsTheGraphsUntilItGoes) {
+  device->release(device->allocate(kLargeBytes));
+  void* of_graph = nullptr;
+  auto graph = capture(*a, [&] {
+    of_graph = device->allocate_on(*a, kLargeBytes);
+    device->zero_on(*a, of_graph, kLargeBytes);
+    device->release_on(*a, of_graph);
+  });
+  EXPECT_NE(device->allocate(kLargeBytes), of_graph);
+  graph->launch(*a);
+  graph.reset();
+  a->synchronize();
+  EXPECT_EQ(device->allocate(kLargeBytes), of_graph);
+}
+
+TEST_F(CudaStreamsTest, ACaptureThatFailsSaysWhyAndLeavesTheStreamUsable) {
+  EXPECT_THROW(capture(*a, [] { throw std::out_of_range("the work's"); }), std::out_of_range);
+  try {
+    capture(*a, [&] { device->allocate_on(*a, 5 * kLargeBytes); });
+    FAIL() << "captured an allocation";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 0, CUDA device 0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("once before the capture"), std::string::npos) << error.what();
+  }
+  seen[0] = 3;
+  device->copy_on(*a, numbers, seen, sizeof(int));
+  a->synchronize();
+  EXPECT_EQ(read().front(), 3);
 }
 
 }  // namespace

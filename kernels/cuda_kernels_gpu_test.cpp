@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
+#include "core/capture.h"
 #include "core/device_cuda.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
-#include "kernels/base/cuda_graph.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {
@@ -55,9 +55,9 @@ TEST_F(CudaKernelsTest, AGraphGivesTheSameBits) {
     one.run(memory.pointers(), *context);
     stream->synchronize();
     const std::vector<std::byte> first = memory.bytes_of_outputs();
-    CudaGraph graph(*cuda, [&] { one.run(memory.pointers(), *context); });
+    const auto graph = core::capture(*stream, [&] { one.run(memory.pointers(), *context); });
     memory.fill(inputs);
-    graph.launch();
+    graph->launch(*stream);
     stream->synchronize();
     EXPECT_EQ(memory.bytes_of_outputs(), first) << one.name();
   }

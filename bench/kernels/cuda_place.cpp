@@ -1,6 +1,6 @@
 #include "bench/kernels/place.h"
+#include "core/capture.h"
 #include "kernels/base/cuda_context.h"
-#include "kernels/base/cuda_graph.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -24,8 +24,8 @@ class CudaPlace final : public Place {
       for (std::int64_t i = 0; i < calls; ++i) call();
     };
     if (!by_graph_) return between_events(all);
-    kernels::CudaGraph graph(cuda_, all);
-    return between_events([&] { graph.launch(); });
+    const auto graph = core::capture(*stream_, all);
+    return between_events([&] { graph->launch(*stream_); });
   }
 
  private:

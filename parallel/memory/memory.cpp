@@ -33,6 +33,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
   if (this == &other) return *this;
   reset();
   memory_ = std::exchange(other.memory_, nullptr);
+  stream_ = std::exchange(other.stream_, nullptr);
   data_ = std::exchange(other.data_, nullptr);
   dtype_ = other.dtype_;
   kind_ = other.kind_;
@@ -43,6 +44,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
 void Tensor::reset() {
   if (memory_ != nullptr) memory_->give_back(*this);
   memory_ = nullptr;
+  stream_ = nullptr;
   data_ = nullptr;
   elems_ = 0;
 }
@@ -54,21 +56,20 @@ Memory::~Memory() {
 }
 
 Tensor Memory::make(MemoryKind kind, core::DType dtype, std::int64_t elems) {
+  return make_for(stream_, kind, dtype, elems);
+}
+
+Tensor Memory::make_for(core::Stream* stream, MemoryKind kind, core::DType dtype, std::int64_t elems) {
   Tensor tensor;
   if (elems == 0) return tensor;
   tensor.dtype_ = dtype;
   tensor.kind_ = kind;
-  tensor.elems_ = elems;
-  const std::size_t size = rounded(static_cast<std::size_t>(tensor.bytes()));
+  const auto size = static_cast<std::size_t>(elems) * core::size_of(dtype);
   const std::lock_guard lock(mutex_);
-  std::vector<void*>& kept = kept_[size];
-  if (kept.empty()) {
-    tensor.data_ = device_.allocate(size);
-  } else {
-    tensor.data_ = kept.back();
-    kept.pop_back();
-  }
+  tensor.data_ = take(stream, size);
+  tensor.elems_ = elems;
   tensor.memory_ = this;
+  tensor.stream_ = stream;
   const auto k = static_cast<std::size_t>(kind);
   now_[k] += tensor.bytes();
   peak_of_each_[k] = std::max(peak_of_each_[k], now_[k]);
@@ -76,11 +77,26 @@ Tensor Memory::make(MemoryKind kind, core::DType dtype, std::int64_t elems) {
   return tensor;
 }
 
+void* Memory::take(core::Stream* stream, std::size_t size_bytes) {
+  if (!device_.is_host_memory()) {
+    return stream == nullptr ? device_.allocate(size_bytes) : device_.allocate_on(*stream, size_bytes);
+  }
+  const std::size_t size = rounded(size_bytes);
+  std::vector<void*>& kept = kept_[size];
+  if (kept.empty()) return device_.allocate(size);
+  void* const block = kept.back();
+  kept.pop_back();
+  return block;
+}
+
 Tensor Memory::make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems) {
   Tensor tensor = make(kind, dtype, elems);
   const auto size = static_cast<std::size_t>(tensor.bytes());
+  if (size == 0) return tensor;
   if (device_.is_host_memory()) {
     std::memset(tensor.data(), 0, size);
+  } else if (stream_ != nullptr) {
+    device_.zero_on(*stream_, tensor.data(), size);
   } else {
     const std::vector<std::byte> zeros(size);
     device_.copy_to_device(tensor.data(), zeros.data(), size);
@@ -90,8 +106,14 @@ Tensor Memory::make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elem
 
 void Memory::give_back(const Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  kept_[rounded(static_cast<std::size_t>(tensor.bytes()))].push_back(tensor.data_);
   now_[static_cast<std::size_t>(tensor.kind_)] -= tensor.bytes();
+  if (device_.is_host_memory()) {
+    kept_[rounded(static_cast<std::size_t>(tensor.bytes()))].push_back(tensor.data_);
+  } else if (tensor.stream_ != nullptr) {
+    device_.release_on(*tensor.stream_, tensor.data_);
+  } else {
+    device_.release(tensor.data_);
+  }
 }
 
 BytesByKind Memory::now() const {

@@ -1,5 +1,6 @@
 // A rank's memory, counted by what it holds. Blocks come from the rank's Device, are kept when they are given back, and
-// are handed out again: a training step asks for the same sizes again and again.
+// are handed out again: a training step asks for the same sizes again and again. Memory of the host is kept here, as no
+// work uses what is given back; on other devices the device keeps it (core/device.h), which knows when work is done.
 #pragma once
 
 #include <array>
@@ -42,7 +43,9 @@ class Tensor {
   Tensor& operator=(const Tensor&) = delete;
   ~Tensor() { reset(); }
 
-  void reset();  // gives the memory back
+  void reset();  // gives the memory back: to others when the work that was queued so far is done
+  // From now on it is used on this stream, which has waited for what used it before. The stream outlives it.
+  void move_to(core::Stream& stream) { stream_ = &stream; }
   bool given() const { return elems_ != 0; }
   std::int64_t elems() const { return elems_; }
   core::DType dtype() const { return dtype_; }
@@ -68,6 +71,7 @@ class Tensor {
   }
 
   Memory* memory_ = nullptr;
+  core::Stream* stream_ = nullptr;  // nullptr: any of the device's
   void* data_ = nullptr;
   core::DType dtype_ = core::DType::f32;
   MemoryKind kind_ = MemoryKind::buffers;
@@ -77,7 +81,10 @@ class Tensor {
 // Called by any thread of the rank.
 class Memory {
  public:
-  explicit Memory(core::Device& device) : device_(device) {}
+  // `stream`: on which tensors are used unless they are made for another, so that work that is queued on it gets at
+  // once what was given back there. nullptr: tensors are used on any of the device's streams; what make() returns no
+  // work uses any more, and the host may copy to it.
+  explicit Memory(core::Device& device, core::Stream* stream = nullptr) : device_(device), stream_(stream) {}
   ~Memory();  // all tensors have been given back
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -85,6 +92,10 @@ class Memory {
   // Of undefined content, 128-byte aligned. Throws what Device::allocate throws.
   Tensor make(MemoryKind kind, core::DType dtype, std::int64_t elems);
   Tensor make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
+  // For work that is queued on this stream from now on: work before it may use the memory yet.
+  Tensor make_on(core::Stream& stream, MemoryKind kind, core::DType dtype, std::int64_t elems) {
+    return make_for(&stream, kind, dtype, elems);
+  }
 
   // Bytes that tensors hold: as asked for, without what rounding and kept blocks add.
   BytesByKind now() const;
@@ -96,11 +107,14 @@ class Memory {
 
  private:
   friend class Tensor;
+  Tensor make_for(core::Stream* stream, MemoryKind kind, core::DType dtype, std::int64_t elems);
+  void* take(core::Stream* stream, std::size_t size_bytes);
   void give_back(const Tensor& tensor);
 
   core::Device& device_;
+  core::Stream* stream_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> kept_;  // by rounded size
+  std::map<std::size_t, std::vector<void*>> kept_;  // memory of the host, by rounded size
   BytesByKind now_ = {};
   BytesByKind peak_of_each_ = {};
   BytesByKind at_peak_ = {};

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/device_cpu.h"
 
@@ -80,6 +84,88 @@ TEST_F(MemoryTest, NoElementsNeedNoMemory) {
   const Tensor none = memory_.make(MemoryKind::weights, DType::f32, 0);
   EXPECT_FALSE(none.given());
   EXPECT_FALSE(none.in().given());
+}
+
+// A device whose memory is not the host's: writes down on which stream memory was asked for and released.
+class WritingDevice final : public core::Device {
+ public:
+  std::string name() const override { return "writing"; }
+  int index() const override { return 0; }
+  bool is_host_memory() const override { return false; }
+  void* allocate(std::size_t size_bytes) override { return take(nullptr, size_bytes); }
+  void release(void* memory) override { give(nullptr, memory); }
+  void* allocate_on(core::Stream& stream, std::size_t size_bytes) override { return take(&stream, size_bytes); }
+  void release_on(core::Stream& stream, void* memory) override { give(&stream, memory); }
+  std::size_t allocated_bytes() const override { return cpu_->allocated_bytes(); }
+  std::size_t peak_bytes() const override { return cpu_->peak_bytes(); }
+  void* allocate_pinned(std::size_t size_bytes) override { return cpu_->allocate_pinned(size_bytes); }
+  void release_pinned(void* memory) override { cpu_->release_pinned(memory); }
+  void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
+    cpu_->copy_to_device(to, from, size_bytes);
+  }
+  void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
+    cpu_->copy_to_host(to, from, size_bytes);
+  }
+  void copy_on(core::Stream& stream, void* to, const void* from, std::size_t size_bytes) override {
+    cpu_->copy_on(stream, to, from, size_bytes);
+  }
+  void zero_on(core::Stream& stream, void* memory, std::size_t size_bytes) override {
+    zeroed_on = &stream;
+    cpu_->zero_on(stream, memory, size_bytes);
+  }
+  std::unique_ptr<core::Stream> make_stream() override { return cpu_->make_stream(); }
+  std::unique_ptr<core::Event> make_event() override { return cpu_->make_event(); }
+
+  std::vector<const core::Stream*> taken_on;  // nullptr: for any
+  std::vector<const core::Stream*> given_on;
+  const core::Stream* zeroed_on = nullptr;
+
+ private:
+  void* take(const core::Stream* stream, std::size_t size_bytes) {
+    taken_on.push_back(stream);
+    return cpu_->allocate(size_bytes);
+  }
+  void give(const core::Stream* stream, void* memory) {
+    given_on.push_back(stream);
+    cpu_->release(memory);
+  }
+
+  std::unique_ptr<core::Device> cpu_ = core::make_cpu_device();
+};
+
+using Streams = std::vector<const core::Stream*>;
+
+TEST(MemoryOfADevice, IsTakenAndGivenBackOnTheStreamThatUsesIt) {
+  WritingDevice device;
+  const auto compute = device.make_stream();
+  const auto lane = device.make_stream();
+  {
+    Memory memory(device, compute.get());
+    Tensor passed = memory.make(MemoryKind::gradients, DType::f32, 10);
+    const Tensor lanes = memory.make_on(*lane, MemoryKind::buffers, DType::f32, 10);
+    passed.move_to(*lane);
+    Tensor moved = std::move(passed);
+    moved.reset();
+    EXPECT_EQ(device.given_on, Streams{lane.get()});
+    EXPECT_EQ(device.allocated_bytes(), 40U) << "the device keeps it, not the Memory";
+    Tensor own = memory.make_zeroed(MemoryKind::buffers, DType::f32, 10);
+    EXPECT_EQ(device.zeroed_on, compute.get());
+    own.reset();
+    EXPECT_EQ(total_of(memory.now()), 40);
+  }
+  EXPECT_EQ(device.taken_on, (Streams{compute.get(), lane.get(), compute.get()}));
+  EXPECT_EQ(device.given_on, (Streams{lane.get(), compute.get(), lane.get()}));
+}
+
+TEST(MemoryOfADevice, WithoutAStreamItIsForAll) {
+  WritingDevice device;
+  Memory memory(device);
+  Tensor tensor = memory.make_zeroed(MemoryKind::weights, DType::f32, 10);
+  EXPECT_EQ(tensor.as<float>()[9], 0.0F);
+  EXPECT_EQ(device.zeroed_on, nullptr);
+  tensor.reset();
+  EXPECT_EQ(device.taken_on, Streams{nullptr});
+  EXPECT_EQ(device.given_on, Streams{nullptr});
 }
 
 }  // namespace

@@ -27,6 +27,14 @@ class DistantDevice final : public core::Device {
   void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
     cpu_->copy_to_host(to, from, size_bytes);
   }
+  void* allocate_pinned(std::size_t size_bytes) override { return cpu_->allocate_pinned(size_bytes); }
+  void release_pinned(void* memory) override { cpu_->release_pinned(memory); }
+  void copy_on(core::Stream& stream, void* to, const void* from, std::size_t size_bytes) override {
+    cpu_->copy_on(stream, to, from, size_bytes);
+  }
+  void zero_on(core::Stream& stream, void* memory, std::size_t size_bytes) override {
+    cpu_->zero_on(stream, memory, size_bytes);
+  }
 
   std::unique_ptr<core::Stream> make_stream() override { return cpu_->make_stream(); }
   std::unique_ptr<core::Event> make_event() override { return cpu_->make_event(); }

@@ -102,7 +102,7 @@ struct CudaRanks::State {
         context(its_device, its_stream, its_world.rank()),
         reach(std::move(its_reach)),
         options(its_options),
-        board(its_device, cuda::board_bytes(its_world.num_ranks())),
+        board(DeviceBlock::for_peers(its_device, cuda::board_bytes(its_world.num_ranks()))),
         table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
 
   // `which`: of the boards' views, the places that tell where the memory lies.
@@ -115,7 +115,7 @@ void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (
   world.barrier();  // nobody reads what lies in the old ones any more
   halves = {.blocks = {}, .size_bytes = size_bytes};
   for (std::size_t half : {0, 1}) {
-    DeviceBlock& mine = halves.blocks.emplace_back(device, size_bytes);
+    DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, size_bytes));
     upload(device, mine.data(), std::vector<std::byte>(size_bytes));
     const std::vector<std::byte*> all = reach(mine.data());
     for (std::size_t rank = 0; rank < all.size(); ++rank) (boards[rank].*which)[half] = all[rank];
