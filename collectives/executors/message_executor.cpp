@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "collectives/executors/message_program.h"
-#include "collectives/plan/check.h"
-#include "collectives/plan/lower.h"
 #include "core/error.h"
 #include "core/wait.h"
 #include "kernels/reduce/reduce.h"
@@ -254,16 +252,6 @@ class MessageCollective final : public collectives::Collective {
   std::int64_t idle_rounds_ = 0;
   core::Clock::time_point stuck_since_{};
 };
-
-constexpr int kAnyCapacity = 1 << 30;
-
-// In place, a private copy of the input is made where the plan needs one.
-plan::Plan usable_plan(const plan::Plan& plan, const collectives::Operation& operation) {
-  if (!operation.in_place) return plan;
-  const bool overlap_by_chunk = operation.kind != collectives::Kind::all_to_all_v;  // whose blocks differ in size
-  if (overlap_by_chunk && check(plan, {kAnyCapacity, true}).ok()) return plan;
-  return plan::stage_input(plan);
-}
 
 }  // namespace
 

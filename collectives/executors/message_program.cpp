@@ -8,6 +8,7 @@
 #include "collectives/executors/message_hazards.h"
 #include "collectives/plan/check.h"
 #include "collectives/plan/chunk_range.h"
+#include "collectives/plan/lower.h"
 #include "collectives/plan/messages.h"
 #include "collectives/plan/sizes.h"
 #include "collectives/verify.h"
@@ -61,6 +62,8 @@ std::vector<int> steps_in_order(const plan::Plan& plan, const plan::StepIds& ids
   return order;
 }
 
+constexpr int kAnyCapacity = 1 << 30;
+
 // What the sizes of a plan's chunks are for one operation.
 class Sizes {
  public:
@@ -100,8 +103,6 @@ class Sizes {
   }
 
  private:
-  static constexpr int kAnyCapacity = 1 << 30;
-
   // Whether a step has scratch slots that its chunks do not fill, so that they do not lie end to end.
   bool apart(int id) const {
     const Step& s = step(id);
@@ -311,6 +312,13 @@ std::vector<char> overwritten_sends(const std::vector<MessageProgram>& programs,
 }
 
 }  // namespace
+
+plan::Plan usable_plan(const plan::Plan& plan, const collectives::Operation& operation) {
+  if (!operation.in_place) return plan;
+  const bool overlap_by_chunk = operation.kind != collectives::Kind::all_to_all_v;  // whose blocks differ in size
+  if (overlap_by_chunk && check(plan, {kAnyCapacity, true}).ok()) return plan;
+  return plan::stage_input(plan);
+}
 
 std::vector<MessageProgram> make_message_programs(const plan::Plan& plan, const collectives::Operation& operation,
                                                   const MessageLimits& limits) {

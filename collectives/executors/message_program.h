@@ -61,6 +61,9 @@ struct MessageProgram {
   std::int64_t scratch_bytes = 0;  // the plan's slots, copies of what is sent, staging slots
 };
 
+// The plan itself, or in place one that begins with a private copy of the input, where the plan needs it.
+plan::Plan usable_plan(const plan::Plan& plan, const collectives::Operation& operation);
+
 // The program of every rank. The plan must have passed the checker for operation.in_place.
 //
 // A step that overwrites what a send reads waits until the send is done. Where such waits could close a cycle (two

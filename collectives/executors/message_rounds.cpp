@@ -1,10 +1,11 @@
-// The executor's rules without memory and without time: see find_message_deadlock() in message_program.h.
+// The message executor's rules without memory and without time.
+#include "collectives/executors/message_rounds.h"
+
 #include <algorithm>
 #include <deque>
 #include <map>
 #include <tuple>
-
-#include "collectives/executors/message_program.h"
+#include <utility>
 
 namespace lockstep::executors {
 namespace {
@@ -30,6 +31,8 @@ struct RankState {
   std::vector<Sends> sends;  // [queue]
   std::vector<Recvs> recvs;  // [queue]
   std::size_t left = 0;      // operations that are not done
+  MessageRounds rounds;
+  MessageRound round;  // the one that is being written
 };
 
 struct Sent {
@@ -37,7 +40,7 @@ struct Sent {
   std::size_t queue;
 };
 
-// Sends and posted receives of a channel that have not met; one of the two is empty.
+// Sends and posted receives of a channel that have not met.
 struct Channel {
   std::deque<Sent> sends;
   std::deque<int> recvs;
@@ -60,75 +63,96 @@ class DryRun {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       for (int op : programs_[r].first) complete(r, op);
     }
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t r = 0; r < ranks_.size(); ++r) {
-        for (std::size_t q = 0; q < ranks_[r].recvs.size(); ++q) moved |= post(r, q);
-        for (std::size_t q = 0; q < ranks_[r].sends.size(); ++q) moved |= start(r, q);
-        for (std::size_t q = 0; q < ranks_[r].recvs.size(); ++q) moved |= land(r, q);
-      }
+    while (next_round()) {
     }
+    for (RankState& rank : ranks_) close_round(rank);
     return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.left == 0; });
+  }
+
+  std::vector<MessageRounds> take_rounds() {
+    std::vector<MessageRounds> rounds;
+    for (RankState& rank : ranks_) rounds.push_back(std::move(rank.rounds));
+    return rounds;
   }
 
  private:
   const MessageOp& op_at(std::size_t rank, int op) const { return programs_[rank].ops[at(op)]; }
 
-  bool post(std::size_t rank, std::size_t q) {
+  // Whether any message went.
+  bool next_round() {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (std::size_t q = 0; q < ranks_[r].recvs.size(); ++q) post(r, q);
+      for (std::size_t q = 0; q < ranks_[r].sends.size(); ++q) start(r, q);
+    }
+    bool moved = false;
+    for (auto& [between, channel] : channels_) moved |= meet(channel, std::get<0>(between), std::get<1>(between));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const std::vector<int> sent = ranks_[r].round.sends;
+      if (!sent.empty() || !ranks_[r].round.recvs.empty()) close_round(ranks_[r]);
+      for (int op : sent) complete(r, op);
+      for (std::size_t q = 0; q < ranks_[r].recvs.size(); ++q) land(r, q);
+    }
+    return moved;
+  }
+
+  static void close_round(RankState& rank) {
+    const MessageRound& round = rank.round;
+    if (round.work.empty() && round.sends.empty() && round.recvs.empty()) return;
+    rank.rounds.push_back(std::exchange(rank.round, {}));
+  }
+
+  void post(std::size_t rank, std::size_t q) {
     const Queue& queue = programs_[rank].recvs[q];
     RankState::Recvs& recvs = ranks_[rank].recvs[q];
-    const std::size_t before = recvs.posted;
     while (recvs.retired < recvs.posted && ranks_[rank].waits[at(queue[recvs.retired])] == kDone) ++recvs.retired;
     while (recvs.posted < std::min(queue.size(), recvs.retired + at(limits_.recv_window))) {
       const int index = queue[recvs.posted];
       const MessageOp& op = op_at(rank, index);
       if (op.action == Action::recv && ranks_[rank].waits[at(index)] != 0) break;
-      Channel& channel = channels_[{at(op.peer), rank, op.lane}];
-      channel.recvs.push_back(index);
+      channels_[{at(op.peer), rank, op.lane}].recvs.push_back(index);
       ++recvs.posted;
-      meet(channel, at(op.peer), rank);
     }
-    return recvs.posted != before;
   }
 
-  bool start(std::size_t rank, std::size_t q) {
+  void start(std::size_t rank, std::size_t q) {
     const Queue& queue = programs_[rank].sends[q];
     RankState::Sends& sends = ranks_[rank].sends[q];
-    const std::size_t before = sends.next;
     while (sends.next < queue.size() && sends.under_way < limits_.send_window &&
            ranks_[rank].waits[at(queue[sends.next])] == 0) {
       const int index = queue[sends.next++];
       const MessageOp& op = op_at(rank, index);
       ++sends.under_way;
-      Channel& channel = channels_[{rank, at(op.peer), op.lane}];
-      channel.sends.push_back({index, q});
-      meet(channel, rank, at(op.peer));
+      channels_[{rank, at(op.peer), op.lane}].sends.push_back({index, q});
     }
-    return sends.next != before;
   }
 
-  void meet(Channel& channel, std::size_t from, std::size_t to) {
+  bool meet(Channel& channel, std::size_t from, std::size_t to) {
+    bool met = false;
     while (!channel.sends.empty() && !channel.recvs.empty()) {
       const Sent sent = channel.sends.front();
-      ranks_[to].taken[at(channel.recvs.front())] = 1;
+      const int received = channel.recvs.front();
       channel.sends.pop_front();
       channel.recvs.pop_front();
+      ranks_[from].round.sends.push_back(sent.op);
+      ranks_[to].round.recvs.push_back(received);
+      ranks_[to].taken[at(received)] = 1;
       --ranks_[from].sends[sent.queue].under_way;
-      complete(from, sent.op);
+      met = true;
     }
+    return met;
   }
 
-  bool land(std::size_t rank, std::size_t q) {
+  // In order, as MessageCollective does.
+  void land(std::size_t rank, std::size_t q) {
     const Queue& queue = programs_[rank].recvs[q];
     RankState::Recvs& recvs = ranks_[rank].recvs[q];
-    const std::size_t before = recvs.landed;
     while (recvs.landed < recvs.posted && ranks_[rank].taken[at(queue[recvs.landed])]) {
       const int index = queue[recvs.landed++];
       if (op_at(rank, index).action == Action::recv || --ranks_[rank].waits[at(index)] == 0) complete(rank, index);
     }
-    return recvs.landed != before;
   }
 
+  // And the work that waited for nothing else.
   void complete(std::size_t rank, int first) {
     std::vector<int> done{first};
     while (!done.empty()) {
@@ -137,6 +161,7 @@ class DryRun {
       ranks_[rank].waits[at(index)] = kDone;
       --ranks_[rank].left;
       const MessageOp& op = op_at(rank, index);
+      if (runs_when_released(op.action)) ranks_[rank].round.work.push_back(index);
       for (std::uint32_t i = 0; i < op.num_next; ++i) {
         const int next = programs_[rank].next[op.first_next + i];
         if (--ranks_[rank].waits[at(next)] == 0 && runs_when_released(op_at(rank, next).action)) done.push_back(next);
@@ -152,8 +177,15 @@ class DryRun {
 
 }  // namespace
 
+std::optional<std::vector<MessageRounds>> find_message_rounds(const std::vector<MessageProgram>& ranks,
+                                                              const MessageLimits& limits) {
+  DryRun run(ranks, limits);
+  if (!run.ends()) return std::nullopt;
+  return run.take_rounds();
+}
+
 bool find_message_deadlock(const std::vector<MessageProgram>& ranks, const MessageLimits& limits) {
-  return !DryRun(ranks, limits).ends();
+  return !find_message_rounds(ranks, limits);
 }
 
 }  // namespace lockstep::executors

@@ -1,0 +1,25 @@
+// A GroupStream's combinations by our kernels, on a CUDA stream.
+#pragma once
+
+#include <memory>
+
+#include "collectives/executors/grouped/grouped_executor.h"
+#include "core/device.h"
+
+namespace lockstep::executors {
+
+// To be used by the rank's thread; the device and the stream outlive it.
+class CudaCombiner {
+ public:
+  CudaCombiner(core::Device& device, core::Stream& stream, int rank);
+  ~CudaCombiner();
+  CudaCombiner(const CudaCombiner&) = delete;
+  CudaCombiner& operator=(const CudaCombiner&) = delete;
+  void combine(const Combination& combination);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::executors
