@@ -49,7 +49,7 @@ def least_us(ranks: int, size: int, copy_gbps: float) -> float:
 
 def copy_gbps(lines: list[dict]) -> float | None:
     return max((line["value"] for line in lines if line.get("record") == "ceiling" and line["device"] == "cuda"
-                and line["name"] == "copy"), default=None)
+                and line["name"] == "copy" and line["level"] == "memory"), default=None)
 
 
 def median_us(line: dict) -> float:

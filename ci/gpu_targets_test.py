@@ -11,7 +11,7 @@ import gpu_targets
 
 MIB = 1 << 20
 RUN = {"record": "run", "transport": "cuda", "machine": {"gpus": ["Example GPU"]}}
-COPY = {"record": "ceiling", "device": "cuda", "name": "copy", "value": 4000.0}
+COPY = {"record": "ceiling", "device": "cuda", "name": "copy", "level": "memory", "value": 4000.0}
 
 
 def row(ranks: int, size: int, time_us: float, transport: str = "cuda", algorithm: str = "two_shot", **fields) -> dict:

@@ -93,7 +93,8 @@ def _result(panel: Panel, fits: dict[FitKey, Union[Fit, NoFit]], tags: _Tags) ->
     fastest = fastest_spans(panel.series)
     answer = _answer(panel, duels, fits)
     why = " ".join(duel.why for duel in duels if duel.why)
-    return PanelResult(tags.name(panel.setting), panel, duels, fastest, predictions, answer,
+    name = tags.name(panel.setting) + (f", on {panel.gpus}" if panel.gpus else "")
+    return PanelResult(name, panel, duels, fastest, predictions, answer,
                        _best_text(panel, fastest) + _members_text(duels), why, _bounds_text(duels, predictions))
 
 
@@ -187,6 +188,5 @@ def _bounds_text(duels: tuple[Duel, ...], predictions: Predictions) -> str:
 
 
 def headline(result: PanelResult) -> str:
-    """All-reduce, 8 ranks, float sum, measured, on NVIDIA H200."""
-    gpus = f", on {result.panel.gpus}" if result.panel.gpus else ""
-    return f"{collective_name(result.panel.setting.collective)}, {result.name}{gpus}"
+    """All-reduce, 8 ranks, float sum, measured."""
+    return f"{collective_name(result.panel.setting.collective)}, {result.name}"
