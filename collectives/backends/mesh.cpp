@@ -1,6 +1,7 @@
 #include "collectives/backends/mesh.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/backends/plan_choice.h"
@@ -33,6 +34,11 @@ std::string automatic(const MeshOptions& options, std::string_view transport, co
 }
 
 }  // namespace
+
+std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator) {
+  auto device = core::make_cpu_device(std::move(allocator));
+  return options.wrap_device ? options.wrap_device(std::move(device)) : std::move(device);
+}
 
 bool is_member(const Channel& channel, int rank) {
   return std::binary_search(channel.begin(), channel.end(), rank);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -26,6 +27,15 @@ struct Table;
 
 namespace lockstep::backends {
 
+// Where the ranks of this process have their memory, their kernels and their collectives.
+struct DeviceChoice {
+  bool cuda = false;
+  int index = -1;  // of the GPU that all share; -1: ranks take GPUs in turn, and share them where there are fewer
+};
+
+// What takes the place of a rank's device, over it.
+using WrapDevice = std::function<std::unique_ptr<core::Device>(std::unique_ptr<core::Device>)>;
+
 struct MeshOptions {
   int num_ranks = 1;       // of mpi: what mpirun says
   int threads_a_rank = 1;  // that will wait or compute side by side in each rank: whether waits may spin
@@ -33,6 +43,8 @@ struct MeshOptions {
   std::chrono::milliseconds timeout{60'000};
   transports::MpiWorld* mpi = nullptr;   // ranks of mpirun; else threads of this process
   const tuning::Table* tuned = nullptr;  // what "auto" means; without it, or where it says nothing, a rule of thumb
+  DeviceChoice device = {};
+  WrapDevice wrap_device = {};  // for tests of who uses the device; none: the CPU's as it is
 };
 
 // What a rank gets.
@@ -51,6 +63,11 @@ struct MeshRank {
   // An all-reduce gives all members the same bits, but for "one_shot" among more than two, which "auto" never means.
   // What it returns must not outlive the body.
   std::function<Prepared(std::size_t channel, const collectives::Operation&, std::string_view algorithm)> prepare;
+  // On CUDA: a stream in which the rank's kernels and collectives follow each other, so that run() of a collective only
+  // queues. Otherwise none: what runs is done when its call returns.
+  core::Stream* queue = nullptr;
+  // Returns when all that was queued is done; throws what has failed in it.
+  std::function<void()> settle = [] {};
 };
 
 using Channel = std::vector<std::int32_t>;  // its members, ascending

@@ -1,18 +1,43 @@
 // What the two kinds of mesh share: see mesh.h.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/backends/mesh.h"
+#include "collectives/transports/local_world.h"
+#include "core/device_cpu.h"
 
 namespace lockstep::backends {
 
 using MeshBody = std::function<void(MeshRank&)>;
 void run_local_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body);
 void run_mpi_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body);
+
+// One rank's device in a local mesh, and how collectives run there. Made by all ranks at the same time, after their
+// worlds, which outlive it.
+class MeshDevice {
+ public:
+  virtual ~MeshDevice() = default;
+  virtual core::Device& device() = 0;
+  virtual core::Stream* queue() = 0;  // as MeshRank's
+  virtual void settle() = 0;          // as MeshRank's
+  virtual Prepared prepare(std::size_t channel, const collectives::Operation& operation,
+                           std::string_view algorithm) = 0;
+  virtual void leave() = 0;  // all ranks, at the end, if none has failed
+};
+// [channel]; none where the rank is no member.
+using ChannelWorlds = std::vector<std::unique_ptr<transports::LocalWorld>>;
+std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& options, transports::World& all,
+                                                  const ChannelWorlds& worlds);
+
+// A rank's device on the CPU.
+std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator);
 
 bool is_member(const Channel& channel, int rank);
 int index_in(const Channel& channel, int rank);  // of a member

@@ -9,7 +9,6 @@
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/loopback.h"
 #include "core/cores.h"
-#include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/ranks.h"
 
@@ -21,6 +20,30 @@ using transports::LocalWorld;
 
 constexpr int kAnyNumber = 1 << 30;  // of messages that a mailbox holds
 
+// Collectives by direct access to peers' memory: done when they return.
+class CpuMeshDevice final : public MeshDevice {
+ public:
+  CpuMeshDevice(const MeshOptions& options, LastingMemory& memory, const ChannelWorlds& worlds)
+      : options_(options), worlds_(worlds), device_(rank_device(options, memory.allocator())) {}
+
+  core::Device& device() override { return *device_; }
+  core::Stream* queue() override { return nullptr; }
+  void settle() override {}
+  Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
+    LocalWorld& world = *worlds_[channel];
+    plan::Plan plan = mesh_plan(options_, "local", operation, world.num_ranks(), algorithm);
+    auto collective = executors::make_direct(plan, operation, world, {});
+    std::string label = plan.algorithm;
+    return {std::move(collective), std::move(label), "direct", std::move(plan)};
+  }
+  void leave() override {}
+
+ private:
+  const MeshOptions& options_;
+  const ChannelWorlds& worlds_;
+  const std::unique_ptr<core::Device> device_;
+};
+
 // What all ranks share.
 class LocalMesh {
  public:
@@ -31,7 +54,8 @@ class LocalMesh {
  private:
   transports::AmongGroups among(const Channel& channel);
   int waits_for(int rank) const;
-  Prepared prepare(LocalWorld& world, const collectives::Operation& operation, std::string_view algorithm) const;
+  ChannelWorlds worlds_of(int rank);
+  std::unique_ptr<MeshDevice> device_of(transports::World& all, const ChannelWorlds& worlds);
 
   const MeshOptions& options_;
   const std::span<const Channel> channels_;
@@ -77,12 +101,18 @@ int LocalMesh::waits_for(int rank) const {
   return -1;
 }
 
-Prepared LocalMesh::prepare(LocalWorld& world, const collectives::Operation& operation,
-                            std::string_view algorithm) const {
-  plan::Plan plan = mesh_plan(options_, "local", operation, world.num_ranks(), algorithm);
-  auto collective = executors::make_direct(plan, operation, world, {});
-  std::string label = plan.algorithm;
-  return {std::move(collective), std::move(label), "direct", std::move(plan)};
+ChannelWorlds LocalMesh::worlds_of(int rank) {
+  ChannelWorlds worlds(channels_.size());
+  for (std::size_t c = 0; c < channels_.size(); ++c) {
+    if (!is_member(channels_[c], rank)) continue;
+    worlds[c] = std::make_unique<LocalWorld>(*groups_[c], index_in(channels_[c], rank));
+  }
+  return worlds;
+}
+
+std::unique_ptr<MeshDevice> LocalMesh::device_of(transports::World& all, const ChannelWorlds& worlds) {
+  if (options_.device.cuda) return make_cuda_mesh_device(options_, all, worlds);
+  return std::make_unique<CpuMeshDevice>(options_, memory_, worlds);
 }
 
 void LocalMesh::run_rank(int rank, const MeshBody& body) {
@@ -90,18 +120,16 @@ void LocalMesh::run_rank(int rank, const MeshBody& body) {
   if (links_) links.emplace(MeshLinks{*options_.link, *links_});
   const auto policy = core::WaitPolicy::beside_work(num_threads_, num_cores_, options_.timeout);
   MeshMessages messages(messages_, rank, links, abort_, policy);
-  std::vector<std::unique_ptr<LocalWorld>> worlds(channels_.size());
-  for (std::size_t c = 0; c < channels_.size(); ++c) {
-    if (!is_member(channels_[c], rank)) continue;
-    worlds[c] = std::make_unique<LocalWorld>(*groups_[c], index_in(channels_[c], rank));
-  }
-  const auto device = core::make_cpu_device(memory_.allocator());
+  const ChannelWorlds worlds = worlds_of(rank);
+  const std::unique_ptr<MeshDevice> on = device_of(messages, worlds);
   const auto prepare_in = [&](std::size_t c, const collectives::Operation& operation, std::string_view algorithm) {
     LOCKSTEP_CHECK(worlds.at(c) != nullptr, "this rank is no member of the channel");
-    return prepare(*worlds[c], operation, algorithm);
+    return on->prepare(c, operation, algorithm);
   };
-  MeshRank mesh_rank{messages, *device, abort_, true, prepare_in};
+  MeshRank mesh_rank{messages,    on->device(),         abort_, on->queue() == nullptr, prepare_in,
+                     on->queue(), [&] { on->settle(); }};
   body(mesh_rank);
+  on->leave();
 }
 
 // Says which rank it was, where the text does not. What a user did wrong is of no rank.

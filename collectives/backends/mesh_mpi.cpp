@@ -7,7 +7,6 @@
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/executors/message_executor.h"
 #include "collectives/transports/mpi_transport.h"
-#include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/gate.h"
 
@@ -44,7 +43,7 @@ class MpiMesh {
   }
 
   void run(const MeshBody& body) {
-    const auto device = core::make_cpu_device(memory_.allocator());
+    const auto device = rank_device(options_, memory_.allocator());
     const auto prepare = [this](std::size_t channel, const collectives::Operation& operation,
                                 std::string_view algorithm) { return prepare_in(channel, operation, algorithm); };
     MeshRank rank{*messages_, *device, abort_, threaded_, prepare};

@@ -129,7 +129,7 @@ kernels::InOut ParameterStore::landed(std::int32_t index) {
 }
 
 void ParameterStore::reduced(std::int32_t index) {
-  LOCKSTEP_CHECK(data_->memory.device().is_host_memory(), "a device's memory is added to by a context of the lane");
+  LOCKSTEP_CHECK(data_->where.on_cpu(), "a queue's kernels are those of a context that the lane has");
   kernels::ThreadPool lane(1);  // this thread
   reduced(index, kernels::Context(lane));
 }

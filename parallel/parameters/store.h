@@ -91,7 +91,7 @@ class ParameterStore {
   // Between the two, for sums over further groups (replicas of shards), in place: what the reduction has left here.
   // Stages 2 and 3 give up the whole. Other buckets may be reduced meanwhile, in another thread.
   kernels::InOut landed(std::int32_t bucket);
-  void reduced(std::int32_t bucket);  // memory of the host
+  void reduced(std::int32_t bucket);  // kernels of the CPU
   void reduced(std::int32_t bucket, const kernels::Context& lane);
   // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor ranks) and for
   // hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets (best: alone), or their

@@ -69,6 +69,7 @@ void ParameterStore::Data::others_are_stale(Bucket& of) {
 }
 
 void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float factor) {
+  finish(data_->where);  // the copy of the scalar waits for no kernel
   const Tensor one = make_scalar(data_->memory, 1);
   kernels::AdamW args{.count = 0,
                       .rate = adamw.rate,

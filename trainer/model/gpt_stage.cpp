@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "kernels/cast/cast.h"
+#include "parallel/parameters/device_memory.h"
 #include "trainer/model/parameter_order.h"
 #include "trainer/model/part_run.h"
 
@@ -51,16 +52,20 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const Sta
   return made;
 }
 
-Tensor ids_on_device(parallel::Memory& memory, std::span<const std::int32_t> ids) {
+// Copies wait for no kernel: what is queued may still use memory that was given back.
+Tensor ids_on_device(const parallel::Workspace& workspace, std::span<const std::int32_t> ids) {
+  parallel::Memory& memory = workspace.memory;
   Tensor tensor = memory.make(MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(ids.size()));
+  parallel::finish(workspace.where);
   if (tensor.given()) memory.device().copy_to_device(tensor.data(), ids.data(), ids.size_bytes());
   return tensor;
 }
 
-std::vector<float> on_host(core::Device& device, const Tensor& values) {
+std::vector<float> on_host(const parallel::Workspace& workspace, const Tensor& values) {
   LOCKSTEP_CHECK(values.dtype() == core::DType::f32, "f32");
+  parallel::finish(workspace.where);
   std::vector<float> host(static_cast<std::size_t>(values.elems()));
-  device.copy_to_host(host.data(), values.data(), static_cast<std::size_t>(values.bytes()));
+  workspace.memory.device().copy_to_host(host.data(), values.data(), static_cast<std::size_t>(values.bytes()));
   return host;
 }
 
@@ -129,9 +134,9 @@ void GptStage::begin_step(Mode mode, float gradient_scale) {
 void GptStage::load(std::int32_t microbatch, std::span<const std::int32_t> tokens,
                     std::span<const std::int32_t> targets) {
   Microbatch& loaded = state_->of(microbatch);
-  parallel::Memory& memory = state_->stage.workspace.memory;
-  if (state_->place.embedding) loaded.tokens = ids_on_device(memory, tokens);
-  if (state_->place.head) loaded.targets = ids_on_device(memory, targets);
+  const parallel::Workspace& workspace = state_->stage.workspace;
+  if (state_->place.embedding) loaded.tokens = ids_on_device(workspace, tokens);
+  if (state_->place.head) loaded.targets = ids_on_device(workspace, targets);
 }
 
 void GptStage::run(const schedules::Task& kernel) {
@@ -173,7 +178,7 @@ void GptStage::gradient_sent(std::int32_t microbatch) {
 double GptStage::loss_sum(std::int32_t microbatch) const {
   const Microbatch& of = state_->of(microbatch);
   LOCKSTEP_CHECK(of.head != nullptr && of.head->losses().given(), "a microbatch whose loss was made here");
-  const std::vector<float> losses = on_host(state_->stage.workspace.memory.device(), of.head->losses());
+  const std::vector<float> losses = on_host(state_->stage.workspace, of.head->losses());
   return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
@@ -182,13 +187,13 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
   LOCKSTEP_CHECK(of.head != nullptr && of.head->logits().given(), "a microbatch whose logits were made here");
   const Tensor& logits = of.head->logits();
   const parallel::Workspace& workspace = state_->stage.workspace;
-  if (logits.dtype() == core::DType::f32) return on_host(workspace.memory.device(), logits);
+  if (logits.dtype() == core::DType::f32) return on_host(workspace, logits);
   const Tensor wide = workspace.memory.make(MemoryKind::buffers, core::DType::f32, logits.elems());
   kernels::run(
       kernels::Cast{
           .count = logits.elems(), .from = logits.dtype(), .to = core::DType::f32, .x = logits.in(), .y = wide.out()},
       workspace.where);
-  return on_host(workspace.memory.device(), wide);
+  return on_host(workspace, wide);
 }
 
 void GptStage::end_step() {

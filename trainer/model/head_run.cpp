@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "parallel/layers/norm.h"
 #include "parallel/layers/vocabulary.h"
+#include "parallel/parameters/device_memory.h"
 #include "trainer/model/norm_gradients.h"
 #include "trainer/model/parameter_order.h"
 #include "trainer/model/part_run.h"
@@ -90,7 +91,8 @@ class VocabularyHeadRun final : public HeadRun {
   // Who only wants logits has no targets; ranks exchange something all the same.
   void make_stats(const parallel::HeadLayer& head) {
     if (stage_.mode == Mode::generate) {
-      stats_ = stage_.workspace.memory.make_zeroed(parallel::MemoryKind::buffers, core::DType::f32, head.stats_elems());
+      stats_ = parallel::make_zeroed(stage_.workspace.memory, stage_.workspace.where, parallel::MemoryKind::buffers,
+                                     core::DType::f32, head.stats_elems());
     } else {
       stats_ = make_f32(head.stats_elems());
       head.stats(stage_.workspace, targets_.in(), logits_.in(), stats_.out());

@@ -2,13 +2,15 @@
 
 #include "core/dtype.h"
 #include "kernels/residual/residual.h"
+#include "parallel/parameters/device_memory.h"
 
 namespace lockstep::trainer {
 
 parallel::NormGradients HeldNormGradients::where(const StageContext& stage, schedules::Op op, std::size_t gamma) {
   if (op != schedules::Op::input_gradient) return {stage.store.gradient(gamma), stage.store.gradient(gamma + 1)};
   const std::int64_t columns = stage.shape.config.hidden;
-  held_ = stage.workspace.memory.make_zeroed(parallel::MemoryKind::gradients, core::DType::f32, 2 * columns);
+  held_ = parallel::make_zeroed(stage.workspace.memory, stage.workspace.where, parallel::MemoryKind::gradients,
+                                core::DType::f32, 2 * columns);
   return {held_.inout(0, columns), held_.inout(columns, columns)};
 }
 

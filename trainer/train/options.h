@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/backends/mesh.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
 #include "parallel/compress/compress.h"
@@ -61,6 +62,8 @@ struct TrainOptions {
   std::optional<transports::LinkSpec> link;  // emulated
   std::chrono::milliseconds timeout{60'000};
   transports::MpiWorld* mpi = nullptr;
+  backends::DeviceChoice device;
+  backends::WrapDevice wrap_device;  // for tests (backends::MeshOptions)
 
   std::int64_t sequences_a_step() const { return batch * layout.microbatches * layout.dp; }
   std::int64_t tokens_a_step() const { return sequences_a_step() * length; }

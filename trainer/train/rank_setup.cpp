@@ -34,6 +34,7 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
 }
 
 bool is_threaded(const TrainOptions& options) {
+  if (options.device.cuda) return false;
   return options.mpi == nullptr || options.mpi->threads() == transports::MpiThreads::multiple;
 }
 
@@ -53,7 +54,9 @@ backends::MeshOptions mesh_of(const TrainOptions& options) {
           .threads_a_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
           .link = options.link,
           .timeout = options.timeout,
-          .mpi = options.mpi};
+          .mpi = options.mpi,
+          .device = options.device,
+          .wrap_device = options.wrap_device};
 }
 
 int first_core_of(const TrainOptions& options, std::int32_t rank) {

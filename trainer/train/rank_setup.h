@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "collectives/backends/mesh.h"
+#include "core/device.h"
+#include "kernels/base/context.h"
 #include "schedules/interpreter/interpreter.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/timeline.h"
@@ -14,13 +17,17 @@
 
 namespace lockstep::trainer {
 
+// What runs a rank's kernels in a CUDA device's stream; both outlive it. A bug of ours in a build without CUDA.
+std::shared_ptr<kernels::CudaContext> make_cuda_context(core::Device& device, core::Stream& stream, int rank);
+
 GptShape shape_of(const TrainOptions& options, std::int32_t rank);
 
 // Collectives that run beside kernels have a thread of their own; those of layers, which kernels wait for, run in the
 // rank's. What may not be threaded (MeshRank) goes one by one, in an order that is the same on all ranks.
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded);
 
-// Whether collectives run in threads of their own: not where MPI may be called by one thread only.
+// Whether collectives run in threads of their own: not where MPI may be called by one thread only, nor on CUDA, where
+// they are queued.
 bool is_threaded(const TrainOptions& options);
 
 // Collectives that run in the rank's own thread, which has the kernels.

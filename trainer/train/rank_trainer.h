@@ -77,6 +77,7 @@ class RankTrainer {
   const Corpus& corpus_;
   backends::MeshRank& mesh_;
   kernels::ThreadPool pool_;
+  std::shared_ptr<kernels::CudaContext> cuda_;  // on CUDA
   kernels::Context where_;
   RankModel model_;
   TrainWorker training_;

@@ -8,6 +8,7 @@
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
 #include "core/device_cpu.h"
+#include "core/device_cuda.h"
 #include "core/error.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"
@@ -61,6 +62,18 @@ void check_algorithm(const TrainOptions& options) {
   }
 }
 
+// What needs threads of the CPU beside the kernels, or a link between them, is not there on CUDA.
+void check_device(const TrainOptions& options) {
+  if (!options.device.cuda) return;
+  const auto refuse = [](const std::string& with, const std::string& allowed) {
+    throw core::usage_error("--device cuda together with " + with + "; allowed: " + allowed);
+  };
+  if (options.mpi != nullptr) refuse("--transport mpi", "--transport local");
+  if (options.link) refuse("--link", "no emulated links");
+  if (options.compression != parallel::Compression::none) refuse("--compression", "--compression none");
+  if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
+}
+
 }  // namespace
 
 TrainOptions checked(TrainOptions options) {
@@ -80,13 +93,14 @@ TrainOptions checked(TrainOptions options) {
                             "gradients, --grad-dtype f32 and --zero 0, or --shard-ranks less than --dp");
   }
   check_algorithm(options);
+  check_device(options);
   return options;
 }
 
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
   const TrainStep made = make_train_step(shape_of(options, 0), options.layout);
-  if (options.mpi == nullptr) {
+  if (options.mpi == nullptr && !options.device.cuda) {
     check_memory(made, shape_of(options, 0), options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
   }
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};

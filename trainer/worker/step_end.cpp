@@ -6,6 +6,7 @@
 #include "kernels/bucket/bucket.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/residual/residual.h"
+#include "parallel/parameters/device_memory.h"
 #include "trainer/step/bucket_plan.h"
 
 namespace lockstep::trainer {
@@ -89,12 +90,14 @@ kernels::InOut StepEnd::own_square() {
     sum += stage.store->sum_of_squares([&](std::size_t parameter) { return counts(stage, parameter); });
   }
   if (!square_.given()) square_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1);
+  parallel::finish(model_.where());  // before the copy, which waits for no kernel
   model_.memory().device().copy_to_device(square_.data(), &sum, sizeof sum);
   return square_.inout();
 }
 
 void StepEnd::take_norm() {
   double sum = 0;
+  model_.mesh().settle();  // the sum over ranks may be queued yet
   model_.memory().device().copy_to_host(&sum, square_.data(), sizeof sum);
   norm_ = std::sqrt(sum) / rules_.loss_scale;
   skipped_ = !std::isfinite(norm_);

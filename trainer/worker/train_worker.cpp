@@ -26,13 +26,6 @@ using transports::now_ns;
 // Between two looks of a thread that waits for another one of its rank.
 constexpr auto kNap = std::chrono::microseconds(30);
 
-std::span<const std::byte> bytes_of(const kernels::In& view) {
-  return {static_cast<const std::byte*>(view.data), kernels::size_bytes(view.dtype, view.elems)};
-}
-std::span<std::byte> bytes_of(const kernels::Out& view) {
-  return {static_cast<std::byte*>(view.data), kernels::size_bytes(view.dtype, view.elems)};
-}
-
 // Of each stage of a rank, what goes through it: nothing in a step whose kernels are left out, and of two pipes each
 // has its own.
 std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const schedules::RankStep& rank) {
@@ -61,6 +54,8 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       tasks_(step.of_rank[static_cast<std::size_t>(model.rank())]),
       model_(model),
       end_(model),
+      messages_(model.mesh().messages, model.memory().device(), model.where()),
+      times_(model.memory().device(), model.mesh().queue, tasks_.tasks.size()),
       microbatches_(microbatches_of(tasks_)),
       handed_on_(hand_overs_of(step_, tasks_, model)),
       names_(names_of(tasks_)),
@@ -97,6 +92,7 @@ void TrainWorker::begin_step(Mode mode, std::span<const MicrobatchTokens> microb
       stage.model->load(m, tokens.tokens, tokens.targets);
     }
   }
+  times_.begin_step();
   start_ns_ = now_ns();
 }
 
@@ -108,13 +104,21 @@ bool TrainWorker::begin(std::uint32_t task) {
     send(t, task);
   } else if (schedules::is_recv(t.op)) {
     receive(t, task);
-  } else if (t.comm != schedules::Comm::none) {
-    run_collective(t);
   } else {
-    run_kernel(t);
-    if (handed_on_[task] != HandOver::none) hand_over(t, handed_on_[task]);
+    times_.begin(task);
+    run(t, task);
+    times_.end(task);
   }
   return true;
+}
+
+void TrainWorker::run(const Task& task, std::uint32_t index) {
+  if (task.comm != schedules::Comm::none) {
+    run_collective(task);
+  } else {
+    run_kernel(task);
+    if (handed_on_[index] != HandOver::none) hand_over(task, handed_on_[index]);
+  }
 }
 
 bool TrainWorker::ended(std::uint32_t task) {
@@ -133,6 +137,7 @@ void TrainWorker::idle(int thread) {
 }
 
 void TrainWorker::finish() {
+  model_.mesh().settle();
   for (RankStage& stage : model_.stages()) {
     const std::set<std::int32_t>& through = microbatches_[stage.stage];
     if (stage.plan->place.head && keep_results_) {
@@ -145,6 +150,7 @@ void TrainWorker::finish() {
 }
 
 schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
+  if (times_.timed(task)) return times_.span_of(task);
   return {(spans_[task].start_ns - start_ns_) * 1000, (spans_[task].end_ns - start_ns_) * 1000};
 }
 
@@ -192,6 +198,15 @@ void TrainWorker::gather_weights() {
   }
 }
 
+// On the CPU in this thread, beside the kernels of the rank's own; on CUDA in the queue of all.
+void TrainWorker::end_reduction(parallel::ParameterStore& store, std::int32_t bucket) {
+  if (model_.where().on_cpu()) {
+    store.reduced(bucket);
+  } else {
+    store.reduced(bucket, model_.where());
+  }
+}
+
 void TrainWorker::reduce_gradients(const Task& task) {
   const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
   if (kind == GroupKind::data) {
@@ -201,7 +216,7 @@ void TrainWorker::reduce_gradients(const Task& task) {
     if (replicas_of(model_.layout()) > 1) {
       store.landed(task.part);  // gives up the whole; a task of the replicas ends it
     } else {
-      store.reduced(task.part);
+      end_reduction(store, task.part);
     }
     return;
   }
@@ -209,7 +224,7 @@ void TrainWorker::reduce_gradients(const Task& task) {
     parallel::ParameterStore& store = *model_.stage(task.stage).store;
     const kernels::InOut shard = store.landed(task.part);
     model_.collectives().run(step_, task, shard.in(), shard.out());
-    store.reduced(task.part);
+    end_reduction(store, task.part);
     return;
   }
   const kernels::InOut packed = end_.pack(kind);
@@ -223,20 +238,18 @@ void TrainWorker::send(const Task& task, std::uint32_t index) {
   GptStage& stage = *model_.stage(task.stage).model;
   const kernels::In what =
       task.op == Op::send_activations ? stage.activations_out(task.microbatch) : stage.gradient_out(task.microbatch);
-  messages_[index] = model_.mesh().messages.send(task.peer, task.tag, bytes_of(what));
+  messages_.send(index, task, what);
 }
 
 void TrainWorker::receive(const Task& task, std::uint32_t index) {
   GptStage& stage = *model_.stage(task.stage).model;
   const kernels::Out where =
       task.op == Op::recv_activations ? stage.activations_in(task.microbatch) : stage.gradient_in(task.microbatch);
-  messages_[index] = model_.mesh().messages.recv(task.peer, task.tag, bytes_of(where));
+  messages_.receive(index, task, where);
 }
 
 bool TrainWorker::message_ended(const Task& task, std::uint32_t index) {
-  const auto message = messages_.find(index);
-  if (!model_.mesh().messages.done(message->second)) return false;
-  messages_.erase(message);
+  if (!messages_.ended(index)) return false;
   GptStage& stage = *model_.stage(task.stage).model;
   if (task.op == Op::send_activations) stage.activations_sent(task.microbatch);
   if (task.op == Op::send_gradient) stage.gradient_sent(task.microbatch);

@@ -11,10 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/transports/transport.h"
 #include "schedules/interpreter/stage_worker.h"
 #include "schedules/step/step.h"
+#include "trainer/worker/queue_times.h"
 #include "trainer/worker/rank_model.h"
+#include "trainer/worker/stage_messages.h"
 #include "trainer/worker/step_end.h"
 
 namespace lockstep::trainer {
@@ -64,9 +65,11 @@ class TrainWorker final : public schedules::StageWorker {
   static std::vector<HandOver> hand_overs_of(const schedules::Step& step, const schedules::RankStep& rank,
                                              const RankModel& model);
 
+  void run(const schedules::Task& task, std::uint32_t index);
   void run_kernel(const schedules::Task& task);
   void run_collective(const schedules::Task& task);
   void reduce_gradients(const schedules::Task& task);
+  void end_reduction(parallel::ParameterStore& store, std::int32_t bucket);
   void send(const schedules::Task& task, std::uint32_t index);
   void receive(const schedules::Task& task, std::uint32_t index);
   bool message_ended(const schedules::Task& task, std::uint32_t index);
@@ -77,11 +80,12 @@ class TrainWorker final : public schedules::StageWorker {
   const schedules::RankStep& tasks_;
   RankModel& model_;
   StepEnd end_;
+  StageMessages messages_;
+  QueueTimes times_;
   std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // of each stage
   const std::vector<HandOver> handed_on_;                        // of each task
   const std::vector<std::string> names_;                         // of each task, for profilers
   std::vector<Span> spans_;
-  std::map<std::uint32_t, transports::Request> messages_;  // under way
   KeepResults keep_results_;
   std::int64_t start_ns_ = 0;  // of the steady clock
   double loss_sum_ = 0;

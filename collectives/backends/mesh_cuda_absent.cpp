@@ -1,0 +1,13 @@
+// Takes the place of mesh_cuda.cpp in builds without CUDA.
+#include "collectives/backends/mesh_kinds.h"
+#include "core/device_cuda.h"
+#include "core/error.h"
+
+namespace lockstep::backends {
+
+std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& /*options*/, transports::World& /*all*/,
+                                                  const ChannelWorlds& /*worlds*/) {
+  throw core::Error(core::Failure::not_built, *core::why_no_cuda());
+}
+
+}  // namespace lockstep::backends

@@ -1,0 +1,13 @@
+// In a build without CUDA no device has streams for kernels.
+#include "core/error.h"
+#include "trainer/train/rank_setup.h"
+
+namespace lockstep::trainer {
+
+std::shared_ptr<kernels::CudaContext> make_cuda_context(core::Device& /*device*/, core::Stream& /*stream*/,
+                                                        int /*rank*/) {
+  LOCKSTEP_CHECK(false, "kernels in a stream in a build without CUDA");
+  return nullptr;
+}
+
+}  // namespace lockstep::trainer

@@ -1,0 +1,184 @@
+// The trainer on a device whose memory is not the host's: what it computes is the same, bit for bit, and it touches
+// that memory by kernels, collectives and copies alone.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "parallel/parameters/distant_device_for_tests.h"
+#include "schedules/interpreter/stage_worker.h"
+#include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/train/guarded_pages_for_tests.h"
+#include "trainer/train/rank_trainer.h"
+#include "trainer/train/resume.h"
+#include "trainer/train/run_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+constexpr std::int64_t kFewSteps = 3;
+
+std::unique_ptr<core::Device> distant(std::unique_ptr<core::Device> cpu) {
+  return std::make_unique<parallel::DistantDevice>(std::move(cpu));
+}
+
+TrainOptions few_steps(const TrainLayout& layout) {
+  TrainOptions options = options_of(layout, kFewSteps);
+  options.model.layers = 2;
+  options.validation_sequences = 16;
+  return options;
+}
+
+void expect_equal(const TrainResult& one, const TrainResult& other) {
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << one.steps[i].step;
+    EXPECT_EQ(one.steps[i].norm, other.steps[i].norm) << "step " << one.steps[i].step;
+  }
+  EXPECT_EQ(one.validation_loss, other.validation_loss);
+  EXPECT_EQ(one.sample, other.sample);
+}
+
+void expect_the_same_far_away(TrainOptions options) {
+  SCOPED_TRACE(text_of(options.layout));
+  const TrainResult near = run(options);
+  options.wrap_device = distant;
+  expect_equal(run(options), near);
+}
+
+TEST(DistantMemory, OneRank) {
+  TrainOptions options = few_steps({.microbatches = 2});
+  options.sample_bytes = 3;
+  expect_the_same_far_away(options);
+}
+
+TEST(DistantMemory, DataParallelWithEveryStageOfZero) {
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    expect_the_same_far_away(few_steps({.dp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000}));
+  }
+}
+
+TEST(DistantMemory, ShardsInReplicas) {
+  expect_the_same_far_away(few_steps({.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000}));
+}
+
+TEST(DistantMemory, TensorParallel) {
+  TrainOptions options = few_steps({.tp = 2});
+  options.sample_bytes = 2;
+  expect_the_same_far_away(options);
+  expect_the_same_far_away(few_steps({.tp = 2, .sequence_parallel = true, .recompute = Recompute::full}));
+}
+
+TEST(DistantMemory, Pipelines) {
+  expect_the_same_far_away(few_steps({.pp = 2, .schedule = "1f1b", .microbatches = 4}));
+  expect_the_same_far_away(few_steps({.pp = 2, .schedule = "zb_h1", .microbatches = 4}));
+}
+
+TEST(DistantMemory, AllOfThemInNarrowFormats) {
+  for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
+    TrainOptions options = few_steps({.dp = 2,
+                                      .tp = 2,
+                                      .pp = 2,
+                                      .zero = 3,
+                                      .schedule = "1f1b",
+                                      .microbatches = 2,
+                                      .bucket_cap_bytes = 20'000,
+                                      .sequence_parallel = true,
+                                      .gradient = dtype});
+    options.compute = dtype;
+    expect_the_same_far_away(options);
+  }
+}
+
+TEST(DistantMemory, CompressedGradients) {
+  for (const parallel::Compression compression : {parallel::Compression::bf16, parallel::Compression::int8}) {
+    TrainOptions options = few_steps({.dp = 2});
+    options.compression = compression;
+    expect_the_same_far_away(options);
+  }
+}
+
+// A checkpoint is the same wherever it was written, and goes on in the other place.
+TEST(DistantMemory, CheckpointsGoBothWays) {
+  const TemporaryFolder folder;
+  TrainOptions options = few_steps({.dp = 2, .tp = 2, .zero = 2});
+  options.compute = core::DType::bf16;
+  const TrainResult whole = run(options);
+  for (const bool begins_distant : {false, true}) {
+    TrainOptions first = options;
+    first.checkpoint_folder = folder / (begins_distant ? "distant" : "near");
+    first.steps = 1;
+    TrainOptions rest = options;
+    rest.resume = first.checkpoint_folder;
+    (begins_distant ? first : rest).wrap_device = distant;
+    run(first);
+    const TrainResult resumed = run(rest);
+    ASSERT_EQ(resumed.steps.size(), 2u);
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+      EXPECT_EQ(resumed.steps[i].loss, whole.steps[i + 1].loss) << "step " << i + 2 << " distant " << begins_distant;
+    }
+    EXPECT_EQ(resumed.validation_loss, whole.validation_loss);
+  }
+}
+
+// Holds the pages open while tasks run: what kernels and collectives of the CPU may touch.
+class OpenInTasks final : public schedules::StageWorker {
+ public:
+  OpenInTasks(schedules::StageWorker& inner, GuardedPages& pages) : inner_(inner), pages_(pages) {}
+  bool begin(std::uint32_t task) override {
+    const auto open = pages_.open();
+    return inner_.begin(task);
+  }
+  bool ended(std::uint32_t task) override { return inner_.ended(task); }
+  void idle(int thread) override { inner_.idle(thread); }
+  void finish() override { inner_.finish(); }
+  schedules::TaskSpan span_of(std::uint32_t task) const override { return inner_.span_of(task); }
+
+ private:
+  schedules::StageWorker& inner_;
+  GuardedPages& pages_;
+};
+
+// Weights, tokens, gradients' zeros, losses and checkpoints go through the device's copies alone: everything outside of
+// tasks finds the memory closed.
+TEST(DistantMemory, IsClosedOutsideOfTasks) {
+  const TemporaryFolder folder;
+  GuardedPages pages(std::size_t{64} << 20);
+  TrainOptions options = checked(few_steps({.microbatches = 2}));
+  options.validation_sequences = 1;
+  const TrainResult near = run(options);
+  options.checkpoint_folder = folder / "checkpoints";
+  options.wrap_device = [&pages](std::unique_ptr<core::Device> /*cpu*/) {
+    return std::make_unique<parallel::DistantDevice>(core::make_cpu_device(pages.allocator()),
+                                                     [&pages] { return pages.open(); });
+  };
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const auto wrap = [&pages](schedules::StageWorker& worker) { return std::make_unique<OpenInTasks>(worker, pages); };
+  run_trainers(options, corpus, [&](const TrainStep& /*made*/, RankTrainer& trainer) {
+    EXPECT_EQ(trainer.train_step(1, wrap).loss, near.steps[0].loss);
+    save_run(trainer, options, 1);
+    EXPECT_EQ(trainer.train_step(2, wrap).loss, near.steps[1].loss);
+    EXPECT_EQ(resume_run(trainer, options, options.checkpoint_folder), 1);
+    EXPECT_EQ(trainer.train_step(2, wrap).loss, near.steps[1].loss);
+    EXPECT_EQ(trainer.train_step(3, wrap).loss, near.steps[2].loss);
+  });
+}
+
+TEST(DistantMemoryDeathTest, AReadThatIsNoCopyIsAFault) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  GuardedPages pages(std::size_t{1} << 20);
+  const core::HostAllocator allocator = pages.allocator();
+  auto* const memory = static_cast<volatile int*>(allocator.allocate(sizeof(int)));
+  {
+    const auto open = pages.open();
+    *memory = 7;
+  }
+  EXPECT_DEATH(static_cast<void>(*memory), "");
+  const auto open = pages.open();
+  EXPECT_EQ(*memory, 7);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
