@@ -30,6 +30,7 @@ void wait_until(CudaContext& context, const char* call, Query query) {
                   fmt::format("{}: rank {}, CUDA device {}: work is not done after {} s", call, context.place.rank,
                               context.place.device, std::chrono::duration<double>(context.timeout).count()));
     }
+    cudaGetLastError();  // "not ready" is no error of the next launch
     std::this_thread::yield();
     status = query();
   }
