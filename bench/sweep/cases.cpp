@@ -43,7 +43,7 @@ std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
 void check_algorithms(const SweepFlags& flags, const backends::Backend& backend, int num_ranks) {
   for (const std::string& name : flags.algorithms) {
     if (name == "all" || name == "auto") continue;
-    const bool library = name == backends::kLibrary;
+    const bool library = backends::asks_library(name);
     if (library ? !backend.has_library : !backend.has_plans()) {
       throw core::usage_error("--algo " + name + ": the transport " + std::string(backend.name) + " runs " +
                               (library ? "plans only; allowed: all, auto, or an algorithm's name"
@@ -97,7 +97,7 @@ std::vector<std::string> algorithms_for(const SweepFlags& flags, const backends:
   for (const std::string& wanted : flags.algorithms) {
     if (wanted == "all") {
       for (const std::string& name : backends::algorithm_names(backend, operation.kind, num_ranks)) add(name);
-    } else if (wanted == "auto" && !backend.has_plans()) {
+    } else if (wanted == "auto" && (backend.auto_is_library() || !backend.has_plans())) {
       add(std::string(backends::kLibrary));
     } else if (wanted == "auto") {
       const tuning::Query query{backend.name, operation.kind, num_ranks, row_bytes(operation, num_ranks)};

@@ -19,8 +19,8 @@ std::optional<std::string> always_there() {
 constexpr std::array kBackends{
     Backend{"local", "direct", false, always_there, run_local},
     Backend{"mpi", "message", true, mpi_absence, run_mpi},
-    Backend{"cuda", "cuda", false, cuda_absence, run_cuda},
-    Backend{"nccl", "", true, nccl_absence, run_nccl},
+    Backend{"cuda", "cuda", false, cuda_absence, run_cuda, core::cuda_devices},
+    Backend{"nccl", "nccl", true, nccl_absence, run_nccl, core::cuda_devices},
 };
 
 }  // namespace

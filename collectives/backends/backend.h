@@ -4,7 +4,8 @@
 //   local   ranks of this machine over shared memory; plans by the direct executor; emulated links if wanted
 //   mpi     ranks of mpirun; plans by the message executor, and "library": MPI's own collectives
 //   cuda    ranks on GPUs, several may share one, threads or those of mpirun on one host; plans by the CUDA executor
-//   nccl    one GPU a rank, ranks are threads or those of mpirun; "library": NCCL's own collectives
+//   nccl    one GPU a rank, ranks are threads or those of mpirun; plans by groups of NCCL's sends and receives, and
+//           "library": NCCL's own collectives, also as "library:algo=ring:proto=ll128" (libraries/nccl_choice.h)
 #pragma once
 
 #include <chrono>
@@ -14,12 +15,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/collective.h"
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"
 #include "collectives/transports/world.h"
 #include "core/device.h"
+#include "core/device_cuda.h"
 #include "core/shared_memory.h"
 
 namespace lockstep::transports {
@@ -30,12 +33,16 @@ namespace lockstep::backends {
 
 // The algorithm name by which a vendor's own collective is asked for.
 inline constexpr std::string_view kLibrary = "library";
+// Also with options: "library:algo=ring".
+inline bool asks_library(std::string_view algorithm) {
+  return algorithm == kLibrary || algorithm.starts_with("library:");
+}
 
 // One rank's side of an operation, ready to run.
 struct Prepared {
   std::unique_ptr<collectives::Collective> collective;
   std::string algorithm;           // label: "ring:lanes=2", "library"
-  std::string executor;            // "direct", "message", "library"
+  std::string executor;            // "direct", "message", "cuda", "nccl", "library"
   std::optional<plan::Plan> plan;  // what it runs, if it runs a plan
 };
 
@@ -49,6 +56,8 @@ struct Endpoint {
   std::function<Prepared(const collectives::Operation&, std::string_view algorithm)> prepare;
   // Until what run() has enqueued on the stream is done; on the host it is done already.
   std::function<void()> finish = [] {};
+  // To be called some time after finish(): throws Error where what is done has failed.
+  std::function<void()> check = [] {};
 };
 
 struct BackendOptions {
@@ -58,6 +67,7 @@ struct BackendOptions {
   std::chrono::milliseconds timeout{60'000};  // of every wait
   std::size_t memory_bytes_per_rank = 0;      // that the body will allocate on its device
   transports::MpiWorld* mpi = nullptr;        // of a program started by mpirun
+  std::string_view protocol = "auto";         // of cuda: or "simple", or "packets" for plans that can be run so
 };
 
 struct Backend {
@@ -67,7 +77,12 @@ struct Backend {
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
   // Runs body on every rank of this process; see core::run_ranks for failures.
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
+  // Those that this process sees, if its ranks run on GPUs (gpu_places.h); nullptr: they run on the CPU.
+  std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
   bool has_plans() const { return !executor.empty(); }
+  // Who names NCCL and no algorithm means NCCL's own collectives; MPI's are there to be compared with.
+  bool auto_is_library() const { return has_library && on_gpus(); }
+  bool on_gpus() const { return gpus != nullptr; }
 };
 
 std::span<const Backend> all_backends();

@@ -12,8 +12,12 @@ std::string nccl_library_version() {
   return "";
 }
 
+std::optional<std::string> why_no_shared_gpu() {
+  return why_no_nccl();
+}
+
 std::unique_ptr<NcclGroup> join_nccl(transports::World& /*world*/, const core::Device& /*device*/,
-                                     std::chrono::nanoseconds /*timeout*/) {
+                                     bool /*leads_process*/, std::chrono::nanoseconds /*timeout*/) {
   throw core::Error(core::Failure::not_built, *why_no_nccl());
 }
 

@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include <functional>
 #include <utility>
+#include <vector>
 
 #include "collectives/libraries/nccl_exchange.h"
+#include "collectives/libraries/nccl_messages.h"
 #include "core/cuda_call.h"
 #include "core/deadline_call.h"
 #include "core/error.h"
@@ -53,20 +54,21 @@ class GroupedMessages {
       : exchange_(exchange_of(operation, member.num_ranks, member.rank)),
         place_{.rank = member.rank, .device = member.device},
         elem_bytes_(core::size_of(operation.dtype)),
-        count_(static_cast<std::size_t>(operation.count)),
-        dtype_(static_cast<ncclDataType_t>(nccl_code(operation.dtype))),
+        own_bytes_(bytes(operation.count)),
         communicator_(member.communicator),
         stream_(stream) {}
 
   void operator()(const void* input, void* output) const {
-    const auto* from = static_cast<const std::byte*>(input);
+    // NCCL takes what it sends as const.
+    auto* from = static_cast<std::byte*>(const_cast<void*>(input));
     auto* to = static_cast<std::byte*>(output);
     if (exchange_.own_block_at) {
       put_own_block(from, to + bytes(*exchange_.own_block_at));
       from = to;
     }
     for (const Round& round : exchange_.rounds) {
-      check_nccl(start(round, from, to), "an NCCL group of sends and receives", place_.rank, communicator_);
+      check_nccl(nccl_exchange(communicator_, stream_, placed(round.sends, from), placed(round.receives, to)),
+                 "an NCCL group of sends and receives", place_.rank, communicator_);
     }
   }
 
@@ -75,32 +77,20 @@ class GroupedMessages {
 
   void put_own_block(const std::byte* input, std::byte* own) const {
     if (input == own) return;
-    core::check_cuda(cudaMemcpyAsync(own, input, count_ * elem_bytes_, cudaMemcpyDeviceToDevice, stream_),
-                     "cudaMemcpyAsync", place_);
+    core::check_cuda(cudaMemcpyAsync(own, input, own_bytes_, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync",
+                     place_);
   }
 
-  // The first failure, if any: a group that was opened is closed in any case.
-  ncclResult_t start(const Round& round, const std::byte* from, std::byte* to) const {
-    ncclResult_t result = ncclGroupStart();
-    if (result != ncclSuccess) return result;
-    for (const Message& m : round.sends) {
-      if (result != ncclSuccess) break;
-      result =
-          ncclSend(from + bytes(m.first), static_cast<std::size_t>(m.count), dtype_, m.peer, communicator_, stream_);
-    }
-    for (const Message& m : round.receives) {
-      if (result != ncclSuccess) break;
-      result = ncclRecv(to + bytes(m.first), static_cast<std::size_t>(m.count), dtype_, m.peer, communicator_, stream_);
-    }
-    const ncclResult_t end = ncclGroupEnd();
-    return result != ncclSuccess ? result : end;
+  std::vector<PeerBytes> placed(const std::vector<Message>& messages, std::byte* base) const {
+    std::vector<PeerBytes> placed;
+    for (const Message& m : messages) placed.push_back({m.peer, base + bytes(m.first), bytes(m.count)});
+    return placed;
   }
 
   Exchange exchange_;
   core::CudaPlace place_;
   std::size_t elem_bytes_;
-  std::size_t count_;
-  ncclDataType_t dtype_;
+  std::size_t own_bytes_;
   ncclComm_t communicator_;
   cudaStream_t stream_;
 };
@@ -121,20 +111,9 @@ class NcclCollective final : public Collective {
   }
 
  private:
-  // NCCL connects at the first use of an algorithm, and waits there for the other ranks without a deadline.
+  // NCCL connects at the first use of an algorithm.
   void first_run(const void* input, void* output) {
-    const core::CudaPlace place{.rank = member_->rank, .device = member_->device};
-    const bool returned = core::returns_in_time(
-        [enqueue = enqueue_, place, input, output] {
-          core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
-          enqueue(input, output);
-        },
-        member_->timeout);
-    if (returned) return;
-    member_->broken = true;
-    throw core::Error(core::Failure::timeout,
-                      fmt::format("rank {}: NCCL did not connect to the other ranks in {} s", member_->rank,
-                                  std::chrono::duration<double>(member_->timeout).count()));
+    connect(member_, [enqueue = enqueue_, input, output] { enqueue(input, output); });
   }
 
   std::shared_ptr<NcclMember> member_;
@@ -143,6 +122,21 @@ class NcclCollective final : public Collective {
 };
 
 }  // namespace
+
+void connect(const std::shared_ptr<NcclMember>& member, const std::function<void()>& call) {
+  const core::CudaPlace place{.rank = member->rank, .device = member->device};
+  const bool returned = core::returns_in_time(
+      [call, place] {
+        core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
+        call();
+      },
+      member->timeout);
+  if (returned) return;
+  member->broken = true;
+  throw core::Error(core::Failure::timeout,
+                    fmt::format("rank {}: NCCL did not connect to the other ranks in {} s", member->rank,
+                                std::chrono::duration<double>(member->timeout).count()));
+}
 
 std::unique_ptr<Collective> make_nccl_collective(std::shared_ptr<NcclMember> member, const Operation& operation,
                                                  core::Stream& stream) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "collectives/collective.h"
@@ -19,6 +20,10 @@ struct NcclMember {
   std::chrono::nanoseconds timeout;
   bool broken;  // aborted, or stuck in a call: NCCL must not be asked again
 };
+
+// Makes a call in which NCCL may connect to other ranks: it waits there without a deadline. Throws Error(timeout) at
+// the member's; the call then stays behind on its thread, so all that it uses must be its own or shared with it.
+void connect(const std::shared_ptr<NcclMember>& member, const std::function<void()>& call);
 
 std::unique_ptr<collectives::Collective> make_nccl_collective(std::shared_ptr<NcclMember> member,
                                                               const collectives::Operation& operation,

@@ -58,11 +58,11 @@ float expected_value(const Operation& operation, int num_ranks, int rank, int bl
   return sum;
 }
 
-void run_rank(transports::World& world, const Operation& operation) {
+void run_rank(transports::World& world, const Operation& operation, const NcclChoice& choice = {}) {
   const int rank = world.rank();
   const auto device = core::make_cuda_device(rank, rank);
   const auto stream = device->make_stream();
-  const auto group = join_nccl(world, *device);
+  const auto group = join_nccl(world, *device, world.rank() == 0);
   const auto in_elems = static_cast<std::size_t>(input_offsets(operation, world.num_ranks(), rank).back());
   const auto out_elems = static_cast<std::size_t>(output_offsets(operation, world.num_ranks(), rank).back());
   std::vector<float> input(in_elems);
@@ -71,8 +71,9 @@ void run_rank(transports::World& world, const Operation& operation) {
   void* to = device->allocate(out_elems * sizeof(float));
   device->copy_to_device(from, input.data(), in_elems * sizeof(float));
 
-  const auto collective = group->prepare(operation, *stream);
+  const auto collective = group->prepare(operation, choice, *stream);
   collective->run(from, to);  // connects
+  group->wait(*stream);
   collective->run(from, to);
   group->wait(*stream);
 
@@ -103,15 +104,32 @@ TEST(NcclOnGpus, EveryKindGivesWhatItMeans) {
   }
 }
 
+// Each is a communicator of its own, made while NCCL's variables say so.
+TEST(NcclOnGpus, RingsOfEveryProtocolGiveTheSame) {
+  if (const auto why = why_no_nccl()) GTEST_SKIP() << *why;
+  const int num_ranks = static_cast<int>(core::cuda_devices().size());
+  for (const char* name : {"library:algo=ring:proto=ll", "library:algo=ring:proto=simple"}) {
+    Room room(num_ranks);
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      ranks.emplace_back([&room, name, rank, num_ranks] {
+        ThreadWorld world(room, rank, num_ranks);
+        EXPECT_NO_THROW(run_rank(world, {.kind = Kind::all_reduce, .count = 1000}, parse_nccl_choice(name))) << name;
+      });
+    }
+  }
+}
+
 TEST(NcclOnGpus, TwoRanksOnOneGpuAreRefused) {
   if (const auto why = why_no_nccl()) GTEST_SKIP() << *why;
+  if (!why_no_shared_gpu()) GTEST_SKIP() << "this NCCL lets ranks share a GPU";
   Room room(2);
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&room, rank] {
       ThreadWorld world(room, rank, 2);
       const auto device = core::make_cuda_device(0, rank);
-      EXPECT_THROW(join_nccl(world, *device), core::Error);
+      EXPECT_THROW(join_nccl(world, *device, world.rank() == 0), core::Error);
     });
   }
 }

@@ -41,13 +41,25 @@ std::optional<std::string> nccl_refusal(const collectives::Operation& operation,
   return std::nullopt;
 }
 
-std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus) {
+std::optional<std::string> sharing_refusal(const NcclSharing& sharing) {
+  constexpr int kSharesFrom = 23000;
+  constexpr const char* kVariable = "NCCL_MULTI_RANK_GPU_ENABLE=1";
+  const int code = sharing.version_code;
+  if (code < kSharesFrom) {
+    return fmt::format("NCCL {}.{}.{} needs one GPU a rank; NCCL 2.30 or newer lets ranks share one with {}",
+                       code / 10000, code / 100 % 100, code % 100, kVariable);
+  }
+  if (!sharing.enabled) return fmt::format("NCCL lets ranks share a GPU only with {} in the environment", kVariable);
+  return std::nullopt;
+}
+
+std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing) {
+  const auto why = sharing_refusal(sharing);
+  if (!why) return std::nullopt;
   std::map<GpuUuid, std::size_t> rank_on;
   for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
     const auto [first, added] = rank_on.emplace(gpus[rank], rank);
-    if (!added) {
-      return fmt::format("NCCL needs one GPU a rank, but ranks {} and {} are on the same one", first->second, rank);
-    }
+    if (!added) return fmt::format("ranks {} and {} are on the same GPU: {}", first->second, rank, *why);
   }
   return std::nullopt;
 }

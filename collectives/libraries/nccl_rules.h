@@ -17,7 +17,16 @@ std::optional<std::string> nccl_refusal(const collectives::Operation& operation,
 // Identifies a GPU in the whole world.
 using GpuUuid = std::array<std::uint8_t, 16>;
 
-// Why NCCL cannot join ranks on these GPUs ([rank]): it needs one GPU a rank. Nothing if they are all different.
-std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus);
+// Whether NCCL lets ranks share a GPU: since 2.30, and if NCCL_MULTI_RANK_GPU_ENABLE is 1 (its src/init.cc).
+struct NcclSharing {
+  int version_code;  // as ncclGetVersion gives it: 22809 for 2.28.9
+  bool enabled;      // by the variable
+};
+
+// Why they cannot, and what to do; nothing if they can.
+std::optional<std::string> sharing_refusal(const NcclSharing& sharing);
+
+// Why NCCL cannot join ranks on these GPUs ([rank]). Nothing if they are all different, or may be shared.
+std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing);
 
 }  // namespace lockstep::libraries

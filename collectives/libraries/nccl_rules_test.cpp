@@ -57,10 +57,22 @@ TEST(NcclRules, TwoRanksOnOneGpuAreNamed) {
   const GpuUuid a{1};
   const GpuUuid b{2};
   const GpuUuid c{3};
-  EXPECT_EQ(shared_gpu_refusal(std::vector{a, b, c}), std::nullopt);
-  EXPECT_EQ(shared_gpu_refusal(std::vector{a}), std::nullopt);
-  EXPECT_EQ(*shared_gpu_refusal(std::vector{a, b, c, b}),
-            "NCCL needs one GPU a rank, but ranks 1 and 3 are on the same one");
+  const NcclSharing old{.version_code = 22809, .enabled = true};
+  EXPECT_EQ(shared_gpu_refusal(std::vector{a, b, c}, old), std::nullopt);
+  EXPECT_EQ(shared_gpu_refusal(std::vector{a}, old), std::nullopt);
+  EXPECT_EQ(*shared_gpu_refusal(std::vector{a, b, c, b}, old),
+            "ranks 1 and 3 are on the same GPU: NCCL 2.28.9 needs one GPU a rank; NCCL 2.30 or newer lets ranks share "
+            "one with NCCL_MULTI_RANK_GPU_ENABLE=1");
+}
+
+TEST(NcclRules, NewVersionsShareAGpuIfTheyAreTold) {
+  const std::vector<GpuUuid> one_gpu(4, GpuUuid{1});
+  EXPECT_EQ(shared_gpu_refusal(one_gpu, {.version_code = 23000, .enabled = true}), std::nullopt);
+  EXPECT_EQ(*shared_gpu_refusal(one_gpu, {.version_code = 23000, .enabled = false}),
+            "ranks 0 and 1 are on the same GPU: NCCL lets ranks share a GPU only with NCCL_MULTI_RANK_GPU_ENABLE=1 in "
+            "the environment");
+  EXPECT_TRUE(sharing_refusal({.version_code = 22907, .enabled = true}).has_value());
+  EXPECT_FALSE(sharing_refusal({.version_code = 23204, .enabled = true}).has_value());
 }
 
 }  // namespace
