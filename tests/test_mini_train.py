@@ -121,6 +121,23 @@ def test_refusals_are_one_line(programs: Programs, words: list[str], text: str) 
     assert done.returncode == 6 and len(done.stderr.splitlines()) == 1 and text in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(("words", "text"), [
+    (["--device", "gpu"], "--device"), (["--device", "cuda:"], "--device"), (["--device", "cuda:1x"], "--device"),
+    (["--device", "cuda", "--link", "latency_us=10,gbps=1"], "--link"),
+    (["--device", "cuda:0", "--compression", "bf16", "--dp", "2"], "--compression"),
+])
+def test_devices_that_are_none_and_what_none_can_do(programs: Programs, words: list[str], text: str) -> None:
+    done = programs.run("mini_train", *SMALL, *words)
+    assert done.returncode == 6 and len(done.stderr.splitlines()) == 1 and text in done.stderr, done.stderr
+
+
+def test_without_a_gpu_the_device_is_refused_with_the_reason(programs: Programs) -> None:
+    done = programs.run("mini_train", *SMALL, "--device", "cuda")
+    if done.returncode == 0:
+        pytest.skip("a GPU is here")
+    assert len(done.stderr.splitlines()) == 1 and "--device cuda" in done.stderr, done.stderr
+
+
 def test_a_damaged_checkpoint_is_refused_by_name(programs: Programs, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     mini_train(programs, "--checkpoints", str(folder))

@@ -1,5 +1,9 @@
 #include "bench/trainer/flag_readers.h"
 
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
 namespace lockstep::mini_train {
 
 using sweep::FlagValue;
@@ -33,6 +37,20 @@ parallel::Compression compression_of(const FlagValue& value) {
   } catch (const core::Error& error) {
     throw value.refused(error);
   }
+}
+
+backends::DeviceChoice device_of(const FlagValue& value) {
+  constexpr std::string_view kOneGpu = "cuda:";
+  if (value.text == "cpu") return {};
+  if (value.text == "cuda") return {.cuda = true};
+  int index = -1;
+  const char* const end = value.text.data() + value.text.size();
+  if (value.text.starts_with(kOneGpu)) {
+    const auto [read, error] = std::from_chars(value.text.data() + kOneGpu.size(), end, index);
+    if (error != std::errc() || read != end) index = -1;
+  }
+  if (index < 0) throw value.refused("not a device", "cpu cuda cuda:0 cuda:1 ...");
+  return {.cuda = true, .index = index};
 }
 
 bool is_mpi(const FlagValue& value) {

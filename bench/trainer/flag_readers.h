@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/sweep/flag_values.h"
+#include "collectives/backends/mesh.h"
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
@@ -14,7 +15,8 @@ core::DType dtype_of(const sweep::FlagValue& value);  // f32, bf16, f16
 trainer::GptConfig model_of(const sweep::FlagValue& value);
 transports::LinkSpec link_of(const sweep::FlagValue& value);
 parallel::Compression compression_of(const sweep::FlagValue& value);
-bool is_mpi(const sweep::FlagValue& value);  // a transport: local or mpi
+backends::DeviceChoice device_of(const sweep::FlagValue& value);  // cpu, cuda, cuda:1
+bool is_mpi(const sweep::FlagValue& value);                       // a transport: local or mpi
 transports::MpiThreads mpi_threads_of(const sweep::FlagValue& value);
 
 }  // namespace lockstep::mini_train

@@ -130,6 +130,8 @@ const std::array kFlagsOfTraining{
 const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "of kernels, a rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
+    Flag{"--device", "cpu", "cpu; cuda: ranks take the GPUs in turn, and share them; cuda:1: all ranks share that one",
+         [](TrainFlags& f, const FlagValue& v) { f.options.device = device_of(v); }},
     Flag{"--transport", "local", "local: ranks are threads; mpi: ranks of mpirun",
          [](TrainFlags& f, const FlagValue& v) { f.mpi = is_mpi(v); }},
     Flag{"--mpi-threads", "multiple",

@@ -1,15 +1,19 @@
 #include "bench/trainer/peak.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "core/device_cpu.h"
+#include "core/device_cuda.h"
 #include "core/wait.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/gemm/gemm.h"
 #include "parallel/memory/memory.h"
+#include "parallel/parameters/device_memory.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
 namespace {
@@ -32,6 +36,7 @@ class SquareProduct {
     product.y = y_.out();
     const auto start = core::Clock::now();
     kernels::run(product, *where_);
+    parallel::finish(*where_);
     return core::us_between(start, core::Clock::now()) * 1e-6;
   }
 
@@ -54,20 +59,39 @@ double best_flops_a_s(std::span<const TimedWork> works, int runs, std::chrono::n
   return best;
 }
 
-double measured_peak_flops(core::DType dtype, int threads) {
-  constexpr int kRuns = 8;                                // the first ones touch memory and choose implementations
+namespace {
+
+constexpr int kRuns = 8;  // the first ones touch memory and choose implementations
+
+double peak_of_products(core::DType dtype, std::span<const std::int64_t> sides, core::Device& device,
+                        const kernels::Context& where) {
   constexpr auto kSpan = std::chrono::milliseconds(800);  // so that busy machines have a quiet moment
-  const auto device = core::make_cpu_device();
-  parallel::Memory memory(*device);
-  kernels::ThreadPool pool(threads);
-  const kernels::Context where(pool);
+  parallel::Memory memory(device);
   std::vector<SquareProduct> products;
-  for (const std::int64_t side : {128, 256, 512, 1024}) products.emplace_back(dtype, side, memory, where);
+  for (const std::int64_t side : sides) products.emplace_back(dtype, side, memory, where);
   std::vector<TimedWork> works;
   for (SquareProduct& product : products) {
     works.push_back({product.flops(), [&product] { return product.run_s(); }});
   }
   return best_flops_a_s(works, kRuns, kSpan);
+}
+
+}  // namespace
+
+double measured_peak_flops(core::DType dtype, int threads) {
+  constexpr std::array<std::int64_t, 4> kSides{128, 256, 512, 1024};
+  const auto device = core::make_cpu_device();
+  kernels::ThreadPool pool(threads);
+  return peak_of_products(dtype, kSides, *device, kernels::Context(pool));
+}
+
+double measured_cuda_peak_flops(core::DType dtype, int device) {
+  constexpr std::array<std::int64_t, 3> kSides{2048, 4096, 8192};
+  constexpr int kRank = 0;
+  const auto gpu = core::make_cuda_device(device, kRank);
+  const auto stream = gpu->make_stream();
+  const auto context = trainer::make_cuda_context(*gpu, *stream, kRank);
+  return peak_of_products(dtype, kSides, *gpu, kernels::Context(*context));
 }
 
 }  // namespace lockstep::mini_train

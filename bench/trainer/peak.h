@@ -13,6 +13,10 @@ namespace lockstep::mini_train {
 // quiet moment on a machine that others use, large ones have less to do beside the product.
 double measured_peak_flops(core::DType dtype, int threads);
 
+// The same of products of 2048 to 8192 rows on a CUDA device. Operands are zeros, with which a GPU draws the least
+// power and keeps its highest clock.
+double measured_cuda_peak_flops(core::DType dtype, int device);
+
 // Of a piece of work that can be run again and again.
 struct TimedWork {
   double flops = 0;

@@ -1,6 +1,7 @@
 #include "bench/trainer/program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
+#include "core/device_cuda.h"
 #include "schedules/step/moving.h"
 #include "schedules/step/trace.h"
 #include "trainer/data/bigram.h"
@@ -73,11 +75,20 @@ class Teller {
   schedules::Step step_;
 };
 
+// Of the GPUs that ranks take, all like the first.
+double peak_of_gpus(const trainer::TrainOptions& options) {
+  const int chosen = options.device.index;
+  if (chosen >= 0) return measured_cuda_peak_flops(options.compute, chosen);
+  const int gpus = std::min(options.layout.ranks(), static_cast<int>(core::cuda_devices().size()));
+  return gpus * measured_cuda_peak_flops(options.compute, 0);
+}
+
 // Of all ranks' cores. Under mpirun all ranks call it, and measure at once, each on what its own threads have: what
 // they share they share then, too. Where they take turns on the same cores, cores count, not ranks.
 double peak_of(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;
+  if (options.device.cuda) return peak_of_gpus(options);
   const int ranks_here = options.mpi == nullptr ? options.layout.ranks() : 1;
   const int threads = std::min(ranks_here * options.threads, core::usable_cores());
   if (options.mpi == nullptr) return measured_peak_flops(options.compute, threads);
@@ -87,6 +98,15 @@ double peak_of(const TrainFlags& flags) {
   const transports::MpiPlacement& placement = options.mpi->placement();
   if (!placement.oversubscribed) return std::accumulate(peaks.begin(), peaks.end(), 0.0);
   return *std::max_element(peaks.begin(), peaks.end()) / threads * core::usable_cores() * placement.num_hosts;
+}
+
+// What CUDA reads before its first call; a user's own values stay. Ranks that share a GPU wait for each other in
+// kernels: no stream may hold up another one's, and no kernel may be loaded while one waits (CUDA C++ programming
+// guide, lazy loading: loading may wait for the device).
+void set_cuda_environment() {
+  constexpr int kKeep = 0;
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
+  setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
 }
 
 }  // namespace
@@ -123,6 +143,7 @@ int mini_train_main(int argc, char** argv) {
       return 0;
     }
     TrainFlags& flags = std::get<TrainFlags>(parsed);
+    if (flags.options.device.cuda) set_cuda_environment();
     if (!flags.mpi) return run_mini_train(std::move(flags), pipeline::to_stdout, nullptr);
     if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
     const auto run = [&](transports::MpiWorld& mpi) { return run_mini_train(flags, pipeline::to_stdout, &mpi); };

@@ -97,7 +97,7 @@ core::RunRecord run_record(const TrainFlags& flags) {
   const int ranks = options.layout.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
-  run.transport = "local";
+  run.transport = options.device.cuda ? "cuda" : "local";
   run.rank_kind = "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
   if (options.mpi != nullptr) add_mpi(*options.mpi, run);

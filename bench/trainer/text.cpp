@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 
 #include "collectives/transports/mpi_transport.h"
+#include "core/device_cuda.h"
 #include "core/size.h"
 #include "trainer/optimization/flops.h"
 #include "trainer/train/rank_setup.h"
@@ -45,6 +47,15 @@ std::string link_text(const trainer::TrainOptions& options) {
   if (!options.link) return "";
   return fmt::format("# EMULATED links of {:g} us and {:g} GB/s, in wall-clock time; kernels are this machine's\n",
                      options.link->latency_us, options.link->gbps);
+}
+
+std::string device_text(const trainer::TrainOptions& options) {
+  if (!options.device.cuda) return "";
+  const int gpus = static_cast<int>(core::cuda_devices().size());
+  const int used = options.device.index >= 0 ? 1 : std::min(gpus, options.layout.ranks());
+  const int first = std::max(options.device.index, 0);
+  return fmt::format("# {} GPU{} from cuda:{} on; a rank's kernels and collectives follow each other in one stream\n",
+                     used, used == 1 ? "" : "s", first);
 }
 
 double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
@@ -92,12 +103,12 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
-      "{}{}"
+      "{}{}{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       model.name, model.layers, model.hidden, model.heads, model.vocabulary, model.parameters(),
       core::short_name_of(options.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
-      options.length, data, link_text(options), mpi_text(options), flop_convention(),
+      options.length, data, device_text(options), link_text(options), mpi_text(options), flop_convention(),
       trainer::flops_a_token(flop_shape(flags)), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
 }
