@@ -3,12 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/cuda_call.h"
 #include "core/device_cuda.h"
 
 namespace lockstep::core {
 namespace {
+
+double clock_mhz(int index) {
+  int khz = 0;
+  const bool told = cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index) == cudaSuccess;
+  cudaGetLastError();
+  return told ? khz / 1e3 : 0;
+}
+
+// 13020 is 13.2.
+std::string version_text(int version) {
+  return version == 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 CudaDeviceInfo info_of(int index) {
   const CudaPlace place{.rank = -1, .device = index};
@@ -21,14 +34,23 @@ CudaDeviceInfo info_of(int index) {
                                             properties.pciDeviceID),
                       .uuid = {},
                       .compute_capability = 10 * properties.major + properties.minor,
-                      .num_multiprocessors = properties.multiProcessorCount};
+                      .num_multiprocessors = properties.multiProcessorCount,
+                      .clock_mhz = clock_mhz(index)};
   std::copy_n(reinterpret_cast<const std::uint8_t*>(properties.uuid.bytes), info.uuid.size(), info.uuid.begin());
   return info;
+}
+
+// Kernels of ranks that share a GPU wait for each other, and kernels of two streams that share a connection to the GPU
+// run one after the other. By default the driver makes 8 connections; 32 are the most (CUDA Programming Guide, "CUDA
+// Environment Variables"). It looks when it starts. What the user has set stays.
+bool want_connections() {
+  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0;  // NOLINT(concurrency-mt-unsafe): before any rank
 }
 
 }  // namespace
 
 std::optional<std::string> why_no_cuda() {
+  [[maybe_unused]] static const bool wanted = want_connections();
   int driver = 0;
   cudaDriverGetVersion(&driver);  // leaves 0 where no driver is loaded
   if (driver == 0) return "no CUDA device: no NVIDIA driver is loaded";
@@ -38,6 +60,14 @@ std::optional<std::string> why_no_cuda() {
   if (status != cudaSuccess) return fmt::format("no CUDA device: {}", cudaGetErrorString(status));
   if (count == 0) return "no CUDA device: the driver shows none";
   return std::nullopt;
+}
+
+CudaVersions cuda_versions() {
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  return {.driver = version_text(driver), .runtime = version_text(runtime)};
 }
 
 std::vector<CudaDeviceInfo> cuda_devices() {

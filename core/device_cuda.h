@@ -22,10 +22,18 @@ struct CudaDeviceInfo {
   std::array<std::uint8_t, 16> uuid;  // of the GPU or its MIG slice, in the whole world
   int compute_capability;             // 90 for 9.0
   int num_multiprocessors;
+  double clock_mhz = 0;  // the highest of its multiprocessors; 0 where it is not told
 };
 
 // Why no CUDA device can be used here: not built in, no driver, no GPU. Nothing if there is at least one.
 std::optional<std::string> why_no_cuda();
+
+// "13.0": the newest CUDA that the driver can run, and the one built in; empty without CUDA.
+struct CudaVersions {
+  std::string driver;
+  std::string runtime;
+};
+CudaVersions cuda_versions();
 
 // All CUDA devices that this process sees; none where why_no_cuda() has something to say.
 std::vector<CudaDeviceInfo> cuda_devices();

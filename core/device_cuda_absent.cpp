@@ -8,6 +8,10 @@ std::optional<std::string> why_no_cuda() {
   return std::string("CUDA is not built in: ") + LOCKSTEP_WHY_CUDA;
 }
 
+CudaVersions cuda_versions() {
+  return {};
+}
+
 std::vector<CudaDeviceInfo> cuda_devices() {
   return {};
 }

@@ -32,6 +32,14 @@ Json link_json(const std::optional<LinkRecord>& link) {
   return {{"latency_us", nullable(link->latency_us)}, {"gbps", nullable(link->gbps)}};
 }
 
+Json gpu_json(const std::optional<GpuRecord>& gpu) {
+  if (!gpu) return nullptr;
+  return {{"gpus", gpu->gpus},
+          {"ranks_per_gpu", gpu->ranks_per_gpu},
+          {"label", gpu->label},
+          {"clock_mhz", nullable(gpu->clock_mhz)}};
+}
+
 Json plan_json(const std::optional<PlanRecord>& plan) {
   if (!plan) return nullptr;
   return {{"steps", plan->steps},
@@ -67,6 +75,7 @@ std::string to_json(const RunRecord& run) {
                   {"oversubscribed", run.oversubscribed},
                   {"seed", nullable(run.seed)},
                   {"link", link_json(run.link)},
+                  {"gpu", gpu_json(run.gpu)},
                   {"basis", run.basis}});
 }
 
@@ -90,6 +99,8 @@ std::string to_json(const RowRecord& row) {
                   {"wrong", nullable(row.wrong)},
                   {"iterations", row.iterations},
                   {"time_us", nullable(row.time_us)},
+                  {"queued_us", nullable(row.queued_us)},
+                  {"graph_iterations", row.graph_iterations},
                   {"algbw_gbps", nullable(row.algbw_gbps)},
                   {"busbw_gbps", nullable(row.busbw_gbps)},
                   {"samples_us", Json(row.samples_us)},

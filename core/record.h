@@ -18,6 +18,14 @@ struct LinkRecord {
   std::optional<double> gbps;  // 1e9 bytes a second each way
 };
 
+// How ranks are on GPUs; the models are in the machine, versions in the libraries.
+struct GpuRecord {
+  int gpus = 1;           // that a process sees
+  int ranks_per_gpu = 1;  // the most
+  std::string label;      // "shared GPU" where ranks share one, else "a GPU a rank"
+  std::optional<double> clock_mhz;
+};
+
 struct RunRecord {
   std::string run;  // new_run_id()
   std::string program;
@@ -28,11 +36,12 @@ struct RunRecord {
   Machine machine;
   std::map<std::string, std::string> libraries;  // "mpi": "Open MPI 4.1.4"
   int ranks = 1;
-  std::string transport;  // "local", "mpi", "nccl"
+  std::string transport;  // "local", "mpi", "cuda", "nccl"
   std::string rank_kind;  // "threads", "processes", "mpi"
   bool oversubscribed = false;
   std::optional<std::uint64_t> seed;
   std::optional<LinkRecord> link;
+  std::optional<GpuRecord> gpu;    // of ranks on GPUs
   std::string basis = "measured";  // or "emulated", "simulated"
 };
 
@@ -62,6 +71,8 @@ struct RowRecord {
   std::optional<std::int64_t> wrong;
   std::int64_t iterations = 0;
   std::optional<double> time_us;
+  std::optional<double> queued_us;  // the host's part of it, of ranks on GPUs
+  int graph_iterations = 0;         // in a CUDA graph, a sample is a replay of it; 0: no graph
   std::optional<double> algbw_gbps;
   std::optional<double> busbw_gbps;
   std::vector<double> samples_us;  // `stats` of the line is summarize(samples_us)

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = 1024;
 constexpr std::int64_t kMaxCalls = 1'000'000'000;
+constexpr std::int64_t kMaxGraphLaunches = 1'000'000;
 
 // What is read before it is put together: -t and -g become ranks.
 struct Reading {
@@ -62,6 +63,11 @@ TimeOf time_of(const FlagValue& value) {
   return all.at(static_cast<std::size_t>(value.integer(0, 3)));
 }
 
+std::string protocol(const FlagValue& value) {
+  if (value.text == "auto" || value.text == "simple" || value.text == "packets") return value.text;
+  throw value.refused("unknown protocol", "auto simple packets");
+}
+
 std::string json_file(const FlagValue& value) {
   if (!value.text.ends_with(".json")) throw value.refused("not the name of a JSON file", "a name that ends in .json");
   return value.text;
@@ -74,7 +80,7 @@ constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning he
 const std::array kNcclFlags{
     Flag{"-t,--nthreads", "1", "rank threads; ranks = t x g",
          [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxRanks); }},
-    Flag{"-g,--ngpus", "1", "ranks a thread, for nccl-tests' scripts; ranks = t x g",
+    Flag{"-g,--ngpus", "1", "GPUs a thread, each a rank; ranks = t x g",
          [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxRanks); }},
     Flag{"-b,--minbytes", "32M", "smallest size; K, M, G are 1024-based",
          [](Reading& r, const FlagValue& v) { r.flags.sizes.min_bytes = v.size_bytes(); }},
@@ -119,6 +125,14 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.nccl_json_file = json_file(v); }},
     Flag{"-u,--unalign", "0", "elements by which both buffers are shifted",
          [](Reading& r, const FlagValue& v) { r.flags.unalign_elems = integer(v, 0, 1 << 20); }},
+    Flag{"-p,--parallel_init", "0", "0 and 1 are the same: each rank always joins from a thread of its own",
+         [](Reading&, const FlagValue& v) { v.zero_or_one(); }},
+    Flag{"-z,--blocking", "0", "on GPUs, wait for: 1 each call and the other ranks, 2 each call, 3 each iteration",
+         [](Reading& r, const FlagValue& v) { r.flags.device.blocking = static_cast<Blocking>(v.integer(0, 3)); }},
+    Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time so many replays of it",
+         [](Reading& r, const FlagValue& v) { r.flags.device.graph_launches = integer(v, 0, kMaxGraphLaunches); }},
+    Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's, spent with queueing a call",
+         [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.zero_or_one(); }},
 };
 
 const std::array kOwnFlags{
@@ -131,6 +145,8 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
     Flag{"--transport", "local", "what moves the bytes: local, mpi, cuda, nccl",
          [](Reading& r, const FlagValue& v) { r.flags.transports = transport_list(v); }},
+    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that can be run so",
+         [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
          [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},
     Flag{"--json", "", "file for records (docs/record_format.md)",
@@ -151,16 +167,13 @@ struct RefusedFlag {
 };
 
 constexpr std::array kRefusedFlags{
-    RefusedFlag{"-p,--parallel_init", "0", "ranks are always started at once"},
-    RefusedFlag{"-z,--blocking", "0", "every call is waited for and timed by itself already"},
-    RefusedFlag{"-G,--cudagraph", "0", "calls are not captured into CUDA graphs"},
-    RefusedFlag{"-C,--report_cputime", "0", "a call has no part that only enqueues it"},
-    RefusedFlag{"-R,--local_register", "0", "there are no NCCL buffers to register"},
-    RefusedFlag{"-x,--cta_policy", "0", "there are no CTAs to place"},
-    RefusedFlag{"-D,--device_implementation", "0", "there are no device-API kernels; --algo chooses the algorithm"},
-    RefusedFlag{"-V,--device_cta_count", "16", "there are no device-API kernels"},
-    RefusedFlag{"-M,--memory,--memory_report", "0", "there is no GPU memory to report"},
-    RefusedFlag{"-y,--stream_null", "0", "there are no CUDA streams to choose from"},
+    RefusedFlag{"-R,--local_register", "0", "buffers are not registered with NCCL"},
+    RefusedFlag{"-x,--cta_policy", "0", "NCCL's communicators are made with its default policy"},
+    RefusedFlag{"-D,--device_implementation", "0",
+                "there are no kernels of NCCL's device API; --transport cuda runs ours"},
+    RefusedFlag{"-V,--device_cta_count", "16", "there are no kernels of NCCL's device API"},
+    RefusedFlag{"-M,--memory,--memory_report", "0", "GPU memory is counted but not reported by sweeps"},
+    RefusedFlag{"-y,--stream_null", "0", "each rank has a stream of its own, as ranks may share a GPU"},
 };
 
 void declare(CommandLine& line, SweepFlags& flags) {
@@ -189,6 +202,8 @@ void decide_ranks(Reading& reading) {
   }
   flags.ranks = {static_cast<int>(ranks)};
   flags.ranks_given = true;
+  flags.threads = reading.threads.value_or(1);
+  flags.gpus_a_thread = reading.gpus.value_or(1);
 }
 
 void check_sizes(const SizeRange& sizes) {
@@ -211,6 +226,10 @@ void drop_what_the_kind_lacks(SweepFlags& flags) {
   if (!collectives::has_root(flags.kind)) flags.roots = {0};
 }
 
+bool only_local(const SweepFlags& flags) {
+  return std::all_of(flags.transports.begin(), flags.transports.end(), [](const auto& t) { return t == "local"; });
+}
+
 void check_together(const SweepFlags& flags, bool ranks_known) {
   check_sizes(flags.sizes);
   if (ranks_known) roots_at(flags, *std::min_element(flags.ranks.begin(), flags.ranks.end()));
@@ -218,10 +237,13 @@ void check_together(const SweepFlags& flags, bool ranks_known) {
     throw core::usage_error(fmt::format("-K,--per_iter_skip {}: leaves none of {} iterations; allowed: 0 to {}",
                                         flags.per_iteration_skip, flags.iterations, flags.iterations - 1));
   }
-}
-
-bool only_local(const SweepFlags& flags) {
-  return std::all_of(flags.transports.begin(), flags.transports.end(), [](const auto& t) { return t == "local"; });
+  if (flags.per_iteration_timing && flags.device.graph_launches > 0) {
+    throw core::usage_error(
+        "-I,--per_iter_timing with -G: a graph's iterations are timed together; allowed: one of the two");
+  }
+  if (flags.processes && !only_local(flags)) {
+    throw core::usage_error("--processes forks local ranks; allowed with --transport local, others have mpirun's");
+  }
 }
 
 }  // namespace
@@ -254,6 +276,7 @@ std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind
   decide_ranks(reading);
   drop_what_the_kind_lacks(flags);
   check_together(flags, flags.ranks_given || only_local(flags));
+  check_device_flags(flags.device, flags.transports);
   return flags;
 }
 

@@ -1,7 +1,9 @@
 // The command line of the *_perf programs: nccl-tests 2.19.6's flags, names and defaults, and what Lockstep adds.
-// Flags that have no meaning here are accepted at nccl-tests' default and otherwise refused with the reason.
+// Flags that have no meaning here, or not for the transport, are accepted at nccl-tests' default and otherwise refused
+// with the reason.
 //
-// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. (Under MPI they are its processes.)
+// Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. (Under MPI they are its processes.) On
+// GPUs the ranks of -t times -g have a GPU each, as nccl-tests has it; those of --ranks are spread over the GPUs.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "bench/sweep/command_line.h"
+#include "bench/sweep/device_flags.h"
 #include "bench/sweep/sizes.h"
 #include "collectives/collective.h"
 
@@ -26,7 +29,7 @@ struct SweepFlags {
 
   // Swept, in this order of nesting: every combination is a row of its own.
   std::vector<int> ranks{4};
-  std::vector<std::string> transports{"local"};  // local, mpi, nccl
+  std::vector<std::string> transports{"local"};  // local, mpi, cuda, nccl
   std::vector<core::DType> dtypes{core::DType::f32};
   std::vector<core::ReduceOp> ops{core::ReduceOp::sum};  // one entry where the collective has no operation
   std::vector<int> roots{0};                             // empty: every root (-r -1); {0} where there is none
@@ -34,7 +37,9 @@ struct SweepFlags {
   std::vector<std::string> algorithms{"auto"};  // "name:key=value", "all" or "auto"; see algorithms::parse_choice
 
   bool ranks_given = false;  // by --ranks, -t or -g
-  bool processes = false;    // local ranks are forked processes in place of threads
+  int threads = 0;           // -t and -g as given, 1 where only the other is; 0: --ranks, or neither
+  int gpus_a_thread = 0;
+  bool processes = false;  // local ranks are forked processes in place of threads
   int iterations = 20;
   int warmup_iterations = 1;
   int calls_per_iteration = 1;
@@ -46,6 +51,7 @@ struct SweepFlags {
   bool timestamps = false;
   int timeout_s = 60;     // of every wait
   int unalign_elems = 0;  // both buffers are shifted by so many elements
+  DeviceFlags device;
 
   bool explain = false;
   bool stats = false;

@@ -224,18 +224,54 @@ TEST_P(Refusals, NameFlagValueAndWhatIsAllowed) {
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningHere, Refusals,
     testing::Values(
-        Refusal{"-p 1", "-p,--parallel_init 1: ranks are always started at once; allowed: 0"},
-        Refusal{"-z 1", "-z,--blocking 1: every call is waited for and timed by itself already; allowed: 0"},
-        Refusal{"-G 4", "-G,--cudagraph 4: calls are not captured into CUDA graphs; allowed: 0"},
-        Refusal{"-C 1", "-C,--report_cputime 1: a call has no part that only enqueues it; allowed: 0"},
-        Refusal{"-R 2", "-R,--local_register 2: there are no NCCL buffers to register; allowed: 0"},
-        Refusal{"-x 1", "-x,--cta_policy 1: there are no CTAs to place; allowed: 0"},
+        Refusal{"-R 2", "-R,--local_register 2: buffers are not registered with NCCL; allowed: 0"},
+        Refusal{"-x 1", "-x,--cta_policy 1: NCCL's communicators are made with its default policy; allowed: 0"},
         Refusal{"-D 1",
-                "-D,--device_implementation 1: there are no device-API kernels; --algo chooses the algorithm; "
+                "-D,--device_implementation 1: there are no kernels of NCCL's device API; --transport cuda runs ours; "
                 "allowed: 0"},
-        Refusal{"-V 8", "-V,--device_cta_count 8: there are no device-API kernels; allowed: 16"},
-        Refusal{"-M 1", "-M,--memory,--memory_report 1: there is no GPU memory to report; allowed: 0"},
-        Refusal{"-y 1", "-y,--stream_null 1: there are no CUDA streams to choose from; allowed: 0"}));
+        Refusal{"-V 8", "-V,--device_cta_count 8: there are no kernels of NCCL's device API; allowed: 16"},
+        Refusal{"-M 1", "-M,--memory,--memory_report 1: GPU memory is counted but not reported by sweeps; allowed: 0"},
+        Refusal{"-y 1",
+                "-y,--stream_null 1: each rank has a stream of its own, as ranks may share a GPU; allowed: 0"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    WithoutMeaningForATransport, Refusals,
+    testing::Values(
+        Refusal{"-G 4",
+                "-G,--cudagraph with --transport local: calls are not captured into CUDA graphs; allowed: 0, or "
+                "--transport cuda or nccl"},
+        Refusal{"-G 4 --transport cuda,mpi",
+                "-G,--cudagraph with --transport mpi: calls are not captured into CUDA graphs; allowed: 0, or "
+                "--transport cuda or nccl"},
+        Refusal{"-C 1",
+                "-C,--report_cputime with --transport local: a call has no part that only enqueues it; allowed: 0, or "
+                "--transport cuda or nccl"},
+        Refusal{"-z 1",
+                "-z,--blocking with --transport local: every call is waited for and timed by itself already; allowed: "
+                "0, or --transport cuda or nccl"},
+        Refusal{"--protocol packets --transport cuda,nccl",
+                "--protocol with --transport nccl: its protocols are not ours to choose; allowed: auto, or --transport "
+                "cuda"},
+        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets"},
+        Refusal{"-z 2 -G 1 --transport cuda",
+                "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two"},
+        Refusal{"-z 2 -C 1 --transport cuda",
+                "-z,--blocking with -C: the host's time would be that of waiting; allowed: one of the two"},
+        Refusal{"-I 1 -G 1 --transport cuda",
+                "-I,--per_iter_timing with -G: a graph's iterations are timed together; allowed: one of the two"},
+        Refusal{"-z 4", "-z,--blocking 4: out of range; allowed: an integer from 0 to 3"},
+        Refusal{"--processes --transport cuda",
+                "--processes forks local ranks; allowed with --transport local, others have mpirun's"}));
+
+TEST(Flags, OnGpus) {
+  const SweepFlags flags = flags_of("--transport cuda,nccl -G 3 -C 1 -p 1 -t 2 -g 4");
+  EXPECT_EQ(flags.device.graph_launches, 3);
+  EXPECT_TRUE(flags.device.report_cpu_time);
+  EXPECT_EQ(flags.threads, 2);
+  EXPECT_EQ(flags.gpus_a_thread, 4);
+  EXPECT_EQ(flags_of("--transport nccl -z 3").device.blocking, Blocking::iteration);
+  EXPECT_EQ(flags_of("--transport cuda --protocol packets").device.protocol, "packets");
+}
 
 INSTANTIATE_TEST_SUITE_P(
     BadValues, Refusals,

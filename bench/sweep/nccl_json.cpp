@@ -40,9 +40,9 @@ Json config_of(const SweepFlags& flags, const Heading& heading) {
   config["iterations"] = heading.iterations;
   config["aggregated_iterations"] = heading.calls_per_iteration;
   config["validation"] = flags.check ? 1 : 0;
-  config["graph"] = 0;
-  config["blocking_collectives"] = word(false);
-  config["parallel_init"] = word(false);
+  config["graph"] = heading.graph_launches;
+  config["blocking_collectives"] = word(flags.device.blocking != Blocking::none);
+  config["parallel_init"] = word(true);  // whatever -p says
   config["devices"] = Json::array();
   for (const DeviceLine& line : heading.devices) {
     config["devices"].push_back({{"rank", line.rank},
@@ -56,9 +56,9 @@ Json config_of(const SweepFlags& flags, const Heading& heading) {
   return config;
 }
 
-Json placement_of(const Measured& measured) {
+Json placement_of(const Measured& measured, const char* time) {
   if (measured.failed) return nullptr;
-  Json placement{{"time", measured.time_us}, {"alg_bw", measured.algbw_gbps}, {"bus_bw", measured.busbw_gbps}};
+  Json placement{{time, measured.time_us}, {"alg_bw", measured.algbw_gbps}, {"bus_bw", measured.busbw_gbps}};
   placement["nwrong"] = measured.wrong ? Json(static_cast<double>(*measured.wrong)) : Json(nullptr);
   return placement;
 }
@@ -75,7 +75,7 @@ Json per_iteration_of(const Measured& measured, const RowResult& result, int ski
           {"cv_pct", measured.cv_percent}, {"times_us", times}};
 }
 
-Json result_of(const Row& row) {
+Json result_of(const Row& row, const char* time = "time") {
   char root[16];
   std::snprintf(root, sizeof root, "%6d", row.root);  // padded, as nccl-tests' is
   return {{"size", row.bytes},
@@ -83,8 +83,8 @@ Json result_of(const Row& row) {
           {"type", row.type},
           {"redop", row.op},
           {"root", root},
-          {"out_of_place", placement_of(row.out_of_place)},
-          {"in_place", placement_of(row.in_place)}};
+          {"out_of_place", placement_of(row.out_of_place, time)},
+          {"in_place", placement_of(row.in_place, time)}};
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ void NcclJson::begin(const SweepFlags& flags, const Heading& heading) {
 }
 
 void NcclJson::add(const Row& row, const Comparison& comparison, const SweepFlags& flags) {
-  Json result = result_of(row);
+  Json result = result_of(row, flags.device.report_cpu_time ? "cpu_time" : "time");
   const RowResult& out_of_place = comparison.out_of_place;
   if (!comparison.in_place) result["in_place"] = nullptr;
   if (flags.per_iteration_timing) {

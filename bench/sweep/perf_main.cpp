@@ -23,8 +23,7 @@ int report_error(const std::string& program, const core::Error& error) {
 // Ranks on GPUs may be mpirun's or threads of this process: mpirun's where there are some.
 bool wants_mpi(const SweepFlags& flags) {
   return std::any_of(flags.transports.begin(), flags.transports.end(), [](const std::string& transport) {
-    const bool on_gpus = transport == "cuda" || transport == "nccl";
-    return transport == "mpi" || (on_gpus && transports::started_by_mpi());
+    return transport == "mpi" || (on_gpus(transport) && transports::started_by_mpi());
   });
 }
 

@@ -13,7 +13,8 @@ void Recorder::begin_run(const SweepFlags& flags, const RunFacts& facts) {
   run_.source = core::source();
   run_.build = core::build();
   run_.machine = facts.machine;
-  if (!facts.mpi_version.empty()) run_.libraries["mpi"] = facts.mpi_version;
+  run_.libraries = facts.libraries;
+  run_.gpu = facts.gpu;
   run_.ranks = facts.num_ranks;
   run_.transport = facts.transport;
   executor_ = facts.executor;
@@ -52,6 +53,8 @@ void Recorder::add_result(const RowResult& result) {
   record.wrong = result.wrong;
   record.iterations = result.timed_calls;
   record.time_us = result.time_us;
+  if (run_.gpu) record.queued_us = result.queued_us;
+  record.graph_iterations = result.graph_iterations;
   record.algbw_gbps = result.algbw_gbps;
   record.busbw_gbps = result.busbw_gbps;
   record.samples_us = result.samples_us;
@@ -71,7 +74,7 @@ void Recorder::add_failure(const collectives::Operation& operation, const std::s
                            const std::string& error) {
   core::RowRecord record = row_of(operation);
   record.algorithm = algorithm;
-  record.executor = algorithm == backends::kLibrary ? "library" : executor_;
+  record.executor = backends::asks_library(algorithm) ? "library" : executor_;
   record.status = "failed";
   record.error = error;
   writer_.write(record);

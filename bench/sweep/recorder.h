@@ -1,6 +1,7 @@
 // Writes a sweep's results as records (docs/record_format.md).
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -17,7 +18,8 @@ struct RunFacts {
   std::string rank_kind;  // "threads", "processes", "mpi"
   bool oversubscribed = false;
   core::Machine machine;
-  std::string mpi_version;  // empty without MPI
+  std::map<std::string, std::string> libraries;  // name to version, as in core::RunRecord
+  std::optional<core::GpuRecord> gpu;            // of ranks on GPUs
 };
 
 class Recorder {

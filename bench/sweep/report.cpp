@@ -8,15 +8,15 @@
 namespace lockstep::sweep {
 namespace {
 
-Measured measured_of(const RowResult& result, int skipped_samples) {
+Measured measured_of(const RowResult& result, const SweepFlags& flags) {
   Measured measured;
-  measured.time_us = result.time_us;
+  measured.time_us = flags.device.report_cpu_time ? result.queued_us : result.time_us;
   measured.algbw_gbps = result.algbw_gbps;
   measured.busbw_gbps = result.busbw_gbps;
   measured.wrong = result.wrong;
   const std::span<const double> samples(result.samples_us);
   if (samples.empty()) return measured;
-  const auto skip = std::min(static_cast<std::size_t>(skipped_samples), samples.size() - 1);
+  const auto skip = std::min(static_cast<std::size_t>(flags.per_iteration_skip), samples.size() - 1);
   const core::Summary summary = core::summarize(samples.subspan(skip));
   measured.min_us = summary.min;
   measured.max_us = summary.max;
@@ -48,8 +48,8 @@ Row row_of(const collectives::Operation& operation, const std::string& algorithm
 Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ranks) {
   const RowResult& result = comparison.out_of_place;
   Row row = row_of(result.operation, result.algorithm, num_ranks);
-  row.out_of_place = measured_of(result, flags.per_iteration_skip);
-  row.in_place = measured_of(comparison.in_place.value_or(RowResult{}), flags.per_iteration_skip);
+  row.out_of_place = measured_of(result, flags);
+  row.in_place = measured_of(comparison.in_place.value_or(RowResult{}), flags);
   if (result.plan) {
     row.steps = result.plan->steps;
     row.wire_bytes = result.plan->wire_bytes_max;
@@ -66,7 +66,12 @@ Row failed_row(const collectives::Operation& operation, const std::string& algor
 }
 
 Columns columns_of(const SweepFlags& flags) {
-  return {flags.per_iteration_timing, flags.timestamps, true, flags.explain, flags.stats};
+  return {.per_iteration = flags.per_iteration_timing,
+          .timestamps = flags.timestamps,
+          .cpu_time = flags.device.report_cpu_time,
+          .choice = true,
+          .explain = flags.explain,
+          .stats = flags.stats};
 }
 
 }  // namespace lockstep::sweep

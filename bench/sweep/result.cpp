@@ -54,8 +54,10 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
   result.executor = trial.prepared().executor;
   result.samples_us = slowest(world, mine.samples_us);
   result.timed_calls = mine.timed_calls;
-  const double mean_us = mine.total_us / static_cast<double>(std::max<std::size_t>(mine.samples_us.size(), 1));
-  result.time_us = over_ranks(transports::all_gather_value(world, mean_us), time_of);
+  result.graph_iterations = trial.is_graph() ? trial.iterations_per_sample() : 0;
+  const auto samples = static_cast<double>(std::max<std::size_t>(mine.samples_us.size(), 1));
+  result.time_us = over_ranks(transports::all_gather_value(world, mine.total_us / samples), time_of);
+  result.queued_us = over_ranks(transports::all_gather_value(world, mine.queued_us / samples), time_of);
   if (checked) {
     const auto wrong = transports::all_gather_value(world, mine.wrong);
     result.wrong = std::accumulate(wrong.begin(), wrong.end(), std::int64_t{0});

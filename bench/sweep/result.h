@@ -26,8 +26,10 @@ struct RowResult {
   std::string executor;
   std::vector<double> samples_us;     // [timed call] the slowest rank
   double time_us = 0;                 // of a call, over the ranks as -a says
+  double queued_us = 0;               // the host's part of it, until the call was queued
   std::optional<std::int64_t> wrong;  // elements, all ranks and calls; nothing if unchecked
   std::int64_t timed_calls = 0;
+  int graph_iterations = 0;  // that a sample replays; 0: no graph
   std::optional<PlanFacts> plan;
   double algbw_gbps = 0;
   double busbw_gbps = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "bench/sweep/places.h"
 #include "core/statistics.h"
 #include "core/stopping.h"
 #include "core/wait.h"
@@ -12,8 +13,24 @@ namespace {
 
 using collectives::Operation;
 
-TrialOptions trial_options(const SweepFlags& flags) {
-  return {flags.seed, flags.check, flags.unalign_elems, flags.calls_per_iteration};
+TrialOptions trial_options(const SessionPlan& session) {
+  const SweepFlags& flags = session.flags;
+  const bool graph = flags.device.graph_launches > 0;
+  return {.seed = flags.seed,
+          .check = flags.check,
+          .unalign_elems = flags.unalign_elems,
+          .iterations_per_sample = graph ? flags.iterations : 1,
+          .calls_per_iteration = flags.calls_per_iteration,
+          .batch_bytes = session.backend.on_gpus() ? kGpuBatchBytes : kBatchBytes,
+          .graph = graph,
+          .blocking = flags.device.blocking};
+}
+
+// So many samples are -n iterations, and with -G as many times as the graph is launched.
+std::size_t samples_wanted(const SweepFlags& flags, const Trial& trial) {
+  const int a_sample = trial.iterations_per_sample();
+  const int samples = (flags.iterations + a_sample - 1) / a_sample;
+  return static_cast<std::size_t>(samples) * static_cast<std::size_t>(std::max(flags.device.graph_launches, 1));
 }
 
 Operation in_place(Operation operation) {
@@ -43,14 +60,16 @@ class Session {
 
   void run() {
     if (flags_.explain && session_.backend.has_plans())
-      model_ = measure_cost_model(endpoint_, pool_, rounds_, trial_options(flags_));
-    if (is_rank0_) sink_.started(model_);
+      model_ = measure_cost_model(endpoint_, pool_, rounds_, trial_options(session_));
+    const std::vector<DeviceLine> places = places_of_ranks(endpoint_, session_.backend);
+    if (is_rank0_) sink_.started(places);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
   }
 
  private:
   void run_operation(std::size_t index);
   Placement prepare(const Operation& operation, const std::string& algorithm);
+  core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
   void measure_in_turn(std::vector<Placement>& placements, double budget_s);
   bool has_lost(const std::vector<Placement>& placements, std::size_t index) const;
   bool wants_in_place(const Operation& operation) const { return has_in_place(operation.kind) && !flags_.race; }
@@ -70,7 +89,7 @@ class Session {
 };
 
 Placement Session::prepare(const Operation& operation, const std::string& algorithm) {
-  auto trial = std::make_unique<Trial>(endpoint_, operation, algorithm, pool_, rounds_, trial_options(flags_));
+  auto trial = std::make_unique<Trial>(endpoint_, operation, algorithm, pool_, rounds_, trial_options(session_));
   trial->warm_up(flags_.warmup_iterations);
   return {operation, std::move(trial)};
 }
@@ -102,18 +121,22 @@ bool Session::has_lost(const std::vector<Placement>& placements, std::size_t ind
   });
 }
 
+core::StoppingOptions Session::stopping_options(const Trial& trial, double budget_s) const {
+  core::StoppingOptions options;
+  options.min_samples = options.max_samples = samples_wanted(flags_, trial);
+  if (budget_s <= 0) return options;
+  constexpr std::size_t kMostOverIterations = 50;
+  options.max_samples *= kMostOverIterations;
+  options.wanted_precision = 0.01;
+  options.time_budget_us = budget_s * 1e6;
+  return options;
+}
+
 // A batch of every placement in turn, so that drift of the machine hits all alike, until each has been timed enough:
 // -n samples, or, with a time budget, until the median is known to 1 % or the time is over.
 void Session::measure_in_turn(std::vector<Placement>& placements, double budget_s) {
-  core::StoppingOptions options;
-  options.min_samples = options.max_samples = static_cast<std::size_t>(flags_.iterations);
-  if (budget_s > 0) {
-    constexpr std::size_t kMostOverIterations = 50;
-    options.max_samples *= kMostOverIterations;
-    options.wanted_precision = 0.01;
-    options.time_budget_us = budget_s * 1e6;
-  }
-  std::vector<core::StoppingRule> rules(placements.size(), core::StoppingRule(options));
+  std::vector<core::StoppingRule> rules;
+  for (const Placement& placement : placements) rules.emplace_back(stopping_options(*placement.trial, budget_s));
   std::vector<bool> ready(placements.size(), false);
   const auto start = core::Clock::now();
   while (std::find(ready.begin(), ready.end(), false) != ready.end()) {
@@ -121,7 +144,8 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
       if (ready[i]) continue;
       const auto& samples = placements[i].trial->measured().samples_us;
       const std::size_t before = samples.size();
-      placements[i].trial->run_batch(static_cast<int>(options.max_samples - before));
+      const std::size_t most = stopping_options(*placements[i].trial, budget_s).max_samples;
+      placements[i].trial->run_batch(static_cast<int>(most - before));
       const double elapsed_us = core::us_between(start, core::Clock::now());
       for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
         rules[i].add(samples[s], elapsed_us);
@@ -172,13 +196,22 @@ SessionPlan plan_session(const SweepFlags& flags, const backends::Backend& backe
 }
 
 std::size_t session_bytes(const SessionPlan& session) {
-  const TrialOptions options = trial_options(session.flags);
-  std::size_t most = session.flags.explain ? cost_model_pool_bytes(session.num_ranks, options) : 0;
+  const TrialOptions options = trial_options(session);
+  std::size_t most =
+      session.flags.explain && session.backend.has_plans() ? cost_model_pool_bytes(session.num_ranks, options) : 0;
   for (const Operation& operation : session.operations) {
     most = std::max(most, pool_bytes(operation, session.num_ranks, options));
     if (has_in_place(operation.kind)) {
       most = std::max(most, pool_bytes(in_place(operation), session.num_ranks, options));
     }
+  }
+  return most;
+}
+
+std::size_t mirror_bytes(const SessionPlan& session) {
+  std::size_t most = 0;
+  for (const Operation& operation : session.operations) {
+    most = std::max(most, call_bytes(operation, session.num_ranks, trial_options(session)));
   }
   return most;
 }

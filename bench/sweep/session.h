@@ -9,6 +9,7 @@
 #include "bench/sweep/cases.h"
 #include "bench/sweep/explain.h"
 #include "bench/sweep/result.h"
+#include "bench/sweep/table.h"
 
 namespace lockstep::sweep {
 
@@ -21,7 +22,7 @@ struct Comparison {
 
 // Called on rank 0 only, in the order of the table.
 struct Sink {
-  std::function<void(const std::optional<plan::CostModel>&)> started;
+  std::function<void(const std::vector<DeviceLine>& places)> started;
   std::function<void(const Comparison&)> measured;
   // What is being run, for the report of a failure.
   std::function<void(const collectives::Operation&, const std::string& algorithm)> running;
@@ -40,6 +41,8 @@ SessionPlan plan_session(const SweepFlags& flags, const backends::Backend& backe
                          const tuning::Table& table);
 // Device memory that a rank of the session needs.
 std::size_t session_bytes(const SessionPlan& session);
+// Host memory that a rank needs whose device's memory is not the host's.
+std::size_t mirror_bytes(const SessionPlan& session);
 
 // Runs on every rank.
 void run_session(const SessionPlan& session, backends::Endpoint& endpoint, const Sink& sink);

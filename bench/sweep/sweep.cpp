@@ -1,11 +1,12 @@
 #include "bench/sweep/sweep.h"
 
-#include <unistd.h>
-
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
+#include "bench/sweep/gpu_facts.h"
 #include "bench/sweep/nccl_json.h"
+#include "bench/sweep/places.h"
 #include "bench/sweep/recorder.h"
 #include "bench/sweep/report.h"
 #include "bench/sweep/session.h"
@@ -55,16 +56,16 @@ class Sweep {
  private:
   void plan_sessions();
   void run_session_of(const SessionPlan& session);
-  void show_heading(const SessionPlan& session);
-  std::vector<DeviceLine> device_lines(const SessionPlan& session) const;
-  std::vector<std::string> notes(const SessionPlan& session) const;
+  void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);
+  std::vector<std::string> notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
   void show(const backends::Backend& backend, int num_ranks, const Comparison& comparison);
   void show_failure(const core::Error& error, int num_ranks);
   void record(const std::function<void(Recorder&)>& write);
   Footing footing() const;
   void check_memory(const SessionPlan& session) const;
   bool oversubscribed(const SessionPlan& session) const;
-  RunFacts run_facts(const SessionPlan& session) const;
+  RunFacts run_facts(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
+  void check_ranks(const backends::Backend& backend) const;
 
   const SweepFlags& flags_;
   const SweepEnvironment& environment_;
@@ -84,7 +85,7 @@ bool Sweep::oversubscribed(const SessionPlan& session) const {
   return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > machine_.cores;
 }
 
-std::vector<std::string> Sweep::notes(const SessionPlan& session) const {
+std::vector<std::string> Sweep::notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const {
   std::vector<std::string> lines;
   const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
   std::string line = "transport " + std::string(session.backend.name) + ", " + std::to_string(session.num_ranks) +
@@ -92,43 +93,39 @@ std::vector<std::string> Sweep::notes(const SessionPlan& session) const {
                      (mpi_ != nullptr ? " a host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
   if (oversubscribed(session)) line += ", oversubscribed";
   lines.push_back(line);
+  if (session.backend.on_gpus()) {
+    for (const std::string& note : sharing_notes(places)) lines.push_back(note);
+  }
   if (!flags_.link.empty()) lines.push_back("EMULATED links: " + flags_.link + "; times are not this machine's own");
   for (const std::string& algorithm : flags_.algorithms) {
-    if (algorithm == "auto" && session.backend.has_plans()) lines.push_back("auto: " + environment_.tuning_note);
+    if (algorithm == "auto" && session.backend.has_plans() && !session.backend.auto_is_library())
+      lines.push_back("auto: " + environment_.tuning_note);
   }
   return lines;
 }
 
-std::vector<DeviceLine> Sweep::device_lines(const SessionPlan& session) const {
-  std::vector<DeviceLine> lines;
-  char host[256] = "localhost";
-  gethostname(host, sizeof host - 1);
-  for (int rank = 0; rank < session.num_ranks; ++rank) {
-    lines.push_back({rank, static_cast<int>(getpid()), mpi_ != nullptr && rank > 0 ? "-" : host, rank % machine_.cores,
-                     "cpu", machine_.cpu.value_or("cpu")});
-  }
-  return lines;
-}
-
-void Sweep::show_heading(const SessionPlan& session) {
+void Sweep::show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places) {
   Heading heading;
   heading.program = flags_.program;
   heading.version = core::build().version;
-  heading.threads = mpi_ != nullptr ? 1 : session.num_ranks;
+  heading.threads = mpi_ != nullptr ? 1 : flags_.threads > 0 ? flags_.threads : session.num_ranks;
+  heading.gpus = std::max(flags_.gpus_a_thread, 1);
   heading.sizes = flags_.sizes;
   heading.warmup_iterations = flags_.warmup_iterations;
   heading.iterations = flags_.iterations;
   heading.calls_per_iteration = flags_.calls_per_iteration;
   heading.check = flags_.check;
+  heading.graph_launches = flags_.device.graph_launches;
   heading.unalign_elems = flags_.unalign_elems;
   heading.per_iteration_timing = flags_.per_iteration_timing;
-  heading.notes = notes(session);
-  heading.devices = device_lines(session);
+  heading.timed_by_events = session.backend.on_gpus() && flags_.device.blocking == Blocking::none;
+  heading.notes = notes(session, places);
+  heading.devices = places;
   output_.print(heading_text(heading) + table_heading_text(columns_of(flags_)));
   if (nccl_json_) nccl_json_->begin(flags_, heading);
 }
 
-RunFacts Sweep::run_facts(const SessionPlan& session) const {
+RunFacts Sweep::run_facts(const SessionPlan& session, const std::vector<DeviceLine>& places) const {
   RunFacts facts;
   facts.num_ranks = session.num_ranks;
   facts.transport = session.backend.name;
@@ -137,7 +134,8 @@ RunFacts Sweep::run_facts(const SessionPlan& session) const {
   facts.oversubscribed = oversubscribed(session);
   facts.machine = machine_;
   facts.machine.hosts = mpi_ != nullptr ? mpi_->placement().num_hosts : 1;
-  if (mpi_ != nullptr) facts.mpi_version = mpi_->library_version();
+  if (mpi_ != nullptr) facts.libraries["mpi"] = mpi_->library_version();
+  if (session.backend.on_gpus()) add_gpu_facts(session.backend.gpus(), ranks_per_gpu(places), facts);
   return facts;
 }
 
@@ -181,7 +179,12 @@ void Sweep::show_failure(const core::Error& error, int num_ranks) {
 void Sweep::check_memory(const SessionPlan& session) const {
   const std::size_t ranks_here = mpi_ != nullptr ? static_cast<std::size_t>(mpi_->placement().most_ranks_of_a_host)
                                                  : static_cast<std::size_t>(session.num_ranks);
-  const std::size_t needed = session_bytes(session) * ranks_here;
+  if (session.backend.on_gpus()) {
+    check_gpu_memory(session.backend.gpus(), static_cast<int>(ranks_here), session_bytes(session),
+                     flags_.sizes.max_bytes);
+  }
+  // Of ranks on GPUs, a rank's host has copies of one call's buffers.
+  const std::size_t needed = (session.backend.on_gpus() ? mirror_bytes(session) : session_bytes(session)) * ranks_here;
   const std::size_t available = core::available_host_bytes();
   if (needed <= available / 10 * 9) return;
   throw core::usage_error("-e,--maxbytes " + core::format_size(flags_.sizes.max_bytes) + ": " +
@@ -190,13 +193,32 @@ void Sweep::check_memory(const SessionPlan& session) const {
                           " of memory here; available: " + core::format_size(static_cast<std::int64_t>(available)));
 }
 
+// -t times -g, and --ranks, are ranks of one process; GPUs of -g are not shared.
+void Sweep::check_ranks(const backends::Backend& backend) const {
+  if (mpi_ != nullptr && flags_.ranks_given) {
+    const int ranks = mpi_->placement().num_ranks;
+    const bool agreed = flags_.threads > 0 ? flags_.ranks.front() == 1 : flags_.ranks == std::vector{ranks};
+    if (agreed) return;
+    throw core::usage_error(std::string(flags_.threads > 0 ? "-t times -g" : "--ranks") +
+                            ": under mpirun each process is one rank, and there are " + std::to_string(ranks) +
+                            "; allowed: " + (flags_.threads > 0 ? "1" : std::to_string(ranks)));
+  }
+  if (!backend.on_gpus() || flags_.threads == 0) return;
+  const auto gpus = static_cast<int>(backend.gpus().size());
+  if (flags_.ranks.front() <= gpus) return;
+  throw core::usage_error("-t times -g is " + std::to_string(flags_.ranks.front()) + " GPUs, and there are " +
+                          std::to_string(gpus) + "; allowed: at most so many, or --ranks " +
+                          std::to_string(flags_.ranks.front()) + ", which may share GPUs");
+}
+
 // Everything that can be refused is refused here, alike on all ranks.
 void Sweep::plan_sessions() {
   for (const std::string& transport : flags_.transports) {
-    const backends::Backend& backend = backends::find_backend(transport);
+    const backends::Backend& backend = environment_.find_backend(transport);
     if (const auto why = backend.absence()) {
       throw core::Error(core::Failure::not_built, "--transport " + transport + ": " + *why);
     }
+    check_ranks(backend);
     if (mpi_ != nullptr) {
       sessions_.push_back(plan_session(flags_, backend, mpi_->placement().num_ranks, environment_.tuning));
       continue;
@@ -216,10 +238,11 @@ void Sweep::run_session_of(const SessionPlan& session) {
   options.timeout = std::chrono::seconds(flags_.timeout_s);
   options.memory_bytes_per_rank = session_bytes(session);
   options.mpi = mpi_;
+  options.protocol = flags_.device.protocol;
   Sink sink;
-  sink.started = [&](const std::optional<plan::CostModel>& /*model*/) {
-    show_heading(session);
-    record([&](Recorder& recorder) { recorder.begin_run(flags_, run_facts(session)); });
+  sink.started = [&](const std::vector<DeviceLine>& places) {
+    show_heading(session, places);
+    record([&](Recorder& recorder) { recorder.begin_run(flags_, run_facts(session, places)); });
   };
   sink.measured = [&](const Comparison& comparison) { show(backend, num_ranks, comparison); };
   sink.running = [&](const collectives::Operation& operation, const std::string& algorithm) {

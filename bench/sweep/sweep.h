@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "bench/sweep/flags.h"
 #include "bench/sweep/session.h"
@@ -20,6 +21,8 @@ struct SweepEnvironment {
   std::optional<double> min_busbw_gbps;  // NCCL_TESTS_MIN_BW
   tuning::Table tuning;                  // empty if this machine has none
   std::string tuning_note;               // for the heading: where `auto` looks
+  // Tests put theirs in its place.
+  std::function<const backends::Backend&(std::string_view name)> find_backend = backends::find_backend;
 };
 SweepEnvironment read_environment(const SweepFlags& flags);
 

@@ -112,13 +112,14 @@ std::string heading_text(const Heading& heading) {
   text += fmt::format("# Collective test starting: {}\n", heading.program);
   text += fmt::format(
       "# nThread {} nGpus {} minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
-      "validation: {} graph: 0 unalign: {}\n",
+      "validation: {} graph: {} unalign: {}\n",
       heading.threads, heading.gpus, heading.sizes.min_bytes, heading.sizes.max_bytes,
       multiplies ? heading.sizes.step_factor : heading.sizes.step_bytes, multiplies ? "factor" : "bytes",
       heading.warmup_iterations, heading.iterations, heading.calls_per_iteration, heading.check ? 1 : 0,
-      heading.unalign_elems);
+      heading.graph_launches, heading.unalign_elems);
   if (heading.per_iteration_timing) {
-    text += "# Per-Iteration Report: host clock timing; i_* uses max over ranks \n";
+    text += fmt::format("# Per-Iteration Report: {} timing; i_* uses max over ranks \n",
+                        heading.timed_by_events ? "CUDA event" : "host clock");
   }
   for (const std::string& note : heading.notes) text += "# " + note + "\n";
   text += "#\n# Using devices\n";
@@ -142,7 +143,8 @@ std::string table_heading_text(const Columns& columns) {
     return text + fmt::format(" {:>{}}", columns.timestamps ? timestamp : "", columns.timestamps ? 19 : 0);
   };
   return "#\n" + placement_title(columns) + "\n" +
-         extended(line({"size", "count", "type", "redop", "root"}, {"time", "algbw", "busbw", "#wrong"},
+         extended(line({"size", "count", "type", "redop", "root"},
+                       {columns.cpu_time ? "cputime" : "time", "algbw", "busbw", "#wrong"},
                        {"i_min", "i_max", "i_p99", "i_cv%"}, "timestamp"),
                   columns, &ExtraCell::name) +
          extended(line({"(B)", "(elements)", "", "", ""}, {"(us)", "(GB/s)", "(GB/s)", ""},

@@ -32,8 +32,10 @@ struct Heading {
   int iterations = 20;
   int calls_per_iteration = 1;
   bool check = true;
+  int graph_launches = 0;
   int unalign_elems = 0;
   bool per_iteration_timing = false;
+  bool timed_by_events = false;    // the single iterations; else by the host's clock
   std::vector<std::string> notes;  // lines of ours, each becomes "# <note>": emulated link, oversubscribed, ...
   std::vector<DeviceLine> devices;
 };
@@ -45,6 +47,7 @@ std::string heading_text(const Heading& heading);
 struct Columns {
   bool per_iteration = false;  // -I
   bool timestamps = false;     // -S
+  bool cpu_time = false;       // -C
   bool choice = false;         // what was swept beyond nccl-tests: ranks, algorithm
   bool explain = false;        // --explain
   bool stats = false;          // --stats

@@ -184,6 +184,22 @@ TEST(Table, Heading) {
   EXPECT_NE(heading_text(heading).find(" step: 1048576(bytes) "), std::string::npos);
 }
 
+TEST(Table, HeadingOfGraphsAndEvents) {
+  Heading heading;
+  heading.graph_launches = 3;
+  heading.per_iteration_timing = true;
+  EXPECT_NE(heading_text(heading).find(" graph: 3 "), std::string::npos);
+  EXPECT_NE(heading_text(heading).find("host clock timing"), std::string::npos);
+  heading.timed_by_events = true;
+  EXPECT_NE(heading_text(heading).find("CUDA event timing"), std::string::npos);
+}
+
+TEST(Table, TheHostsTimeHasItsName) {
+  const std::string names = lines_of(table_heading_text(Columns{.cpu_time = true}))[2];
+  EXPECT_EQ(names.size(), lines_of(table_heading_text({}))[2].size());
+  EXPECT_NE(names.find("  cputime   algbw"), std::string::npos) << names;
+}
+
 TEST(Table, Footing) {
   EXPECT_EQ(footing_text({"all_reduce_perf", 0, 41.2345, std::nullopt}),
             "# Out of bounds values : 0 OK\n"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/capture.h"
 #include "core/wait.h"
 
 namespace lockstep::sweep {
@@ -33,16 +34,21 @@ std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_el
   return largest;
 }
 
-int number_of_slots(std::size_t bytes_of_a_slot, int calls_per_sample) {
-  const std::size_t fit = kBatchBytes / std::max<std::size_t>(bytes_of_a_slot, 1);
-  return std::max(static_cast<int>(std::clamp<std::size_t>(fit, 1, kMostCallsOfABatch)), calls_per_sample);
+// At least those of an iteration.
+int number_of_slots(std::size_t bytes_of_a_slot, const TrialOptions& options) {
+  const std::size_t fit = options.batch_bytes / std::max<std::size_t>(bytes_of_a_slot, 1);
+  return std::max(static_cast<int>(std::clamp<std::size_t>(fit, 1, kMostCallsOfABatch)), options.calls_per_iteration);
 }
 
 }  // namespace
 
 std::size_t pool_bytes(const Operation& operation, int num_ranks, const TrialOptions& options) {
   const std::size_t slot = slot_bytes(operation, num_ranks, options.unalign_elems);
-  return slot * static_cast<std::size_t>(number_of_slots(slot, options.calls_per_sample));
+  return slot * static_cast<std::size_t>(number_of_slots(slot, options));
+}
+
+std::size_t call_bytes(const Operation& operation, int num_ranks, const TrialOptions& options) {
+  return slot_bytes(operation, num_ranks, options.unalign_elems);
 }
 
 Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
@@ -62,7 +68,7 @@ void Trial::lay_out_slots(std::byte* pool) {
   const int me = endpoint_.world.rank();
   const std::size_t slot = slot_bytes(operation_, ranks, options_.unalign_elems);
   const std::size_t shift = shift_bytes(operation_, options_.unalign_elems);
-  for (int i = 0; i < number_of_slots(slot, options_.calls_per_sample); ++i) {
+  for (int i = 0; i < number_of_slots(slot, options_); ++i) {
     std::byte* base = pool + slot * static_cast<std::size_t>(i) + shift;
     if (operation_.in_place) {
       const auto layout = in_place_layout(operation_, ranks, me);
@@ -71,6 +77,8 @@ void Trial::lay_out_slots(std::byte* pool) {
       slots_.push_back({base, base + aligned(input_bytes(operation_, ranks, me) + static_cast<std::int64_t>(shift))});
     }
   }
+  iterations_per_sample_ =
+      std::min(options_.iterations_per_sample, static_cast<int>(slots_.size()) / options_.calls_per_iteration);
   if (!endpoint_.device.is_host_memory()) mirror_.resize(slot);
 }
 
@@ -99,56 +107,84 @@ void Trial::fill(int calls) {
 }
 
 int Trial::samples_of_a_batch(int most_samples) const {
-  return std::min(most_samples, static_cast<int>(slots_.size()) / options_.calls_per_sample);
+  return std::min(most_samples, options_.graph ? 1 : static_cast<int>(slots_.size()) / calls_per_sample());
 }
 
-void Trial::call_sample(int sample) {
-  for (int i = 0; i < options_.calls_per_sample; ++i) {
-    const int index = sample * options_.calls_per_sample + i;
-    const Slot& slot = slots_[static_cast<std::size_t>(index)];
-    prepared_.collective->run(slot.input, slot.output);
-  }
+void Trial::run_call(int index) {
+  const Slot& slot = slots_[static_cast<std::size_t>(index)];
+  prepared_.collective->run(slot.input, slot.output);
+}
+
+void Trial::run_sample(int sample) {
+  if (graph_) return graph_->launch(endpoint_.stream);
+  for (int i = 0; i < calls_per_sample(); ++i) run_call(sample * calls_per_sample() + i);
 }
 
 void Trial::time_host(int samples) {
   const auto start = core::Clock::now();
   auto before = start;
   for (int i = 0; i < samples; ++i) {
-    call_sample(i);
+    run_sample(i);
     const auto after = core::Clock::now();
-    measured_.samples_us.push_back(core::us_between(before, after) / options_.calls_per_sample);
+    measured_.samples_us.push_back(core::us_between(before, after) / calls_per_sample());
     before = after;
   }
-  measured_.total_us += core::us_between(start, before) / options_.calls_per_sample;
+  measured_.total_us += core::us_between(start, before) / calls_per_sample();
+  measured_.queued_us = measured_.total_us;
 }
 
-// The host's clock for the whole batch, as in nccl-tests, and events for the single calls.
+// The host's clock for the whole batch, as in nccl-tests, and events for the single samples. What follows the clock's
+// last look is not timed: reading events, and what finish() looks for when the work is done.
 void Trial::time_device(int samples) {
   std::vector<std::unique_ptr<core::Event>> events;
   for (int i = 0; i <= samples; ++i) events.push_back(endpoint_.device.make_event());
   const auto start = core::Clock::now();
   events[0]->record(endpoint_.stream);
   for (int i = 0; i < samples; ++i) {
-    call_sample(i);
+    run_sample(i);
     events[static_cast<std::size_t>(i) + 1]->record(endpoint_.stream);
   }
+  measured_.queued_us += core::us_between(start, core::Clock::now()) / calls_per_sample();
   endpoint_.finish();
-  measured_.total_us += core::us_between(start, core::Clock::now()) / options_.calls_per_sample;
+  measured_.total_us += core::us_between(start, core::Clock::now()) / calls_per_sample();
+  endpoint_.check();
   for (std::size_t i = 1; i < events.size(); ++i) {
-    measured_.samples_us.push_back(events[i]->us_since(*events[i - 1]) / options_.calls_per_sample);
+    measured_.samples_us.push_back(events[i]->us_since(*events[i - 1]) / calls_per_sample());
   }
+}
+
+// With waits of the host between calls or samples, its clock takes all times.
+void Trial::time_blocking(int samples) {
+  const bool after_calls = options_.blocking != Blocking::iteration;
+  for (int i = 0; i < samples; ++i) {
+    const auto before = core::Clock::now();
+    for (int call = 0; call < calls_per_sample(); ++call) {
+      run_call(i * calls_per_sample() + call);
+      if (after_calls) endpoint_.finish();
+      if (options_.blocking == Blocking::call_and_barrier) endpoint_.world.barrier();
+    }
+    if (!after_calls) endpoint_.finish();
+    const double call_us = core::us_between(before, core::Clock::now()) / calls_per_sample();
+    measured_.samples_us.push_back(call_us);
+    measured_.total_us += call_us;
+    measured_.queued_us += call_us;
+    if (!after_calls) endpoint_.world.barrier();
+  }
+  endpoint_.check();
 }
 
 // Each slot's output is poisoned once; later, what an earlier call left behind is wrong by itself, as its inputs were
 // others. The barrier behind the calls keeps the next fill from meeting a peer's reads.
 void Trial::time_batch(int samples) {
-  const int calls = samples * options_.calls_per_sample;
+  const int calls = samples * calls_per_sample();
   round_ = rounds_;
   rounds_ += static_cast<std::uint64_t>(calls);
   fill(calls);
   endpoint_.world.barrier();
   if (endpoint_.device.is_host_memory()) {
     time_host(samples);
+  } else if (options_.blocking != Blocking::none) {
+    time_blocking(samples);
   } else {
     time_device(samples);
   }
@@ -170,19 +206,27 @@ void Trial::check(int calls) {
   }
 }
 
-void Trial::warm_up(int samples) {
-  for (int left = samples; left > 0;) {
+// What is captured has run before, as libraries connect at the first call.
+void Trial::capture() {
+  graph_ = core::capture(endpoint_.stream, [this] { run_sample(0); });
+}
+
+void Trial::warm_up(int iterations) {
+  int left = (iterations + iterations_per_sample_ - 1) / iterations_per_sample_;
+  if (options_.graph) left = std::max(left, 1);
+  while (left > 0) {
     const int batch = samples_of_a_batch(left);
     time_batch(batch);
     left -= batch;
   }
+  if (options_.graph) capture();
   measured_ = {};
 }
 
 void Trial::run_batch(int most_samples) {
   const int samples = samples_of_a_batch(most_samples);
   time_batch(samples);
-  if (options_.check) check(samples * options_.calls_per_sample);
+  if (options_.check) check(samples * calls_per_sample());
 }
 
 }  // namespace lockstep::sweep

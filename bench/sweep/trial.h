@@ -2,34 +2,46 @@
 //
 // Calls are timed in batches. Each call of a batch has buffers of its own, so that the batch runs without a pause, as
 // in nccl-tests, and every output is still there to be checked when it is over. A batch is as long as fits into
-// kBatchBytes; large messages are timed one by one, after a barrier.
+// batch_bytes; large messages are timed one by one, after a barrier.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/sweep/device_flags.h"
 #include "collectives/backends/backend.h"
 #include "collectives/verify.h"
 
 namespace lockstep::sweep {
 
 inline constexpr std::size_t kBatchBytes = std::size_t{1} << 20;
+// GPUs are asked and waited for once a batch, which takes as long as some small calls.
+inline constexpr std::size_t kGpuBatchBytes = std::size_t{64} << 20;
 inline constexpr int kMostCallsOfABatch = 32;
 
 struct TrialOptions {
   std::uint64_t seed = 1;
   bool check = true;
   int unalign_elems = 0;
-  int calls_per_sample = 1;  // nccl-tests' agg_iters: a sample is the mean of so many calls
+  int iterations_per_sample = 1;  // above 1: of a graph, as many as a batch has room for
+  int calls_per_iteration = 1;    // nccl-tests' agg_iters
+  std::size_t batch_bytes = kBatchBytes;
+  bool graph = false;  // a sample is one replay of a graph
+  Blocking blocking = Blocking::none;
 };
 
 // Memory that the rows of an operation need on a rank: a batch of calls, each with buffers of its own.
 std::size_t pool_bytes(const collectives::Operation& operation, int num_ranks, const TrialOptions& options);
 
+// Of one call's buffers.
+std::size_t call_bytes(const collectives::Operation& operation, int num_ranks, const TrialOptions& options);
+
 struct TrialData {
-  std::vector<double> samples_us;  // this rank's time of a call
+  std::vector<double> samples_us;  // this rank's time of a call: the mean of those of a sample
   double total_us = 0;             // sum over samples of the time of a call, batches timed as a whole
+  double queued_us = 0;            // the same, of the host's time until all was queued; on the CPU the same
   std::int64_t timed_calls = 0;
   std::int64_t wrong = 0;  // elements of this rank, over all timed calls
 };
@@ -42,12 +54,14 @@ class Trial {
   Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
         std::byte* pool, std::uint64_t& rounds, const TrialOptions& options);
 
-  void warm_up(int samples);
+  void warm_up(int iterations);
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
   void run_batch(int most_samples);
 
   const backends::Prepared& prepared() const { return prepared_; }
   const TrialData& measured() const { return measured_; }
+  bool is_graph() const { return options_.graph; }
+  int iterations_per_sample() const { return iterations_per_sample_; }
 
  private:
   struct Slot {
@@ -56,11 +70,15 @@ class Trial {
   };
   void lay_out_slots(std::byte* pool);
   void fill(int calls);
+  int calls_per_sample() const { return iterations_per_sample_ * options_.calls_per_iteration; }
   int samples_of_a_batch(int most_samples) const;
   void time_batch(int samples);
   void time_host(int samples);
   void time_device(int samples);
-  void call_sample(int sample);
+  void time_blocking(int samples);
+  void run_call(int index);
+  void run_sample(int sample);
+  void capture();
   void check(int calls);
 
   backends::Endpoint& endpoint_;
@@ -68,8 +86,10 @@ class Trial {
   const TrialOptions options_;
   backends::Prepared prepared_;
   const collectives::Verifier verifier_;
+  int iterations_per_sample_ = 1;
   std::vector<Slot> slots_;
-  std::vector<std::byte> mirror_;  // host copy of a slot, where the device's memory is not the host's
+  std::unique_ptr<core::Graph> graph_;  // of one sample, once it is captured
+  std::vector<std::byte> mirror_;       // host copy of a slot, where the device's memory is not the host's
   std::uint64_t& rounds_;
   std::uint64_t round_ = 0;  // of the batch's first call
   int poisoned_slots_ = 0;

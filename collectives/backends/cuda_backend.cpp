@@ -1,5 +1,8 @@
 #include "collectives/backends/cuda_backend.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "collectives/backends/cuda_reach.h"
 #include "collectives/backends/gpu_places.h"
 #include "collectives/backends/host_places.h"
@@ -13,7 +16,14 @@
 namespace lockstep::backends {
 namespace {
 
-void run_rank(transports::World& world, std::chrono::nanoseconds timeout, const std::function<void(Endpoint&)>& body) {
+std::int64_t packets_below_bytes(std::string_view protocol) {
+  if (protocol == "simple") return 0;
+  if (protocol == "packets") return std::numeric_limits<std::int64_t>::max();
+  return executors::CudaOptions{}.packets_below_bytes;
+}
+
+void run_rank(transports::World& world, const BackendOptions& wanted, const std::function<void(Endpoint&)>& body) {
+  const std::chrono::nanoseconds timeout = wanted.timeout;
   const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
   const HostPlaces places = host_places(world);
   const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, static_cast<int>(gpus.size()));
@@ -26,22 +36,23 @@ void run_rank(transports::World& world, std::chrono::nanoseconds timeout, const 
   }
   const auto device = core::make_cuda_device(place.device, world.rank(), timeout);
   const auto stream = device->make_stream();
-  const executors::CudaOptions options{
-      .timeout = timeout, .most_blocks = *blocks, .in_place_reads = places.one_process};
+  // Kernels give up first, as they can say for whom they have waited.
+  const executors::CudaOptions options{.timeout = timeout / 2,
+                                       .most_blocks = *blocks,
+                                       .in_place_reads = places.one_process,
+                                       .packets_below_bytes = packets_below_bytes(wanted.protocol)};
   executors::CudaRanks ranks(world, *device, *stream,
                              reach_peers(world, {.rank = world.rank(), .device = place.device}), options);
   const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> Prepared {
     plan::Plan plan = plan_for(operation, world.num_ranks(), algorithm);
     auto collective = ranks.prepare(plan, operation);
     std::string label = plan.algorithm;
+    if (wanted.protocol != "auto") label += ":protocol=" + std::string(wanted.protocol);
     return {std::move(collective), std::move(label), "cuda", std::move(plan)};
   };
-  Endpoint endpoint{world, *device, *stream, prepare, [&] {
-                      stream->synchronize();
-                      ranks.check();
-                    }};
+  Endpoint endpoint{world, *device, *stream, prepare, [&] { stream->synchronize(); }, [&] { ranks.check(); }};
   body(endpoint);
-  world.barrier();  // kernels of peers write to this rank's memory until they have all ended
+  ranks.disband();  // kernels of peers write to this rank's memory until they have all ended
 }
 
 }  // namespace
@@ -54,13 +65,13 @@ void run_cuda(const BackendOptions& options, const std::function<void(Endpoint&)
   if (options.link) {
     throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
   }
-  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport(), options.timeout, body);
+  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport(), options, body);
   transports::LocalOptions local;
   local.num_ranks = options.num_ranks;
   local.deadline = options.timeout;
   local.bind = false;
   transports::LocalGroup group(local);
-  group.run([&](transports::LocalWorld& world) { run_rank(world, options.timeout, body); });
+  group.run([&](transports::LocalWorld& world) { run_rank(world, options, body); });
 }
 
 }  // namespace lockstep::backends

@@ -73,7 +73,7 @@ T atomicAdd(T* address, T value) {
   return std::atomic_ref<T>(*address).fetch_add(value);
 }
 template <class T>
-T atomicExch_system(T* address, T value) {
+T atomicExch(T* address, T value) {
   return std::atomic_ref<T>(*address).exchange(value);
 }
 inline void __nanosleep(unsigned /*nanoseconds*/) {
@@ -131,6 +131,12 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 inline cudaError_t cudaFuncSetAttribute(const void* /*kernel*/, cudaFuncAttribute /*attribute*/, int /*value*/) {
+  return cudaSuccess;
+}
+struct cudaFuncAttributes {
+  int numRegs;
+};
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* /*attributes*/, const void* /*kernel*/) {
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStream_t /*stream*/) {

@@ -13,8 +13,6 @@ inline constexpr int kInstructionBits = 20;  // of a lane's instructions in what
 
 // What stopped the ranks' kernels.
 struct Trouble {
-  std::uint32_t happened;  // 0 or 1
-  std::int32_t rank;       // where
   std::int32_t lane;
   std::uint32_t instruction;  // of the lane; as many as it has: on the way out
   std::int32_t waits_for_rank;
@@ -25,8 +23,8 @@ struct Trouble {
 struct BoardHead {
   std::uint64_t last_call;    // that this rank has done
   std::uint32_t blocks_done;  // of the call under way
-  std::uint32_t abort;        // not 0: somebody has failed, all stop; written by all, as is
-  Trouble trouble;            // the first that this board was told of
+  std::uint32_t abort;        // 1 + a rank that has failed, 0: none; all stop. Written by all
+  std::uint32_t has_failed;   // not 0: a thread of this rank is telling so
 };
 
 // Where a rank's input and output lie in a call.
@@ -37,6 +35,7 @@ struct CallBases {
 // A board as one rank sees it.
 struct BoardView {
   BoardHead* head;
+  Trouble* troubles;       // [rank that has failed], each written by that rank alone
   std::uint64_t* entered;  // [rank]: the call that it has entered
   CallBases* bases;        // [call % 2][rank]
   std::uint64_t* done;     // [rank][slot]: call << kInstructionBits | instructions; slot = lane * blocks + block

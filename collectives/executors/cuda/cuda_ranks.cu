@@ -1,6 +1,7 @@
 #include "collectives/executors/cuda/cuda_ranks.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -31,7 +32,9 @@ __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockStat
           .state = state,
           .lane = static_cast<int>(blockIdx.x) / call.blocks,
           .index = static_cast<int>(blockIdx.x) % call.blocks,
-          .instruction = 0};
+          .instruction = 0,
+          .image = call.image,
+          .boards = call.boards};
 }
 
 template <class T, ReduceOp kOp>
@@ -68,6 +71,14 @@ Kernel kernel_for(const collectives::Operation& operation, bool packets) {
   return kernel;
 }
 
+// A kernel that is loaded at its first launch may wait for the device, where a peer's kernel waits for this very one
+// (CUDA Programming Guide, Lazy Loading, "Concurrent Execution"): asking for its attributes loads it now.
+void load_now(const CudaContext& context, Kernel kernel) {
+  cudaFuncAttributes attributes{};
+  core::check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "cudaFuncGetAttributes",
+                   context.place());
+}
+
 template <class T>
 void upload(core::Device& device, std::byte* to, const std::vector<T>& values) {
   if (!values.empty()) device.copy_to_device(to, values.data(), values.size() * sizeof(T));
@@ -93,6 +104,10 @@ struct CudaRanks::State {
   std::vector<BoardView> boards = {};
   Halves scratch = {};
   Halves packets = {};
+  // Kept to the end: peers may have it open, and freeing it may wait for the device.
+  std::vector<DeviceBlock> outgrown = {};
+  // Of collectives that have gone, until the next prepare(), where nobody's kernels run.
+  std::vector<DeviceBlock> unused = {};
 
   State(transports::World& its_world, core::Device& its_device, core::Stream& its_stream, ReachPeers its_reach,
         const CudaOptions& its_options)
@@ -111,12 +126,11 @@ struct CudaRanks::State {
 
 void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]) {
   if (size_bytes <= halves.size_bytes) return;
-  stream.synchronize();
-  world.barrier();  // nobody reads what lies in the old ones any more
-  halves = {.blocks = {}, .size_bytes = size_bytes};
+  std::move(halves.blocks.begin(), halves.blocks.end(), std::back_inserter(outgrown));
+  halves = {.blocks = {}, .size_bytes = std::max(size_bytes, 2 * halves.size_bytes)};
   for (std::size_t half : {0, 1}) {
-    DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, size_bytes));
-    upload(device, mine.data(), std::vector<std::byte>(size_bytes));
+    DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, halves.size_bytes));
+    upload(device, mine.data(), std::vector<std::byte>(halves.size_bytes));
     const std::vector<std::byte*> all = reach(mine.data());
     for (std::size_t rank = 0; rank < all.size(); ++rank) (boards[rank].*which)[half] = all[rank];
   }
@@ -141,19 +155,24 @@ class CudaCollective final : public collectives::Collective {
         average_over_(collectives::has_op(operation.kind) && operation.op == ReduceOp::avg ? ranks.world.num_ranks()
                                                                                            : 0),
         blocks_(prepared.blocks),
-        lanes_(prepared.lanes),
-        memory_(ranks.device, std::max(cuda::image_bytes(prepared.program), kernels::kAccessBytes)) {
+        lanes_(prepared.lanes) {
     LOCKSTEP_CHECK(prepared.program.most_places <= cuda::kMostPlaces,
                    "more places in a pass than a block has room for");
-    const cuda::ProgramImage image = cuda::image_of(prepared.program, memory_.data());
-    upload(ranks.device, memory_.data(), image.bytes);
-    view_ = image.view;
+    const cuda::ProgramImage image = cuda::image_of(prepared.program);
+    image_ = DeviceBlock(ranks.device, image.bytes.size());
+    upload(ranks.device, image_.data(), image.bytes);
+    at_ = image.at;
+    load_now(ranks.context, kernel_);
   }
+  ~CudaCollective() override { ranks_.unused.push_back(std::move(image_)); }
+  CudaCollective(const CudaCollective&) = delete;
+  CudaCollective& operator=(const CudaCollective&) = delete;
 
   void run(const void* input, void* output) override {
     // The program never writes to the input (the checker has proved it), unless it is the output too.
     auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
-    const cuda::Call call{.program = view_,
+    const cuda::Call call{.image = image_.data(),
+                          .at = at_,
                           .boards = reinterpret_cast<const BoardView*>(ranks_.table.data()),
                           .mine = {{in, static_cast<std::byte*>(output)}},
                           .timeout_ns = static_cast<std::uint64_t>(ranks_.options.timeout.count()),
@@ -171,8 +190,8 @@ class CudaCollective final : public collectives::Collective {
   const std::int64_t average_over_;
   const int blocks_;
   const int lanes_;
-  DeviceBlock memory_;  // what view_ shows
-  cuda::DeviceProgramView view_{};
+  DeviceBlock image_;
+  cuda::ImageLayout at_{};
 };
 
 std::int64_t longest_pass_bytes(const plan::Program& program, std::size_t elem_bytes) {
@@ -207,14 +226,25 @@ CudaRanks::CudaRanks(transports::World& world, core::Device& device, core::Strea
   LOCKSTEP_CHECK(options.threads % kernels::kWarpLanes == 0 && options.threads <= kMostThreads,
                  "threads of a block are whole warps");
   state_ = std::make_unique<State>(world, device, stream, std::move(reach), options);
+  for (const int its : transports::all_gather_value(world, options.most_blocks)) {  // where GPUs have other loads
+    state_->options.most_blocks = std::min(state_->options.most_blocks, its);
+  }
   upload(device, state_->board.data(), std::vector<std::byte>(cuda::board_bytes(num_ranks)));
   for (std::byte* board : state_->reach(state_->board.data())) {
     state_->boards.push_back(cuda::board_at(board, num_ranks));
   }
   upload(device, state_->table.data(), state_->boards);
+  world.barrier();  // nobody frees or allocates memory any more when the first kernel runs
 }
 
 CudaRanks::~CudaRanks() = default;
+
+void CudaRanks::disband() {
+  state_->stream.synchronize();
+  state_->world.barrier();
+  state_->reach = nullptr;
+  state_->world.barrier();
+}
 
 namespace {
 
@@ -225,18 +255,42 @@ void count_in_bytes(cuda::DeviceProgram& program, const collectives::Operation& 
   for (cuda::DeviceInstruction& one : program.instructions) one.count *= elem_bytes;
 }
 
+// Whether some pass waits for what others make on the way. Where none does, there is nothing to follow closely, and
+// passes in pieces would only make all blocks meet more often.
+bool somebody_follows(const plan::Program& program) {
+  const auto follows = [](const plan::LaneProgram& lane, const plan::Instruction& one) {
+    const auto waits = lane.waits_of(one);
+    return one.num_destinations > 0 &&
+           std::any_of(waits.begin(), waits.end(), [](const plan::Wait& w) { return w.instructions > 0; });
+  };
+  for (const plan::RankProgram& rank : program.ranks) {
+    for (const plan::LaneProgram& lane : rank.lanes) {
+      for (const plan::Instruction& one : lane.instructions) {
+        if (follows(lane, one)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+plan::Program lowered(const plan::Plan& plan, const collectives::Operation& operation, const CudaOptions& options) {
+  constexpr auto kAll = std::numeric_limits<std::int64_t>::max();
+  DirectOptions lowering{.stage_below_bytes = options.in_place_reads ? options.stage_below_bytes : kAll,
+                         .segment_bytes = kAll};
+  plan::Program whole = lower_for_direct(plan, operation, lowering);
+  if (!somebody_follows(whole)) return whole;
+  lowering.segment_bytes = options.segment_bytes;
+  return lower_for_direct(plan, operation, lowering);
+}
+
 Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
   constexpr std::int64_t kBytesAThread = 64;
-  constexpr auto kStageAll = std::numeric_limits<std::int64_t>::max();
   const CudaOptions& options = ranks.options;
-  const plan::Program program =
-      lower_for_direct(plan, operation,
-                       {.stage_below_bytes = options.in_place_reads ? options.stage_below_bytes : kStageAll,
-                        .segment_bytes = options.segment_bytes});
+  const plan::Program program = lowered(plan, operation, options);
   ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
   const std::size_t elem_bytes = core::size_of(operation.dtype);
   const int blocks = blocks_of_a_lane(program, elem_bytes, options, kBytesAThread);
-  return {.program = cuda::make_device_program(program, ranks.world.rank(), elem_bytes, blocks),
+  return {.program = cuda::make_device_program(program, operation, ranks.world.rank(), blocks),
           .packets = false,
           .lanes = program.num_lanes,
           .blocks = blocks};
@@ -249,7 +303,7 @@ std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& 
       lower_for_direct(plan, operation, {.stage_below_bytes = kWhole, .segment_bytes = kWhole});
   const std::size_t elem_bytes = core::size_of(operation.dtype);
   const int blocks = blocks_of_a_lane(program, elem_bytes, ranks.options, cuda::kUnitBytes);
-  auto made = cuda::make_packet_program(program, ranks.world.rank(), elem_bytes, blocks);
+  auto made = cuda::make_packet_program(program, operation, ranks.world.rank(), blocks);
   if (!made) return std::nullopt;
   ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
   ranks.grow(ranks.packets, static_cast<std::size_t>(made->packet_bytes), &BoardView::packets);
@@ -261,24 +315,31 @@ std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& 
 std::unique_ptr<collectives::Collective> CudaRanks::prepare(const plan::Plan& plan,
                                                             const collectives::Operation& operation) {
   State& ranks = *state_;
+  // What loads kernels, frees or allocates memory may wait for the whole device: no kernel of the group may run that
+  // waits for one that is not launched yet.
+  ranks.stream.synchronize();
+  ranks.world.barrier();
+  ranks.unused.clear();
   std::optional<Prepared> prepared;
   const std::int64_t message =
       collectives::message_bytes(operation.kind, ranks.world.num_ranks(), operation.count, operation.dtype);
   if (message < ranks.options.packets_below_bytes) prepared = with_packets(ranks, plan, operation);
   if (!prepared) prepared = with_passes(ranks, plan, operation);
   count_in_bytes(prepared->program, operation);
-  return std::make_unique<CudaCollective>(ranks, *prepared, operation);
+  auto collective = std::make_unique<CudaCollective>(ranks, *prepared, operation);
+  ranks.world.barrier();
+  return collective;
 }
 
 namespace {
 
-std::string told(const cuda::Trouble& trouble, const transports::World& world, double seconds) {
+std::string told(int rank, const cuda::Trouble& trouble, const transports::World& world, double seconds) {
   const auto number = [&](int rank) { return std::to_string(world.number_of(rank)); };
   const std::string waited_for = trouble.waits_for_instructions == 0
                                      ? " to enter the collective"
                                      : " to have done " + std::to_string(trouble.waits_for_instructions) +
                                            " instructions of lane " + std::to_string(trouble.waits_for_lane);
-  return "rank " + number(trouble.rank) + ": instruction " + std::to_string(trouble.instruction) + " of lane " +
+  return "rank " + number(rank) + ": instruction " + std::to_string(trouble.instruction) + " of lane " +
          std::to_string(trouble.lane) + " waited " + std::to_string(seconds) + " s for rank " +
          number(trouble.waits_for_rank) + waited_for;
 }
@@ -290,7 +351,11 @@ void CudaRanks::check() const {
   state_->device.copy_to_host(&head, state_->board.data(), sizeof head);
   if (head.abort == 0) return;
   const double seconds = std::chrono::duration<double>(state_->options.timeout).count();
-  throw core::Error(core::Failure::timeout, told(head.trouble, state_->world, seconds));
+  const int rank = static_cast<int>(head.abort) - 1;
+  cuda::Trouble trouble{};
+  const BoardView& board = state_->boards.at(static_cast<std::size_t>(state_->world.rank()));
+  state_->device.copy_to_host(&trouble, board.troubles + rank, sizeof trouble);
+  throw core::Error(core::Failure::timeout, told(rank, trouble, state_->world, seconds));
 }
 
 }  // namespace lockstep::executors

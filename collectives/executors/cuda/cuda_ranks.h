@@ -1,6 +1,8 @@
 // Runs plans on CUDA devices whose memory the ranks' kernels reach: of one device, shared by several ranks, or of
 // peers. One launch a collective: its thread blocks are the lanes, and wait for those of other ranks by words in memory
-// (board.h), so that the blocks of all ranks must be able to run at the same time.
+// (board.h), so that the blocks of all ranks must be able to run at the same time. While a rank's kernel may wait for
+// another rank's, that rank must do nothing before its launch that waits for the device: no cudaFree, no kernel that is
+// loaded at its first launch. prepare() sees to that for itself.
 #pragma once
 
 #include <array>
@@ -23,11 +25,11 @@ using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
 
 struct CudaOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of every wait in a kernel
-  int most_blocks = 16;        // of this rank's kernel; those of all ranks on a device must fit it at the same time
+  int most_blocks = 16;        // of a rank's kernel; those of all ranks on a device must fit it at the same time
   int threads = 512;           // of a block; a multiple of 32
   bool in_place_reads = true;  // peers reach each other's inputs and outputs, not only what ReachPeers has shown
-  std::int64_t stage_below_bytes = 16 << 10;  // as DirectOptions
-  std::int64_t segment_bytes = 2 << 20;
+  std::int64_t stage_below_bytes = 16 << 10;    // as DirectOptions
+  std::int64_t segment_bytes = 2 << 20;         // where ranks follow each other
   std::int64_t packets_below_bytes = 64 << 10;  // messages: what peers need of each other travels as packets
 };
 
@@ -50,6 +52,9 @@ class CudaRanks {
   // Throws Error(timeout) with the rank, the lane and what was waited for if a kernel of this rank or a peer's has
   // given up. The stream's work must be done.
   void check() const;
+
+  // All ranks, at the end, if none has failed: lets go of peers' memory before any of them frees it.
+  void disband();
 
   struct State;
 

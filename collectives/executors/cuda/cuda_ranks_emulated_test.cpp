@@ -2,76 +2,23 @@
 // rank: what they wait for, tell, move and combine, as far as that can be known without a GPU.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <thread>
-
-#include "collectives/executors/cuda/cuda_ranks.h"
-#include "collectives/executors/direct_cases.h"
+#include "collectives/executors/cuda/cuda_cases.h"
 #include "core/device_cpu.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
 
 namespace lockstep::executors {
 namespace {
 
-using transports::World;
+// An emulated device, whose memory all see.
+TestRank emulated_rank(LocalWorld& world, const CudaOptions& options) {
+  kernels::emulated::set_order(static_cast<std::uint64_t>(world.rank()) + 1);
+  kernels::emulated::run_blocks_together();
+  return test_rank_on(core::make_cpu_device(), world, options);
+}
 
-// A rank on an emulated device, whose memory all see.
-struct EmulatedRank {
-  EmulatedRank(World& world, const CudaOptions& options)
-      : device(core::make_cpu_device()),
-        stream(device->make_stream()),
-        ranks(
-            world, *device, *stream, [&world](std::byte* mine) { return transports::all_gather_value(world, mine); },
-            options) {
-    kernels::emulated::set_order(static_cast<std::uint64_t>(world.rank()) + 1);
-    kernels::emulated::run_blocks_together();
-  }
-  std::unique_ptr<core::Device> device;
-  std::unique_ptr<core::Stream> stream;
-  CudaRanks ranks;
-};
-
-// Ranks whose kernels write to each other's memory go together, also after a failure.
-class ExitDoor {
- public:
-  explicit ExitDoor(int num_ranks) : missing_(num_ranks) {}
-  void leave() {
-    --missing_;
-    while (missing_ > 0) std::this_thread::yield();
-  }
-
- private:
-  std::atomic<int> missing_;
-};
-
-// What went wrong, or nothing.
-std::string run_emulated(int num_ranks, const std::vector<Case>& cases, const CudaOptions& options) {
-  LocalOptions local;
-  local.num_ranks = num_ranks;
-  local.memory_bytes_per_rank = std::size_t{256} << 20;
-  LocalGroup group(local);
-  ExitDoor door(num_ranks);
-  try {
-    group.run([&](LocalWorld& world) {
-      EmulatedRank rank(world, options);
-      const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { door.leave(); });
-      for (const Case& c : cases) {
-        run_case(world, c, [&](const plan::Plan& plan, const Operation& operation, const DirectOptions&) {
-          const auto collective = rank.ranks.prepare(plan, operation);
-          try {
-            expect_exact(world, plan, operation, *collective);
-          } catch (const core::Error&) {
-            rank.ranks.check();  // says more
-            throw;
-          }
-          rank.ranks.check();
-        });
-      }
-    });
-  } catch (const core::Error& error) {
-    return std::to_string(num_ranks) + " ranks: " + error.what();
-  }
-  return "";
+std::string run_emulated(int num_ranks, const std::vector<Case>& cases, const CudaOptions& options,
+                         std::size_t shift_bytes = 0) {
+  return run_cases_on(num_ranks, emulated_rank, cases, options, shift_bytes);
 }
 
 constexpr std::int64_t kWithout = std::int64_t{1} << 40;  // limit
@@ -108,7 +55,7 @@ TEST(CudaRanks, EveryAlgorithmGivesExactBitsByPackets) {
 }
 
 TEST(CudaRanks, LanesOfManyBlocksAndLongPasses) {
-  for (int ranks : {2, 3}) EXPECT_EQ(run_emulated(ranks, all_algorithms(20011, {}), small_blocks(32, 0)), "");
+  for (int ranks : {2, 3}) EXPECT_EQ(run_emulated(ranks, all_algorithms(8011, {}), small_blocks(16, 0)), "");
 }
 
 TEST(CudaRanks, CountsBelowTheRankCount) {
@@ -117,19 +64,14 @@ TEST(CudaRanks, CountsBelowTheRankCount) {
   }
 }
 
+TEST(CudaRanks, BuffersThatWideAccessesCannotTake) {
+  EXPECT_EQ(run_emulated(3, all_algorithms(999, {}), small_blocks(16, 0), 4), "");
+  EXPECT_EQ(run_emulated(3, all_algorithms(999, {}), packets(16), 4), "");
+}
+
 TEST(CudaRanks, AllTypesAndOperations) {
-  std::vector<Case> cases;
-  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
-    if (algorithm.name != "ring" && algorithm.name != "two_shot") continue;
-    for (core::DType dtype : core::all_dtypes()) {
-      for (core::ReduceOp op : core::all_reduce_ops()) {
-        if (op != core::ReduceOp::sum && !collectives::has_op(algorithm.kind)) continue;
-        cases.push_back({.algorithm = &algorithm, .count = 333, .dtype = dtype, .op = op});
-      }
-    }
-  }
-  EXPECT_EQ(run_emulated(3, cases, small_blocks(8, 0)), "");
-  EXPECT_EQ(run_emulated(3, cases, packets(8)), "");
+  EXPECT_EQ(run_emulated(3, all_types_and_operations(333), small_blocks(8, 0)), "");
+  EXPECT_EQ(run_emulated(3, all_types_and_operations(333), packets(8)), "");
 }
 
 TEST(CudaRanks, TooManyLanesAreRefused) {
@@ -137,30 +79,22 @@ TEST(CudaRanks, TooManyLanesAreRefused) {
             std::string::npos);
 }
 
-// Rank 1 stays away: the others' kernels end by themselves, and say for whom they waited.
+CudaOptions impatient() {
+  CudaOptions options = small_blocks(4, 0);
+  options.timeout = std::chrono::milliseconds(300);
+  return options;
+}
+
+// The others' kernels end by themselves, and say for whom they waited.
 TEST(CudaRanks, ARankThatStaysAwayIsNamed) {
-  LocalGroup group({.num_ranks = 3});
-  ExitDoor door(3);
-  std::vector<std::string> said(3);
-  group.run([&](LocalWorld& world) {
-    CudaOptions options = small_blocks(4, 0);
-    options.timeout = std::chrono::milliseconds(300);
-    EmulatedRank rank(world, options);
-    const std::shared_ptr<void> at_the_end(nullptr, [&](void*) { door.leave(); });
-    const Operation operation{.kind = collectives::Kind::all_reduce, .count = 100};
-    const algorithms::Choice ring = algorithms::parse_choice(operation.kind, "ring");
-    const auto collective = rank.ranks.prepare(algorithms::make_plan(ring, 3, 0), operation);
-    if (world.rank() == 1) return;
-    std::vector<float> input(100);
-    std::vector<float> output(100);
-    collective->run(input.data(), output.data());
-    try {
-      rank.ranks.check();
-    } catch (const core::Error& error) {
-      said[static_cast<std::size_t>(world.rank())] = error.what();
-    }
-  });
+  const std::vector<std::string> said = said_of_rank_1_away(emulated_rank, impatient());
   for (std::size_t rank : {0, 2}) EXPECT_NE(said[rank].find("for rank 1 to enter"), std::string::npos) << said[rank];
+}
+
+TEST(CudaRanks, WhoComesLateSaysWhatTheOthersSaid) {
+  const std::string said = said_by_who_comes_late(emulated_rank, impatient());
+  EXPECT_NE(said.find("rank 0: "), std::string::npos) << said;
+  EXPECT_NE(said.find("for rank 1 to "), std::string::npos) << said;
 }
 
 }  // namespace

@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
+
+#include "collectives/verify.h"
+#include "core/error.h"
 
 namespace lockstep::executors::cuda {
 namespace {
 
+using collectives::Operation;
 using plan::Instruction;
 using plan::LaneProgram;
 using plan::Place;
@@ -19,19 +25,30 @@ using plan::Wait;
 // A range of a rank's memory that a lane has touched.
 struct Touched {
   int rank;
-  plan::Buffer buffer;
+  int memory;  // ranges of different memories do not meet
   std::int64_t begin;
   std::int64_t end;
   bool written;
 };
 
-std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& instruction, std::size_t elem_bytes) {
-  const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(elem_bytes);
+// In place, input and output are one buffer.
+Touched touched_at(const Operation& operation, int num_ranks, const Place& p, std::int64_t size_bytes, bool written) {
+  Touched touched{p.rank, static_cast<int>(p.buffer), p.offset_bytes, 0, written};
+  if (operation.in_place && p.buffer != plan::Buffer::scratch) {
+    const auto layout = collectives::in_place_layout(operation, num_ranks, p.rank);
+    touched.memory = static_cast<int>(plan::Buffer::output);
+    touched.begin += p.buffer == plan::Buffer::input ? layout.input_at : layout.output_at;
+  }
+  touched.end = touched.begin + size_bytes;
+  return touched;
+}
+
+std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& instruction, const Operation& operation,
+                                int num_ranks) {
+  const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(core::size_of(operation.dtype));
   std::vector<Touched> all;
   const auto add = [&](std::span<const Place> places, bool written) {
-    for (const Place& p : places) {
-      all.push_back({p.rank, p.buffer, p.offset_bytes, p.offset_bytes + size_bytes, written});
-    }
+    for (const Place& p : places) all.push_back(touched_at(operation, num_ranks, p, size_bytes, written));
   };
   if (instruction.num_destinations > 0) {
     add(lane.sources_of(instruction), false);
@@ -40,26 +57,46 @@ std::vector<Touched> touched_by(const LaneProgram& lane, const Instruction& inst
   return all;
 }
 
-// Equal ranges are cut into equal slices, so that each block meets only what it touched itself.
-bool other_blocks_meet(const Touched& a, const Touched& b) {
-  if (!a.written && !b.written) return false;
-  if (a.rank != b.rank || a.buffer != b.buffer) return false;
-  const bool equal = a.begin == b.begin && a.end == b.end;
-  return !equal && a.begin < b.end && b.begin < a.end;
-}
+// Ranges that a lane's blocks have touched in slices. Equal ranges are cut into equal slices, so that each block meets
+// only what it touched itself; other ranges that overlap, one of them written, make blocks meet.
+class TouchedRanges {
+ public:
+  bool blocks_meet(const Touched& next) const {
+    const auto found = ranges_.find({next.rank, next.memory});
+    if (found == ranges_.end()) return false;
+    const auto& [ranges, longest] = found->second;
+    for (auto at = ranges.lower_bound({next.begin - longest, 0}); at != ranges.end(); ++at) {
+      const auto& [range, written] = *at;
+      if (range.first >= next.end) break;
+      const bool equal = range == std::pair{next.begin, next.end};
+      if (!equal && range.second > next.begin && (written || next.written)) return true;
+    }
+    return false;
+  }
+  void add(const Touched& touched) {
+    auto& [ranges, longest] = ranges_[{touched.rank, touched.memory}];
+    ranges[{touched.begin, touched.end}] |= touched.written;
+    longest = std::max(longest, touched.end - touched.begin);
+  }
+  void clear() { ranges_.clear(); }
+
+ private:
+  struct OfOneMemory {
+    std::map<std::pair<std::int64_t, std::int64_t>, bool> ranges;  // begin, end -> written
+    std::int64_t longest = 0;                                      // who overlaps begins no earlier than that
+  };
+  std::map<std::pair<int, int>, OfOneMemory> ranges_;
+};
 
 // [instruction]: whether the lane has to wait for all of its own blocks before it.
-std::vector<bool> self_waits(const LaneProgram& lane, std::size_t elem_bytes) {
+std::vector<bool> self_waits(const LaneProgram& lane, const Operation& operation, int num_ranks) {
   std::vector<bool> waits(lane.instructions.size());
-  std::vector<Touched> since;  // the last such wait
+  TouchedRanges since;  // the last such wait
   for (std::size_t i = 0; i < waits.size(); ++i) {
-    const std::vector<Touched> now = touched_by(lane, lane.instructions[i], elem_bytes);
-    const bool meets = std::any_of(now.begin(), now.end(), [&](const Touched& a) {
-      return std::any_of(since.begin(), since.end(), [&](const Touched& b) { return other_blocks_meet(a, b); });
-    });
-    if (meets) since.clear();
-    waits[i] = meets;
-    since.insert(since.end(), now.begin(), now.end());
+    const std::vector<Touched> now = touched_by(lane, lane.instructions[i], operation, num_ranks);
+    waits[i] = std::any_of(now.begin(), now.end(), [&](const Touched& next) { return since.blocks_meet(next); });
+    if (waits[i]) since.clear();
+    for (const Touched& touched : now) since.add(touched);
   }
   return waits;
 }
@@ -75,7 +112,7 @@ std::vector<DeviceWait> waits_of(const LaneProgram& lane, std::size_t index, int
 using Listeners = std::set<std::tuple<std::int32_t, std::int32_t, std::uint32_t, std::int32_t>>;
 
 // Everybody's waits for `rank`: who waits must be told, so its own part of the program does not do.
-Listeners listeners_of(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
+Listeners listeners_of(const Program& program, const Operation& operation, int rank, int blocks) {
   Listeners listeners;
   const auto note = [&](const DeviceWait& w, int waiting) {
     if (w.rank == rank && w.instructions > 0) listeners.insert({w.rank, w.lane, w.instructions, waiting});
@@ -83,7 +120,7 @@ Listeners listeners_of(const Program& program, int rank, std::size_t elem_bytes,
   for (int r = 0; r < program.num_ranks; ++r) {
     const plan::RankProgram& its = program.ranks[static_cast<std::size_t>(r)];
     for (std::size_t l = 0; l < its.lanes.size(); ++l) {
-      const auto self = r == rank && blocks > 1 ? self_waits(its.lanes[l], elem_bytes)
+      const auto self = r == rank && blocks > 1 ? self_waits(its.lanes[l], operation, program.num_ranks)
                                                 : std::vector<bool>(its.lanes[l].instructions.size());
       for (std::size_t i = 0; i < self.size(); ++i) {
         for (const DeviceWait& w : waits_of(its.lanes[l], i, r, static_cast<int>(l), self[i])) note(w, r);
@@ -151,7 +188,7 @@ void append_instruction(DeviceProgram& made, const Instruction& one, const Parts
 
 // change(lane, index, parts) may change what the instruction does before it is put down.
 template <class Change>
-DeviceProgram made_program(const Program& program, int rank, std::size_t elem_bytes, int blocks,
+DeviceProgram made_program(const Program& program, const Operation& operation, int rank, int blocks,
                            const Listeners& listeners, const Change& change) {
   const plan::RankProgram& mine = program.ranks[static_cast<std::size_t>(rank)];
   DeviceProgram made;
@@ -160,7 +197,7 @@ DeviceProgram made_program(const Program& program, int rank, std::size_t elem_by
     const auto lane_index = static_cast<int>(l);
     const auto count = static_cast<std::uint32_t>(lane.instructions.size());
     made.lanes.push_back({static_cast<std::uint32_t>(made.instructions.size()), count});
-    const auto self = blocks > 1 ? self_waits(lane, elem_bytes) : std::vector<bool>(count);
+    const auto self = blocks > 1 ? self_waits(lane, operation, program.num_ranks) : std::vector<bool>(count);
     for (std::uint32_t i = 0; i < count; ++i) {
       Parts parts = parts_of(lane, i, rank, lane_index, self[i]);
       change(lane_index, i, parts);
@@ -172,8 +209,8 @@ DeviceProgram made_program(const Program& program, int rank, std::size_t elem_by
 
 }  // namespace
 
-DeviceProgram make_device_program(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
-  DeviceProgram made = made_program(program, rank, elem_bytes, blocks, listeners_of(program, rank, elem_bytes, blocks),
+DeviceProgram make_device_program(const Program& program, const Operation& operation, int rank, int blocks) {
+  DeviceProgram made = made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks),
                                     [](int, std::uint32_t, Parts&) {});
   for (const Wait& w : program.ranks[static_cast<std::size_t>(rank)].exit_waits) {
     made.exit_waits.push_back({w.rank, w.lane, w.instructions});
@@ -204,7 +241,8 @@ bool makes(const LaneProgram& lane, const Instruction& maker, const Place& piece
 }
 
 // Gives every source in another rank's scratch a place in the reader's packets. False if a source is anything else.
-bool place_packets(const Program& program, int reader, std::size_t elem_bytes, Packets& packets) {
+bool place_packets(const Program& program, const Operation& operation, int reader, Packets& packets) {
+  const auto elem_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
   std::int64_t bytes = 0;
   const plan::RankProgram& its = program.ranks[static_cast<std::size_t>(reader)];
   for (std::size_t l = 0; l < its.lanes.size(); ++l) {
@@ -227,7 +265,7 @@ bool place_packets(const Program& program, int reader, std::size_t elem_bytes, P
         packets.pushes[{source.rank, source.lane, maker}].push_back(
             {bytes, reader, kPackets, source.rank, source.instructions});
         packets.arrivals[{reader, static_cast<int>(l), i, s}] = bytes;
-        const std::int64_t carried = one.count * static_cast<std::int64_t>(elem_bytes);
+        const std::int64_t carried = one.count * elem_bytes;
         bytes += (carried + kUnitBytes - 1) / kUnitBytes * kUnitBytes;
       }
     }
@@ -237,18 +275,19 @@ bool place_packets(const Program& program, int reader, std::size_t elem_bytes, P
 }
 
 // Of the rank's own lanes only: packets tell all that comes from other ranks.
-Listeners own_listeners(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
-  Listeners all = listeners_of(program, rank, elem_bytes, blocks);
+Listeners own_listeners(const Program& program, const Operation& operation, int rank, int blocks) {
+  Listeners all = listeners_of(program, operation, rank, blocks);
   for (auto at = all.begin(); at != all.end();) at = std::get<3>(*at) == rank ? std::next(at) : all.erase(at);
   return all;
 }
 
 }  // namespace
 
-std::optional<PacketProgram> make_packet_program(const Program& program, int rank, std::size_t elem_bytes, int blocks) {
+std::optional<PacketProgram> make_packet_program(const Program& program, const Operation& operation, int rank,
+                                                 int blocks) {
   Packets packets;
   for (int reader = 0; reader < program.num_ranks; ++reader) {
-    if (!place_packets(program, reader, elem_bytes, packets)) return std::nullopt;
+    if (!place_packets(program, operation, reader, packets)) return std::nullopt;
   }
   const auto change = [&](int lane, std::uint32_t index, Parts& parts) {
     std::erase_if(parts.waits, [&](const DeviceWait& w) { return w.rank != rank; });
@@ -261,8 +300,8 @@ std::optional<PacketProgram> make_packet_program(const Program& program, int ran
     const auto pushed = packets.pushes.find({rank, lane, index});
     if (pushed != packets.pushes.end()) append(parts.destinations, pushed->second);
   };
-  return PacketProgram{.program = made_program(program, rank, elem_bytes, blocks,
-                                               own_listeners(program, rank, elem_bytes, blocks), change),
+  return PacketProgram{.program = made_program(program, operation, rank, blocks,
+                                               own_listeners(program, operation, rank, blocks), change),
                        .packet_bytes = packets.most_bytes};
 }
 
@@ -277,27 +316,24 @@ std::size_t padded_bytes(const std::vector<T>& array) {
 
 }  // namespace
 
-std::size_t image_bytes(const DeviceProgram& p) {
-  return padded_bytes(p.lanes) + padded_bytes(p.instructions) + padded_bytes(p.waits) + padded_bytes(p.sources) +
-         padded_bytes(p.destinations) + padded_bytes(p.listeners) + padded_bytes(p.exit_waits);
-}
-
-ProgramImage image_of(const DeviceProgram& program, const std::byte* base) {
-  ProgramImage image{.bytes = {}, .view = {}};
-  const auto place = [&]<class T>(const std::vector<T>& array, const T*& where) {
+ProgramImage image_of(const DeviceProgram& program) {
+  ProgramImage image{.bytes = {}, .at = {}};
+  const auto place = [&]<class T>(const std::vector<T>& array, std::uint32_t& where) {
     const std::size_t at = image.bytes.size();
     image.bytes.resize(at + padded_bytes(array));
     if (!array.empty()) std::memcpy(image.bytes.data() + at, array.data(), array.size() * sizeof(T));
-    where = reinterpret_cast<const T*>(base + at);
+    where = static_cast<std::uint32_t>(at);
   };
-  place(program.lanes, image.view.lanes);
-  place(program.instructions, image.view.instructions);
-  place(program.waits, image.view.waits);
-  place(program.sources, image.view.sources);
-  place(program.destinations, image.view.destinations);
-  place(program.listeners, image.view.listeners);
-  place(program.exit_waits, image.view.exit_waits);
-  image.view.num_exit_waits = static_cast<std::uint32_t>(program.exit_waits.size());
+  place(program.lanes, image.at.lanes);
+  place(program.instructions, image.at.instructions);
+  place(program.waits, image.at.waits);
+  place(program.sources, image.at.sources);
+  place(program.destinations, image.at.destinations);
+  place(program.listeners, image.at.listeners);
+  place(program.exit_waits, image.at.exit_waits);
+  LOCKSTEP_CHECK(image.bytes.size() <= std::numeric_limits<std::uint32_t>::max(), "a program of more than 4 GiB");
+  image.at.num_exit_waits = static_cast<std::uint32_t>(program.exit_waits.size());
+  image.at.size_bytes = static_cast<std::uint32_t>(image.bytes.size());
   return image;
 }
 

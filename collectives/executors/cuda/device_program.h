@@ -62,20 +62,9 @@ struct DeviceProgram {
   std::uint32_t most_places = 0;  // sources, or destinations, of an instruction
 };
 
-// The same on the device.
-struct DeviceProgramView {
-  const DeviceLane* lanes;
-  const DeviceInstruction* instructions;
-  const DeviceWait* waits;
-  const DevicePlace* sources;
-  const DevicePlace* destinations;
-  const std::int32_t* listeners;
-  const DeviceWait* exit_waits;
-  std::uint32_t num_exit_waits;
-};
-
-// `elem_bytes`: of the operation's dtype. `blocks`: of a lane; a single one needs no waits for itself.
-DeviceProgram make_device_program(const plan::Program& program, int rank, std::size_t elem_bytes, int blocks);
+// `blocks`: of a lane; a single one needs no waits for itself.
+DeviceProgram make_device_program(const plan::Program& program, const collectives::Operation& operation, int rank,
+                                  int blocks);
 
 // Packets: words of 4 bytes, each with the number of the call beside it (NCCL's LL protocol, arXiv:2507.04786, section
 // III), so that who reads them needs no other sign. What a rank would read in another's scratch is pushed to it as
@@ -89,15 +78,27 @@ struct PacketProgram {
 };
 
 // Nothing if the program reads or writes other memory of other ranks than scratch that one instruction has filled.
-std::optional<PacketProgram> make_packet_program(const plan::Program& program, int rank, std::size_t elem_bytes,
-                                                 int blocks);
+std::optional<PacketProgram> make_packet_program(const plan::Program& program, const collectives::Operation& operation,
+                                                 int rank, int blocks);
 
-// All arrays in one piece of memory, each aligned for any access, and where they lie in it once it is at `base`.
+// Where the arrays lie in the image, in bytes, each aligned for any access.
+struct ImageLayout {
+  std::uint32_t lanes;
+  std::uint32_t instructions;
+  std::uint32_t waits;
+  std::uint32_t sources;
+  std::uint32_t destinations;
+  std::uint32_t listeners;
+  std::uint32_t exit_waits;
+  std::uint32_t num_exit_waits;
+  std::uint32_t size_bytes;  // of the image, a multiple of 16
+};
+
+// A program's arrays in one piece, as the device has them.
 struct ProgramImage {
   std::vector<std::byte> bytes;
-  DeviceProgramView view;
+  ImageLayout at;
 };
-ProgramImage image_of(const DeviceProgram& program, const std::byte* base);
-std::size_t image_bytes(const DeviceProgram& program);
+ProgramImage image_of(const DeviceProgram& program);
 
 }  // namespace lockstep::executors::cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <set>
 
 #include "collectives/algorithms/algorithm.h"
@@ -12,10 +13,10 @@
 namespace lockstep::executors::cuda {
 namespace {
 
-constexpr std::size_t kElemBytes = 4;
+using collectives::Operation;
 
 plan::Program program_of(std::string_view algorithm, int num_ranks, std::int64_t count) {
-  const collectives::Operation operation{.kind = collectives::Kind::all_reduce, .count = count};
+  const Operation operation{.kind = collectives::Kind::all_reduce, .count = count};
   const auto choice = algorithms::parse_choice(operation.kind, algorithm);
   return lower_for_direct(algorithms::make_plan(choice, num_ranks, 0), operation,
                           {.stage_below_bytes = 0, .segment_bytes = 1024});
@@ -39,7 +40,7 @@ TEST(DeviceProgram, WhoWaitsIsToldAndNobodyElse) {
     for (int num_ranks : {2, 3, 8}) {
       const plan::Program program = program_of(algorithm, num_ranks, 5000);
       std::vector<DeviceProgram> ranks;
-      for (int r = 0; r < num_ranks; ++r) ranks.push_back(make_device_program(program, r, kElemBytes, 4));
+      for (int r = 0; r < num_ranks; ++r) ranks.push_back(make_device_program(program, {.count = 5000}, r, 4));
       std::set<std::array<std::int64_t, 4>> told;
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         for (std::size_t l = 0; l < ranks[r].lanes.size(); ++l) {
@@ -74,13 +75,16 @@ plan::Program copy_of_a_copy(std::int64_t count, std::int64_t at) {
 }
 
 TEST(DeviceProgram, ALaneWaitsForItselfWhereItsBlocksMeet) {
-  const auto num_waits = [](const plan::Program& program, int blocks) {
-    return make_device_program(program, 0, kElemBytes, blocks).instructions.at(1).num_waits;
+  const auto num_waits = [](const plan::Program& program, int blocks, bool in_place = false) {
+    const Operation operation{.count = 16, .in_place = in_place};
+    return make_device_program(program, operation, 0, blocks).instructions.at(1).num_waits;
   };
   EXPECT_EQ(num_waits(copy_of_a_copy(16, 0), 4), 0U) << "equal slices";
   EXPECT_EQ(num_waits(copy_of_a_copy(8, 0), 4), 1U) << "other slices of the same bytes";
   EXPECT_EQ(num_waits(copy_of_a_copy(8, 32), 4), 1U);
   EXPECT_EQ(num_waits(copy_of_a_copy(8, 64), 4), 0U) << "other bytes";
+  EXPECT_EQ(num_waits(copy_of_a_copy(8, 64), 4, true), 1U) << "in place, other slices of what was the input";
+  EXPECT_EQ(num_waits(copy_of_a_copy(16, 64), 4, true), 0U) << "in place, equal slices";
   EXPECT_EQ(num_waits(copy_of_a_copy(8, 32), 1), 0U) << "one block meets itself only";
 }
 
@@ -94,29 +98,52 @@ TEST(PacketProgram, EveryAlgorithmHasOne) {
       if (algorithm.kind == collectives::Kind::all_to_all_v) continue;
       const auto plan = algorithms::make_plan(choice, num_ranks, 0);
       const auto program = lower_for_direct(plan, operation, {.stage_below_bytes = 1 << 30, .segment_bytes = 1 << 30});
-      const auto made = make_packet_program(program, 0, kElemBytes, 4);
+      const auto made = make_packet_program(program, operation, 0, 4);
       EXPECT_TRUE(made.has_value()) << name_of(algorithm.kind) << ' ' << algorithm.name << ' ' << num_ranks;
     }
   }
 }
 
 TEST(DeviceProgram, AnImageHoldsWhatItWasMadeOf) {
-  const DeviceProgram program = make_device_program(program_of("double_tree", 4, 3000), 1, kElemBytes, 2);
-  std::vector<std::byte> memory(image_bytes(program));
-  const ProgramImage image = image_of(program, memory.data());
-  ASSERT_EQ(image.bytes.size(), memory.size());
-  std::memcpy(memory.data(), image.bytes.data(), memory.size());
-  const auto same = [](const auto* from, const auto& array) {
-    return std::memcmp(from, array.data(), array.size() * sizeof(array[0])) == 0;
+  const DeviceProgram program = make_device_program(program_of("double_tree", 4, 3000), {.count = 3000}, 1, 2);
+  const ProgramImage image = image_of(program);
+  EXPECT_EQ(image.bytes.size(), image.at.size_bytes);
+  const auto same = [&image](std::uint32_t at, const auto& array) {
+    EXPECT_EQ(at % 16, 0U);
+    return std::memcmp(image.bytes.data() + at, array.data(), array.size() * sizeof(array[0])) == 0;
   };
-  EXPECT_TRUE(same(image.view.lanes, program.lanes));
-  EXPECT_TRUE(same(image.view.instructions, program.instructions));
-  EXPECT_TRUE(same(image.view.waits, program.waits));
-  EXPECT_TRUE(same(image.view.sources, program.sources));
-  EXPECT_TRUE(same(image.view.destinations, program.destinations));
-  EXPECT_TRUE(same(image.view.listeners, program.listeners));
-  EXPECT_TRUE(same(image.view.exit_waits, program.exit_waits));
-  EXPECT_EQ(image.view.num_exit_waits, program.exit_waits.size());
+  EXPECT_TRUE(same(image.at.lanes, program.lanes));
+  EXPECT_TRUE(same(image.at.instructions, program.instructions));
+  EXPECT_TRUE(same(image.at.waits, program.waits));
+  EXPECT_TRUE(same(image.at.sources, program.sources));
+  EXPECT_TRUE(same(image.at.destinations, program.destinations));
+  EXPECT_TRUE(same(image.at.listeners, program.listeners));
+  EXPECT_TRUE(same(image.at.exit_waits, program.exit_waits));
+  EXPECT_EQ(image.at.num_exit_waits, program.exit_waits.size());
+}
+
+// What --transport cuda is fast by: of a large two-shot every rank makes its part in one pass that reads it from all
+// ranks and stores it at all ranks, in place or not, and nobody waits on the way.
+TEST(DeviceProgram, TwoShotIsOnePassARank) {
+  for (const bool in_place : {false, true}) {
+    for (const int num_ranks : {2, 4, 8, 16}) {
+      constexpr std::int64_t kCount = std::int64_t{16} << 20;
+      const Operation operation{.kind = collectives::Kind::all_reduce, .count = kCount, .in_place = in_place};
+      const auto choice = algorithms::parse_choice(operation.kind, "two_shot");
+      const plan::Program program = lower_for_direct(algorithms::make_plan(choice, num_ranks, 0), operation,
+                                                     {.segment_bytes = std::numeric_limits<std::int64_t>::max()});
+      const DeviceProgram made = make_device_program(program, operation, 1, 4);
+      EXPECT_EQ(program.scratch_bytes, 0);
+      EXPECT_EQ(made.lanes.size(), 1U);
+      const auto passes = std::count_if(made.instructions.begin(), made.instructions.end(),
+                                        [](const DeviceInstruction& one) { return one.num_destinations > 0; });
+      EXPECT_EQ(passes, 1);
+      const DeviceInstruction& pass = made.instructions.at(0);
+      EXPECT_EQ(pass.count, kCount / num_ranks);
+      EXPECT_EQ(pass.num_sources, static_cast<std::uint32_t>(num_ranks));
+      EXPECT_EQ(pass.num_destinations, static_cast<std::uint32_t>(num_ranks));
+    }
+  }
 }
 
 }  // namespace

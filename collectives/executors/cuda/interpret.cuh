@@ -12,7 +12,8 @@ namespace lockstep::executors::cuda {
 
 // Arguments of the kernel.
 struct Call {
-  DeviceProgramView program;
+  const std::byte* image;  // the program, see device_program.h
+  ImageLayout at;
   const BoardView* boards;  // [rank], as this rank sees them
   CallBases mine;
   std::uint64_t timeout_ns;   // of every wait
@@ -23,10 +24,14 @@ struct Call {
 };
 
 inline constexpr int kMostPlaces = 128;  // sources, or destinations, of an instruction
+inline constexpr int kNearRanks = 16;
+inline constexpr std::uint32_t kNearImageBytes = 24 << 10;
 
-// Of a block, in shared memory.
+// Of a block, in shared memory. What is read there once at the beginning costs one way to memory and not one each.
 struct BlockState {
+  alignas(16) uint4 image[kNearImageBytes / sizeof(uint4)];
   std::uint64_t call;
+  BoardView boards[kNearRanks];
   const std::byte* sources[kMostPlaces];
   std::byte* destinations[kMostPlaces];
 };
@@ -38,23 +43,36 @@ struct Block {
   int lane;
   int index;                  // in the lane
   std::uint32_t instruction;  // of the lane, where it is
+  const std::byte* image;     // near, or as in args; so are the boards
+  const BoardView* boards;
 
-  __device__ const BoardView& board() const { return args.boards[args.rank]; }
-  __device__ const BoardView& board_of(int rank) const { return args.boards[rank]; }
+  __device__ const BoardView& board() const { return boards[args.rank]; }
+  __device__ const BoardView& board_of(int rank) const { return boards[rank]; }
+  template <class T>
+  __device__ const T* array(std::uint32_t at) const {
+    return reinterpret_cast<const T*>(image + at);
+  }
+  __device__ const DevicePlace& source(const DeviceInstruction& one, std::uint32_t k) const {
+    return array<DevicePlace>(args.at.sources)[one.first_source + k];
+  }
+  __device__ const DevicePlace& destination(const DeviceInstruction& one, std::uint32_t k) const {
+    return array<DevicePlace>(args.at.destinations)[one.first_destination + k];
+  }
 };
 
+// The first thread of the rank that fails tells all ranks. Stores only: not every link between GPUs takes atomic
+// operations.
 __device__ inline void tell_of_trouble(const Block& block, DeviceWait wait) {
-  const Trouble trouble{.happened = 1,
-                        .rank = block.args.rank,
-                        .lane = block.lane,
-                        .instruction = block.instruction,
-                        .waits_for_rank = wait.rank,
-                        .waits_for_lane = wait.lane,
-                        .waits_for_instructions = wait.instructions};
-  for (int rank = 0; rank < block.args.num_ranks; ++rank) {
-    BoardHead* head = block.board_of(rank).head;
-    if (atomicExch_system(&head->trouble.happened, 1U) == 0) head->trouble = trouble;
-    kernels::store_release(&head->abort, 1U);
+  const Call& args = block.args;
+  if (atomicExch(&block.board().head->has_failed, 1U) != 0) return;
+  for (int rank = 0; rank < args.num_ranks; ++rank) {
+    const BoardView& its = block.board_of(rank);
+    its.troubles[args.rank] = {.lane = block.lane,
+                               .instruction = block.instruction,
+                               .waits_for_rank = wait.rank,
+                               .waits_for_lane = wait.lane,
+                               .waits_for_instructions = wait.instructions};
+    kernels::store_release(&its.head->abort, static_cast<std::uint32_t>(args.rank) + 1);
   }
 }
 
@@ -103,8 +121,10 @@ __device__ inline bool await_part(const Block& block, DeviceWait wait, int part)
   return await_word(block, word, call << kInstructionBits | wait.instructions, wait);
 }
 
-// All threads of the block; a thread looks at every so manieth word. False when the block has to stop.
+// All threads of the block, which have met since the last instruction; a thread looks at every so manieth word. False
+// when the block has to stop.
 __device__ inline bool await_all(const Block& block, const DeviceWait* waits, std::uint32_t num_waits) {
+  if (num_waits == 0) return true;
   const int words = static_cast<int>(num_waits) * block.args.blocks;
   bool stop = false;
   for (int w = static_cast<int>(threadIdx.x); w < words && !stop; w += static_cast<int>(blockDim.x)) {
@@ -113,23 +133,55 @@ __device__ inline bool await_all(const Block& block, const DeviceWait* waits, st
   return __syncthreads_or(stop) == 0;
 }
 
-// Waits until all ranks have entered the call before, so that nobody is in the one before that, whose half of scratch
-// and addresses this call uses. The first block of all then says that this rank has entered.
-__device__ inline bool enter(const Block& block) {
+// Brings the program and the boards' addresses to shared memory where they fit.
+__device__ inline void bring_near(const Block& block) {
   const Call& args = block.args;
-  const std::uint64_t call = block.state.call;
-  bool stop = false;
+  if (args.at.size_bytes <= kNearImageBytes) {
+    const auto* from = reinterpret_cast<const uint4*>(args.image);
+    for (unsigned k = threadIdx.x; k < args.at.size_bytes / sizeof(uint4); k += blockDim.x) {
+      block.state.image[k] = from[k];
+    }
+  }
+  if (args.num_ranks <= kNearRanks) {
+    for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
+      block.state.boards[rank] = args.boards[rank];
+    }
+  }
+}
+
+// Once all threads have met.
+__device__ inline void use_what_is_near(Block& block) {
+  if (block.args.at.size_bytes <= kNearImageBytes) block.image = reinterpret_cast<const std::byte*>(block.state.image);
+  if (block.args.num_ranks <= kNearRanks) block.boards = block.state.boards;
+}
+
+// Whether the call may begin: no rank has failed (then peers' memory may be gone), and all ranks have entered the call
+// before, so that nobody is in the one before that, whose half of scratch, packets and addresses this call uses.
+__device__ inline bool may_begin(Block& block) {
+  const Call& args = block.args;
+  const BoardView& mine = block.board();
+  const std::uint64_t call = mine.head->last_call + 1;
+  if (threadIdx.x == 0) block.state.call = call;
+  bring_near(block);
+  bool stop = kernels::load_relaxed(&mine.head->abort) != 0;
   for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
-    stop = stop || !await_word(block, &block.board().entered[rank], call - 1, {rank, 0, 0});
+    stop = stop || !await_word(block, &mine.entered[rank], call - 1, {rank, 0, 0});
   }
   if (__syncthreads_or(stop) != 0) return false;
-  if (block.lane > 0 || block.index > 0) return true;
+  use_what_is_near(block);
+  return true;
+}
+
+// The first block of all says that this rank has entered.
+__device__ inline void enter(const Block& block) {
+  if (block.lane > 0 || block.index > 0) return;
+  const Call& args = block.args;
+  const std::uint64_t call = block.state.call;
   for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
     const BoardView& its = block.board_of(rank);
     its.bases[static_cast<int>(call % 2) * args.num_ranks + args.rank] = args.mine;
     kernels::store_release(&its.entered[args.rank], call);
   }
-  return true;
 }
 
 __device__ inline std::byte* address_of(const Block& block, const DevicePlace& place) {
@@ -143,12 +195,11 @@ __device__ inline std::byte* address_of(const Block& block, const DevicePlace& p
 
 // All threads; the places of an instruction as addresses.
 __device__ inline void find_places(const Block& block, const DeviceInstruction& one) {
-  const DeviceProgramView& program = block.args.program;
   for (std::uint32_t k = threadIdx.x; k < one.num_sources; k += blockDim.x) {
-    block.state.sources[k] = address_of(block, program.sources[one.first_source + k]);
+    block.state.sources[k] = address_of(block, block.source(one, k));
   }
   for (std::uint32_t k = threadIdx.x; k < one.num_destinations; k += blockDim.x) {
-    block.state.destinations[k] = address_of(block, program.destinations[one.first_destination + k]);
+    block.state.destinations[k] = address_of(block, block.destination(one, k));
   }
   __syncthreads();
 }
@@ -160,7 +211,7 @@ __device__ inline void tell_listeners(const Block& block, const DeviceInstructio
   const int slot = block.lane * args.blocks + block.index;
   const std::uint64_t value = block.state.call << kInstructionBits | (block.instruction + 1);
   for (std::uint32_t k = threadIdx.x; k < one.num_listeners; k += blockDim.x) {
-    const int rank = args.program.listeners[one.first_listener + k];
+    const int rank = block.array<std::int32_t>(args.at.listeners)[one.first_listener + k];
     kernels::store_release(&block.board_of(rank).done[args.rank * kMostSlots + slot], value);
   }
 }
@@ -171,7 +222,7 @@ __device__ inline void leave(const Block& block) {
   if (threadIdx.x > 0) return;
   BoardHead* head = block.board().head;
   const unsigned all = gridDim.x;
-  if (atomicAdd(&head->blocks_done, 1U) + 1 < all) return;
+  if (all > 1 && atomicAdd(&head->blocks_done, 1U) + 1 < all) return;
   head->blocks_done = 0;
   head->last_call = block.state.call;
 }
@@ -180,14 +231,14 @@ __device__ inline void leave(const Block& block) {
 // are found; it returns whether the thread may go on.
 template <class DoSlice>
 __device__ void interpret(Block& block, DoSlice&& do_slice) {
-  const DeviceProgramView& program = block.args.program;
-  if (threadIdx.x == 0) block.state.call = block.board().head->last_call + 1;
-  __syncthreads();
-  if (!enter(block)) return;
-  const DeviceLane lane = program.lanes[block.lane];
+  if (!may_begin(block)) return;
+  enter(block);
+  const ImageLayout& at = block.args.at;
+  const DeviceLane lane = block.array<DeviceLane>(at.lanes)[block.lane];
   for (block.instruction = 0; block.instruction < lane.num_instructions; ++block.instruction) {
-    const DeviceInstruction& one = program.instructions[lane.first_instruction + block.instruction];
-    if (!await_all(block, program.waits + one.first_wait, one.num_waits)) return;
+    const DeviceInstruction& one =
+        block.array<DeviceInstruction>(at.instructions)[lane.first_instruction + block.instruction];
+    if (!await_all(block, block.array<DeviceWait>(at.waits) + one.first_wait, one.num_waits)) return;
     bool stop = false;
     if (one.num_destinations > 0) {
       find_places(block, one);
@@ -197,7 +248,8 @@ __device__ void interpret(Block& block, DoSlice&& do_slice) {
     tell_listeners(block, one);
   }
   const bool waits_to_leave = block.lane == 0 && block.index == 0;
-  if (waits_to_leave && !await_all(block, program.exit_waits, program.num_exit_waits)) return;
+  const auto* exit_waits = block.array<DeviceWait>(at.exit_waits);
+  if (waits_to_leave && !await_all(block, exit_waits, at.num_exit_waits)) return;
   leave(block);
 }
 

@@ -40,7 +40,7 @@ __device__ inline bool await_packet(const Block& block, std::uint64_t* packet, c
 template <class T>
 __device__ inline bool load_unit(const Block& block, const DeviceInstruction& one, std::uint32_t source,
                                  std::int64_t unit, Unit<T>& loaded) {
-  const DevicePlace& place = block.args.program.sources[one.first_source + source];
+  const DevicePlace& place = block.source(one, source);
   const std::byte* const base = block.state.sources[source];
   if (place.buffer == kPackets) {
     auto* const packets = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
@@ -58,7 +58,7 @@ __device__ inline bool load_unit(const Block& block, const DeviceInstruction& on
 template <class T>
 __device__ inline void store_unit(const Block& block, const DeviceInstruction& one, std::uint32_t destination,
                                   std::int64_t unit, const Unit<T>& made) {
-  const DevicePlace& place = block.args.program.destinations[one.first_destination + destination];
+  const DevicePlace& place = block.destination(one, destination);
   std::byte* const base = block.state.destinations[destination];
   if (place.buffer == kPackets) {
     auto* const packets = reinterpret_cast<std::uint64_t*>(base) + 2 * unit;

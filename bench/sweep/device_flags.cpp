@@ -1,0 +1,62 @@
+#include "bench/sweep/device_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+
+namespace lockstep::sweep {
+namespace {
+
+// A flag that is not at its default, and on which transports it has no meaning.
+struct Rule {
+  const char* name;
+  const char* default_text;
+  bool (*is_set)(const DeviceFlags&);
+  bool (*understands)(std::string_view transport);
+  const char* transports;  // that understand it
+  const char* why;
+};
+
+bool is_cuda(std::string_view transport) {
+  return transport == "cuda";
+}
+
+constexpr const char* kOnGpus = "cuda or nccl";
+
+const std::array kRules{
+    Rule{"-G,--cudagraph", "0", [](const DeviceFlags& f) { return f.graph_launches > 0; }, on_gpus, kOnGpus,
+         "calls are not captured into CUDA graphs"},
+    Rule{"-C,--report_cputime", "0", [](const DeviceFlags& f) { return f.report_cpu_time; }, on_gpus, kOnGpus,
+         "a call has no part that only enqueues it"},
+    Rule{"-z,--blocking", "0", [](const DeviceFlags& f) { return f.blocking != Blocking::none; }, on_gpus, kOnGpus,
+         "every call is waited for and timed by itself already"},
+    Rule{"--protocol", "auto", [](const DeviceFlags& f) { return f.protocol != "auto"; }, is_cuda, "cuda",
+         "its protocols are not ours to choose"},
+};
+
+void check_rule(const Rule& rule, const DeviceFlags& flags, const std::vector<std::string>& transports) {
+  if (!rule.is_set(flags)) return;
+  const auto other = std::find_if_not(transports.begin(), transports.end(), rule.understands);
+  if (other == transports.end()) return;
+  throw core::usage_error(fmt::format("{} with --transport {}: {}; allowed: {}, or --transport {}", rule.name, *other,
+                                      rule.why, rule.default_text, rule.transports));
+}
+
+}  // namespace
+
+void check_device_flags(const DeviceFlags& flags, const std::vector<std::string>& transports) {
+  for (const Rule& rule : kRules) check_rule(rule, flags, transports);
+  if (flags.blocking == Blocking::none) return;
+  if (flags.graph_launches > 0) {
+    throw core::usage_error(
+        "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two");
+  }
+  if (flags.report_cpu_time) {
+    throw core::usage_error("-z,--blocking with -C: the host's time would be that of waiting; allowed: one of the two");
+  }
+}
+
+}  // namespace lockstep::sweep

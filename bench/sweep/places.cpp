@@ -1,0 +1,119 @@
+#include "bench/sweep/places.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "collectives/backends/gpu_places.h"
+#include "core/error.h"
+#include "core/provenance.h"
+#include "core/size.h"
+
+namespace lockstep::sweep {
+namespace {
+
+// What a rank tells the others. Texts end in a zero, and are cut off where they are too long.
+struct Told {
+  int process_id;
+  int device;
+  std::array<char, 64> host;
+  std::array<char, 32> bus_id;
+  std::array<char, 128> name;
+};
+
+template <std::size_t kSize>
+void put(std::array<char, kSize>& to, const std::string& text) {
+  std::copy_n(text.begin(), std::min(text.size(), kSize - 1), to.begin());
+}
+
+// "0000:1b:00.0" as nccl-tests prints it: "0000:1b:00".
+std::string without_function(const std::string& pci_id) {
+  return pci_id.substr(0, pci_id.rfind('.'));
+}
+
+Told told_of_gpu(const core::Device& device, const backends::Backend& backend) {
+  const std::vector<core::CudaDeviceInfo> gpus = backend.gpus();
+  Told told{.process_id = getpid(), .device = device.index(), .host = {}, .bus_id = {}, .name = {}};
+  put(told.bus_id, without_function(gpus.at(static_cast<std::size_t>(device.index())).pci_id));
+  put(told.name, device.name());
+  return told;
+}
+
+Told told_of_core(int rank) {
+  const core::Machine machine = core::this_machine();
+  Told told{.process_id = getpid(), .device = rank % machine.cores, .host = {}, .bus_id = {}, .name = {}};
+  put(told.bus_id, "cpu");
+  put(told.name, machine.cpu.value_or("cpu"));
+  return told;
+}
+
+// Ranks by the GPU that they are on.
+std::map<std::pair<std::string, int>, std::vector<int>> ranks_of_gpus(const std::vector<DeviceLine>& places) {
+  std::map<std::pair<std::string, int>, std::vector<int>> ranks;
+  for (const DeviceLine& place : places) ranks[{place.host, place.device}].push_back(place.rank);
+  return ranks;
+}
+
+}  // namespace
+
+std::vector<DeviceLine> places_of_ranks(backends::Endpoint& endpoint, const backends::Backend& backend) {
+  Told mine = backend.on_gpus() ? told_of_gpu(endpoint.device, backend) : told_of_core(endpoint.world.rank());
+  gethostname(mine.host.data(), mine.host.size() - 1);
+  std::vector<DeviceLine> places;
+  for (const Told& told : transports::all_gather_value(endpoint.world, mine)) {
+    places.push_back({static_cast<int>(places.size()), told.process_id, told.host.data(), told.device,
+                      told.bus_id.data(), told.name.data()});
+  }
+  return places;
+}
+
+int ranks_per_gpu(const std::vector<DeviceLine>& places) {
+  std::size_t most = 0;
+  for (const auto& [gpu, ranks] : ranks_of_gpus(places)) most = std::max(most, ranks.size());
+  return static_cast<int>(most);
+}
+
+std::string ranges_text(const std::vector<int>& ascending) {
+  std::string text;
+  for (std::size_t first = 0; first < ascending.size();) {
+    std::size_t last = first;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    if (!text.empty()) text += ",";
+    text +=
+        last == first ? fmt::format("{}", ascending[first]) : fmt::format("{}-{}", ascending[first], ascending[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+std::vector<std::string> sharing_notes(const std::vector<DeviceLine>& places) {
+  std::vector<std::string> notes;
+  for (const auto& [gpu, ranks] : ranks_of_gpus(places)) {
+    if (ranks.size() < 2) continue;
+    const DeviceLine& place = places.at(static_cast<std::size_t>(ranks.front()));
+    notes.push_back(fmt::format("ranks {} on device {} {} ({} ranks share it)", ranges_text(ranks), place.device,
+                                place.name, ranks.size()));
+  }
+  return notes;
+}
+
+void check_gpu_memory(const std::vector<core::CudaDeviceInfo>& gpus, int ranks_of_host, std::size_t bytes_per_rank,
+                      std::int64_t max_bytes) {
+  const auto num_gpus = static_cast<int>(gpus.size());
+  for (int gpu = 0; gpu < std::min(num_gpus, ranks_of_host); ++gpu) {
+    const int ranks = backends::gpu_place(gpu, ranks_of_host, num_gpus).ranks_on_it;
+    const std::size_t needed = bytes_per_rank * static_cast<std::size_t>(ranks);
+    const core::CudaDeviceInfo& info = gpus[static_cast<std::size_t>(gpu)];
+    if (needed <= info.memory_bytes / 10 * 9) continue;
+    throw core::usage_error(fmt::format("-e,--maxbytes {}: {} ranks need {} of memory on device {} {}; it has {}",
+                                        core::format_size(max_bytes), ranks,
+                                        core::format_size(static_cast<std::int64_t>(needed)), gpu, info.name,
+                                        core::format_size(static_cast<std::int64_t>(info.memory_bytes))));
+  }
+}
+
+}  // namespace lockstep::sweep

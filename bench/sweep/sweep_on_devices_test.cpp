@@ -1,0 +1,200 @@
+// Sweeps end to end on devices that work like GPUs: two of them, whose ranks run plans by the direct executor.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "bench/sweep/flags.h"
+#include "bench/sweep/places.h"
+#include "bench/sweep/queue_device_for_tests.h"
+#include "bench/sweep/sweep.h"
+#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/plan_choice.h"
+#include "collectives/executors/direct_executor.h"
+#include "collectives/transports/local_world.h"
+#include "core/error.h"
+
+namespace lockstep::sweep {
+namespace {
+
+constexpr std::size_t kGpuBytes = std::size_t{1} << 30;
+
+std::vector<core::CudaDeviceInfo> two_gpus() {
+  core::CudaDeviceInfo gpu{.index = 0,
+                           .name = "Test GPU",
+                           .memory_bytes = kGpuBytes,
+                           .pci_id = "0000:1b:00.0",
+                           .uuid = {},
+                           .compute_capability = 90,
+                           .num_multiprocessors = 132,
+                           .clock_mhz = 1980};
+  std::vector<core::CudaDeviceInfo> gpus{gpu, gpu};
+  gpus[1].index = 1;
+  gpus[1].pci_id = "0000:43:00.0";
+  return gpus;
+}
+
+std::optional<std::string> always_there() {
+  return std::nullopt;
+}
+
+// Runs when the stream is waited for.
+class QueuedCollective final : public collectives::Collective {
+ public:
+  QueuedCollective(std::unique_ptr<collectives::Collective> collective, QueueStream& stream)
+      : collective_(std::move(collective)), stream_(stream) {}
+  void run(const void* input, void* output) override {
+    stream_.queue([this, input, output] { collective_->run(input, output); });
+  }
+
+ private:
+  std::unique_ptr<collectives::Collective> collective_;
+  QueueStream& stream_;
+};
+
+void run_rank(transports::LocalWorld& world, const std::function<void(backends::Endpoint&)>& body) {
+  QueueDevice device(backends::gpu_place(world.rank(), world.num_ranks(), 2).device);
+  QueueStream stream;
+  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> backends::Prepared {
+    plan::Plan plan = backends::plan_for(operation, world.num_ranks(), algorithm);
+    auto collective = std::make_unique<QueuedCollective>(executors::make_direct(plan, operation, world, {}), stream);
+    std::string label = plan.algorithm;
+    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+  };
+  backends::Endpoint endpoint{world, device, stream, prepare, [&] { stream.synchronize(); }};
+  body(endpoint);
+}
+
+void run_test_gpus(const backends::BackendOptions& options, const std::function<void(backends::Endpoint&)>& body) {
+  transports::LocalOptions local;
+  local.num_ranks = options.num_ranks;
+  local.deadline = options.timeout;
+  local.bind = false;
+  transports::LocalGroup group(local);
+  group.run([&](transports::LocalWorld& world) { run_rank(world, body); });
+}
+
+constexpr backends::Backend kTestGpus{"cuda", "cuda", false, always_there, run_test_gpus, two_gpus};
+
+class SweepOnDevices : public testing::Test {
+ protected:
+  SweepOnDevices() { std::filesystem::remove(records_); }
+  ~SweepOnDevices() override { std::filesystem::remove(records_); }
+
+  int run(const std::string& arguments, const std::string& program = "all_reduce_perf") {
+    std::vector<std::string> words{program, "--transport", "cuda", "--json", records_};
+    std::istringstream stream(arguments);
+    for (std::string word; stream >> word;) words.push_back(word);
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    const auto flags = std::get<SweepFlags>(
+        parse_sweep_flags(collectives::Kind::all_reduce, static_cast<int>(argv.size()), argv.data()));
+    SweepEnvironment environment;
+    environment.find_backend = [](std::string_view) -> const backends::Backend& { return kTestGpus; };
+    return run_sweep(flags, environment, nullptr, {[this](const std::string& text) { printed_ += text; }});
+  }
+
+  std::string refusal_of(const std::string& arguments) {
+    try {
+      run(arguments);
+    } catch (const core::Error& error) {
+      EXPECT_EQ(error.failure(), core::Failure::usage);
+      return error.what();
+    }
+    ADD_FAILURE() << "accepted: " << arguments;
+    return "";
+  }
+
+  // The run, then the rows.
+  std::vector<nlohmann::json> records() const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(records_);
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  bool has_printed(const std::string& text) const { return printed_.find(text) != std::string::npos; }
+
+  const std::string records_ =
+      (std::filesystem::temp_directory_path() / ("sweep_on_devices_" + std::to_string(getpid()) + ".jsonl")).string();
+  std::string printed_;
+};
+
+TEST_F(SweepOnDevices, RanksShareGpusAndEveryRowIsVerified) {
+  EXPECT_EQ(run("--ranks 5 -b 64 -e 64K -f 32 -n 4 --algo ring,two_shot"), 0) << printed_;
+  EXPECT_TRUE(has_printed("# ranks 0,2,4 on device 0 Test GPU (3 ranks share it)\n")) << printed_;
+  EXPECT_TRUE(has_printed("# ranks 1,3 on device 1 Test GPU (2 ranks share it)\n")) << printed_;
+  EXPECT_TRUE(has_printed("device  1 [0000:43:00] Test GPU\n")) << printed_;
+  const auto lines = records();
+  ASSERT_EQ(lines.size(), 1u + 3 * 2 * 2);  // the run; sizes, algorithms, placements
+  EXPECT_EQ(lines[0]["machine"]["gpus"], (std::vector<std::string>{"Test GPU", "Test GPU"}));
+  EXPECT_EQ(lines[0]["gpu"]["ranks_per_gpu"], 3);
+  EXPECT_EQ(lines[0]["gpu"]["label"], "shared GPU");
+  EXPECT_EQ(lines[0]["gpu"]["clock_mhz"], 1980);
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["wrong"], 0);
+    EXPECT_EQ(lines[i]["iterations"], 4);
+    EXPECT_EQ(lines[i]["graph_iterations"], 0);
+    EXPECT_LT(lines[i]["queued_us"].get<double>(), lines[i]["time_us"].get<double>()) << "all work is done after it";
+  }
+}
+
+TEST_F(SweepOnDevices, AGraphHoldsTheIterationsAndIsReplayed) {
+  EXPECT_EQ(run("--ranks 3 -b 4K -e 4K -n 6 -m 2 -G 4 -w 0 --algo ring"), 0) << printed_;
+  EXPECT_TRUE(has_printed(" graph: 4 ")) << printed_;
+  for (const auto& row : records()) {
+    if (row["record"] != "row") continue;
+    EXPECT_EQ(row["wrong"], 0);
+    EXPECT_EQ(row["graph_iterations"], 6);
+    EXPECT_EQ(row["samples_us"].size(), 4u);
+    EXPECT_EQ(row["iterations"], 6 * 2 * 4);  // calls
+  }
+}
+
+TEST_F(SweepOnDevices, HostsTimeAndWaits) {
+  EXPECT_EQ(run("--ranks 2 -b 4K -e 4K -n 3 -C 1 --algo ring"), 0) << printed_;
+  EXPECT_TRUE(has_printed("  cputime ")) << printed_;
+  for (const char* blocking : {"1", "2", "3"}) {
+    EXPECT_EQ(run("--ranks 3 -b 4K -e 4K -n 5 -m 2 --algo ring -z " + std::string(blocking)), 0) << printed_;
+    const auto lines = records();
+    ASSERT_EQ(lines.size(), 3u);
+    EXPECT_EQ(lines[1]["wrong"], 0);
+    EXPECT_EQ(lines[1]["samples_us"].size(), 5u);
+  }
+}
+
+TEST_F(SweepOnDevices, GpusOfThreadsAreNotShared) {
+  EXPECT_EQ(run("-g 2 -b 1K -e 1K -n 2"), 0) << printed_;
+  EXPECT_TRUE(has_printed("# nThread 1 nGpus 2 ")) << printed_;
+  EXPECT_EQ(records()[0]["gpu"]["label"], "a GPU a rank");
+  EXPECT_EQ(refusal_of("-t 2 -g 2"),
+            "-t times -g is 4 GPUs, and there are 2; allowed: at most so many, or --ranks 4, which may share GPUs");
+}
+
+TEST_F(SweepOnDevices, MemoryIsTheDevices) {
+  const std::string why = refusal_of("--ranks 4 -b 512M -e 512M");
+  EXPECT_EQ(why, "-e,--maxbytes 512 MiB: 2 ranks need 2 GiB of memory on device 0 Test GPU; it has 1 GiB");
+}
+
+TEST(Places, Ranges) {
+  EXPECT_EQ(ranges_text({}), "");
+  EXPECT_EQ(ranges_text({3}), "3");
+  EXPECT_EQ(ranges_text({0, 1, 2, 3, 6, 8, 9}), "0-3,6,8-9");
+}
+
+TEST(Places, ADeviceOfAnotherHostIsAnother) {
+  const auto at = [](int rank, const char* host, int device) {
+    return DeviceLine{rank, 1, host, device, "0000:1b:00", "H"};
+  };
+  const std::vector<DeviceLine> apart{at(0, "a", 0), at(1, "a", 1), at(2, "b", 0), at(3, "b", 1)};
+  EXPECT_EQ(ranks_per_gpu(apart), 1);
+  EXPECT_TRUE(sharing_notes(apart).empty());
+  const std::vector<DeviceLine> shared{at(0, "a", 0), at(1, "b", 0), at(2, "b", 0)};
+  EXPECT_EQ(ranks_per_gpu(shared), 2);
+  EXPECT_EQ(sharing_notes(shared), std::vector<std::string>{"ranks 1-2 on device 0 H (2 ranks share it)"});
+}
+
+}  // namespace
+}  // namespace lockstep::sweep

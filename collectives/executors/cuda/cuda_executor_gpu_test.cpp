@@ -1,0 +1,122 @@
+// Needs a GPU: the CUDA executor on ranks that share the first one.
+#include <gtest/gtest.h>
+
+#include "collectives/executors/cuda/cuda_cases.h"
+#include "core/capture.h"
+#include "core/device_cuda.h"
+
+namespace lockstep::executors {
+namespace {
+
+constexpr std::int64_t kWithout = std::int64_t{1} << 40;  // limit
+
+TestRank gpu_rank(LocalWorld& world, const CudaOptions& options) {
+  return test_rank_on(core::make_cuda_device(0, world.rank()), world, options);
+}
+
+class CudaExecutorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = core::why_no_cuda()) GTEST_SKIP() << *why;
+    multiprocessors_ = core::cuda_devices().front().num_multiprocessors;
+  }
+  // A deadline well below that of the device's own waits, so that kernels say for whom they waited.
+  CudaOptions options(int num_ranks) const {
+    return {.timeout = std::chrono::seconds(20), .most_blocks = std::max(1, multiprocessors_ / num_ranks)};
+  }
+  CudaOptions in_place_reads(int num_ranks) const {
+    CudaOptions options = this->options(num_ranks);
+    options.packets_below_bytes = options.stage_below_bytes = 0;
+    return options;
+  }
+  CudaOptions staged(int num_ranks) const {
+    CudaOptions options = in_place_reads(num_ranks);
+    options.stage_below_bytes = kWithout;
+    return options;
+  }
+  CudaOptions packets(int num_ranks) const {
+    CudaOptions options = this->options(num_ranks);
+    options.packets_below_bytes = kWithout;
+    return options;
+  }
+  static std::vector<Case> cases_of(std::int64_t count) { return all_algorithms(count, {}); }
+
+  int multiprocessors_ = 0;
+};
+
+constexpr int kRankCounts[] = {1, 2, 3, 4, 8, 16};
+
+TEST_F(CudaExecutorTest, EveryAlgorithmReadsInPlace) {
+  for (int n : kRankCounts) EXPECT_EQ(run_cases_on(n, gpu_rank, cases_of(10007), in_place_reads(n)), "");
+}
+
+TEST_F(CudaExecutorTest, EveryAlgorithmStaged) {
+  for (int n : kRankCounts) EXPECT_EQ(run_cases_on(n, gpu_rank, cases_of(10007), staged(n)), "");
+}
+
+TEST_F(CudaExecutorTest, EveryAlgorithmByPackets) {
+  for (int n : kRankCounts) EXPECT_EQ(run_cases_on(n, gpu_rank, cases_of(1001), packets(n)), "");
+}
+
+TEST_F(CudaExecutorTest, AsItIsShippedSmallAndLarge) {
+  for (std::int64_t count : {0, 1, 5, 1 << 20}) EXPECT_EQ(run_cases_on(4, gpu_rank, cases_of(count), options(4)), "");
+}
+
+TEST_F(CudaExecutorTest, MisalignedBuffers) {
+  EXPECT_EQ(run_cases_on(4, gpu_rank, cases_of(10007), in_place_reads(4), 4), "");
+  EXPECT_EQ(run_cases_on(4, gpu_rank, cases_of(1001), packets(4), 4), "");
+}
+
+TEST_F(CudaExecutorTest, AllTypesAndOperations) {
+  EXPECT_EQ(run_cases_on(3, gpu_rank, all_types_and_operations(3333), in_place_reads(3)), "");
+  EXPECT_EQ(run_cases_on(3, gpu_rank, all_types_and_operations(333), packets(3)), "");
+}
+
+struct Captured {
+  std::unique_ptr<collectives::Collective> collective;
+  std::unique_ptr<TestBuffers> buffers;
+};
+
+// Several collectives, by packets and by passes, in one graph, launched several times with other inputs.
+TEST_F(CudaExecutorTest, AGraphOfCollectivesIsReplayed) {
+  const auto body = [](LocalWorld& world, TestRank& rank) {
+    const int n = world.num_ranks();
+    std::vector<Captured> all;
+    for (const char* algorithm : {"two_shot", "ring", "two_shot"}) {
+      for (std::int64_t count : {33, 1 << 18}) {
+        const Operation operation{.kind = collectives::Kind::all_reduce, .count = count};
+        auto buffers = std::make_unique<TestBuffers>(*rank.device, operation, world, 0);
+        const auto choice = algorithms::parse_choice(operation.kind, algorithm);
+        all.push_back({rank.ranks->prepare(algorithms::make_plan(choice, n, 0), operation), std::move(buffers)});
+      }
+    }
+    const auto run_all = [&] {
+      for (const Captured& one : all) one.collective->run(one.buffers->input(), one.buffers->output());
+    };
+    run_all();
+    finish(rank);
+    const auto graph = core::capture(*rank.stream, run_all);
+    world.barrier();  // making a graph may wait for the device
+    for (int round = 0; round < 4; ++round) {
+      for (const Captured& one : all) one.buffers->fill(round);
+      graph->launch(*rank.stream);
+      finish(rank);
+      for (const Captured& one : all) one.buffers->expect_right(round, "in a graph");
+    }
+    world.barrier();
+  };
+  for (int n : {2, 5}) EXPECT_EQ(run_ranks_on(n, gpu_rank, options(n), body), "");
+}
+
+// The last, as its ranks give up.
+TEST_F(CudaExecutorTest, ZWhoStaysAwayIsNamed) {
+  CudaOptions options = in_place_reads(3);
+  options.timeout = std::chrono::milliseconds(300);
+  const std::vector<std::string> said = said_of_rank_1_away(gpu_rank, options);
+  for (std::size_t rank : {0, 2}) EXPECT_NE(said[rank].find("for rank 1 to enter"), std::string::npos) << said[rank];
+  const std::string late = said_by_who_comes_late(gpu_rank, options);
+  EXPECT_NE(late.find("for rank 1 to "), std::string::npos) << late;
+}
+
+}  // namespace
+}  // namespace lockstep::executors
