@@ -72,7 +72,7 @@ TEST(RecordTest, RunIsTheDocumentedLine) {
                                            R"(", "cpu": "A processor", "cores": 2,
                   "memory_bytes": null, "kernel": "Linux 6.1.0",
                   "caches": {"l1d_bytes": null, "l2_bytes": 2097152, "l3_bytes": null},
-                  "mhz": null, "gpus": [], "hosts": 1},
+                  "mhz": null, "gpus": [], "hosts": 1}, "gpu": null,
       "libraries": {"mpi": "Open MPI 4.1.4"}, "ranks": 4, "transport": "local", "rank_kind": "threads",
       "oversubscribed": true, "seed": 18446744073709551615, "link": null, "basis": "measured"})"));
 }
@@ -89,8 +89,8 @@ TEST(RecordTest, RowIsTheDocumentedLine) {
       "record": "row", "run": "0123456789abcdef", "collective": "all_reduce", "algorithm": "ring:lanes=2",
       "executor": "direct", "transport": "local", "ranks": 4, "bytes": 1024, "count": 256, "dtype": "float",
       "op": "sum", "root": -1, "in_place": false, "basis": "measured", "status": "ok", "error": null, "wrong": 0,
-      "iterations": 3, "time_us": 2.0, "algbw_gbps": 0.512, "busbw_gbps": 0.768, "samples_us": [1.0, 2.0, 3.0],
-      "plan": {"steps": 6, "wire_bytes_max": 1536, "wire_bytes_total": 6144, "predicted_us": null}})"));
+      "iterations": 3, "graph_iterations": 0, "time_us": 2.0, "queued_us": null, "algbw_gbps": 0.512, "busbw_gbps": 0.768,
+      "samples_us": [1.0, 2.0, 3.0], "plan": {"steps": 6, "wire_bytes_max": 1536, "wire_bytes_total": 6144, "predicted_us": null}})"));
 }
 
 TEST(RecordTest, KernelIsTheDocumentedLine) {

@@ -4,10 +4,10 @@
 // call: each choice is a communicator of its own, made while they are set (nccl_group.cpp).
 #pragma once
 
-#include <compare>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "collectives/collective.h"
 
@@ -17,7 +17,10 @@ namespace lockstep::libraries {
 struct NcclChoice {
   std::string algo;
   std::string proto;
-  friend auto operator<=>(const NcclChoice&, const NcclChoice&) = default;
+  friend bool operator==(const NcclChoice&, const NcclChoice&) = default;
+  friend bool operator<(const NcclChoice& a, const NcclChoice& b) {
+    return std::tie(a.algo, a.proto) < std::tie(b.algo, b.proto);
+  }
 };
 
 // "library:algo=ring:proto=ll128", each part but the first may be left out. Throws a usage Error.
