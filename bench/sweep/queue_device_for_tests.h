@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/device.h"
-#include "core/device_cpu.h"
 #include "core/error.h"
+#include "core/forwarding_device_for_tests.h"
 #include "core/wait.h"
 
 namespace lockstep::sweep {
@@ -76,32 +76,19 @@ class QueueEvent final : public core::Event {
   bool done_ = false;
 };
 
-class QueueDevice final : public core::Device {
+class QueueDevice final : public core::ForwardingDevice {
  public:
   explicit QueueDevice(int index) : index_(index) {}
 
   std::string name() const override { return "Test GPU"; }
   int index() const override { return index_; }
-  bool is_host_memory() const override { return false; }
 
-  void* allocate(std::size_t size_bytes) override { return cpu_->allocate(size_bytes); }
-  void release(void* memory) override { cpu_->release(memory); }
-  std::size_t allocated_bytes() const override { return cpu_->allocated_bytes(); }
-  std::size_t peak_bytes() const override { return cpu_->peak_bytes(); }
-  void* allocate_pinned(std::size_t size_bytes) override { return cpu_->allocate_pinned(size_bytes); }
-  void release_pinned(void* memory) override { cpu_->release_pinned(memory); }
-
-  void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
-    cpu_->copy_to_device(to, from, size_bytes);
-  }
-  void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
-    cpu_->copy_to_host(to, from, size_bytes);
-  }
   void copy_on(core::Stream& stream, void* to, const void* from, std::size_t size_bytes) override {
-    dynamic_cast<QueueStream&>(stream).queue([=, this] { cpu_->copy_to_host(to, from, size_bytes); });
+    dynamic_cast<QueueStream&>(stream).queue([=, this] { copy_to_host(to, from, size_bytes); });
   }
   void zero_on(core::Stream& stream, void* memory, std::size_t size_bytes) override {
-    dynamic_cast<QueueStream&>(stream).queue([=, this] { cpu_->zero_on(*cpu_stream_, memory, size_bytes); });
+    dynamic_cast<QueueStream&>(stream).queue(
+        [=, this] { ForwardingDevice::zero_on(*cpu_stream_, memory, size_bytes); });
   }
 
   std::unique_ptr<core::Stream> make_stream() override { return std::make_unique<QueueStream>(); }
@@ -109,8 +96,7 @@ class QueueDevice final : public core::Device {
 
  private:
   const int index_;
-  const std::unique_ptr<core::Device> cpu_ = core::make_cpu_device();
-  const std::unique_ptr<core::Stream> cpu_stream_ = cpu_->make_stream();
+  const std::unique_ptr<core::Stream> cpu_stream_ = cpu().make_stream();
 };
 
 }  // namespace lockstep::sweep

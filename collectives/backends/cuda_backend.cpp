@@ -5,11 +5,10 @@
 
 #include "collectives/backends/cuda_reach.h"
 #include "collectives/backends/gpu_places.h"
+#include "collectives/backends/gpu_ranks.h"
 #include "collectives/backends/host_places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/executors/cuda/cuda_ranks.h"
-#include "collectives/transports/local_world.h"
-#include "collectives/transports/mpi_transport.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 
@@ -40,7 +39,8 @@ void run_rank(transports::World& world, const BackendOptions& wanted, const std:
   const executors::CudaOptions options{.timeout = timeout / 2,
                                        .most_blocks = *blocks,
                                        .in_place_reads = places.one_process,
-                                       .packets_below_bytes = packets_below_bytes(wanted.protocol)};
+                                       .packets_below_bytes = packets_below_bytes(wanted.protocol),
+                                       .packets_only = wanted.protocol == "packets"};
   executors::CudaRanks ranks(world, *device, *stream,
                              reach_peers(world, {.rank = world.rank(), .device = place.device}), options);
   const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> Prepared {
@@ -62,16 +62,7 @@ std::optional<std::string> cuda_absence() {
 }
 
 void run_cuda(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
-  if (options.link) {
-    throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
-  }
-  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport(), options, body);
-  transports::LocalOptions local;
-  local.num_ranks = options.num_ranks;
-  local.deadline = options.timeout;
-  local.bind = false;
-  transports::LocalGroup group(local);
-  group.run([&](transports::LocalWorld& world) { run_rank(world, options, body); });
+  run_gpu_ranks(options, [&](transports::World& world) { run_rank(world, options, body); });
 }
 
 }  // namespace lockstep::backends

@@ -47,7 +47,8 @@ class CudaMeshDevice final : public MeshDevice {
     const core::CudaDeviceInfo gpu = gpu_of(place.device);
     device_ = core::make_cuda_device(place.device, all.rank(), options.timeout);
     queue_ = device_->make_stream();
-    const executors::CudaOptions cuda{.timeout = options.timeout, .most_blocks = blocks_of(gpu, place.ranks_on_it)};
+    // Kernels give up first, as they can say for whom they have waited.
+    const executors::CudaOptions cuda{.timeout = options.timeout / 2, .most_blocks = blocks_of(gpu, place.ranks_on_it)};
     // In the order of channels on every rank: members of each make theirs at the same time.
     for (std::size_t c = 0; c < worlds.size(); ++c) {
       if (worlds[c] == nullptr) continue;
@@ -73,6 +74,9 @@ class CudaMeshDevice final : public MeshDevice {
   // Kernels of peers use this rank's memory until they have all ended.
   void leave() override {
     settle();
+    for (auto& ranks : ranks_) {
+      if (ranks) ranks->disband();
+    }
     all_.barrier();
   }
 

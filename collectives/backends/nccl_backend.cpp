@@ -3,13 +3,12 @@
 #include <vector>
 
 #include "collectives/backends/gpu_places.h"
+#include "collectives/backends/gpu_ranks.h"
 #include "collectives/backends/host_places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/executors/grouped/cuda_combiner.h"
 #include "collectives/executors/grouped/grouped_executor.h"
 #include "collectives/libraries/nccl_library.h"
-#include "collectives/transports/local_world.h"
-#include "collectives/transports/mpi_transport.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 
@@ -74,22 +73,13 @@ std::optional<std::string> nccl_absence() {
 }
 
 void run_nccl(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
-  if (options.link) {
-    throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
-  }
-  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport(), options.timeout, body);
   const int gpus = static_cast<int>(core::cuda_devices().size());
   const auto why = libraries::why_no_shared_gpu();
-  if (options.num_ranks > gpus && why) {
+  if (options.mpi == nullptr && options.num_ranks > gpus && why) {
     throw core::usage_error("--ranks " + std::to_string(options.num_ranks) + ": GPUs here: " + std::to_string(gpus) +
                             "; " + *why);
   }
-  transports::LocalOptions local;
-  local.num_ranks = options.num_ranks;
-  local.deadline = options.timeout;
-  local.bind = false;
-  transports::LocalGroup group(local);
-  group.run([&](transports::LocalWorld& world) { run_rank(world, options.timeout, body); });
+  run_gpu_ranks(options, [&](transports::World& world) { run_rank(world, options.timeout, body); });
 }
 
 }  // namespace lockstep::backends

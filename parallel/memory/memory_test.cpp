@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/device_cpu.h"
+#include "core/forwarding_device_for_tests.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -87,34 +88,16 @@ TEST_F(MemoryTest, NoElementsNeedNoMemory) {
 }
 
 // A device whose memory is not the host's: writes down on which stream memory was asked for and released.
-class WritingDevice final : public core::Device {
+class WritingDevice final : public core::ForwardingDevice {
  public:
-  std::string name() const override { return "writing"; }
-  int index() const override { return 0; }
-  bool is_host_memory() const override { return false; }
   void* allocate(std::size_t size_bytes) override { return take(nullptr, size_bytes); }
   void release(void* memory) override { give(nullptr, memory); }
   void* allocate_on(core::Stream& stream, std::size_t size_bytes) override { return take(&stream, size_bytes); }
   void release_on(core::Stream& stream, void* memory) override { give(&stream, memory); }
-  std::size_t allocated_bytes() const override { return cpu_->allocated_bytes(); }
-  std::size_t peak_bytes() const override { return cpu_->peak_bytes(); }
-  void* allocate_pinned(std::size_t size_bytes) override { return cpu_->allocate_pinned(size_bytes); }
-  void release_pinned(void* memory) override { cpu_->release_pinned(memory); }
-  void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
-    cpu_->copy_to_device(to, from, size_bytes);
-  }
-  void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
-    cpu_->copy_to_host(to, from, size_bytes);
-  }
-  void copy_on(core::Stream& stream, void* to, const void* from, std::size_t size_bytes) override {
-    cpu_->copy_on(stream, to, from, size_bytes);
-  }
   void zero_on(core::Stream& stream, void* memory, std::size_t size_bytes) override {
     zeroed_on = &stream;
-    cpu_->zero_on(stream, memory, size_bytes);
+    ForwardingDevice::zero_on(stream, memory, size_bytes);
   }
-  std::unique_ptr<core::Stream> make_stream() override { return cpu_->make_stream(); }
-  std::unique_ptr<core::Event> make_event() override { return cpu_->make_event(); }
 
   std::vector<const core::Stream*> taken_on;  // nullptr: for any
   std::vector<const core::Stream*> given_on;
@@ -123,14 +106,12 @@ class WritingDevice final : public core::Device {
  private:
   void* take(const core::Stream* stream, std::size_t size_bytes) {
     taken_on.push_back(stream);
-    return cpu_->allocate(size_bytes);
+    return ForwardingDevice::allocate(size_bytes);
   }
   void give(const core::Stream* stream, void* memory) {
     given_on.push_back(stream);
-    cpu_->release(memory);
+    ForwardingDevice::release(memory);
   }
-
-  std::unique_ptr<core::Device> cpu_ = core::make_cpu_device();
 };
 
 using Streams = std::vector<const core::Stream*>;

@@ -1,11 +1,14 @@
 // Small runs for tests: a tiny model on the synthetic text, the same global batches in every layout.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <string>
 
+#include "trainer/step/memory_need.h"
+#include "trainer/train/rank_setup.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::trainer {
@@ -37,6 +40,23 @@ inline TrainResult run(const TrainOptions& options) {
 
 inline TrainResult run(const TrainLayout& layout) {
   return run(options_of(layout));
+}
+
+// Bytes of the fullest rank of a run: as predicted, and as counted.
+struct MemoryOfARun {
+  double predicted;
+  double counted;
+};
+inline MemoryOfARun memory_of(const TrainLayout& layout) {
+  const TrainOptions options = options_of(layout);
+  const GptShape shape = shape_of(options, 0);
+  const TrainStep made = make_train_step(shape, layout);
+  std::int64_t needed = 0;
+  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
+    needed = std::max(needed, parallel::total_of(memory_need(made, shape, layout, rank)));
+  }
+  const std::int64_t taken = parallel::total_of(run(options).steps.back().peak_bytes);
+  return {static_cast<double>(needed), static_cast<double>(taken)};
 }
 
 inline std::string text_of(const TrainLayout& layout) {

@@ -37,6 +37,7 @@ class CudaExecutorTest : public testing::Test {
   CudaOptions packets(int num_ranks) const {
     CudaOptions options = this->options(num_ranks);
     options.packets_below_bytes = kWithout;
+    options.packets_only = true;
     return options;
   }
   static std::vector<Case> cases_of(std::int64_t count) { return all_algorithms(count, {}); }

@@ -324,6 +324,9 @@ std::unique_ptr<collectives::Collective> CudaRanks::prepare(const plan::Plan& pl
   const std::int64_t message =
       collectives::message_bytes(operation.kind, ranks.world.num_ranks(), operation.count, operation.dtype);
   if (message < ranks.options.packets_below_bytes) prepared = with_packets(ranks, plan, operation);
+  if (!prepared && ranks.options.packets_only) {
+    throw core::usage_error("--protocol packets: '" + plan.algorithm + "' cannot go by packets; allowed: auto, simple");
+  }
   if (!prepared) prepared = with_passes(ranks, plan, operation);
   count_in_bytes(prepared->program, operation);
   auto collective = std::make_unique<CudaCollective>(ranks, *prepared, operation);

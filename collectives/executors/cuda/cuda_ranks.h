@@ -31,6 +31,7 @@ struct CudaOptions {
   std::int64_t stage_below_bytes = 16 << 10;    // as DirectOptions
   std::int64_t segment_bytes = 2 << 20;         // where ranks follow each other
   std::int64_t packets_below_bytes = 64 << 10;  // messages: what peers need of each other travels as packets
+  bool packets_only = false;                    // refuse a plan that cannot go so, in place of passes over memory
 };
 
 // A rank's membership in a group. To be used by the rank's thread; world, device and stream outlive it, and it outlives
@@ -46,7 +47,7 @@ class CudaRanks {
 
   // All ranks prepare the same operations in the same order, and run them in the same order. The plan must have passed
   // the checker. run() only queues on the stream; check() is to be called once that is done. Throws a usage
-  // Error if the plan has more lanes than blocks can run.
+  // Error if the plan has more lanes than blocks can run, or cannot go by packets where it must.
   std::unique_ptr<collectives::Collective> prepare(const plan::Plan& plan, const collectives::Operation& operation);
 
   // Throws Error(timeout) with the rank, the lane and what was waited for if a kernel of this rank or a peer's has

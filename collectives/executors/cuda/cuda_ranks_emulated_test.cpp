@@ -36,6 +36,7 @@ CudaOptions small_blocks(int most_blocks, std::int64_t stage_below_bytes) {
 CudaOptions packets(int most_blocks) {
   CudaOptions options = small_blocks(most_blocks, 0);
   options.packets_below_bytes = kWithout;
+  options.packets_only = true;
   return options;
 }
 

@@ -1,0 +1,13 @@
+// How ranks on GPUs come to be: threads of this process, or mpirun's.
+#pragma once
+
+#include <functional>
+
+#include "collectives/backends/backend.h"
+
+namespace lockstep::backends {
+
+// Runs run_rank(world) on every rank of this process. Links are not emulated on GPUs: refused.
+void run_gpu_ranks(const BackendOptions& options, const std::function<void(transports::World&)>& run_rank);
+
+}  // namespace lockstep::backends
