@@ -33,6 +33,12 @@ struct DeviceChoice {
   int index = -1;  // of the GPU that all share; -1: ranks take GPUs in turn, and share them where there are fewer
 };
 
+// On a device whose work is queued a rank has one stream for its kernels and further ones, numbered from 0, for
+// collectives. All collectives of a channel are queued in one stream; channels that are given the same number share it,
+// so that they follow each other. What is in different streams runs side by side, but for the waits that the rank's
+// thread queues (core::Event, core::Stream::wait).
+inline constexpr int kComputeQueue = -1;  // the stream of kernels
+
 // What takes the place of a rank's device, over it.
 using WrapDevice = std::function<std::unique_ptr<core::Device>(std::unique_ptr<core::Device>)>;
 
@@ -44,7 +50,23 @@ struct MeshOptions {
   transports::MpiWorld* mpi = nullptr;   // ranks of mpirun; else threads of this process
   const tuning::Table* tuned = nullptr;  // what "auto" means; without it, or where it says nothing, a rule of thumb
   DeviceChoice device = {};
+  // Of each channel, its stream: kComputeQueue, 0, 1, ... (CUDA). Empty: all follow the kernels.
+  std::vector<int> queue_of_channel = {};
   WrapDevice wrap_device = {};  // for tests of who uses the device; none: the CPU's as it is
+};
+
+// The streams of a rank whose work is queued. Who queues what where:
+//   - the rank's thread queues kernels in `compute` (kernels::run in a context of it), and copies where it likes;
+//   - run() of a channel's collective queues it in of_channel[channel], and waits for no other stream: the caller has
+//     queued waits there for what made the input and for whoever used the output, and queues waits for the collective's
+//     end where its result is used (an event recorded in of_channel[channel] behind run());
+//   - members of a channel run its collectives in the same order. Between channels a rank may differ from its peers, as
+//     a collective in one stream does not hold up those of another; who shares a stream (by queue_of_channel, or
+//     kComputeQueue) must be queued in the same order by all ranks that share it;
+//   - nothing blocks the rank's thread but prepare() and settle().
+struct MeshQueues {
+  core::Stream* compute = nullptr;
+  std::vector<core::Stream*> of_channel = {};  // nullptr where the rank is no member
 };
 
 // What a rank gets.
@@ -63,10 +85,9 @@ struct MeshRank {
   // An all-reduce gives all members the same bits, but for "one_shot" among more than two, which "auto" never means.
   // What it returns must not outlive the body.
   std::function<Prepared(std::size_t channel, const collectives::Operation&, std::string_view algorithm)> prepare;
-  // On CUDA: a stream in which the rank's kernels and collectives follow each other, so that run() of a collective only
-  // queues. Otherwise none: what runs is done when its call returns.
-  core::Stream* queue = nullptr;
-  // Returns when all that was queued is done; throws what has failed in it.
+  // On CUDA: where run() of a collective queues. Otherwise none: what runs is done when its call returns.
+  const MeshQueues* queues = nullptr;
+  // Returns when all that was queued in these streams is done; throws what has failed in it.
   std::function<void()> settle = [] {};
 };
 

@@ -1,6 +1,10 @@
-// Ranks of a local mesh on CUDA devices, of which several may share one. Each rank has one stream, in which its kernels
-// and the collectives of all its channels follow each other: every wait of one for the other is the stream's, and
-// memory that is given back is free for what is queued later.
+// Ranks of a local mesh on CUDA devices, of which several may share one: their collectives are run by kernels of ours.
+//
+// Such a kernel waits for those of other ranks, so that the blocks of all that wait for each other must be able to run
+// at once: each rank on a device, and each of its streams that has collectives, has multiprocessors of its own in the
+// count. Kernels that compute may be queued before, and take these multiprocessors for a while. They wait for nobody,
+// so they end; and as what is queued behind them is finite (the host queues no further than the step's end), a block
+// that waits for a place gets one.
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +12,7 @@
 #include "collectives/backends/cuda_reach.h"
 #include "collectives/backends/gpu_places.h"
 #include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/mesh_queues.h"
 #include "collectives/executors/cuda/cuda_ranks.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
@@ -21,13 +26,20 @@ GpuPlace place_of(const MeshOptions& options, int rank, int gpus) {
   return {.device = options.device.index, .ranks_on_it = options.num_ranks};
 }
 
-// Collectives of a rank run one at a time, so that all its channels share its thread blocks.
-int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it) {
-  const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, ranks_on_it);
+// Of each collective of a rank, `side_by_side` of which may run at the same time.
+int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side) {
+  const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, ranks_on_it * side_by_side);
   if (blocks) return *blocks;
   throw core::usage_error("--device cuda: " + std::to_string(ranks_on_it) + " ranks would share " + gpu.name +
-                          "; allowed: one for each of its " + std::to_string(gpu.num_multiprocessors) +
-                          " multiprocessors");
+                          ", with " + std::to_string(side_by_side) +
+                          " collectives of each at once; allowed: together at most one for each of its " +
+                          std::to_string(gpu.num_multiprocessors) + " multiprocessors");
+}
+
+std::vector<bool> memberships(const ChannelWorlds& worlds) {
+  std::vector<bool> is_member;
+  for (const auto& world : worlds) is_member.push_back(world != nullptr);
+  return is_member;
 }
 
 core::CudaDeviceInfo gpu_of(int device) {
@@ -46,21 +58,23 @@ class CudaMeshDevice final : public MeshDevice {
     const GpuPlace place = place_of(options, all.rank(), static_cast<int>(core::cuda_devices().size()));
     const core::CudaDeviceInfo gpu = gpu_of(place.device);
     device_ = core::make_cuda_device(place.device, all.rank(), options.timeout);
-    queue_ = device_->make_stream();
+    streams_.emplace(*device_, options.queue_of_channel, memberships(worlds));
+    const int side_by_side = collectives_side_by_side(options.queue_of_channel, worlds.size());
     // Kernels give up first, as they can say for whom they have waited.
-    const executors::CudaOptions cuda{.timeout = options.timeout / 2, .most_blocks = blocks_of(gpu, place.ranks_on_it)};
+    const executors::CudaOptions cuda{.timeout = options.timeout / 2,
+                                      .most_blocks = blocks_of(gpu, place.ranks_on_it, side_by_side)};
     // In the order of channels on every rank: members of each make theirs at the same time.
     for (std::size_t c = 0; c < worlds.size(); ++c) {
       if (worlds[c] == nullptr) continue;
-      ranks_[c].emplace(*worlds[c], *device_, *queue_,
+      ranks_[c].emplace(*worlds[c], *device_, streams_->of_channel(c),
                         reach_peers(*worlds[c], {.rank = all.rank(), .device = place.device}), cuda);
     }
   }
 
   core::Device& device() override { return *device_; }
-  core::Stream* queue() override { return queue_.get(); }
+  const MeshQueues* queues() override { return &streams_->queues(); }
   void settle() override {
-    queue_->synchronize();
+    streams_->synchronize();
     for (const auto& ranks : ranks_) {
       if (ranks) ranks->check();
     }
@@ -85,7 +99,7 @@ class CudaMeshDevice final : public MeshDevice {
   transports::World& all_;
   const ChannelWorlds& worlds_;
   std::unique_ptr<core::Device> device_;
-  std::unique_ptr<core::Stream> queue_;
+  std::optional<RankStreams> streams_;
   std::vector<std::optional<executors::CudaRanks>> ranks_;  // [channel]
 };
 

@@ -25,8 +25,8 @@ class MeshDevice {
  public:
   virtual ~MeshDevice() = default;
   virtual core::Device& device() = 0;
-  virtual core::Stream* queue() = 0;  // as MeshRank's
-  virtual void settle() = 0;          // as MeshRank's
+  virtual const MeshQueues* queues() = 0;  // as MeshRank's
+  virtual void settle() = 0;               // as MeshRank's
   virtual Prepared prepare(std::size_t channel, const collectives::Operation& operation,
                            std::string_view algorithm) = 0;
   virtual void leave() = 0;  // all ranks, at the end, if none has failed

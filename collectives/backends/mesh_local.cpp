@@ -27,7 +27,7 @@ class CpuMeshDevice final : public MeshDevice {
       : options_(options), worlds_(worlds), device_(rank_device(options, memory.allocator())) {}
 
   core::Device& device() override { return *device_; }
-  core::Stream* queue() override { return nullptr; }
+  const MeshQueues* queues() override { return nullptr; }
   void settle() override {}
   Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
     LocalWorld& world = *worlds_[channel];
@@ -126,8 +126,8 @@ void LocalMesh::run_rank(int rank, const MeshBody& body) {
     LOCKSTEP_CHECK(worlds.at(c) != nullptr, "this rank is no member of the channel");
     return on->prepare(c, operation, algorithm);
   };
-  MeshRank mesh_rank{messages,    on->device(),         abort_, on->queue() == nullptr, prepare_in,
-                     on->queue(), [&] { on->settle(); }};
+  MeshRank mesh_rank{messages,     on->device(),         abort_, on->queues() == nullptr, prepare_in,
+                     on->queues(), [&] { on->settle(); }};
   body(mesh_rank);
   on->leave();
 }

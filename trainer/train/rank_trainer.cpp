@@ -21,7 +21,8 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       corpus_(corpus),
       mesh_(mesh),
       pool_(options.threads, first_core_of(options, mesh.messages.rank())),
-      cuda_(mesh.queue == nullptr ? nullptr : make_cuda_context(mesh.device, *mesh.queue, mesh.messages.rank())),
+      cuda_(mesh.queues == nullptr ? nullptr
+                                   : make_cuda_context(mesh.device, *mesh.queues->compute, mesh.messages.rank())),
       where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
       model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
              where_, {options.algorithm, options.compression}, options.seed),

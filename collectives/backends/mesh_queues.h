@@ -1,0 +1,35 @@
+// The streams of a mesh's rank on a device whose work is queued: plain code over core::Device.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/backends/mesh.h"
+#include "core/device.h"
+
+namespace lockstep::backends {
+
+// Collectives of a rank that can be under way at the same time: one for each stream that channels have. The same on all
+// ranks, as they have to agree on how much of a device each takes.
+int collectives_side_by_side(std::span<const int> queue_of_channel, std::size_t num_channels);
+
+class RankStreams {
+ public:
+  // A stream for kernels, and one for each queue of channels that the rank is a member of. The device outlives it.
+  RankStreams(core::Device& device, std::span<const int> queue_of_channel,
+              const std::vector<bool>& is_member_of_channel);
+
+  const MeshQueues& queues() const { return queues_; }
+  core::Stream& of_channel(std::size_t channel) const { return *queues_.of_channel[channel]; }
+  void synchronize();  // until all that was queued is done
+
+ private:
+  std::unique_ptr<core::Stream> compute_;
+  std::map<int, std::unique_ptr<core::Stream>> of_queue_;
+  MeshQueues queues_;
+};
+
+}  // namespace lockstep::backends
