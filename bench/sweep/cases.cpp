@@ -16,6 +16,47 @@ namespace lockstep::sweep {
 using collectives::Kind;
 using collectives::Operation;
 
+namespace {
+
+bool can_run(const backends::Backend& backend, const std::string& algorithm) {
+  if (algorithm == "all" || algorithm == "auto") return true;
+  return backends::asks_library(algorithm) ? backend.has_library : backend.has_plans();
+}
+
+core::Error refused(const std::string& algorithm, const backends::Backend& backend) {
+  const char* const what = backends::asks_library(algorithm) ? "plans only; allowed: all, auto, or an algorithm's name"
+                                                             : "its library's own collectives only; allowed: library";
+  return core::usage_error("--algo " + algorithm + ": the transport " + std::string(backend.name) + " runs " + what);
+}
+
+std::string automatic_choice(const backends::Backend& backend, const Operation& operation, int num_ranks,
+                             const tuning::Table& table) {
+  if (backend.auto_is_library() || !backend.has_plans()) return std::string(backends::kLibrary);
+  const tuning::Query query{backend.name, operation.kind, num_ranks, row_bytes(operation, num_ranks)};
+  return tuning::measured_choice(table, query).value_or(tuning::rule_of_thumb(query));
+}
+
+// Of one backend, each once.
+std::vector<std::string> algorithms_of(const SweepFlags& flags, const backends::Backend& backend,
+                                       const Operation& operation, int num_ranks, const tuning::Table& table) {
+  std::vector<std::string> names;
+  const auto add = [&names](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string& wanted : flags.algorithms) {
+    if (wanted == "all") {
+      for (const std::string& name : backends::algorithm_names(backend, operation.kind, num_ranks)) add(name);
+    } else if (wanted == "auto") {
+      add(automatic_choice(backend, operation, num_ranks, table));
+    } else if (can_run(backend, wanted)) {
+      add(wanted);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
 std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
   const double spread = flags.kind == Kind::all_to_all_v ? alltoallv_spread_of_environment() : 0;
   std::vector<Operation> operations;
@@ -40,19 +81,21 @@ std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
   return operations;
 }
 
-void check_algorithms(const SweepFlags& flags, const backends::Backend& backend, int num_ranks) {
+void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks) {
   for (const std::string& name : flags.algorithms) {
-    if (name == "all" || name == "auto") continue;
-    const bool library = backends::asks_library(name);
-    if (library ? !backend.has_library : !backend.has_plans()) {
-      throw core::usage_error("--algo " + name + ": the transport " + std::string(backend.name) + " runs " +
-                              (library ? "plans only; allowed: all, auto, or an algorithm's name"
-                                       : "its library's own collectives only; allowed: library"));
+    if (std::none_of(backends.begin(), backends.end(), [&](const auto* one) { return can_run(*one, name); })) {
+      throw refused(name, *backends.front());
     }
-    if (library) continue;
+    if (name == "all" || name == "auto" || backends::asks_library(name)) continue;
     const algorithms::Choice choice = algorithms::parse_choice(flags.kind, name);
     if (const auto why = algorithms::refusal(choice, num_ranks, 0)) {
       throw core::usage_error("--algo " + name + ": " + *why);
+    }
+  }
+  for (const auto* backend : backends) {
+    const auto& names = flags.algorithms;
+    if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return can_run(*backend, name); })) {
+      throw refused(names.front(), *backend);
     }
   }
 }
@@ -88,25 +131,15 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
   return matrix;
 }
 
-std::vector<std::string> algorithms_for(const SweepFlags& flags, const backends::Backend& backend,
-                                        const Operation& operation, int num_ranks, const tuning::Table& table) {
-  std::vector<std::string> names;
-  const auto add = [&names](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  };
-  for (const std::string& wanted : flags.algorithms) {
-    if (wanted == "all") {
-      for (const std::string& name : backends::algorithm_names(backend, operation.kind, num_ranks)) add(name);
-    } else if (wanted == "auto" && (backend.auto_is_library() || !backend.has_plans())) {
-      add(std::string(backends::kLibrary));
-    } else if (wanted == "auto") {
-      const tuning::Query query{backend.name, operation.kind, num_ranks, row_bytes(operation, num_ranks)};
-      add(tuning::measured_choice(table, query).value_or(tuning::rule_of_thumb(query)));
-    } else {
-      add(wanted);
+std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends, const Operation& operation,
+                                      int num_ranks, const tuning::Table& table) {
+  std::vector<Contender> contenders;
+  for (const auto* backend : backends) {
+    for (const std::string& name : algorithms_of(flags, *backend, operation, num_ranks, table)) {
+      contenders.push_back({backend, name});
     }
   }
-  return names;
+  return contenders;
 }
 
 }  // namespace lockstep::sweep

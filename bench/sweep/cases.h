@@ -14,9 +14,12 @@ namespace lockstep::sweep {
 // Out of place; in nccl-tests' order: types, operations, roots, sizes.
 std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int num_ranks);
 
-// Throws a usage Error for an algorithm that the collective does not have, that the backend cannot run, or that is
-// impossible at this number of ranks.
-void check_algorithms(const SweepFlags& flags, const backends::Backend& backend, int num_ranks);
+// The backends of a session.
+using Backends = std::vector<const backends::Backend*>;
+
+// Throws a usage Error for an algorithm that the collective does not have, that none of the backends can run, or that
+// is impossible at this number of ranks; and for a backend that has none of those that are wanted.
+void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks);
 
 bool has_in_place(collectives::Kind kind);  // not where input and output blocks differ in size
 
@@ -26,9 +29,15 @@ double alltoallv_spread_of_environment();
 std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_count, int num_ranks, double spread,
                                                               std::uint64_t seed);
 
-// Algorithm names for one operation: `all` and `auto` replaced by what they mean, each once.
-std::vector<std::string> algorithms_for(const SweepFlags& flags, const backends::Backend& backend,
-                                        const collectives::Operation& operation, int num_ranks,
-                                        const tuning::Table& table);
+// An algorithm on a backend.
+struct Contender {
+  const backends::Backend* backend;
+  std::string algorithm;
+};
+
+// Those of one operation: `all` and `auto` replaced by what they mean, each once, by each backend that can run it.
+std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends,
+                                      const collectives::Operation& operation, int num_ranks,
+                                      const tuning::Table& table);
 
 }  // namespace lockstep::sweep

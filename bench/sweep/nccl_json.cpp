@@ -87,6 +87,14 @@ Json result_of(const Row& row, const char* time = "time") {
           {"in_place", placement_of(row.in_place, time)}};
 }
 
+// What nccl-tests has no word for.
+Json with_choice(Json result, const Row& row) {
+  result["ranks"] = row.ranks;
+  result["transport"] = row.transport;
+  result["algorithm"] = row.algorithm;
+  return result;
+}
+
 }  // namespace
 
 struct NcclJson::State {
@@ -128,16 +136,11 @@ void NcclJson::add(const Row& row, const Comparison& comparison, const SweepFlag
   }
   result["actual_iterations"] = out_of_place.timed_calls;
   result["experiment_name"] = flags.program;
-  result["ranks"] = row.ranks;
-  result["algorithm"] = row.algorithm;
-  state_->document["results"].push_back(std::move(result));
+  state_->document["results"].push_back(with_choice(std::move(result), row));
 }
 
 void NcclJson::add_failure(const Row& row, const std::string& error) {
-  Json result = result_of(row);
-  result["ranks"] = row.ranks;
-  result["algorithm"] = row.algorithm;
-  state_->document["results"].push_back(std::move(result));
+  state_->document["results"].push_back(with_choice(result_of(row), row));
   state_->document["errors"].push_back(error);
 }
 

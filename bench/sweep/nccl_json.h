@@ -1,5 +1,6 @@
 // The file that nccl-tests writes under -J: its keys of version 3, so that scripts which read one read the other. Two
-// differences: `env` is empty, as an environment holds secrets, and a result also says its ranks and its algorithm.
+// differences: `env` is empty, as an environment holds secrets, and a result also says its ranks, transport and
+// algorithm.
 #pragma once
 
 #include <memory>

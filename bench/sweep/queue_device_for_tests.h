@@ -19,10 +19,13 @@ class QueueStream final : public core::Stream {
  public:
   using Work = std::function<void()>;
 
+  std::string owner;  // whose work is queued, if they say so
+
   void queue(Work work) { (capturing_ ? captured_ : queued_).push_back(std::move(work)); }
   void synchronize() override {
     LOCKSTEP_CHECK(!capturing_, "a stream that is captured is not waited for");
     for (const Work& work : std::exchange(queued_, {})) work();
+    owner.clear();
   }
   bool done() override { return queued_.empty(); }
   void* native() const override { return nullptr; }

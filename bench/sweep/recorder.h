@@ -14,7 +14,6 @@ namespace lockstep::sweep {
 struct RunFacts {
   int num_ranks = 1;
   std::string transport;
-  std::string executor;   // of plans; empty where there are none
   std::string rank_kind;  // "threads", "processes", "mpi"
   bool oversubscribed = false;
   core::Machine machine;
@@ -26,18 +25,18 @@ class Recorder {
  public:
   explicit Recorder(const std::string& path) : writer_(path) {}
 
+  // Transports that take turns have a run each, of the same ranks; their rows follow in any order.
   void begin_run(const SweepFlags& flags, const RunFacts& facts);
   void add(const Comparison& comparison);
-  void add_failure(const collectives::Operation& operation, const std::string& algorithm, const std::string& error);
+  void add_failure(const collectives::Operation& operation, const Contender& contender, const std::string& error);
   void commit() { writer_.commit(); }
 
  private:
-  core::RowRecord row_of(const collectives::Operation& operation) const;
-  void add_result(const RowResult& result);
+  const core::RunRecord& run_of(const backends::Backend& backend) const { return runs_.at(std::string(backend.name)); }
+  void add_result(const core::RunRecord& run, const RowResult& result);
 
   core::RecordWriter writer_;
-  core::RunRecord run_;
-  std::string executor_;  // of plans
+  std::map<std::string, core::RunRecord> runs_;  // by transport: the last
 };
 
 }  // namespace lockstep::sweep

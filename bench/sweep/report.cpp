@@ -30,7 +30,8 @@ Measured measured_of(const RowResult& result, const SweepFlags& flags) {
   return measured;
 }
 
-Row row_of(const collectives::Operation& operation, const std::string& algorithm, int num_ranks) {
+Row row_of(const collectives::Operation& operation, const backends::Backend& backend, const std::string& algorithm,
+           int num_ranks) {
   Row row;
   row.bytes = row_bytes(operation, num_ranks);
   row.count = operation.count;
@@ -38,6 +39,7 @@ Row row_of(const collectives::Operation& operation, const std::string& algorithm
   row.op = collectives::has_op(operation.kind) ? core::name_of(operation.op) : "none";
   row.root = collectives::has_root(operation.kind) ? operation.root : -1;
   row.ranks = num_ranks;
+  row.transport = backend.name;
   row.algorithm = algorithm;
   row.timestamp = timestamp_now();
   return row;
@@ -47,7 +49,7 @@ Row row_of(const collectives::Operation& operation, const std::string& algorithm
 
 Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ranks) {
   const RowResult& result = comparison.out_of_place;
-  Row row = row_of(result.operation, result.algorithm, num_ranks);
+  Row row = row_of(result.operation, *comparison.backend, result.algorithm, num_ranks);
   row.out_of_place = measured_of(result, flags);
   row.in_place = measured_of(comparison.in_place.value_or(RowResult{}), flags);
   if (result.plan) {
@@ -58,18 +60,20 @@ Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ran
   return row;
 }
 
-Row failed_row(const collectives::Operation& operation, const std::string& algorithm, int num_ranks) {
-  Row row = row_of(operation, algorithm, num_ranks);
+Row failed_row(const collectives::Operation& operation, const Contender& contender, int num_ranks) {
+  Row row = row_of(operation, *contender.backend, contender.algorithm, num_ranks);
   row.out_of_place.failed = true;
   row.in_place.failed = true;
   return row;
 }
 
-Columns columns_of(const SweepFlags& flags) {
+Columns columns_of(const SessionPlan& session) {
+  const SweepFlags& flags = session.flags;
   return {.per_iteration = flags.per_iteration_timing,
           .timestamps = flags.timestamps,
           .cpu_time = flags.device.report_cpu_time,
           .choice = true,
+          .transport = session.backends.size() > 1,
           .explain = flags.explain,
           .stats = flags.stats};
 }

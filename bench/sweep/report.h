@@ -10,7 +10,7 @@ namespace lockstep::sweep {
 
 Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ranks);
 // The row of an operation that failed; it has no numbers.
-Row failed_row(const collectives::Operation& operation, const std::string& algorithm, int num_ranks);
-Columns columns_of(const SweepFlags& flags);
+Row failed_row(const collectives::Operation& operation, const Contender& contender, int num_ranks);
+Columns columns_of(const SessionPlan& session);
 
 }  // namespace lockstep::sweep

@@ -1,6 +1,7 @@
 #include "bench/sweep/session.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "bench/sweep/places.h"
@@ -21,7 +22,7 @@ TrialOptions trial_options(const SessionPlan& session) {
           .unalign_elems = flags.unalign_elems,
           .iterations_per_sample = graph ? flags.iterations : 1,
           .calls_per_iteration = flags.calls_per_iteration,
-          .batch_bytes = session.backend.on_gpus() ? kGpuBatchBytes : kBatchBytes,
+          .batch_bytes = session.on_gpus() ? kGpuBatchBytes : kBatchBytes,
           .graph = graph,
           .blocking = flags.device.blocking};
 }
@@ -40,35 +41,39 @@ Operation in_place(Operation operation) {
 
 // One trial of a row of the table, with what it measures.
 struct Placement {
+  Contender contender;
   Operation operation;
   std::unique_ptr<Trial> trial;
 };
 
 class Session {
  public:
-  Session(const SessionPlan& session, backends::Endpoint& endpoint, const Sink& sink)
+  Session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints, const Sink& sink)
       : session_(session),
         flags_(session.flags),
-        endpoint_(endpoint),
+        endpoints_(endpoints),
+        endpoint_(*endpoints.front()),
         sink_(sink),
-        is_rank0_(endpoint.world.rank() == 0),
-        pool_(static_cast<std::byte*>(endpoint.device.allocate(session_bytes(session)))),
+        is_rank0_(endpoint_.world.rank() == 0),
+        pool_(static_cast<std::byte*>(endpoint_.device.allocate(session_bytes(session)))),
         start_(core::Clock::now()) {}
   ~Session() { endpoint_.device.release(pool_); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   void run() {
-    if (flags_.explain && session_.backend.has_plans())
-      model_ = measure_cost_model(endpoint_, pool_, rounds_, trial_options(session_));
-    const std::vector<DeviceLine> places = places_of_ranks(endpoint_, session_.backend);
+    if (flags_.explain) measure_models();
+    const std::vector<DeviceLine> places = places_of_ranks(endpoint_, *session_.backends.front());
     if (is_rank0_) sink_.started(places);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
   }
 
  private:
+  void measure_models();
   void run_operation(std::size_t index);
-  Placement prepare(const Operation& operation, const std::string& algorithm);
+  backends::Endpoint& endpoint_of(const backends::Backend& backend);
+  Placement prepare(const Operation& operation, const Contender& contender);
+  void tell_running(const Operation& operation, const Contender& contender) const;
   core::StoppingOptions stopping_options(const Trial& trial, double budget_s) const;
   void measure_in_turn(std::vector<Placement>& placements, double budget_s);
   bool has_lost(const std::vector<Placement>& placements, std::size_t index) const;
@@ -79,19 +84,38 @@ class Session {
 
   const SessionPlan& session_;
   const SweepFlags& flags_;
-  backends::Endpoint& endpoint_;
+  const std::span<backends::Endpoint* const> endpoints_;  // [backend]
+  backends::Endpoint& endpoint_;                          // of the first: the world and the device are those of all
   const Sink& sink_;
   const bool is_rank0_;
   std::byte* pool_;
   std::uint64_t rounds_ = 0;  // of the trials, which share the pool
   const core::Clock::time_point start_;
-  std::optional<plan::CostModel> model_;
+  std::map<const backends::Backend*, plan::CostModel> models_;
 };
 
-Placement Session::prepare(const Operation& operation, const std::string& algorithm) {
-  auto trial = std::make_unique<Trial>(endpoint_, operation, algorithm, pool_, rounds_, trial_options(session_));
+void Session::measure_models() {
+  for (const auto* backend : session_.backends) {
+    if (!backend->has_plans()) continue;
+    models_[backend] = measure_cost_model(endpoint_of(*backend), pool_, rounds_, trial_options(session_));
+  }
+}
+
+backends::Endpoint& Session::endpoint_of(const backends::Backend& backend) {
+  const auto at = std::find(session_.backends.begin(), session_.backends.end(), &backend);
+  return *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
+}
+
+void Session::tell_running(const Operation& operation, const Contender& contender) const {
+  if (is_rank0_) sink_.running(operation, contender);
+}
+
+Placement Session::prepare(const Operation& operation, const Contender& contender) {
+  backends::Endpoint& endpoint = endpoint_of(*contender.backend);
+  auto trial =
+      std::make_unique<Trial>(endpoint, operation, contender.algorithm, pool_, rounds_, trial_options(session_));
   trial->warm_up(flags_.warmup_iterations);
-  return {operation, std::move(trial)};
+  return {contender, operation, std::move(trial)};
 }
 
 // What is left of the session's budget, shared evenly among the operations to come; 0 without a budget.
@@ -133,7 +157,8 @@ core::StoppingOptions Session::stopping_options(const Trial& trial, double budge
 }
 
 // A batch of every placement in turn, so that drift of the machine hits all alike, until each has been timed enough:
-// -n samples, or, with a time budget, until the median is known to 1 % or the time is over.
+// -n samples, or, with a time budget, until the median is known to 1 % or the time is over. A batch ends when it is
+// done on every rank: kernels of two backends, which wait for those of other ranks, are never in flight together.
 void Session::measure_in_turn(std::vector<Placement>& placements, double budget_s) {
   std::vector<core::StoppingRule> rules;
   for (const Placement& placement : placements) rules.emplace_back(stopping_options(*placement.trial, budget_s));
@@ -145,6 +170,7 @@ void Session::measure_in_turn(std::vector<Placement>& placements, double budget_
       const auto& samples = placements[i].trial->measured().samples_us;
       const std::size_t before = samples.size();
       const std::size_t most = stopping_options(*placements[i].trial, budget_s).max_samples;
+      tell_running(placements[i].operation, placements[i].contender);
       placements[i].trial->run_batch(static_cast<int>(most - before));
       const double elapsed_us = core::us_between(start, core::Clock::now());
       for (std::size_t s = before; s < samples.size() && rules[i].stop() == core::Stop::no; ++s) {
@@ -160,23 +186,24 @@ RowResult Session::result_of(const Placement& placement) {
   // Counting a plan takes longer than running it: one rank does, for those who asked.
   const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
   const auto& plan = placement.trial->prepared().plan;
-  if (wanted && plan) result.plan = facts_of(*plan, placement.operation, model_);
+  const auto model = models_.find(placement.contender.backend);
+  const auto known = model == models_.end() ? std::nullopt : std::optional(model->second);
+  if (wanted && plan) result.plan = facts_of(*plan, placement.operation, known);
   return result;
 }
 
 void Session::run_operation(std::size_t index) {
   const Operation& operation = session_.operations[index];
-  const std::vector<std::string>& algorithms = session_.algorithms[index];
   std::vector<Placement> placements;
-  for (const std::string& algorithm : algorithms) {
-    if (is_rank0_) sink_.running(operation, algorithm);
-    placements.push_back(prepare(operation, algorithm));
-    if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), algorithm));
+  for (const Contender& contender : session_.contenders[index]) {
+    tell_running(operation, contender);
+    placements.push_back(prepare(operation, contender));
+    if (wants_in_place(operation)) placements.push_back(prepare(in_place(operation), contender));
   }
   measure_in_turn(placements, budget_of_operation_s(index));
   std::size_t next = 0;
-  for (const std::string& algorithm : algorithms) {
-    Comparison comparison{algorithm, result_of(placements[next++]), std::nullopt};
+  for (const Contender& contender : session_.contenders[index]) {
+    Comparison comparison{contender.backend, contender.algorithm, result_of(placements[next++]), std::nullopt};
     if (wants_in_place(operation)) comparison.in_place = result_of(placements[next++]);
     if (is_rank0_) sink_.measured(comparison);
   }
@@ -184,21 +211,36 @@ void Session::run_operation(std::size_t index) {
 
 }  // namespace
 
-SessionPlan plan_session(const SweepFlags& flags, const backends::Backend& backend, int num_ranks,
-                         const tuning::Table& table) {
-  check_algorithms(flags, backend, num_ranks);
-  const auto sessions = static_cast<double>(flags.transports.size() * flags.ranks.size());
-  SessionPlan session{flags, backend, num_ranks, flags.time_budget_s / sessions, operations_of(flags, num_ranks), {}};
+std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find) {
+  std::vector<Backends> sessions;
+  std::optional<std::size_t> on_gpus;  // the session of those
+  for (const std::string& transport : transports) {
+    const backends::Backend& backend = find(transport);
+    if (backend.on_gpus() && on_gpus) {
+      Backends& together = sessions[*on_gpus];
+      if (std::find(together.begin(), together.end(), &backend) == together.end()) together.push_back(&backend);
+      continue;
+    }
+    if (backend.on_gpus()) on_gpus = sessions.size();
+    sessions.push_back({&backend});
+  }
+  return sessions;
+}
+
+SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const tuning::Table& table) {
+  check_algorithms(flags, backends, num_ranks);
+  const auto shares = static_cast<double>(flags.transports.size() * flags.ranks.size());
+  const double budget_s = flags.time_budget_s * static_cast<double>(backends.size()) / shares;
+  SessionPlan session{flags, backends, num_ranks, budget_s, operations_of(flags, num_ranks), {}};
   for (const Operation& operation : session.operations) {
-    session.algorithms.push_back(algorithms_for(flags, backend, operation, num_ranks, table));
+    session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, table));
   }
   return session;
 }
 
 std::size_t session_bytes(const SessionPlan& session) {
   const TrialOptions options = trial_options(session);
-  std::size_t most =
-      session.flags.explain && session.backend.has_plans() ? cost_model_pool_bytes(session.num_ranks, options) : 0;
+  std::size_t most = session.flags.explain ? cost_model_pool_bytes(session.num_ranks, options) : 0;
   for (const Operation& operation : session.operations) {
     most = std::max(most, pool_bytes(operation, session.num_ranks, options));
     if (has_in_place(operation.kind)) {
@@ -216,8 +258,8 @@ std::size_t mirror_bytes(const SessionPlan& session) {
   return most;
 }
 
-void run_session(const SessionPlan& session, backends::Endpoint& endpoint, const Sink& sink) {
-  Session(session, endpoint, sink).run();
+void run_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints, const Sink& sink) {
+  Session(session, endpoints, sink).run();
 }
 
 }  // namespace lockstep::sweep

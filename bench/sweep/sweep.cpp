@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
 
 #include "bench/sweep/gpu_facts.h"
@@ -58,13 +59,16 @@ class Sweep {
   void run_session_of(const SessionPlan& session);
   void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);
   std::vector<std::string> notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
-  void show(const backends::Backend& backend, int num_ranks, const Comparison& comparison);
-  void show_failure(const core::Error& error, int num_ranks);
+  void show(const SessionPlan& session, const Comparison& comparison);
+  void show_failure(const SessionPlan& session, const core::Error& error);
+  void begin(const SessionPlan& session, const std::vector<DeviceLine>& places);
+  backends::BackendOptions backend_options(const SessionPlan& session) const;
   void record(const std::function<void(Recorder&)>& write);
   Footing footing() const;
   void check_memory(const SessionPlan& session) const;
   bool oversubscribed(const SessionPlan& session) const;
-  RunFacts run_facts(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
+  RunFacts run_facts(const SessionPlan& session, const backends::Backend& backend,
+                     const std::vector<DeviceLine>& places) const;
   void check_ranks(const backends::Backend& backend) const;
 
   const SweepFlags& flags_;
@@ -77,9 +81,19 @@ class Sweep {
   std::optional<NcclJson> nccl_json_;
   std::vector<SessionPlan> sessions_;
   Totals totals_;
-  collectives::Operation running_;
-  std::string running_algorithm_;
+  // What is being run.
+  struct Running {
+    collectives::Operation operation;
+    Contender contender;
+  };
+  std::optional<Running> running_;
 };
+
+std::string names_of(const Backends& backends) {
+  std::string names;
+  for (const auto* backend : backends) names += (names.empty() ? "" : " and ") + std::string(backend->name);
+  return names;
+}
 
 bool Sweep::oversubscribed(const SessionPlan& session) const {
   return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > machine_.cores;
@@ -88,17 +102,20 @@ bool Sweep::oversubscribed(const SessionPlan& session) const {
 std::vector<std::string> Sweep::notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const {
   std::vector<std::string> lines;
   const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
-  std::string line = "transport " + std::string(session.backend.name) + ", " + std::to_string(session.num_ranks) +
-                     " ranks (" + ranks + ") on " + std::to_string(machine_.cores) + " cores" +
+  std::string line = "transport " + names_of(session.backends) + ", " + std::to_string(session.num_ranks) + " ranks (" +
+                     ranks + ") on " + std::to_string(machine_.cores) + " cores" +
                      (mpi_ != nullptr ? " a host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
   if (oversubscribed(session)) line += ", oversubscribed";
   lines.push_back(line);
-  if (session.backend.on_gpus()) {
+  if (session.backends.size() > 1)
+    lines.push_back("the transports take turns: a batch of calls of each, then the next");
+  if (session.on_gpus()) {
     for (const std::string& note : sharing_notes(places)) lines.push_back(note);
   }
   if (!flags_.link.empty()) lines.push_back("EMULATED links: " + flags_.link + "; times are not this machine's own");
+  const auto looks_up = [](const auto* backend) { return backend->has_plans() && !backend->auto_is_library(); };
   for (const std::string& algorithm : flags_.algorithms) {
-    if (algorithm == "auto" && session.backend.has_plans() && !session.backend.auto_is_library())
+    if (algorithm == "auto" && std::any_of(session.backends.begin(), session.backends.end(), looks_up))
       lines.push_back("auto: " + environment_.tuning_note);
   }
   return lines;
@@ -118,24 +135,24 @@ void Sweep::show_heading(const SessionPlan& session, const std::vector<DeviceLin
   heading.graph_launches = flags_.device.graph_launches;
   heading.unalign_elems = flags_.unalign_elems;
   heading.per_iteration_timing = flags_.per_iteration_timing;
-  heading.timed_by_events = session.backend.on_gpus() && flags_.device.blocking == Blocking::none;
+  heading.timed_by_events = session.on_gpus() && flags_.device.blocking == Blocking::none;
   heading.notes = notes(session, places);
   heading.devices = places;
-  output_.print(heading_text(heading) + table_heading_text(columns_of(flags_)));
+  output_.print(heading_text(heading) + table_heading_text(columns_of(session)));
   if (nccl_json_) nccl_json_->begin(flags_, heading);
 }
 
-RunFacts Sweep::run_facts(const SessionPlan& session, const std::vector<DeviceLine>& places) const {
+RunFacts Sweep::run_facts(const SessionPlan& session, const backends::Backend& backend,
+                          const std::vector<DeviceLine>& places) const {
   RunFacts facts;
   facts.num_ranks = session.num_ranks;
-  facts.transport = session.backend.name;
-  facts.executor = session.backend.executor;
+  facts.transport = backend.name;
   facts.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
   facts.oversubscribed = oversubscribed(session);
   facts.machine = machine_;
   facts.machine.hosts = mpi_ != nullptr ? mpi_->placement().num_hosts : 1;
   if (mpi_ != nullptr) facts.libraries["mpi"] = mpi_->library_version();
-  if (session.backend.on_gpus()) add_gpu_facts(session.backend.gpus(), ranks_per_gpu(places), facts);
+  if (backend.on_gpus()) add_gpu_facts(backend.gpus(), ranks_per_gpu(places), facts);
   return facts;
 }
 
@@ -150,27 +167,27 @@ void Sweep::record(const std::function<void(Recorder&)>& write) {
   }
 }
 
-void Sweep::show(const backends::Backend& backend, int num_ranks, const Comparison& comparison) {
+void Sweep::show(const SessionPlan& session, const Comparison& comparison) {
   totals_.add(comparison.out_of_place);
   if (comparison.in_place) totals_.add(*comparison.in_place);
-  const Row row = table_row(comparison, flags_, num_ranks);
-  output_.print(row_text(columns_of(flags_), row));
+  const Row row = table_row(comparison, flags_, session.num_ranks);
+  output_.print(row_text(columns_of(session), row));
   if (nccl_json_) nccl_json_->add(row, comparison, flags_);
   record([&](Recorder& recorder) { recorder.add(comparison); });
-  output_.measured(backend, num_ranks, comparison);
+  output_.measured(*comparison.backend, session.num_ranks, comparison);
 }
 
-void Sweep::show_failure(const core::Error& error, int num_ranks) {
-  if (!prints_ || running_algorithm_.empty()) return;
+void Sweep::show_failure(const SessionPlan& session, const core::Error& error) {
+  if (!prints_ || !running_) return;
   ++totals_.wrong_rows;
-  const Row row = failed_row(running_, running_algorithm_, num_ranks);
-  output_.print(row_text(columns_of(flags_), row));
+  const Row row = failed_row(running_->operation, running_->contender, session.num_ranks);
+  output_.print(row_text(columns_of(session), row));
   if (nccl_json_) {
     nccl_json_->add_failure(row, error.what());
     nccl_json_->finish(footing());
   }
   record([&](Recorder& recorder) {
-    recorder.add_failure(running_, running_algorithm_, error.what());
+    recorder.add_failure(running_->operation, running_->contender, error.what());
     recorder.commit();
   });
 }
@@ -179,12 +196,12 @@ void Sweep::show_failure(const core::Error& error, int num_ranks) {
 void Sweep::check_memory(const SessionPlan& session) const {
   const std::size_t ranks_here = mpi_ != nullptr ? static_cast<std::size_t>(mpi_->placement().most_ranks_of_a_host)
                                                  : static_cast<std::size_t>(session.num_ranks);
-  if (session.backend.on_gpus()) {
-    check_gpu_memory(session.backend.gpus(), static_cast<int>(ranks_here), session_bytes(session),
+  if (session.on_gpus()) {
+    check_gpu_memory(session.backends.front()->gpus(), static_cast<int>(ranks_here), session_bytes(session),
                      flags_.sizes.max_bytes);
   }
   // Of ranks on GPUs, a rank's host has copies of one call's buffers.
-  const std::size_t needed = (session.backend.on_gpus() ? mirror_bytes(session) : session_bytes(session)) * ranks_here;
+  const std::size_t needed = (session.on_gpus() ? mirror_bytes(session) : session_bytes(session)) * ranks_here;
   const std::size_t available = core::available_host_bytes();
   if (needed <= available / 10 * 9) return;
   throw core::usage_error("-e,--maxbytes " + core::format_size(flags_.sizes.max_bytes) + ": " +
@@ -213,47 +230,54 @@ void Sweep::check_ranks(const backends::Backend& backend) const {
 
 // Everything that can be refused is refused here, alike on all ranks.
 void Sweep::plan_sessions() {
-  for (const std::string& transport : flags_.transports) {
-    const backends::Backend& backend = environment_.find_backend(transport);
-    if (const auto why = backend.absence()) {
-      throw core::Error(core::Failure::not_built, "--transport " + transport + ": " + *why);
+  for (const Backends& backends : backends_of_sessions(flags_.transports, environment_.find_backend)) {
+    for (const auto* backend : backends) {
+      if (const auto why = backend->absence()) {
+        throw core::Error(core::Failure::not_built, "--transport " + std::string(backend->name) + ": " + *why);
+      }
+      check_ranks(*backend);
     }
-    check_ranks(backend);
-    if (mpi_ != nullptr) {
-      sessions_.push_back(plan_session(flags_, backend, mpi_->placement().num_ranks, environment_.tuning));
-      continue;
+    const std::vector<int> ranks = mpi_ != nullptr ? std::vector{mpi_->placement().num_ranks} : flags_.ranks;
+    for (int num_ranks : ranks) {
+      sessions_.push_back(plan_session(flags_, backends, num_ranks, environment_.tuning));
     }
-    for (int ranks : flags_.ranks) sessions_.push_back(plan_session(flags_, backend, ranks, environment_.tuning));
   }
 }
 
-void Sweep::run_session_of(const SessionPlan& session) {
-  const backends::Backend& backend = session.backend;
-  const int num_ranks = session.num_ranks;
-  check_memory(session);
+backends::BackendOptions Sweep::backend_options(const SessionPlan& session) const {
   backends::BackendOptions options;
-  options.num_ranks = num_ranks;
+  options.num_ranks = session.num_ranks;
   options.sharing = flags_.processes ? core::Sharing::processes : core::Sharing::threads;
   if (!flags_.link.empty()) options.link = transports::parse_link(flags_.link);
   options.timeout = std::chrono::seconds(flags_.timeout_s);
   options.memory_bytes_per_rank = session_bytes(session);
   options.mpi = mpi_;
   options.protocol = flags_.device.protocol;
+  return options;
+}
+
+void Sweep::begin(const SessionPlan& session, const std::vector<DeviceLine>& places) {
+  show_heading(session, places);
+  for (const auto* backend : session.backends) {
+    record([&](Recorder& recorder) { recorder.begin_run(flags_, run_facts(session, *backend, places)); });
+  }
+}
+
+void Sweep::run_session_of(const SessionPlan& session) {
+  check_memory(session);
   Sink sink;
-  sink.started = [&](const std::vector<DeviceLine>& places) {
-    show_heading(session, places);
-    record([&](Recorder& recorder) { recorder.begin_run(flags_, run_facts(session, places)); });
+  sink.started = [&](const std::vector<DeviceLine>& places) { begin(session, places); };
+  sink.measured = [&](const Comparison& comparison) { show(session, comparison); };
+  sink.running = [&](const collectives::Operation& operation, const Contender& contender) {
+    running_ = Running{operation, contender};
   };
-  sink.measured = [&](const Comparison& comparison) { show(backend, num_ranks, comparison); };
-  sink.running = [&](const collectives::Operation& operation, const std::string& algorithm) {
-    running_ = operation;
-    running_algorithm_ = algorithm;
-  };
-  running_algorithm_.clear();
+  running_.reset();
   try {
-    backend.run(options, [&](backends::Endpoint& endpoint) { run_session(session, endpoint, sink); });
+    backends::run_together(
+        session.backends, backend_options(session),
+        [&](std::span<backends::Endpoint* const> endpoints) { run_session(session, endpoints, sink); });
   } catch (const core::Error& error) {
-    if (error.failure() != core::Failure::usage) show_failure(error, num_ranks);
+    if (error.failure() != core::Failure::usage) show_failure(session, error);
     throw;
   }
 }

@@ -41,43 +41,82 @@ std::optional<std::string> always_there() {
   return std::nullopt;
 }
 
-// Runs when the stream is waited for.
+// Which transport rank 0 has run calls of, one after the other; each once in a row.
+std::vector<std::string>& turns() {
+  static std::vector<std::string> transports;
+  return transports;
+}
+
+// Runs when the stream is waited for, and never behind work of another transport's.
 class QueuedCollective final : public collectives::Collective {
  public:
-  QueuedCollective(std::unique_ptr<collectives::Collective> collective, QueueStream& stream)
-      : collective_(std::move(collective)), stream_(stream) {}
+  QueuedCollective(std::unique_ptr<collectives::Collective> collective, QueueStream& stream, std::string transport,
+                   bool tells)
+      : collective_(std::move(collective)), stream_(stream), transport_(std::move(transport)), tells_(tells) {}
   void run(const void* input, void* output) override {
+    LOCKSTEP_CHECK(stream_.owner.empty() || stream_.owner == transport_, "two transports are in flight");
+    stream_.owner = transport_;
+    if (tells_ && (turns().empty() || turns().back() != transport_)) turns().push_back(transport_);
     stream_.queue([this, input, output] { collective_->run(input, output); });
   }
 
  private:
   std::unique_ptr<collectives::Collective> collective_;
   QueueStream& stream_;
+  const std::string transport_;
+  const bool tells_;
 };
 
-void run_rank(transports::LocalWorld& world, const std::function<void(backends::Endpoint&)>& body) {
-  QueueDevice device(backends::gpu_place(world.rank(), world.num_ranks(), 2).device);
-  QueueStream stream;
-  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> backends::Prepared {
-    plan::Plan plan = backends::plan_for(operation, world.num_ranks(), algorithm);
-    auto collective = std::make_unique<QueuedCollective>(executors::make_direct(plan, operation, world, {}), stream);
+backends::RankGpu open_test_gpu(transports::World& world, const backends::BackendOptions&) {
+  backends::RankGpu gpu;
+  gpu.device = std::make_unique<QueueDevice>(backends::gpu_place(world.rank(), world.num_ranks(), 2).device);
+  gpu.stream = gpu.device->make_stream();
+  return gpu;
+}
+
+// Plans by the direct executor; "library" is the ring.
+class TestMember final : public backends::GpuMember {
+ public:
+  TestMember(transports::World& world, backends::RankGpu& gpu, std::string name)
+      : name_(std::move(name)),
+        stream_(dynamic_cast<QueueStream&>(*gpu.stream)),
+        endpoint_{world, *gpu.device, stream_,
+                  [this](const collectives::Operation& operation, std::string_view algorithm) {
+                    return prepare(operation, algorithm);
+                  },
+                  [this] { stream_.synchronize(); }} {}
+  backends::Endpoint& endpoint() override { return endpoint_; }
+
+ private:
+  backends::Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
+    auto& world = dynamic_cast<transports::LocalWorld&>(endpoint_.world);
+    const bool library = backends::asks_library(algorithm);
+    plan::Plan plan = backends::plan_for(operation, world.num_ranks(), library ? "ring" : algorithm);
+    auto collective = std::make_unique<QueuedCollective>(executors::make_direct(plan, operation, world, {}), stream_,
+                                                         name_, world.rank() == 0);
+    if (library) return {std::move(collective), std::string(algorithm), "library", std::nullopt};
     std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
-  };
-  backends::Endpoint endpoint{world, device, stream, prepare, [&] { stream.synchronize(); }};
-  body(endpoint);
+    return {std::move(collective), std::move(label), name_, std::move(plan)};
+  }
+
+  const std::string name_;
+  QueueStream& stream_;
+  backends::Endpoint endpoint_;
+};
+
+std::unique_ptr<backends::GpuMember> join_test_cuda(transports::World& world, backends::RankGpu& gpu,
+                                                    const backends::BackendOptions&) {
+  return std::make_unique<TestMember>(world, gpu, "cuda");
+}
+std::unique_ptr<backends::GpuMember> join_test_nccl(transports::World& world, backends::RankGpu& gpu,
+                                                    const backends::BackendOptions&) {
+  return std::make_unique<TestMember>(world, gpu, "nccl");
 }
 
-void run_test_gpus(const backends::BackendOptions& options, const std::function<void(backends::Endpoint&)>& body) {
-  transports::LocalOptions local;
-  local.num_ranks = options.num_ranks;
-  local.deadline = options.timeout;
-  local.bind = false;
-  transports::LocalGroup group(local);
-  group.run([&](transports::LocalWorld& world) { run_rank(world, body); });
-}
-
-constexpr backends::Backend kTestGpus{"cuda", "cuda", false, always_there, run_test_gpus, two_gpus};
+constexpr backends::Backend kTestCuda{"cuda",  "cuda",   false,         always_there,
+                                      nullptr, two_gpus, open_test_gpu, join_test_cuda};
+constexpr backends::Backend kTestNccl{"nccl",  "nccl",   true,          always_there,
+                                      nullptr, two_gpus, open_test_gpu, join_test_nccl};
 
 class SweepOnDevices : public testing::Test {
  protected:
@@ -93,7 +132,9 @@ class SweepOnDevices : public testing::Test {
     const auto flags = std::get<SweepFlags>(
         parse_sweep_flags(collectives::Kind::all_reduce, static_cast<int>(argv.size()), argv.data()));
     SweepEnvironment environment;
-    environment.find_backend = [](std::string_view) -> const backends::Backend& { return kTestGpus; };
+    environment.find_backend = [](std::string_view name) -> const backends::Backend& {
+      return name == "nccl" ? kTestNccl : kTestCuda;
+    };
     return run_sweep(flags, environment, nullptr, {[this](const std::string& text) { printed_ += text; }});
   }
 
@@ -139,6 +180,39 @@ TEST_F(SweepOnDevices, RanksShareGpusAndEveryRowIsVerified) {
     EXPECT_EQ(lines[i]["graph_iterations"], 0);
     EXPECT_LT(lines[i]["queued_us"].get<double>(), lines[i]["time_us"].get<double>()) << "all work is done after it";
   }
+}
+
+TEST_F(SweepOnDevices, TransportsOfOneSessionTakeTurns) {
+  turns().clear();
+  EXPECT_EQ(run("--transport cuda,nccl --ranks 4 -b 64 -e 64 -n 80 -w 0 --algo two_shot,library"), 0) << printed_;
+  EXPECT_EQ(turns(), (std::vector<std::string>{"cuda", "nccl", "cuda", "nccl", "cuda", "nccl"})) << "32, 32, 16 calls";
+  EXPECT_TRUE(has_printed("# transport cuda and nccl, 4 ranks (threads) on ")) << printed_;
+  EXPECT_TRUE(has_printed("# the transports take turns")) << printed_;
+  EXPECT_TRUE(has_printed("  ranks  transport                 algorithm\n")) << printed_;
+  EXPECT_TRUE(has_printed("      4       cuda                  two_shot\n")) << printed_;
+  EXPECT_TRUE(has_printed("      4       nccl                  two_shot\n")) << printed_;
+  EXPECT_TRUE(has_printed("      4       nccl                   library\n")) << printed_;
+  const auto lines = records();
+  ASSERT_EQ(lines.size(), 2u + 3 * 2);  // a run each; algorithms, placements
+  EXPECT_EQ(lines[0]["transport"], "cuda");
+  EXPECT_EQ(lines[1]["transport"], "nccl");
+  EXPECT_NE(lines[0]["run"], lines[1]["run"]);
+  for (std::size_t i = 2; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["run"], lines[lines[i]["transport"] == "cuda" ? 0 : 1]["run"]);
+    EXPECT_EQ(lines[i]["executor"], lines[i]["algorithm"] == "library" ? "library" : lines[i]["transport"]);
+    EXPECT_EQ(lines[i]["wrong"], 0);
+    EXPECT_EQ(lines[i]["iterations"], 80);
+  }
+}
+
+TEST_F(SweepOnDevices, EachTransportOfASessionRunsWhatItHas) {
+  EXPECT_EQ(run("--transport cuda,nccl --ranks 2 -b 4K -e 4K -n 2 --algo auto"), 0) << printed_;
+  const auto lines = records();
+  ASSERT_EQ(lines.size(), 2u + 2 * 2);
+  EXPECT_NE(lines[2]["algorithm"], "library");
+  EXPECT_EQ(lines[5]["algorithm"], "library");
+  EXPECT_EQ(refusal_of("--transport cuda,nccl --ranks 2 --algo library"),
+            "--algo library: the transport cuda runs plans only; allowed: all, auto, or an algorithm's name");
 }
 
 TEST_F(SweepOnDevices, AGraphHoldsTheIterationsAndIsReplayed) {

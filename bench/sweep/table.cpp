@@ -56,6 +56,7 @@ std::vector<ExtraCell> extra_cells(const Columns& columns, const Row& row) {
   std::vector<ExtraCell> cells;
   if (columns.choice || columns.explain) {
     cells.push_back({"ranks", "", 5, fmt::format("{}", row.ranks)});
+    if (columns.transport) cells.push_back({"transport", "", 9, row.transport});
     cells.push_back({"algorithm", "", 24, row.algorithm.empty() ? "N/A" : row.algorithm});
   }
   if (columns.explain) append_explanation(cells, row);

@@ -49,6 +49,7 @@ struct Columns {
   bool timestamps = false;     // -S
   bool cpu_time = false;       // -C
   bool choice = false;         // what was swept beyond nccl-tests: ranks, algorithm
+  bool transport = false;      // the transport beside it, where several take turns
   bool explain = false;        // --explain
   bool stats = false;          // --stats
 };
@@ -75,6 +76,7 @@ struct Row {
   Measured in_place;
   std::string timestamp;  // "2026-01-31 23:59:59"
   int ranks = 0;
+  std::string transport;
   std::string algorithm;
   // --explain; nothing where there is no plan or alpha and beta are not known
   std::optional<std::int64_t> steps;

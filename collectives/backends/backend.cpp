@@ -4,6 +4,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/backends/cuda_backend.h"
+#include "collectives/backends/gpu_ranks.h"
 #include "collectives/backends/local_backend.h"
 #include "collectives/backends/mpi_backend.h"
 #include "collectives/backends/nccl_backend.h"
@@ -19,11 +20,41 @@ std::optional<std::string> always_there() {
 constexpr std::array kBackends{
     Backend{"local", "direct", false, always_there, run_local},
     Backend{"mpi", "message", true, mpi_absence, run_mpi},
-    Backend{"cuda", "cuda", false, cuda_absence, run_cuda, core::cuda_devices},
-    Backend{"nccl", "nccl", true, nccl_absence, run_nccl, core::cuda_devices},
+    Backend{"cuda", "cuda", false, cuda_absence, nullptr, core::cuda_devices, open_gpu, join_cuda},
+    Backend{"nccl", "nccl", true, nccl_absence, nullptr, core::cuda_devices, open_gpu, join_nccl},
 };
 
+// The last to join is the first to go.
+void run_on_gpu(transports::World& world, std::span<const Backend* const> backends, const BackendOptions& options,
+                const EndpointsBody& body) {
+  RankGpu gpu = backends.front()->open(world, options);
+  std::vector<std::unique_ptr<GpuMember>> members;
+  std::vector<Endpoint*> endpoints;
+  for (const Backend* backend : backends) {
+    members.push_back(backend->join(world, gpu, options));
+    endpoints.push_back(&members.back()->endpoint());
+  }
+  body(endpoints);
+  while (!members.empty()) {
+    members.back()->leave();
+    members.pop_back();
+  }
+}
+
 }  // namespace
+
+void run_together(std::span<const Backend* const> backends, const BackendOptions& options, const EndpointsBody& body) {
+  if (backends.size() == 1 && backends.front()->run != nullptr) {
+    return backends.front()->run(options, [&body](Endpoint& endpoint) {
+      Endpoint* const one = &endpoint;
+      body({&one, 1});
+    });
+  }
+  for (const Backend* backend : backends) {
+    LOCKSTEP_CHECK(backend->join != nullptr, "backends that share a rank are on GPUs");
+  }
+  run_gpu_ranks(options, [&](transports::World& world) { run_on_gpu(world, backends, options, body); });
+}
 
 std::span<const Backend> all_backends() {
   return kBackends;

@@ -70,15 +70,33 @@ struct BackendOptions {
   std::string_view protocol = "auto";         // of cuda: or "simple", or "packets" for plans that can be run so
 };
 
+// What all endpoints of a rank on a GPU share: who works in one stream never has the kernels of another beside its own.
+struct RankGpu {
+  std::unique_ptr<core::Device> device;
+  std::unique_ptr<core::Stream> stream;
+};
+
+// A rank's membership in a backend on GPUs, as long as it lives.
+class GpuMember {
+ public:
+  virtual ~GpuMember() = default;
+  virtual Endpoint& endpoint() = 0;
+  // All ranks together, when the body has come to its end and not failed.
+  virtual void leave() {}
+};
+
 struct Backend {
   std::string_view name;
   std::string_view executor;                // of catalogue algorithms, as Prepared's; empty: it runs none
   bool has_library;                         // kLibrary
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
-  // Runs body on every rank of this process; see core::run_ranks for failures.
+  // Runs body on every rank of this process; see core::run_ranks for failures. nullptr: by open() and join().
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
   // Those that this process sees, if its ranks run on GPUs (gpu_places.h); nullptr: they run on the CPU.
   std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
+  // Of those on GPUs. All ranks call both together; open() of the first backend is for all that a rank joins.
+  RankGpu (*open)(transports::World&, const BackendOptions&) = nullptr;
+  std::unique_ptr<GpuMember> (*join)(transports::World&, RankGpu&, const BackendOptions&) = nullptr;
   bool has_plans() const { return !executor.empty(); }
   // Who names NCCL and no algorithm means NCCL's own collectives; MPI's are there to be compared with.
   bool auto_is_library() const { return has_library && on_gpus(); }
@@ -87,6 +105,13 @@ struct Backend {
 
 std::span<const Backend> all_backends();
 const Backend& find_backend(std::string_view name);  // throws a usage Error that lists what there is
+
+// Runs body on every rank of this process, with an endpoint of each backend, in their order. Several must be on GPUs:
+// they share the rank's world, device and stream. Nobody may have work under way in one endpoint when it begins some in
+// another: all ranks meet between (finish(), then a barrier), as kernels of either wait for those of other ranks, which
+// may share the GPU.
+using EndpointsBody = std::function<void(std::span<Endpoint* const>)>;
+void run_together(std::span<const Backend* const> backends, const BackendOptions& options, const EndpointsBody& body);
 
 // Names of all algorithms that the backend has for a collective, and that are possible at this number of ranks.
 std::vector<std::string> algorithm_names(const Backend& backend, collectives::Kind kind, int num_ranks);

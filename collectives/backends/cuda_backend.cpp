@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "collectives/backends/cuda_reach.h"
 #include "collectives/backends/gpu_places.h"
-#include "collectives/backends/gpu_ranks.h"
 #include "collectives/backends/host_places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/executors/cuda/cuda_ranks.h"
@@ -21,39 +23,60 @@ std::int64_t packets_below_bytes(std::string_view protocol) {
   return executors::CudaOptions{}.packets_below_bytes;
 }
 
-void run_rank(transports::World& world, const BackendOptions& wanted, const std::function<void(Endpoint&)>& body) {
-  const std::chrono::nanoseconds timeout = wanted.timeout;
+executors::CudaOptions executor_options(transports::World& world, const core::Device& device,
+                                        const BackendOptions& wanted) {
   const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
   const HostPlaces places = host_places(world);
   const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, static_cast<int>(gpus.size()));
-  const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(place.device));
+  const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
   const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, place.ranks_on_it);
   if (!blocks) {
     throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
                             " ranks would share " + gpu.name + "; allowed: one for each of its " +
                             std::to_string(gpu.num_multiprocessors) + " multiprocessors");
   }
-  const auto device = core::make_cuda_device(place.device, world.rank(), timeout);
-  const auto stream = device->make_stream();
   // Kernels give up first, as they can say for whom they have waited.
-  const executors::CudaOptions options{.timeout = timeout / 2,
-                                       .most_blocks = *blocks,
-                                       .in_place_reads = places.one_process,
-                                       .packets_below_bytes = packets_below_bytes(wanted.protocol),
-                                       .packets_only = wanted.protocol == "packets"};
-  executors::CudaRanks ranks(world, *device, *stream,
-                             reach_peers(world, {.rank = world.rank(), .device = place.device}), options);
-  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> Prepared {
-    plan::Plan plan = plan_for(operation, world.num_ranks(), algorithm);
-    auto collective = ranks.prepare(plan, operation);
-    std::string label = plan.algorithm;
-    if (wanted.protocol != "auto") label += ":protocol=" + std::string(wanted.protocol);
-    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
-  };
-  Endpoint endpoint{world, *device, *stream, prepare, [&] { stream->synchronize(); }, [&] { ranks.check(); }};
-  body(endpoint);
-  ranks.disband();  // kernels of peers write to this rank's memory until they have all ended
+  return {.timeout = std::chrono::nanoseconds(wanted.timeout) / 2,
+          .most_blocks = *blocks,
+          .in_place_reads = places.one_process,
+          .packets_below_bytes = packets_below_bytes(wanted.protocol),
+          .packets_only = wanted.protocol == "packets"};
 }
+
+class CudaMember final : public GpuMember {
+ public:
+  CudaMember(transports::World& world, RankGpu& gpu, const BackendOptions& wanted)
+      : protocol_(wanted.protocol),
+        options_(executor_options(world, *gpu.device, wanted)),
+        ranks_(world, *gpu.device, *gpu.stream,
+               reach_peers(world, {.rank = world.rank(), .device = gpu.device->index()}), options_),
+        endpoint_{world,
+                  *gpu.device,
+                  *gpu.stream,
+                  [this](const collectives::Operation& operation, std::string_view algorithm) {
+                    return prepare(operation, algorithm);
+                  },
+                  [stream = gpu.stream.get()] { stream->synchronize(); },
+                  [this] { ranks_.check(); }} {}
+
+  Endpoint& endpoint() override { return endpoint_; }
+  // Kernels of peers write to this rank's memory until they have all ended.
+  void leave() override { ranks_.disband(); }
+
+ private:
+  Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
+    plan::Plan plan = plan_for(operation, endpoint_.world.num_ranks(), algorithm);
+    auto collective = ranks_.prepare(plan, operation);
+    std::string label = plan.algorithm;
+    if (protocol_ != "auto") label += ":protocol=" + protocol_;
+    return {std::move(collective), std::move(label), "cuda", std::move(plan)};
+  }
+
+  const std::string protocol_;
+  const executors::CudaOptions options_;
+  executors::CudaRanks ranks_;
+  Endpoint endpoint_;
+};
 
 }  // namespace
 
@@ -61,8 +84,8 @@ std::optional<std::string> cuda_absence() {
   return core::why_no_cuda();
 }
 
-void run_cuda(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
-  run_gpu_ranks(options, [&](transports::World& world) { run_rank(world, options, body); });
+std::unique_ptr<GpuMember> join_cuda(transports::World& world, RankGpu& gpu, const BackendOptions& options) {
+  return std::make_unique<CudaMember>(world, gpu, options);
 }
 
 }  // namespace lockstep::backends

@@ -6,6 +6,6 @@
 namespace lockstep::backends {
 
 std::optional<std::string> cuda_absence();
-void run_cuda(const BackendOptions& options, const std::function<void(Endpoint&)>& body);
+std::unique_ptr<GpuMember> join_cuda(transports::World& world, RankGpu& gpu, const BackendOptions& options);
 
 }  // namespace lockstep::backends

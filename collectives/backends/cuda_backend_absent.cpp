@@ -9,7 +9,8 @@ std::optional<std::string> cuda_absence() {
   return core::why_no_cuda();
 }
 
-void run_cuda(const BackendOptions& /*options*/, const std::function<void(Endpoint&)>& /*body*/) {
+std::unique_ptr<GpuMember> join_cuda(transports::World& /*world*/, RankGpu& /*gpu*/,
+                                     const BackendOptions& /*options*/) {
   throw core::Error(core::Failure::not_built, *core::why_no_cuda());
 }
 

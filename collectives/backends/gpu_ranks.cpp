@@ -1,5 +1,7 @@
 #include "collectives/backends/gpu_ranks.h"
 
+#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/host_places.h"
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
@@ -17,6 +19,16 @@ void run_gpu_ranks(const BackendOptions& options, const std::function<void(trans
   local.bind = false;
   transports::LocalGroup group(local);
   group.run([&](transports::LocalWorld& world) { run_rank(world); });
+}
+
+RankGpu open_gpu(transports::World& world, const BackendOptions& options) {
+  const HostPlaces places = host_places(world);
+  const int gpus = static_cast<int>(core::cuda_devices().size());
+  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, gpus);
+  RankGpu gpu;
+  gpu.device = core::make_cuda_device(place.device, world.rank(), options.timeout);
+  gpu.stream = gpu.device->make_stream();
+  return gpu;
 }
 
 }  // namespace lockstep::backends

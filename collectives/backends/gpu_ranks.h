@@ -10,4 +10,7 @@ namespace lockstep::backends {
 // Runs run_rank(world) on every rank of this process. Links are not emulated on GPUs: refused.
 void run_gpu_ranks(const BackendOptions& options, const std::function<void(transports::World&)>& run_rank);
 
+// The GPU that is the rank's turn on its host, and a stream of it. All ranks of the world call it together.
+RankGpu open_gpu(transports::World& world, const BackendOptions& options);
+
 }  // namespace lockstep::backends

@@ -1,9 +1,10 @@
 #include "collectives/backends/nccl_backend.h"
 
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "collectives/backends/gpu_places.h"
-#include "collectives/backends/gpu_ranks.h"
 #include "collectives/backends/host_places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/executors/grouped/cuda_combiner.h"
@@ -42,29 +43,49 @@ class NcclStream final : public executors::GroupStream {
   std::vector<libraries::PeerBytes> receives_;
 };
 
-// join_nccl() refuses GPUs that are shared where NCCL does.
-void run_rank(transports::World& world, std::chrono::nanoseconds timeout, const std::function<void(Endpoint&)>& body) {
-  const HostPlaces places = host_places(world);
+void check_shared_gpus(const BackendOptions& options) {
   const int gpus = static_cast<int>(core::cuda_devices().size());
-  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, gpus);
-  const auto device = core::make_cuda_device(place.device, world.rank(), timeout);
-  const auto stream = device->make_stream();
-  const bool leads_process = world.rank() == 0 || !places.one_process;
-  const auto group = libraries::join_nccl(world, *device, leads_process, timeout);
-  NcclStream messages(*group, *device, *stream, world.rank());
-  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) -> Prepared {
+  if (options.mpi != nullptr || options.num_ranks <= gpus) return;
+  if (const auto why = libraries::why_no_shared_gpu()) {
+    throw core::usage_error("--ranks " + std::to_string(options.num_ranks) + ": GPUs here: " + std::to_string(gpus) +
+                            "; " + *why);
+  }
+}
+
+// libraries::join_nccl() refuses GPUs that are shared where NCCL does.
+class NcclMembership final : public GpuMember {
+ public:
+  NcclMembership(transports::World& world, RankGpu& gpu, const BackendOptions& options)
+      : group_(libraries::join_nccl(world, *gpu.device, leads_process(world), options.timeout)),
+        messages_(*group_, *gpu.device, *gpu.stream, world.rank()),
+        endpoint_{world, *gpu.device, *gpu.stream,
+                  [this](const collectives::Operation& operation, std::string_view algorithm) {
+                    return prepare(operation, algorithm);
+                  },
+                  [this] { group_->wait(endpoint_.stream); }} {}
+
+  Endpoint& endpoint() override { return endpoint_; }
+
+ private:
+  static bool leads_process(transports::World& world) { return !host_places(world).one_process || world.rank() == 0; }
+
+  Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
     if (asks_library(algorithm)) {
       const libraries::NcclChoice choice = libraries::parse_nccl_choice(algorithm);
-      return {group->prepare(operation, choice, *stream), std::string(algorithm), "library", std::nullopt};
+      auto collective = group_->prepare(operation, choice, endpoint_.stream);
+      return {std::move(collective), std::string(algorithm), "library", std::nullopt};
     }
-    plan::Plan plan = plan_for(operation, world.num_ranks(), algorithm);
-    auto collective = executors::make_grouped_collective(plan, operation, world.rank(), *device, messages);
+    plan::Plan plan = plan_for(operation, endpoint_.world.num_ranks(), algorithm);
+    auto collective =
+        executors::make_grouped_collective(plan, operation, endpoint_.world.rank(), endpoint_.device, messages_);
     std::string label = plan.algorithm;
     return {std::move(collective), std::move(label), "nccl", std::move(plan)};
-  };
-  Endpoint endpoint{world, *device, *stream, prepare, [&] { group->wait(*stream); }};
-  body(endpoint);
-}
+  }
+
+  const std::unique_ptr<libraries::NcclGroup> group_;
+  NcclStream messages_;
+  Endpoint endpoint_;
+};
 
 }  // namespace
 
@@ -72,14 +93,9 @@ std::optional<std::string> nccl_absence() {
   return libraries::why_no_nccl();
 }
 
-void run_nccl(const BackendOptions& options, const std::function<void(Endpoint&)>& body) {
-  const int gpus = static_cast<int>(core::cuda_devices().size());
-  const auto why = libraries::why_no_shared_gpu();
-  if (options.mpi == nullptr && options.num_ranks > gpus && why) {
-    throw core::usage_error("--ranks " + std::to_string(options.num_ranks) + ": GPUs here: " + std::to_string(gpus) +
-                            "; " + *why);
-  }
-  run_gpu_ranks(options, [&](transports::World& world) { run_rank(world, options.timeout, body); });
+std::unique_ptr<GpuMember> join_nccl(transports::World& world, RankGpu& gpu, const BackendOptions& options) {
+  check_shared_gpus(options);
+  return std::make_unique<NcclMembership>(world, gpu, options);
 }
 
 }  // namespace lockstep::backends

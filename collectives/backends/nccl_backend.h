@@ -6,6 +6,6 @@
 namespace lockstep::backends {
 
 std::optional<std::string> nccl_absence();
-void run_nccl(const BackendOptions& options, const std::function<void(Endpoint&)>& body);
+std::unique_ptr<GpuMember> join_nccl(transports::World& world, RankGpu& gpu, const BackendOptions& options);
 
 }  // namespace lockstep::backends

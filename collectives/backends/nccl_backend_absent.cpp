@@ -9,7 +9,8 @@ std::optional<std::string> nccl_absence() {
   return libraries::why_no_nccl();
 }
 
-void run_nccl(const BackendOptions& /*options*/, const std::function<void(Endpoint&)>& /*body*/) {
+std::unique_ptr<GpuMember> join_nccl(transports::World& /*world*/, RankGpu& /*gpu*/,
+                                     const BackendOptions& /*options*/) {
   throw core::Error(core::Failure::not_built, *nccl_absence());
 }
 

@@ -28,6 +28,20 @@ def test_cuda_and_nccl_are_series_of_one_panel_that_names_the_gpu(analysis_of):
     assert "cuda and nccl  ·  NVIDIA H200, shared by the ranks  ·" in subtitle("latency", results[0])
 
 
+def test_rows_of_transports_that_take_turns_are_series_of_one_panel(analysis_of):
+    """Such a sweep writes the runs of all its transports first; rows follow in turn."""
+    records = gpu_records()
+    runs = [record for record in records if record["record"] == "run"]
+    of_cuda = [record for record in records if record["record"] == "row" and record["transport"] == "cuda"]
+    of_nccl = [record for record in records if record["record"] == "row" and record["transport"] == "nccl"]
+    mixed = [row for pair in zip(of_cuda, of_nccl) for row in pair] + of_cuda[len(of_nccl):]
+    assert len(runs) == 2 and {row["run"] for row in mixed} == {run["run"] for run in runs}
+    results = analysis_of([*runs, *mixed])[1].results
+    assert len(results) == 1
+    assert {one.label for one in results[0].panel.series} == {"two_shot (cuda)", "one_shot (cuda)", "library (nccl)"}
+    assert all(len(one.points) == 6 for one in results[0].panel.series)
+
+
 @pytest.mark.parametrize("gpus, gpu, told", [
     (["NVIDIA H200"] * 8, {**SHARED, "gpus": 8, "ranks_per_gpu": 1, "label": "a GPU a rank"}, "8 × NVIDIA H200"),
     (["NVIDIA H200"], None, "NVIDIA H200"), ([], SHARED, "GPUs of unknown model, shared by the ranks")])
