@@ -1,0 +1,131 @@
+#include "bench/gate/planted.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "bench/serve/orders.h"
+#include "bench/serve/serve_ranks.h"
+#include "collectives/backends/backend.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+
+namespace lockstep::gate {
+namespace {
+
+constexpr std::size_t kArrayBytes = std::size_t{32} << 20;
+constexpr std::size_t kArrayWords = kArrayBytes / sizeof(std::uint64_t);
+constexpr std::size_t kCallBytes = std::size_t{256} << 10;
+constexpr const char* kVariable = "LOCKSTEP_PLANTED_PERCENT";
+
+void serve_alone(double percent) {
+  const std::unique_ptr<core::Device> device = core::make_cpu_device();
+  MemoryCase memory(*device);
+  ComputeCase compute;
+  Planted planted(percent);
+  serve::Orders orders("gate_planted", {"memory", "compute"});
+  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+    for (std::int64_t left = planted.calls_for(calls); left > 0; --left) index == 0 ? memory.call() : compute.call();
+  });
+  if (!std::isfinite(memory.result() + compute.result())) std::abort();  // so that no call can be left out
+}
+
+void serve_collective(double percent) {
+  constexpr std::int64_t kCount = 16 << 10;  // f32: 64 KiB
+  constexpr std::size_t kSets = 8;           // as sweeps have: no single place in memory decides
+  constexpr std::size_t kSetBytes = 2 * kCount * sizeof(float);
+  const collectives::Operation operation{.kind = collectives::Kind::all_reduce, .count = kCount};
+  backends::BackendOptions options;
+  options.num_ranks = 2;
+  options.memory_bytes_per_rank = kSets * kSetBytes;
+  backends::find_backend("local").run(options, [&](backends::Endpoint& endpoint) {
+    auto* const memory = static_cast<float*>(endpoint.device.allocate(kSets * kSetBytes));
+    std::fill_n(memory, kSets * 2 * kCount, 1.0F);
+    const backends::Prepared prepared = endpoint.prepare(operation, "two_shot");
+    Planted planted(percent);
+    std::size_t next = 0;
+    const auto call = [&] {
+      float* const set = memory + next * 2 * kCount;
+      prepared.collective->run(set, set + kCount);
+      next = (next + 1) % kSets;
+    };
+    std::optional<serve::Orders> orders;
+    if (endpoint.world.rank() == 0) orders.emplace("gate_planted", std::vector<std::string>{"collective"});
+    serve::serve_ranks(orders ? &*orders : nullptr, endpoint.world, [&](std::size_t, std::int64_t calls) {
+      const auto start = std::chrono::steady_clock::now();
+      for (std::int64_t left = planted.calls_for(calls); left > 0; --left) call();
+      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+      return time.count() / static_cast<double>(calls);
+    });
+    endpoint.device.release(memory);
+  });
+}
+
+}  // namespace
+
+std::int64_t Planted::calls_for(std::int64_t calls) {
+  owed_ += static_cast<double>(calls) * percent_ / 100;
+  const double whole = std::floor(owed_);
+  owed_ -= whole;
+  return calls + static_cast<std::int64_t>(whole);
+}
+
+double planted_percent() {
+  const char* const text = std::getenv(kVariable);
+  if (text == nullptr) return 0;
+  constexpr double kMost = 1000;
+  double percent = 0;
+  const char* const end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, percent);
+  if (read.ec == std::errc{} && read.ptr == end && percent >= 0 && percent <= kMost) return percent;
+  throw core::usage_error(std::string(kVariable) + ": '" + text + "'; allowed: a number from 0 to 1000");
+}
+
+MemoryCase::MemoryCase(core::Device& device)
+    : device_(device), words_(static_cast<std::uint64_t*>(device.allocate(kArrayBytes))) {
+  std::fill_n(words_, kArrayWords, 1);
+}
+
+MemoryCase::~MemoryCase() {
+  device_.release(words_);
+}
+
+void MemoryCase::call() {
+  constexpr std::size_t kWords = kCallBytes / sizeof(std::uint64_t);
+  const std::uint64_t* const from = words_ + next_;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < kWords; ++i) sum += from[i];
+  sum_ += sum;
+  next_ = (next_ + kWords) % kArrayWords;
+}
+
+void ComputeCase::call() {
+  constexpr int kRounds = 4000;
+  constexpr std::size_t kChains = 8;  // as many as keep the multipliers busy
+  std::array<double, kChains> chains;
+  chains.fill(value_);
+  for (int round = 0; round < kRounds; ++round) {
+    for (double& chain : chains) chain = chain * 0.999999 + 1e-6;
+  }
+  for (const double chain : chains) value_ = std::max(value_, chain);
+}
+
+int serve_planted(const std::string& which, double percent) {
+  if (which == "alone") {
+    serve_alone(percent);
+  } else if (which == "collective") {
+    serve_collective(percent);
+  } else {
+    throw core::usage_error("gate_planted " + which + ": no such cases; allowed: alone, collective");
+  }
+  return 0;
+}
+
+}  // namespace lockstep::gate

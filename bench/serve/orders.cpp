@@ -1,0 +1,119 @@
+#include "bench/serve/orders.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace lockstep::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+core::Error broken(const std::string& what) {
+  return {core::Failure::internal, "--serve: " + what + ": " + std::strerror(errno)};
+}
+
+std::int64_t number_in(const Json& order, const char* name, std::int64_t least, std::int64_t most) {
+  const auto found = order.find(name);
+  if (found != order.end() && found->is_number_integer()) {
+    const auto value = found->get<std::int64_t>();
+    if (value >= least && value <= most) return value;
+  }
+  throw core::usage_error("order: \"" + std::string(name) +
+                          "\" is missing or wrong; allowed: " + std::to_string(least) + " to " + std::to_string(most));
+}
+
+Order parse_order(const std::string& line, std::size_t num_cases) {
+  constexpr std::int64_t kMostRuns = 1 << 20;
+  constexpr std::int64_t kMostCalls = std::int64_t{1} << 40;
+  const Json order = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!order.is_object()) throw core::usage_error("order: not a JSON object: " + line);
+  return {number_in(order, "case", 0, static_cast<std::int64_t>(num_cases) - 1), number_in(order, "runs", 1, kMostRuns),
+          number_in(order, "calls", 1, kMostCalls)};
+}
+
+}  // namespace
+
+Orders::Orders(const std::string& program, const std::vector<std::string>& cases, int in, int out)
+    : num_cases_(cases.size()), in_(in), out_(out) {
+  say(Json{{"serve", 1}, {"program", program}, {"cases", cases}}.dump());
+}
+
+std::variant<Order, Silence, End> Orders::next(std::chrono::milliseconds patience) {
+  while (true) {
+    const std::size_t end = unread_.find('\n');
+    if (end == std::string::npos) {
+      if (ended_) return End{};
+      if (!read_more(patience)) return Silence{};
+      continue;
+    }
+    const std::string line = unread_.substr(0, end);
+    unread_.erase(0, end + 1);
+    try {
+      return parse_order(line, num_cases_);
+    } catch (const core::Error& error) {
+      answer_error(error.what());
+    }
+  }
+}
+
+bool Orders::read_more(std::chrono::milliseconds patience) {
+  pollfd wanted{.fd = in_, .events = POLLIN, .revents = 0};
+  const int ready = poll(&wanted, 1, static_cast<int>(patience.count()));
+  if (ready < 0 && errno != EINTR) throw broken("cannot wait for orders");
+  if (ready <= 0) return false;
+  std::array<char, 4096> piece;
+  const ssize_t size = read(in_, piece.data(), piece.size());
+  if (size < 0) throw broken("cannot read orders");
+  if (size == 0) ended_ = true;
+  unread_.append(piece.data(), static_cast<std::size_t>(size));
+  return true;
+}
+
+void Orders::answer(std::span<const double> us_of_call) {
+  say(Json{{"us", std::vector<double>(us_of_call.begin(), us_of_call.end())}}.dump());
+}
+
+void Orders::answer_error(const std::string& why) {
+  say(Json{{"error", why}}.dump());
+}
+
+void Orders::say(const std::string& text) {
+  const std::string line = text + "\n";
+  for (std::size_t done = 0; done < line.size();) {
+    const ssize_t size = write(out_, line.data() + done, line.size() - done);
+    if (size < 0 && errno != EINTR) throw broken("cannot answer");
+    if (size > 0) done += static_cast<std::size_t>(size);
+  }
+}
+
+void serve(Orders& orders, const std::function<void(std::size_t, std::int64_t)>& run_calls) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPatience{60'000};
+  while (true) {
+    const auto said = orders.next(kPatience);
+    if (std::holds_alternative<End>(said)) return;
+    if (std::holds_alternative<Silence>(said)) continue;
+    const auto& order = std::get<Order>(said);
+    try {
+      std::vector<double> us_of_call;
+      for (std::int64_t run = 0; run < order.runs; ++run) {
+        const auto start = Clock::now();
+        run_calls(static_cast<std::size_t>(order.case_index), order.calls);
+        const std::chrono::duration<double, std::micro> time = Clock::now() - start;
+        us_of_call.push_back(time.count() / static_cast<double>(order.calls));
+      }
+      orders.answer(us_of_call);
+    } catch (const core::Error& error) {
+      orders.answer_error(error.what());
+    }
+  }
+}
+
+}  // namespace lockstep::serve

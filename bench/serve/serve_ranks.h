@@ -1,0 +1,18 @@
+// Ranks as one worker: rank 0 hears the orders, all obey them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "bench/serve/orders.h"
+#include "collectives/transports/world.h"
+
+namespace lockstep::serve {
+
+// Called on every rank, with orders on rank 0 only. run_calls(case, calls) makes this rank's calls and returns its mean
+// time of one, in microseconds; the slowest rank's is answered. While nothing is said, ranks meet once in a while, so
+// that no deadline of the world passes. An Error of run_calls ends all ranks.
+void serve_ranks(Orders* orders, transports::World& world,
+                 const std::function<double(std::size_t case_index, std::int64_t calls)>& run_calls);
+
+}  // namespace lockstep::serve

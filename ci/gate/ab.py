@@ -1,0 +1,130 @@
+"""Two builds in turn, in one session: rounds of fresh pairs until every case has its answer, then a second opinion on what
+looks slower or faster."""
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .model import Channel, Result, Verdict
+from .pairs import Pairing, PairTimes, typical_us
+from .rule import Decision, Rule, decide
+
+Case = tuple[str, str]  # of a suite's line, and in it
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds of measuring, of all cases together; a round that would begin after them is left out."""
+
+    seconds: float
+    start: float = field(default_factory=time.monotonic)
+
+    def is_spent(self) -> bool:
+        return time.monotonic() - self.start >= self.seconds
+
+
+@dataclass
+class Opinion:
+    """What a set of pairs says of each case."""
+
+    pairs: dict[Case, list[PairTimes]] = field(default_factory=dict)
+    decisions: dict[Case, Decision] = field(default_factory=dict)
+
+    def verdict(self, case: Case) -> Verdict:
+        return self.decisions[case].verdict if case in self.decisions else Verdict.UNDECIDED
+
+
+def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budget: Budget,
+        progress: Callable[[str], None]) -> Opinion:
+    """Rounds of pairs; a case leaves at the first look that decides it."""
+    opinion = Opinion({case: [] for case in cases})
+    open_cases = set(opinion.pairs)
+    for number in range(1, rule.looks[-1] + 1):
+        if not open_cases or budget.is_spent():
+            break
+        for line, pairing in pairings.items():
+            wanted = sorted(case for of_line, case in open_cases if of_line == line)
+            if not wanted:
+                continue
+            for case, times in pairing.run(wanted).items():
+                opinion.pairs[line, case].append(times)
+        if number in rule.looks:
+            open_cases -= _look(opinion, open_cases, rule)
+        progress(f"pair {number}: {len(open_cases)} of {len(opinion.pairs)} cases open")
+    for case in open_cases:  # the budget may have been spent between two looks: what there is still says where it lies
+        if len(opinion.pairs[case]) >= 2:
+            opinion.decisions[case] = _with_verdict(_decide(opinion.pairs[case], rule), Verdict.UNDECIDED)
+    return opinion
+
+
+def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
+            progress: Callable[[str], None] = lambda _: None) -> list[Result]:
+    """A result for each case of either build, in the order in which the lines have them."""
+    cases: dict[Case, Verdict] = {}
+    for line, pairing in pairings.items():
+        base, head = pairing.cases()
+        for case in dict.fromkeys([*base, *head]):
+            both = case in base and case in head
+            cases[line, case] = Verdict.UNDECIDED if both else Verdict.NEW if case in head else Verdict.GONE
+    first = ask(pairings, [case for case, known in cases.items() if known is Verdict.UNDECIDED], rule, budget, progress)
+    suspects = [case for case in first.pairs if first.verdict(case) in (Verdict.SLOWER, Verdict.FASTER)]
+    if suspects:
+        progress(f"{len(suspects)} differ; fresh pairs are asked")
+    second = ask(pairings, suspects, rule, budget, progress)
+    return [_one_sided(case, known) if known is not Verdict.UNDECIDED else _result(case, first, second)
+            for case, known in cases.items()]
+
+
+def _decide(pairs: list[PairTimes], rule: Rule) -> Decision:
+    return decide([pair.log_ratio() for pair in pairs], rule)
+
+
+def _with_verdict(decision: Decision, verdict: Verdict) -> Decision:
+    return Decision(verdict, decision.ratio, decision.low, decision.high)
+
+
+def _look(opinion: Opinion, open_cases: set[Case], rule: Rule) -> set[Case]:
+    decided = set()
+    for case in open_cases:
+        decision = _decide(opinion.pairs[case], rule)
+        if decision.verdict is not Verdict.UNDECIDED:
+            opinion.decisions[case] = decision
+            decided.add(case)
+    return decided
+
+
+def _name(case: Case) -> str:
+    return ": ".join(case)
+
+
+def _one_sided(case: Case, verdict: Verdict) -> Result:
+    return Result(_name(case), Channel.TIME, verdict, "us")
+
+
+def _result(case: Case, first: Opinion, second: Opinion) -> Result:
+    """Where there is a second opinion it alone counts: the first chose the case for its ratio."""
+    asked_again = case in second.pairs
+    last = second if asked_again and case in second.decisions else first
+    pairs = last.pairs[case]
+    seconds = sum(pair.seconds for pair in first.pairs[case] + second.pairs.get(case, []))
+    if case not in last.decisions:
+        return Result(_name(case), Channel.TIME, Verdict.UNDECIDED, "us", why="the budget was spent", seconds=seconds)
+    decision = last.decisions[case]
+    verdict = decision.verdict
+    why = f"{len(pairs)} pairs"
+    if asked_again and last is first:
+        why = f"it looked {verdict.value}, and the budget was spent before fresh pairs could confirm it"
+        verdict = Verdict.UNDECIDED
+    elif asked_again:
+        said = "confirmed" if verdict is first.verdict(case) else "not confirmed"
+        why = f"{said} by {len(pairs)} fresh pairs"
+    elif verdict is Verdict.UNDECIDED:
+        why = f"not clear after {len(pairs)} pairs"
+    return Result(_name(case), Channel.TIME, verdict, "us", base=typical_us(pairs, lambda pair: pair.base_us),
+                  head=typical_us(pairs, lambda pair: pair.head_us), ratio=decision.ratio,
+                  low=_finite(decision.low), high=_finite(decision.high), why=why, pairs=len(pairs),
+                  ratios=tuple(math.exp(pair.log_ratio()) for pair in pairs), seconds=seconds)
+
+
+def _finite(bound: float) -> float | None:
+    return bound if math.isfinite(bound) and bound > 0 else None

@@ -1,0 +1,96 @@
+"""The two sides as programs that can be started: build folders that there are, or revisions that are built once."""
+import os
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import CouldNotRun, UsageError
+from .model import Side
+from .worker import Worker
+
+BUILD_DEADLINE_S = 3600
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build folder; its programs are in bin/."""
+
+    side: Side
+    folder: Path
+
+    def program(self, name: str) -> Path:
+        path = self.folder / "bin" / name
+        if not path.is_file():
+            raise CouldNotRun(f"{self.side.name}: {path} is not there; build target {name}")
+        return path
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], core: int | None) -> Worker:
+        """A worker; a variable of random length moves its stack, as where it lies can change times by percents
+        (Mytkowicz et al. 2009, Producing wrong data without doing anything obviously wrong)."""
+        pad = {"LOCKSTEP_GATE_PAD": "x" * random.randrange(4096)}
+        return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core)
+
+
+def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Path, cmake: Sequence[str]) -> Build:
+    """`text` as the user gave it: a build folder, or a revision of the repository at `root`, which is built in `cache` unless
+    it has been."""
+    folder = Path(text)
+    if (folder / "bin").is_dir():
+        return Build(Side(text, _revision_of_build(folder), folder.resolve().name), folder.resolve())
+    found = subprocess.run(["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}"],
+                           capture_output=True, text=True, check=False)
+    revision = found.stdout.strip()
+    if found.returncode != 0:
+        raise UsageError(f"{flag} {text}: neither a build folder with bin/ nor a revision of {root.name}; allowed: either")
+    return Build(Side(text, revision, revision[:12]), _built(revision, programs, root, cache, cmake))
+
+
+def _revision_of_build(folder: Path) -> str:
+    """As the build's own source says, which CMake writes; "unknown" where there is none."""
+    for line in _lines_of(folder / "core" / "source_revision.cpp"):
+        found = re.search(r"\b([0-9a-f]{40})\b", line)
+        if found:
+            return found.group(1)
+    return "unknown"
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _built(revision: str, programs: Sequence[str], root: Path, cache: Path, cmake: Sequence[str]) -> Path:
+    source, build = cache / revision / "source", cache / revision / "build"
+    log = cache / revision / "build.log"
+    stamp = build / "configured_with"
+    wanted = "\n".join(cmake)
+    if stamp.is_file() and stamp.read_text() != wanted:
+        shutil.rmtree(build)
+    if not (source / "CMakeLists.txt").is_file():
+        source.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.Popen(["git", "-C", str(root), "archive", revision], stdout=subprocess.PIPE)
+        subprocess.run(["tar", "-x", "-C", str(source)], stdin=archive.stdout, check=True)
+        archive.wait()
+    if not stamp.is_file():
+        _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *cmake], log, revision)
+        stamp.write_text(wanted)
+    _run(["cmake", "--build", str(build), "--target", *programs], log, revision)
+    return build
+
+
+def _run(command: Sequence[str], log: Path, revision: str) -> None:
+    environment = {**os.environ, "CCACHE_BASEDIR": str(log.parent)}
+    with log.open("a") as file:
+        try:
+            status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False,
+                                    timeout=BUILD_DEADLINE_S).returncode
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CouldNotRun(f"{revision[:12]}: {command[0]}: {error}") from error
+    if status != 0:
+        raise CouldNotRun(f"{revision[:12]}: {' '.join(command[:2])} failed with status {status}; its output is in {log}")

@@ -1,0 +1,45 @@
+"""The command line of ci/gate.py."""
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .commands import ab
+from .errors import GateError
+from .model import Report, Verdict
+from .outputs import add_arguments as add_output_arguments
+from .outputs import write_outputs
+
+PASS, REGRESSION, USAGE, UNDECIDED = 0, 1, 2, 3
+UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
+
+
+def exit_status(report: Report, undecided: str) -> int:
+    """A regression outweighs all; what is undecided means what the user said."""
+    if report.of(Verdict.SLOWER):
+        return REGRESSION
+    return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) else PASS
+
+
+def parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(prog="gate.py", description="Says whether a change made it slower. docs/gate.md tells how.",
+                                    epilog="status: 0 pass, 1 regression, 2 usage, 3 undecided, 4 could not run")
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module, summary in (("ab", ab, "two builds, run in turn now"),):
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.add_arguments(command)
+        add_output_arguments(command)
+        command.add_argument("--undecided", choices=sorted(UNDECIDED_MEANS), default="status",
+                             help="what undecided cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
+        command.set_defaults(run=module.run)
+    return whole
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    arguments = parser().parse_args(words)
+    try:
+        report = arguments.run(arguments)
+        write_outputs(report, arguments)
+        return exit_status(report, arguments.undecided)
+    except GateError as error:
+        print(f"gate.py: {error}", file=sys.stderr)
+        return error.status

@@ -1,0 +1,72 @@
+"""gate.py ab: two builds, run in turn now."""
+import argparse
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from ..ab import Budget, measure
+from ..builds import Build, resolve
+from ..errors import UsageError
+from ..model import Report
+from ..pairs import Pairing, Timing
+from ..rule import Rule
+from ..suite import Line, load_suite
+
+ROOT = Path(__file__).resolve().parents[3]
+SUITE = ROOT / "ci" / "gate_suite.txt"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base", required=True, metavar="REV|BUILD", help="what to compare with: a revision, or a build folder")
+    parser.add_argument("--head", required=True, metavar="REV|BUILD", help="what is judged")
+    parser.add_argument("--suite", default="gate", metavar="gate|FILE", help="lines NAME CORES COMMAND (default: ci/gate_suite.txt)")
+    parser.add_argument("--budget", default="60s", metavar="TIME", help="of measuring, without builds: 60s, 5m (default: 60s)")
+    parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="what is less does not matter (default: 2%%)")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for both builds, as -DLOCKSTEP_CUDA=OFF; again for more")
+
+
+def seconds_of(text: str, flag: str) -> float:
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = float(number) * units[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"{flag} {text}; allowed: a time above 0, as 90, 90s, 2m or 1h")
+    return seconds
+
+
+def threshold_of(text: str, flag: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0.1 <= percent <= 100:
+        raise UsageError(f"{flag} {text}; allowed: 0.1% to 100%")
+    return percent / 100
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    rule = Rule(threshold=threshold_of(arguments.threshold, "--threshold"))
+    seconds = seconds_of(arguments.budget, "--budget")
+    lines = load_suite(SUITE if arguments.suite == "gate" else Path(arguments.suite))
+    programs = sorted({line.command[0] for line in lines})
+    base, head = (resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
+                  for text, flag in ((arguments.base, "--base"), (arguments.head, "--head")))
+    return compare_builds(lines, base, head, rule, seconds)
+
+
+def compare_builds(lines: list[Line], base: Build, head: Build, rule: Rule, seconds: float) -> Report:
+    start = time.monotonic()
+    pairings = {line.name: Pairing(partial(base.start, line.command, {}), partial(head.start, line.command, {}),
+                                   line.one_core, Timing()) for line in lines}
+    results = measure(pairings, rule, Budget(seconds), progress=_say)
+    return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start)
+
+
+def _say(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)

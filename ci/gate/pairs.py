@@ -1,0 +1,98 @@
+"""A pair: fresh workers of both builds, alternated run by run."""
+import math
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .errors import CouldNotRun
+from .worker import Worker
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How a case is run in a pair."""
+
+    run_us: float = 1000.0  # wanted length of a run: short beside a time slice, so that most are not interrupted
+    runs: int = 12  # of each build in a pair
+
+
+@dataclass(frozen=True)
+class PairTimes:
+    """Of one case in one pair: mean times of a call, run by run, in microseconds."""
+
+    base_us: tuple[float, ...]
+    head_us: tuple[float, ...]
+    seconds: float
+
+    def log_ratio(self) -> float:
+        """The median of neighbours' ratios: what drifts hits both of a couple alike."""
+        return statistics.median(math.log(head / base) for base, head in zip(self.base_us, self.head_us, strict=True))
+
+
+StartWorker = Callable[[int | None], Worker]  # on one core, or as the worker wants
+
+
+@dataclass
+class Pairing:
+    """Makes pairs of one command of two builds. Calls a run are found once, with the base, and are the same for both."""
+
+    start_base: StartWorker
+    start_head: StartWorker
+    one_core: bool  # a worker with one thread: both of a pair get the same core, as cores of one machine differ
+    timing: Timing = field(default_factory=Timing)
+    dice: random.Random = field(default_factory=random.Random)
+    _calls: dict[str, int] = field(default_factory=dict)
+
+    def cases(self) -> tuple[list[str], list[str]]:
+        """What base and head have."""
+        with self.start_base(None) as base, self.start_head(None) as head:
+            return base.cases, head.cases
+
+    def run(self, cases: Iterable[str]) -> dict[str, PairTimes]:
+        """Times these cases, which both must have, in random order."""
+        order = list(cases)
+        self.dice.shuffle(order)
+        core = self.dice.choice(sorted(os.sched_getaffinity(0))) if self.one_core else None
+        starts = [self.start_base, self.start_head]
+        head_first = self.dice.random() < 0.5
+        begin = time.monotonic()
+        with starts[head_first](core) as one, starts[not head_first](core) as other:
+            start_s = (time.monotonic() - begin) / max(len(order), 1)
+            base, head = (other, one) if head_first else (one, other)
+            return {case: self._run_case(case, base, head, start_s) for case in order}
+
+    def _run_case(self, case: str, base: Worker, head: Worker, start_s: float) -> PairTimes:
+        begin = time.monotonic()
+        at_base, at_head = base.cases.index(case), head.cases.index(case)
+        if case not in self._calls:
+            self._calls[case] = calls_for(lambda calls: base.run(at_base, calls)[0], self.timing.run_us)
+        calls = self._calls[case]
+        base.run(at_base, calls)  # each has its own caches and page tables to warm
+        head.run(at_head, calls)
+        times: tuple[list[float], list[float]] = ([], [])
+        for _ in range(self.timing.runs):
+            sides = [(base, at_base, times[0]), (head, at_head, times[1])]
+            self.dice.shuffle(sides)
+            for worker, index, into in sides:
+                into.append(worker.run(index, calls)[0])
+        if min(map(min, times)) <= 0:
+            raise CouldNotRun(f"{case}: a run of {calls} calls took no time")
+        return PairTimes(tuple(times[0]), tuple(times[1]), start_s + time.monotonic() - begin)
+
+
+def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:
+    """Calls that take about run_us together, by asking for more and more of them."""
+    calls = 1
+    while True:
+        us = us_of_call(calls) * calls
+        if us >= run_us / 2 or calls >= 1 << 40:
+            return max(1, round(calls * run_us / max(us, 1e-3)))
+        calls = max(2 * calls, min(10 * calls, round(calls * run_us / max(us, 1e-3))))
+
+
+def typical_us(pairs: Sequence[PairTimes], side: Callable[[PairTimes], Sequence[float]]) -> float:
+    """The median over pairs of a pair's median: what a call takes, for people; verdicts do not use it."""
+    return statistics.median(statistics.median(side(pair)) for pair in pairs)
