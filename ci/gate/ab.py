@@ -116,8 +116,10 @@ def _result(case: Case, first: Opinion, second: Opinion) -> Result:
         why = f"it looked {verdict.value}, and the budget was spent before fresh pairs could confirm it"
         verdict = Verdict.UNDECIDED
     elif asked_again:
-        said = "confirmed" if verdict is first.verdict(case) else "not confirmed"
-        why = f"{said} by {len(pairs)} fresh pairs"
+        confirmed = verdict is first.verdict(case)
+        if not confirmed and verdict is not Verdict.SAME:
+            verdict = Verdict.UNDECIDED
+        why = f"{'confirmed' if confirmed else 'not confirmed'} by {len(pairs)} fresh pairs"
     elif verdict is Verdict.UNDECIDED:
         why = f"not clear after {len(pairs)} pairs"
     return Result(_name(case), Channel.TIME, verdict, "us", base=typical_us(pairs, lambda pair: pair.base_us),
