@@ -19,6 +19,8 @@ from pathlib import Path
 MIB = 1 << 20
 LARGE_BYTES, SMALL_BYTES = 64 * MIB, 32 << 10
 SHARE_OF_COPY, SHARE_OF_KERNELS, OVER_TORCH_ATTENTION = 0.85, 0.90, 1.15
+GPT2 = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 50304, "length": 1024}
+CURVES_APART = 2.0 ** -8  # of the loss: bf16's unit roundoff
 
 
 @dataclass(frozen=True)
@@ -98,19 +100,69 @@ def latencies(lines: list[dict]) -> list[Finding]:
     return findings
 
 
+def transport_of(lines: list[dict]) -> dict[str, str]:
+    """Of each run: "cuda" where it trained on a GPU, "local" on the CPU."""
+    return {line["run"]: line["transport"] for line in lines if line.get("record") == "run"}
+
+
+def trained_on_gpu(lines: list[dict]) -> list[dict]:
+    transports = transport_of(lines)
+    return [line for line in lines if line.get("record") == "training" and transports.get(line["run"]) == "cuda"]
+
+
+def tokens_per_s(run: dict) -> float | None:
+    """The median of the second half of the steps: the first ones choose and load kernels."""
+    steps = [step for step in run["steps"] if not step["skipped"]]
+    return statistics.median([step["tokens_per_s"] for step in steps[len(steps) // 2:]]) if steps else None
+
+
+def is_gpt2(run: dict) -> bool:
+    return all(run["model"]["numbers"].get(key) == value for key, value in GPT2.items())
+
+
 def training(lines: list[dict]) -> list[Finding]:
-    """The second half of the steps: the first ones choose and load kernels."""
+    """The fastest batch of one rank against PyTorch's fastest; runs of several ranks, which PyTorch's is not, are told."""
     findings = []
     peer = max((line["tokens_per_s"] for line in lines if line.get("what") == "gpt2"), default=None)
-    for run in (line for line in lines if line.get("record") == "training"):
-        steps = [step for step in run["steps"] if not step["skipped"]]
-        speeds = [step["tokens_per_s"] for step in steps[len(steps) // 2:]]
-        if speeds:
-            ours = statistics.median(speeds)
-            name = f"mini_train {run['model']['name']}, {run['dtype']}"
-            wanted = f"PyTorch's {peer:.0f}" if peer else "PyTorch did not run"
-            findings.append(Finding(name, f"{ours:.0f} tokens/s", wanted, None if peer is None else ours >= peer))
+    runs = [(run, tokens_per_s(run)) for run in trained_on_gpu(lines) if is_gpt2(run)]
+    alone = [(run, speed) for run, speed in runs if run["ranks"] == 1 and speed]
+    fastest_run = max(alone, key=lambda pair: pair[1])[0] if alone else None
+    for run, speed in runs:
+        if speed is None:
+            continue
+        energy = run.get("energy")
+        found = f"{speed:.0f} tokens/s" + (f", {energy['tokens_per_joule']:.1f} a joule" if energy else "")
+        sequences = run["tokens_a_step"] // GPT2["length"]
+        name = f"mini_train 124M, {run['dtype']}, {run['layout']['text'] or 'one rank'}, {sequences} sequences a step"
+        if run is not fastest_run:
+            findings.append(Finding(name, found, "no target", None))
+        else:
+            wanted = f"PyTorch's fastest, {peer:.0f}" if peer else "PyTorch did not run"
+            findings.append(Finding(name, found, wanted, None if peer is None else speed >= peer))
     return findings
+
+
+def curves(lines: list[dict]) -> list[Finding]:
+    """The same model, data and seed on the CPU and on the GPU: the losses of all steps."""
+    transports, findings = transport_of(lines), []
+    known = [line for line in lines if line.get("record") == "training"]
+    on_cpu = {curve_key(run): run for run in known if transports.get(run["run"]) == "local"}
+    for run in trained_on_gpu(lines):
+        peer = on_cpu.get(curve_key(run))
+        if peer is None:
+            continue
+        theirs = {step["step"]: step["loss"] for step in peer["steps"]}
+        apart = [abs(step["loss"] - theirs[step["step"]]) / theirs[step["step"]] for step in run["steps"]
+                 if step["step"] in theirs]
+        if apart:
+            findings.append(Finding(f"losses of {run['model']['name']}, {run['dtype']}, against the CPU's",
+                                    f"{100 * max(apart):.3f} % apart at most in {len(apart)} steps",
+                                    f"{100 * CURVES_APART:.2f} %", max(apart) <= CURVES_APART))
+    return findings
+
+
+def curve_key(run: dict) -> tuple:
+    return json.dumps(run["model"]), run["dtype"], run["layout"]["text"], run["data"], run["tokens_a_step"]
 
 
 def kernels(lines: list[dict]) -> list[Finding]:
@@ -139,7 +191,7 @@ def attention(lines: list[dict]) -> list[Finding]:
 
 
 def findings_in(lines: list[dict]) -> list[Finding]:
-    return [*shares_of_copy(lines), *latencies(lines), *training(lines), *kernels(lines), *attention(lines)]
+    return [*shares_of_copy(lines), *latencies(lines), *training(lines), *curves(lines), *kernels(lines), *attention(lines)]
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 import gpu_targets
 
 MIB = 1 << 20
-RUN = {"record": "run", "transport": "cuda", "machine": {"gpus": ["Example GPU"]}}
+RUN = {"record": "run", "run": "sweep", "transport": "cuda", "machine": {"gpus": ["Example GPU"]}}
 COPY = {"record": "ceiling", "device": "cuda", "name": "copy", "level": "memory", "value": 4000.0}
 
 
@@ -49,12 +49,48 @@ def test_latency_is_held_against_nccl_of_the_same_size_and_ranks():
     assert [(one.found, one.met) for one in found] == [("3.00 us", True), ("9.00 us", False)]
 
 
-def test_training_is_held_against_the_fastest_batch_of_pytorch():
-    steps = [{"tokens_per_s": speed, "skipped": False} for speed in (1.0, 2.0, 500.0, 520.0)]
-    ours = {"record": "training", "model": {"name": "gpt2"}, "dtype": "bf16", "steps": steps}
+def model_of(name: str, **other: int) -> dict:
+    return {"name": name, "parameters": 1, "numbers": {**gpu_targets.GPT2, **other}}
+
+
+def training(run: str, speeds: list[float], losses: list[float] | None = None, **fields) -> dict:
+    steps = [{"step": k + 1, "tokens_per_s": speed, "skipped": False, "loss": (losses or [3.0] * len(speeds))[k]}
+             for k, speed in enumerate(speeds)]
+    return {"record": "training", "run": run, "dtype": "bf16", "ranks": 1, "tokens_a_step": 32768, "data": "text",
+            "layout": {"text": ""}, "steps": steps, "model": model_of("custom"), **fields}
+
+
+def trained(run: str, transport: str = "cuda") -> dict:
+    return {"record": "run", "run": run, "transport": transport, "machine": {"gpus": ["Example GPU"]}}
+
+
+def test_the_fastest_batch_is_held_against_the_fastest_of_pytorch():
+    lines = [trained("a"), training("a", [1.0, 2.0, 500.0, 520.0]), trained("b"),
+             training("b", [1.0, 400.0, 400.0], tokens_a_step=65536, energy={"tokens_per_joule": 640.0})]
     peers = [{"what": "gpt2", "tokens_per_s": 400.0}, {"what": "gpt2", "tokens_per_s": 511.0}]
-    assert [one.met for one in gpu_targets.findings_in([ours])] == [None]
-    assert [(one.found, one.met) for one in gpu_targets.findings_in([ours, *peers])] == [("510 tokens/s", False)]
+    assert [one.met for one in gpu_targets.findings_in(lines)] == [None, None]
+    found = gpu_targets.findings_in([*lines, *peers])
+    assert [(one.found, one.met) for one in found] == [("510 tokens/s", False), ("400 tokens/s, 640.0 a joule", None)]
+    assert "32 sequences" in found[0].what and "64 sequences" in found[1].what
+
+
+def test_runs_of_several_ranks_other_models_and_the_cpu_have_no_target():
+    peers = [{"what": "gpt2", "tokens_per_s": 400.0}]
+    two = training("a", [9.0, 9.0], ranks=2, layout={"text": "dp=2,zero=1"})
+    small = training("b", [9.0, 9.0], model=model_of("nano", hidden=128))
+    lines = [trained("a"), two, trained("b"), small, trained("c", "local"), training("c", [900.0, 900.0])]
+    assert [(one.wanted, "dp=2,zero=1" in one.what) for one in gpu_targets.findings_in([*lines, *peers])] == [
+        ("no target", True)]
+
+
+@pytest.mark.parametrize("last, met", [(2.007, True), (2.01, False)])
+def test_losses_on_the_gpu_are_held_against_those_on_the_cpu(last, met):
+    small = {"model": model_of("nano", hidden=128)}
+    lines = [trained("a", "local"), training("a", [9.0, 9.0], [3.0, 2.0], **small), trained("b"),
+             training("b", [9.0, 9.0], [3.0, last], **small), trained("c"), training("c", [9.0], [9.9], **small, dtype="f32")]
+    found = gpu_targets.findings_in(lines)
+    assert [(one.what, one.met) for one in found] == [("losses of nano, bf16, against the CPU's", met)]
+    assert f"{100 * (last - 2) / 2:.3f} % apart at most in 2 steps" == found[0].found
 
 
 def test_kernels_by_their_bound_and_attention_by_pytorch():
