@@ -64,3 +64,68 @@ class Report:
 
     def of(self, verdict: Verdict) -> list[Result]:
         return [result for result in self.results if result.verdict is verdict]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Of a case's history: what the records of one revision say."""
+
+    time: str  # UTC, ISO 8601
+    revision: str
+    source: str  # record file, its last part only
+    value: float  # the median over the revision's runs, in the series' unit
+
+
+@dataclass(frozen=True)
+class Change:
+    """Where a series' level changed. The ratio is after over before, turned round where more is better: above 1 is worse."""
+
+    at: int  # the first point after it
+    blame: str  # "BASE..HEAD" for git log: after the last revision before it, up to the first one after it
+    before: float  # level until it, in the series' unit, since the change before
+    after: float  # level from it to the next
+    ratio: float
+    low: float  # of the ratio's interval
+    high: float
+    p: float  # chance of a step as clear as this in a series without any
+    recent: bool  # among the last points that the user asked about, and the series' last change
+
+    @property
+    def worse(self) -> bool:
+        return self.ratio > 1
+
+
+@dataclass(frozen=True)
+class Series:
+    case: str
+    channel: Channel  # STORED, or EXACT, where each difference is a change
+    unit: str
+    better: str  # "lower" or "higher"
+    points: tuple[Point, ...]  # by time
+    changes: tuple[Change, ...]  # by place
+    why: str = ""  # where no change was looked for: "5 points; 8 are needed"
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the last change says, if it is recent."""
+        if not self.changes or not self.changes[-1].recent:
+            return Verdict.SAME
+        return Verdict.SLOWER if self.changes[-1].worse else Verdict.FASTER
+
+
+@dataclass(frozen=True)
+class HistoryReport:
+    """What Report is for two sides, for a series of them."""
+
+    source: str  # the folder, its last part only
+    last: int  # points that count as recent
+    error: float  # chance that a history without a change in any case has one found
+    confidence: float  # of the intervals, two-sided
+    threshold: float  # steps that are less are not shown
+    series: tuple[Series, ...]
+    seconds: float
+    notes: tuple[str, ...] = field(default=())
+    mode: str = "history"
+
+    def of(self, verdict: Verdict) -> list[Series]:
+        return [series for series in self.series if series.verdict is verdict]
