@@ -35,12 +35,17 @@ class Build:
         return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core)
 
 
+def build_at(folder: Path, flag: str) -> Build:
+    if not (folder / "bin").is_dir():
+        raise UsageError(f"{flag} {folder}: no build folder; allowed: one with bin/")
+    return Build(Side(str(folder), _revision_of_build(folder), folder.resolve().name), folder.resolve())
+
+
 def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Path, cmake: Sequence[str]) -> Build:
     """`text` as the user gave it: a build folder, or a revision of the repository at `root`, which is built in `cache` unless
     it has been."""
-    folder = Path(text)
-    if (folder / "bin").is_dir():
-        return Build(Side(text, _revision_of_build(folder), folder.resolve().name), folder.resolve())
+    if (Path(text) / "bin").is_dir():
+        return build_at(Path(text), flag)
     found = subprocess.run(["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}"],
                            capture_output=True, text=True, check=False)
     revision = found.stdout.strip()
