@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "core/error.h"
@@ -13,24 +14,66 @@ namespace {
 
 constexpr int kMultiprocessorClock = 1;  // NVML_CLOCK_SM
 constexpr int kMemoryClock = 2;          // NVML_CLOCK_MEM
+constexpr int kGpuSensor = 0;            // NVML_TEMPERATURE_GPU
 
-// Throws where the library lacks it: an old driver's.
+struct ClockLimit {
+  unsigned long long bit;  // nvmlClocksThrottleReason...
+  const char* name;
+};
+constexpr std::array kClockLimits{ClockLimit{0x1, "idle"},
+                                  ClockLimit{0x2, "application clocks"},
+                                  ClockLimit{0x4, "power cap"},
+                                  ClockLimit{0x8, "hardware slowdown"},
+                                  ClockLimit{0x10, "sync boost"},
+                                  ClockLimit{0x20, "software thermal"},
+                                  ClockLimit{0x40, "hardware thermal"},
+                                  ClockLimit{0x80, "power brake"},
+                                  ClockLimit{0x100, "display clocks"}};
+
 template <class Function>
 void look_up(void* library, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+template <class Function>
+void need(void* library, const char* name, Function*& function) {
+  look_up(library, name, function);
   if (function == nullptr) throw Error(Failure::cuda, fmt::format("NVML has no {}", name));
 }
 
 NvmlCalls calls_of(void* library) {
   NvmlCalls calls{};
-  look_up(library, "nvmlInit_v2", calls.init);
-  look_up(library, "nvmlShutdown", calls.shutdown);
-  look_up(library, "nvmlErrorString", calls.error_string);
-  look_up(library, "nvmlDeviceGetHandleByPciBusId_v2", calls.device_by_pci_id);
+  need(library, "nvmlInit_v2", calls.init);
+  need(library, "nvmlShutdown", calls.shutdown);
+  need(library, "nvmlErrorString", calls.error_string);
+  need(library, "nvmlDeviceGetHandleByPciBusId_v2", calls.device_by_pci_id);
   look_up(library, "nvmlDeviceGetTotalEnergyConsumption", calls.total_energy);
   look_up(library, "nvmlDeviceGetPowerUsage", calls.power);
   look_up(library, "nvmlDeviceGetClockInfo", calls.clock);
+  look_up(library, "nvmlDeviceGetTemperature", calls.temperature);
+  look_up(library, "nvmlDeviceGetCurrentClocksThrottleReasons", calls.throttle_reasons);
+  look_up(library, "nvmlDeviceGetEnforcedPowerLimit", calls.power_limit);
+  look_up(library, "nvmlDeviceGetMigMode", calls.mig_mode);
+  look_up(library, "nvmlSystemGetDriverVersion", calls.driver_version);
   return calls;
+}
+
+// What NVML answers into its last argument; nothing where it lacks the call or has no answer.
+template <class Answer, class Function, class... Arguments>
+std::optional<Answer> answer(Function* function, Arguments... arguments) {
+  Answer value{};
+  if (function == nullptr || function(arguments..., &value) != 0) return std::nullopt;
+  return value;
+}
+
+std::optional<double> watts(std::optional<unsigned int> milliwatts) {
+  if (!milliwatts) return std::nullopt;
+  return 1e-3 * *milliwatts;
+}
+
+std::optional<double> as_double(std::optional<unsigned int> value) {
+  if (!value) return std::nullopt;
+  return *value;
 }
 
 void check(const NvmlCalls& calls, int result, const char* call, const std::string& pci_id) {
@@ -54,9 +97,9 @@ GpuMeter::~GpuMeter() {
 }
 
 std::optional<double> GpuMeter::energy_since_driver_joules() const {
-  unsigned long long millijoules = 0;
-  if (calls_.total_energy(device_, &millijoules) != 0) return std::nullopt;
-  return 1e-3 * static_cast<double>(millijoules);
+  const auto millijoules = answer<unsigned long long>(calls_.total_energy, device_);
+  if (!millijoules) return std::nullopt;
+  return 1e-3 * static_cast<double>(*millijoules);
 }
 
 std::optional<double> GpuMeter::energy_joules() const {
@@ -66,23 +109,47 @@ std::optional<double> GpuMeter::energy_joules() const {
 }
 
 std::optional<double> GpuMeter::power_watts() const {
-  unsigned int milliwatts = 0;
-  if (calls_.power(device_, &milliwatts) != 0) return std::nullopt;
-  return 1e-3 * milliwatts;
+  return watts(answer<unsigned int>(calls_.power, device_));
+}
+
+std::optional<double> GpuMeter::power_limit_watts() const {
+  return watts(answer<unsigned int>(calls_.power_limit, device_));
 }
 
 std::optional<double> GpuMeter::multiprocessor_clock_mhz() const {
-  return clock_mhz(kMultiprocessorClock);
+  return as_double(answer<unsigned int>(calls_.clock, device_, kMultiprocessorClock));
 }
 
 std::optional<double> GpuMeter::memory_clock_mhz() const {
-  return clock_mhz(kMemoryClock);
+  return as_double(answer<unsigned int>(calls_.clock, device_, kMemoryClock));
 }
 
-std::optional<double> GpuMeter::clock_mhz(int domain) const {
-  unsigned int mhz = 0;
-  if (calls_.clock(device_, domain, &mhz) != 0) return std::nullopt;
-  return mhz;
+std::optional<double> GpuMeter::temperature_c() const {
+  return as_double(answer<unsigned int>(calls_.temperature, device_, kGpuSensor));
+}
+
+std::optional<std::vector<std::string>> GpuMeter::clock_limits() const {
+  const auto bits = answer<unsigned long long>(calls_.throttle_reasons, device_);
+  if (!bits) return std::nullopt;
+  std::vector<std::string> names;
+  for (const ClockLimit& limit : kClockLimits) {
+    if ((*bits & limit.bit) != 0) names.emplace_back(limit.name);
+  }
+  return names;
+}
+
+std::optional<bool> GpuMeter::is_partitioned() const {
+  unsigned int present = 0;
+  const auto pending = answer<unsigned int>(calls_.mig_mode, device_, &present);
+  if (!pending) return std::nullopt;
+  return present != 0;
+}
+
+std::optional<std::string> GpuMeter::driver_version() const {
+  std::array<char, 80> text{};  // NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+  if (calls_.driver_version == nullptr) return std::nullopt;
+  if (calls_.driver_version(text.data(), static_cast<unsigned int>(text.size())) != 0) return std::nullopt;
+  return text.data();
 }
 
 OpenedMeter open_gpu_meter(const std::string& pci_id, const std::string& library) {

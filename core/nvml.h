@@ -5,11 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::core {
 
 // The library's functions that we call, as nvml.h declares them: a result of 0 is success, a device is an opaque
-// pointer.
+// pointer. Those after device_by_pci_id are nullptr where a driver has none.
 struct NvmlCalls {
   int (*init)();
   int (*shutdown)();
@@ -18,6 +19,11 @@ struct NvmlCalls {
   int (*total_energy)(void* device, unsigned long long* millijoules);  // since the driver was loaded
   int (*power)(void* device, unsigned int* milliwatts);
   int (*clock)(void* device, int domain, unsigned int* mhz);
+  int (*temperature)(void* device, int sensor, unsigned int* celsius);
+  int (*throttle_reasons)(void* device, unsigned long long* bits);
+  int (*power_limit)(void* device, unsigned int* milliwatts);
+  int (*mig_mode)(void* device, unsigned int* present, unsigned int* pending);
+  int (*driver_version)(char* text, unsigned int size);
 };
 
 // One GPU's readings. An answer that the GPU does not give is nothing. One thread at a time.
@@ -35,10 +41,15 @@ class GpuMeter {
   std::optional<double> power_watts() const;
   std::optional<double> multiprocessor_clock_mhz() const;
   std::optional<double> memory_clock_mhz() const;
+  std::optional<double> temperature_c() const;
+  // Why clocks are below their highest right now: "power cap", "software thermal", ... An idle GPU says "idle".
+  std::optional<std::vector<std::string>> clock_limits() const;
+  std::optional<double> power_limit_watts() const;  // that is in force
+  std::optional<bool> is_partitioned() const;       // MIG
+  std::optional<std::string> driver_version() const;
 
  private:
   std::optional<double> energy_since_driver_joules() const;
-  std::optional<double> clock_mhz(int domain) const;
 
   std::shared_ptr<void> library_;
   NvmlCalls calls_;

@@ -5,57 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/fake_nvml_for_tests.h"
 
 namespace lockstep::core {
 namespace {
-
-// NVML's functions take no context: what the fake ones answer, and how often the library is open, for the test program.
-struct FakeGpu {
-  int opened = 0;
-  unsigned long long millijoules = 5'000'000;
-  int energy_result = 0;
-};
-FakeGpu& fake() {
-  static FakeGpu gpu;
-  return gpu;
-}
-
-NvmlCalls fake_calls() {
-  return {.init =
-              [] {
-                ++fake().opened;
-                return 0;
-              },
-          .shutdown =
-              [] {
-                --fake().opened;
-                return 0;
-              },
-          .error_string = [](int result) { return result == 6 ? "Not Found" : "Unknown Error"; },
-          .device_by_pci_id =
-              [](const char* pci_id, void** device) {
-                *device = &fake();
-                return pci_id == std::string("0000:1b:00.0") ? 0 : 6;
-              },
-          .total_energy =
-              [](void* device, unsigned long long* millijoules) {
-                *millijoules = static_cast<FakeGpu*>(device)->millijoules;
-                return static_cast<FakeGpu*>(device)->energy_result;
-              },
-          .power =
-              [](void* /*device*/, unsigned int* milliwatts) {
-                *milliwatts = 351'500;
-                return 0;
-              },
-          .clock =
-              [](void* /*device*/, int domain, unsigned int* mhz) {
-                *mhz = domain == 1 ? 1980 : 2619;
-                return domain == 1 || domain == 2 ? 0 : 2;
-              }};
-}
 
 TEST(GpuMeter, CountsJoulesFromItsBeginningAndGivesWattsAndClocks) {
   fake() = {};
@@ -70,6 +27,36 @@ TEST(GpuMeter, CountsJoulesFromItsBeginningAndGivesWattsAndClocks) {
     EXPECT_EQ(fake().opened, 1);
   }
   EXPECT_EQ(fake().opened, 0);
+}
+
+TEST(GpuMeter, SaysWhatHoldsItBackAndHowItIsSet) {
+  fake() = {};
+  const GpuMeter meter(fake_calls(), nullptr, "0000:1b:00.0");
+  EXPECT_EQ(meter.temperature_c(), 64.0);
+  EXPECT_EQ(meter.clock_limits(), (std::vector<std::string>{"power cap", "hardware thermal"}));
+  EXPECT_DOUBLE_EQ(meter.power_limit_watts().value(), 700.0);
+  EXPECT_EQ(meter.is_partitioned(), true);
+  EXPECT_EQ(meter.driver_version(), "580.82.07");
+}
+
+TEST(GpuMeter, CallsThatADriverLacksHaveNoAnswer) {
+  fake() = {};
+  NvmlCalls calls = fake_calls();
+  calls = {.init = calls.init,
+           .shutdown = calls.shutdown,
+           .error_string = calls.error_string,
+           .device_by_pci_id = calls.device_by_pci_id,
+           .total_energy = nullptr,
+           .power = nullptr,
+           .clock = nullptr,
+           .temperature = nullptr,
+           .throttle_reasons = nullptr,
+           .power_limit = nullptr,
+           .mig_mode = nullptr,
+           .driver_version = nullptr};
+  const GpuMeter meter(calls, nullptr, "0000:1b:00.0");
+  EXPECT_FALSE(meter.energy_joules() || meter.power_watts() || meter.multiprocessor_clock_mhz());
+  EXPECT_FALSE(meter.temperature_c() || meter.clock_limits() || meter.is_partitioned() || meter.driver_version());
 }
 
 TEST(GpuMeter, WhatTheGpuDoesNotTellIsNothing) {

@@ -1,0 +1,116 @@
+#include "core/energy.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/fake_nvml_for_tests.h"
+#include "core/folder_for_tests.h"
+
+namespace lockstep::core {
+namespace {
+
+std::vector<std::unique_ptr<GpuMeter>> fake_gpus(const std::vector<std::string>& pci_ids) {
+  std::vector<std::unique_ptr<GpuMeter>> gpus;
+  for (const std::string& pci_id : pci_ids) gpus.push_back(std::make_unique<GpuMeter>(fake_calls(), nullptr, pci_id));
+  return gpus;
+}
+
+TEST(EnergyOfGpus, IsTheSumOfAll) {
+  fake() = {};
+  const OpenedEnergyMeter opened = add_up_gpus(fake_gpus({"0000:1b:00.0", "0000:1b:01.0"}));
+  ASSERT_NE(opened.meter, nullptr);
+  EXPECT_EQ(opened.source, "nvml");
+  EXPECT_EQ(opened.devices, 2);
+  fake().millijoules += 500;
+  EXPECT_DOUBLE_EQ(opened.meter->joules().value(), 1.0);
+  fake().energy_result = 15;  // lost
+  EXPECT_EQ(opened.meter->joules(), std::nullopt);
+}
+
+TEST(EnergyOfGpus, OneThatCountsNoneLeavesNoMeter) {
+  fake() = {.energy_result = 3};
+  const OpenedEnergyMeter opened = add_up_gpus(fake_gpus({"0000:1b:00.0"}));
+  EXPECT_EQ(opened.meter, nullptr);
+  EXPECT_NE(opened.why_absent.find("counts none"), std::string::npos) << opened.why_absent;
+}
+
+TEST(EnergyOfGpus, WithoutNvmlOrGpusTheReasonIsOneLine) {
+  for (const std::vector<std::string>& gpus : {std::vector<std::string>{}, {"0000:1b:00.0"}}) {
+    const OpenedEnergyMeter opened = open_gpu_energy(gpus, "libno-such-library.so.1");
+    EXPECT_EQ(opened.meter, nullptr);
+    EXPECT_TRUE(opened.why_absent.starts_with("no energy: ")) << opened.why_absent;
+    EXPECT_EQ(opened.why_absent.find('\n'), std::string::npos);
+  }
+}
+
+// A folder like /sys/class/powercap.
+class Powercap {
+ public:
+  void zone(const std::string& zone, const std::string& name, const std::string& energy_uj) {
+    std::filesystem::create_directory(folder_ / zone);
+    write(zone + "/name", name);
+    write(zone + "/max_energy_range_uj", "1000000000");
+    write(zone + "/energy_uj", energy_uj);
+  }
+  void write(const std::string& file, const std::string& text) { std::ofstream(folder_ / file) << text << "\n"; }
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST(EnergyOfPackages, CountsEachPackageOnceAndNoneOfItsParts) {
+  Powercap powercap;
+  powercap.zone("intel-rapl", "", "");
+  powercap.zone("intel-rapl:0", "package-0", "5000000");
+  powercap.zone("intel-rapl:0:0", "core", "1");
+  powercap.zone("intel-rapl:1", "package-1", "7000000");
+  powercap.zone("intel-rapl:2", "psys", "9000000");
+  const OpenedEnergyMeter opened = open_cpu_energy(powercap.path());
+  ASSERT_NE(opened.meter, nullptr) << opened.why_absent;
+  EXPECT_EQ(opened.source, "rapl");
+  EXPECT_EQ(opened.devices, 2);
+  EXPECT_EQ(opened.meter->joules(), 0.0);
+  powercap.write("intel-rapl:0/energy_uj", "8000000");
+  powercap.write("intel-rapl:0:0/energy_uj", "2000000");
+  powercap.write("intel-rapl:2/energy_uj", "99000000");
+  powercap.write("intel-rapl:1/energy_uj", "7500000");
+  EXPECT_DOUBLE_EQ(opened.meter->joules().value(), 3.5);
+}
+
+TEST(EnergyOfPackages, ACounterThatBeganAnewGoesOn) {
+  Powercap powercap;
+  powercap.zone("intel-rapl:0", "package-0", "999000000");
+  const OpenedEnergyMeter opened = open_cpu_energy(powercap.path());
+  ASSERT_NE(opened.meter, nullptr) << opened.why_absent;
+  for (const double sum : {2.0, 1002.0}) {
+    powercap.write("intel-rapl:0/energy_uj", "1000000");
+    EXPECT_DOUBLE_EQ(opened.meter->joules().value(), sum);
+    powercap.write("intel-rapl:0/energy_uj", "999000000");
+    EXPECT_DOUBLE_EQ(opened.meter->joules().value(), sum + 998.0);
+  }
+}
+
+TEST(EnergyOfPackages, WhatCannotBeReadIsNamed) {
+  Powercap powercap;
+  powercap.zone("intel-rapl:0", "package-0", "");
+  const OpenedEnergyMeter opened = open_cpu_energy(powercap.path());
+  EXPECT_EQ(opened.meter, nullptr);
+  EXPECT_NE(opened.why_absent.find("intel-rapl:0/energy_uj cannot be read"), std::string::npos) << opened.why_absent;
+  EXPECT_NE(open_cpu_energy("/no/such/folder").why_absent.find("/no/such/folder shows no package"), std::string::npos);
+}
+
+TEST(EnergyOfPackages, OnThisMachineItCountsOrSaysWhy) {
+  const OpenedEnergyMeter opened = open_cpu_energy();
+  EXPECT_NE(opened.meter == nullptr, opened.why_absent.empty());
+  EXPECT_TRUE(!opened.meter || opened.meter->joules().value_or(0) >= 0);
+}
+
+}  // namespace
+}  // namespace lockstep::core
