@@ -162,6 +162,7 @@ class Simulation:
     wall_s: float
     timeline: Optional[Timeline]
     memory: Optional[Memory]
+    sent_bytes: Optional[dict[str, float]] = None  # in a step: messages between stages, and collectives by kind of group
 
     @property
     def makespan_ms(self) -> float:

@@ -1,0 +1,158 @@
+"""What files of each format say, and what is said of files that are broken."""
+import json
+
+import pytest
+
+from ..errors import UsageError
+from ..model import Channel
+from .facts import FACTS
+from .files import files_of, read
+from .files_for_tests import NCCL_COLUMNS, NCCL_HEAD, google, run_line, write_kernels
+from .made_lines import all_reduce_line, kernel_line, text_of
+from .observation import by_quantity
+from .records import KINDS
+
+
+def times(path) -> dict[str, list[tuple[float, ...]]]:
+    return {quantity.case: [one.values for one in runs] for quantity, runs in by_quantity(read([str(path)], "BASE")).items()
+            if quantity.channel is Channel.STORED}
+
+
+def facts(path) -> dict[str, list[float]]:
+    return {quantity.case: [one.typical for one in runs] for quantity, runs in by_quantity(read([str(path)], "BASE")).items()
+            if quantity.channel is Channel.EXACT}
+
+
+def test_records_become_times_and_facts_and_say_their_run(tmp_path):
+    path = write_kernels(tmp_path / "r.jsonl", "r1", {"gelu": [3.0, 4.0]}, revision="b" * 40, fingerprint="m7", num_bytes=64)
+    observations = read([str(path)], "BASE")
+    origin = observations[0].origin
+    assert (origin.run, origin.source, origin.revision, origin.fingerprint) == ("r1", "r.jsonl", "b" * 40, "m7")
+    name = "gelu/f64/fixed/cpu/threads:1/warm"
+    assert times(path) == {name: [(3.0, 4.0)]}
+    assert facts(path) == {f"{name}: flops": [0], f"{name}: bytes": [64], f"{name}: failures": [0]}
+
+
+def test_runs_stay_apart_and_what_a_run_measures_twice_is_put_together(tmp_path):
+    lines = [run_line("r1"), kernel_line("r1", "k", None, [1.0], 1), kernel_line("r1", "k", "memory", [2.0], 1),
+             run_line("r2"), kernel_line("r2", "k", "compute", [5.0], 1)]
+    (tmp_path / "r.jsonl").write_text(text_of(lines))
+    assert list(times(tmp_path).values()) == [[(1.0, 2.0), (5.0,)]]
+
+
+def test_a_wrong_row_has_no_time_and_one_failure_and_a_simulated_one_is_exact(tmp_path):
+    row = all_reduce_line("r1", [2.0], 1, 64) | {"plan": {"steps": 2, "wire_bytes_max": 64, "wire_bytes_total": 128, "predicted_us": None}}
+    wrong = row | {"status": "wrong", "bytes": 128}
+    (tmp_path / "m.jsonl").write_text(text_of([run_line("r1"), row, wrong]))
+    simulated = [run_line("r2", basis="simulated"), row | {"run": "r2", "basis": "simulated", "time_us": 7.5}]
+    (tmp_path / "s.jsonl").write_text(text_of(simulated))
+    assert [name.split("/")[-2] for name in times(tmp_path / "m.jsonl")] == ["64B"]
+    found = facts(tmp_path / "m.jsonl")
+    assert [value for name, value in found.items() if name.endswith("128B/out-of-place: failures")] == [[1]]
+    assert [value for name, value in found.items() if name.endswith(": plan.wire_bytes_total")] == [[128], [128]]
+    assert not times(tmp_path / "s.jsonl")
+    assert [value for name, value in facts(tmp_path / "s.jsonl").items() if name.endswith(": time_us")] == [[7.5]]
+
+
+def test_every_kind_of_line_says_what_is_exact():
+    assert set(FACTS) == set(KINDS)
+
+
+def test_google_repetitions_are_one_run_by_the_time_that_the_name_chooses(tmp_path):
+    (tmp_path / "g.json").write_text(google({"BM_a/8": [1000.0, 1200.0], "BM_a/8/real_time": [1000.0], "BM_b/manual_time": [500.0]}))
+    assert times(tmp_path / "g.json") == {"BM_a/8": [(1.0, 1.2)], "BM_a/8/real_time": [(2.0,)], "BM_b/manual_time": [(1.0,)]}
+    assert facts(tmp_path / "g.json")["BM_a/8: failures"] == [0]
+
+
+def test_google_revision_comes_of_the_context(tmp_path):
+    (tmp_path / "g.json").write_text(google({"BM_a": [1.0]}, revision="cafe"))
+    assert {one.origin.revision for one in read([str(tmp_path)], "BASE")} == {"cafe"}
+
+
+ROWS = {
+    "plain": NCCL_COLUMNS + "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00       0\n",
+    "timestamps": NCCL_COLUMNS.replace("\n#        (B)", " timestamp\n#        (B)")
+    + "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00       0  2026-01-01 10:00:00\n",
+    "per iteration": "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw busbw #wrong i_min i_max i_p99 i_cv%\n"
+    "  8  2  float  sum  -1  12.90  0.00  0.00  0  1  2  3  4  13.90  0.00  0.00  0  1  2  3  4\n",
+    "cpu time": NCCL_COLUMNS.replace(" time ", " cputime ")
+    + "           8             2     float     sum      -1    12.90    0.00    0.00       0    13.90    0.00    0.00     N/A\n",
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_nccl_text(tmp_path, name):
+    (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS[name] + "# Out of bounds values : 0 OK\n")
+    case = "all_reduce/ranks:2/float/sum/8B"
+    assert times(tmp_path / "n.txt") == {f"{case}/out-of-place": [(12.9,)], f"{case}/in-place": [(13.9,)]}
+
+
+def test_nccl_text_without_an_operation_and_with_wrong_elements(tmp_path):
+    text = NCCL_HEAD.replace("all_reduce", "all_gather") + NCCL_COLUMNS
+    text += "          64             8     float              -1    12.90    0.00    0.00       0    13.90    0.00    0.00       3\n"
+    (tmp_path / "n.txt").write_text(text)
+    assert times(tmp_path) == {"all_gather/ranks:2/float/64B/out-of-place": [(12.9,)]}  # what is wrong has no time
+    assert facts(tmp_path)["all_gather/ranks:2/float/64B/in-place: wrong"] == [3]
+
+
+def test_nccl_json_means_the_cases_of_the_text(tmp_path):
+    device = {"rank": 0, "hostname": "node1", "device_info": "NVIDIA H100 80GB HBM3"}
+    entry = {"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "    -1",
+             "out_of_place": {"time": 12.9, "alg_bw": 0, "bus_bw": 0, "nwrong": 0},
+             "out_of_place_per_iter": {"times_us": [12.0, 13.0, 14.0]},
+             "in_place": {"time": 13.9, "alg_bw": 0, "bus_bw": 0, "nwrong": None}}
+    (tmp_path / "n.json").write_text(json.dumps({"version": 3, "args": ["build/all_reduce_perf_mpi"], "start_time": "2026",
+                                                 "config": {"nthreads": 1, "ngpus": 2, "devices": [device]}, "results": [entry]}))
+    (tmp_path / "n.txt").write_text(NCCL_HEAD + ROWS["plain"])
+    case = "all_reduce/ranks:2/float/sum/8B"
+    assert times(tmp_path / "n.json") == {f"{case}/out-of-place": [(12.0, 13.0, 14.0)], f"{case}/in-place": [(13.9,)]}
+    prints = {one.origin.fingerprint for one in read([str(tmp_path)], "BASE")}
+    assert len(prints) == 1 and prints != {"unknown"}
+
+
+def test_two_tables_of_a_file_are_two_runs(tmp_path):
+    (tmp_path / "n.txt").write_text(2 * (NCCL_HEAD + ROWS["plain"]))
+    assert [len(runs) for runs in times(tmp_path).values()] == [2, 2]
+
+
+GOOD = text_of([run_line("r1"), kernel_line("r1", "k", None, [1.0], 1)])
+BROKEN = {
+    "cut.jsonl": (GOOD[:-40], "cut.jsonl:2: not JSON"),
+    "foreign.jsonl": ('{"record": "car"}\n', "foreign.jsonl:1: field 'record' is \"car\""),
+    "empty.json": ("", "empty.json: the file is empty"),
+    "text.txt": ("hello\n", "text.txt:1: 'hello'; allowed: our records"),
+    "other.json": ('{"a": 1}', "other.json: JSON without 'benchmarks' or 'results'"),
+    "unit.json": (google({"BM": [1.0]}).replace('"ns"', '"days"'), "benchmarks[0]: field 'time_unit' is 'days'; allowed: ns"),
+    "zero.json": (google({"BM": [0.0]}), "benchmarks[0]: field 'cpu_time' is 0; allowed: a time above 0"),
+    "stopped.json": (google({"BM": [1.0]})[:-20], "stopped.json:1: not JSON"),
+    "none.json": (google({}), "none.json: no benchmark"),
+    "row.txt": (NCCL_HEAD + NCCL_COLUMNS + "  8  2  float  sum  -1  12.90\n", "row.txt:12: 6 columns; allowed: size"),
+    "word.txt": (NCCL_HEAD + NCCL_COLUMNS + "  8  2  float  sum  -1  x  0  0  0  1  0  0  0\n", "word.txt:12"),
+    "table.txt": (NCCL_HEAD + "  8  2  float  sum  -1  1  0  0  0  1  0  0  0\n", "table.txt:10: a line of results, but no line"),
+    "head.txt": (NCCL_HEAD, "head.txt: no line of results"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_get_one_line(tmp_path, name):
+    text, words = BROKEN[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError) as error:
+        read([str(tmp_path / name)], "BASE")
+    assert words in str(error.value) and "\n" not in str(error.value) and "allowed" in str(error.value)
+
+
+def test_files_folders_and_globs(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "notes.md", ".hidden.jsonl"):
+        (tmp_path / name).write_text(GOOD)
+    names = ["a.jsonl", "b.jsonl"]
+    assert [path.name for path in files_of(str(tmp_path), "BASE")] == names
+    assert [path.name for path in files_of(str(tmp_path / "*.jsonl"), "BASE")] == names
+    assert [path.name for path in files_of(str(tmp_path / "notes.md"), "BASE")] == ["notes.md"]
+    with pytest.raises(UsageError, match="BASE .*: no such file"):
+        files_of(str(tmp_path / "x*"), "BASE")
+
+
+def test_a_file_that_is_meant_twice_is_read_once(tmp_path):
+    path = write_kernels(tmp_path / "r.jsonl", "r1", {"k": [1.0]})
+    assert len(read([str(path), str(tmp_path)], "BASE")) == len(read([str(path)], "BASE"))

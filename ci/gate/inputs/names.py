@@ -1,0 +1,93 @@
+"""What a case of our records is called: all that must be alike for two times to be times of the same thing."""
+from reports.run_records import Run
+from reports.layer_records import Layer
+from reports.records import Ceiling, Kernel, Row
+from reports.sharding_records import Sharding
+from reports.step_records import ScheduleLine, Simulation
+from reports.training_records import Scaling, Training
+
+
+def row_name(row: Row) -> str:
+    return _joined(row.collective, row.algorithm, row.executor, row.transport, row.run.rank_kind, f"ranks:{row.ranks}", row.dtype,
+                   row.op if row.op != "none" else "", f"root:{row.root}" if row.root >= 0 else "", f"{row.bytes}B",
+                   "in-place" if row.in_place else "out-of-place", *_conditions(row.run, row.basis))
+
+
+def kernel_name(line: Kernel) -> str:
+    """As kernels_bench and `gate.py ab` call it."""
+    return _joined(line.kernel, line.dtype, line.shape, line.device, f"threads:{line.threads}", line.cache,
+                   line.timing if line.timing != "host" else "")
+
+
+def ceiling_name(line: Ceiling) -> str:
+    return _joined("ceiling", line.name, line.level or "", line.dtype or "", line.device, f"threads:{line.threads}")
+
+
+def schedule_name(line: ScheduleLine) -> str:
+    return _joined(line.program, line.schedule, f"ranks:{line.ranks}", f"microbatches:{line.microbatches}", f"chunks:{line.chunks}",
+                   f"pipes:{line.pipes}", *_costs(line), *_overlap(line), *_conditions(line.run, line.basis))
+
+
+def _costs(line: ScheduleLine) -> list[str]:
+    limit = [] if line.memory_limit is None else [f"limit:{line.memory_limit:g}"]
+    times = line.times_ms
+    if times is None:
+        return limit
+    return [f"f{times.forward:g},i{times.input_gradient:g},w{times.weight_gradient:g},m{times.message:g}ms", *limit]
+
+
+def _overlap(line: ScheduleLine) -> list[str]:
+    one = line.overlap
+    if one is None:
+        return []
+    compression = [one.reductions.compression] if one.reductions else []
+    return [f"layers:{one.layers}", f"{one.bytes_a_layer}B", f"replicas:{one.replicas}", f"bucket:{one.bucket_cap_bytes}B",
+            f"zero:{one.zero_stage}", f"prefetch:{one.prefetch}", one.algorithm, *compression]
+
+
+def simulation_name(line: Simulation) -> str:
+    return _joined("simulate", line.model["name"], line.layout["text"], line.schedule, line.machine, f"batch:{line.global_batch}")
+
+
+def training_name(line: Training) -> str:
+    return _joined(line.program, _model(line.model), line.layout["text"], line.schedule, line.dtype, line.data,
+                   f"ranks:{line.ranks}", f"threads:{line.threads}", f"tokens:{line.tokens_a_step}",
+                   *_conditions(line.run, line.basis))
+
+
+def scaling_name(line: Scaling) -> str:
+    return _joined(line.program, line.mode, _model(line.model), line.layout["text"], line.dtype, f"ranks:{line.ranks}",
+                   f"threads:{line.threads}", f"tokens:{line.tokens_a_step}", *_conditions(line.run, line.basis))
+
+
+def sharding_name(line: Sharding) -> str:
+    return _joined(line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
+                   f"shard_ranks:{line.shard_ranks}", line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
+                   f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def layer_name(line: Layer) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    return _joined(line.program, line.layer, "sequence_parallel" if line.sequence_parallel else "", f"tiles:{line.tiles}", line.dtype,
+                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def _model(model: dict) -> str:
+    """The name may be "custom": then its numbers say which."""
+    if model["name"] != "custom":
+        return model["name"]
+    return "custom(" + ",".join(f"{name}{value:g}" for name, value in model["numbers"].items()) + ")"
+
+
+def _conditions(run: Run, basis: str) -> list[str]:
+    """What else times depend on: an emulated link, and that they are none of a real machine."""
+    link = [] if run.link is None else [f"link:{_known(run.link.latency_us)}us,{_known(run.link.gbps)}GBps"]
+    return link if basis == "measured" else [*link, basis]
+
+
+def _known(number: float | None) -> str:
+    return "-" if number is None else f"{number:g}"
+
+
+def _joined(*parts: str) -> str:
+    return "/".join(part for part in parts if part)

@@ -1,0 +1,66 @@
+"""What all inputs become: numbers of a case, with the run that they are from."""
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..model import Channel
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A run: one process, or one group of ranks. Only runs are independent; samples of one are not."""
+
+    run: str  # its id, or the file where there is none
+    source: str  # the file, its last part only
+    started: str = ""  # UTC, ISO 8601; empty if the file does not say
+    revision: str = UNKNOWN
+    fingerprint: str = UNKNOWN  # of the machine
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is compared: two observations of the same quantity are numbers of the same thing."""
+
+    case: str
+    channel: Channel  # STORED: times; EXACT: what must not differ at all
+    unit: str
+    better: str = "lower"  # or "higher"
+    # of STORED: "memory", "compute", "collective": what limits it, so which drift is its own; a kernel's may differ from run to run
+    kind: str | None = field(default=None, compare=False)
+    calibrates: bool = False  # it is measured to know the machine, and is not judged
+
+    def worse(self, before: float, after: float) -> float | None:
+        """The ratio above 1 of what got worse; None where there is none."""
+        if before == after:
+            return 1.0
+        if before <= 0 or after <= 0:
+            return None
+        return after / before if self.better == "lower" else before / after
+
+    def log_cost(self, value: float) -> float:
+        """Logarithm, turned round where more is better."""
+        return math.log(value) if self.better == "lower" else -math.log(value)
+
+
+@dataclass(frozen=True)
+class Observation:
+    quantity: Quantity
+    origin: Origin
+    values: tuple[float, ...]  # of times: samples, all above 0
+
+    @property
+    def typical(self) -> float:
+        return statistics.median(self.values)
+
+
+def by_quantity(observations: Iterable[Observation]) -> dict[Quantity, list[Observation]]:
+    """One observation a run: what a run measured several times is put together."""
+    grouped: dict[Quantity, dict[str, Observation]] = {}
+    for one in observations:
+        runs = grouped.setdefault(one.quantity, {})
+        before = runs.get(one.origin.run)
+        runs[one.origin.run] = one if before is None else Observation(one.quantity, one.origin, before.values + one.values)
+    return {quantity: list(runs.values()) for quantity, runs in grouped.items()}
