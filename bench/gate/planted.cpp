@@ -32,7 +32,8 @@ void serve_alone(double percent) {
   Planted planted(percent);
   serve::Orders orders("gate_planted", {"memory", "compute"});
   serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
-    for (std::int64_t left = planted.calls_for(calls); left > 0; --left) index == 0 ? memory.call() : compute.call();
+    const auto call = [&] { index == 0 ? memory.call() : compute.call(); };
+    return planted.us_of_call(calls, call);
   });
   if (!std::isfinite(memory.result() + compute.result())) std::abort();  // so that no call can be left out
 }
@@ -58,12 +59,8 @@ void serve_collective(double percent) {
     };
     std::optional<serve::Orders> orders;
     if (endpoint.world.rank() == 0) orders.emplace("gate_planted", std::vector<std::string>{"collective"});
-    serve::serve_ranks(orders ? &*orders : nullptr, endpoint.world, [&](std::size_t, std::int64_t calls) {
-      const auto start = std::chrono::steady_clock::now();
-      for (std::int64_t left = planted.calls_for(calls); left > 0; --left) call();
-      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-      return time.count() / static_cast<double>(calls);
-    });
+    serve::serve_ranks(orders ? &*orders : nullptr, endpoint.world,
+                       [&](std::size_t, std::int64_t calls) { return planted.us_of_call(calls, call); });
     endpoint.device.release(memory);
   });
 }

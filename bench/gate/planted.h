@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "bench/serve/orders.h"
 #include "core/device.h"
 
 namespace lockstep::gate {
@@ -15,6 +16,12 @@ class Planted {
   explicit Planted(double percent) : percent_(percent) {}
   // Calls to make where `calls` were asked for. What rounding leaves out is made up for later.
   std::int64_t calls_for(std::int64_t calls);
+  // What it says of them.
+  template <class Call>
+  double us_of_call(std::int64_t calls, Call&& call) {
+    const std::int64_t made = calls_for(calls);
+    return serve::us_of_calls(made, call) * static_cast<double>(made) / static_cast<double>(calls);
+  }
 
  private:
   double percent_;

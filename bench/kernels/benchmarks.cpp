@@ -110,6 +110,14 @@ void make_instances(Bench& bench) {
   }
 }
 
+std::vector<Instance*> chosen_instances(Bench& bench) {
+  std::vector<Instance*> chosen;
+  for (Instance& instance : bench.instances) {
+    if (matches(instance.name(), benchmark::GetBenchmarkFilter())) chosen.push_back(&instance);
+  }
+  return chosen;
+}
+
 int num_chosen(const Bench& bench) {
   int number = 0;
   for_chosen(bench, [&](const Instance& /*instance*/) { ++number; });

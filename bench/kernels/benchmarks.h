@@ -32,7 +32,8 @@ struct Bench {
 // Every case with every number of threads, way of timing and state of the caches that the flags ask for.
 void make_instances(Bench& bench);
 
-// Instances that --benchmark_filter chooses.
+// Those that --benchmark_filter chooses.
+std::vector<Instance*> chosen_instances(Bench& bench);
 int num_chosen(const Bench& bench);
 
 // With a time budget: what is left of it is shared out, and an instance that would begin after its end is left out.

@@ -37,6 +37,7 @@ void declare(CLI::App& app, BenchFlags& flags) {
   app.add_option("--check", flags.check, "0: do not hold results against their references")->capture_default_str();
   app.add_option("--ceilings", flags.ceilings, "0: do not measure what the machine can do; no shares then")
       ->capture_default_str();
+  app.add_flag("--serve", flags.serve, "run what standard input says, for ci/gate.py (bench/serve/orders.h)");
   app.add_option("--seed", flags.seed, "of the operands")->capture_default_str();
 }
 

@@ -20,6 +20,7 @@ struct BenchFlags {
   double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
   bool check = true;
   bool ceilings = true;
+  bool serve = false;  // be a worker (bench/serve/orders.h) in place of timing and reporting
   std::uint64_t seed = 1;
 
   std::vector<std::string> for_benchmark;  // the program's name, and what Google Benchmark is to read

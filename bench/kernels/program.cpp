@@ -10,7 +10,9 @@
 #include "bench/kernels/record_lines.h"
 #include "bench/kernels/records.h"
 #include "bench/kernels/reporter.h"
+#include "bench/serve/orders.h"
 #include "core/error.h"
+#include "core/gpu_record.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -64,7 +66,7 @@ bool lists_only(const BenchFlags& flags) {
 // Takes instances as they end, by their names.
 class Collector {
  public:
-  explicit Collector(const Bench& bench) : bench_(bench), run_(run_record(bench)) {
+  explicit Collector(const Bench& bench) : bench_(bench), run_(run_record(bench)), watch_(bench_gpus(bench)) {
     for (const Instance& instance : bench.instances) instances_[instance.name()] = &instance;
   }
 
@@ -87,7 +89,11 @@ class Collector {
       ++left_out_;
       return false;
     }
-    if (lines_) lines_->write(kernel_record(run_.run, bench_, instance, repetitions));
+    if (lines_) {
+      core::KernelRecord record = kernel_record(run_.run, bench_, instance, repetitions);
+      record.gpu_states = watch_.now();
+      lines_->write(record);
+    }
     warn_of_shared_cores(instance);
     status_ = std::max(status_, exit_status_of(instance));
     return true;
@@ -104,12 +110,36 @@ class Collector {
  private:
   const Bench& bench_;
   core::RunRecord run_;
+  core::GpuWatch watch_;
   std::optional<RecordLines> lines_;
   std::map<std::string, const Instance*> instances_;
   int status_ = 0;
   int met_ = 0;
   int left_out_ = 0;
 };
+
+WorkbenchOptions workbench_options(const Bench& bench) {
+  return {bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches)};
+}
+
+// Instances as the cases of a worker. What an order asks for first is made ready then, so that a worker of many cases
+// starts at once.
+int serve_kernels(Bench& bench) {
+  const std::vector<Instance*> instances = chosen_instances(bench);
+  std::vector<std::string> names;
+  for (const Instance* instance : instances) names.push_back(instance->name());
+  Workbench workbench(workbench_options(bench));
+  serve::Orders orders("kernels_bench", names);
+  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+    Instance& instance = *instances[index];
+    workbench.prepare(instance);
+    if (instance.outcome.status != "ok") {
+      throw core::Error(core::Failure::wrong_data, instance.name() + ": " + instance.outcome.error);
+    }
+    return workbench.us_of_call(calls);
+  });
+  return 0;
+}
 
 }  // namespace
 
@@ -118,13 +148,14 @@ int run_and_report(Bench& bench) {
   if (num_chosen(bench) == 0) {
     throw core::usage_error("--benchmark_filter matches no benchmark; allowed: what --benchmark_list_tests prints");
   }
+  if (bench.flags.serve) return serve_kernels(bench);
   Collector collector(bench);
   if (!lists_only(bench.flags)) {
     collector.begin();
     if (bench.flags.ceilings) measure_ceilings(bench);
     collector.take_ceilings();
   }
-  Workbench workbench({bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches)});
+  Workbench workbench(workbench_options(bench));
   register_benchmarks(bench, workbench);
   run_benchmarks([&](const std::string& name, std::size_t repetitions) { return collector.take(name, repetitions); });
   return collector.finish();

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/device_cuda.h"
+#include "core/gpu_record.h"
 #include "core/statistics.h"
 
 namespace lockstep::kernel_bench {
@@ -33,6 +34,13 @@ void add_times(core::KernelRecord& record, const std::vector<Trial>& trials, std
 
 }  // namespace
 
+std::vector<core::CudaDeviceInfo> bench_gpus(const Bench& bench) {
+  if (bench.flags.device != "cuda") return {};
+  std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
+  gpus.resize(std::min(gpus.size(), std::size_t{1}));
+  return gpus;
+}
+
 core::RunRecord run_record(const Bench& bench) {
   core::RunRecord run;
   run.run = core::new_run_id();
@@ -43,7 +51,10 @@ core::RunRecord run_record(const Bench& bench) {
   run.build = core::build();
   run.machine = bench.machine;
   if (bench.flags.device == "cuda") {
-    for (const core::CudaDeviceInfo& gpu : core::cuda_devices()) run.machine.gpus.push_back(gpu.name);
+    const std::vector<core::CudaDeviceInfo> gpus = bench_gpus(bench);
+    for (const core::CudaDeviceInfo& gpu : gpus) run.machine.gpus.push_back(gpu.name);
+    run.gpu = core::gpu_record(gpus, /*ranks_per_gpu=*/1);
+    run.libraries.merge(core::gpu_libraries(gpus));
   }
   run.transport = "local";
   run.rank_kind = "threads";

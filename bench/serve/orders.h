@@ -48,7 +48,17 @@ class Orders {
   std::string unread_;
 };
 
-// Obeys until the orders end. run_calls(case, calls) makes that many calls. An Error of it is the answer.
-void serve(Orders& orders, const std::function<void(std::size_t case_index, std::int64_t calls)>& run_calls);
+// Obeys until the orders end. us_of_call(case, calls) makes that many calls and returns the mean time of one, in
+// microseconds. An Error of it is the answer.
+void serve(Orders& orders, const std::function<double(std::size_t case_index, std::int64_t calls)>& us_of_call);
+
+// The mean time of so many calls, in microseconds.
+template <class Call>
+double us_of_calls(std::int64_t calls, Call&& call) {
+  const auto start = std::chrono::steady_clock::now();
+  for (std::int64_t left = calls; left > 0; --left) call();
+  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+  return time.count() / static_cast<double>(calls);
+}
 
 }  // namespace lockstep::serve

@@ -23,20 +23,20 @@ Heard listen(Orders& orders) {
 }  // namespace
 
 void serve_ranks(Orders* orders, transports::World& world,
-                 const std::function<double(std::size_t, std::int64_t)>& run_calls) {
+                 const std::function<double(std::size_t, std::int64_t)>& us_of_call) {
   while (true) {
     const Heard mine = orders != nullptr ? listen(*orders) : Heard{};
     const Heard heard = transports::all_gather_value(world, mine)[0];
     if (heard.is_end) return;
     if (!heard.is_order) continue;
-    std::vector<double> us_of_call;
+    std::vector<double> us;
     for (std::int64_t run = 0; run < heard.order.runs; ++run) {
       world.barrier();
-      const double own = run_calls(static_cast<std::size_t>(heard.order.case_index), heard.order.calls);
+      const double own = us_of_call(static_cast<std::size_t>(heard.order.case_index), heard.order.calls);
       const std::vector<double> all = transports::all_gather_value(world, own);
-      us_of_call.push_back(*std::max_element(all.begin(), all.end()));
+      us.push_back(*std::max_element(all.begin(), all.end()));
     }
-    if (orders != nullptr) orders->answer(us_of_call);
+    if (orders != nullptr) orders->answer(us);
   }
 }
 

@@ -9,10 +9,10 @@
 
 namespace lockstep::serve {
 
-// Called on every rank, with orders on rank 0 only. run_calls(case, calls) makes this rank's calls and returns its mean
-// time of one, in microseconds; the slowest rank's is answered. While nothing is said, ranks meet once in a while, so
-// that no deadline of the world passes. An Error of run_calls ends all ranks.
+// Called on every rank, with orders on rank 0 only. us_of_call(case, calls) makes this rank's calls and returns its
+// mean time of one; the slowest rank's is answered. While nothing is said, ranks meet once in a while, so
+// that no deadline of the world passes. An Error of it ends all ranks.
 void serve_ranks(Orders* orders, transports::World& world,
-                 const std::function<double(std::size_t case_index, std::int64_t calls)>& run_calls);
+                 const std::function<double(std::size_t case_index, std::int64_t calls)>& us_of_call);
 
 }  // namespace lockstep::serve
