@@ -1,0 +1,26 @@
+"""What is counted, computed or simulated must not differ at all: two sides' facts at zero tolerance."""
+from collections.abc import Mapping, Sequence
+
+from .inputs.observation import Observation, Quantity
+from .model import Channel, Result, Verdict
+
+
+def compare_exactly(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]]) -> list[Result]:
+    """A result for each fact that both sides have."""
+    return [_compared(quantity, _values(runs), _values(head[quantity])) for quantity, runs in base.items()
+            if quantity in head and quantity.channel is Channel.EXACT]
+
+
+def _values(runs: Sequence[Observation]) -> list[float]:
+    return sorted({value for run in runs for value in run.values})
+
+
+def _compared(quantity: Quantity, base: list[float], head: list[float]) -> Result:
+    if len(base) > 1 or len(head) > 1:
+        side, values = ("base", base) if len(base) > 1 else ("head", head)
+        return Result(quantity.case, Channel.EXACT, Verdict.UNDECIDED, quantity.unit, base[-1], head[-1],
+                      why=f"not exact: runs of the {side} have {len(values)} values, {values[0]:g} to {values[-1]:g}")
+    before, after = base[0], head[0]
+    more = after > before if quantity.better == "lower" else after < before
+    verdict = Verdict.SAME if before == after else Verdict.SLOWER if more else Verdict.FASTER
+    return Result(quantity.case, Channel.EXACT, verdict, quantity.unit, before, after, quantity.worse(before, after))

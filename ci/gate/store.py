@@ -1,0 +1,78 @@
+"""A baseline store: a folder a machine fingerprint, in it the files of its runs. Nothing in it is ever changed."""
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from .errors import CouldNotRun, UsageError
+from .inputs.files import read_file
+from .inputs.observation import Observation
+
+
+def fingerprints(observations: Iterable[Observation]) -> list[str]:
+    return sorted({one.origin.fingerprint for one in observations})
+
+
+def add(store: Path, files: Sequence[Path]) -> list[Path]:
+    """Copies of files, each by time, revision and content: a file that is there already is not added again. All are read first,
+    so that a broken one adds nothing."""
+    planned = [(path, _place(path)) for path in files]
+    return [_write(store / place, path.read_bytes()) for path, place in planned]
+
+
+def baseline(store: Path, machines: Sequence[str], revision: str | None) -> list[Observation]:
+    """Of these machines: the runs of the newest revision, or of one that begins so."""
+    found = [one for machine in machines for path in sorted((store / machine).glob("*")) if not path.name.startswith(".")
+             for one in read_file(path)]
+    if not found:
+        there = machines_in(store)
+        raise UsageError(f"--store {store}: nothing of machine {', '.join(machines)}; allowed: a store that `gate.py store` filled on "
+                         f"this machine (it has: {', '.join(there) or 'nothing'}), or --fingerprint warn")
+    if revision is None:
+        wanted = max(found, key=lambda one: one.origin.started).origin.revision
+    else:
+        wanted = _only_revision(found, revision, store)
+    return [one for one in found if one.origin.revision == wanted]
+
+
+def machines_in(store: Path) -> list[str]:
+    return sorted(path.name for path in store.iterdir() if path.is_dir()) if store.is_dir() else []
+
+
+def _only_revision(found: Sequence[Observation], begins: str, store: Path) -> str:
+    revisions = sorted({one.origin.revision for one in found})
+    meant = [one for one in revisions if one.startswith(begins)]
+    if len(meant) != 1:
+        raise UsageError(f"--base-revision {begins}: {len(meant)} revisions of {store} begin so; allowed: one of "
+                         f"{', '.join(one[:12] for one in revisions)}")
+    return meant[0]
+
+
+def _place(path: Path) -> Path:
+    """Machine and name that a file has in a store."""
+    observations = read_file(path)
+    machines = fingerprints(observations)
+    if len(machines) != 1:
+        raise UsageError(f"{path}: {len(machines)} machines ({', '.join(machines) or 'no measurement'}); allowed: a file of one machine")
+    newest = max((one.origin for one in observations), key=lambda origin: origin.started)
+    words = (newest.started, newest.revision[:12], hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+    return Path(machines[0]) / ("-".join(re.sub(r"[^0-9A-Za-z]", "", word) for word in words if word) + path.suffix)
+
+
+def _write(to: Path, content: bytes) -> Path:
+    """Whole or not at all: to a file beside it that is then renamed."""
+    if to.exists():
+        return to
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=to.parent, prefix=".", delete=False) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, to)
+    except OSError as error:
+        raise CouldNotRun(f"{to}: cannot be written: {error.strerror}") from error
+    return to
