@@ -3,13 +3,18 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import ab
+from .commands import ab, compare, exact, store
 from .errors import GateError
 from .model import Report, Verdict
 from .outputs import add_arguments as add_output_arguments
-from .outputs import write_outputs
+from .outputs import prepare_outputs
 
 PASS, REGRESSION, USAGE, UNDECIDED = 0, 1, 2, 3
+JUDGES = (
+    ("ab", ab, "two builds, run in turn now"),
+    ("exact", exact, "what repeats exactly: counted instructions, bytes, steps, simulated times"),
+    ("compare", compare, "measurements that were made before"),
+)
 UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
 
@@ -24,21 +29,29 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(prog="gate.py", description="Says whether a change made it slower. docs/gate.md tells how.",
                                     epilog="status: 0 pass, 1 regression, 2 usage, 3 undecided, 4 could not run")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, module, summary in (("ab", ab, "two builds, run in turn now"),):
+    for name, module, summary in JUDGES:
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         module.add_arguments(command)
         add_output_arguments(command)
         command.add_argument("--undecided", choices=sorted(UNDECIDED_MEANS), default="status",
                              help="what undecided cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
         command.set_defaults(run=module.run)
+    for name, module, summary in (("store", store, "add measurements to a baseline store"),):
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.add_arguments(command)
+        command.set_defaults(tool=module.run)
     return whole
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if words is None else words
     arguments = parser().parse_args(words)
     try:
+        if "tool" in arguments:  # judges nothing: it says itself what it did
+            return arguments.tool(arguments)
+        outputs = prepare_outputs(arguments, words)
         report = arguments.run(arguments)
-        write_outputs(report, arguments)
+        outputs.write(report)
         return exit_status(report, arguments.undecided)
     except GateError as error:
         print(f"gate.py: {error}", file=sys.stderr)

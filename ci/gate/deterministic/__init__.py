@@ -1,0 +1,1 @@
+"""What repeats exactly: facts that programs record, and instructions that are counted."""

@@ -1,0 +1,35 @@
+"""Two builds' exact values: facts at zero tolerance, counted instructions within a threshold."""
+from ..model import Channel, Result, Verdict
+from .facts import Facts, Value, by_case
+
+
+def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[list[Result], list[str]]:
+    """Results and notes. Where the sides were counted with other tools, counts are not compared."""
+    notes = []
+    channels = {Channel.EXACT}
+    different = {name for name in {**base.counted_with, **head.counted_with} if base.counted_with.get(name) != head.counted_with.get(name)}
+    if not different:
+        channels.add(Channel.INSTRUCTIONS)
+    elif any(value.channel is Channel.INSTRUCTIONS for value in (*base.values, *head.values)):
+        told = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(different))
+        notes.append(f"instructions are not compared, as they were counted with different tools: {told}")
+    before, after = (by_case(value for value in side.values if value.channel in channels) for side in (base, head))
+    return [_compare(case, before.get(case), after.get(case), count_threshold) for case in {**before, **after}], notes
+
+
+def _compare(case: str, base: Value | None, head: Value | None, count_threshold: float) -> Result:
+    either = base or head
+    if base is None or head is None:
+        verdict = Verdict.NEW if base is None else Verdict.GONE
+        return Result(case, either.channel, verdict, either.unit, base and base.value, head and head.value)
+    counted = either.channel is Channel.INSTRUCTIONS
+    threshold = count_threshold if counted else 0.0
+    worse, better = (head.value, base.value) if either.better == "lower" else (base.value, head.value)
+    ratio = worse / better if better > 0 and worse > 0 else None
+    verdict = Verdict.SAME
+    if worse > better * (1 + threshold):
+        verdict = Verdict.SLOWER
+    elif better > worse * (1 + threshold):
+        verdict = Verdict.FASTER
+    why = "" if verdict is Verdict.SAME else f"{base.value:g} -> {head.value:g} {either.unit}"
+    return Result(case, either.channel, verdict, either.unit, base.value, head.value, ratio, why=why)

@@ -1,0 +1,77 @@
+"""Instructions of a call, counted by callgrind (valgrind.org/docs/manual/cl-manual.html).
+
+A worker runs under it, and only what is within lockstep_served_run (bench/serve/orders.cpp) is counted; each order leaves a
+dump of its own. A case is asked for one call to make it ready, then for 1 and for 1 + CALLS: the difference is the calls' own.
+Counts repeat exactly for code of one thread that asks no clock what to do; code that waits for another thread does not belong
+here. valgrind shows programs a processor without AVX-512, so that counts are those of the AVX2 code."""
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..builds import Build
+from ..errors import CouldNotRun
+from ..worker import Worker
+
+CALLS = 2
+OPTIONS = ("--tool=callgrind", "--collect-atstart=no", "--toggle-collect=lockstep_served_run", "--dump-after=lockstep_served_run")
+
+
+def why_it_cannot_count() -> str | None:
+    return None if shutil.which("valgrind") else "valgrind is not installed (package valgrind)"
+
+
+def counted_with(build: Build) -> dict[str, str]:
+    """What counts depend on beside the source."""
+    tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    cache = _cache_of(build.folder)
+    flags = " ".join(cache.get(name, "") for name in ("CMAKE_CXX_FLAGS", f"CMAKE_CXX_FLAGS_{cache.get('CMAKE_BUILD_TYPE', '').upper()}"))
+    return {"tool": tool, "compiler": _compiler_of(build.folder), "flags": flags.strip(), "libc": _libc()}
+
+
+def count(build: Build, command: Sequence[str]) -> dict[str, float]:
+    """Instructions of a call, by case of the worker."""
+    with tempfile.TemporaryDirectory(prefix="lockstep_counts_") as name:
+        folder = Path(name)
+        under = ["valgrind", *OPTIONS, f"--callgrind-out-file={folder}/dump", str(build.program(command[0])), *command[1:], "--serve"]
+        with Worker(under) as worker:
+            cases = worker.cases
+            for index in range(len(cases)):
+                for calls in (1, 1, 1 + CALLS):
+                    worker.run(index, calls)
+        dumps = [_total(folder / f"dump.{number}") for number in range(1, 3 * len(cases) + 1)]
+    return {case: (dumps[3 * i + 2] - dumps[3 * i + 1]) / CALLS for i, case in enumerate(cases)}
+
+
+def _total(path: Path) -> int:
+    try:
+        found = re.search(r"^totals: (\d+)", path.read_text(), re.MULTILINE)
+    except OSError as error:
+        raise CouldNotRun(f"valgrind wrote no dump for an order ({path.name}); does the program export lockstep_served_run?") from error
+    if not found:
+        raise CouldNotRun(f"valgrind: {path.name} has no totals")
+    return int(found.group(1))
+
+
+def _cache_of(folder: Path) -> dict[str, str]:
+    try:
+        lines = (folder / "CMakeCache.txt").read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: value for name, _, value in (re.split(r"(:[A-Z]+=)", line, maxsplit=1) for line in lines if re.match(r"\w+:[A-Z]+=", line))}
+
+
+def _compiler_of(folder: Path) -> str:
+    for path in folder.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
+        text = path.read_text()
+        found = [re.search(rf'set\({name} "([^"]*)"\)', text) for name in ("CMAKE_CXX_COMPILER_ID", "CMAKE_CXX_COMPILER_VERSION")]
+        if all(found):
+            return " ".join(match.group(1) for match in found)
+    return "unknown"
+
+
+def _libc() -> str:
+    import platform
+    return " ".join(platform.libc_ver())
