@@ -18,6 +18,13 @@ double clock_mhz(int index) {
   return told ? khz / 1e3 : 0;
 }
 
+std::optional<bool> shared_by_mps(int index) {
+  int shared = 0;
+  const bool told = cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, index) == cudaSuccess;
+  cudaGetLastError();
+  return told ? std::optional(shared != 0) : std::nullopt;
+}
+
 // 13020 is 13.2.
 std::string version_text(int version) {
   return version == 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
@@ -35,22 +42,26 @@ CudaDeviceInfo info_of(int index) {
                       .uuid = {},
                       .compute_capability = 10 * properties.major + properties.minor,
                       .num_multiprocessors = properties.multiProcessorCount,
-                      .clock_mhz = clock_mhz(index)};
+                      .clock_mhz = clock_mhz(index),
+                      .shared_by_mps = shared_by_mps(index)};
   std::copy_n(reinterpret_cast<const std::uint8_t*>(properties.uuid.bytes), info.uuid.size(), info.uuid.begin());
   return info;
 }
 
 // Kernels of ranks that share a GPU wait for each other, and kernels of two streams that share a connection to the GPU
 // run one after the other. By default the driver makes 8 connections; 32 are the most (CUDA Programming Guide, "CUDA
-// Environment Variables"). It looks when it starts. What the user has set stays.
-bool want_connections() {
-  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0;  // NOLINT(concurrency-mt-unsafe): before any rank
+// Environment Variables"). And loading a kernel may wait until the device is idle, so that it must not happen while one
+// of ours waits for another rank's (the same, "Lazy Loading": issues when adopting it): all are loaded at once. CUDA
+// looks when it starts: every program of ours asks for GPUs here before anything else. What the user has set stays.
+bool prepare_environment() {
+  return setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0) == 0 &&  // NOLINT(concurrency-mt-unsafe): before any rank
+         setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;         // NOLINT(concurrency-mt-unsafe)
 }
 
 }  // namespace
 
 std::optional<std::string> why_no_cuda() {
-  [[maybe_unused]] static const bool wanted = want_connections();
+  [[maybe_unused]] static const bool prepared = prepare_environment();
   int driver = 0;
   cudaDriverGetVersion(&driver);  // leaves 0 where no driver is loaded
   if (driver == 0) return "no CUDA device: no NVIDIA driver is loaded";
@@ -77,6 +88,15 @@ std::vector<CudaDeviceInfo> cuda_devices() {
   check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount", {.rank = -1, .device = -1});
   for (int index = 0; index < count; ++index) devices.push_back(info_of(index));
   return devices;
+}
+
+std::size_t cuda_free_bytes(int index) {
+  const CudaPlace place{.rank = -1, .device = index};
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  check_cuda(cudaSetDevice(index), "cudaSetDevice", place);
+  check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", place);
+  return free_bytes;
 }
 
 bool cuda_can_reach(int from, int to) {

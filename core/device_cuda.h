@@ -23,6 +23,7 @@ struct CudaDeviceInfo {
   int compute_capability;             // 90 for 9.0
   int num_multiprocessors;
   double clock_mhz = 0;  // the highest of its multiprocessors; 0 where it is not told
+  std::optional<bool> shared_by_mps = std::nullopt;
 };
 
 // Why no CUDA device can be used here: not built in, no driver, no GPU. Nothing if there is at least one.
@@ -37,6 +38,9 @@ CudaVersions cuda_versions();
 
 // All CUDA devices that this process sees; none where why_no_cuda() has something to say.
 std::vector<CudaDeviceInfo> cuda_devices();
+
+// Of a device's memory, of which other programs may have some.
+std::size_t cuda_free_bytes(int index);
 
 // Whether kernels of device `from` can read and write memory of device `to` directly.
 bool cuda_can_reach(int from, int to);

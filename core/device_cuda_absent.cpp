@@ -16,6 +16,10 @@ std::vector<CudaDeviceInfo> cuda_devices() {
   return {};
 }
 
+std::size_t cuda_free_bytes(int /*index*/) {
+  throw Error(Failure::not_built, *why_no_cuda());
+}
+
 bool cuda_can_reach(int /*from*/, int /*to*/) {
   return false;
 }

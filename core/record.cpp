@@ -32,12 +32,37 @@ Json link_json(const std::optional<LinkRecord>& link) {
   return {{"latency_us", nullable(link->latency_us)}, {"gbps", nullable(link->gbps)}};
 }
 
+Json devices_json(const std::vector<GpuDeviceRecord>& devices) {
+  Json list = Json::array();
+  for (const GpuDeviceRecord& device : devices) {
+    list.push_back({{"pci_id", device.pci_id},
+                    {"power_limit_watts", nullable(device.power_limit_watts)},
+                    {"mig", nullable(device.mig)},
+                    {"mps", nullable(device.mps)}});
+  }
+  return list;
+}
+
+// Left out where nothing is known: only runs on GPUs have it.
+Json with_gpu_states(Json line, const std::vector<GpuStateRecord>& states) {
+  for (const GpuStateRecord& state : states) {
+    line["gpu_states"].push_back({{"pci_id", state.pci_id},
+                                  {"sm_mhz", nullable(state.sm_mhz)},
+                                  {"memory_mhz", nullable(state.memory_mhz)},
+                                  {"temperature_c", nullable(state.temperature_c)},
+                                  {"power_watts", nullable(state.power_watts)},
+                                  {"clock_limits", nullable(state.clock_limits)}});
+  }
+  return line;
+}
+
 Json gpu_json(const std::optional<GpuRecord>& gpu) {
   if (!gpu) return nullptr;
   return {{"gpus", gpu->gpus},
           {"ranks_per_gpu", gpu->ranks_per_gpu},
           {"label", gpu->label},
-          {"clock_mhz", nullable(gpu->clock_mhz)}};
+          {"clock_mhz", nullable(gpu->clock_mhz)},
+          {"devices", devices_json(gpu->devices)}};
 }
 
 Json plan_json(const std::optional<PlanRecord>& plan) {
@@ -80,62 +105,64 @@ std::string to_json(const RunRecord& run) {
 }
 
 std::string to_json(const RowRecord& row) {
-  return line_of({{"record", "row"},
-                  {"run", row.run},
-                  {"collective", row.collective},
-                  {"algorithm", row.algorithm},
-                  {"executor", row.executor},
-                  {"transport", row.transport},
-                  {"ranks", row.ranks},
-                  {"bytes", row.bytes},
-                  {"count", row.count},
-                  {"dtype", row.dtype},
-                  {"op", row.op},
-                  {"root", row.root},
-                  {"in_place", row.in_place},
-                  {"basis", row.basis},
-                  {"status", row.status},
-                  {"error", nullable(row.error)},
-                  {"wrong", nullable(row.wrong)},
-                  {"iterations", row.iterations},
-                  {"time_us", nullable(row.time_us)},
-                  {"queued_us", nullable(row.queued_us)},
-                  {"graph_iterations", row.graph_iterations},
-                  {"algbw_gbps", nullable(row.algbw_gbps)},
-                  {"busbw_gbps", nullable(row.busbw_gbps)},
-                  {"samples_us", Json(row.samples_us)},
-                  {"stats", stats_json(row.samples_us)},
-                  {"plan", plan_json(row.plan)}});
+  return line_of(with_gpu_states({{"record", "row"},
+                                  {"run", row.run},
+                                  {"collective", row.collective},
+                                  {"algorithm", row.algorithm},
+                                  {"executor", row.executor},
+                                  {"transport", row.transport},
+                                  {"ranks", row.ranks},
+                                  {"bytes", row.bytes},
+                                  {"count", row.count},
+                                  {"dtype", row.dtype},
+                                  {"op", row.op},
+                                  {"root", row.root},
+                                  {"in_place", row.in_place},
+                                  {"basis", row.basis},
+                                  {"status", row.status},
+                                  {"error", nullable(row.error)},
+                                  {"wrong", nullable(row.wrong)},
+                                  {"iterations", row.iterations},
+                                  {"time_us", nullable(row.time_us)},
+                                  {"queued_us", nullable(row.queued_us)},
+                                  {"graph_iterations", row.graph_iterations},
+                                  {"algbw_gbps", nullable(row.algbw_gbps)},
+                                  {"busbw_gbps", nullable(row.busbw_gbps)},
+                                  {"samples_us", Json(row.samples_us)},
+                                  {"stats", stats_json(row.samples_us)},
+                                  {"plan", plan_json(row.plan)}},
+                                 row.gpu_states));
 }
 
 std::string to_json(const KernelRecord& kernel) {
-  return line_of({{"record", "kernel"},
-                  {"run", kernel.run},
-                  {"kernel", kernel.kernel},
-                  {"shape", kernel.shape},
-                  {"dtype", kernel.dtype},
-                  {"device", kernel.device},
-                  {"threads", kernel.threads},
-                  {"cores", Json(kernel.cores)},
-                  {"cache", kernel.cache},
-                  {"timing", kernel.timing},
-                  {"implementation", nullable(kernel.implementation)},
-                  {"basis", kernel.basis},
-                  {"status", kernel.status},
-                  {"checked", kernel.checked},
-                  {"error", nullable(kernel.error)},
-                  {"flops", kernel.flops},
-                  {"bytes", kernel.bytes},
-                  {"operands", operands_json(kernel.operands)},
-                  {"iterations", kernel.iterations},
-                  {"time_us", nullable(kernel.time_us)},
-                  {"samples_us", Json(kernel.samples_us)},
-                  {"stats", stats_json(kernel.samples_us)},
-                  {"gbps", nullable(kernel.gbps)},
-                  {"gflops", nullable(kernel.gflops)},
-                  {"bound", nullable(kernel.bound)},
-                  {"ceiling_us", nullable(kernel.ceiling_us)},
-                  {"share", nullable(kernel.share)}});
+  return line_of(with_gpu_states({{"record", "kernel"},
+                                  {"run", kernel.run},
+                                  {"kernel", kernel.kernel},
+                                  {"shape", kernel.shape},
+                                  {"dtype", kernel.dtype},
+                                  {"device", kernel.device},
+                                  {"threads", kernel.threads},
+                                  {"cores", Json(kernel.cores)},
+                                  {"cache", kernel.cache},
+                                  {"timing", kernel.timing},
+                                  {"implementation", nullable(kernel.implementation)},
+                                  {"basis", kernel.basis},
+                                  {"status", kernel.status},
+                                  {"checked", kernel.checked},
+                                  {"error", nullable(kernel.error)},
+                                  {"flops", kernel.flops},
+                                  {"bytes", kernel.bytes},
+                                  {"operands", operands_json(kernel.operands)},
+                                  {"iterations", kernel.iterations},
+                                  {"time_us", nullable(kernel.time_us)},
+                                  {"samples_us", Json(kernel.samples_us)},
+                                  {"stats", stats_json(kernel.samples_us)},
+                                  {"gbps", nullable(kernel.gbps)},
+                                  {"gflops", nullable(kernel.gflops)},
+                                  {"bound", nullable(kernel.bound)},
+                                  {"ceiling_us", nullable(kernel.ceiling_us)},
+                                  {"share", nullable(kernel.share)}},
+                                 kernel.gpu_states));
 }
 
 std::string to_json(const CeilingRecord& ceiling) {

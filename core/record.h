@@ -18,12 +18,31 @@ struct LinkRecord {
   std::optional<double> gbps;  // 1e9 bytes a second each way
 };
 
+// One GPU, as NVML shows it; what it does not tell is empty.
+struct GpuDeviceRecord {
+  std::string pci_id;  // "0000:1b:00.0"
+  std::optional<double> power_limit_watts;
+  std::optional<bool> mig;
+  std::optional<bool> mps;
+};
+
 // How ranks are on GPUs; the models are in the machine, versions in the libraries.
 struct GpuRecord {
   int gpus = 1;           // that a process sees
   int ranks_per_gpu = 1;  // the most
   std::string label;      // "shared GPU" where ranks share one, else "a GPU a rank"
   std::optional<double> clock_mhz;
+  std::vector<GpuDeviceRecord> devices = {};
+};
+
+// A GPU right after a measurement: whether its clocks were held back.
+struct GpuStateRecord {
+  std::string pci_id;
+  std::optional<double> sm_mhz;
+  std::optional<double> memory_mhz;
+  std::optional<double> temperature_c;
+  std::optional<double> power_watts;
+  std::optional<std::vector<std::string>> clock_limits;  // "power cap", "hardware thermal", "idle", ...
 };
 
 struct RunRecord {
@@ -77,6 +96,7 @@ struct RowRecord {
   std::optional<double> busbw_gbps;
   std::vector<double> samples_us;  // `stats` of the line is summarize(samples_us)
   std::optional<PlanRecord> plan;
+  std::vector<GpuStateRecord> gpu_states = {};  // of ranks on GPUs
 };
 
 struct OperandRecord {
@@ -112,6 +132,7 @@ struct KernelRecord {
   std::optional<std::string> bound;  // "memory", "compute", "launch"
   std::optional<double> ceiling_us;
   std::optional<double> share;
+  std::vector<GpuStateRecord> gpu_states = {};
 };
 
 struct CeilingRecord {

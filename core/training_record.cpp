@@ -30,29 +30,41 @@ Json validation_json(const TrainingRecord& r) {
           {"curve", std::move(curve)}};
 }
 
+Json energy_json(const EnergyRecord& e) {
+  return {{"source", e.source},
+          {"devices", e.devices},
+          {"steps", e.steps},
+          {"seconds", e.seconds},
+          {"joules_a_step", e.joules_a_step},
+          {"watts", e.watts},
+          {"tokens_per_joule", e.tokens_per_joule}};
+}
+
 }  // namespace
 
 std::string to_json(const TrainingRecord& r) {
-  return line_of({{"record", "training"},
-                  {"run", r.run},
-                  {"program", r.program},
-                  {"basis", r.basis},
-                  {"model", model_json(r.model)},
-                  {"layout", layout_json(r.layout)},
-                  {"schedule", r.schedule},
-                  {"dtype", r.dtype},
-                  {"ranks", r.ranks},
-                  {"threads", r.threads},
-                  {"data", r.data},
-                  {"tokens_a_step", r.tokens_a_step},
-                  {"flop_convention", r.flop_convention},
-                  {"peak_flops", r.peak_flops},
-                  {"steps", steps_json(r.steps)},
-                  {"validation", validation_json(r)},
-                  {"timed_step", r.timed_step},
-                  {"parts_ms", object_of(r.parts_ms)},
-                  {"memory_bytes", object_of(r.memory_bytes)},
-                  {"timeline", timeline_json(r.timeline)}});
+  Json line{{"record", "training"},
+            {"run", r.run},
+            {"program", r.program},
+            {"basis", r.basis},
+            {"model", model_json(r.model)},
+            {"layout", layout_json(r.layout)},
+            {"schedule", r.schedule},
+            {"dtype", r.dtype},
+            {"ranks", r.ranks},
+            {"threads", r.threads},
+            {"data", r.data},
+            {"tokens_a_step", r.tokens_a_step},
+            {"flop_convention", r.flop_convention},
+            {"peak_flops", r.peak_flops},
+            {"steps", steps_json(r.steps)},
+            {"validation", validation_json(r)},
+            {"timed_step", r.timed_step},
+            {"parts_ms", object_of(r.parts_ms)},
+            {"memory_bytes", object_of(r.memory_bytes)},
+            {"timeline", timeline_json(r.timeline)}};
+  if (r.energy) line["energy"] = energy_json(*r.energy);
+  return line_of(line);
 }
 
 }  // namespace lockstep::core

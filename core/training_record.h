@@ -41,6 +41,17 @@ struct ValidationRecord {
   double loss = 0;  // nats a token
 };
 
+// Of the devices that ranks were on, as a whole: GPUs by NVML, CPU packages by RAPL.
+struct EnergyRecord {
+  std::string source;  // "nvml", "rapl"
+  int devices = 0;
+  std::int64_t steps = 0;  // that were counted: all but the first
+  double seconds = 0;      // that these took
+  double joules_a_step = 0;
+  double watts = 0;
+  double tokens_per_joule = 0;
+};
+
 struct TrainingRecord {
   std::string run;
   std::string program;
@@ -61,7 +72,8 @@ struct TrainingRecord {
   double bigram_loss = 0;
   std::int64_t timed_step = 0;  // that parts_ms and the timeline are of
   NamedNumbers parts_ms;        // mean of the ranks, together the time from the first task to the last
-  NamedNumbers memory_bytes;    // by kind, of the fullest rank at its peak; "total"
+  std::optional<EnergyRecord> energy = std::nullopt;
+  NamedNumbers memory_bytes;  // by kind, of the fullest rank at its peak; "total"
   TimelineRecord timeline;
 };
 

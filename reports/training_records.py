@@ -4,6 +4,7 @@ from typing import Any, Optional
 
 from reports.run_records import Run, Stats, only
 from reports.step_records import Timeline, timeline_from
+from reports.units import counted
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,24 @@ class Validation:
 
 
 @dataclass(frozen=True)
+class Energy:
+    """Of the devices that ranks were on, as a whole, in all steps but the first."""
+
+    source: str  # "nvml", "rapl"
+    devices: int
+    steps: int
+    seconds: float
+    joules_a_step: float
+    watts: float
+    tokens_per_joule: float
+
+    @property
+    def of(self) -> str:
+        """2 GPUs, or 1 CPU package."""
+        return counted(self.devices, "GPU" if self.source == "nvml" else "CPU package")
+
+
+@dataclass(frozen=True)
 class Training:
     run: Run
     program: str
@@ -49,6 +68,7 @@ class Training:
     parts_ms: dict[str, float]
     memory_bytes: dict[str, float]
     timeline: Optional[Timeline]
+    energy: Optional[Energy] = None  # where nothing counted
 
 
 @dataclass(frozen=True)
@@ -103,6 +123,7 @@ def training_from(data: dict[str, Any], run: Run) -> Training:
     known["steps"] = tuple(only(TrainingStep, step) for step in data["steps"])
     known["validation"] = data["validation"] and _validation_from(data["validation"])
     known["timeline"] = timeline_from(data["timeline"])
+    known["energy"] = only(Energy, data["energy"]) if data.get("energy") else None
     return Training(**known)
 
 

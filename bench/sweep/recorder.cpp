@@ -47,6 +47,7 @@ void Recorder::begin_run(const SweepFlags& flags, const RunFacts& facts) {
     run.basis = "emulated";
   }
   writer_.write(run);
+  watch_.emplace(facts.gpu_devices);
   runs_.insert_or_assign(facts.transport, std::move(run));
 }
 
@@ -56,6 +57,7 @@ void Recorder::add_result(const core::RunRecord& run, const RowResult& result) {
   record.executor = result.executor;
   record.status = result.wrong.value_or(0) == 0 ? "ok" : "wrong";
   record.wrong = result.wrong;
+  record.gpu_states = watch_->now();
   record.iterations = result.timed_calls;
   record.time_us = result.time_us;
   if (run.gpu) record.queued_us = result.queued_us;

@@ -4,8 +4,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/sweep/session.h"
+#include "core/device_cuda.h"
+#include "core/gpu_record.h"
 #include "core/record.h"
 
 namespace lockstep::sweep {
@@ -19,6 +22,7 @@ struct RunFacts {
   core::Machine machine;
   std::map<std::string, std::string> libraries;  // name to version, as in core::RunRecord
   std::optional<core::GpuRecord> gpu;            // of ranks on GPUs
+  std::vector<core::CudaDeviceInfo> gpu_devices = {};
 };
 
 class Recorder {
@@ -37,6 +41,7 @@ class Recorder {
 
   core::RecordWriter writer_;
   std::map<std::string, core::RunRecord> runs_;  // by transport: the last
+  std::optional<core::GpuWatch> watch_;          // of the last
 };
 
 }  // namespace lockstep::sweep

@@ -1,10 +1,11 @@
 #include "bench/trainer/program.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 #include <optional>
+#include <utility>
 
+#include "bench/trainer/energy.h"
 #include "bench/trainer/peak.h"
 #include "bench/trainer/records.h"
 #include "bench/trainer/text.h"
@@ -27,8 +28,8 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
 // Where rank 0 prints, the others are silent.
 class Teller {
  public:
-  Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops)
-      : flags_(flags), print_(print), peak_flops_(peak_flops), log_(flags, peak_flops) {}
+  Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops, core::OpenedEnergyMeter meter)
+      : flags_(flags), print_(print), peak_flops_(peak_flops), log_(flags, peak_flops), energy_(std::move(meter)) {}
 
   trainer::TrainObserver observer() {
     trainer::TrainObserver observer;
@@ -38,6 +39,7 @@ class Teller {
       log_.add_validation(step, loss);
       if (step < flags_.options.steps)
         print_("step " + std::to_string(step) + "  validation loss " + std::to_string(loss) + "\n");
+      energy_.end_pause();
     };
     return observer;
   }
@@ -46,12 +48,15 @@ class Teller {
     core::RecordWriter writer(flags_.json_file);
     const core::RunRecord run = run_record(flags_);
     writer.write(run);
-    writer.write(log_.record(run, step_, data, unigram_nats, bigram_nats));
+    core::TrainingRecord record = log_.record(run, step_, data, unigram_nats, bigram_nats);
+    record.energy = energy_.record(flags_.options.tokens_a_step());
+    writer.write(record);
     writer.commit();
   }
 
  private:
   void tell(const trainer::StepReport& report, const schedules::StepTimeline& ran) {
+    energy_.end_step();
     const schedules::StepTimeline timeline = ran.empty() ? ran : schedules::when_bytes_move(step_, ran);
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
@@ -66,12 +71,14 @@ class Teller {
     if (!last) return;
     print_(breakdown_text(ranks));
     print_(memory_text(report.peak_bytes));
+    print_(energy_.text(flags_.options.tokens_a_step()));
   }
 
   const TrainFlags& flags_;
   const pipeline::Print& print_;
   const double peak_flops_;
   TrainingLog log_;
+  StepEnergy energy_;
   schedules::Step step_;
 };
 
@@ -100,15 +107,6 @@ double peak_of(const TrainFlags& flags) {
   return *std::max_element(peaks.begin(), peaks.end()) / threads * core::usable_cores() * placement.num_hosts;
 }
 
-// What CUDA reads before its first call; a user's own values stay. Ranks that share a GPU wait for each other in
-// kernels: no stream may hold up another one's, and no kernel may be loaded while one waits (CUDA C++ programming
-// guide, lazy loading: loading may wait for the device).
-void set_cuda_environment() {
-  constexpr int kKeep = 0;
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", kKeep);
-  setenv("CUDA_MODULE_LOADING", "EAGER", kKeep);
-}
-
 }  // namespace
 
 int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::MpiWorld* mpi) {
@@ -124,7 +122,7 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   const pipeline::Print print_here = tells ? print : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
-  Teller teller(flags, print_here, peak_flops);
+  Teller teller(flags, print_here, peak_flops, tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;
   if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));
@@ -143,7 +141,6 @@ int mini_train_main(int argc, char** argv) {
       return 0;
     }
     TrainFlags& flags = std::get<TrainFlags>(parsed);
-    if (flags.options.device.cuda) set_cuda_environment();
     if (!flags.mpi) return run_mini_train(std::move(flags), pipeline::to_stdout, nullptr);
     if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
     const auto run = [&](transports::MpiWorld& mpi) { return run_mini_train(flags, pipeline::to_stdout, &mpi); };

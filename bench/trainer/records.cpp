@@ -6,9 +6,11 @@
 
 #include "bench/pipeline/parts.h"
 #include "bench/pipeline/records.h"
+#include "bench/trainer/energy.h"
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
+#include "core/gpu_record.h"
 #include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
@@ -92,6 +94,14 @@ void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
   run.oversubscribed = mpi.placement().oversubscribed;
 }
 
+void add_gpus(const trainer::TrainOptions& options, core::RunRecord& run) {
+  const std::vector<core::CudaDeviceInfo> gpus = gpus_of(options);
+  const auto count = static_cast<int>(gpus.size());
+  for (const core::CudaDeviceInfo& gpu : gpus) run.machine.gpus.push_back(gpu.name);
+  run.gpu = core::gpu_record(gpus, count == 0 ? 1 : (options.layout.ranks() + count - 1) / count);
+  run.libraries.merge(core::gpu_libraries(gpus));
+}
+
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   const int ranks = options.layout.ranks();
@@ -100,6 +110,7 @@ core::RunRecord run_record(const TrainFlags& flags) {
   run.transport = options.device.cuda ? "cuda" : "local";
   run.rank_kind = "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
+  if (options.device.cuda) add_gpus(options, run);
   if (options.mpi != nullptr) add_mpi(*options.mpi, run);
   run.seed = options.seed;
   if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};

@@ -23,6 +23,7 @@ core::LayoutRecord layout_record(const trainer::TrainLayout& layout);  // text: 
 // "measured", or "emulated" where links are.
 std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
+void add_gpus(const trainer::TrainOptions& options, core::RunRecord& run);
 // Of a run under mpirun; its library is named with its threads, as what overlaps depends on them.
 void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run);
 

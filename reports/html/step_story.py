@@ -23,7 +23,7 @@ class Story:
 
 def story_of(report: Report, files: Mapping[str, str], drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
     """`files`: of the pages, by subject; `drawn`: the figures of the scaling page."""
-    training = report.trainings[0].runs[-1] if report.trainings else None
+    training = report.trainings[0].fastest if report.trainings else None
     scaling = telling(report.scalings, training.layout["text"] if training else "")
     sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
     if not sentences:

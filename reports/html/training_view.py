@@ -3,8 +3,8 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from reports.analysis.findings import MOST, Finding
-from reports.analysis.training.runs import (TrainingResult, loss_text, memory_text, mfu, run_name, speed_text, step_ms,
-                                            tokens_per_s)
+from reports.analysis.training.runs import (TrainingResult, energy_text, joined_sentences, loss_text, memory_text, mfu,
+                                            run_name, speed_text, step_ms, tokens_per_s)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name, line_text,
                                                off, why_text)
 from reports.analysis.training.words import computing_ms, parts_text
@@ -14,7 +14,7 @@ from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.traces import TraceLink
 from reports.plots.figures import FigureFile
 from reports.records import Records
-from reports.training_records import Scaling, Training
+from reports.training_records import Energy, Scaling, Training
 from reports.units import counted, joined
 
 
@@ -50,9 +50,10 @@ def training_page_of(records: Records, results: Sequence[TrainingResult], figure
     lines = records.trainings
     facts = [Fact("What was trained", joined(sorted({f"GPT {one.model['name']} on {one.data}" for one in lines}))),
              Fact("Runs", f"{counted(len(lines), 'run')}, {counted(sum(one.steps[-1].step for one in lines), 'step')}")]
-    views = [_view(result, drawn, [loss_text(result.runs), *map(speed_text, result.runs),
+    views = [_view(result, drawn, [loss_text(result.runs),
+                                   *(joined_sentences(speed_text(one), energy_text(one)) for one in result.runs),
                                    f"FLOPs a token are counted as {result.first.flop_convention}; MFU is over what a "
-                                   "product of matrices reaches on all cores together, or as was stated."],
+                                   "product of matrices reaches on all cores or GPUs together, or as was stated."],
                    [runs_table(result)], sum(one.timeline is not None for one in result.runs))
              for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
@@ -88,7 +89,7 @@ def _page(records: Records, results: Sequence, views: Sequence[GroupView], facts
 
 
 _RUNS = (
-    Column("run", "layout, dtype, threads", False), Column("steps", ""), Column("tokens a step", ""),
+    Column("run", "layout, dtype, threads or GPUs", False), Column("steps", ""), Column("tokens a step", ""),
     Column("step ms", "median, the first three left out"), Column("tokens/s", "likewise, of all ranks"),
     Column("MFU %", "likewise"), Column("memory", "of the fullest rank at its peak"),
     Column("most of it", "", False), Column("validation loss", "nats a token"), Column("bigram", "nats a token"),
@@ -96,8 +97,20 @@ _RUNS = (
 )
 
 
+_ENERGY = (Column("tokens/J", "of whole devices, without the first step"), Column("J a step", "likewise"),
+           Column("W", "mean, likewise"), Column("of", "", False))
+
+
 def runs_table(result: TrainingResult) -> Table:
-    return Table("Every run of the records", _RUNS, tuple(Line(_run_cells(one)) for one in result.runs))
+    """Energy only where something counted it in one run at least."""
+    counts = any(one.energy for one in result.runs)
+    lines = (Line((*_run_cells(one), *(_energy_cells(one.energy) if counts else ()))) for one in result.runs)
+    return Table("Every run of the records", (*_RUNS, *(_ENERGY if counts else ())), tuple(lines))
+
+
+def _energy_cells(energy: Optional[Energy]) -> tuple[Cell, ...]:
+    return (number(energy and energy.tokens_per_joule), number(energy and energy.joules_a_step),
+            number(energy and energy.watts, 3), word(energy.of if energy else "–"))
 
 
 def _run_cells(one: Training) -> tuple[Cell, ...]:

@@ -7,7 +7,7 @@ from reports.plots.part_colours import kind_colours, part_colours
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure
 from reports.units import bytes_text, time_text
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 
 
 def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
@@ -18,7 +18,9 @@ def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
 
 def memory_figure(result: TrainingResult, heading: Heading) -> Figure:
     rows = [BarRow(run_name(one), one.memory_bytes, bytes_text(one.memory_bytes["total"], 3)) for one in result.runs]
-    return stacked_figure(rows, Scale("memory of the fullest rank at its peak (MiB)", 1 / MIB,
+    large = max(one.memory_bytes["total"] for one in result.runs) >= 4 * GIB
+    return stacked_figure(rows, Scale(f"memory of the fullest rank at its peak ({'GiB' if large else 'MiB'})",
+                                      1 / (GIB if large else MIB),
                                       kind_colours(row.parts for row in rows)), heading)
 
 

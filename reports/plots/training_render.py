@@ -4,7 +4,7 @@ from typing import Callable, NamedTuple, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.training.runs import TrainingResult, loss_text, run_name, speed_text, tokens_per_s
+from reports.analysis.training.runs import TrainingResult, loss_text, run_name, speed_text
 from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name,
                                                line_text, why_text)
 from reports.analysis.training.words import parts_text
@@ -110,10 +110,6 @@ def _largest_gap(result: ScalingResult) -> str:
     return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
 
 
-def _fastest(result: TrainingResult) -> Training:
-    return max(result.runs, key=tokens_per_s)
-
-
 def _stars(result: ScalingResult) -> str:
     return result.name + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else "")
 
@@ -121,10 +117,10 @@ def _stars(result: ScalingResult) -> str:
 _FIGURES = {
     "loss": _Figure("loss", loss_figure, lambda result: loss_text(result.runs) or "Loss of training",
                     lambda result: result.name, "Loss against the step, with what counting bytes reaches"),
-    "speed": _Figure("speed", speed_figure, lambda result: speed_text(_fastest(result)), lambda result: result.name,
+    "speed": _Figure("speed", speed_figure, lambda result: speed_text(result.fastest), lambda result: result.name,
                      "Tokens a second against the step"),
     "parts": _Figure("parts", parts_figure,
-                     lambda result: f"{run_name(_fastest(result))}: {parts_text(_fastest(result).parts_ms)}",
+                     lambda result: f"{run_name(result.fastest)}: {parts_text(result.fastest.parts_ms)}",
                      lambda result: result.name, "A bar a run, of the parts of a step"),
     "memory": _Figure("memory", memory_figure, memory_title, lambda result: result.name,
                       "A bar a run, of the kinds of memory"),

@@ -1,7 +1,10 @@
 #include "trainer/step/memory_need.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/size.h"
@@ -89,20 +92,37 @@ parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, 
   return need;
 }
 
-void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
-                  std::int64_t available_bytes) {
+namespace {
+
+// Throws where these ranks need more than is available at this place: "this host", "cuda:0".
+void check_ranks(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                 std::span<const std::int32_t> ranks, std::int64_t available_bytes, const std::string& place) {
   parallel::BytesByKind all = {};
-  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) add(all, memory_need(made, shape, layout, rank));
+  for (const std::int32_t rank : ranks) add(all, memory_need(made, shape, layout, rank));
   const std::int64_t needed = parallel::total_of(all);
   if (needed <= available_bytes) return;
   const bool activations = of(all, MemoryKind::activations) > needed / 2;
   const std::string wider = replicas_of(layout) > 1 ? "a larger --shard-ranks, " : "";
   throw core::usage_error(
-      shape.config.name + " on " + std::to_string(layout.ranks()) + " ranks of this host needs about " +
+      shape.config.name + " on " + std::to_string(ranks.size()) + " ranks of " + place + " needs about " +
       core::format_size(needed) + " (" + core::format_size(of(all, MemoryKind::activations)) +
       " of it activations), and there are " + core::format_size(available_bytes) + "; what helps: " +
       (activations ? "--recompute full, a smaller --batch with more --microbatches, or a smaller --length"
                    : wider + "--dtype bf16, --zero 3 with more --dp, or a smaller --model"));
+}
+
+}  // namespace
+
+void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                  std::int64_t available_bytes) {
+  std::vector<std::int32_t> ranks(static_cast<std::size_t>(layout.ranks()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  check_ranks(made, shape, layout, ranks, available_bytes, "this host");
+}
+
+void check_gpu_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                      const std::vector<GpuRoom>& gpus) {
+  for (const GpuRoom& gpu : gpus) check_ranks(made, shape, layout, gpu.ranks, gpu.free_bytes, gpu.name);
 }
 
 }  // namespace lockstep::trainer

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "parallel/memory/memory.h"
 #include "trainer/step/train_step.h"
@@ -21,5 +23,14 @@ parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, 
 // more than `available_bytes` together.
 void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
                   std::int64_t available_bytes);
+
+struct GpuRoom {
+  std::string name;                 // "cuda:0, NVIDIA H200"
+  std::vector<std::int32_t> ranks;  // that share it
+  std::int64_t free_bytes = 0;
+};
+// The same, of each of these GPUs.
+void check_gpu_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+                      const std::vector<GpuRoom>& gpus);
 
 }  // namespace lockstep::trainer

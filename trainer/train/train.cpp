@@ -4,7 +4,9 @@
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "collectives/backends/gpu_places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
 #include "core/device_cpu.h"
@@ -62,6 +64,24 @@ void check_algorithm(const TrainOptions& options) {
   }
 }
 
+// Ranks take GPUs in turn, or share the chosen one.
+std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
+  std::vector<GpuRoom> rooms;
+  const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
+  const int ranks = options.layout.ranks();
+  for (const core::CudaDeviceInfo& gpu : gpus) {
+    GpuRoom room{.name = "cuda:" + std::to_string(gpu.index) + ", " + gpu.name + ",", .ranks = {}};
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      const int in_turn = backends::gpu_place(rank, ranks, static_cast<int>(gpus.size())).device;
+      if (gpu.index == (options.device.index < 0 ? in_turn : options.device.index)) room.ranks.push_back(rank);
+    }
+    if (room.ranks.empty()) continue;
+    room.free_bytes = static_cast<std::int64_t>(core::cuda_free_bytes(gpu.index));
+    rooms.push_back(room);
+  }
+  return rooms;
+}
+
 // What needs threads of the CPU beside the kernels, or a link between them, is not there on CUDA.
 void check_device(const TrainOptions& options) {
   if (!options.device.cuda) return;
@@ -103,6 +123,7 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
   if (options.mpi == nullptr && !options.device.cuda) {
     check_memory(made, shape_of(options, 0), options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
   }
+  if (options.device.cuda) check_gpu_memory(made, shape_of(options, 0), options.layout, gpu_rooms(options));
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
   backends::run_mesh(mesh_of(options), channels.channels(), [&](backends::MeshRank& rank) {

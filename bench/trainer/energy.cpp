@@ -1,0 +1,76 @@
+#include "bench/trainer/energy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "collectives/transports/mpi_transport.h"
+
+namespace lockstep::mini_train {
+
+core::OpenedEnergyMeter open_energy(const trainer::TrainOptions& options) {
+  if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) {
+    return {nullptr, "", 0, "no energy: ranks are on several hosts"};
+  }
+  if (!options.device.cuda) return core::open_cpu_energy();
+  std::vector<std::string> pci_ids;
+  for (const core::CudaDeviceInfo& gpu : gpus_of(options)) pci_ids.push_back(gpu.pci_id);
+  return core::open_gpu_energy(pci_ids);
+}
+
+std::vector<core::CudaDeviceInfo> gpus_of(const trainer::TrainOptions& options) {
+  std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
+  const int chosen = options.device.index;
+  if (chosen >= static_cast<int>(gpus.size())) return {};
+  if (chosen >= 0) return {gpus[static_cast<std::size_t>(chosen)]};
+  gpus.resize(std::min(gpus.size(), static_cast<std::size_t>(options.layout.ranks())));
+  return gpus;
+}
+
+std::optional<StepEnergy::Mark> StepEnergy::now() {
+  if (!opened_.meter) return std::nullopt;
+  const auto joules = opened_.meter->joules();
+  if (!joules) {
+    opened_ = {nullptr, "", 0, "no energy: a counter could not be read while the run went on"};
+    return std::nullopt;
+  }
+  return Mark{*joules, core::Clock::now()};
+}
+
+void StepEnergy::end_step() {
+  const auto before = mark_;
+  mark_ = now();
+  if (!before || !mark_) return;
+  ++steps_;
+  joules_ += mark_->joules - before->joules;
+  seconds_ += core::us_between(before->time, mark_->time) * 1e-6;
+}
+
+void StepEnergy::end_pause() {
+  if (mark_) mark_ = now();
+}
+
+std::optional<core::EnergyRecord> StepEnergy::record(std::int64_t tokens_a_step) const {
+  if (!opened_.meter || joules_ <= 0 || seconds_ <= 0) return std::nullopt;
+  const auto steps = static_cast<double>(steps_);
+  return core::EnergyRecord{.source = opened_.source,
+                            .devices = opened_.devices,
+                            .steps = steps_,
+                            .seconds = seconds_,
+                            .joules_a_step = joules_ / steps,
+                            .watts = joules_ / seconds_,
+                            .tokens_per_joule = static_cast<double>(tokens_a_step) * steps / joules_};
+}
+
+std::string StepEnergy::text(std::int64_t tokens_a_step) const {
+  const auto energy = record(tokens_a_step);
+  if (!energy)
+    return fmt::format("# {}\n", opened_.meter ? "no energy: the run was too short to count" : opened_.why_absent);
+  return fmt::format("# energy: {:.4g} J a step, {:.4g} W, {:.4g} tokens a joule; {} {}{} by {}, {} steps\n",
+                     energy->joules_a_step, energy->watts, energy->tokens_per_joule, energy->devices,
+                     energy->source == "nvml" ? "GPU" : "CPU package", energy->devices == 1 ? "" : "s",
+                     energy->source == "nvml" ? "NVML" : "RAPL", energy->steps);
+}
+
+}  // namespace lockstep::mini_train

@@ -1,0 +1,52 @@
+#include "trainer/step/memory_need.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace lockstep::trainer {
+namespace {
+
+const TrainLayout kLayout{.dp = 4};
+
+GptShape small_shape() {
+  return {.config = {.name = "test", .layers = 2, .hidden = 32, .heads = 4, .vocabulary = 61, .length = 16},
+          .tensor = {1, 0},
+          .batch = 2,
+          .length = 16};
+}
+
+std::string refusal_of(const std::vector<GpuRoom>& gpus) {
+  try {
+    check_gpu_memory(make_train_step(small_shape(), kLayout), small_shape(), kLayout, gpus);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+std::int64_t need_of_a_rank() {
+  return parallel::total_of(memory_need(make_train_step(small_shape(), kLayout), small_shape(), kLayout, 0));
+}
+
+TEST(GpuMemory, RanksThatShareAGpuShareItsMemory) {
+  const std::int64_t need = need_of_a_rank();
+  EXPECT_EQ(refusal_of({{"cuda:0", {0, 1, 2}, 3 * need}, {"cuda:1", {3}, need}}), "");
+  EXPECT_NE(refusal_of({{"cuda:0", {0, 1, 2}, 3 * need - 1}, {"cuda:1", {3}, need}}), "");
+}
+
+TEST(GpuMemory, TheRefusalNamesTheGpuItsRanksAndWhatHelps) {
+  const std::int64_t need = need_of_a_rank();
+  const std::string told = refusal_of({{"cuda:0", {0, 2}, 2 * need}, {"cuda:1", {1, 3}, need}});
+  EXPECT_NE(told.find("test on 2 ranks of cuda:1 needs about "), std::string::npos) << told;
+  EXPECT_NE(told.find("what helps: "), std::string::npos) << told;
+  EXPECT_EQ(told.find('\n'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
