@@ -2,6 +2,7 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from reports.gate_records import GateCase
 from reports.layer_records import Layer
 from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
 from reports.sharding_records import Sharding
@@ -128,12 +129,13 @@ class Records:
     scalings: tuple[Scaling, ...] = ()
     shardings: tuple[Sharding, ...] = ()
     layers: tuple[Layer, ...] = ()
+    verdicts: tuple[GateCase, ...] = ()
 
     @property
     def lines(self) -> tuple:
         """All but the runs."""
         return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations, *self.trainings,
-                *self.scalings, *self.shardings, *self.layers)
+                *self.scalings, *self.shardings, *self.layers, *self.verdicts)
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
@@ -164,6 +166,9 @@ class Records:
 
     def of_layers(self) -> "Records":
         return self._only(layers=self.layers)
+
+    def of_gate(self) -> "Records":
+        return self._only(verdicts=self.verdicts)
 
     def _only(self, **kept: tuple) -> "Records":
         """Runs that left nothing at all are told once: with the first kind that there is."""

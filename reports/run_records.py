@@ -58,6 +58,26 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class GateSide:
+    name: str  # as the user named it
+    revision: str
+    source: str  # build folder or record file, its last part
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the regression gate compared in a run."""
+
+    mode: str  # "ab", "compare", "exact"
+    base: GateSide
+    head: GateSide
+    threshold: float
+    confidence: float
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Run:
     run: str
     program: str
@@ -74,6 +94,7 @@ class Run:
     link: Optional[Link]
     basis: str
     gpu: Optional[Gpu] = None  # of ranks on GPUs
+    gate: Optional[Compared] = None  # of the regression gate
 
 
 @dataclass(frozen=True)
@@ -103,4 +124,10 @@ def run_from(data: dict[str, Any]) -> Run:
     known["machine"] = only(Machine, data["machine"])
     known["link"] = data["link"] and only(Link, data["link"])
     known["gpu"] = only(Gpu, data["gpu"]) if data.get("gpu") else None
+    known["gate"] = _compared(data["gate"]) if data.get("gate") else None
     return Run(**known)
+
+
+def _compared(data: dict[str, Any]) -> Compared:
+    sides = {side: only(GateSide, data[side]) for side in ("base", "head")}
+    return Compared(**{**only(Compared, data).__dict__, **sides, "notes": tuple(data["notes"])})

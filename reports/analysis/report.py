@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from reports.analysis.findings import Finding, main_findings
+from reports.analysis.gate.results import GateResult, analyse_gates
 from reports.analysis.results import Analysis, analyse
 from reports.analysis.roofline.results import RooflineResult, analyse_kernels
 from reports.analysis.steps.layouts import LayoutResult, analyse_layouts
@@ -29,12 +30,13 @@ class Report:
     shardings: tuple[ShardingResult, ...] = ()
     layers: tuple[LayersResult, ...] = ()
     buckets: tuple[BucketsResult, ...] = ()
+    gates: tuple[GateResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
         others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.trainings,
-                  *self.scalings, *self.shardings, *self.layers, *self.buckets]
+                  *self.scalings, *self.shardings, *self.layers, *self.buckets, *self.gates]
         return collectives + [finding for result in others for finding in result.findings]
 
 
@@ -44,4 +46,5 @@ def report_of(records: Records) -> Report:
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
                   analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
                   analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()),
-                  analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()))
+                  analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()),
+                  analyse_gates(records.of_gate()))

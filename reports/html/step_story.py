@@ -32,7 +32,8 @@ def story_of(report: Report, files: Mapping[str, str], drawn: Sequence[FigureFil
     words = {"training": "how it learns, and what fills the memory", "scaling": "all layouts, and the gap by kind",
              "kernels": "the kernels one by one", "collectives": "the collectives one by one",
              "layers": "layers shared out over ranks", "buckets": "gradient buckets beside the backward",
-             "schedules": "schedules of the pipeline", "simulations": "steps on other machines"}
+             "schedules": "schedules of the pipeline", "simulations": "steps on other machines",
+             "gate": "what a change made slower"}
     links = [(text, files[subject]) for subject, text in words.items() if subject in files]
     return Story(sentences, [file for file in drawn if file.stem == stem], links)
 

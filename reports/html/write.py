@@ -3,7 +3,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Sequence, Union
+from typing import Callable, Optional, Sequence, Union
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -11,6 +11,7 @@ from reports.analysis.report import Report
 from reports.analysis.steps.schedules import growths_of
 from reports.errors import ReportError
 from reports.html.buckets_view import buckets_page_of, render_buckets
+from reports.html.gate_view import gate_page_of, render_gates
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import SimulationPage, simulation_page_of
 from reports.html.layers_view import layers_page_of, render_layers
@@ -100,6 +101,9 @@ def _build(report: Report, folder: Path) -> None:
     if report.layers:
         drawn_layers = render_layers(report.layers, folder / "figures")
         views["layers"] = layers_page_of(report.records.of_layers(), report.layers, drawn_layers, files)
+    if report.gates:
+        drawn_gates = render_gates(report.gates, folder / "figures")
+        views["gate"] = gate_page_of(report.records.of_gate(), report.gates, drawn_gates, files)
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
     story = story_of(report, {page.subject: page.file for page in pages}, drawn)
     for page in pages:
@@ -153,11 +157,14 @@ def copy_records(files: Sequence[str], folder: Path) -> list[str]:
     return names
 
 
-def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optional[Story] = None) -> str:
+def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optional[Story] = None,
+            figure_source: Optional[Callable[[str], str]] = None) -> str:
+    """`figure_source`: what stands for a figure's file where that is not in figures/ beside the page."""
     # Inline style and script come from our own files; everything from records is escaped.
     environment = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters["nb"] = unbroken
+    environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
     template = environment.get_template(f"{subject}.html")
     return template.render(page=page, subject=subject, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])

@@ -1,14 +1,88 @@
-"""A report as people and programs read it."""
+"""A report as people and programs read it: the table on the terminal, and files for those who asked for them."""
 import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # of reports/, whose words and pages these outputs share
+
+from ..errors import GateError, UsageError  # noqa: E402
 from ..model import Report
-from .terminal import table
+from .files import check_writable, write_whole
+from .junit import junit
+from .markdown import markdown
+from .page import check_packages, page
+from .records import lines_of, text_of
+from .terminal import table, wants_colour
+
+FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test a case"),
+         ("records", "JSON Lines (docs/record_format.md)"), ("html", "a page with plots, in one file"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="show every case, not only those that changed or are undecided")
+    for name, what in FILES:
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=f"write this too: {what}")
 
 
-def write_outputs(report: Report, arguments: argparse.Namespace) -> None:
-    print(table(report, show_all=arguments.all))
+@dataclass(frozen=True)
+class Outputs:
+    """Made before anything is measured: refuses what could not be written then."""
+
+    arguments: argparse.Namespace
+    command: tuple[str, ...]  # as strangers may see it
+    started: str  # UTC, ISO 8601
+
+    def write(self, report: Report) -> None:
+        """The table comes first and always; then all files that can be written, before the first that cannot is told."""
+        self._print(table(report, self.arguments.all, wants_colour(sys.stdout, os.environ)))
+        failures = [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
+        if failures:
+            raise failures[0]
+
+    def _file(self, name: str) -> Path | None:
+        return getattr(self.arguments, name)
+
+    def _try_to_write(self, name: str, report: Report) -> list[GateError]:
+        try:
+            write_whole(self._file(name), self._text(name, report), f"--{name}")
+        except GateError as error:
+            return [error]
+        return []
+
+    def _text(self, name: str, report: Report) -> str:
+        if name == "markdown":
+            return markdown(report, shlex.join(["python3", *self.command]))
+        if name == "junit":
+            return junit(report, self.started, undecided_fails=self.arguments.undecided == "fail")
+        lines = lines_of(report, self.command, self.started)
+        return text_of(lines) if name == "records" else page(lines)
+
+    def _print(self, text: str) -> None:
+        """Also where the terminal lacks a letter of a case's name."""
+        encoding = sys.stdout.encoding or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding))
+
+
+def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outputs:
+    """Of the flags; `words`: the command line without the program."""
+    files = [(name, getattr(arguments, name)) for name, _ in FILES if getattr(arguments, name)]
+    for i, (name, path) in enumerate(files):
+        check_writable(path, f"--{name}")
+        for other, before in files[:i]:
+            if before.resolve() == path.resolve():
+                raise UsageError(f"--{name} {path}: --{other} has the same file; allowed: a file each")
+    if arguments.html:
+        check_packages()
+    command = ("ci/gate.py", *(_public(word) for word in words))
+    return Outputs(arguments, command, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+
+def _public(word: str) -> str:
+    """Of absolute paths only the last part stays, as in all records."""
+    flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+    return flag + equals + (value.rsplit("/", 1)[1] if value.startswith(("/", "~")) and "/" in value else value)

@@ -1,24 +1,53 @@
-"""The table on the terminal."""
+"""The table on the terminal: worst first, the long columns last, so that the others stay aligned where lines wrap."""
+from collections.abc import Mapping
+from typing import TextIO
+
 from ..model import Report, Result, Verdict
-from .words import closing_line, interval, percent
+from .words import NOTABLE, change, closing_line, heading, interval, limit_text, sorted_results, value
 
-NOTABLE = (Verdict.SLOWER, Verdict.FASTER, Verdict.UNDECIDED, Verdict.NEW, Verdict.GONE)
+COLUMNS = ("verdict", "change", "interval", "base", "head", "case", "why")
+RIGHT = {1, 2, 3, 4}  # columns of numbers
+COLOURS = {Verdict.SLOWER: "1;31", Verdict.UNDECIDED: "33", Verdict.FASTER: "32", Verdict.GONE: "35", Verdict.NEW: "36",
+           Verdict.SAME: "2"}  # of ANSI: bold red, yellow, green, ...
 
 
-def table(report: Report, show_all: bool) -> str:
-    shown = [result for result in report.results if show_all or result.verdict in NOTABLE]
-    rows = [("case", "verdict", "base", "head", "change", "interval", "why")] + [_row(result) for result in shown]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    left = {0, 1, 6}
-    lines = ["  ".join(cell.ljust(width) if i in left else cell.rjust(width)
+def wants_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """On a terminal, unless NO_COLOR is set and not empty (no-color.org)."""
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+def table(report: Report, show_all: bool, colour: bool = False) -> str:
+    results = [result for result in sorted_results(report) if show_all or result.verdict in NOTABLE]
+    head = [f"{heading(report)}, threshold {limit_text(report.threshold)}"] + [f"note: {note}" for note in report.notes]
+    return "\n".join([*head, *_lines(results, colour), _closing(report, colour)])
+
+
+def _lines(results: list[Result], colour: bool) -> list[str]:
+    if not results:
+        return []
+    rows = [COLUMNS, *(_row(result) for result in results)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    lines = ["  ".join(cell.rjust(width) if i in RIGHT else cell.ljust(width)
                        for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]
-    head = [f"{report.base.name} ({report.base.revision[:12]}) -> {report.head.name} ({report.head.revision[:12]}), "
-            f"threshold {report.threshold:.3g}"] + [f"note: {note}" for note in report.notes]
-    return "\n".join([*head, *(lines if shown else []), closing_line(report)])
+    if not colour:
+        return lines
+    return [_painted(lines[0], "4"), *(line.replace(row[0], _painted(row[0], COLOURS[result.verdict]), 1)
+                                       for line, row, result in zip(lines[1:], rows[1:], results, strict=True))]
 
 
 def _row(result: Result) -> tuple[str, ...]:
-    def value(number: float | None) -> str:
-        return "-" if number is None else f"{number:.4g} {result.unit}"
-    return (result.case, result.verdict.value, value(result.base), value(result.head), percent(result.ratio), interval(result),
-            result.why)
+    return (result.verdict.value, change(result), interval(result), value(result, result.base), value(result, result.head),
+            result.case, result.why)
+
+
+def _closing(report: Report, colour: bool) -> str:
+    line = closing_line(report)
+    if not colour:
+        return line
+    word = Verdict.SLOWER if report.of(Verdict.SLOWER) else Verdict.UNDECIDED if report.of(Verdict.UNDECIDED) else Verdict.FASTER
+    answer, rest = line.split(":", 1)
+    return f"{_painted(answer, f'1;{COLOURS[word]}')}:{rest}"
+
+
+def _painted(text: str, code: str) -> str:
+    return f"\033[{code}m{text}\033[0m"

@@ -1,21 +1,45 @@
-"""Numbers and sentences that all outputs share."""
+"""A report's results as the sentences of reports/ need them: what all outputs say is said there."""
+from reports.analysis.gate.words import (Told, answer, change_text, counts_text, headline, interval_text, limit_text, side_text,
+                                         value_text, worst_first)
+
 from ..model import Report, Result, Verdict
 
+__all__ = ["change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "told", "value"]
 
-def percent(ratio: float | None) -> str:
-    """"+5.1 %" of 1.051: worse."""
-    return "-" if ratio is None else f"{(ratio - 1) * 100:+.1f} %"
+NOTABLE = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.FASTER, Verdict.GONE, Verdict.NEW)
+
+
+def told(result: Result) -> Told:
+    return Told(result.case, result.channel.value, result.verdict.value, result.ratio, result.low, result.high)
+
+
+def sorted_results(report: Report) -> list[Result]:
+    return worst_first(report.results, told)
+
+
+def change(result: Result) -> str:
+    return change_text(result.ratio, result.channel.value)
 
 
 def interval(result: Result) -> str:
-    if result.low is None or result.high is None:
-        return "-"
-    return f"{(result.low - 1) * 100:+.1f} .. {(result.high - 1) * 100:+.1f} %"
+    return interval_text(result.low, result.high)
+
+
+def value(result: Result, number: float | None) -> str:
+    return value_text(number, result.unit, result.channel.value)
+
+
+def heading(report: Report) -> str:
+    """Which is compared with which."""
+    return f"{side_text(report.base.name, report.base.revision)} -> {side_text(report.head.name, report.head.revision)}"
+
+
+def headline_of(report: Report) -> str:
+    return headline([told(result) for result in report.results], report.threshold)
 
 
 def closing_line(report: Report) -> str:
-    """The answer in one line: "REGRESSION: 1 slower, 40 same, 2 undecided; 43 cases in 31 s"."""
-    counts = {verdict: len(report.of(verdict)) for verdict in Verdict}
-    word = "REGRESSION" if counts[Verdict.SLOWER] else "undecided" if counts[Verdict.UNDECIDED] else "pass"
-    parts = ", ".join(f"{number} {verdict.value}" for verdict, number in counts.items() if number)
-    return f"{word}: {parts or 'no cases'}; {len(report.results)} cases in {report.seconds:.0f} s"
+    """The answer in one line: "REGRESSION: 1 slower, 2 undecided, 40 same; 43 cases in 31 s"."""
+    cases = [told(result) for result in report.results]
+    word = "case" if len(cases) == 1 else "cases"
+    return f"{answer(cases)}: {counts_text(cases)}; {len(cases)} {word} in {report.seconds:.0f} s"

@@ -1,0 +1,66 @@
+"""What a report says of the gate's runs: each run's cases worst first, and its verdict as a finding."""
+from collections import Counter
+from dataclasses import dataclass
+from typing import Sequence
+
+from reports.analysis.findings import Finding
+from reports.analysis.gate.words import answer, counts_text, headline, side_text, worst_first
+from reports.gate_records import GateCase
+from reports.records import Records
+from reports.run_records import Compared, Run
+from reports.units import counted, joined
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """One run of the gate."""
+
+    anchor: str
+    run: Run
+    cases: tuple[GateCase, ...]  # worst first
+
+    @property
+    def compared(self) -> Compared:
+        return self.run.gate
+
+    @property
+    def name(self) -> str:
+        base, head = (side_text(side.name, side.revision) for side in (self.compared.base, self.compared.head))
+        return f"{head} against {base}"
+
+    @property
+    def answer(self) -> str:
+        return answer([case.told for case in self.cases])
+
+    @property
+    def headline(self) -> str:
+        return headline([case.told for case in self.cases], self.compared.threshold)
+
+    @property
+    def findings(self) -> list[Finding]:
+        text = f"{self.answer[:1].upper()}{self.answer[1:]}: {self.headline}"
+        return [Finding(self.name, text, " ".join(sentences(self)), "", self.anchor)]
+
+
+def analyse_gates(records: Records) -> tuple[GateResult, ...]:
+    """A result for each run that compared something, also where that were no cases."""
+    runs = [run for run in records.runs if run.gate]
+    return tuple(GateResult(f"gate-{number}", run, tuple(worst_first(
+        [case for case in records.verdicts if case.run.run == run.run], lambda case: case.told)))
+        for number, run in enumerate(runs, start=1))
+
+
+def sentences(result: GateResult) -> list[str]:
+    """What else a reader asks at once: how many of each kind, why some are undecided, what it is made of."""
+    several = len({case.verdict for case in result.cases}) > 1
+    told = [f"In all: {counts_text([case.told for case in result.cases])}."] if several else []
+    told += _why_undecided(result.cases)
+    pairs = sum(case.pairs for case in result.cases)
+    if pairs:
+        told.append(f"{counted(pairs, 'pair')} of fresh processes in {result.compared.seconds:.0f} s.")
+    return told
+
+
+def _why_undecided(cases: Sequence[GateCase]) -> list[str]:
+    reasons = Counter(case.why for case in cases if case.verdict == "undecided" and case.why)
+    return [f"Undecided: {joined([f'{number} × {why}' for why, number in reasons.most_common(3)])}."] if reasons else []

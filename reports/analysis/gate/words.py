@@ -1,0 +1,121 @@
+"""Numbers and sentences of verdicts, for every output of the gate: the page, the terminal, Markdown, JUnit.
+
+Pure functions of plain text and numbers. Light: the gate imports this whatever it writes.
+"""
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Callable, Iterable, Optional, Sequence, TypeVar
+
+from reports.units import counted, short
+
+WORST_FIRST = ("slower", "undecided", "gone", "new", "faster", "same")
+COUNTED = ("exact", "instructions")  # channels whose values are counts: shown whole
+MANY_TIMES = 11  # from here on a ratio is told as such: +1,000 % is hard to read
+NONE = "–"
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Told:
+    """One case, as sentences need it."""
+
+    case: str
+    channel: str
+    verdict: str
+    ratio: Optional[float]  # above 1 is worse
+    low: Optional[float]
+    high: Optional[float]
+
+
+def worst_first(items: Iterable[Item], told: Callable[[Item], Told]) -> list[Item]:
+    """By verdict, then by ratio: what costs most comes first, what gains most last."""
+    def key(item: Item) -> tuple[int, float]:
+        one = told(item)
+        return WORST_FIRST.index(one.verdict), -(one.ratio if one.ratio is not None else 1.0)
+    return sorted(items, key=key)
+
+
+def change_text(ratio: Optional[float], channel: str = "time") -> str:
+    """+5.1 % of 1.051. A count that changed a little shows its first digits: +0.0061 %."""
+    if ratio is None or not math.isfinite(ratio):
+        return NONE
+    change = 100 * (ratio - 1)
+    if channel in COUNTED and abs(change) < 0.05:
+        return f"{'+' if change > 0 else '-'}{short(abs(change), 2)} %" if change else "0 %"
+    if abs(change) < 0.05:
+        return "0.0 %"
+    if ratio >= MANY_TIMES:
+        return f"×{short(ratio)}"
+    return f"{change:+.1f} %" if abs(change) < 100 else f"{change:+,.0f} %"
+
+
+def interval_text(low: Optional[float], high: Optional[float]) -> str:
+    """+3.1 to +7.0 %."""
+    if low is None or high is None:
+        return NONE
+    return f"{change_text(low).removesuffix(' %')} to {change_text(high)}"
+
+
+def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
+    """12.35 us; 1,048,576 bytes. Counts are whole, times have four digits."""
+    if value is None:
+        return NONE
+    if channel in COUNTED and float(value).is_integer():
+        return f"{value:,.0f} {unit}"
+    return f"{short(value, 6 if channel in COUNTED else 4)} {unit}"
+
+
+def answer(cases: Sequence[Told]) -> str:
+    """The verdict on all of them in a word."""
+    verdicts = {one.verdict for one in cases}
+    return "REGRESSION" if "slower" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+
+
+def counts_text(cases: Sequence[Told]) -> str:
+    """1 slower, 2 undecided, 40 same."""
+    counts = Counter(one.verdict for one in cases)
+    return ", ".join(f"{counts[verdict]:,} {verdict}" for verdict in WORST_FIRST if counts[verdict]) or "no cases"
+
+
+def headline(cases: Sequence[Told], threshold: float) -> str:
+    """The one sentence that a reader must take home."""
+    if not cases:
+        return "No cases were compared."
+    slower = [one for one in worst_first(cases, lambda one: one) if one.verdict == "slower"]
+    undecided = sum(one.verdict == "undecided" for one in cases)
+    if slower:
+        return _slower_sentence(slower, len(cases))
+    if undecided:
+        verb = "is" if undecided == 1 else "are"
+        return f"Nothing is known to be slower; {undecided:,} of {counted(len(cases), 'case')} {verb} undecided."
+    if all(one.verdict == "same" for one in cases):
+        equal = "equal" if all(one.channel == "exact" for one in cases) else f"the same within {limit_text(threshold)}"
+        return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The one case is {equal}."
+    return f"Nothing is slower: {counts_text(cases)}."
+
+
+def _slower_sentence(slower: Sequence[Told], number: int) -> str:
+    worst = slower[0]
+    verb = "costs more" if worst.channel in COUNTED else "is slower"
+    verbs = {"costs more": "cost more", "is slower": "are slower"}
+    interval = interval_text(worst.low, worst.high)
+    by = change_text(worst.ratio, worst.channel) + ("" if interval == NONE else f" ({interval})")
+    by = "" if worst.ratio is None else f" by {by}"
+    if number == 1:
+        return f"The one case {verb}: {worst.case}{by}."
+    if len(slower) == 1:
+        return f"1 of {counted(number, 'case')} {verb}: {worst.case}{by}."
+    most = f"{worst.case} most{',' if by else ''}"
+    return f"{len(slower):,} of {counted(number, 'case')} {verbs[verb]}, {most}{by}."
+
+
+def limit_text(threshold: float) -> str:
+    """2 % of 0.02."""
+    return f"{short(100 * threshold)} %"
+
+
+def side_text(name: str, revision: str) -> str:
+    """main (0123456789ab); a name that is the revision is told once."""
+    short_revision = revision[:12]
+    return name if revision == "unknown" or name.startswith(short_revision) else f"{name} ({short_revision})"

@@ -1,0 +1,102 @@
+"""What the gate's page shows, all text made."""
+from pathlib import Path
+from typing import Iterable, Optional, Sequence
+
+from reports.analysis.findings import MOST
+from reports.analysis.gate.results import GateResult, sentences
+from reports.analysis.gate.words import counts_text, limit_text, value_text
+from reports.check.runs import Note, machine_text
+from reports.gate_records import GateCase
+from reports.html.run_view import Fact, machine_views, run_facts, run_views
+from reports.html.tables import Cell, Column, Line, Table, number, word
+from reports.html.training_view import GroupPage, GroupView
+from reports.plots import style
+from reports.plots.figures import FigureFile, save
+from reports.plots.frame import Heading
+from reports.plots.gate_forest import forest_figure, rows_of
+from reports.records import Records
+from reports.units import counted, joined, unbroken
+
+TIMED = ("time", "stored")
+
+
+def render_gates(results: Sequence[GateResult], folder: Path) -> list[list[FigureFile]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return [[file for file in (_render_timed(result, folder), _render_counted(result, folder)) if file]
+            for result in results]
+
+
+def _render_timed(result: GateResult, folder: Path) -> Optional[FigureFile]:
+    cases = [case for case in result.cases if case.channel in TIMED]
+    return _render(result, cases, "times", result.compared.threshold, folder)
+
+
+def _render_counted(result: GateResult, folder: Path) -> Optional[FigureFile]:
+    """Only what changed: a row at 0 % for each count that did not would say nothing."""
+    cases = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]
+    return _render(result, cases, "counts", 0.0, folder)
+
+
+def _render(result: GateResult, cases: Sequence[GateCase], kind: str, threshold: float, folder: Path) -> Optional[FigureFile]:
+    if not rows_of(cases).number:
+        return None
+    title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.told for case in cases])}"
+    pairs = sum(case.pairs for case in cases)
+    told = [result.name, counted(pairs, "pair") + " of fresh processes" if pairs else "", f"{result.compared.seconds:.0f} s"]
+    heading = Heading(title, unbroken("  ·  ".join(part for part in told if part)), "")
+    stem = f"{result.anchor}-{kind}"
+    with style.context():
+        save(forest_figure(cases, threshold, result.compared.confidence, heading), folder / stem)
+    return FigureFile("parts", stem, title, f"A row a case: the change with its interval, worst first. {title}")
+
+
+def gate_page_of(records: Records, results: Sequence[GateResult], figures: Sequence[Sequence[FigureFile]],
+                 files: Sequence[str]) -> GroupPage:
+    cases = [case for result in results for case in result.cases]
+    seconds = sum(result.compared.seconds for result in results)
+    limits = joined(list(dict.fromkeys(limit_text(result.compared.threshold) for result in results)))
+    facts = [Fact("What was compared", joined([result.name for result in results])),
+             Fact("Verdicts", f"{counts_text([case.told for case in cases])}, in {seconds:.0f} s"),
+             Fact("Threshold", f"{limits}: what is less does not matter")]
+    views = [GroupView(result.anchor, result.name, "", [result.headline, *sentences(result)], drawn, [], 0,
+                       [cases_table(result)] if result.cases else []) for result, drawn in zip(results, figures)]
+    return GroupPage(facts=run_facts(records, facts),
+                     findings=[finding for result in results for finding in result.findings][:MOST],
+                     notes=list(_notes(results)), bad_rows=[], groups=views, traces=[], runs=run_views(records),
+                     machines=machine_views(records), files=files)
+
+
+def _notes(results: Sequence[GateResult]) -> Iterable[Note]:
+    for result in results:
+        for note in result.compared.notes:
+            yield Note("warning", f"{result.name}: {note}" if len(results) > 1 else f"{note[:1].upper()}{note[1:]}")
+    machines = {result.run.machine.fingerprint: result.run.machine for result in results}
+    if len(machines) > 1:
+        yield Note("info", f"These verdicts come from {len(machines)} machines: "
+                           f"{joined([machine_text(machine) for machine in machines.values()])}.")
+
+
+_COLUMNS = (
+    Column("case", "", False), Column("verdict", "", False),
+    Column("change %", "head over base less 1, turned round where more is better: above 0 is worse"),
+    Column("from %", "lower bound of the change"), Column("to %", "upper bound of the change"),
+    Column("base", "typical value"), Column("head", "typical value"), Column("why", "", False),
+    Column("pairs", "independent comparisons"), Column("measured s", "that measuring the case took"),
+    Column("channel", "how it was compared", False),
+)
+
+
+def cases_table(result: GateResult) -> Table:
+    return Table("Every case, worst first", _COLUMNS,
+                 tuple(Line(_cells(case), "wrong" if case.verdict == "slower" else "ok") for case in result.cases))
+
+
+def _cells(case: GateCase) -> tuple[Cell, ...]:
+    values = (Cell(value_text(value, case.unit, case.channel), value) for value in (case.base, case.head))
+    return (word(case.case), word(case.verdict),
+            *(number(_percent(ratio), 3) for ratio in (case.ratio, case.low, case.high)), *values,
+            word(case.why), number(case.pairs or None, 9), number(case.seconds or None, 2), word(case.channel))
+
+
+def _percent(ratio: Optional[float]) -> Optional[float]:
+    return None if ratio is None else 100 * (ratio - 1)

@@ -1,0 +1,218 @@
+"""The gate's page: what it says, plots that equal the records, and what a reader cannot be shown wrongly."""
+import base64
+import re
+
+import numpy as np
+import pytest
+
+from reports.analysis.gate.results import analyse_gates
+from reports.analysis.gate.words import Told, change_text, headline, interval_text, value_text, worst_first
+from reports.cli import main
+from reports.errors import ReportError
+from reports.html.single_file import gate_file
+from reports.load import load
+from reports.plots import style
+from reports.plots.frame import Heading
+from reports.plots.gate_axis import limits_of, tick_text
+from reports.plots.gate_forest import MOST, forest_figure, rows_of
+from reports.plots.gate_style import VERDICTS
+from reports.plots.row_names import row_names
+from reports.tests.gate_world import GateWorld
+from reports.tests.test_html import Structure
+from reports.tests.world import World, write
+
+HEADING = Heading("title", "subtitle", "")
+HOSTILE = "line: <script>alert(1)</script> | a\"b"
+
+
+def lines(world=GateWorld()):
+    return [world.run(), world.case("kernels: same"), world.case("kernels: slower", "slower", 1.051, 0.02),
+            world.case("kernels: slowest", "slower", 1.13, 0.04), world.case("kernels: faster", "faster", 0.96),
+            world.case("kernels: unclear", "undecided", 1.018, 0.03, why="not clear after 24 pairs"),
+            world.case(HOSTILE, "new", None), world.case("kernels: went", "gone", None)]
+
+
+@pytest.fixture
+def result_of(tmp_path):
+    return lambda records: analyse_gates(load([write(tmp_path / "g.jsonl", records)]).of_gate())[0]
+
+
+def told(verdict, ratio=1.0, channel="time", case="a"):
+    return Told(case, channel, verdict, ratio, None if channel == "exact" else 0.9 * ratio, 1.1 * ratio)
+
+
+def test_cases_are_worst_first(result_of):
+    result = result_of(lines())
+    assert [case.case.removeprefix("kernels: ") for case in result.cases] == ["slowest", "slower", "unclear", "went", HOSTILE,
+                                                                             "faster", "same"]
+    assert result.answer == "REGRESSION" and result.name == "my-branch (fedcba987654) against main (0123456789ab)"
+    assert result.headline == "2 of 7 cases are slower, kernels: slowest most, by +13.0 % (+8.5 to +17.5 %)."
+    assert result.findings[0].why == ("In all: 2 slower, 1 undecided, 1 gone, 1 new, 1 faster, 1 same. Undecided: 1 × not clear "
+                                      "after 24 pairs. 60 pairs of fresh processes in 32 s.")
+
+
+@pytest.mark.parametrize("cases, text", [
+    ([], "No cases were compared."),
+    ([told("same")], "The one case is the same within 2 %."),
+    ([told("same"), told("same")], "All 2 cases are the same within 2 %."),
+    ([told("same", channel="exact")] * 2, "All 2 cases are equal."),
+    ([told("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
+    ([told("undecided"), told("same"), told("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
+    ([told("faster", 0.9), told("same")], "Nothing is slower: 1 faster, 1 same."),
+    ([told("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
+    ([told("slower", 1.00001, "exact"), told("same")], "1 of 2 cases costs more: a by +0.001 %."),
+    ([Told("a", "exact", "slower", None, None, None), told("same")], "1 of 2 cases costs more: a."),
+])
+def test_headline(cases, text):
+    assert headline(cases, 0.02) == text
+
+
+def test_words_of_numbers():
+    assert [change_text(ratio) for ratio in (1.0512, 0.9, 1.0, 0.99999, 3.5, 12, None, float("inf"))] == [
+        "+5.1 %", "-10.0 %", "0.0 %", "0.0 %", "+250 %", "×12", "–", "–"]
+    assert [change_text(ratio, "exact") for ratio in (1 + 6.1e-5, 1.0, 1.01)] == ["+0.0061 %", "0 %", "+1.0 %"]
+    assert interval_text(0.99, 1.02) == "-1.0 to +2.0 %" and interval_text(None, 1.0) == "–"
+    assert value_text(1048577, "bytes", "exact") == "1,048,577 bytes" and value_text(12.3456, "us") == "12.35 us"
+    assert value_text(None, "us") == "–" and value_text(123456789, "us") == "123456789 us"
+
+
+def test_order_is_that_of_what_it_costs():
+    cases = [told("faster", 0.9, case="f"), told("slower", 1.1, case="s"), told("slower", 1.3, case="t"), told("same", case="e"),
+             told("undecided", 1.5, case="u"), told("gone", 1.0, case="g")]
+    assert [one.case for one in worst_first(cases, lambda one: one)] == ["t", "s", "u", "g", "f", "e"]
+
+
+def points(figure, verdict):
+    """Ratios of the centres of a verdict's marks, by row."""
+    found = {line.get_ydata()[0]: line.get_xdata()[0] for line in figure.axes[0].lines
+             if line.get_marker() == VERDICTS[verdict].marker and line.get_markersize() == 6}
+    return [found[row] for row in sorted(found)]
+
+
+def test_the_plot_equals_the_records(result_of):
+    result = result_of(lines())
+    with style.context():
+        figure = forest_figure(result.cases, 0.02, 0.9, HEADING)
+    axes = figure.axes[0]
+    assert [points(figure, verdict) for verdict in VERDICTS] == [[1.13, 1.051], [1.018], [0.96], [1.0]]
+    bars = [tuple(line.get_xdata()) for line in axes.lines if line.get_linewidth() == 2.2]
+    assert bars[0] == (pytest.approx(1.13 * 0.96), pytest.approx(1.13 * 1.04)) and len(bars) == 5
+    pairs = [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "|"]
+    assert pairs[0] == pytest.approx([1.13 * 0.96, 1.13, 1.13 * 1.04]) and len(pairs) == 5
+    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (band.x0, band.x1) == (pytest.approx(1 / 1.02), pytest.approx(1.02))
+    assert axes.get_ylim()[0] > axes.get_ylim()[1], "the worst is at the top"
+    assert "(%)" in axes.get_xlabel() and "90 % interval" in [text.get_text() for text in axes.texts]
+
+
+def overlaps(figure):
+    """Pairs of texts that lie on one another, and texts that leave the figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    axes = figure.axes[0]
+    texts = [text for text in [*axes.texts, *axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label, *figure.texts,
+                               *(text for legend in figure.legends for text in legend.get_texts())] if text.get_text()]
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
+    outside = [name for name, box in boxes if box.x0 < -1 or box.x1 > figure.bbox.x1 + 1 or box.y0 < -1 or box.y1 > figure.bbox.y1 + 1]
+    return [(a, b) for i, (a, first) in enumerate(boxes) for b, second in boxes[:i]
+            if min(first.x1, second.x1) - max(first.x0, second.x0) > 0.5 and min(first.y1, second.y1) - max(first.y0, second.y0) > 0.5
+            ] + outside
+
+
+@pytest.mark.parametrize("number", [1, 3, 40, 400])
+@pytest.mark.parametrize("spread", [0.01, 4.0])
+def test_texts_do_not_overlap(result_of, number, spread):
+    """Long names, small changes and factors of ten, few cases and many."""
+    world, dice = GateWorld(), np.random.default_rng(number)
+    name = "kernels: attention_backward_causal/bf16/B2_T1024_H12_D64_causal/cpu/threads:2/warm/more_words_to_make_it_long_{}"
+    verdicts = ["slower", "undecided", "faster", "same"]
+    cases = [world.case(name.format(i), verdicts[i % 4], float(np.exp(spread * dice.standard_normal() / 2)), 0.005)
+             for i in range(number)]
+    result = result_of([world.run(), *cases])
+    with style.context():
+        figure = forest_figure(result.cases, 0.02, 0.9, HEADING)
+        assert overlaps(figure) == []
+    assert figure.get_figheight() < 20
+
+
+def test_of_many_cases_the_notable_are_shown_and_all_are_drawn(result_of):
+    world = GateWorld()
+    records = [world.run(), *(world.case(f"s{i}", "slower", 1.05) for i in range(3)),
+               *(world.case(f"e{i}", "same", 1 + i / 1e5) for i in range(100)), world.case("f", "faster", 0.9)]
+    result = result_of(records)
+    rows = rows_of(result.cases)
+    assert len(rows.shown) == MOST and len(rows.rest) == 64 and {case.verdict for case in rows.rest} == {"same"}
+    assert [case.verdict for case in rows.shown[:4]] == ["slower"] * 3 + ["faster"]
+    with style.context():
+        figure = forest_figure(result.cases, 0.02, 0.9, HEADING)
+    dots = [line for line in figure.axes[0].lines if line.get_marker() == "."]
+    assert sum(len(line.get_xdata()) for line in dots) == 64
+    assert figure.axes[0].get_yticklabels()[-1].get_text() == "64 cases more, same"
+
+
+def test_a_wide_interval_does_not_squeeze_the_others():
+    low, high = limits_of([1.05, 0.98], [1.03, 1.07, 0.2, 5.0], least=0.03)
+    assert 0.8 < low < 0.98 and 1.07 < high < 1.3
+    assert limits_of([1.0], [], least=0.03)[0] < 1 / 1.02
+    assert [tick_text(ratio) for ratio in (1.0, 1.05, 0.9, 10)] == ["0", "+5", "−10", "+900"]
+
+
+def test_names_that_are_cut_are_never_alike():
+    long = "a/" * 40
+    names = row_names([f"{long}x{i}/{long}" for i in range(3)] + ["short"], 30)
+    assert len(set(names)) == 4 and names[-1] == "short"
+    assert all(max(map(len, name.split("\n"))) <= 30 + 3 for name in names)
+    assert row_names(["kernels: gelu/f32/warm"], 14) == ["kernels:\ngelu/f32/warm"]
+
+
+def test_page(tmp_path):
+    records = write(tmp_path / "g.jsonl", lines(GateWorld(notes=["machines differ & <more>"])))
+    assert main([records, "-o", str(tmp_path / "report")]) == 0
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    parsed = Structure(text)
+    for link in parsed.links:
+        if link.startswith("#"):
+            assert link[1:] in parsed.ids
+        elif not link.startswith("data:"):
+            assert (tmp_path / "report" / link).exists(), link
+    assert "REGRESSION: 2 of 7 cases are slower" in parsed.text and "Machines differ & <more>" in parsed.text
+    assert HOSTILE in parsed.text and "<script>alert" not in text and "None" not in parsed.text
+
+
+def test_beside_other_records(tmp_path):
+    world = World()
+    file = write(tmp_path / "r.jsonl", [world.run()] + world.sweep(["ring"], [8, 16]))
+    gate = write(tmp_path / "g.jsonl", lines())
+    assert main([file, gate, "-o", str(tmp_path / "report")]) == 0
+    assert "Did the change make anything slower?" in (tmp_path / "report" / "gate.html").read_text(encoding="utf-8")
+    assert 'href="gate.html"' in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+
+
+def test_one_file_needs_nothing_beside_it(tmp_path):
+    records = load([write(tmp_path / "g.jsonl", lines())])
+    text = gate_file(records)
+    parsed = Structure(text)
+    assert all(link.startswith(("#", "data:")) for link in parsed.links)
+    figures = re.findall(r'"data:image/svg\+xml;base64,([^"]+)"', text)
+    assert len(figures) == 2, "light and dark"
+    assert all(b"<svg" in base64.b64decode(figure) for figure in figures) and "Raw records" not in parsed.text
+
+
+def test_counts_that_changed_have_a_plot_of_their_own(tmp_path):
+    world = GateWorld()
+    records = [world.run(), world.case("t"), world.count("plan: steps", 14, 14, "steps"), world.count("plan: bytes", 0, 64),
+               world.count("plan: messages", 56, 57, "messages")]
+    assert main([write(tmp_path / "g.jsonl", records), "-o", str(tmp_path / "report")]) == 0
+    names = {path.name for path in (tmp_path / "report" / "figures").iterdir()}
+    assert {"gate-1-times.svg", "gate-1-counts.svg"} <= names
+    assert "57 messages" in Structure((tmp_path / "report" / "index.html").read_text(encoding="utf-8")).text
+
+
+def test_a_verdict_needs_a_run_that_compared(tmp_path):
+    world = GateWorld()
+    with pytest.raises(ReportError, match="whose run line does not say what was compared"):
+        load([write(tmp_path / "g.jsonl", [world.run(gate=None), world.case("a")])])
+    with pytest.raises(ReportError, match="field 'verdict' is \"worse\", must be one of slower, faster"):
+        load([write(tmp_path / "g.jsonl", [world.run(), world.case("a", "worse")])])
