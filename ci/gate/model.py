@@ -68,12 +68,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Point:
-    """Of a case's history: what the records of one revision say."""
+    """Of a case's history: what one record file says."""
 
     time: str  # UTC, ISO 8601
     revision: str
     source: str  # record file, its last part only
-    value: float  # the median over the revision's runs, in the series' unit
+    value: float  # the median over its runs, in the series' unit
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,12 @@ class Change:
     blame: str  # "BASE..HEAD" for git log: after the last revision before it, up to the first one after it
     before: float  # level until it, in the series' unit, since the change before
     after: float  # level from it to the next
-    ratio: float
-    low: float  # of the ratio's interval
-    high: float
+    worse: bool
+    ratio: float | None  # None where a level is 0
+    low: float | None  # of the ratio's interval
+    high: float | None
     p: float  # chance of a step as clear as this in a series without any
     recent: bool  # among the last points that the user asked about, and the series' last change
-
-    @property
-    def worse(self) -> bool:
-        return self.ratio > 1
 
 
 @dataclass(frozen=True)
