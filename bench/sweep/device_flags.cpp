@@ -23,6 +23,9 @@ struct Rule {
 bool is_cuda(std::string_view transport) {
   return transport == "cuda";
 }
+bool is_nccl(std::string_view transport) {
+  return transport == "nccl";
+}
 
 constexpr const char* kOnGpus = "cuda or nccl";
 
@@ -33,6 +36,8 @@ const std::array kRules{
          "a call has no part that only enqueues it"},
     Rule{"-z,--blocking", "0", [](const DeviceFlags& f) { return f.blocking != Blocking::none; }, on_gpus, kOnGpus,
          "every call is waited for and timed by itself already"},
+    Rule{"-R,--local_register", "0", [](const DeviceFlags& f) { return f.registration != 0; }, is_nccl, "nccl",
+         "there is nothing to register buffers with"},
     Rule{"--protocol", "auto", [](const DeviceFlags& f) { return f.protocol != "auto"; }, is_cuda, "cuda",
          "its protocols are not ours to choose"},
 };

@@ -20,6 +20,7 @@ struct DeviceFlags {
   int graph_launches = 0;        // -G: iterations are captured into a CUDA graph, replayed so many times; 0: none
   bool report_cpu_time = false;  // -C: the time column is the host's, spent with queueing
   Blocking blocking = Blocking::none;
+  int registration = 0;           // -R: buffers are made known to NCCL: 1 local, 2 symmetric windows
   std::string protocol = "auto";  // of the cuda transport: auto, simple, packets
 };
 

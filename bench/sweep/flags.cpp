@@ -64,8 +64,10 @@ TimeOf time_of(const FlagValue& value) {
 }
 
 std::string protocol(const FlagValue& value) {
-  if (value.text == "auto" || value.text == "simple" || value.text == "packets") return value.text;
-  throw value.refused("unknown protocol", "auto simple packets");
+  for (const std::string_view known : {"auto", "simple", "packets", "multimem"}) {
+    if (value.text == known) return value.text;
+  }
+  throw value.refused("unknown protocol", "auto simple packets multimem");
 }
 
 std::string json_file(const FlagValue& value) {
@@ -131,6 +133,8 @@ const std::array kNcclFlags{
          [](Reading& r, const FlagValue& v) { r.flags.device.blocking = static_cast<Blocking>(v.integer(0, 3)); }},
     Flag{"-G,--cudagraph", "0", "on GPUs: capture the iterations into a CUDA graph, and time so many replays of it",
          [](Reading& r, const FlagValue& v) { r.flags.device.graph_launches = integer(v, 0, kMaxGraphLaunches); }},
+    Flag{"-R,--local_register", "0", "with --transport nccl, buffers are registered: 1 locally, 2 as symmetric windows",
+         [](Reading& r, const FlagValue& v) { r.flags.device.registration = integer(v, 0, 2); }},
     Flag{"-C,--report_cputime", "0", "on GPUs, 1: the time column is the host's, spent with queueing a call",
          [](Reading& r, const FlagValue& v) { r.flags.device.report_cpu_time = v.zero_or_one(); }},
 };
@@ -145,7 +149,8 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
     Flag{"--transport", "local", "what moves the bytes: local, mpi, cuda, nccl",
          [](Reading& r, const FlagValue& v) { r.flags.transports = transport_list(v); }},
-    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that can be run so",
+    Flag{"--protocol", "auto",
+         "with --transport cuda: auto by size, simple, packets or multimem for plans that can be run so",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
          [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},
@@ -167,7 +172,6 @@ struct RefusedFlag {
 };
 
 constexpr std::array kRefusedFlags{
-    RefusedFlag{"-R,--local_register", "0", "buffers are not registered with NCCL"},
     RefusedFlag{"-x,--cta_policy", "0", "NCCL's communicators are made with its default policy"},
     RefusedFlag{"-D,--device_implementation", "0",
                 "there are no kernels of NCCL's device API; --transport cuda runs ours"},
@@ -226,12 +230,24 @@ void drop_what_the_kind_lacks(SweepFlags& flags) {
   if (!collectives::has_root(flags.kind)) flags.roots = {0};
 }
 
+// What is queued without a wait in between; a full queue of a GPU blocks without a deadline.
+void check_calls_on_gpus(const SweepFlags& flags) {
+  constexpr int kMostCalls = 256;
+  if (flags.calls_per_iteration <= kMostCalls || flags.device.graph_launches > 0) return;
+  const auto on_gpu = std::find_if(flags.transports.begin(), flags.transports.end(), on_gpus);
+  if (on_gpu == flags.transports.end()) return;
+  throw core::usage_error(fmt::format(
+      "-m,--agg_iters {} with --transport {}: so many calls do not fit into a GPU's queue; allowed: 1 to {}, or -G",
+      flags.calls_per_iteration, *on_gpu, kMostCalls));
+}
+
 bool only_local(const SweepFlags& flags) {
   return std::all_of(flags.transports.begin(), flags.transports.end(), [](const auto& t) { return t == "local"; });
 }
 
 void check_together(const SweepFlags& flags, bool ranks_known) {
   check_sizes(flags.sizes);
+  check_calls_on_gpus(flags);
   if (ranks_known) roots_at(flags, *std::min_element(flags.ranks.begin(), flags.ranks.end()));
   if (flags.per_iteration_skip >= flags.iterations) {
     throw core::usage_error(fmt::format("-K,--per_iter_skip {}: leaves none of {} iterations; allowed: 0 to {}",

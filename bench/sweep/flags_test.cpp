@@ -224,7 +224,6 @@ TEST_P(Refusals, NameFlagValueAndWhatIsAllowed) {
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningHere, Refusals,
     testing::Values(
-        Refusal{"-R 2", "-R,--local_register 2: buffers are not registered with NCCL; allowed: 0"},
         Refusal{"-x 1", "-x,--cta_policy 1: NCCL's communicators are made with its default policy; allowed: 0"},
         Refusal{"-D 1",
                 "-D,--device_implementation 1: there are no kernels of NCCL's device API; --transport cuda runs ours; "
@@ -237,6 +236,12 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     WithoutMeaningForATransport, Refusals,
     testing::Values(
+        Refusal{"-R 2 --transport cuda,nccl",
+                "-R,--local_register with --transport cuda: there is nothing to register buffers with; allowed: 0, or "
+                "--transport nccl"},
+        Refusal{"-m 257 --transport nccl",
+                "-m,--agg_iters 257 with --transport nccl: so many calls do not fit into a GPU's queue; allowed: 1 to "
+                "256, or -G"},
         Refusal{"-G 4",
                 "-G,--cudagraph with --transport local: calls are not captured into CUDA graphs; allowed: 0, or "
                 "--transport cuda or nccl"},
@@ -252,13 +257,14 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--protocol packets --transport cuda,nccl",
                 "--protocol with --transport nccl: its protocols are not ours to choose; allowed: auto, or --transport "
                 "cuda"},
-        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets"},
+        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets multimem"},
         Refusal{"-z 2 -G 1 --transport cuda",
                 "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two"},
         Refusal{"-z 2 -C 1 --transport cuda",
                 "-z,--blocking with -C: the host's time would be that of waiting; allowed: one of the two"},
         Refusal{"-I 1 -G 1 --transport cuda",
                 "-I,--per_iter_timing with -G: a graph's iterations are timed together; allowed: one of the two"},
+        Refusal{"-R 3", "-R,--local_register 3: out of range; allowed: an integer from 0 to 2"},
         Refusal{"-z 4", "-z,--blocking 4: out of range; allowed: an integer from 0 to 3"},
         Refusal{"--processes --transport cuda",
                 "--processes forks local ranks; allowed with --transport local, others have mpirun's"}));
@@ -269,6 +275,10 @@ TEST(Flags, OnGpus) {
   EXPECT_TRUE(flags.device.report_cpu_time);
   EXPECT_EQ(flags.threads, 2);
   EXPECT_EQ(flags.gpus_a_thread, 4);
+  EXPECT_EQ(flags_of("--transport nccl -R 2").device.registration, 2);
+  EXPECT_EQ(flags_of("--transport nccl -m 256").calls_per_iteration, 256);
+  EXPECT_EQ(flags_of("--transport nccl -m 300 -G 1").calls_per_iteration, 300);
+  EXPECT_EQ(flags_of("-m 300").calls_per_iteration, 300);
   EXPECT_EQ(flags_of("--transport nccl -z 3").device.blocking, Blocking::iteration);
   EXPECT_EQ(flags_of("--transport cuda --protocol packets").device.protocol, "packets");
 }

@@ -111,14 +111,17 @@ const std::string& NcclJson::path() const {
   return state_->path;
 }
 
-void NcclJson::begin(const SweepFlags& flags, const Heading& heading) {
+void NcclJson::begin(const SweepFlags& flags, const Heading& heading, int nccl_version) {
   Json& document = state_->document;
-  if (!document.empty()) return;
+  if (!document.empty()) {
+    if (nccl_version != 0) document["nccl_version"] = nccl_version;
+    return;
+  }
   document["version"] = 3;
   document["start_time"] = timestamp_now();
   document["args"] = core::public_command(flags.command);
   document["env"] = Json::array();
-  document["nccl_version"] = 0;  // no NCCL took part
+  document["nccl_version"] = nccl_version;
   document["lockstep_version"] = heading.version;
   document["config"] = config_of(flags, heading);
   document["results"] = Json::array();

@@ -20,7 +20,8 @@ class NcclJson {
 
   const std::string& path() const;  // that is written
 
-  void begin(const SweepFlags& flags, const Heading& heading);  // the first of several is kept: there is one config
+  // The first of several is kept, as there is one config. nccl_version: as ncclGetVersion has it; 0: none took part.
+  void begin(const SweepFlags& flags, const Heading& heading, int nccl_version);
   void add(const Row& row, const Comparison& comparison, const SweepFlags& flags);
   void add_failure(const Row& row, const std::string& error);
   void finish(const Footing& footing);  // writes the file, whole or not at all

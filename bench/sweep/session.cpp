@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bench/sweep/places.h"
+#include "collectives/libraries/nccl_buffers.h"
 #include "core/statistics.h"
 #include "core/stopping.h"
 #include "core/wait.h"
@@ -39,6 +40,10 @@ Operation in_place(Operation operation) {
   return operation;
 }
 
+void* allocate_pool(backends::Endpoint& endpoint, std::size_t size_bytes) {
+  return endpoint.buffers ? endpoint.buffers->allocate(size_bytes) : endpoint.device.allocate(size_bytes);
+}
+
 // One trial of a row of the table, with what it measures.
 struct Placement {
   Contender contender;
@@ -55,9 +60,12 @@ class Session {
         endpoint_(*endpoints.front()),
         sink_(sink),
         is_rank0_(endpoint_.world.rank() == 0),
-        pool_(static_cast<std::byte*>(endpoint_.device.allocate(session_bytes(session)))),
+        pool_(static_cast<std::byte*>(allocate_pool(endpoint_, session_bytes(session)))),
         start_(core::Clock::now()) {}
-  ~Session() { endpoint_.device.release(pool_); }
+  // Buffers that others know are released together, by ranks that have not failed.
+  ~Session() {
+    if (!endpoint_.buffers) endpoint_.device.release(pool_);
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -66,6 +74,7 @@ class Session {
     const std::vector<DeviceLine> places = places_of_ranks(endpoint_, *session_.backends.front());
     if (is_rank0_) sink_.started(places);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
+    if (endpoint_.buffers) endpoint_.buffers->release(pool_);
   }
 
  private:
@@ -247,7 +256,9 @@ std::size_t session_bytes(const SessionPlan& session) {
       most = std::max(most, pool_bytes(in_place(operation), session.num_ranks, options));
     }
   }
-  return most;
+  if (session.flags.device.registration == 0) return most;
+  constexpr std::size_t kPage = libraries::NcclBuffers::kPageBytes;
+  return (most + kPage - 1) / kPage * kPage;
 }
 
 std::size_t mirror_bytes(const SessionPlan& session) {

@@ -12,6 +12,7 @@
 #include "bench/sweep/report.h"
 #include "bench/sweep/session.h"
 #include "bench/sweep/table.h"
+#include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
@@ -70,6 +71,7 @@ class Sweep {
   RunFacts run_facts(const SessionPlan& session, const backends::Backend& backend,
                      const std::vector<DeviceLine>& places) const;
   void check_ranks(const backends::Backend& backend) const;
+  void check_registration(const backends::Backend& backend) const;
 
   const SweepFlags& flags_;
   const SweepEnvironment& environment_;
@@ -139,7 +141,9 @@ void Sweep::show_heading(const SessionPlan& session, const std::vector<DeviceLin
   heading.notes = notes(session, places);
   heading.devices = places;
   output_.print(heading_text(heading) + table_heading_text(columns_of(session)));
-  if (nccl_json_) nccl_json_->begin(flags_, heading);
+  const auto is_nccl = [](const auto* backend) { return backend->name == "nccl"; };
+  const bool uses_nccl = std::any_of(session.backends.begin(), session.backends.end(), is_nccl);
+  if (nccl_json_) nccl_json_->begin(flags_, heading, uses_nccl ? libraries::nccl_library_version_code() : 0);
 }
 
 RunFacts Sweep::run_facts(const SessionPlan& session, const backends::Backend& backend,
@@ -228,6 +232,14 @@ void Sweep::check_ranks(const backends::Backend& backend) const {
                           std::to_string(flags_.ranks.front()) + ", which may share GPUs");
 }
 
+void Sweep::check_registration(const backends::Backend& backend) const {
+  const auto how = static_cast<libraries::NcclRegistration>(flags_.device.registration);
+  if (how == libraries::NcclRegistration::none || !backend.has_library) return;
+  if (const auto why = libraries::why_no_registration(how)) {
+    throw core::usage_error("-R,--local_register " + std::to_string(flags_.device.registration) + ": " + *why);
+  }
+}
+
 // Everything that can be refused is refused here, alike on all ranks.
 void Sweep::plan_sessions() {
   for (const Backends& backends : backends_of_sessions(flags_.transports, environment_.find_backend)) {
@@ -236,6 +248,7 @@ void Sweep::plan_sessions() {
         throw core::Error(core::Failure::not_built, "--transport " + std::string(backend->name) + ": " + *why);
       }
       check_ranks(*backend);
+      check_registration(*backend);
     }
     const std::vector<int> ranks = mpi_ != nullptr ? std::vector{mpi_->placement().num_ranks} : flags_.ranks;
     for (int num_ranks : ranks) {
@@ -253,6 +266,7 @@ backends::BackendOptions Sweep::backend_options(const SessionPlan& session) cons
   options.memory_bytes_per_rank = session_bytes(session);
   options.mpi = mpi_;
   options.protocol = flags_.device.protocol;
+  options.registration = static_cast<libraries::NcclRegistration>(flags_.device.registration);
   return options;
 }
 

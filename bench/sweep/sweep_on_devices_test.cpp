@@ -77,17 +77,35 @@ backends::RankGpu open_test_gpu(transports::World& world, const backends::Backen
 // Plans by the direct executor; "library" is the ring.
 class TestMember final : public backends::GpuMember {
  public:
-  TestMember(transports::World& world, backends::RankGpu& gpu, std::string name)
+  TestMember(transports::World& world, backends::RankGpu& gpu, std::string name,
+             const backends::BackendOptions& options)
       : name_(std::move(name)),
         stream_(dynamic_cast<QueueStream&>(*gpu.stream)),
         endpoint_{world, *gpu.device, stream_,
                   [this](const collectives::Operation& operation, std::string_view algorithm) {
                     return prepare(operation, algorithm);
                   },
-                  [this] { stream_.synchronize(); }} {}
+                  [this] { stream_.synchronize(); }} {
+    if (options.registration != libraries::NcclRegistration::none) register_buffers();
+  }
   backends::Endpoint& endpoint() override { return endpoint_; }
 
  private:
+  void register_buffers() {
+    const auto tell = [this](const char* what) {
+      if (endpoint_.world.rank() == 0) turns().emplace_back(what);
+    };
+    endpoint_.buffers = {[this, tell](std::size_t size_bytes) {
+                           tell("allocate");
+                           EXPECT_EQ(size_bytes, std::size_t{4} << 20) << "whole pages of 2 MiB";
+                           return endpoint_.device.allocate(size_bytes);
+                         },
+                         [this, tell](void* memory) {
+                           tell("release");
+                           endpoint_.device.release(memory);
+                         }};
+  }
+
   backends::Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
     auto& world = dynamic_cast<transports::LocalWorld&>(endpoint_.world);
     const bool library = backends::asks_library(algorithm);
@@ -105,12 +123,12 @@ class TestMember final : public backends::GpuMember {
 };
 
 std::unique_ptr<backends::GpuMember> join_test_cuda(transports::World& world, backends::RankGpu& gpu,
-                                                    const backends::BackendOptions&) {
-  return std::make_unique<TestMember>(world, gpu, "cuda");
+                                                    const backends::BackendOptions& options) {
+  return std::make_unique<TestMember>(world, gpu, "cuda", options);
 }
 std::unique_ptr<backends::GpuMember> join_test_nccl(transports::World& world, backends::RankGpu& gpu,
-                                                    const backends::BackendOptions&) {
-  return std::make_unique<TestMember>(world, gpu, "nccl");
+                                                    const backends::BackendOptions& options) {
+  return std::make_unique<TestMember>(world, gpu, "nccl", options);
 }
 
 constexpr backends::Backend kTestCuda{"cuda",  "cuda",   false,         always_there,
@@ -213,6 +231,12 @@ TEST_F(SweepOnDevices, EachTransportOfASessionRunsWhatItHas) {
   EXPECT_EQ(lines[5]["algorithm"], "library");
   EXPECT_EQ(refusal_of("--transport cuda,nccl --ranks 2 --algo library"),
             "--algo library: the transport cuda runs plans only; allowed: all, auto, or an algorithm's name");
+}
+
+TEST_F(SweepOnDevices, BuffersAreThoseOfWhoRegistersThem) {
+  turns().clear();
+  EXPECT_EQ(run("--transport nccl --ranks 4 -b 50K -e 50K -n 20 -R 2 --algo library", "scatter_perf"), 0) << printed_;
+  EXPECT_EQ(turns(), (std::vector<std::string>{"allocate", "nccl", "release"}));
 }
 
 TEST_F(SweepOnDevices, AGraphHoldsTheIterationsAndIsReplayed) {

@@ -20,18 +20,29 @@ std::size_t shift_bytes(const Operation& operation, int unalign_elems) {
   return static_cast<std::size_t>(unalign_elems) * core::size_of(operation.dtype);
 }
 
-// Of the rank with the largest buffers, so that all ranks agree on the number of slots.
-std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_elems) {
-  const auto shift = static_cast<std::int64_t>(shift_bytes(operation, unalign_elems));
-  std::size_t largest = 0;
+// Of the rank with the largest, so that all ranks agree where buffers begin: NCCL's symmetric windows ask for that.
+std::size_t largest_input(const Operation& operation, int num_ranks, std::size_t shift) {
+  std::int64_t largest = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, input_bytes(operation, num_ranks, rank));
+  return aligned(largest + static_cast<std::int64_t>(shift));
+}
+std::size_t largest_output(const Operation& operation, int num_ranks, std::size_t shift) {
+  std::int64_t largest = 0;
+  for (int rank = 0; rank < num_ranks; ++rank) largest = std::max(largest, output_bytes(operation, num_ranks, rank));
+  return aligned(largest + static_cast<std::int64_t>(shift));
+}
+std::size_t largest_in_place(const Operation& operation, int num_ranks, std::size_t shift) {
+  std::int64_t largest = 0;
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const std::size_t needed = operation.in_place
-                                   ? aligned(in_place_layout(operation, num_ranks, rank).buffer_bytes + shift)
-                                   : aligned(input_bytes(operation, num_ranks, rank) + shift) +
-                                         aligned(output_bytes(operation, num_ranks, rank) + shift);
-    largest = std::max(largest, needed);
+    largest = std::max(largest, in_place_layout(operation, num_ranks, rank).buffer_bytes);
   }
-  return largest;
+  return aligned(largest + static_cast<std::int64_t>(shift));
+}
+
+std::size_t slot_bytes(const Operation& operation, int num_ranks, int unalign_elems) {
+  const std::size_t shift = shift_bytes(operation, unalign_elems);
+  if (operation.in_place) return largest_in_place(operation, num_ranks, shift);
+  return largest_input(operation, num_ranks, shift) + largest_output(operation, num_ranks, shift);
 }
 
 // At least those of an iteration.
@@ -74,7 +85,7 @@ void Trial::lay_out_slots(std::byte* pool) {
       const auto layout = in_place_layout(operation_, ranks, me);
       slots_.push_back({base + layout.input_at, base + layout.output_at});
     } else {
-      slots_.push_back({base, base + aligned(input_bytes(operation_, ranks, me) + static_cast<std::int64_t>(shift))});
+      slots_.push_back({base, base + largest_input(operation_, ranks, shift)});
     }
   }
   iterations_per_sample_ =

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "collectives/collective.h"
+#include "collectives/libraries/nccl_api.h"
 #include "collectives/plan/plan.h"
 #include "collectives/transports/paced_link.h"
 #include "collectives/transports/world.h"
@@ -58,6 +60,12 @@ struct Endpoint {
   std::function<void()> finish = [] {};
   // To be called some time after finish(): throws Error where what is done has failed.
   std::function<void()> check = [] {};
+  // Memory for inputs and outputs, where it has to be other than what the device allocates. As much on every rank.
+  struct Buffers {
+    std::function<void*(std::size_t size_bytes)> allocate;
+    std::function<void(void*)> release;
+  };
+  std::optional<Buffers> buffers = std::nullopt;
 };
 
 struct BackendOptions {
@@ -67,7 +75,9 @@ struct BackendOptions {
   std::chrono::milliseconds timeout{60'000};  // of every wait
   std::size_t memory_bytes_per_rank = 0;      // that the body will allocate on its device
   transports::MpiWorld* mpi = nullptr;        // of a program started by mpirun
-  std::string_view protocol = "auto";         // of cuda: or "simple", or "packets" for plans that can be run so
+  // Of nccl: the endpoint's buffers.
+  libraries::NcclRegistration registration = libraries::NcclRegistration::none;
+  std::string_view protocol = "auto";  // of cuda: or "simple", "packets", "multimem" for plans that can be run so
 };
 
 // What all endpoints of a rank on a GPU share: who works in one stream never has the kernels of another beside its own.

@@ -56,13 +56,19 @@ void check_shared_gpus(const BackendOptions& options) {
 class NcclMembership final : public GpuMember {
  public:
   NcclMembership(transports::World& world, RankGpu& gpu, const BackendOptions& options)
-      : group_(libraries::join_nccl(world, *gpu.device, leads_process(world), options.timeout)),
+      : group_(libraries::join_nccl(
+            world, *gpu.device,
+            {.leads_process = leads_process(world), .timeout = options.timeout, .registration = options.registration})),
         messages_(*group_, *gpu.device, *gpu.stream, world.rank()),
         endpoint_{world, *gpu.device, *gpu.stream,
                   [this](const collectives::Operation& operation, std::string_view algorithm) {
                     return prepare(operation, algorithm);
                   },
-                  [this] { group_->wait(endpoint_.stream); }} {}
+                  [this] { group_->wait(endpoint_.stream); }} {
+    if (options.registration == libraries::NcclRegistration::none) return;
+    endpoint_.buffers = {[this](std::size_t size_bytes) { return group_->allocate(size_bytes); },
+                         [this](void* memory) { group_->release(memory); }};
+  }
 
   Endpoint& endpoint() override { return endpoint_; }
 

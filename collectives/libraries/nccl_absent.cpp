@@ -12,12 +12,20 @@ std::string nccl_library_version() {
   return "";
 }
 
+int nccl_library_version_code() {
+  return 0;
+}
+
+std::optional<std::string> why_no_registration(NcclRegistration /*how*/) {
+  return std::nullopt;
+}
+
 std::optional<std::string> why_no_shared_gpu() {
   return why_no_nccl();
 }
 
 std::unique_ptr<NcclGroup> join_nccl(transports::World& /*world*/, const core::Device& /*device*/,
-                                     bool /*leads_process*/, std::chrono::nanoseconds /*timeout*/) {
+                                     const NcclGroupOptions& /*options*/) {
   throw core::Error(core::Failure::not_built, *why_no_nccl());
 }
 

@@ -102,17 +102,14 @@ NcclCall nccl_call(Kind kind) {
   }
 }
 
-void check_nccl(int result, const char* call, int rank, ncclComm* communicator) {
-  if (result == ncclSuccess) return;
-  const core::Failure failure = result == ncclRemoteError ? core::Failure::rank_lost : core::Failure::nccl;
-  throw core::Error(failure,
-                    fmt::format("{} failed on rank {}: {}: {}", call, rank,
-                                ncclGetErrorString(static_cast<ncclResult_t>(result)), ncclGetLastError(communicator)));
+int nccl_version_code() {
+  int code = 0;
+  return ncclGetVersion(&code) == ncclSuccess ? code : 0;
 }
 
 std::string nccl_version() {
-  int code = 0;
-  if (ncclGetVersion(&code) != ncclSuccess) return "unknown";
+  const int code = nccl_version_code();
+  if (code == 0) return "unknown";
   return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 

@@ -34,9 +34,7 @@ NcclCall nccl_call(collectives::Kind kind);
 // The part of the table that came with NCCL 2.28: all_to_all, gather, scatter (nccl_calls_2_28.cpp, or _before_).
 NcclCall nccl_exchange_call(collectives::Kind kind);
 
-// Throws Error(rank_lost) for NCCL's remote errors and Error(nccl) for all others, with NCCL's texts.
-void check_nccl(int result, const char* call, int rank, ncclComm* communicator);
-
-std::string nccl_version();  // of the library that is loaded: "2.28.9"
+int nccl_version_code();     // of the library that is loaded: 22809; 0 if it does not say
+std::string nccl_version();  // "2.28.9"
 
 }  // namespace lockstep::libraries

@@ -13,8 +13,11 @@ namespace {
 
 using collectives::Kind;
 
-// NCCL's table of what there is (src/graph/tuning.cc and src/enqueue.cc of 2.28): protocols other than simple are those
-// of ring and tree.
+// What NCCL makes kernels of: algos_of_coll and required_cuda() in its src/device/generate.py, as it is since pat came
+// with 2.23; protocols other than simple are those of ring and tree. The names are ncclAlgoStr's and ncclProtoStr's
+// (src/init.cc), compared without regard to case. What a machine, a dtype, an operation (nvls has sums, and minima and
+// maxima of some dtypes) or a number of nodes excludes beyond that (ncclTopoTuneModel in src/graph/tuning.cc) is NCCL's
+// to say.
 struct Algorithm {
   std::string_view name;
   bool has_low_latency;  // ll and ll128

@@ -1,16 +1,16 @@
 #include "collectives/libraries/nccl_collective.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <nccl.h>
 
+#include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/libraries/nccl_calls.h"
 #include "collectives/libraries/nccl_exchange.h"
 #include "collectives/libraries/nccl_messages.h"
 #include "core/cuda_call.h"
-#include "core/deadline_call.h"
 #include "core/error.h"
 
 namespace lockstep::libraries {
@@ -22,40 +22,46 @@ using collectives::Operation;
 // Enqueues an operation once. There are two: NCCL's own call, and grouped sends and receives.
 using Enqueue = std::function<void(const void* input, void* output)>;
 
+std::string call_name(const Operation& operation) {
+  return "NCCL's " + std::string(collectives::name_of(operation.kind));
+}
+
 class OwnCall {
  public:
-  OwnCall(NcclCall call, const NcclMember& member, const Operation& operation, cudaStream_t stream)
+  OwnCall(NcclCall call, NcclMemberPtr member, const Operation& operation, cudaStream_t stream)
       : call_(call),
-        rank_(member.rank),
+        member_(std::move(member)),
+        name_(call_name(operation)),
         arguments_{.input = nullptr,
                    .output = nullptr,
                    .count = static_cast<std::size_t>(operation.count),
                    .dtype = nccl_code(operation.dtype),
                    .op = nccl_code(operation.op),
                    .root = operation.root,
-                   .communicator = member.communicator,
+                   .communicator = member_->communicator,
                    .stream = stream} {}
   void operator()(const void* input, void* output) const {
     NcclArguments arguments = arguments_;
     arguments.input = input;
     arguments.output = output;
-    check_nccl(call_(arguments), "NCCL's collective", rank_, arguments.communicator);
+    settle(*member_, name_, call_(arguments));
   }
 
  private:
   NcclCall call_;
-  int rank_;
+  NcclMemberPtr member_;
+  std::string name_;
   NcclArguments arguments_;
 };
 
 class GroupedMessages {
  public:
-  GroupedMessages(const NcclMember& member, const Operation& operation, cudaStream_t stream)
-      : exchange_(exchange_of(operation, member.num_ranks, member.rank)),
-        place_{.rank = member.rank, .device = member.device},
+  GroupedMessages(NcclMemberPtr member, const Operation& operation, cudaStream_t stream)
+      : member_(std::move(member)),
+        name_(call_name(operation)),
+        exchange_(exchange_of(operation, member_->num_ranks, member_->rank)),
         elem_bytes_(core::size_of(operation.dtype)),
         own_bytes_(bytes(operation.count)),
-        communicator_(member.communicator),
         stream_(stream) {}
 
   void operator()(const void* input, void* output) const {
@@ -67,8 +73,8 @@ class GroupedMessages {
       from = to;
     }
     for (const Round& round : exchange_.rounds) {
-      check_nccl(nccl_exchange(communicator_, stream_, placed(round.sends, from), placed(round.receives, to)),
-                 "an NCCL group of sends and receives", place_.rank, communicator_);
+      settle(*member_, name_,
+             nccl_exchange(member_->communicator, stream_, placed(round.sends, from), placed(round.receives, to)));
     }
   }
 
@@ -78,7 +84,7 @@ class GroupedMessages {
   void put_own_block(const std::byte* input, std::byte* own) const {
     if (input == own) return;
     core::check_cuda(cudaMemcpyAsync(own, input, own_bytes_, cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync",
-                     place_);
+                     {.rank = member_->place.rank, .device = member_->place.device});
   }
 
   std::vector<PeerBytes> placed(const std::vector<Message>& messages, std::byte* base) const {
@@ -87,18 +93,18 @@ class GroupedMessages {
     return placed;
   }
 
+  NcclMemberPtr member_;
+  std::string name_;
   Exchange exchange_;
-  core::CudaPlace place_;
   std::size_t elem_bytes_;
   std::size_t own_bytes_;
-  ncclComm_t communicator_;
   cudaStream_t stream_;
 };
 
 class NcclCollective final : public Collective {
  public:
-  NcclCollective(std::shared_ptr<NcclMember> member, Enqueue enqueue)
-      : member_(std::move(member)), enqueue_(std::move(enqueue)) {}
+  NcclCollective(NcclMemberPtr member, std::string name, Enqueue enqueue)
+      : member_(std::move(member)), name_(std::move(name)), enqueue_(std::move(enqueue)) {}
 
   void run(const void* input, void* output) override {
     LOCKSTEP_CHECK(!member_->broken, "NCCL's group has failed before");
@@ -113,41 +119,27 @@ class NcclCollective final : public Collective {
  private:
   // NCCL connects at the first use of an algorithm.
   void first_run(const void* input, void* output) {
-    connect(member_, [enqueue = enqueue_, input, output] { enqueue(input, output); });
+    call_in_time(member_, "the first " + name_, [enqueue = enqueue_, input, output] { enqueue(input, output); });
   }
 
-  std::shared_ptr<NcclMember> member_;
+  NcclMemberPtr member_;
+  const std::string name_;
   Enqueue enqueue_;
   bool connected_ = false;
 };
 
 }  // namespace
 
-void connect(const std::shared_ptr<NcclMember>& member, const std::function<void()>& call) {
-  const core::CudaPlace place{.rank = member->rank, .device = member->device};
-  const bool returned = core::returns_in_time(
-      [call, place] {
-        core::check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
-        call();
-      },
-      member->timeout);
-  if (returned) return;
-  member->broken = true;
-  throw core::Error(core::Failure::timeout,
-                    fmt::format("rank {}: NCCL did not connect to the other ranks in {} s", member->rank,
-                                std::chrono::duration<double>(member->timeout).count()));
-}
-
-std::unique_ptr<Collective> make_nccl_collective(std::shared_ptr<NcclMember> member, const Operation& operation,
+std::unique_ptr<Collective> make_nccl_collective(NcclMemberPtr member, const Operation& operation,
                                                  core::Stream& stream) {
   auto* native = static_cast<cudaStream_t>(stream.native());
   Enqueue enqueue;
   if (const NcclCall call = nccl_call(operation.kind)) {
-    enqueue = OwnCall(call, *member, operation, native);
+    enqueue = OwnCall(call, member, operation, native);
   } else {
-    enqueue = GroupedMessages(*member, operation, native);
+    enqueue = GroupedMessages(member, operation, native);
   }
-  return std::make_unique<NcclCollective>(std::move(member), std::move(enqueue));
+  return std::make_unique<NcclCollective>(std::move(member), call_name(operation), std::move(enqueue));
 }
 
 }  // namespace lockstep::libraries

@@ -62,7 +62,7 @@ void run_rank(transports::World& world, const Operation& operation, const NcclCh
   const int rank = world.rank();
   const auto device = core::make_cuda_device(rank, rank);
   const auto stream = device->make_stream();
-  const auto group = join_nccl(world, *device, world.rank() == 0);
+  const auto group = join_nccl(world, *device, {.leads_process = world.rank() == 0});
   const auto in_elems = static_cast<std::size_t>(input_offsets(operation, world.num_ranks(), rank).back());
   const auto out_elems = static_cast<std::size_t>(output_offsets(operation, world.num_ranks(), rank).back());
   std::vector<float> input(in_elems);
@@ -129,7 +129,7 @@ TEST(NcclOnGpus, TwoRanksOnOneGpuAreRefused) {
     ranks.emplace_back([&room, rank] {
       ThreadWorld world(room, rank, 2);
       const auto device = core::make_cuda_device(0, rank);
-      EXPECT_THROW(join_nccl(world, *device, world.rank() == 0), core::Error);
+      EXPECT_THROW(join_nccl(world, *device, {.leads_process = world.rank() == 0}), core::Error);
     });
   }
 }

@@ -36,7 +36,7 @@ TEST(NcclLibrary, TheCpuCannotJoin) {
   WorldOfOne world;
   const auto cpu = core::make_cpu_device();
   try {
-    join_nccl(world, *cpu, true);
+    join_nccl(world, *cpu, {});
     FAIL() << "joined";
   } catch (const core::Error& error) {
     EXPECT_TRUE(error.failure() == core::Failure::usage || error.failure() == core::Failure::not_built);

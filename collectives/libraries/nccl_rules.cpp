@@ -23,6 +23,10 @@ bool is_fp8(DType dtype) {
 // NCCL 2.28 refuses to reduce 8-bit floats on GPUs before Hopper (src/enqueue.cc).
 constexpr int kReducesFp8From = 90;
 
+std::string version_text(int code) {
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
 }  // namespace
 
 std::optional<std::string> nccl_refusal(const collectives::Operation& operation, int num_ranks,
@@ -46,11 +50,18 @@ std::optional<std::string> sharing_refusal(const NcclSharing& sharing) {
   constexpr const char* kVariable = "NCCL_MULTI_RANK_GPU_ENABLE=1";
   const int code = sharing.version_code;
   if (code < kSharesFrom) {
-    return fmt::format("NCCL {}.{}.{} needs one GPU a rank; NCCL 2.30 or newer lets ranks share one with {}",
-                       code / 10000, code / 100 % 100, code % 100, kVariable);
+    return fmt::format("NCCL {} needs one GPU a rank; NCCL 2.30 or newer lets ranks share one with {}",
+                       version_text(code), kVariable);
   }
   if (!sharing.enabled) return fmt::format("NCCL lets ranks share a GPU only with {} in the environment", kVariable);
   return std::nullopt;
+}
+
+std::optional<std::string> registration_refusal(NcclRegistration how, int version_code) {
+  constexpr int kWindowsFrom = 22700;
+  if (how != NcclRegistration::symmetric || version_code >= kWindowsFrom) return std::nullopt;
+  return fmt::format("NCCL {} has no symmetric windows; 2.27 and newer do; allowed: 0 or 1",
+                     version_text(version_code));
 }
 
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "collectives/collective.h"
+#include "collectives/libraries/nccl_api.h"
 
 namespace lockstep::libraries {
 
@@ -25,6 +26,9 @@ struct NcclSharing {
 
 // Why they cannot, and what to do; nothing if they can.
 std::optional<std::string> sharing_refusal(const NcclSharing& sharing);
+
+// Why buffers cannot be registered in this way; nothing if they can.
+std::optional<std::string> registration_refusal(NcclRegistration how, int version_code);
 
 // Why NCCL cannot join ranks on these GPUs ([rank]). Nothing if they are all different, or may be shared.
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing);

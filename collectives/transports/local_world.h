@@ -118,6 +118,9 @@ class LocalWorld final : public World {
   int num_ranks() const override { return group_.options().num_ranks; }
   int number_of(int rank) const override { return group_.number_of(rank); }
   void barrier() override;
+  void check() override {
+    if (group_.abort().raised()) group_.abort().throw_raised();
+  }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
 
   LocalGroup& group() { return group_; }

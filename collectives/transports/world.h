@@ -22,6 +22,8 @@ class World {
 
   // Both throw Error(timeout) at the world's deadline, and the abort's Error when a rank has failed or is lost.
   virtual void barrier() = 0;
+  // Throws the abort's Error if a rank has failed; for who waits for something else than the two above.
+  virtual void check() {}
   // all[r] is what rank r gave; all.size() == num_ranks * mine.size(), the same on every rank.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 };

@@ -1,0 +1,92 @@
+// NCCL's calls as tests want them: results by a script, and a note of every call. Handles are numbers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/libraries/nccl_api.h"
+
+namespace lockstep::libraries {
+
+class FakeNccl final : public NcclApi {
+ public:
+  static constexpr int kSystemError = 2;  // ncclSystemError
+
+  // What calls return; then, in turn, what the state is asked to be. The last state stays.
+  int call_result = kNcclSuccess;
+  int enroll_result = kNcclSuccess;
+  mutable std::deque<int> states{kNcclSuccess};
+  std::string words = "socket 3 was closed";  // NCCL's last error
+
+  // "join 1", "abort 1", "enroll 2 symmetric 64", ... with the communicator's number.
+  std::vector<std::string> calls() const {
+    const std::lock_guard lock(mutex_);
+    return calls_;
+  }
+  int count(const std::string& call) const {
+    int found = 0;
+    for (const std::string& one : calls()) found += one == call ? 1 : 0;
+    return found;
+  }
+
+  int make_identifier(NcclIdentifier& made) const override {
+    made.bytes.fill(7);
+    return call_result;
+  }
+  int join(ncclComm** made, int /*num_ranks*/, const NcclIdentifier& /*identifier*/, int /*rank*/) const override {
+    *made = next();
+    return note("join", *made, call_result);
+  }
+  int split(ncclComm* parent, int color, int /*key*/, ncclComm** made) const override {
+    *made = color < 0 ? nullptr : next();
+    return note("split", parent, call_result);
+  }
+  int state(ncclComm* /*communicator*/, int& state) const override {
+    const std::lock_guard lock(mutex_);
+    state = states.front();
+    if (states.size() > 1) states.pop_front();
+    return kNcclSuccess;
+  }
+  int abort(ncclComm* communicator) const override { return note("abort", communicator, kNcclSuccess); }
+  int destroy(ncclComm* communicator) const override { return note("destroy", communicator, kNcclSuccess); }
+  std::string text_of(int result) const override { return "result " + std::to_string(result); }
+  std::string last_error(ncclComm* /*communicator*/) const override { return words; }
+
+  int allocate(void** made, std::size_t size_bytes) const override {
+    *made = std::malloc(size_bytes);
+    return note("allocate", nullptr, call_result);
+  }
+  int release(void* memory) const override {
+    std::free(memory);
+    return note("release", nullptr, kNcclSuccess);
+  }
+  int enroll(ncclComm* communicator, NcclRegistration how, void* memory, std::size_t size_bytes,
+             void** handle) const override {
+    *handle = memory;
+    const char* const name = how == NcclRegistration::symmetric ? "enroll symmetric" : "enroll local";
+    return note(name + (" " + std::to_string(size_bytes)), communicator, enroll_result);
+  }
+  int strike_off(ncclComm* communicator, NcclRegistration /*how*/, void* /*handle*/) const override {
+    return note("strike off", communicator, kNcclSuccess);
+  }
+
+ private:
+  ncclComm* next() const { return reinterpret_cast<ncclComm*>(static_cast<std::uintptr_t>(++made_)); }
+  int note(const std::string& call, ncclComm* communicator, int result) const {
+    const std::lock_guard lock(mutex_);
+    const auto number = reinterpret_cast<std::uintptr_t>(communicator);
+    calls_.push_back(number == 0 ? call : call + " " + std::to_string(number));
+    return result;
+  }
+
+  mutable std::atomic<int> made_{0};
+  mutable std::mutex mutex_;
+  mutable std::vector<std::string> calls_;
+};
+
+}  // namespace lockstep::libraries

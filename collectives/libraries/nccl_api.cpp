@@ -1,0 +1,66 @@
+#include "collectives/libraries/nccl_api.h"
+
+#include <nccl.h>
+
+#include <cstring>
+
+namespace lockstep::libraries {
+namespace {
+
+static_assert(kNcclSuccess == ncclSuccess);
+static_assert(kNcclRemoteError == ncclRemoteError);
+static_assert(kNcclInProgress == ncclInProgress);
+static_assert(sizeof(NcclIdentifier) == sizeof(ncclUniqueId));
+
+class Nccl final : public NcclApi {
+ public:
+  int make_identifier(NcclIdentifier& made) const override {
+    ncclUniqueId id{};
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    std::memcpy(&made, &id, sizeof id);
+    return result;
+  }
+  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank) const override {
+    ncclUniqueId id{};
+    std::memcpy(&id, &identifier, sizeof id);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return ncclCommInitRankConfig(made, num_ranks, id, rank, &config);
+  }
+  int split(ncclComm* parent, int color, int key, ncclComm** made) const override {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 1;
+    return ncclCommSplit(parent, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, made, &config);
+  }
+  int state(ncclComm* communicator, int& state) const override {
+    ncclResult_t asynchronous = ncclSuccess;
+    const ncclResult_t result = ncclCommGetAsyncError(communicator, &asynchronous);
+    state = asynchronous;
+    return result;
+  }
+  int abort(ncclComm* communicator) const override { return ncclCommAbort(communicator); }
+  int destroy(ncclComm* communicator) const override { return ncclCommDestroy(communicator); }
+  std::string text_of(int result) const override { return ncclGetErrorString(static_cast<ncclResult_t>(result)); }
+  std::string last_error(ncclComm* communicator) const override { return ncclGetLastError(communicator); }
+
+  int allocate(void** made, std::size_t size_bytes) const override { return ncclMemAlloc(made, size_bytes); }
+  int release(void* memory) const override { return ncclMemFree(memory); }
+  int enroll(ncclComm* communicator, NcclRegistration how, void* memory, std::size_t size_bytes,
+             void** handle) const override {
+    if (how == NcclRegistration::symmetric) return nccl_enroll_window(communicator, memory, size_bytes, handle);
+    return ncclCommRegister(communicator, memory, size_bytes, handle);
+  }
+  int strike_off(ncclComm* communicator, NcclRegistration how, void* handle) const override {
+    if (how == NcclRegistration::symmetric) return nccl_strike_off_window(communicator, handle);
+    return ncclCommDeregister(communicator, handle);
+  }
+};
+
+}  // namespace
+
+const NcclApi& nccl_api() {
+  static const Nccl nccl;
+  return nccl;
+}
+
+}  // namespace lockstep::libraries

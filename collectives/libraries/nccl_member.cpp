@@ -1,0 +1,166 @@
+#include "collectives/libraries/nccl_member.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "core/deadline_call.h"
+
+namespace lockstep::libraries {
+namespace {
+
+using core::Error;
+using core::Failure;
+
+constexpr std::chrono::microseconds kBetweenLooks{50};
+
+std::string place_text(const NcclPlace& place) {
+  return fmt::format("rank {} (device {})", place.rank, place.device);
+}
+
+std::string last_error_text(const NcclApi& api, ncclComm* communicator) {
+  const std::string text = api.last_error(communicator);
+  return text.empty() ? "" : ": " + text;
+}
+
+Error late(const NcclMember& member, const std::string& call) {
+  const double seconds = std::chrono::duration<double>(member.place.timeout).count();
+  return {Failure::timeout, fmt::format("{}: {} of {} ranks took more than {} s{}", place_text(member.place), call,
+                                        member.num_ranks, seconds, last_error_text(member.api, member.communicator))};
+}
+
+// For calls that end a communicator: what made us end it has been told, or is about to be.
+void quietly(const NcclMember& member, int (NcclApi::*call)(ncclComm*) const) {
+  try {
+    core::returns_in_time(
+        [&api = member.api, communicator = member.communicator, set_device = member.place.set_device, call] {
+          set_device();
+          (api.*call)(communicator);
+        },
+        member.place.timeout);
+  } catch (const Error&) {
+    return;  // the device is no more
+  }
+}
+
+// Only once: ends NCCL's kernels, so that the device's memory can be freed.
+void abort_member(NcclMember& member) {
+  if (std::exchange(member.broken, true) || member.communicator == nullptr) return;
+  quietly(member, &NcclApi::abort);
+}
+
+// NCCL's words are taken from the communicator before it is aborted.
+[[noreturn]] void fail(NcclMember& member, const Error& error) {
+  abort_member(member);
+  throw error;
+}
+
+void check_peers(NcclMember& member) {
+  try {
+    member.place.check_peers();
+  } catch (const Error& error) {
+    fail(member, error);
+  }
+}
+
+int state_of(NcclMember& member) {
+  int state = kNcclSuccess;
+  const int asked = member.api.state(member.communicator, state);
+  return asked == kNcclSuccess ? state : asked;
+}
+
+}  // namespace
+
+Error nccl_error(const NcclApi& api, const NcclPlace& place, int result, const std::string& call,
+                 ncclComm* communicator) {
+  return {result == kNcclRemoteError ? Failure::rank_lost : Failure::nccl,
+          fmt::format("{}: {} failed: {}{}", place_text(place), call, api.text_of(result),
+                      last_error_text(api, communicator))};
+}
+
+void settle(NcclMember& member, const std::string& call, int result) {
+  const core::Deadline deadline = core::Deadline::after(member.place.timeout);
+  while (result == kNcclInProgress) {
+    if (deadline.passed()) fail(member, late(member, call));
+    check_peers(member);
+    std::this_thread::sleep_for(kBetweenLooks);
+    result = state_of(member);
+  }
+  if (result != kNcclSuccess) {
+    fail(member, nccl_error(member.api, member.place, result, call, member.communicator));
+  }
+}
+
+void call_in_time(const NcclMemberPtr& member, const std::string& call, const std::function<void()>& body) {
+  const bool returned = core::returns_in_time(
+      [member, body] {
+        member->place.set_device();
+        body();
+      },
+      member->place.timeout);
+  if (returned) return;
+  member->broken = true;
+  throw late(*member, call);
+}
+
+NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_ranks, int rank,
+                           const NcclIdentifier& identifier) {
+  constexpr const char* kCall = "ncclCommInitRankConfig";
+  auto member =
+      std::make_shared<NcclMember>(NcclMember{.api = api, .place = place, .num_ranks = num_ranks, .rank = rank});
+  auto result = std::make_shared<int>(kNcclSuccess);
+  call_in_time(member, kCall, [member, identifier, result] {
+    *result = member->api.join(&member->communicator, member->num_ranks, identifier, member->rank);
+  });
+  settle(*member, kCall, *result);
+  return member;
+}
+
+// The child is filled in when the parent has settled, and has a state of its own.
+NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_ranks, int rank) {
+  constexpr const char* kCall = "ncclCommSplit";
+  auto child = std::make_shared<NcclMember>(
+      NcclMember{.api = parent->api, .place = parent->place, .num_ranks = num_ranks, .rank = rank});
+  auto result = std::make_shared<int>(kNcclSuccess);
+  call_in_time(parent, kCall, [parent, child, color, result] {
+    *result = parent->api.split(parent->communicator, color, child->rank, &child->communicator);
+  });
+  settle(*parent, kCall, *result);
+  if (color < 0) return nullptr;
+  settle(*child, kCall, state_of(*child));
+  return child;
+}
+
+NcclMembers::~NcclMembers() {
+  const auto is_broken = [](const NcclMemberPtr& member) { return member->broken; };
+  const bool failed = std::uncaught_exceptions() > 0 || std::any_of(members_.begin(), members_.end(), is_broken);
+  if (failed) abort();
+  for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
+    if (!(*member)->broken) quietly(**member, &NcclApi::destroy);
+  }
+}
+
+void NcclMembers::check(const core::Deadline& deadline) {
+  try {
+    for (const NcclMemberPtr& member : members_) {
+      const int state = state_of(*member);
+      if (state != kNcclSuccess && state != kNcclInProgress) {
+        fail(*member, nccl_error(member->api, member->place, state, "NCCL's work", member->communicator));
+      }
+      check_peers(*member);
+      if (deadline.passed()) fail(*member, late(*member, "NCCL's work"));
+    }
+  } catch (const Error&) {
+    abort();
+    throw;
+  }
+}
+
+void NcclMembers::abort() {
+  for (const NcclMemberPtr& member : members_) abort_member(*member);
+}
+
+}  // namespace lockstep::libraries

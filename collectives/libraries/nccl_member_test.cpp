@@ -1,0 +1,168 @@
+// How communicators are waited for, over a fake of NCCL's calls.
+#include "collectives/libraries/nccl_member.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "collectives/libraries/fake_nccl_for_tests.h"
+
+namespace lockstep::libraries {
+namespace {
+
+using core::Error;
+using core::Failure;
+using Calls = std::vector<std::string>;
+using std::chrono::milliseconds;
+
+NcclPlace place(milliseconds timeout = milliseconds{10'000}) {
+  return {.rank = 2, .device = 1, .timeout = timeout};
+}
+
+Error thrown_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {Failure::internal, ""};
+}
+
+NcclMemberPtr joined(const FakeNccl& nccl, const NcclPlace& at) {
+  return join_members(nccl, at, 4, 2, {});
+}
+
+TEST(NcclMember, IsReadyWhenNcclIsNoLongerInProgress) {
+  FakeNccl nccl;
+  nccl.call_result = kNcclInProgress;
+  nccl.states = {kNcclInProgress, kNcclInProgress, kNcclInProgress, kNcclSuccess};
+  const NcclMemberPtr member = joined(nccl, place());
+  EXPECT_EQ(nccl.states.size(), 1u) << "all states but the last were seen";
+  EXPECT_FALSE(member->broken);
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1"}));
+}
+
+TEST(NcclMember, AtTheDeadlineItIsAborted) {
+  FakeNccl nccl;
+  nccl.call_result = kNcclInProgress;
+  nccl.states = {kNcclInProgress};
+  const Error error = thrown_by([&] { joined(nccl, place(milliseconds{30})); });
+  EXPECT_EQ(error.failure(), Failure::timeout);
+  EXPECT_STREQ(error.what(),
+               "rank 2 (device 1): ncclCommInitRankConfig of 4 ranks took more than 0.03 s: socket 3 was closed");
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
+}
+
+TEST(NcclMember, WhatFailsLaterIsAbortedAndToldWithNcclsWords) {
+  FakeNccl nccl;
+  nccl.call_result = kNcclInProgress;
+  nccl.states = {kNcclInProgress, FakeNccl::kSystemError};
+  const Error error = thrown_by([&] { joined(nccl, place()); });
+  EXPECT_EQ(error.failure(), Failure::nccl);
+  EXPECT_STREQ(error.what(), "rank 2 (device 1): ncclCommInitRankConfig failed: result 2: socket 3 was closed");
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
+}
+
+TEST(NcclMember, ARemoteErrorIsALostRank) {
+  FakeNccl nccl;
+  nccl.words = "";
+  const Error error = nccl_error(nccl, place(), kNcclRemoteError, "NCCL's all_reduce", nullptr);
+  EXPECT_EQ(error.failure(), Failure::rank_lost);
+  EXPECT_STREQ(error.what(), "rank 2 (device 1): NCCL's all_reduce failed: result 6");
+}
+
+TEST(NcclMember, APeersFailureEndsTheWaitLongBeforeTheDeadline) {
+  FakeNccl nccl;
+  nccl.call_result = kNcclInProgress;
+  nccl.states = {kNcclInProgress};
+  NcclPlace at = place();
+  at.check_peers = [] { throw Error(Failure::rank_lost, "rank 3 has gone"); };
+  EXPECT_STREQ(thrown_by([&] { joined(nccl, at); }).what(), "rank 3 has gone");
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
+}
+
+TEST(NcclMember, ACallThatStaysInNcclIsLeftBehind) {
+  const FakeNccl nccl;
+  auto release = std::make_shared<std::promise<void>>();
+  auto done = std::make_shared<std::promise<void>>();
+  const NcclMemberPtr member = joined(nccl, place(milliseconds{30}));
+  const Error error = thrown_by([&] {
+    call_in_time(member, "the first NCCL's all_reduce", [release, done] {
+      release->get_future().wait();
+      done->set_value();
+    });
+  });
+  EXPECT_EQ(error.failure(), Failure::timeout);
+  EXPECT_TRUE(member->broken);
+  {
+    NcclMembers all;
+    all.add(member);
+  }
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1"})) << "NCCL is not asked again while a call is in it";
+  release->set_value();
+  done->get_future().wait();
+}
+
+TEST(NcclMember, SplitsWaitForTheParentAndThenForThemselves) {
+  FakeNccl nccl;
+  const NcclMemberPtr parent = joined(nccl, place());
+  nccl.call_result = kNcclInProgress;
+  nccl.states = {kNcclInProgress, kNcclSuccess, kNcclInProgress, kNcclSuccess};
+  const NcclMemberPtr child = split_members(parent, 0, 2, 1);
+  ASSERT_NE(child, nullptr);
+  EXPECT_EQ(nccl.states.size(), 1u);
+  EXPECT_EQ(child->rank, 1);
+  EXPECT_NE(child->communicator, parent->communicator);
+  EXPECT_EQ(split_members(parent, -1, 0, 0), nullptr);
+}
+
+TEST(NcclMembers, AreDestroyedChildrenFirst) {
+  const FakeNccl nccl;
+  {
+    NcclMembers all;
+    const NcclMemberPtr parent = joined(nccl, place());
+    all.add(parent);
+    all.add(split_members(parent, 0, 4, 2));
+  }
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1", "split 1", "destroy 2", "destroy 1"}));
+}
+
+TEST(NcclMembers, AnAsynchronousErrorOfOneAbortsEachOnce) {
+  FakeNccl nccl;
+  {
+    NcclMembers all;
+    for (int i = 0; i < 3; ++i) all.add(joined(nccl, place()));
+    nccl.states = {kNcclSuccess, FakeNccl::kSystemError};
+    const Error error = thrown_by([&] { all.check(core::Deadline::after(milliseconds{10'000})); });
+    EXPECT_STREQ(error.what(), "rank 2 (device 1): NCCL's work failed: result 2: socket 3 was closed");
+    all.abort();
+  }
+  for (const char* call : {"abort 1", "abort 2", "abort 3"}) EXPECT_EQ(nccl.count(call), 1) << call;
+  EXPECT_EQ(nccl.calls().size(), 6u) << "nothing is destroyed that was aborted";
+}
+
+TEST(NcclMembers, WorkThatNeverEndsIsAbortedAtTheDeadline) {
+  const FakeNccl nccl;
+  NcclMembers all;
+  all.add(joined(nccl, place(milliseconds{20})));
+  const core::Deadline deadline = core::Deadline::after(milliseconds{20});
+  const Error error = thrown_by([&] {
+    for (;;) all.check(deadline);
+  });
+  EXPECT_EQ(error.failure(), Failure::timeout);
+  EXPECT_EQ(nccl.count("abort 1"), 1);
+}
+
+TEST(NcclMembers, ARankThatFailsAborts) {
+  const FakeNccl nccl;
+  thrown_by([&] {
+    NcclMembers all;
+    all.add(joined(nccl, place()));
+    throw Error(Failure::internal, "something else");
+  });
+  EXPECT_EQ(nccl.calls(), (Calls{"join 1", "abort 1"}));
+}
+
+}  // namespace
+}  // namespace lockstep::libraries
