@@ -1,8 +1,10 @@
 // The backward of one block, without atomics: the gradient of a tile of queries is summed up by one block over the keys
 // that they see, those of a tile of keys and values by another over the queries that see them. Both compute the
 // probabilities p = exp(score - lse) again; with delta = sum over columns of o d_o, the gradient of the scores is
-// p (d_o . v - delta). Dao 2023, section 3.1, has one pass over keys that adds to dq by atomics: fewer products, and a
-// result that depends on the order.
+// p (d_o . v - delta). Dao 2023, section 3.1, has one pass over keys that adds to dq by atomics: 5 products a tile
+// where these have 3 and 4, and a result that depends on the order. In a fixed order it would need a dq in f32 of each
+// block of keys (at length 1024, with 8 blocks of 128 keys of a causal head, 9 times the bytes of dq, written and
+// read), or blocks that wait for each other's turn.
 #pragma once
 
 #include "kernels/attention/attention_forward.cuh"
@@ -10,6 +12,12 @@
 // Offsets in shared memory are small.
 // NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
+
+// Of a query, beside each other so that one copy brings both.
+struct alignas(8) QueryNumbers {
+  float lse;    // in units of log 2
+  float delta;  // sum over columns of o d_o
+};
 
 template <class T>
 struct BackwardOperands {
@@ -23,12 +31,12 @@ struct BackwardOperands {
   T* dq;
   T* dk;
   T* dv;
-  float* delta;  // as lse
+  QueryNumbers* numbers;  // as lse
 };
 
-// `delta`: one number for each of lse.
+// `numbers`: memory for those of each query.
 template <class T>
-BackwardOperands<T> operands_for(const AttentionBackward& args, float* delta) {
+BackwardOperands<T> operands_for(const AttentionBackward& args, QueryNumbers* numbers) {
   return {geometry_of<T>(args.shape, {args.q.data, args.k.data, args.v.data, args.o.data, args.d_o.data, args.dq.data,
                                       args.dk.data, args.dv.data}),
           args.q.as<T>(),
@@ -40,35 +48,73 @@ BackwardOperands<T> operands_for(const AttentionBackward& args, float* delta) {
           args.dq.as<T>(),
           args.dk.as<T>(),
           args.dv.as<T>(),
-          delta};
+          numbers};
 }
 
-// delta of one row a warp: row (batch, query, head) of o and d_o.
-template <class Lane, class T>
-__device__ void attention_delta_block(Lane& lane, const BackwardOperands<T>& operands, std::int64_t num_rows,
-                                      std::int64_t block) {
-  const AttentionGeometry& g = operands.geometry;
-  const std::int64_t row = block * kAttentionWarps + lane.warp();
-  if (row >= num_rows) return;
-  const T* const o = operands.o + row * g.head_columns;
-  const T* const d_o = operands.d_o + row * g.head_columns;
+// Neighbours of a row of o or d_o that a lane takes at once, and the lanes that have a row: a power of two.
+template <class T, bool kWide>
+struct alignas(kWide ? 16 : sizeof(T)) RowPiece {
+  static constexpr int kElems = kWide ? 16 / static_cast<int>(sizeof(T)) : 1;
+  T at[kElems];
+};
+template <class T>
+__device__ int numbers_lanes(const AttentionGeometry& g) {
+  const int pieces = g.wide ? g.head_columns / RowPiece<T, true>::kElems : g.head_columns;
+  int lanes = 32;
+  while (lanes / 2 >= pieces) lanes /= 2;
+  return lanes;
+}
+template <class T>
+std::int64_t numbers_blocks(const AttentionGeometry& g, std::int64_t num_rows) {
+  const std::int64_t rows = kAttentionThreads / numbers_lanes<T>(g);
+  return (num_rows + rows - 1) / rows;
+}
+
+// A lane's part of the sum of o d_o over a row.
+template <bool kWide, class Lane, class T>
+__device__ float dot_of_row(const T* o, const T* d_o, int columns, int first, int lanes) {
+  using Piece = RowPiece<T, kWide>;
   float sum = 0;
-  for (int column = lane.lane(); column < g.head_columns; column += 32) {
-    sum += Lane::widen(o[column]) * Lane::widen(d_o[column]);
-  }
+#pragma unroll 1
+  for (int column = first * Piece::kElems; column < columns; column += lanes * Piece::kElems) {
+    const Piece left = *reinterpret_cast<const Piece*>(o + column);
+    const Piece right = *reinterpret_cast<const Piece*>(d_o + column);
 #pragma unroll
-  for (int mask = 16; mask > 0; mask /= 2) sum += lane.from_partner(sum, mask);
-  const std::int64_t head = row % g.heads;
-  const std::int64_t query = row / g.heads % g.queries;
-  const std::int64_t batch = row / g.heads / g.queries;
-  if (lane.lane() == 0) operands.delta[(batch * g.heads + head) * g.queries + query] = sum;
+    for (int i = 0; i < Piece::kElems; ++i) sum += Lane::widen(left.at[i]) * Lane::widen(right.at[i]);
+  }
+  return sum;
 }
 
-// Bytes of shared memory: two tiles of the block's rows, two of each stage, and two numbers a streamed row.
+// The numbers of some queries: rows (batch, query, head) of o and d_o, in their order.
+template <class Lane, class T>
+__device__ void attention_numbers_block(Lane& lane, const BackwardOperands<T>& operands, int num_rows,
+                                        std::int64_t block) {
+  const AttentionGeometry& g = operands.geometry;
+  const int lanes = numbers_lanes<T>(g);
+  const auto row = static_cast<unsigned>(block * (kAttentionThreads / lanes) + lane.thread() / lanes);
+  const bool there = row < static_cast<unsigned>(num_rows);
+  const int first = lane.thread() % lanes;
+  float sum = 0;
+  if (there) {
+    const T* const o = operands.o + std::int64_t{row} * g.head_columns;
+    const T* const d_o = operands.d_o + std::int64_t{row} * g.head_columns;
+    sum = g.wide ? dot_of_row<true, Lane>(o, d_o, g.head_columns, first, lanes)
+                 : dot_of_row<false, Lane>(o, d_o, g.head_columns, first, lanes);
+  }
+  for (int mask = lanes / 2; mask > 0; mask /= 2) sum += lane.from_partner(sum, mask);
+  if (!there || first != 0) return;
+  const auto heads = static_cast<unsigned>(g.heads);
+  const auto queries = static_cast<unsigned>(g.queries);
+  const unsigned sequence = row / heads / queries * heads + row % heads;
+  const std::int64_t at = std::int64_t{sequence} * queries + row / heads % queries;
+  operands.numbers[at] = {kLog2E * operands.lse[at], sum};
+}
+
+// Bytes of shared memory: two tiles of the block's rows, two of each stage, and the numbers of streamed queries.
 template <class Tiles>
 constexpr std::size_t backward_shared_bytes() {
   return sizeof(typename Tiles::Element) * Tiles::kStride * 2 * (Tiles::kRows + Tiles::kStages * Tiles::kStreamed) +
-         sizeof(float) * 2 * Tiles::kStages * Tiles::kStreamed;
+         sizeof(QueryNumbers) * Tiles::kStages * Tiles::kStreamed;
 }
 
 // dq.
@@ -94,19 +140,18 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
   copy_tile<Tiles, Tiles::kRows>(lane, q_tile, strided_rows(operands.q, g, g.queries, place), first_query, g);
   copy_tile<Tiles, Tiles::kRows>(lane, d_o_tile, packed_rows(operands.d_o, g, place), first_query, g);
 
-  float lse[Tiles::kBands][2];  // in units of log 2
-  float delta[Tiles::kBands][2];
+  QueryNumbers numbers[Tiles::kBands][2];
 #pragma unroll
   for (int m = 0; m < Tiles::kBands; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int query = first_query + warp_row + 16 * m + sum_row(lane.lane(), 2 * half);
-      const bool there = query < g.queries;
-      lse[m][half] = there ? kLog2E * row_numbers(operands.lse, g, place)[query] : INFINITY;
-      delta[m][half] = there ? row_numbers(operands.delta, g, place)[query] : 0.0F;
+      numbers[m][half] = {INFINITY, 0};
+      if (query < g.queries) numbers[m][half] = row_numbers(operands.numbers, g, place)[query];
     }
   }
 
+  const float factor = g.scale * kLog2E;
   typename Tiles::Result dq = {};
   const auto copy = [&](int tile, int stage) {
     Element* const to = streamed + stage * 2 * kStreamedElems;
@@ -119,17 +164,44 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
     const Element* const k_tile = streamed + stage * 2 * kStreamedElems;
     typename Tiles::Sums scores = {};
     Tiles::score(lane, scores, q_tile + warp_row * Tiles::kStride, k_tile);
-    scale_and_mask<Tiles>(lane, scores, first_query + warp_row, tile * Tiles::kStreamed, g);
+    for_each_sum<Tiles>(lane, 0, 0, [&](int m, int n, int e, int /*row*/, int /*column*/) {
+      scores[m][n][e] = Lane::exp2(factor * scores[m][n][e] - numbers[m][e / 2].lse);
+    });
+    mask_keys<Tiles>(lane, scores, first_query + warp_row, tile * Tiles::kStreamed, g, 0);
     typename Tiles::Sums dp = {};
     Tiles::score(lane, dp, d_o_tile + warp_row * Tiles::kStride, k_tile + kStreamedElems);
     for_each_sum<Tiles>(lane, 0, 0, [&](int m, int n, int e, int /*row*/, int /*column*/) {
-      scores[m][n][e] = exp2f(scores[m][n][e] - lse[m][e / 2]) * (dp[m][n][e] - delta[m][e / 2]);
+      scores[m][n][e] *= dp[m][n][e] - numbers[m][e / 2].delta;
     });
     Tiles::accumulate(lane, dq, scores, k_tile);
   };
   stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);
   store_rows<Tiles>(lane, dq, strided_rows(operands.dq, g, g.queries, place), first_query + warp_row, 0, g,
                     [&](int /*m*/, int /*half*/) { return g.scale; });
+}
+
+// Where sums are weights of keys (rows) and queries (columns), puts 0 where a query is none or does not see a key.
+template <class Tiles, class Lane>
+__device__ void mask_queries(Lane& lane, typename Tiles::Sums& weights, int first_key, int first_query,
+                             const AttentionGeometry& g) {
+  const int last_key = first_key + Tiles::kWarpRows - 1;
+  if (last_key <= g.last_key(first_query) && first_query + Tiles::kStreamed <= g.queries) return;
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int lane_column = first_query + sum_column(lane.lane(), 0, 0);
+      const int first = g.first_query(first_key + 16 * m + sum_row(lane.lane(), 2 * half)) - lane_column;
+      const int past = g.queries - lane_column;
+#pragma unroll
+      for (int n = 0; n < Tiles::kBlocks; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (8 * n + e < first || 8 * n + e >= past) weights[m][n][2 * half + e] = 0;
+        }
+      }
+    }
+  }
 }
 
 // dk and dv. Rows of the sums are keys here, columns are queries.
@@ -143,14 +215,13 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
   const int first_key = place.tile * Tiles::kRows;
   const auto queries = strided_rows(operands.q, g, g.queries, place);
   const auto d_os = packed_rows(operands.d_o, g, place);
-  const float* const lse = row_numbers(operands.lse, g, place);
-  const float* const delta = row_numbers(static_cast<const float*>(operands.delta), g, place);
+  const QueryNumbers* const numbers = row_numbers(operands.numbers, g, place);
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const k_tile = static_cast<Element*>(lane.shared());
   Element* const v_tile = k_tile + Tiles::kRows * Tiles::kStride;
   Element* const streamed = v_tile + Tiles::kRows * Tiles::kStride;
-  float* const numbers = reinterpret_cast<float*>(streamed + 2 * Tiles::kStages * kStreamedElems);  // lse, delta
+  auto* const streamed_numbers = reinterpret_cast<QueryNumbers*>(streamed + 2 * Tiles::kStages * kStreamedElems);
   const int warp_row = lane.warp() * Tiles::kWarpRows;
   copy_tile<Tiles, Tiles::kRows>(lane, k_tile, strided_rows(operands.k, g, g.keys, place), first_key, g);
   copy_tile<Tiles, Tiles::kRows>(lane, v_tile, strided_rows(operands.v, g, g.keys, place), first_key, g);
@@ -158,16 +229,16 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
   typename Tiles::Result dk = {};
   typename Tiles::Result dv = {};
   const int first_column = place.slice * Tiles::kSlice;
+  const float factor = g.scale * kLog2E;
   const auto copy = [&](int tile, int stage) {
     const int first_query = tile * Tiles::kStreamed;
     Element* const to = streamed + stage * 2 * kStreamedElems;
     copy_tile<Tiles, Tiles::kStreamed>(lane, to, queries, first_query, g);
     copy_tile<Tiles, Tiles::kStreamed>(lane, to + kStreamedElems, d_os, first_query, g);
-    float* const to_numbers = numbers + stage * 2 * Tiles::kStreamed;
-    for (int i = lane.thread(); i < 2 * Tiles::kStreamed; i += kAttentionThreads) {
-      const int query = first_query + i % Tiles::kStreamed;
-      const bool there = query < g.queries;
-      lane.template copy<4>(to_numbers + i, (i < Tiles::kStreamed ? lse : delta) + (there ? query : 0), there);
+    if (lane.thread() < Tiles::kStreamed) {
+      const int query = first_query + lane.thread();
+      lane.template copy<8>(streamed_numbers + stage * Tiles::kStreamed + lane.thread(), numbers + query,
+                            query < g.queries);
     }
   };
   const auto compute = [&](int tile, int stage) {
@@ -176,24 +247,18 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
     if (first_key + warp_row > g.last_key(first_query + Tiles::kStreamed - 1)) return;
     const Element* const q_tile = streamed + stage * 2 * kStreamedElems;
     const Element* const d_o_tile = q_tile + kStreamedElems;
-    const float* const tile_lse = numbers + stage * 2 * Tiles::kStreamed;
-    const float* const tile_delta = tile_lse + Tiles::kStreamed;
-    // The last of these keys is seen by the first of these queries, and all are there.
-    const int last_of_keys = first_key + warp_row + Tiles::kWarpRows - 1;
-    const bool all_seen = last_of_keys <= g.last_key(first_query) && first_query + Tiles::kStreamed <= g.queries;
-    const float factor = g.scale * kLog2E;
+    const QueryNumbers* const of_lane = streamed_numbers + stage * Tiles::kStreamed + sum_column(lane.lane(), 0, 0);
     typename Tiles::Sums p = {};
     Tiles::score(lane, p, k_tile + warp_row * Tiles::kStride, q_tile);
-    for_each_sum<Tiles>(lane, first_key + warp_row, first_query, [&](int m, int n, int e, int key, int query) {
-      const bool seen = all_seen || (query < g.queries && key <= g.last_key(query));
-      const float power = factor * p[m][n][e] - kLog2E * tile_lse[query - first_query];
-      p[m][n][e] = seen ? exp2f(power) : 0.0F;
+    for_each_sum<Tiles>(lane, 0, 0, [&](int m, int n, int e, int /*row*/, int /*column*/) {
+      p[m][n][e] = Lane::exp2(factor * p[m][n][e] - of_lane[8 * n + e % 2].lse);
     });
+    mask_queries<Tiles>(lane, p, first_key + warp_row, first_query, g);
     Tiles::accumulate(lane, dv, p, d_o_tile + first_column);
     typename Tiles::Sums dp = {};
     Tiles::score(lane, dp, v_tile + warp_row * Tiles::kStride, d_o_tile);
-    for_each_sum<Tiles>(lane, 0, 0, [&](int m, int n, int e, int /*row*/, int column) {
-      p[m][n][e] *= dp[m][n][e] - tile_delta[column];
+    for_each_sum<Tiles>(lane, 0, 0, [&](int m, int n, int e, int /*row*/, int /*column*/) {
+      p[m][n][e] *= dp[m][n][e] - of_lane[8 * n + e % 2].delta;
     });
     Tiles::accumulate(lane, dk, p, q_tile + first_column);
   };
@@ -203,6 +268,30 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
                     [&](int /*m*/, int /*half*/) { return g.scale; });
   store_rows<Tiles>(lane, dv, strided_rows(operands.dv, g, g.keys, place), first_key + warp_row, first_column, g,
                     [](int /*m*/, int /*half*/) { return 1.0F; });
+}
+
+// The blocks of both gradients in one grid, so that those of one fill what those of the other leave of the device. Keys
+// come first: they have four products a tile, queries have three.
+template <class Kernels>
+std::int64_t keys_blocks_of(const AttentionShape& s) {
+  return blocks_of(s, s.keys, Kernels::Keys::kRows) * Kernels::Keys::kSlices;
+}
+template <class Kernels>
+std::int64_t backward_blocks_of(const AttentionShape& s) {
+  return keys_blocks_of<Kernels>(s) + blocks_of(s, s.queries, Kernels::Queries::kRows);
+}
+template <class Kernels>
+constexpr std::size_t gradient_shared_bytes() {
+  return std::max(backward_shared_bytes<typename Kernels::Keys>(), backward_shared_bytes<typename Kernels::Queries>());
+}
+template <class Kernels, class Lane>
+__device__ void attention_backward_block(Lane& lane, const BackwardOperands<typename Kernels::Value>& operands,
+                                         std::int64_t keys_blocks, std::int64_t block) {
+  if (block < keys_blocks) {
+    attention_keys_block<typename Kernels::Keys>(lane, operands, block);
+  } else {
+    attention_queries_block<typename Kernels::Queries>(lane, operands, block - keys_blocks);
+  }
 }
 
 }  // namespace lockstep::kernels

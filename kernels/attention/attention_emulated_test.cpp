@@ -32,55 +32,55 @@ void run_grid(std::int64_t blocks, std::size_t shared_bytes, std::uint64_t seed,
   }
 }
 
-// What attention.cu launches.
+// What attention_launch.cuh launches.
 template <class T>
-void run_emulated(const AttentionForward& args, std::uint64_t seed) {
+void run_emulated(const AttentionForward& args, bool small, std::uint64_t seed) {
   const ForwardOperands<T> operands = operands_for<T>(args);
-  with_attention_kernels<T>(static_cast<int>(args.shape.head_columns), [&](auto kernels, auto columns) {
-    using Tiles = typename decltype(kernels)::template Forward<decltype(columns)::value>;
+  with_attention_kernels<T>(static_cast<int>(args.shape.head_columns), small, [&](auto chosen) {
+    using Tiles = typename decltype(chosen)::Forward;
     run_grid(blocks_of(args.shape, args.shape.queries, Tiles::kRows), forward_shared_bytes<Tiles>(), seed,
              [&](EmulatedLane& lane, std::int64_t block) { attention_forward_block<Tiles>(lane, operands, block); });
   });
 }
 
 template <class T>
-void run_emulated(const AttentionBackward& args, std::uint64_t seed) {
+void run_emulated(const AttentionBackward& args, bool small, std::uint64_t seed) {
   const AttentionShape& s = args.shape;
   const std::int64_t rows = s.batch * s.heads * s.queries;
-  std::vector<float> delta(static_cast<std::size_t>(rows));
-  const BackwardOperands<T> operands = operands_for<T>(args, delta.data());
-  run_grid((rows + kAttentionWarps - 1) / kAttentionWarps, 0, seed,
-           [&](EmulatedLane& lane, std::int64_t block) { attention_delta_block(lane, operands, rows, block); });
-  with_attention_kernels<T>(static_cast<int>(s.head_columns), [&](auto kernels, auto columns) {
-    using Queries = typename decltype(kernels)::template Queries<decltype(columns)::value>;
-    using Keys = typename decltype(kernels)::template Keys<decltype(columns)::value>;
-    run_grid(blocks_of(s, s.queries, Queries::kRows), backward_shared_bytes<Queries>(), seed,
-             [&](EmulatedLane& lane, std::int64_t block) { attention_queries_block<Queries>(lane, operands, block); });
-    run_grid(blocks_of(s, s.keys, Keys::kRows) * Keys::kSlices, backward_shared_bytes<Keys>(), seed,
-             [&](EmulatedLane& lane, std::int64_t block) { attention_keys_block<Keys>(lane, operands, block); });
+  std::vector<QueryNumbers> numbers(static_cast<std::size_t>(rows));
+  const BackwardOperands<T> operands = operands_for<T>(args, numbers.data());
+  run_grid(numbers_blocks<T>(operands.geometry, rows), 0, seed, [&](EmulatedLane& lane, std::int64_t block) {
+    attention_numbers_block(lane, operands, static_cast<int>(rows), block);
+  });
+  with_attention_kernels<T>(static_cast<int>(s.head_columns), small, [&](auto chosen) {
+    using Kernels = decltype(chosen);
+    run_grid(backward_blocks_of<Kernels>(s), gradient_shared_bytes<Kernels>(), seed,
+             [&](EmulatedLane& lane, std::int64_t block) {
+               attention_backward_block<Kernels>(lane, operands, keys_blocks_of<Kernels>(s), block);
+             });
   });
 }
 
 // The case of a kernel, run by its emulation; each run takes another order of threads, and another time of copies. A
 // missing barrier would let one run give other bits than the next.
 template <class Args>
-KernelCase emulated_case(const Args& shape, core::DType dtype) {
+KernelCase emulated_case(const Args& shape, core::DType dtype, bool small) {
   KernelCase one = attention_case(shape, dtype);
-  one.run = [args = shaped(shape, dtype), seed = std::uint64_t{0}](std::span<void* const> memory,
-                                                                   const Context& /*where*/) mutable {
+  one.run = [args = shaped(shape, dtype), small, seed = std::uint64_t{0}](std::span<void* const> memory,
+                                                                          const Context& /*where*/) mutable {
     Args bound = args;
     std::size_t next = 0;
     Args::visit_operands(
         bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
     ++seed;
-    with_activation_type(bound.q.dtype, [&](auto zero) { run_emulated<decltype(zero)>(bound, seed); });
+    with_activation_type(bound.q.dtype, [&](auto zero) { run_emulated<decltype(zero)>(bound, small, seed); });
   };
   return one;
 }
 
 template <class Args>
-void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits) {
-  const KernelCase one = emulated_case(Args{.shape = shape}, dtype);
+void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits, bool small) {
+  const KernelCase one = emulated_case(Args{.shape = shape}, dtype, small);
   const auto device = core::make_cpu_device();
   ThreadPool pool(1);
   const Context context(pool);
@@ -92,9 +92,9 @@ void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits
   }
 }
 
-void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits) {
-  expect_right<AttentionForward>(shape, dtype, same_bits);
-  expect_right<AttentionBackward>(shape, dtype, same_bits);
+void expect_right(const AttentionShape& shape, core::DType dtype, bool same_bits, bool small = false) {
+  expect_right<AttentionForward>(shape, dtype, same_bits, small);
+  expect_right<AttentionBackward>(shape, dtype, same_bits, small);
 }
 
 void expect_cases(core::DType dtype) {
@@ -108,6 +108,11 @@ void expect_columns(core::DType dtype) {
   }
 }
 
+// The largest product is the smallest score.
+void expect_negative_scale(core::DType dtype) {
+  expect_right({.batch = 1, .heads = 1, .queries = 66, .keys = 66, .head_columns = 48, .scale = -0.2F}, dtype, false);
+}
+
 TEST(AttentionEmulated, CasesF32) {
   expect_cases(core::DType::f32);
 }
@@ -119,6 +124,13 @@ TEST(AttentionEmulated, ColumnsF32) {
 }
 TEST(AttentionEmulated, ColumnsF16) {
   expect_columns(core::DType::f16);
+}
+TEST(AttentionEmulated, SmallTiles) {
+  expect_right({.batch = 1, .heads = 2, .queries = 70, .keys = 135, .head_columns = 64}, core::DType::bf16, true, true);
+}
+TEST(AttentionEmulated, NegativeScale) {
+  expect_negative_scale(core::DType::f32);
+  expect_negative_scale(core::DType::bf16);
 }
 
 }  // namespace

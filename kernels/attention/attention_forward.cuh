@@ -50,30 +50,31 @@ struct RunningSoftmax {
     }
   }
 
-  // Takes scores in and turns them into exp(score - maximum); scales `result`, which was summed up under the maximum
-  // before.
+  // Takes scores in and turns them into exp2(factor score - maximum), a multiply-add and a power; scales `result`,
+  // which was summed up under the maximum before. `factor` is not negative.
   template <class Lane>
-  __device__ void take(Lane& lane, typename Tiles::Sums& scores, typename Tiles::Result& result) {
+  __device__ void take(Lane& lane, typename Tiles::Sums& scores, float factor, typename Tiles::Result& result) {
 #pragma unroll
     for (int m = 0; m < Tiles::kBands; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float largest = maximum[m][half];
+        float largest = scores[m][0][2 * half];
 #pragma unroll
         for (int n = 0; n < Tiles::kBlocks; ++n) {
           largest = fmaxf(largest, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
         }
         largest = fmaxf(largest, lane.from_partner(largest, 1));
         largest = fmaxf(largest, lane.from_partner(largest, 2));
+        largest = fmaxf(maximum[m][half], factor * largest);
         const float zero = largest == -INFINITY ? 0.0F : largest;  // scores of -infinity alone give a sum of 0
-        const float fade = exp2f(maximum[m][half] - zero);
+        const float fade = Lane::exp2(maximum[m][half] - zero);
         maximum[m][half] = largest;
         float added = 0;
 #pragma unroll
         for (int n = 0; n < Tiles::kBlocks; ++n) {
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            scores[m][n][e] = exp2f(scores[m][n][e] - zero);
+            scores[m][n][e] = Lane::exp2(factor * scores[m][n][e] - zero);
             added += scores[m][n][e];
           }
         }
@@ -116,16 +117,39 @@ __device__ void for_each_sum(Lane& lane, int first_row, int first_column, Each e
   }
 }
 
-// Scores of queries and keys in units of log 2, -infinity where a query does not see a key.
+// Where sums are scores of queries (rows) and keys (columns), puts `hidden` where a query does not see a key. Most
+// tiles lie below the diagonal, and are left alone.
 template <class Tiles, class Lane>
-__device__ void scale_and_mask(Lane& lane, typename Tiles::Sums& scores, int first_query, int first_key,
-                               const AttentionGeometry& g) {
-  const float factor = g.scale * kLog2E;
-  const bool all_seen = first_key + Tiles::kStreamed - 1 <= g.last_key(first_query);
-  for_each_sum<Tiles>(lane, first_query, first_key, [&](int m, int n, int e, int query, int key) {
-    const bool seen = all_seen || key <= g.last_key(query);
-    scores[m][n][e] = seen ? factor * scores[m][n][e] : -INFINITY;
-  });
+__device__ void mask_keys(Lane& lane, typename Tiles::Sums& scores, int first_query, int first_key,
+                          const AttentionGeometry& g, float hidden) {
+  if (first_key + Tiles::kStreamed - 1 <= g.last_key(first_query)) return;
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_query + 16 * m + sum_row(lane.lane(), 2 * half);
+      const int last = g.last_key(query) - first_key - sum_column(lane.lane(), 0, 0);
+#pragma unroll
+      for (int n = 0; n < Tiles::kBlocks; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (8 * n + e > last) scores[m][n][2 * half + e] = hidden;
+        }
+      }
+    }
+  }
+}
+
+template <class Tiles, int kRows, class Lane>
+__device__ void negate_tile(Lane& lane, typename Tiles::Element* tile) {
+  using Element = typename Tiles::Element;
+  lane.wait_for_copies();
+  lane.sync();
+#pragma unroll 1
+  for (int i = lane.thread(); i < kRows * Tiles::kColumns; i += kAttentionThreads) {
+    Element& at = tile[i / Tiles::kColumns * Tiles::kStride + i % Tiles::kColumns];
+    at = Lane::template narrow<Element>(-Lane::widen(at));
+  }
 }
 
 template <class Tiles, class Lane>
@@ -148,6 +172,7 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
   const int warp_row = lane.warp() * Tiles::kWarpRows;
   copy_tile<Tiles, Tiles::kRows>(lane, q_tile, strided_rows(operands.q, g, g.queries, place), first_query, g);
 
+  if (g.scale < 0) negate_tile<Tiles, Tiles::kRows>(lane, q_tile);  // so that large products are large scores
   RunningSoftmax<Tiles> softmax;
   typename Tiles::Result result = {};
   const auto copy = [&](int tile, int stage) {
@@ -161,8 +186,8 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
     const Element* const k_tile = streamed + stage * 2 * kStreamedElems;
     typename Tiles::Sums scores = {};
     Tiles::score(lane, scores, q_tile + warp_row * Tiles::kStride, k_tile);
-    scale_and_mask<Tiles>(lane, scores, first_query + warp_row, tile * Tiles::kStreamed, g);
-    softmax.take(lane, scores, result);
+    mask_keys<Tiles>(lane, scores, first_query + warp_row, tile * Tiles::kStreamed, g, -INFINITY);
+    softmax.take(lane, scores, fabsf(g.scale) * kLog2E, result);
     Tiles::accumulate(lane, result, scores, k_tile + kStreamedElems);
   };
   stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);

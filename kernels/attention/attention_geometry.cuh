@@ -13,6 +13,7 @@
 
 namespace lockstep::kernels {
 
+inline constexpr int kMostHeadColumns = 256;
 inline constexpr int kAttentionWarps = 4;
 inline constexpr int kAttentionThreads = 32 * kAttentionWarps;
 inline constexpr float kLog2E = 1.4426950408889634F;

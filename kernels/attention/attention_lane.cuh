@@ -31,9 +31,16 @@ struct CudaLane {
   __device__ __forceinline__ float from_partner(float value, int mask) const {
     return __shfl_xor_sync(0xffffffffU, value, mask);
   }
+  // 2^x by one instruction: 2 units in the last place, 0 where the result is below 2^-126 (exp2f takes four, for
+  // those).
+  __device__ __forceinline__ static float exp2(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(power) : "f"(x));
+    return power;
+  }
 
-  // Copies kBytes from memory into shared memory, or zeros if they are not `there`; done after wait_for_copies() of the
-  // same thread.
+  // Copies kBytes from memory into shared memory, or zeros if they are not `there`, when `from` may lie anywhere; done
+  // after wait_for_copies() of the same thread.
   template <int kBytes>
   __device__ __forceinline__ void copy(void* to, const void* from, bool there) const {
     const int read_bytes = there ? kBytes : 0;
@@ -42,8 +49,8 @@ struct CudaLane {
                    "r"(read_bytes)
                    : "memory");
     } else {
-      static_assert(kBytes == 4);
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)), "l"(from),
+      static_assert(kBytes == 8);
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(shared_address(to)), "l"(from),
                    "r"(read_bytes)
                    : "memory");
     }

@@ -1,5 +1,7 @@
-// The tile sizes of each kernel: what fits registers (ptxas: at most 24 bytes spilled on tensor cores, 136 in f32) and
-// shared memory. Their speed is not measured yet.
+// The tile sizes of each kernel: what fits registers (ptxas: nothing is spilled on tensor cores) and shared memory. A
+// warp on tensor cores reads b from shared memory once for all of its bands: with two bands the products, and not the
+// reads, are what takes longest (ldmatrix.x4 has the 4 cycles of a multiprocessor that 2.5 products have), and they are
+// taken unless they would leave the device half empty. Their speed is not measured yet.
 #pragma once
 
 #include <type_traits>
@@ -8,43 +10,47 @@
 
 namespace lockstep::kernels {
 
-inline constexpr int kMostHeadColumns = 256;
 inline constexpr int kMostTensorCoreColumns = 128;
 
-// columns, bands of 16 rows a warp, streamed rows, stages, slice
-template <class T>
+// TileSizes: columns, bands of 16 rows a warp, streamed rows, stages, slice
+template <class T, int kColumns, bool kSmall = false>
 struct TensorCoreKernels {
-  template <int kColumns>
-  using Forward = TensorCoreTiles<T, TileSizes<kColumns, 2, kColumns <= 64 ? 64 : 32, 2>>;
-  template <int kColumns>
-  using Queries = TensorCoreTiles<T, TileSizes<kColumns, kColumns <= 64 ? 2 : 1, kColumns == 64 ? 32 : 64, 2>>;
-  template <int kColumns>
-  using Keys = TensorCoreTiles<T, TileSizes<kColumns, 1, kColumns <= 64 ? 64 : 32, 2>>;
+  using Value = T;
+  static constexpr bool kNarrow = kColumns <= 64;
+  static constexpr int kBands = kSmall ? 1 : 2;
+  static constexpr int kGradientBands = kNarrow ? kBands : 1;  // two results of two bands fit no registers
+  using Forward = TensorCoreTiles<T, TileSizes<kColumns, kBands, kNarrow ? 64 : 32, 2>>;
+  using Queries = TensorCoreTiles<T, TileSizes<kColumns, kGradientBands, kColumns == 64 ? 32 : 64, 2>>;
+  using Keys = TensorCoreTiles<T, TileSizes<kColumns, kGradientBands, 32, 2>>;
 };
 
-template <class T>
+template <class T, int kColumns>
 struct MultiplyAddKernels {
-  template <int kColumns>
-  using Forward = MultiplyAddTiles<T, TileSizes<kColumns, 1, 32, 1>>;
-  template <int kColumns>
-  using Queries = Forward<kColumns>;
-  template <int kColumns>
-  using Keys = MultiplyAddTiles<T, TileSizes<kColumns, 1, 32, 1, kColumns <= 128 ? kColumns : 128>>;
+  using Value = T;
+  static constexpr int kStreamed = kColumns <= 128 ? 32 : 16;
+  using Forward = MultiplyAddTiles<T, TileSizes<kColumns, 1, kStreamed, 1>>;
+  using Queries = Forward;
+  using Keys = MultiplyAddTiles<T, TileSizes<kColumns, 1, kStreamed, 1, kColumns <= 128 ? kColumns : 128>>;
 };
 
-// Calls visit(kernels, std::integral_constant<int, columns>) for the kernels that take heads of so many columns.
+// Whether blocks of 128 rows would be fewer than run at a time, two a multiprocessor.
+inline bool wants_small_tiles(const AttentionShape& s, int num_multiprocessors) {
+  return blocks_of(s, s.queries, 2 * 16 * kAttentionWarps) < 2 * std::int64_t{num_multiprocessors};
+}
+
+// Calls visit(kernels) for the kernels that take heads of so many columns.
 template <class T, class Visit>
-void with_attention_kernels(int head_columns, Visit&& visit) {
+void with_attention_kernels(int head_columns, bool small, Visit&& visit) {
   if constexpr (sizeof(T) == 2) {
-    constexpr TensorCoreKernels<T> kTensorCores;
-    if (head_columns <= 32) return visit(kTensorCores, std::integral_constant<int, 32>{});
-    if (head_columns <= 64) return visit(kTensorCores, std::integral_constant<int, 64>{});
-    if (head_columns <= kMostTensorCoreColumns) return visit(kTensorCores, std::integral_constant<int, 128>{});
+    if (head_columns <= 32) return visit(TensorCoreKernels<T, 32>{});
+    if (head_columns <= 64 && small) return visit(TensorCoreKernels<T, 64, true>{});
+    if (head_columns <= 64) return visit(TensorCoreKernels<T, 64>{});
+    if (head_columns <= kMostTensorCoreColumns) return visit(TensorCoreKernels<T, 128>{});
   } else {
-    if (head_columns <= 64) return visit(MultiplyAddKernels<T>{}, std::integral_constant<int, 64>{});
-    if (head_columns <= 128) return visit(MultiplyAddKernels<T>{}, std::integral_constant<int, 128>{});
+    if (head_columns <= 64) return visit(MultiplyAddKernels<T, 64>{});
+    if (head_columns <= 128) return visit(MultiplyAddKernels<T, 128>{});
   }
-  return visit(MultiplyAddKernels<T>{}, std::integral_constant<int, kMostHeadColumns>{});
+  return visit(MultiplyAddKernels<T, kMostHeadColumns>{});
 }
 
 }  // namespace lockstep::kernels

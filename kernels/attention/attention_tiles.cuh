@@ -158,28 +158,36 @@ struct MultiplyAddTiles : SizesOf {
   }
 };
 
-// Rows first_row to first_row + kRows - 1 into shared memory; zeros where there are no rows or columns. With 16-byte
-// copies they arrive after lane.wait_for_copies().
+// Rows first_row to first_row + kRows - 1 into shared memory, by 16 bytes; they arrive after lane.wait_for_copies(). A
+// thread keeps to its columns.
+template <class Tiles, int kRows, class Lane>
+__device__ void copy_wide_tile(Lane& lane, typename Tiles::Element* tile, HeadRows<const typename Tiles::Value> from,
+                               int first_row, const AttentionGeometry& g) {
+  constexpr int kPiece = 16 / static_cast<int>(sizeof(typename Tiles::Value));
+  constexpr int kPieces = Tiles::kColumns / kPiece;  // a row
+  constexpr int kRowsAtOnce = kAttentionThreads / kPieces;
+  static_assert(kAttentionThreads % kPieces == 0 && kRows % kRowsAtOnce == 0);
+  const int row = lane.thread() / kPieces;
+  const int column = lane.thread() % kPieces * kPiece;
+  const int rows_there = column < g.head_columns ? from.rows - first_row - row : 0;
+  const auto* source = from.row(first_row + row) + column;
+  auto* const to = tile + row * Tiles::kStride + column;
+#pragma unroll
+  for (int r = 0; r < kRows; r += kRowsAtOnce) {
+    lane.template copy<16>(to + r * Tiles::kStride, source, r < rows_there);
+    source += kRowsAtOnce * from.stride;
+  }
+}
+
+// The same; zeros where there are no rows or columns.
 template <class Tiles, int kRows, class Lane>
 __device__ void copy_tile(Lane& lane, typename Tiles::Element* tile, HeadRows<const typename Tiles::Value> from,
                           int first_row, const AttentionGeometry& g) {
-  using Value = typename Tiles::Value;
   using Element = typename Tiles::Element;
-  if constexpr (sizeof(Value) == sizeof(Element)) {
-    if (g.wide) {
-      constexpr int kPiece = 16 / static_cast<int>(sizeof(Value));
-      constexpr int kPieces = Tiles::kColumns / kPiece;  // a row
-      for (int i = lane.thread(); i < kRows * kPieces; i += kAttentionThreads) {
-        const int row = i / kPieces;
-        const int column = i % kPieces * kPiece;
-        const bool there = first_row + row < from.rows && column < g.head_columns;
-        // What is not there is not read, but its address must still be one.
-        const Value* const source = there ? from.row(first_row + row) + column : from.data;
-        lane.template copy<16>(tile + row * Tiles::kStride + column, source, there);
-      }
-      return;
-    }
+  if constexpr (sizeof(typename Tiles::Value) == sizeof(Element)) {
+    if (g.wide) return copy_wide_tile<Tiles, kRows>(lane, tile, from, first_row, g);
   }
+#pragma unroll 1
   for (int i = lane.thread(); i < kRows * Tiles::kColumns; i += kAttentionThreads) {
     const int row = i / Tiles::kColumns;
     const int column = i % Tiles::kColumns;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -59,10 +60,11 @@ class EmulatedLane {
   void sync() { threads_.meet_block(); }
   float from_lane(float value, int lane);
   float from_partner(float value, int mask) { return from_lane(value, lane() ^ mask); }
+  static float exp2(float x) { return std::exp2(x); }
 
   template <int kBytes>
   void copy(void* to, const void* from, bool there) {
-    static_assert(kBytes == 4 || kBytes == 16);
+    static_assert(kBytes == 8 || kBytes == 16);
     start_copy({to, from, kBytes, there});
   }
   void wait_for_copies();
