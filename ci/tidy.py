@@ -25,25 +25,33 @@ from source_tree import FOLDERS, SourceTree, Stamps
 CLANG_TIDY = "clang-tidy-14"
 # Of a group: its members are headers to clang-tidy, and it is no matter that they are named .cpp or hide names.
 GROUP_OPTIONS = ("--quiet", "--checks=-bugprone-suspicious-include", "--extra-arg=-Wno-shadow")
+# The build's precompiled headers, which are in g++'s own form.
+PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*/cmake_pch\.hxx")
+# What Highway compiles once for each instruction set is read once: the text is the same.
+ONE_INSTRUCTION_SET = " -DHWY_COMPILE_ONLY_STATIC "
 HEADER_FILTER = re.compile(r"^HeaderFilterRegex: *'(.*)'", re.MULTILINE)
 
 
-def compiled_sources(root: Path, build: Path) -> dict[str, str]:
-    """Our C++ sources in the build's compile_commands.json: path from the root -> command."""
+def compiled_sources(root: Path, build: Path, ours: Path) -> dict[str, str]:
+    """Our C++ sources in the build's compile_commands.json: path from the root -> command as clang-tidy takes it. Writes
+    these to `ours`/compile_commands.json."""
     database = build / "compile_commands.json"
     if not database.is_file():
         raise SystemExit(f"ci/tidy.py: {database} is not there; configure first: cmake --preset {build.name}")
-    sources = {}
+    entries = {}
     for entry in json.loads(database.read_text(encoding="utf-8")):
         path = os.path.relpath(entry["file"], root)
         if path.split(os.sep)[0] in FOLDERS and path.endswith(".cpp"):
-            sources[path] = entry["command"]
-    return sources
+            compiler, options = PRECOMPILED.sub("", entry["command"]).split(" ", 1)
+            entries[path] = {**entry, "command": compiler + ONE_INSTRUCTION_SET + options}
+    ours.mkdir(parents=True, exist_ok=True)
+    (ours / "compile_commands.json").write_text(json.dumps(list(entries.values()), indent=1), encoding="utf-8")
+    return {path: entry["command"] for path, entry in entries.items()}
 
 
-def tidy(root: Path, build: Path, path: str) -> str | None:
+def tidy(root: Path, database: Path, path: str) -> str | None:
     """clang-tidy's findings in one source; nothing if there are none."""
-    command = [CLANG_TIDY, "--quiet", "-p", str(build), path]
+    command = [CLANG_TIDY, "--quiet", "-p", str(database), path]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     if done.returncode == 0:
         return None
@@ -78,11 +86,11 @@ def group_is_clean(root: Path, command: str, group: list[str]) -> bool:
         return subprocess.run([*call, *flags(command)], cwd=root, capture_output=True).returncode == 0
 
 
-def tidy_group(root: Path, build: Path, sources: dict[str, str], group: list[str]) -> dict[str, str | None]:
+def tidy_group(root: Path, database: Path, sources: dict[str, str], group: list[str]) -> dict[str, str | None]:
     """What tidy() says of each source of a group."""
     if len(group) > 1 and group_is_clean(root, sources[group[0]], group):
         return dict.fromkeys(group)
-    return {path: tidy(root, build, path) for path in group}
+    return {path: tidy(root, database, path) for path in group}
 
 
 def main() -> int:
@@ -96,9 +104,10 @@ def main() -> int:
     root, build = options.root.resolve(), options.build.resolve()
 
     tree = SourceTree(root)
-    stamps = Stamps(root / "build" / "lint" / "tidy")
+    database = root / "build" / "lint"
+    stamps = Stamps(database / "tidy")
     rules = (root / ".clang-tidy").read_text(encoding="utf-8")
-    sources = compiled_sources(root, build)
+    sources = compiled_sources(root, build, database)
     if unknown := sorted(set(options.files) - set(sources)):
         raise SystemExit(f"ci/tidy.py: not among the C++ sources that {build} compiles: {' '.join(unknown)}")
     chosen = options.files or sorted(s for s in sources if options.tests or not s.endswith("_test.cpp"))
@@ -107,7 +116,7 @@ def main() -> int:
 
     findings = []
     with ThreadPoolExecutor(max_workers=options.jobs) as pool:
-        work = [pool.submit(tidy_group, root, build, sources, group) for group in grouped(root, sources, waiting)]
+        work = [pool.submit(tidy_group, root, database, sources, group) for group in grouped(root, sources, waiting)]
         for done in work:
             for path, finding in done.result().items():
                 if finding:

@@ -48,6 +48,8 @@ if(LOCKSTEP_SANITIZE)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
 
+include(LockstepQuickBuild)
+
 # Sanitizers' presets compile a target's sources several at a time, those that ci/source_groups.py puts together: most of
 # what each costs alone is headers. Other presets compile each source alone, so that each is seen to have its includes.
 function(lockstep_unite_later name)
@@ -80,6 +82,7 @@ function(lockstep_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC lockstep_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
+  lockstep_quick_library(${name})
   lockstep_unite_later(${name})
 endfunction()
 
@@ -95,6 +98,7 @@ function(lockstep_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS} GTest::gtest GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  lockstep_quick_test(${name})
   lockstep_unite_later(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}")  # long ones begin first
