@@ -1,9 +1,9 @@
-"""Records of the regression gate: one case's verdict. What was compared with what is in the run."""
+"""Records of the regression gate: a case's verdict, a case's history. What was compared with what is in the run."""
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from reports.analysis.gate.words import Told
-from reports.run_records import Run
+from reports.run_records import Run, only
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,45 @@ class GateCase:
     @property
     def told(self) -> Told:
         return Told(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class GatePoint:
+    time: str  # UTC, ISO 8601
+    revision: str
+    source: str
+    value: float
+
+
+@dataclass(frozen=True)
+class GateChange:
+    at: int  # the first point after it
+    blame: str  # "BASE..HEAD" for git log
+    before: float  # levels, in the series' unit
+    after: float
+    worse: bool
+    ratio: Optional[float]  # turned round where more is better
+    low: Optional[float]
+    high: Optional[float]
+    recent: bool
+
+
+@dataclass(frozen=True)
+class GateSeries:
+    run: Run
+    case: str
+    channel: str
+    unit: str
+    better: str
+    why: str
+    points: tuple[GatePoint, ...]  # by time
+    changes: tuple[GateChange, ...]
+
+
+def history_from(data: dict[str, Any], run: Run) -> GateSeries:
+    known = {name: data[name] for name in ("case", "channel", "unit", "better", "why")}
+    return GateSeries(run, points=tuple(only(GatePoint, point) for point in data["points"]),
+                      changes=tuple(only(GateChange, change) for change in data["changes"]), **known)
 
 
 def verdict_from(data: dict[str, Any], run: Run) -> GateCase:

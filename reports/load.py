@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
-from reports.gate_records import verdict_from
+from reports.gate_records import history_from, verdict_from
 from reports.layer_records import layer_from
 from reports.records import Records, Run, ceiling_from, kernel_from, row_from, run_from
 from reports.schema import problem_in, shown
@@ -16,7 +16,9 @@ from reports.units import counted
 VERSION = 1
 _MADE_BY = {"row": row_from, "kernel": kernel_from, "ceiling": ceiling_from, "schedule": schedule_from,
             "simulation": simulation_from, "training": training_from, "scaling": scaling_from,
-            "sharding": sharding_from, "layer": layer_from, "verdict": verdict_from}
+            "sharding": sharding_from, "layer": layer_from, "verdict": verdict_from,
+            "history": history_from}
+_PLURALS = {"history": "histories"}
 _KINDS = ("run", *_MADE_BY)
 
 
@@ -29,7 +31,7 @@ def load(files: Iterable[str]) -> Records:
     if not any(reader.lines.values()):
         raise ReportError(f"{', '.join(names)}: no records but {counted(len(reader.runs), 'run line')}")
     return Records(names, tuple(reader.runs.values()),
-                   **{f"{kind}s": tuple(lines) for kind, lines in reader.lines.items()})
+                   **{_PLURALS.get(kind, f"{kind}s"): tuple(lines) for kind, lines in reader.lines.items()})
 
 
 class _Reader:
@@ -75,8 +77,8 @@ class _Reader:
         run = self.runs.get(data["run"])
         if run is None:
             raise _BadLine(f"{data['record']} of run '{data['run']}', but no run line with that name stands before it")
-        if data["record"] == "verdict" and run.gate is None:
-            raise _BadLine(f"verdict of run '{data['run']}', whose run line does not say what was compared (field 'gate')")
+        if data["record"] in ("verdict", "history") and run.gate is None:
+            raise _BadLine(f"{data['record']} of run '{data['run']}', whose run line does not say what was compared (field 'gate')")
         basis = data.get("basis", run.basis)  # a ceiling and a verdict have none of their own
         if basis != run.basis:
             raise _BadLine(f"the {data['record']} is {basis} but its run is {run.basis}; the two are never mixed in a"

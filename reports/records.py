@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from reports.gate_records import GateCase
+from reports.gate_records import GateCase, GateSeries
 from reports.layer_records import Layer
 from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
 from reports.sharding_records import Sharding
@@ -130,12 +130,14 @@ class Records:
     shardings: tuple[Sharding, ...] = ()
     layers: tuple[Layer, ...] = ()
     verdicts: tuple[GateCase, ...] = ()
+    histories: tuple[GateSeries, ...] = ()
 
     @property
     def lines(self) -> tuple:
         """All but the runs."""
         return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations, *self.trainings,
-                *self.scalings, *self.shardings, *self.layers, *self.verdicts)
+                *self.scalings, *self.shardings, *self.layers, *self.verdicts,
+                *self.histories)
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
@@ -168,7 +170,7 @@ class Records:
         return self._only(layers=self.layers)
 
     def of_gate(self) -> "Records":
-        return self._only(verdicts=self.verdicts)
+        return self._only(verdicts=self.verdicts, histories=self.histories)
 
     def _only(self, **kept: tuple) -> "Records":
         """Runs that left nothing at all are told once: with the first kind that there is."""

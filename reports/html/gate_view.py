@@ -6,7 +6,7 @@ from reports.analysis.findings import MOST
 from reports.analysis.gate.results import GateResult, sentences
 from reports.analysis.gate.words import counts_text, limit_text, value_text
 from reports.check.runs import Note, machine_text
-from reports.gate_records import GateCase
+from reports.gate_records import GateCase, GateChange, GateSeries
 from reports.html.run_view import Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, word
 from reports.html.training_view import GroupPage, GroupView
@@ -14,6 +14,7 @@ from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.gate_forest import forest_figure, rows_of
+from reports.plots.gate_history import history_figure, shown_series
 from reports.records import Records
 from reports.units import counted, joined, unbroken
 
@@ -22,17 +23,37 @@ TIMED = ("time", "stored")
 
 def render_gates(results: Sequence[GateResult], folder: Path) -> list[list[FigureFile]]:
     folder.mkdir(parents=True, exist_ok=True)
-    return [[file for file in (_render_timed(result, folder), _render_counted(result, folder)) if file]
+    return [[file for file in (_render_history(result, folder), _render_timed(result, folder), _render_counted(result, folder)) if file]
             for result in results]
 
 
+def _render_history(result: GateResult, folder: Path) -> Optional[FigureFile]:
+    shown = shown_series(result.series)
+    if not shown:
+        return None
+    changed = sum(bool(one.changes) for one in result.series)
+    title = f"{changed:,} of {counted(len(result.series), 'case')} changed over time" if changed else "No case changed over time"
+    left_out = len(result.series) - len(shown)
+    told = [result.name, "dashed: change points, with the commits to blame at the right",
+            f"{counted(left_out, 'case')} more in the records" if left_out else ""]
+    heading = Heading(title, unbroken("  ·  ".join(part for part in told if part)), "")
+    stem = f"{result.anchor}-history"
+    with style.context():
+        save(history_figure(shown, heading), folder / stem)
+    return FigureFile("parts", stem, title, f"A line a case over record files, with change points. {title}")
+
+
 def _render_timed(result: GateResult, folder: Path) -> Optional[FigureFile]:
+    if result.series:  # the steps are in its plot
+        return None
     cases = [case for case in result.cases if case.channel in TIMED]
     return _render(result, cases, "times", result.compared.threshold, folder)
 
 
 def _render_counted(result: GateResult, folder: Path) -> Optional[FigureFile]:
     """Only what changed: a row at 0 % for each count that did not would say nothing."""
+    if result.series:
+        return None
     cases = [case for case in result.cases if case.channel not in TIMED and case.verdict != "same"]
     return _render(result, cases, "counts", 0.0, folder)
 
@@ -59,7 +80,8 @@ def gate_page_of(records: Records, results: Sequence[GateResult], figures: Seque
              Fact("Verdicts", f"{counts_text([case.told for case in cases])}, in {seconds:.0f} s"),
              Fact("Threshold", f"{limits}: what is less does not matter")]
     views = [GroupView(result.anchor, result.name, "", [result.headline, *sentences(result)], drawn, [], 0,
-                       [cases_table(result)] if result.cases else []) for result, drawn in zip(results, figures)]
+                       [*([cases_table(result)] if result.cases else []),
+                        *([changes_table(result)] if any(one.changes for one in result.series) else [])]) for result, drawn in zip(results, figures)]
     return GroupPage(facts=run_facts(records, facts),
                      findings=[finding for result in results for finding in result.findings][:MOST],
                      notes=list(_notes(results)), bad_rows=[], groups=views, traces=[], runs=run_views(records),
@@ -100,3 +122,24 @@ def _cells(case: GateCase) -> tuple[Cell, ...]:
 
 def _percent(ratio: Optional[float]) -> Optional[float]:
     return None if ratio is None else 100 * (ratio - 1)
+
+
+_CHANGES = (
+    Column("case", "", False), Column("when", "of the first record file after it", False), Column("blame", "for git log", False),
+    Column("change %", "after over before less 1, turned round where more is better: above 0 is worse"),
+    Column("from %", "lower bound of the change"), Column("to %", "upper bound of the change"),
+    Column("before", "level"), Column("after", "level"), Column("recent", "", False),
+)
+
+
+def changes_table(result: GateResult) -> Table:
+    return Table("Every change point", _CHANGES, tuple(
+        Line(_change_cells(one, change), "wrong" if change.recent and change.worse else "ok")
+        for one in result.series for change in one.changes))
+
+
+def _change_cells(one: GateSeries, change: GateChange) -> tuple[Cell, ...]:
+    values = (Cell(value_text(value, one.unit, one.channel), value) for value in (change.before, change.after))
+    return (word(one.case), word(one.points[change.at].time), word(change.blame),
+            *(number(_percent(ratio), 3) for ratio in (change.ratio, change.low, change.high)), *values,
+            word("yes" if change.recent else ""))

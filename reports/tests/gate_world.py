@@ -38,3 +38,17 @@ class GateWorld:
         verdict = "slower" if after > before else "faster" if after < before else "same"
         return self.case(name, verdict, ratio, channel="exact", unit=unit, base=before, head=after, low=None, high=None,
                          ratios=[], pairs=0, why="")
+
+    def history(self, name: str, values: list[float], ats: list[int], recent: bool = True, **fields: Any) -> dict[str, Any]:
+        """Times with changes before the points `ats`, each of the levels beside it."""
+        points = [{"time": f"2026-03-{1 + i % 28:02d}T10:00:00Z", "revision": f"{i:040x}", "source": f"r{i}.jsonl", "value": value}
+                  for i, value in enumerate(values)]
+        changes = []
+        for at in ats:
+            ratio = values[at] / values[at - 1]
+            changes.append({"at": at, "blame": f"{at - 1:012x}..{at:012x}", "before": values[at - 1], "after": values[at],
+                            "worse": ratio > 1, "ratio": ratio, "low": 0.98 * ratio, "high": 1.02 * ratio, "p": 0.001,
+                            "recent": recent and at == ats[-1]})
+        record = {"record": "history", "run": self.run_name, "case": name, "channel": "stored", "unit": "us", "better": "lower",
+                  "why": "", "points": points, "changes": changes}
+        return {**record, **fields}

@@ -111,9 +111,12 @@ def overlaps(figure):
 
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
-    axes = figure.axes[0]
-    texts = [text for text in [*axes.texts, *axes.get_yticklabels(), *axes.get_xticklabels(), axes.xaxis.label, *figure.texts,
-                               *(text for legend in figure.legends for text in legend.get_texts())] if text.get_text()]
+    texts = [*figure.texts, *(text for legend in figure.legends for text in legend.get_texts())]
+    for axes in figure.axes:
+        low, high = sorted(axes.get_ylim())
+        ticks = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]  # others are not drawn
+        texts += [*axes.texts, *ticks, *axes.get_xticklabels(), axes.xaxis.label, axes.title, axes._left_title]
+    texts = [text for text in texts if text.get_text()]
     boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts]
     outside = [name for name, box in boxes if box.x0 < -1 or box.x1 > figure.bbox.x1 + 1 or box.y0 < -1 or box.y1 > figure.bbox.y1 + 1]
     return [(a, b) for i, (a, first) in enumerate(boxes) for b, second in boxes[:i]

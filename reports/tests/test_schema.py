@@ -30,7 +30,8 @@ GOOD_STEPS = [SCHEDULE, SIMULATION,
               {**SCHEDULE, "overlap": {**OVERLAP, "reductions": REDUCTIONS}},
               {**SIMULATION, "timeline": SCHEDULE["timeline"], "memory": SCHEDULE["memory"]}]
 GATE = GateWorld(notes=["a note"])
-GOOD_GATE = [GATE.run(), GATE.case("a", "slower", 1.1), GATE.case("a", "new", None), GATE.count("a", 0, 1)]
+GOOD_GATE = [GATE.run(), GATE.case("a", "slower", 1.1), GATE.case("a", "new", None), GATE.count("a", 0, 1),
+             GATE.history("a", [1.0, 2.0], [1])]
 ODD = [None, True, -1, 0, 1.5, 8.0, "", "text", [], [1], {}, {"a": 1}]
 
 
@@ -89,7 +90,7 @@ def test_agrees_with_the_reference_on_mutants(record):
 def test_every_field_of_the_page_is_in_the_schema():
     """docs/record_format.md and the schema list the same fields of a line."""
     page = (SCHEMA_PATH.parent / "record_format.md").read_text(encoding="utf-8")
-    for kind in ("run", "row", "kernel", "ceiling", "schedule", "simulation", "verdict"):
+    for kind in ("run", "row", "kernel", "ceiling", "schedule", "simulation", "verdict", "history"):
         table = page.split(f"## {kind}:")[1].split("\n## ")[0]
         names = re.findall(r"^\| ([a-z0-9_, ]+) \|", table, flags=re.MULTILINE)
         documented = {name for cell in names for name in cell.split(", ")} - {"field"}

@@ -11,12 +11,13 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # of reports/, whose words and pages these outputs share
 
 from ..errors import GateError, UsageError  # noqa: E402
-from ..model import Report
+from ..model import HistoryReport, Report
 from .files import check_writable, write_whole
+from .history import as_report
 from .junit import junit
 from .markdown import markdown
 from .page import check_packages, page
-from .records import lines_of, text_of
+from .records import history_lines, lines_of, text_of
 from .terminal import table, wants_colour
 
 FILES = (("markdown", "for a pull request"), ("junit", "JUnit XML: a test a case"),
@@ -37,9 +38,9 @@ class Outputs:
     command: tuple[str, ...]  # as strangers may see it
     started: str  # UTC, ISO 8601
 
-    def write(self, report: Report) -> None:
+    def write(self, report: Report | HistoryReport) -> None:
         """The table comes first and always; then all files that can be written, before the first that cannot is told."""
-        self._print(table(report, self.arguments.all, wants_colour(sys.stdout, os.environ)))
+        self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
         failures = [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
         if failures:
             raise failures[0]
@@ -47,19 +48,21 @@ class Outputs:
     def _file(self, name: str) -> Path | None:
         return getattr(self.arguments, name)
 
-    def _try_to_write(self, name: str, report: Report) -> list[GateError]:
+    def _try_to_write(self, name: str, report: Report | HistoryReport) -> list[GateError]:
         try:
             write_whole(self._file(name), self._text(name, report), f"--{name}")
         except GateError as error:
             return [error]
         return []
 
-    def _text(self, name: str, report: Report) -> str:
+    def _text(self, name: str, report: Report | HistoryReport) -> str:
+        told = as_report(report)
         if name == "markdown":
-            return markdown(report, shlex.join(["python3", *self.command]))
+            return markdown(told, shlex.join(["python3", *self.command]))
         if name == "junit":
-            return junit(report, self.started, undecided_fails=self.arguments.undecided == "fail")
-        lines = lines_of(report, self.command, self.started)
+            return junit(told, self.started, undecided_fails=self.arguments.undecided == "fail")
+        lines = lines_of(told, self.command, self.started)
+        lines += history_lines(report, lines[0]["run"])
         return text_of(lines) if name == "records" else page(lines)
 
     def _print(self, text: str) -> None:

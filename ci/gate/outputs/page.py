@@ -15,10 +15,11 @@ def check_packages() -> None:
 
 def page(lines: Sequence[dict]) -> str:
     """Of the lines that --records writes."""
-    from reports.gate_records import verdict_from
+    from reports.gate_records import history_from, verdict_from
     from reports.html.single_file import gate_file  # matplotlib takes a second to import
     from reports.records import Records, run_from
 
     runs = {line["run"]: run_from(line) for line in lines if line["record"] == "run"}
     verdicts = tuple(verdict_from(line, runs[line["run"]]) for line in lines if line["record"] == "verdict")
-    return gate_file(Records((), tuple(runs.values()), verdicts=verdicts))
+    histories = tuple(history_from(line, runs[line["run"]]) for line in lines if line["record"] == "history")
+    return gate_file(Records((), tuple(runs.values()), verdicts=verdicts, histories=histories))

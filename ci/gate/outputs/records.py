@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from ..model import Report, Result
+from ..model import Change, HistoryReport, Report, Result, Series
 from .machine import this_machine
 
 MACHINE_RANKS = {"ranks": 1, "transport": "local", "rank_kind": "processes", "oversubscribed": False, "seed": None,
@@ -33,6 +33,21 @@ def verdict_line(result: Result, run: str) -> dict:
             "verdict": result.verdict.value, "unit": result.unit, "base": _known(result.base), "head": _known(result.head),
             "ratio": _known(result.ratio), "low": _known(result.low), "high": _known(result.high), "why": result.why,
             "pairs": result.pairs, "ratios": list(result.ratios), "seconds": result.seconds}
+
+
+def history_lines(report: Report | HistoryReport, run: str) -> list[dict]:
+    """Beside the verdicts, where there is a history."""
+    return [_series_line(series, run) for series in report.series] if isinstance(report, HistoryReport) else []
+
+
+def _series_line(series: Series, run: str) -> dict:
+    return {"record": "history", "run": run, "case": series.case, "channel": series.channel.value, "unit": series.unit,
+            "better": series.better, "why": series.why, "points": [asdict(point) for point in series.points],
+            "changes": [_change(change) for change in series.changes]}
+
+
+def _change(change: Change) -> dict:
+    return {**asdict(change), **{name: _known(getattr(change, name)) for name in ("ratio", "low", "high")}}
 
 
 def text_of(lines: Sequence[dict]) -> str:

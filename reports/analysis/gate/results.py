@@ -5,7 +5,7 @@ from typing import Sequence
 
 from reports.analysis.findings import Finding
 from reports.analysis.gate.words import answer, counts_text, headline, side_text, worst_first
-from reports.gate_records import GateCase
+from reports.gate_records import GateCase, GateSeries
 from reports.records import Records
 from reports.run_records import Compared, Run
 from reports.units import counted, joined
@@ -18,6 +18,7 @@ class GateResult:
     anchor: str
     run: Run
     cases: tuple[GateCase, ...]  # worst first
+    series: tuple[GateSeries, ...] = ()  # of a history
 
     @property
     def compared(self) -> Compared:
@@ -25,6 +26,8 @@ class GateResult:
 
     @property
     def name(self) -> str:
+        if self.compared.mode == "history":
+            return f"history of {self.compared.head.name}"
         base, head = (side_text(side.name, side.revision) for side in (self.compared.base, self.compared.head))
         return f"{head} against {base}"
 
@@ -46,7 +49,8 @@ def analyse_gates(records: Records) -> tuple[GateResult, ...]:
     """A result for each run that compared something, also where that were no cases."""
     runs = [run for run in records.runs if run.gate]
     return tuple(GateResult(f"gate-{number}", run, tuple(worst_first(
-        [case for case in records.verdicts if case.run.run == run.run], lambda case: case.told)))
+        [case for case in records.verdicts if case.run.run == run.run], lambda case: case.told)),
+        tuple(one for one in records.histories if one.run.run == run.run))
         for number, run in enumerate(runs, start=1))
 
 
@@ -58,7 +62,19 @@ def sentences(result: GateResult) -> list[str]:
     pairs = sum(case.pairs for case in result.cases)
     if pairs:
         told.append(f"{counted(pairs, 'pair')} of fresh processes in {result.compared.seconds:.0f} s.")
-    return told
+    return told + _changes_text(result.series)
+
+
+def _changes_text(series: Sequence[GateSeries]) -> list[str]:
+    """What a history shows in all, and the range to blame for what is recent."""
+    if not series:
+        return []
+    changes = sum(len(one.changes) for one in series)
+    files = len({point.source for one in series for point in one.points})
+    recent = [(one, one.changes[-1]) for one in series if one.changes and one.changes[-1].recent and one.changes[-1].worse]
+    blamed = [f"{one.case} in {change.blame}" for one, change in recent[:3]]
+    told = [f"{counted(files, 'record file')}, {counted(len(series), 'case')}, {counted(changes, 'change point')}."]
+    return told + ([f"To blame: {joined(blamed)}."] if blamed else [])
 
 
 def _why_undecided(cases: Sequence[GateCase]) -> list[str]:
