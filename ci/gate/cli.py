@@ -2,9 +2,10 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from .commands import ab, compare, exact, store
-from .errors import GateError
+from .errors import GateError, UsageError
 from .model import Report, Verdict
 from .outputs import add_arguments as add_output_arguments
 from .outputs import prepare_outputs
@@ -25,8 +26,15 @@ def exit_status(report: Report, undecided: str) -> int:
     return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) else PASS
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Its errors are ours: one line, without the usage above it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; allowed: what {self.prog} --help lists")
+
+
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="gate.py", description="Says whether a change made it slower. docs/gate.md tells how.",
+    whole = OneLineParser(prog="gate.py", description="Says whether a change made it slower. docs/gate.md tells how.",
                                     epilog="status: 0 pass, 1 regression, 2 usage, 3 undecided, 4 could not run")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module, summary in JUDGES:
@@ -45,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
-    arguments = parser().parse_args(words)
     try:
+        arguments = parser().parse_args(words)
         if "tool" in arguments:  # judges nothing: it says itself what it did
             return arguments.tool(arguments)
         outputs = prepare_outputs(arguments, words)

@@ -1,0 +1,109 @@
+"""Pairs, rounds and second opinions, on workers that are programs of a few lines."""
+import random
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from gate.ab import Budget, measure
+from gate.errors import CouldNotRun
+from gate.model import Verdict
+from gate.pairs import Pairing, Timing, calls_for
+from gate.rule import Rule
+from gate.worker import Worker
+
+SERVER = """
+    import json, random, sys
+    speed, names = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+    print(json.dumps({"serve": 1, "program": "fake", "cases": names}), flush=True)
+    dice = random.Random()
+    for line in sys.stdin:
+        order = json.loads(line)
+        us = [speed[order["case"]] * dice.uniform(0.995, 1.005) for _ in range(order["runs"])]
+        print(json.dumps({"us": us}), flush=True)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path):
+    program = tmp_path / "server.py"
+    program.write_text(textwrap.dedent(SERVER))
+
+    def start(speed: list[float], names: list[str]):
+        import json
+        return lambda core: Worker([sys.executable, str(program), json.dumps(speed), json.dumps(names)], core=core)
+    return start
+
+
+def pairing(base, head) -> Pairing:
+    return Pairing(base, head, one_core=True, timing=Timing(run_us=100, runs=4), dice=random.Random(1))
+
+
+def by_case(results):
+    return {result.case: result for result in results}
+
+
+def test_verdicts_of_workers_of_known_speed(server):
+    names = ["same", "slow", "fast"]
+    results = by_case(measure({"fake": pairing(server([10, 10, 10], names), server([10, 10.5, 9.5], names))}, Rule(), Budget(60)))
+    assert {case: result.verdict for case, result in results.items()} == {
+        "fake: same": Verdict.SAME, "fake: slow": Verdict.SLOWER, "fake: fast": Verdict.FASTER}
+    slow = results["fake: slow"]
+    assert slow.low < 1.05 < slow.high and 1.04 < slow.ratio < 1.06
+    assert slow.why == "confirmed by 6 fresh pairs" and len(slow.ratios) == slow.pairs == 6
+    assert slow.base == pytest.approx(10, rel=0.01) and slow.head == pytest.approx(10.5, rel=0.01)
+
+
+def test_cases_of_one_side_are_told(server):
+    results = by_case(measure({"fake": pairing(server([1, 1], ["both", "old"]), server([1, 1], ["both", "new"]))}, Rule(), Budget(60)))
+    assert results["fake: old"].verdict is Verdict.GONE
+    assert results["fake: new"].verdict is Verdict.NEW
+    assert results["fake: both"].verdict is Verdict.SAME
+
+
+def test_a_spent_budget_decides_nothing(server):
+    results = measure({"fake": pairing(server([10], ["a"]), server([20], ["a"]))}, Rule(), Budget(0))
+    assert [result.verdict for result in results] == [Verdict.UNDECIDED]
+    assert results[0].why == "the budget was spent"
+
+
+def test_what_looks_slower_and_is_not_is_not_slower(server):
+    """The first six pairs are slower by chance, and no later ones are."""
+    class Lucky(Pairing):
+        rounds = 0
+
+        def run(self, cases):
+            self.rounds += 1
+            self.start_head = server([11 if self.rounds <= 6 else 10], ["a"])
+            return super().run(cases)
+    lucky = Lucky(server([10], ["a"]), server([10], ["a"]), one_core=False, timing=Timing(run_us=100, runs=4))
+    result = measure({"fake": lucky}, Rule(), Budget(60))[0]
+    assert result.verdict is Verdict.SAME and result.why == "not confirmed by 6 fresh pairs" and result.ratio < 1.01
+
+
+def test_calls_fill_a_run():
+    asked = []
+
+    def us_of_call(calls: int) -> float:
+        asked.append(calls)
+        return 2.0
+    assert calls_for(us_of_call, 1000) == 500
+    assert asked[0] == 1 and len(asked) < 6
+    assert calls_for(lambda _: 5000.0, 1000) == 1
+
+
+@pytest.mark.parametrize(("program", "told"), [
+    ("print('hello')", "does not serve"),
+    ("import sys; sys.exit('no such flag')", "has ended: no such flag"),
+    ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); print('{\"error\": \"wrong\"}', flush=True)", "wrong"),
+    ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); import sys; sys.exit('died')", "died")])
+def test_a_broken_worker_is_one_line(program, told):
+    with pytest.raises(CouldNotRun, match=told), Worker([sys.executable, "-c", program]) as worker:
+        worker.run(0, 1)
+
+
+def test_a_worker_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr("gate.worker.ORDER_DEADLINE_S", 0.3)
+    program = "print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True)\nimport time\ntime.sleep(60)"
+    with pytest.raises(CouldNotRun, match="no answer within 0.3 s"), Worker([sys.executable, "-c", program]) as worker:
+        worker.run(0, 1)

@@ -1,0 +1,126 @@
+"""The deterministic channel: files of values, comparing, and counting a real program's instructions where valgrind is."""
+import shutil
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+from gate.builds import build_at
+from gate.deterministic.collect import ExactLine, collect, load_exact_suite
+from gate.deterministic.compare import compare_facts
+from gate.deterministic.counts import count
+from gate.deterministic.facts import Facts, Value, read_facts, write_facts
+from gate.errors import CouldNotRun, UsageError
+from gate.model import Channel, Verdict
+
+TOOLS = {"tool": "valgrind-3.19.0", "compiler": "GNU 12.2.0"}
+
+
+def facts(*values: Value, tools=TOOLS) -> Facts:
+    return Facts("r", tools, values)
+
+
+def exact(value: float, better: str = "lower", case: str = "plan: bytes") -> Value:
+    return Value(case, Channel.EXACT, "bytes", value, better)
+
+
+def counted(value: float) -> Value:
+    return Value("kernel", Channel.INSTRUCTIONS, "instructions", value)
+
+
+@pytest.mark.parametrize(("before", "after", "verdict"), [
+    (exact(100), exact(100), Verdict.SAME), (exact(100), exact(101), Verdict.SLOWER), (exact(100), exact(99), Verdict.FASTER),
+    (exact(0), exact(1), Verdict.SLOWER), (exact(100, "higher"), exact(99, "higher"), Verdict.SLOWER),
+    (counted(1000), counted(1009), Verdict.SAME), (counted(1000), counted(1011), Verdict.SLOWER), (counted(1000), counted(980), Verdict.FASTER)])
+def test_tolerances(before, after, verdict):
+    results, notes = compare_facts(facts(before), facts(after), count_threshold=0.01)
+    assert [result.verdict for result in results] == [verdict] and notes == []
+
+
+def test_new_and_gone():
+    results, _ = compare_facts(facts(exact(1, case="old")), facts(exact(1, case="new")), 0.01)
+    assert {result.case: result.verdict for result in results} == {"old": Verdict.GONE, "new": Verdict.NEW}
+
+
+def test_counts_of_other_tools_are_not_compared():
+    results, notes = compare_facts(facts(exact(1), counted(1)), facts(exact(1), counted(2), tools={**TOOLS, "compiler": "Clang 14"}), 0.01)
+    assert [result.channel for result in results] == [Channel.EXACT]
+    assert "compiler GNU 12.2.0 and Clang 14" in notes[0]
+
+
+def test_a_file_of_values_comes_back(tmp_path):
+    file = tmp_path / "facts.jsonl"
+    values = (exact(3), exact(2.5, "higher", "b"), counted(12345678))
+    write_facts(file, facts(*values))
+    back = read_facts(file, "--base")
+    assert set(back.values) == set(values) and back.counted_with == TOOLS
+    assert [line for line in file.read_text().splitlines()[1:]] == sorted(file.read_text().splitlines()[1:])
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"facts": 2}', "not json", '{"facts": 1, "counted_with": {}}\n{"case": "a"}'])
+def test_a_broken_file_is_one_line(tmp_path, text):
+    file = tmp_path / "facts.jsonl"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="--base .*facts.jsonl: not a file of exact values"):
+        read_facts(file, "--base")
+
+
+def test_suite_lines(tmp_path):
+    file = tmp_path / "suite"
+    file.write_text("# words\nplans records all_reduce_perf --algo 'a b'  # more\n\nmade counts generation_bench\n")
+    assert load_exact_suite(file) == [ExactLine("plans", "records", ("all_reduce_perf", "--algo", "a b")),
+                                      ExactLine("made", "counts", ("generation_bench",))]
+    file.write_text("plans guesses all_reduce_perf\n")
+    with pytest.raises(UsageError, match="line 1: .*allowed: NAME records|counts COMMAND"):
+        load_exact_suite(file)
+
+
+SERVER = """
+    #include <cstdint>
+    #include <cstdio>
+    #include <cstring>
+    extern "C" [[gnu::noinline]] double lockstep_served_run(const volatile std::int64_t* calls) {
+      volatile double sum = 0;
+      for (std::int64_t i = *calls * LOOPS; i > 0; --i) sum = sum + 1;
+      return sum;
+    }
+    int main() {
+      std::puts("{\\"serve\\": 1, \\"program\\": \\"fake\\", \\"cases\\": [\\"one\\", \\"two\\"]}");
+      std::fflush(stdout);
+      char line[256];
+      while (std::fgets(line, sizeof line, stdin)) {
+        std::int64_t calls = 0;
+        std::sscanf(std::strstr(line, "calls") + 7, "%ld", &calls);
+        std::printf("{\\"us\\": [%g]}\\n", lockstep_served_run(&calls) > 0 ? 1.0 : 2.0);
+        std::fflush(stdout);
+      }
+    }
+"""
+
+
+def build_of(folder: Path, loops: int):
+    (folder / "bin").mkdir(parents=True)
+    source = folder / "server.cpp"
+    source.write_text(textwrap.dedent(SERVER))
+    subprocess.run(["g++", "-O1", f"-DLOOPS={loops}", "-o", str(folder / "bin" / "server"), str(source)], check=True)
+    return build_at(folder, "--base")
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+def test_instructions_are_counted_exactly(tmp_path):
+    counts = [count(build_of(tmp_path / str(i), loops), ("server",)) for i, loops in enumerate((1000, 1000, 1100))]
+    assert counts[0] == counts[1] and list(counts[0]) == ["one", "two"]
+    per_loop = counts[0]["one"] / 1000
+    assert per_loop == int(per_loop) >= 3  # load, add, store at least
+    assert counts[2]["two"] == 1100 * per_loop
+
+
+def test_a_program_that_fails_is_named(tmp_path):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "broken"
+    program.write_text("#!/bin/sh\necho no such flag >&2\nexit 6\n")
+    program.chmod(0o755)
+    with pytest.raises(CouldNotRun, match="plans: broken ended with status 6: no such flag"):
+        collect(build_at(tmp_path, "--head"), [ExactLine("plans", "records", ("broken",))])
+    with pytest.raises(CouldNotRun, match="absent is not there; build target absent"):
+        collect(build_at(tmp_path, "--head"), [ExactLine("plans", "records", ("absent",))])
