@@ -37,7 +37,12 @@ def _lines(results: list[Result], colour: bool) -> list[str]:
 
 def _row(result: Result) -> tuple[str, ...]:
     return (result.verdict.value, change(result), interval(result), value(result, result.base), value(result, result.head),
-            result.case, result.why)
+            _printable(result.case), _printable(result.why))
+
+
+def _printable(text: str) -> str:
+    """A name must not steer the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _closing(report: Report, colour: bool) -> str:
