@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Iterable, Optional, Sequence
 
 from reports.analysis.findings import MOST
-from reports.analysis.gate.results import GateResult, sentences
+from reports.analysis.gate.results import GateResult, pairs_text, sentences
 from reports.analysis.gate.words import counts_text, limit_text, value_text
 from reports.check.runs import Note, machine_text
 from reports.gate_records import GateCase, GateChange, GateSeries
@@ -62,8 +62,7 @@ def _render(result: GateResult, cases: Sequence[GateCase], kind: str, threshold:
     if not rows_of(cases).number:
         return None
     title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.told for case in cases])}"
-    pairs = sum(case.pairs for case in cases)
-    told = [result.name, counted(pairs, "pair") + " of fresh processes" if pairs else "", f"{result.compared.seconds:.0f} s"]
+    told = [result.name, pairs_text(result), f"{result.compared.seconds:.0f} s"]
     heading = Heading(title, unbroken("  ·  ".join(part for part in told if part)), "")
     stem = f"{result.anchor}-{kind}"
     with style.context():

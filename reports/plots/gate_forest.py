@@ -1,6 +1,6 @@
 """A row a case, worst first: the ratio of the two sides with its interval, single pairs as faint dots behind it."""
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Optional, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def forest_figure(cases: Sequence[GateCase], threshold: float, confidence: float
         _draw(axes, i, case)
     if rows.rest:
         _draw_rest(axes, len(rows.shown), rows.rest)
-    _column_heads(axes, confidence)
+    _column_heads(axes, confidence if any(case.low is not None for case in rows.shown) else None)
     _legend(figure, rows, threshold)
     return figure
 
@@ -135,12 +135,13 @@ def _draw_rest(axes: Axes, row: int, cases: Sequence[GateCase]) -> None:
     axes.axhline(row - 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
 
 
-def _column_heads(axes: Axes, confidence: float) -> None:
+def _column_heads(axes: Axes, confidence: Optional[float]) -> None:
     """Above the numbers at the right."""
     place = {"transform": axes.get_yaxis_transform(), "size": 8, "color": MUTED, "va": "bottom", "clip_on": False}
     above = -0.62
     axes.text(_behind(CHANGE), above, "change", ha="right", **place)
-    axes.text(_behind(INTERVAL), above, f"{limit_text(confidence)} interval", ha="right", **place)
+    if confidence is not None:
+        axes.text(_behind(INTERVAL), above, f"{limit_text(confidence)} interval", ha="right", **place)
     axes.text(_behind(VERDICT), above, "verdict", **place)
 
 
@@ -148,7 +149,8 @@ def _legend(figure: Figure, rows: Rows, threshold: float) -> None:
     seen = {case.verdict for case in (*rows.shown, *rows.rest)}
     handles: list = [legend_entry(verdict, verdict) for verdict in VERDICTS if verdict in seen]
     if any(case.ratios for case in rows.shown):
-        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label="one pair"))
+        one = "one run of the head" if all(case.channel == "stored" for case in rows.shown) else "one pair"
+        handles.append(Line2D([], [], linestyle="none", marker="|", markersize=7, color=OTHERS, label=one))
     if threshold > 0:
         handles.append(Patch(color=GRID, alpha=0.55, label=f"less than {limit_text(threshold)}: does not matter"))
     figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=len(handles) or 1, frameon=False,

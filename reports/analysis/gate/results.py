@@ -59,10 +59,16 @@ def sentences(result: GateResult) -> list[str]:
     several = len({case.verdict for case in result.cases}) > 1
     told = [f"In all: {counts_text([case.told for case in result.cases])}."] if several else []
     told += _why_undecided(result.cases)
-    pairs = sum(case.pairs for case in result.cases)
+    pairs = pairs_text(result)
     if pairs:
-        told.append(f"{counted(pairs, 'pair')} of fresh processes in {result.compared.seconds:.0f} s.")
+        told.append(f"{pairs} in {result.compared.seconds:.0f} s.")
     return told + _changes_text(result.series)
+
+
+def pairs_text(result: GateResult) -> str:
+    """36 pairs of fresh processes; nothing where times were stored."""
+    pairs = sum(case.pairs for case in result.cases if case.channel == "time")
+    return f"{counted(pairs, 'pair')} of fresh processes" if pairs else ""
 
 
 def _changes_text(series: Sequence[GateSeries]) -> list[str]:
