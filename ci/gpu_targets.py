@@ -101,13 +101,13 @@ def latencies(lines: list[dict]) -> list[Finding]:
 
 
 def transport_of(lines: list[dict]) -> dict[str, str]:
-    """Of each run: "cuda" where it trained on a GPU, "local" on the CPU."""
+    """Of each run: "cuda" or "nccl" where it trained on GPUs, "local" on the CPU."""
     return {line["run"]: line["transport"] for line in lines if line.get("record") == "run"}
 
 
 def trained_on_gpu(lines: list[dict]) -> list[dict]:
     transports = transport_of(lines)
-    return [line for line in lines if line.get("record") == "training" and transports.get(line["run"]) == "cuda"]
+    return [line for line in lines if line.get("record") == "training" and transports.get(line["run"]) in ("cuda", "nccl")]
 
 
 def tokens_per_s(run: dict) -> float | None:
