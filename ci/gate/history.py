@@ -1,0 +1,135 @@
+"""A series of record files: where each case's level changed, by how much, and which commits are to blame."""
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .changes import find_changes, least_length
+from .inputs.observation import UNKNOWN, Observation, Quantity
+from .model import Change, Channel, Point, Series
+from .two_samples import shift, shift_bounds
+
+
+@dataclass(frozen=True)
+class HistoryRule:
+    threshold: float = 0.02  # steps that are less are left out
+    error: float = 0.01  # chance that a history has any change found in any case where none is
+    bound_error: float = 0.05  # chance that one bound of a step is wrong
+    last: int = 10  # points that count as recent
+
+
+@dataclass(frozen=True)
+class Step:
+    """Between two stretches of a series: logarithms of costs, so above 0 is worse."""
+
+    middle: float
+    low: float
+    high: float
+
+
+def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[list[Series], list[str]]:
+    """A series for each case, and what a reader must know. Of several machines only the one of the newest file is looked at."""
+    newest = max(observations, key=lambda one: one.origin.started).origin.fingerprint
+    mine = [one for one in observations if one.origin.fingerprint == newest]
+    points = points_of(mine)
+    times = [quantity for quantity, series in points.items()
+             if quantity.channel is Channel.STORED and not quantity.calibrates and len(series) >= least_length()]
+    level = rule.error / max(1, len(times))
+    found = {quantity: _series(quantity, series, level, rule) for quantity, series in points.items()}
+    told = _of_machines(observations, newest) + [note for quantity, series in found.items() if quantity.calibrates
+                                                 for note in _of_calibration(series)]
+    return [series for quantity, series in found.items() if not quantity.calibrates], told
+
+
+def points_of(observations: Sequence[Observation]) -> dict[Quantity, list[Point]]:
+    """By time, one a file and revision: a file may hold runs of several."""
+    files: dict[Quantity, dict[tuple[str, str], list[Observation]]] = {}
+    for one in observations:
+        files.setdefault(one.quantity, {}).setdefault((one.origin.source, one.origin.revision), []).append(one)
+    return {quantity: sorted((_point(runs) for runs in of_file.values()), key=lambda point: (point.time, point.source))
+            for quantity, of_file in files.items()}
+
+
+def _point(runs: Sequence[Observation]) -> Point:
+    origin = min((run.origin for run in runs), key=lambda one: one.started)
+    return Point(origin.started, origin.revision, origin.source, statistics.median(run.typical for run in runs))
+
+
+def _series(quantity: Quantity, points: list[Point], level: float, rule: HistoryRule) -> Series:
+    why = ""
+    if quantity.channel is Channel.EXACT:
+        found = _differences(quantity, points, rule)
+    elif len(points) < least_length():
+        found, why = [], f"{len(points)} points; {least_length()} are needed"
+    else:
+        found = _changes(quantity, points, level, rule)
+    return Series(quantity.case, quantity.channel, quantity.unit, quantity.better, tuple(points), tuple(found), why)
+
+
+def _differences(quantity: Quantity, points: Sequence[Point], rule: HistoryRule) -> list[Change]:
+    """Of exact values each is a change."""
+    places = [at for at in range(1, len(points)) if points[at].value != points[at - 1].value]
+    found = []
+    for at in places:
+        before, after = points[at - 1].value, points[at].value
+        ratio = quantity.worse(before, after)
+        worse = after > before if quantity.better == "lower" else after < before
+        found.append(Change(at, blame(points, at), before, after, worse, ratio, ratio, ratio, 0.0,
+                            at == places[-1] and at >= len(points) - rule.last))
+    return found
+
+
+def _changes(quantity: Quantity, points: Sequence[Point], level: float, rule: HistoryRule) -> list[Change]:
+    costs = [quantity.log_cost(point.value) for point in points]
+    places = dict(find_changes(costs, level))
+    steps = _steps(costs, sorted(places), rule)
+    while steps and not all(_matters(step, rule) for step in steps.values()):  # the least goes, and its neighbours are seen anew
+        del places[min(steps, key=lambda at: (_matters(steps[at], rule), abs(steps[at].middle)))]
+        steps = _steps(costs, sorted(places), rule)
+    ends = [0, *steps, len(points)]
+    return [_change(quantity, points, ends[i:i + 3], step, places[at], rule) for i, (at, step) in enumerate(steps.items())]
+
+
+def _steps(costs: Sequence[float], places: Sequence[int], rule: HistoryRule) -> dict[int, Step]:
+    ends = [0, *places, len(costs)]
+    found = {}
+    for start, at, end in zip(ends, ends[1:], ends[2:]):
+        before, after = costs[start:at], costs[at:end]
+        found[at] = Step(shift(before, after), *shift_bounds(before, after, rule.bound_error))
+    return found
+
+
+def _matters(step: Step, rule: HistoryRule) -> bool:
+    return abs(step.middle) > math.log1p(rule.threshold) and (step.low > 0 or step.high < 0)
+
+
+def _change(quantity: Quantity, points: Sequence[Point], ends: Sequence[int], step: Step, p: float, rule: HistoryRule) -> Change:
+    start, at, end = ends
+    before, after = (statistics.median(point.value for point in part) for part in (points[start:at], points[at:end]))
+    recent = end == len(points) and at >= len(points) - rule.last
+    return Change(at, blame(points, at), before, after, step.middle > 0, math.exp(step.middle), math.exp(step.low),
+                  math.exp(step.high), p, recent)
+
+
+def blame(points: Sequence[Point], at: int) -> str:
+    """For git log; or why no commit is to blame."""
+    base, head = (point.revision.rstrip("+") for point in (points[at - 1], points[at]))
+    if UNKNOWN in (base, head):
+        return f"revisions are not known: {points[at - 1].source} to {points[at].source}"
+    if base == head:
+        return f"no commit: {base[:12]} on both sides"
+    return f"{base[:12]}..{head[:12]}"
+
+
+def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:
+    others = {one.origin.source for one in observations if one.origin.fingerprint != newest}
+    return [f"{len(others)} files of other machines are left out; this is machine {newest}"] if others else []
+
+
+def _of_calibration(series: Series) -> list[str]:
+    return [f"the machine changed at {series.points[change.at].source}: {series.case} is {_percent(change.ratio)} from there on"
+            for change in series.changes]
+
+
+def _percent(ratio: float | None) -> str:
+    return "other" if ratio is None else f"{(ratio - 1) * 100:+.1f} %"
