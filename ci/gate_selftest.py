@@ -72,11 +72,11 @@ def rate_text(found: int, trials: int) -> str:
 def meets_target(percent: float, tally: Tally) -> bool | None:
     """None where there is no target."""
     rate = 100 * tally.count(Verdict.SLOWER) / len(tally.verdicts)
+    if percent != 0 and percent not in LEAST_FOUND:
+        return None
     if statistics.mean(tally.seconds) > MOST_SECONDS:
         return False
-    if percent == 0:
-        return rate <= MOST_ALARMS
-    return rate >= LEAST_FOUND[percent] if percent in LEAST_FOUND else None
+    return rate <= MOST_ALARMS if percent == 0 else rate >= LEAST_FOUND[percent]
 
 
 def rows(noise: str, percent: float, tallies: dict[str, Tally]) -> Iterable[str]:

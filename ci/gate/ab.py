@@ -3,7 +3,7 @@ looks slower or faster."""
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .model import Channel, Result, Verdict
 from .pairs import Pairing, PairTimes, typical_us
@@ -70,7 +70,7 @@ def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
     suspects = [case for case in first.pairs if first.verdict(case) in (Verdict.SLOWER, Verdict.FASTER)]
     if suspects:
         progress(f"{len(suspects)} differ; fresh pairs are asked")
-    second = ask(pairings, suspects, rule, budget, progress)
+    second = ask(pairings, suspects, replace(rule, error=rule.confirm_error), budget, progress)
     return [_one_sided(case, known) if known is not Verdict.UNDECIDED else _result(case, first, second)
             for case, known in cases.items()]
 

@@ -13,6 +13,7 @@ class Rule:
 
     threshold: float = 0.02  # what is less does not matter
     error: float = 0.05  # chance that one bound is wrong, at one look
+    confirm_error: float = 0.02  # the same, of the fresh pairs that what looks different must convince again
     looks: tuple[int, ...] = (6, 8, 12, 16, 24)  # pairs after which it is asked
 
 
