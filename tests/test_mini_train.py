@@ -106,6 +106,8 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--schedule", "nonsense"], "nonsense"),
     (["--model", "huge"], "model 'huge' is not known; allowed: nano"),
     (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
+    (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
+    (["--transport", "tcp"], "--transport tcp: not a transport; allowed: local mpi nccl"),
     (["--length", "99999"], "--length is 99999; allowed: 1 to"),
     (["--data", "/nonexistent"], "/nonexistent"),
     (["--data", "/dev/null"], "/dev/null"),

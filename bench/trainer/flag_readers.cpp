@@ -53,9 +53,11 @@ backends::DeviceChoice device_of(const FlagValue& value) {
   return {.cuda = true, .index = index};
 }
 
-bool is_mpi(const FlagValue& value) {
-  if (value.text != "local" && value.text != "mpi") throw value.refused("not a transport", "local mpi");
-  return value.text == "mpi";
+std::string transport_of(const FlagValue& value) {
+  for (const char* const transport : {"local", "mpi", "nccl"}) {
+    if (value.text == transport) return value.text;
+  }
+  throw value.refused("not a transport", "local mpi nccl");
 }
 
 transports::MpiThreads mpi_threads_of(const FlagValue& value) {

@@ -16,7 +16,7 @@ trainer::GptConfig model_of(const sweep::FlagValue& value);
 transports::LinkSpec link_of(const sweep::FlagValue& value);
 parallel::Compression compression_of(const sweep::FlagValue& value);
 backends::DeviceChoice device_of(const sweep::FlagValue& value);  // cpu, cuda, cuda:1
-bool is_mpi(const sweep::FlagValue& value);                       // a transport: local or mpi
+std::string transport_of(const sweep::FlagValue& value);          // local, mpi, nccl
 transports::MpiThreads mpi_threads_of(const sweep::FlagValue& value);
 
 }  // namespace lockstep::mini_train

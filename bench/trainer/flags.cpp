@@ -6,6 +6,7 @@
 
 #include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flag_readers.h"
+#include "collectives/backends/backend.h"
 #include "schedules/catalogue.h"
 
 namespace lockstep::mini_train {
@@ -132,8 +133,13 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
     Flag{"--device", "cpu", "cpu; cuda: ranks take the GPUs in turn, and share them; cuda:1: all ranks share that one",
          [](TrainFlags& f, const FlagValue& v) { f.options.device = device_of(v); }},
-    Flag{"--transport", "local", "local: ranks are threads; mpi: ranks of mpirun",
-         [](TrainFlags& f, const FlagValue& v) { f.mpi = is_mpi(v); }},
+    Flag{"--transport", "local",
+         "local: ranks are threads; mpi: ranks of mpirun; nccl: threads with --device cuda and NCCL's collectives",
+         [](TrainFlags& f, const FlagValue& v) {
+           const std::string transport = transport_of(v);
+           f.mpi = transport == "mpi";
+           f.options.device.nccl = transport == "nccl";
+         }},
     Flag{"--mpi-threads", "multiple",
          "multiple: communication runs beside kernels, if this MPI can; funneled: in the rank's own thread, one by one",
          [](TrainFlags& f, const FlagValue& v) { f.mpi_threads = mpi_threads_of(v); }},
@@ -163,6 +169,18 @@ void name_model(const sweep::CommandLine& line, trainer::GptConfig& model) {
                           std::to_string(model.hidden) + "; allowed: a divisor of it");
 }
 
+// --device has been read before.
+void check_nccl(const backends::DeviceChoice& device) {
+  if (!device.nccl) return;
+  if (!device.cuda) {
+    throw core::usage_error(
+        "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local");
+  }
+  if (const auto why = backends::find_backend("nccl").absence()) {
+    throw core::Error(core::Failure::not_built, "--transport nccl: " + *why);
+  }
+}
+
 void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
   trainer::TrainOptions& options = flags.options;
   name_model(line, options.model);
@@ -180,6 +198,7 @@ void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
     throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
   }
   if (flags.trace_step == 0) flags.trace_step = options.steps;
+  check_nccl(options.device);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "bench/pipeline/records.h"
 #include "bench/trainer/energy.h"
 #include "bench/trainer/text.h"
+#include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
 #include "core/gpu_record.h"
@@ -107,10 +108,11 @@ core::RunRecord run_record(const TrainFlags& flags) {
   const int ranks = options.layout.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
-  run.transport = options.device.cuda ? "cuda" : "local";
+  run.transport = options.device.nccl ? "nccl" : options.device.cuda ? "cuda" : "local";
   run.rank_kind = "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
   if (options.device.cuda) add_gpus(options, run);
+  if (options.device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
   if (options.mpi != nullptr) add_mpi(*options.mpi, run);
   run.seed = options.seed;
   if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};

@@ -30,7 +30,8 @@ namespace lockstep::backends {
 // Where the ranks of this process have their memory, their kernels and their collectives.
 struct DeviceChoice {
   bool cuda = false;
-  int index = -1;  // of the GPU that all share; -1: ranks take GPUs in turn, and share them where there are fewer
+  int index = -1;     // of the GPU that all share; -1: ranks take GPUs in turn, and share them where there are fewer
+  bool nccl = false;  // on CUDA: collectives are NCCL's, in place of kernels of ours
 };
 
 // On a device whose work is queued a rank has one stream for its kernels and further ones, numbered from 0, for

@@ -35,6 +35,9 @@ class MeshDevice {
 using ChannelWorlds = std::vector<std::unique_ptr<transports::LocalWorld>>;
 std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& options, transports::World& all,
                                                   const ChannelWorlds& worlds);
+// The same, with NCCL's collectives.
+std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
+                                                  const ChannelWorlds& worlds);
 
 // A rank's device on the CPU.
 std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator);

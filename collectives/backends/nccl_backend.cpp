@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collectives/backends/host_places.h"
+#include "collectives/backends/nccl_stream.h"
 #include "collectives/backends/plan_choice.h"
-#include "collectives/executors/grouped/cuda_combiner.h"
 #include "collectives/executors/grouped/grouped_executor.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/device_cuda.h"
@@ -15,33 +15,6 @@
 
 namespace lockstep::backends {
 namespace {
-
-// NCCL's messages and our kernels in one stream.
-class NcclStream final : public executors::GroupStream {
- public:
-  NcclStream(libraries::NcclGroup& group, core::Device& device, core::Stream& stream, int rank)
-      : group_(group), stream_(stream), combiner_(device, stream, rank) {}
-
-  void combine(const executors::Combination& combination) override { combiner_.combine(combination); }
-  void exchange(std::span<const executors::PeerMessage> sends,
-                std::span<const executors::PeerMessage> receives) override {
-    put(sends, sends_);
-    put(receives, receives_);
-    group_.exchange(sends_, receives_, stream_);
-  }
-
- private:
-  static void put(std::span<const executors::PeerMessage> messages, std::vector<libraries::PeerBytes>& to) {
-    to.clear();
-    for (const auto& m : messages) to.push_back({m.peer, m.memory, static_cast<std::size_t>(m.bytes)});
-  }
-
-  libraries::NcclGroup& group_;
-  core::Stream& stream_;
-  executors::CudaCombiner combiner_;
-  std::vector<libraries::PeerBytes> sends_;  // of one group
-  std::vector<libraries::PeerBytes> receives_;
-};
 
 void check_shared_gpus(const BackendOptions& options) {
   const int gpus = static_cast<int>(core::cuda_devices().size());

@@ -197,7 +197,7 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
                                      const NcclGroupOptions& options) {
   if (device.is_host_memory()) throw core::usage_error("NCCL needs a CUDA device, not " + device.name());
   const auto info = core::cuda_devices().at(static_cast<std::size_t>(device.index()));
-  const core::CudaPlace place{.rank = world.rank(), .device = device.index()};
+  const core::CudaPlace place{.rank = world.number_of(world.rank()), .device = device.index()};
   return std::make_unique<NcclGroupImpl>(
       Place{.world = world,
             .nccl = {.rank = place.rank,

@@ -1,0 +1,133 @@
+// Ranks of a local mesh on CUDA devices, whose collectives are NCCL's: a communicator for each channel, used in the
+// channel's stream. NCCL's own algorithms are "auto" and "library"; plans go by its sends and receives.
+//
+// NCCL connects to other ranks at the first call, and the host waits there. Members may come to the first calls of two
+// channels in different orders, so prepare() makes the first call, on memory of its own.
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/mesh_kinds.h"
+#include "collectives/backends/mesh_queues.h"
+#include "collectives/backends/nccl_stream.h"
+#include "collectives/libraries/nccl_library.h"
+#include "collectives/verify.h"
+#include "core/device_block.h"
+#include "core/device_cuda.h"
+#include "core/error.h"
+
+namespace lockstep::backends {
+namespace {
+
+std::unique_ptr<core::Device> device_of(const MeshOptions& options, int rank) {
+  const int gpus = static_cast<int>(core::cuda_devices().size());
+  const int chosen = options.device.index;
+  const int index = chosen >= 0 ? chosen : gpu_place(rank, options.num_ranks, gpus).device;
+  return core::make_cuda_device(index, rank, options.timeout);
+}
+
+std::vector<bool> members_of(const ChannelWorlds& worlds) {
+  std::vector<bool> is_member;
+  for (const auto& world : worlds) is_member.push_back(world != nullptr);
+  return is_member;
+}
+
+struct NcclChannel {
+  std::unique_ptr<libraries::NcclGroup> group;
+  std::unique_ptr<NcclStream> messages;
+};
+
+class NcclMeshDevice final : public MeshDevice {
+ public:
+  // In the order of channels on every rank: members of each join at the same time.
+  NcclMeshDevice(const MeshOptions& options, transports::World& all, const ChannelWorlds& worlds)
+      : options_(options),
+        all_(all),
+        worlds_(worlds),
+        device_(device_of(options, all.rank())),
+        streams_(*device_, options.queue_of_channel, members_of(worlds)),
+        channels_(worlds.size()) {
+    for (std::size_t c = 0; c < worlds.size(); ++c) {
+      if (worlds[c] == nullptr) continue;
+      transports::World& world = *worlds[c];
+      channels_[c].group =
+          libraries::join_nccl(world, *device_, {.leads_process = world.rank() == 0, .timeout = options.timeout});
+      channels_[c].messages =
+          std::make_unique<NcclStream>(*channels_[c].group, *device_, streams_.of_channel(c), world.rank());
+    }
+  }
+
+  core::Device& device() override { return *device_; }
+  const MeshQueues* queues() override { return &streams_.queues(); }
+
+  // Streams of channels first, in which only NCCL sees that a peer has failed.
+  void settle() override {
+    for (std::size_t c = 0; c < channels_.size(); ++c) {
+      if (channels_[c].group) channels_[c].group->wait(streams_.of_channel(c));
+    }
+    streams_.synchronize();
+  }
+
+  Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
+    Prepared prepared = make(channel, operation, algorithm);
+    run_first(channel, operation, *prepared.collective);
+    return prepared;
+  }
+
+  void leave() override {
+    settle();
+    all_.barrier();
+  }
+
+ private:
+  Prepared make(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) {
+    NcclChannel& to = channels_[channel];
+    if (algorithm == "auto" || asks_library(algorithm)) {
+      const std::string name(algorithm == "auto" ? kLibrary : algorithm);
+      auto collective = to.group->prepare(operation, libraries::parse_nccl_choice(name), streams_.of_channel(channel));
+      return {std::move(collective), name, "library", std::nullopt};
+    }
+    const transports::World& world = *worlds_[channel];
+    plan::Plan plan = mesh_plan(options_, "nccl", operation, world.num_ranks(), algorithm);
+    auto collective = executors::make_grouped_collective(plan, operation, world.rank(), *device_, *to.messages);
+    std::string label = plan.algorithm;
+    return {std::move(collective), std::move(label), "nccl", std::move(plan)};
+  }
+
+  void run_first(std::size_t channel, const collectives::Operation& operation, collectives::Collective& collective) {
+    const int ranks = worlds_[channel]->num_ranks();
+    const int rank = worlds_[channel]->rank();
+    core::Stream& stream = streams_.of_channel(channel);
+    constexpr std::int64_t kAligned = 256;
+    if (operation.in_place) {
+      const auto layout = in_place_layout(operation, ranks, rank);
+      const core::DeviceBlock memory(*device_, static_cast<std::size_t>(layout.buffer_bytes + kAligned));
+      collective.run(memory.data() + layout.input_at, memory.data() + layout.output_at);
+      return channels_[channel].group->wait(stream);
+    }
+    const core::DeviceBlock input(*device_, static_cast<std::size_t>(input_bytes(operation, ranks, rank) + kAligned));
+    const core::DeviceBlock output(*device_, static_cast<std::size_t>(output_bytes(operation, ranks, rank) + kAligned));
+    collective.run(input.data(), output.data());
+    channels_[channel].group->wait(stream);
+  }
+
+  const MeshOptions& options_;
+  transports::World& all_;
+  const ChannelWorlds& worlds_;
+  const std::unique_ptr<core::Device> device_;
+  RankStreams streams_;
+  std::vector<NcclChannel> channels_;  // [channel]; empty where the rank is no member
+};
+
+}  // namespace
+
+std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
+                                                  const ChannelWorlds& worlds) {
+  return std::make_unique<NcclMeshDevice>(options, all, worlds);
+}
+
+}  // namespace lockstep::backends

@@ -1,0 +1,13 @@
+// Takes the place of mesh_nccl.cpp in builds without NCCL.
+#include "collectives/backends/mesh_kinds.h"
+#include "collectives/libraries/nccl_library.h"
+#include "core/error.h"
+
+namespace lockstep::backends {
+
+std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& /*options*/, transports::World& /*all*/,
+                                                  const ChannelWorlds& /*worlds*/) {
+  throw core::Error(core::Failure::not_built, *libraries::why_no_nccl());
+}
+
+}  // namespace lockstep::backends
