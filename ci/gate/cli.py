@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .commands import ab, compare, exact, store
+from .commands import ab, compare, exact, history, store
 from .errors import GateError, UsageError
 from .model import Report, Verdict
 from .outputs import add_arguments as add_output_arguments
@@ -15,6 +15,7 @@ JUDGES = (
     ("ab", ab, "two builds, run in turn now"),
     ("exact", exact, "what repeats exactly: counted instructions, bytes, steps, simulated times"),
     ("compare", compare, "measurements that were made before"),
+    ("history", history, "a series of measurements: where did a level change?"),
 )
 UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
+    words = ["--head" if word == "--" else word for word in words]  # compare BASE... -- HEAD...
     try:
         arguments = parser().parse_args(words)
         if "tool" in arguments:  # judges nothing: it says itself what it did

@@ -1,7 +1,7 @@
 """gate.py compare: files of measurements that were made before, of two sides or against a baseline store.
 
   gate.py compare BASE HEAD                  a file, a folder or a glob each
-  gate.py compare BASE... --head HEAD...     several of each
+  gate.py compare BASE... -- HEAD...         several of each (-- is short for --head)
   gate.py compare --store DIR HEAD...        the newest revision that the store has of this machine"""
 import argparse
 import time
@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> Report:
         raise UsageError("the two sides have no case in common, nor any of their own; allowed: files with cases")
     if arguments.update:
         more.append(_update(arguments.store, head_texts, any(one.verdict is Verdict.SLOWER for one in results)))
-    names = [" ".join(texts) for texts in (base_texts or [str(arguments.store)], head_texts)]
-    return Report("compare", _side(names[0], base), _side(names[1], head), rule.threshold, 1 - 2 * rule.error, tuple(results),
+    sides = _side(base_texts or [str(arguments.store)], base), _side(head_texts, head)
+    return Report("compare", *sides, rule.threshold, 1 - 2 * rule.error, tuple(results),
                   time.monotonic() - start, tuple(told + more))
 
 
@@ -97,7 +97,8 @@ def _update(folder: Path, texts: Sequence[str], slower: bool) -> str:
     return f"{folder} has {len(added)} more files, of machine {added[0].parent.name}"
 
 
-def _side(name: str, observations: Sequence[Observation]) -> Side:
+def _side(texts: Sequence[str], observations: Sequence[Observation]) -> Side:
+    name = texts[0] if len(texts) == 1 else f"{texts[0]} and {len(texts) - 1} more"
     revisions = {one.origin.revision for one in observations}
     sources = {one.origin.source for one in observations}
     return Side(name, revisions.pop() if len(revisions) == 1 else UNKNOWN, sources.pop() if len(sources) == 1 else f"{len(sources)} files")
