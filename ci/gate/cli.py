@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .commands import ab, compare, exact, history, store
+from .commands import ab, calibrate, compare, exact, history, store
 from .errors import GateError, UsageError
 from .model import Report, Verdict
 from .outputs import add_arguments as add_output_arguments
@@ -16,6 +16,10 @@ JUDGES = (
     ("exact", exact, "what repeats exactly: counted instructions, bytes, steps, simulated times"),
     ("compare", compare, "measurements that were made before"),
     ("history", history, "a series of measurements: where did a level change?"),
+)
+TOOLS = (
+    ("calibrate", calibrate, "how fast the machine is now, as records for compare"),
+    ("store", store, "add measurements to a baseline store"),
 )
 UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
@@ -45,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--undecided", choices=sorted(UNDECIDED_MEANS), default="status",
                              help="what undecided cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
         command.set_defaults(run=module.run)
-    for name, module, summary in (("store", store, "add measurements to a baseline store"),):
+    for name, module, summary in TOOLS:
         command = commands.add_parser(name, help=summary, description=module.__doc__)
         module.add_arguments(command)
         command.set_defaults(tool=module.run)

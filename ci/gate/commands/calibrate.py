@@ -1,0 +1,32 @@
+"""gate.py calibrate: how fast the machine is now, as records. Add them to those of each session that is compared later: then
+compare tells what the machine changed from what the code did. The build may be any, but the same for all sessions."""
+import argparse
+from pathlib import Path
+
+from ..builds import resolve
+from ..calibration import RUN_LINE_PROGRAM, calibrate
+from ..errors import UsageError
+from ..inputs.made_lines import text_of
+from ..inputs.records import CALIBRATION_PROGRAM
+from ..outputs.files import check_writable, write_whole
+from .ab import ROOT
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--build", required=True, metavar="REV|BUILD", help="a build folder, or a revision")
+    parser.add_argument("--json", required=True, type=Path, metavar="FILE", help="where the records go")
+    parser.add_argument("--processes", type=int, default=8, metavar="N", help="fresh ones of each case: only they are independent (default: 8)")
+    parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for the build, as -DLOCKSTEP_CUDA=OFF; again for more")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.processes < 1:
+        raise UsageError(f"--processes {arguments.processes}; allowed: at least 1")
+    check_writable(arguments.json, "--json")
+    programs = [CALIBRATION_PROGRAM, RUN_LINE_PROGRAM]
+    build = resolve(arguments.build, "--build", programs, ROOT, arguments.build_cache, arguments.cmake)
+    lines = calibrate(build, arguments.processes)
+    write_whole(arguments.json, text_of(lines), "--json")
+    print(f"{arguments.json}: {arguments.processes} runs of each of the calibration cases")
+    return 0
