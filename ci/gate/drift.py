@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .inputs.observation import Observation, Quantity
 from .two_samples import differences, shift, shift_bounds
 
+Sides = tuple[Sequence[float], Sequence[float]]  # of base and head
 NOTABLE = math.log1p(0.03)  # more is said: then it is hardly the same machine
 
 
@@ -28,18 +29,21 @@ def of_quantity(base: Sequence[float], head: Sequence[float], error: float) -> D
 
 def drifts(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]],
            error: float) -> dict[str, Drift]:
-    """By kind of case: the median over the calibration cases of that kind, of the middle and of each bound. Where each case has
-    one run a side its bounds are its middle: then cases bound each other."""
-    of_kind: dict[str, list[Drift]] = {}
-    single = True
+    """By kind of case: the median over the calibration cases of that kind, of the middle and of each bound. `error`: the chance
+    that any lower bound, or any upper one, is wrong. Where each case has one run a side, cases bound each other."""
+    of_kind: dict[str, list[Sides]] = {}
     for quantity, runs in base.items():
         if quantity.calibrates and quantity.kind is not None and quantity in head:
-            sides = [[quantity.log_cost(run.typical) for run in side] for side in (runs, head[quantity])]
-            single = single and max(map(len, sides)) == 1
-            of_kind.setdefault(quantity.kind, []).append(of_quantity(*sides, error))
-    ends = (min, max) if single else (statistics.median, statistics.median)
-    return {kind: Drift(statistics.median(one.middle for one in found), ends[0](one.low for one in found),
-                        ends[1](one.high for one in found)) for kind, found in of_kind.items()}
+            sides = tuple([quantity.log_cost(run.typical) for run in side] for side in (runs, head[quantity]))
+            of_kind.setdefault(quantity.kind, []).append(sides)
+    return {kind: _of_kind(cases, error / len(of_kind)) for kind, cases in of_kind.items()}
+
+
+def _of_kind(cases: Sequence[Sides], error: float) -> Drift:
+    found = [of_quantity(*sides, error) for sides in cases]
+    single = all(len(side) == 1 for sides in cases for side in sides)
+    least, most = (min, max) if single else (statistics.median, statistics.median)
+    return Drift(statistics.median(one.middle for one in found), least(one.low for one in found), most(one.high for one in found))
 
 
 def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
