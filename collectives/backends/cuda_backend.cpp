@@ -35,12 +35,20 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
                             " ranks would share " + gpu.name + "; allowed: one for each of its " +
                             std::to_string(gpu.num_multiprocessors) + " multiprocessors");
   }
+  if (places.one_process && place.ranks_on_it > kMostRanksOfAProcess) {
+    throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
+                            " ranks would share " + gpu.name + ", whose kernels must run at the same time; allowed: " +
+                            std::to_string(kMostRanksOfAProcess) + " of a process");
+  }
   // Kernels give up first, as they can say for whom they have waited.
   return {.timeout = std::chrono::nanoseconds(wanted.timeout) / 2,
           .most_blocks = *blocks,
           .in_place_reads = places.one_process,
           .packets_below_bytes = packets_below_bytes(wanted.protocol),
-          .packets_only = wanted.protocol == "packets"};
+          .packets_only = wanted.protocol == "packets",
+          .multicast = wanted.protocol == "multimem"
+                           ? share_multicast(world, {.rank = world.rank(), .device = device.index()})
+                           : nullptr};
 }
 
 class CudaMember final : public GpuMember {

@@ -13,6 +13,9 @@ struct GpuPlace {
 };
 GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus);
 
+// Kernels of one process that run on a device at the same time: it has as many connections (core/cuda_inventory.cpp).
+inline constexpr int kMostRanksOfAProcess = 32;
+
 // Thread blocks that each of the ranks on a device may have run at the same time, if they are to run all at once, one
 // on each multiprocessor. Nothing if there are more ranks than multiprocessors.
 std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it);

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/emulated_cuda/cuda_runtime.h"
+#include "kernels/emulated_cuda/emulated_crew.h"
 #include "kernels/emulated_cuda/emulated_threads.h"
 
 // What cuda_rows.cuh declares as dynamic shared memory.
@@ -36,6 +37,7 @@ struct Grid {
   Threads threads;
   core::Random random{1};
   bool together = false;  // blocks that it launches run on threads of their own
+  Crew crew;              // which are these
   unsigned given_way = 0;
 };
 
@@ -64,19 +66,16 @@ void run_block(const GridShape& shape, unsigned index, const std::function<void(
 
 void run_together(const GridShape& shape, const std::function<void()>& body) {
   std::vector<std::exception_ptr> failures(shape.blocks);
-  std::vector<std::thread> blocks;
-  for (unsigned b = 0; b < shape.blocks; ++b) {
-    const std::uint64_t seed = the_grid().random.next();
-    blocks.emplace_back([&, b, seed] {
-      set_order(seed);
-      try {
-        run_block(shape, b, body);
-      } catch (...) {
-        failures[b] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& block : blocks) block.join();
+  std::vector<std::uint64_t> seeds(shape.blocks);
+  for (std::uint64_t& seed : seeds) seed = the_grid().random.next();
+  the_grid().crew.run(shape.blocks, [&](unsigned b) {
+    set_order(seeds.at(b));
+    try {
+      run_block(shape, b, body);
+    } catch (...) {
+      failures.at(b) = std::current_exception();
+    }
+  });
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }

@@ -5,10 +5,13 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "collectives/executors/cuda/device_program.h"
 #include "collectives/executors/cuda/interpret.cuh"
+#include "collectives/executors/cuda/multimem.cuh"
+#include "collectives/executors/cuda/multimem_program.h"
 #include "collectives/executors/cuda/packets.cuh"
 #include "collectives/executors/cuda/passes.cuh"
 #include "collectives/executors/direct_lowering.h"
@@ -54,19 +57,42 @@ __global__ void __launch_bounds__(kMostThreads, 1) packet_kernel(const __grid_co
   cuda::interpret(block, [&](const cuda::DeviceInstruction& one) { return cuda::packet_slice<T, kOp>(block, one); });
 }
 
+template <class T, ReduceOp kOp>
+__global__ void __launch_bounds__(kMostThreads, 1) multimem_kernel(const __grid_constant__ cuda::Call call) {
+  __shared__ cuda::BlockState state;
+  cuda::Block block = this_block(call, state);
+  cuda::interpret(block, [&](const cuda::DeviceInstruction& one) {
+    cuda::multimem_slice<T, kOp>(block, one);
+    return true;
+  });
+}
+
 using Kernel = void (*)(cuda::Call);
 
+using Bits = std::uint8_t;  // of what is moved and not combined
+
+// How instructions are done.
+enum class Way { passes, packets, multimem };
+
 template <class T, ReduceOp kOp>
-Kernel kernel_of(bool packets) {
-  return packets ? packet_kernel<T, kOp> : pass_kernel<T, kOp>;
+Kernel kernel_of(Way way) {
+  switch (way) {
+    case Way::passes:
+      return pass_kernel<T, kOp>;
+    case Way::packets:
+      return packet_kernel<T, kOp>;
+    case Way::multimem:
+      if constexpr (kernels::Multimem<T, kOp>::kExists || std::is_same_v<T, Bits>) return multimem_kernel<T, kOp>;
+  }
+  return nullptr;
 }
 
 // What moves bits only has no dtype.
-Kernel kernel_for(const collectives::Operation& operation, bool packets) {
-  if (!collectives::has_op(operation.kind)) return kernel_of<std::uint8_t, ReduceOp::sum>(packets);
+Kernel kernel_for(const collectives::Operation& operation, Way way) {
+  if (!collectives::has_op(operation.kind)) return kernel_of<Bits, ReduceOp::sum>(way);
   Kernel kernel = nullptr;
   kernels::with_combined_type(operation.dtype, [&](auto zero) {
-    kernels::with_op(operation.op, [&](auto op) { kernel = kernel_of<decltype(zero), decltype(op)::value>(packets); });
+    kernels::with_op(operation.op, [&](auto op) { kernel = kernel_of<decltype(zero), decltype(op)::value>(way); });
   });
   return kernel;
 }
@@ -106,6 +132,7 @@ struct CudaRanks::State {
   Halves packets = {};
   // Kept to the end: peers may have it open, and freeing it may wait for the device.
   std::vector<DeviceBlock> outgrown = {};
+  std::vector<std::unique_ptr<MulticastMemory>> multicasts = {};
   // Of collectives that have gone, until the next prepare(), where nobody's kernels run.
   std::vector<DeviceBlock> unused = {};
 
@@ -120,18 +147,29 @@ struct CudaRanks::State {
         board(DeviceBlock::for_peers(its_device, cuda::board_bytes(its_world.num_ranks()))),
         table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
 
+  // Of so many bytes, where every rank's lies; scratch is in reach of the switch if that takes part.
+  std::vector<std::byte*> shared_memory(Halves& halves, std::size_t half, bool scratch_memory);
   // `which`: of the boards' views, the places that tell where the memory lies.
   void grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
 };
+
+std::vector<std::byte*> CudaRanks::State::shared_memory(Halves& halves, std::size_t half, bool scratch_memory) {
+  if (scratch_memory && options.multicast) {
+    const MulticastMemory& memory = *multicasts.emplace_back(options.multicast(halves.size_bytes));
+    boards.at(static_cast<std::size_t>(world.rank())).multicast[half] = memory.multicast;
+    return memory.replicas;
+  }
+  DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, halves.size_bytes));
+  upload(device, mine.data(), std::vector<std::byte>(halves.size_bytes));
+  return reach(mine.data());
+}
 
 void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]) {
   if (size_bytes <= halves.size_bytes) return;
   std::move(halves.blocks.begin(), halves.blocks.end(), std::back_inserter(outgrown));
   halves = {.blocks = {}, .size_bytes = std::max(size_bytes, 2 * halves.size_bytes)};
   for (std::size_t half : {0, 1}) {
-    DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, halves.size_bytes));
-    upload(device, mine.data(), std::vector<std::byte>(halves.size_bytes));
-    const std::vector<std::byte*> all = reach(mine.data());
+    const std::vector<std::byte*> all = shared_memory(halves, half, which == &BoardView::scratch);
     for (std::size_t rank = 0; rank < all.size(); ++rank) (boards[rank].*which)[half] = all[rank];
   }
   upload(device, table.data(), boards);
@@ -139,23 +177,26 @@ void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (
 
 namespace {
 
-// What a rank runs: a program, and how its instructions are done.
+// What a rank runs.
 struct Prepared {
   cuda::DeviceProgram program;
-  bool packets;
+  Way way;
   int lanes;
   int blocks;  // of a lane
+  int threads;
 };
 
 class CudaCollective final : public collectives::Collective {
  public:
   CudaCollective(CudaRanks::State& ranks, const Prepared& prepared, const collectives::Operation& operation)
       : ranks_(ranks),
-        kernel_(kernel_for(operation, prepared.packets)),
+        kernel_(kernel_for(operation, prepared.way)),
         average_over_(collectives::has_op(operation.kind) && operation.op == ReduceOp::avg ? ranks.world.num_ranks()
                                                                                            : 0),
         blocks_(prepared.blocks),
-        lanes_(prepared.lanes) {
+        lanes_(prepared.lanes),
+        threads_(prepared.threads) {
+    LOCKSTEP_CHECK(kernel_ != nullptr, "no kernel of that dtype and operation");
     LOCKSTEP_CHECK(prepared.program.most_places <= cuda::kMostPlaces,
                    "more places in a pass than a block has room for");
     const cuda::ProgramImage image = cuda::image_of(prepared.program);
@@ -174,13 +215,14 @@ class CudaCollective final : public collectives::Collective {
     const cuda::Call call{.image = image_.data(),
                           .at = at_,
                           .boards = reinterpret_cast<const BoardView*>(ranks_.table.data()),
+                          .board = ranks_.boards[static_cast<std::size_t>(ranks_.world.rank())],
                           .mine = {{in, static_cast<std::byte*>(output)}},
                           .timeout_ns = static_cast<std::uint64_t>(ranks_.options.timeout.count()),
                           .average_over = average_over_,
                           .rank = ranks_.world.rank(),
                           .num_ranks = ranks_.world.num_ranks(),
                           .blocks = blocks_};
-    const kernels::LaunchShape shape{.blocks = std::int64_t{lanes_} * blocks_, .threads = ranks_.options.threads};
+    const kernels::LaunchShape shape{.blocks = std::int64_t{lanes_} * blocks_, .threads = threads_};
     kernels::launch(ranks_.context, "collective", shape, kernel_, call);
   }
 
@@ -190,6 +232,7 @@ class CudaCollective final : public collectives::Collective {
   const std::int64_t average_over_;
   const int blocks_;
   const int lanes_;
+  const int threads_;
   DeviceBlock image_;
   cuda::ImageLayout at_{};
 };
@@ -243,6 +286,7 @@ void CudaRanks::disband() {
   state_->stream.synchronize();
   state_->world.barrier();
   state_->reach = nullptr;
+  state_->multicasts.clear();
   state_->world.barrier();
 }
 
@@ -283,17 +327,41 @@ plan::Program lowered(const plan::Plan& plan, const collectives::Operation& oper
   return lower_for_direct(plan, operation, lowering);
 }
 
+// Of a block that has so many units: no more than that, as who is there must be waited for at every barrier, but some
+// for what is done beside the units.
+int threads_for(std::int64_t units, const CudaOptions& options) {
+  constexpr std::int64_t kFewest = 128;
+  const std::int64_t warps = (units + kernels::kWarpLanes - 1) / kernels::kWarpLanes;
+  return static_cast<int>(std::min<std::int64_t>(std::max(kFewest, warps * kernels::kWarpLanes), options.threads));
+}
+
+constexpr std::int64_t kBytesAThread = 64;  // of the longest pass, where there are blocks enough
+
 Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
-  constexpr std::int64_t kBytesAThread = 64;
   const CudaOptions& options = ranks.options;
   const plan::Program program = lowered(plan, operation, options);
   ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
   const std::size_t elem_bytes = core::size_of(operation.dtype);
   const int blocks = blocks_of_a_lane(program, elem_bytes, options, kBytesAThread);
   return {.program = cuda::make_device_program(program, operation, ranks.world.rank(), blocks),
-          .packets = false,
+          .way = Way::passes,
           .lanes = program.num_lanes,
-          .blocks = blocks};
+          .blocks = blocks,
+          .threads = options.threads};
+}
+
+// The plan, or nothing if the switch has nothing to do in it.
+std::optional<Prepared> with_multimem(CudaRanks::State& ranks, const plan::Plan& plan,
+                                      const collectives::Operation& operation) {
+  const std::optional<plan::Program> program = cuda::lower_for_multimem(plan, operation);
+  if (!program) return std::nullopt;
+  const int blocks = blocks_of_a_lane(*program, core::size_of(operation.dtype), ranks.options, kBytesAThread);
+  ranks.grow(ranks.scratch, static_cast<std::size_t>(program->scratch_bytes), &BoardView::scratch);
+  return Prepared{.program = cuda::make_multimem_program(*program, operation, ranks.world.rank(), blocks),
+                  .way = Way::multimem,
+                  .lanes = program->num_lanes,
+                  .blocks = blocks,
+                  .threads = ranks.options.threads};
 }
 
 std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& plan,
@@ -307,7 +375,38 @@ std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& 
   if (!made) return std::nullopt;
   ranks.grow(ranks.scratch, static_cast<std::size_t>(program.scratch_bytes), &BoardView::scratch);
   ranks.grow(ranks.packets, static_cast<std::size_t>(made->packet_bytes), &BoardView::packets);
-  return Prepared{.program = std::move(made->program), .packets = true, .lanes = program.num_lanes, .blocks = blocks};
+  return Prepared{.program = std::move(made->program),
+                  .way = Way::packets,
+                  .lanes = program.num_lanes,
+                  .blocks = blocks,
+                  .threads = threads_for(longest_pass_bytes(program, elem_bytes) / cuda::kUnitBytes, ranks.options)};
+}
+
+}  // namespace
+
+namespace {
+
+core::Error cannot_go(const plan::Plan& plan, const char* protocol, const char* allowed) {
+  return core::usage_error(std::string("--protocol ") + protocol + ": '" + plan.algorithm + "' cannot go by " +
+                           protocol + "; allowed: " + allowed);
+}
+
+Prepared in_one_way(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
+  const CudaOptions& options = ranks.options;
+  if (options.multicast) {
+    if (auto prepared = with_multimem(ranks, plan, operation)) return std::move(*prepared);
+    throw cannot_go(
+        plan, "multimem",
+        "two_shot and others of one lane whose ranks combine or send one piece all together, a dtype and an "
+        "operation that the switch has, pieces of whole 16 bytes; or auto, simple, packets");
+  }
+  const std::int64_t message =
+      collectives::message_bytes(operation.kind, ranks.world.num_ranks(), operation.count, operation.dtype);
+  if (message < options.packets_below_bytes) {
+    if (auto prepared = with_packets(ranks, plan, operation)) return std::move(*prepared);
+  }
+  if (options.packets_only) throw cannot_go(plan, "packets", "auto, simple");
+  return with_passes(ranks, plan, operation);
 }
 
 }  // namespace
@@ -320,16 +419,9 @@ std::unique_ptr<collectives::Collective> CudaRanks::prepare(const plan::Plan& pl
   ranks.stream.synchronize();
   ranks.world.barrier();
   ranks.unused.clear();
-  std::optional<Prepared> prepared;
-  const std::int64_t message =
-      collectives::message_bytes(operation.kind, ranks.world.num_ranks(), operation.count, operation.dtype);
-  if (message < ranks.options.packets_below_bytes) prepared = with_packets(ranks, plan, operation);
-  if (!prepared && ranks.options.packets_only) {
-    throw core::usage_error("--protocol packets: '" + plan.algorithm + "' cannot go by packets; allowed: auto, simple");
-  }
-  if (!prepared) prepared = with_passes(ranks, plan, operation);
-  count_in_bytes(prepared->program, operation);
-  auto collective = std::make_unique<CudaCollective>(ranks, *prepared, operation);
+  Prepared prepared = in_one_way(ranks, plan, operation);
+  count_in_bytes(prepared.program, operation);
+  auto collective = std::make_unique<CudaCollective>(ranks, prepared, operation);
   ranks.world.barrier();
   return collective;
 }

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "collectives/executors/cuda/board.h"
+#include "collectives/executors/cuda/multimem_program.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 
@@ -196,6 +198,7 @@ DeviceProgram made_program(const Program& program, const Operation& operation, i
     const LaneProgram& lane = mine.lanes[l];
     const auto lane_index = static_cast<int>(l);
     const auto count = static_cast<std::uint32_t>(lane.instructions.size());
+    LOCKSTEP_CHECK(count < 1U << kInstructionBits, "a lane of more instructions than are counted");
     made.lanes.push_back({static_cast<std::uint32_t>(made.instructions.size()), count});
     const auto self = blocks > 1 ? self_waits(lane, operation, program.num_ranks) : std::vector<bool>(count);
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -209,13 +212,38 @@ DeviceProgram made_program(const Program& program, const Operation& operation, i
 
 }  // namespace
 
-DeviceProgram make_device_program(const Program& program, const Operation& operation, int rank, int blocks) {
-  DeviceProgram made = made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks),
-                                    [](int, std::uint32_t, Parts&) {});
+namespace {
+
+template <class Change>
+DeviceProgram with_exit_waits(const Program& program, const Operation& operation, int rank, int blocks,
+                              const Change& change) {
+  DeviceProgram made =
+      made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks), change);
   for (const Wait& w : program.ranks[static_cast<std::size_t>(rank)].exit_waits) {
     made.exit_waits.push_back({w.rank, w.lane, w.instructions});
   }
   return made;
+}
+
+}  // namespace
+
+DeviceProgram make_device_program(const Program& program, const Operation& operation, int rank, int blocks) {
+  return with_exit_waits(program, operation, rank, blocks, [](int, std::uint32_t, Parts&) {});
+}
+
+DeviceProgram make_multimem_program(const Program& program, const Operation& operation, int rank, int blocks) {
+  const auto in_switch = [rank](std::vector<DevicePlace>& places) {
+    DevicePlace one = places.front();
+    one.rank = rank;
+    one.buffer = kMulticast;
+    places = {one};
+  };
+  return with_exit_waits(program, operation, rank, blocks, [&](int lane, std::uint32_t index, Parts& parts) {
+    const LaneProgram& mine = program.ranks[static_cast<std::size_t>(rank)].lanes[static_cast<std::size_t>(lane)];
+    const Multimem what = multimem_of(program, mine, mine.instructions[index], operation);
+    if (what.loads) in_switch(parts.sources);
+    if (what.stores) in_switch(parts.destinations);
+  });
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // The interpreter of device programs: what one block of a lane does in one call. How it moves its slices is in
-// passes.cuh and packets.cuh.
+// passes.cuh, packets.cuh and multimem.cuh.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct Call {
   const std::byte* image;  // the program, see device_program.h
   ImageLayout at;
   const BoardView* boards;  // [rank], as this rank sees them
+  BoardView board;          // its own: here, so that looking at it does not begin with a way to memory
   CallBases mine;
   std::uint64_t timeout_ns;   // of every wait
   std::int64_t average_over;  // what a completed sum is divided by; 0: nothing
@@ -46,7 +47,7 @@ struct Block {
   const std::byte* image;     // near, or as in args; so are the boards
   const BoardView* boards;
 
-  __device__ const BoardView& board() const { return boards[args.rank]; }
+  __device__ const BoardView& board() const { return args.board; }
   __device__ const BoardView& board_of(int rank) const { return boards[rank]; }
   template <class T>
   __device__ const T* array(std::uint32_t at) const {
@@ -133,17 +134,22 @@ __device__ inline bool await_all(const Block& block, const DeviceWait* waits, st
   return __syncthreads_or(stop) == 0;
 }
 
+// The thread's number from the end: for what is done beside the work of the first threads.
+__device__ inline unsigned thread_from_end() {
+  return blockDim.x - 1 - threadIdx.x;
+}
+
 // Brings the program and the boards' addresses to shared memory where they fit.
 __device__ inline void bring_near(const Block& block) {
   const Call& args = block.args;
   if (args.at.size_bytes <= kNearImageBytes) {
     const auto* from = reinterpret_cast<const uint4*>(args.image);
-    for (unsigned k = threadIdx.x; k < args.at.size_bytes / sizeof(uint4); k += blockDim.x) {
+    for (unsigned k = thread_from_end(); k < args.at.size_bytes / sizeof(uint4); k += blockDim.x) {
       block.state.image[k] = from[k];
     }
   }
   if (args.num_ranks <= kNearRanks) {
-    for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
+    for (int rank = static_cast<int>(thread_from_end()); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
       block.state.boards[rank] = args.boards[rank];
     }
   }
@@ -156,28 +162,32 @@ __device__ inline void use_what_is_near(Block& block) {
 }
 
 // Whether the call may begin: no rank has failed (then peers' memory may be gone), and all ranks have entered the call
-// before, so that nobody is in the one before that, whose half of scratch, packets and addresses this call uses.
+// before, so that nobody is in the one before that, whose half of scratch, packets and addresses this call uses. All
+// that is read on the way is asked for at once, by other threads or before the first answer is used: one way to memory.
 __device__ inline bool may_begin(Block& block) {
   const Call& args = block.args;
   const BoardView& mine = block.board();
   const std::uint64_t call = mine.head->last_call + 1;
-  if (threadIdx.x == 0) block.state.call = call;
+  const std::uint32_t aborted = kernels::load_relaxed(&mine.head->abort);
   bring_near(block);
-  bool stop = kernels::load_relaxed(&mine.head->abort) != 0;
-  for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
-    stop = stop || !await_word(block, &mine.entered[rank], call - 1, {rank, 0, 0});
+  bool stop = false;
+  for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks && !stop; rank += static_cast<int>(blockDim.x)) {
+    stop = !await_word(block, &mine.entered[rank], call - 1, {rank, 0, 0});
   }
+  if (threadIdx.x == 0) block.state.call = call;
+  stop = stop || aborted != 0;
   if (__syncthreads_or(stop) != 0) return false;
   use_what_is_near(block);
   return true;
 }
 
-// The first block of all says that this rank has entered.
+// The first block of all says that this rank has entered. Its last threads do: a release takes a way to memory and back
+// until the stores before it are seen, and the first threads have other work meanwhile.
 __device__ inline void enter(const Block& block) {
   if (block.lane > 0 || block.index > 0) return;
   const Call& args = block.args;
   const std::uint64_t call = block.state.call;
-  for (int rank = static_cast<int>(threadIdx.x); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
+  for (int rank = static_cast<int>(thread_from_end()); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
     const BoardView& its = block.board_of(rank);
     its.bases[static_cast<int>(call % 2) * args.num_ranks + args.rank] = args.mine;
     kernels::store_release(&its.entered[args.rank], call);
@@ -187,6 +197,7 @@ __device__ inline void enter(const Block& block) {
 __device__ inline std::byte* address_of(const Block& block, const DevicePlace& place) {
   const int half = static_cast<int>(block.state.call % 2);
   const BoardView& its = block.board_of(place.rank);
+  if (place.buffer == kMulticast) return its.multicast[half] + place.offset_bytes;
   if (place.buffer == kPackets) return its.packets[half] + 2 * place.offset_bytes;
   if (place.buffer == static_cast<std::int32_t>(plan::Buffer::scratch)) return its.scratch[half] + place.offset_bytes;
   if (place.rank == block.args.rank) return block.args.mine.base[place.buffer] + place.offset_bytes;
@@ -227,14 +238,23 @@ __device__ inline void leave(const Block& block) {
   head->last_call = block.state.call;
 }
 
+// Whether the lane has something to move before it waits for anybody.
+__device__ inline bool passes_at_once(const Block& block, DeviceLane lane) {
+  if (lane.num_instructions == 0) return false;
+  const auto& first = block.array<DeviceInstruction>(block.args.at.instructions)[lane.first_instruction];
+  return first.num_waits == 0 && first.num_destinations > 0;
+}
+
 // All threads of a block, for one lane of a call. do_slice(one) does the block's slice of an instruction whose places
-// are found; it returns whether the thread may go on.
+// are found; it returns whether the thread may go on. A rank enters before its first wait, as others may wait for its
+// entry in the same place, or else beside its first pass (with packets nobody waits for it in this call).
 template <class DoSlice>
 __device__ void interpret(Block& block, DoSlice&& do_slice) {
   if (!may_begin(block)) return;
-  enter(block);
   const ImageLayout& at = block.args.at;
   const DeviceLane lane = block.array<DeviceLane>(at.lanes)[block.lane];
+  const bool begins_with_pass = passes_at_once(block, lane);
+  if (!begins_with_pass) enter(block);
   for (block.instruction = 0; block.instruction < lane.num_instructions; ++block.instruction) {
     const DeviceInstruction& one =
         block.array<DeviceInstruction>(at.instructions)[lane.first_instruction + block.instruction];
@@ -242,6 +262,7 @@ __device__ void interpret(Block& block, DoSlice&& do_slice) {
     bool stop = false;
     if (one.num_destinations > 0) {
       find_places(block, one);
+      if (begins_with_pass && block.instruction == 0) enter(block);
       stop = !do_slice(one);
     }
     if (__syncthreads_or(stop) != 0) return;

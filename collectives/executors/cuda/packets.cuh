@@ -24,33 +24,59 @@ __device__ __forceinline__ std::uint64_t packet_of(std::uint32_t data, std::uint
   return (call & 0xffffffffU) << 32 | data;
 }
 
-// Waits until the packet is of this call. False when the block has to stop.
-__device__ inline bool await_packet(const Block& block, std::uint64_t* packet, const DevicePlace& source,
-                                    std::uint32_t& data) {
+// Takes the packet that was seen, or looks until it is of this call. False when the block has to stop.
+__device__ inline bool await_packet(const Block& block, std::uint64_t* packet, std::uint64_t seen,
+                                    const DevicePlace& source, std::uint32_t& data) {
   const std::uint32_t call = static_cast<std::uint32_t>(block.state.call);
   Patience patience(block);
-  while (true) {
-    const std::uint64_t seen = kernels::load_relaxed(packet);
-    data = static_cast<std::uint32_t>(seen);
-    if (static_cast<std::uint32_t>(seen >> 32) == call) return true;
+  while (static_cast<std::uint32_t>(seen >> 32) != call) {
     if (!patience.goes_on({source.from, 0, source.made})) return false;
+    seen = kernels::load_relaxed(packet);
   }
+  data = static_cast<std::uint32_t>(seen);
+  return true;
 }
 
+// Units of several sources that are asked for together: a look takes a way to memory and back, and so do many at once.
+constexpr int kUnitsAtOnce = 4;
+
+// Of a source: its two packets as they are now, or its elements.
 template <class T>
-__device__ inline bool load_unit(const Block& block, const DeviceInstruction& one, std::uint32_t source,
-                                 std::int64_t unit, Unit<T>& loaded) {
-  const DevicePlace& place = block.source(one, source);
-  const std::byte* const base = block.state.sources[source];
-  if (place.buffer == kPackets) {
-    auto* const packets = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
-    return await_packet(block, packets, place, loaded.words[0]) &&
-           await_packet(block, packets + 1, place, loaded.words[1]);
+__device__ inline void look(const DeviceInstruction& one, bool packets, const std::byte* base, std::int64_t unit,
+                            std::uint64_t (&seen)[2], Unit<T>& loaded) {
+  if (packets) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
+    seen[0] = kernels::load_relaxed(words);
+    seen[1] = kernels::load_relaxed(words + 1);
+    return;
   }
   const std::int64_t first = unit * Unit<T>::kItems;
 #pragma unroll
   for (int i = 0; i < Unit<T>::kItems; ++i) {
     if (first + i < one.count) loaded.items[i] = reinterpret_cast<const T*>(base)[first + i];
+  }
+}
+
+// Units of the sources from `from` on, as many as there are. False when the block has to stop.
+template <class T>
+__device__ inline bool load_units(const Block& block, const DeviceInstruction& one, std::uint32_t from,
+                                  std::int64_t unit, Unit<T> (&loaded)[kUnitsAtOnce]) {
+  const auto packets = [&](std::uint32_t k) { return block.source(one, k).buffer == kPackets; };
+  std::uint64_t seen[kUnitsAtOnce][2];
+#pragma unroll
+  for (std::uint32_t k = 0; k < kUnitsAtOnce; ++k) {
+    if (from + k < one.num_sources) {
+      look(one, packets(from + k), block.state.sources[from + k], unit, seen[k], loaded[k]);
+    }
+  }
+#pragma unroll
+  for (std::uint32_t k = 0; k < kUnitsAtOnce; ++k) {
+    if (from + k >= one.num_sources || !packets(from + k)) continue;
+    const std::byte* const base = block.state.sources[from + k];
+    auto* const words = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(base)) + 2 * unit;
+    const DevicePlace& place = block.source(one, from + k);
+    if (!await_packet(block, words, seen[k][0], place, loaded[k].words[0])) return false;
+    if (!await_packet(block, words + 1, seen[k][1], place, loaded[k].words[1])) return false;
   }
   return true;
 }
@@ -78,16 +104,21 @@ template <class T, core::ReduceOp kOp>
 __device__ inline bool make_unit(const Block& block, const DeviceInstruction& one, std::int64_t unit, Unit<T>& made) {
   constexpr int kItems = Unit<T>::kItems;
   const std::int64_t average_over = one.completes != 0 ? block.args.average_over : 0;
-  if (!load_unit(block, one, 0, unit, made)) return false;
-  if (one.num_sources == 1 && average_over == 0) return true;
   kernels::Wide<T> values[kItems];
+#pragma unroll 1
+  for (std::uint32_t from = 0; from < one.num_sources; from += kUnitsAtOnce) {
+    Unit<T> loaded[kUnitsAtOnce];
+    if (!load_units(block, one, from, unit, loaded)) return false;
+    made = loaded[0];
+    if (one.num_sources == 1 && average_over == 0) return true;
 #pragma unroll
-  for (int i = 0; i < kItems; ++i) values[i] = kernels::widened(made.items[i]);
-  for (std::uint32_t k = 1; k < one.num_sources; ++k) {
-    Unit<T> next;
-    if (!load_unit(block, one, k, unit, next)) return false;
+    for (std::uint32_t k = 0; k < kUnitsAtOnce; ++k) {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) values[i] = kernels::combined<kOp>(values[i], kernels::widened(next.items[i]));
+      for (int i = 0; i < kItems && from + k < one.num_sources; ++i) {
+        const auto next = kernels::widened(loaded[k].items[i]);
+        values[i] = from + k == 0 ? next : kernels::combined<kOp>(values[i], next);
+      }
+    }
   }
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
