@@ -1,8 +1,9 @@
-// NCCL's calls as tests want them: results by a script, and a note of every call. Handles are numbers.
+// NCCL's calls as tests want them: results by a script, and a note of every call.
 #pragma once
 
+#include <array>
 #include <atomic>
-#include <cstdint>
+#include <cstddef>
 #include <cstdlib>
 #include <deque>
 #include <mutex>
@@ -76,15 +77,16 @@ class FakeNccl final : public NcclApi {
   }
 
  private:
-  ncclComm* next() const { return reinterpret_cast<ncclComm*>(static_cast<std::uintptr_t>(++made_)); }
+  ncclComm* next() const { return reinterpret_cast<ncclComm*>(&handles_.at(static_cast<std::size_t>(++made_))); }
   int note(const std::string& call, ncclComm* communicator, int result) const {
     const std::lock_guard lock(mutex_);
-    const auto number = reinterpret_cast<std::uintptr_t>(communicator);
-    calls_.push_back(number == 0 ? call : call + " " + std::to_string(number));
+    const auto* const handle = reinterpret_cast<const std::byte*>(communicator);
+    calls_.push_back(handle == nullptr ? call : call + " " + std::to_string(handle - handles_.data()));
     return result;
   }
 
   mutable std::atomic<int> made_{0};
+  mutable std::array<std::byte, 64> handles_{};  // communicators are their addresses, numbered from 1
   mutable std::mutex mutex_;
   mutable std::vector<std::string> calls_;
 };
