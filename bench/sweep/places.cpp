@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "collectives/backends/gpu_places.h"
@@ -20,6 +21,7 @@ namespace {
 struct Told {
   int process_id;
   int device;
+  bool has_mps;
   std::array<char, 64> host;
   std::array<char, 32> bus_id;
   std::array<char, 128> name;
@@ -37,15 +39,22 @@ std::string without_function(const std::string& pci_id) {
 
 Told told_of_gpu(const core::Device& device, const backends::Backend& backend) {
   const std::vector<core::CudaDeviceInfo> gpus = backend.gpus();
-  Told told{.process_id = getpid(), .device = device.index(), .host = {}, .bus_id = {}, .name = {}};
-  put(told.bus_id, without_function(gpus.at(static_cast<std::size_t>(device.index())).pci_id));
+  const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
+  Told told{.process_id = getpid(),
+            .device = device.index(),
+            .has_mps = gpu.shared_by_mps.value_or(false),
+            .host = {},
+            .bus_id = {},
+            .name = {}};
+  put(told.bus_id, without_function(gpu.pci_id));
   put(told.name, device.name());
   return told;
 }
 
 Told told_of_core(int rank) {
   const core::Machine machine = core::this_machine();
-  Told told{.process_id = getpid(), .device = rank % machine.cores, .host = {}, .bus_id = {}, .name = {}};
+  Told told{
+      .process_id = getpid(), .device = rank % machine.cores, .has_mps = false, .host = {}, .bus_id = {}, .name = {}};
   put(told.bus_id, "cpu");
   put(told.name, machine.cpu.value_or("cpu"));
   return told;
@@ -66,7 +75,7 @@ std::vector<DeviceLine> places_of_ranks(backends::Endpoint& endpoint, const back
   std::vector<DeviceLine> places;
   for (const Told& told : transports::all_gather_value(endpoint.world, mine)) {
     places.push_back({static_cast<int>(places.size()), told.process_id, told.host.data(), told.device,
-                      told.bus_id.data(), told.name.data()});
+                      told.bus_id.data(), told.name.data(), told.has_mps});
   }
   return places;
 }
@@ -90,6 +99,22 @@ std::string ranges_text(const std::vector<int>& ascending) {
   return text;
 }
 
+namespace {
+
+// Contexts of several processes take turns on a GPU unless MPS makes them one (NVIDIA, Multi-Process Service).
+bool processes_take_turns(const std::vector<DeviceLine>& places, const std::vector<int>& ranks) {
+  std::set<int> processes;
+  bool mps = true;
+  for (const int rank : ranks) {
+    const DeviceLine& place = places.at(static_cast<std::size_t>(rank));
+    processes.insert(place.process_id);
+    mps = mps && place.has_mps;
+  }
+  return processes.size() > 1 && !mps;
+}
+
+}  // namespace
+
 std::vector<std::string> sharing_notes(const std::vector<DeviceLine>& places) {
   std::vector<std::string> notes;
   for (const auto& [gpu, ranks] : ranks_of_gpus(places)) {
@@ -97,6 +122,11 @@ std::vector<std::string> sharing_notes(const std::vector<DeviceLine>& places) {
     const DeviceLine& place = places.at(static_cast<std::size_t>(ranks.front()));
     notes.push_back(fmt::format("ranks {} on device {} {} ({} ranks share it)", ranges_text(ranks), place.device,
                                 place.name, ranks.size()));
+    if (!processes_take_turns(places, ranks)) continue;
+    notes.push_back(
+        fmt::format("processes take turns on device {}, a time slice each, and wait for each other that long: "
+                    "MPS (nvidia-cuda-mps-control -d) lets them run at the same time",
+                    place.device));
   }
   return notes;
 }

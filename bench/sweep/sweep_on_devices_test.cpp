@@ -294,5 +294,16 @@ TEST(Places, ADeviceOfAnotherHostIsAnother) {
   EXPECT_EQ(sharing_notes(shared), std::vector<std::string>{"ranks 1-2 on device 0 H (2 ranks share it)"});
 }
 
+// Threads of one process, processes without MPS, and with it.
+TEST(Places, ProcessesThatTakeTurnsOnAGpuAreTold) {
+  const auto notes = [](int second_process, bool mps) {
+    return sharing_notes({{0, 1, "a", 0, "0000:1b:00", "H", mps}, {1, second_process, "a", 0, "0000:1b:00", "H", mps}});
+  };
+  EXPECT_EQ(notes(1, false).size(), 1U);
+  EXPECT_EQ(notes(2, true).size(), 1U);
+  ASSERT_EQ(notes(2, false).size(), 2U);
+  EXPECT_NE(notes(2, false).at(1).find("processes take turns on device 0"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep::sweep

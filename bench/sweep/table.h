@@ -17,9 +17,10 @@ struct DeviceLine {
   int rank;
   int process_id;
   std::string host;
-  int device;          // core or GPU
-  std::string bus_id;  // "0000:1b:00"; for cores "cpu"
-  std::string name;    // "NVIDIA H100 80GB HBM3"
+  int device;            // core or GPU
+  std::string bus_id;    // "0000:1b:00"; for cores "cpu"
+  std::string name;      // "NVIDIA H100 80GB HBM3"
+  bool has_mps = false;  // several processes' work runs on it at the same time
 };
 
 struct Heading {
