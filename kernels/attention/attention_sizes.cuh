@@ -1,4 +1,4 @@
-// The tile sizes of each kernel: what fits registers (ptxas: nothing is spilled on tensor cores) and shared memory. A
+// The tile sizes of each kernel: what fits registers (ptxas: at most 84 bytes are spilled) and shared memory. A
 // warp on tensor cores reads b from shared memory once for all of its bands: with two bands the products, and not the
 // reads, are what takes longest (ldmatrix.x4 has the 4 cycles of a multiprocessor that 2.5 products have), and they are
 // taken unless they would leave the device half empty. Their speed is not measured yet.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/base/cuda_column_parts.cuh"
 #include "kernels/base/cuda_elementwise.cuh"
 #include "kernels/gelu/gelu_math.cuh"
 #include "kernels/gemm/gemm_own.h"
@@ -157,11 +158,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int row_of_block = thread / kWarpLanes;
   float sums[kItems] = {};
   if (first + lane * kItems < columns) {
-    for (std::int64_t row = part * kSumRows + row_of_block; row < rows; row += parts * kSumRows) {
-      const auto pack = Pack<T, kItems>::load(x + row * row_stride + first + lane * kItems);
+    const T* const column = x + first + lane * kItems;
+    for_packs<4>(
+        part * kSumRows + row_of_block, parts * kSumRows, rows,
+        [&](std::int64_t row) { return Pack<T, kItems>::load(column + row * row_stride); },
+        [&](std::int64_t, const Pack<T, kItems>& pack) {
 #pragma unroll
-      for (int i = 0; i < kItems; ++i) sums[i] += pack[i];
-    }
+          for (int i = 0; i < kItems; ++i) sums[i] += pack[i];
+        });
   }
 #pragma unroll
   for (int i = 0; i < kItems; ++i) sums_of_rows[row_of_block][lane * kItems + i] = sums[i];
@@ -173,18 +177,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
-    add_partial_sums_kernel(const float* partial_sums, std::int64_t parts, std::int64_t columns, float* out) {
-  const std::int64_t column = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  if (column >= columns) return;
-  float sum = 0;
-  for (std::int64_t part = 0; part < parts; ++part) sum += partial_sums[part * columns + column];
-  out[column] += sum;
-}
-
-// Enough for two blocks a multiprocessor, whatever the width of an access, and no more: partial sums cost memory.
+// Enough for three blocks a multiprocessor (48 KiB under way), whatever the width of an access, and no more: partial
+// sums cost memory.
 std::int64_t parts_of(std::int64_t rows, std::int64_t columns, const CudaContext& cuda) {
-  const std::int64_t blocks_wanted = 2 * cuda.num_multiprocessors();
+  const std::int64_t blocks_wanted = 3 * cuda.num_multiprocessors();
   const std::int64_t blocks_across = ceil_div(columns, kWarpLanes * 8);
   return std::clamp<std::int64_t>(ceil_div(blocks_wanted, blocks_across), 1, ceil_div(rows, kSumRows));
 }
@@ -240,9 +236,8 @@ void queue_column_sums(const Factor& x, std::int64_t rows, std::int64_t columns,
   auto* const partial = static_cast<float*>(partial_sums);
   with_cuda_activation_type(x.dtype,
                             [&](auto zero) { launch_column_sums<decltype(zero)>(x, rows, columns, partial, cuda); });
-  const LaunchShape shape{.blocks = ceil_div(columns, kBlockThreads)};
-  launch(cuda, "gradient of a bias", shape, add_partial_sums_kernel, partial, parts_of(rows, columns, cuda), columns,
-         out);
+  queue_column_parts(cuda, "gradient of a bias",
+                     {partial, parts_of(rows, columns, cuda), columns, columns, {out, nullptr}}, 1);
 }
 
 }  // namespace lockstep::kernels

@@ -1,3 +1,4 @@
+#include "kernels/base/cuda_column_parts.cuh"
 #include "kernels/base/cuda_rows.cuh"
 #include "kernels/norm/norm.h"
 
@@ -173,15 +174,20 @@ struct RowGradient {
   }
 };
 
+template <class T, int kItems>
+__device__ __forceinline__ Pack<T, kItems> load_dsum(const BackwardRows<T>& args, std::int64_t at) {
+  if (args.dsum == nullptr) return {};
+  return Pack<T, kItems>::load(args.dsum + at);
+}
+
 // dx of a pack, whose place is stored to; adds what the pack gives to gamma and beta.
 template <Norm kNorm, class T, int kItems>
 __device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, const RowGradient<kNorm>& gradient,
-                                               const Pack<T, kItems>& dy, const Pack<T, kItems>& x, std::int64_t row,
-                                               std::int64_t column, float (&dgamma)[kItems], float (&dbeta)[kItems]) {
+                                               const Pack<T, kItems>& dy, const Pack<T, kItems>& x,
+                                               const Pack<T, kItems>& dsum, std::int64_t row, std::int64_t column,
+                                               float (&dgamma)[kItems], float (&dbeta)[kItems]) {
   const std::int64_t at = row * args.columns + column;
   const auto gamma = Pack<T, kItems>::load(args.gamma + column);
-  Pack<T, kItems> dsum{};
-  if (args.dsum != nullptr) dsum = Pack<T, kItems>::load(args.dsum + at);
   Pack<T, kItems> dx;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
@@ -192,52 +198,49 @@ __device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, cons
   dx.store(args.dx + at);
 }
 
-// Adds what the warps of a block hold for gamma and beta, in the warps' order, and stores it as the block's part.
-template <Norm kNorm, int kItems>
-__device__ __forceinline__ void store_part(float* part, std::int64_t columns,
-                                           const float (&dgamma)[kWarpPacks<kItems>][kItems],
-                                           const float (&dbeta)[kWarpPacks<kItems>][kItems]) {
-  __shared__ float totals[2][kWarpRowElems];
-  for (int warp = 0; warp < kWarpsABlock; ++warp) {
-    if (warp_index() == warp) {
-      for_lane_packs<kItems>(columns, [&](int k, int c) {
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) {
-          totals[0][c + i] = (warp == 0 ? 0.0F : totals[0][c + i]) + dgamma[k][i];
-          if constexpr (kNorm == Norm::layer) totals[1][c + i] = (warp == 0 ? 0.0F : totals[1][c + i]) + dbeta[k][i];
-        }
-      });
-    }
-    __syncthreads();
-  }
-  for (std::int64_t c = threadIdx.x; c < columns; c += kBlockThreads) {
-    part[c] = totals[0][c];
-    if constexpr (kNorm == Norm::layer) part[columns + c] = totals[1][c];
-  }
-}
-
-// One pass over dy and x: what a lane adds to gamma and beta stays in registers over all rows of its warp.
+// One pass over dy and x. What a warp adds to gamma and beta over all of its rows lies in shared memory, each element
+// of it with one lane: in registers it would leave room for one block a multiprocessor, which has too few bytes under
+// way. All loads of a row go before its first store: the compiler cannot know that a store does not change what is
+// loaded after it, and each load would wait for memory in its turn.
 template <Norm kNorm, class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads) backward_by_warps(BackwardRows<T> args) {
-  float dgamma[kWarpPacks<kItems>][kItems] = {};
-  float dbeta[kWarpPacks<kItems>][kItems] = {};
+__global__ void __launch_bounds__(kBlockThreads, 2) backward_by_warps(BackwardRows<T> args) {
+  using RowPack = Pack<T, kItems>;
+  using Floats = Pack<float, kItems>;
+  float* const of_warp = dynamic_shared<float>() + 2 * args.columns * warp_index();
+  for_lane_packs<kItems>(args.columns, [&](int, int c) {
+    Floats{}.store(of_warp + c);
+    Floats{}.store(of_warp + args.columns + c);
+  });
   for_warp_rows(args.rows, [&](std::int64_t row) {
-    Pack<T, kItems> dy[kWarpPacks<kItems>];
-    Pack<T, kItems> x[kWarpPacks<kItems>];
+    RowPack dy[kWarpPacks<kItems>];
+    RowPack x[kWarpPacks<kItems>];
+    RowPack dsum[kWarpPacks<kItems>];
     for_lane_packs<kItems>(args.columns, [&](int k, int c) {
-      dy[k] = Pack<T, kItems>::load(args.dy + row * args.columns + c);
-      x[k] = Pack<T, kItems>::load(args.x + row * args.columns + c);
+      const std::int64_t at = row * args.columns + c;
+      dy[k] = RowPack::load(args.dy + at);
+      x[k] = RowPack::load(args.x + at);
+      dsum[k] = load_dsum<T, kItems>(args, at);
     });
     RowGradient<kNorm> gradient(args, row);
     TwoSums sums;
-    for_lane_packs<kItems>(args.columns, [&](int k, int c) {
-      gradient.add_terms(sums, dy[k], x[k], Pack<T, kItems>::load(args.gamma + c));
-    });
+    for_lane_packs<kItems>(args.columns,
+                           [&](int k, int c) { gradient.add_terms(sums, dy[k], x[k], RowPack::load(args.gamma + c)); });
     gradient.finish(warp_reduce(sums), static_cast<float>(args.columns));
-    for_lane_packs<kItems>(
-        args.columns, [&](int k, int c) { store_gradient(args, gradient, dy[k], x[k], row, c, dgamma[k], dbeta[k]); });
+    for_lane_packs<kItems>(args.columns, [&](int k, int c) {
+      auto dgamma = Floats::load(of_warp + c);
+      auto dbeta = Floats::load(of_warp + args.columns + c);
+      store_gradient(args, gradient, dy[k], x[k], dsum[k], row, c, dgamma.items, dbeta.items);
+      dgamma.store(of_warp + c);
+      if constexpr (kNorm == Norm::layer) dbeta.store(of_warp + args.columns + c);
+    });
   });
-  store_part<kNorm, kItems>(args.parts + 2 * args.columns * blockIdx.x, args.columns, dgamma, dbeta);
+  __syncthreads();
+  float* const part = args.parts + 2 * args.columns * blockIdx.x;
+  for (std::int64_t c = threadIdx.x; c < 2 * args.columns; c += kBlockThreads) {
+    float total = 0;
+    for (int warp = 0; warp < kWarpsABlock; ++warp) total += dynamic_shared<float>()[2 * args.columns * warp + c];
+    part[c] = total;
+  }
 }
 
 // Long rows: a block reads its row twice, the second time from a cache. What it adds to gamma and beta lies in shared
@@ -268,7 +271,8 @@ __global__ void __launch_bounds__(kRowThreads) backward_by_blocks(BackwardRows<T
     for (std::int64_t c = begin; c < args.columns; c += stride) {
       auto dgamma = Floats::load(totals + c);
       auto dbeta = Floats::load(totals + args.columns + c);
-      store_gradient(args, gradient, RowPack::load(dy + c), RowPack::load(x + c), row, c, dgamma.items, dbeta.items);
+      store_gradient(args, gradient, RowPack::load(dy + c), RowPack::load(x + c),
+                     load_dsum<T, kItems>(args, row * args.columns + c), row, c, dgamma.items, dbeta.items);
       dgamma.store(totals + c);
       dbeta.store(totals + args.columns + c);
     }
@@ -279,31 +283,6 @@ __global__ void __launch_bounds__(kRowThreads) backward_by_blocks(BackwardRows<T
       Floats::load(totals + args.columns + c).store(part + args.columns + c);
     }
   }
-}
-
-// A block takes 32 columns of gamma's parts, or of beta's: each of its warps adds some of the parts, and the first warp
-// adds the warps' sums to what is there, in their order.
-constexpr int kSumThreads = kMostWarps * kWarpLanes;
-
-__global__ void __launch_bounds__(kSumThreads)
-    add_parts_kernel(const float* parts, std::int64_t num_parts, std::int64_t columns, float* dgamma, float* dbeta) {
-  __shared__ float of_warps[kMostWarps][kWarpLanes];
-  const std::int64_t groups = (columns + kWarpLanes - 1) / kWarpLanes;
-  const bool is_beta = blockIdx.x >= groups;
-  const std::int64_t column = (blockIdx.x - (is_beta ? groups : 0)) * kWarpLanes + lane_index();
-  float sum = 0;
-  if (column < columns) {
-    const float* const first = parts + (is_beta ? columns : 0) + column;
-#pragma unroll 8
-    for (std::int64_t p = warp_index(); p < num_parts; p += kMostWarps) sum += first[p * 2 * columns];
-  }
-  of_warps[warp_index()][lane_index()] = sum;
-  __syncthreads();
-  if (warp_index() != 0 || column >= columns) return;
-  float total = 0;
-#pragma unroll
-  for (int w = 0; w < kMostWarps; ++w) total += of_warps[w][lane_index()];
-  (is_beta ? dbeta : dgamma)[column] += total;
 }
 
 // Calls visit(std::integral_constant<Norm, norm>).
@@ -339,8 +318,12 @@ void backward(const NormBackward& args, CudaContext& cuda) {
   const std::int64_t parts =
       column_sum_parts(args.rows, layout.warp_a_row ? kWarpsABlock : 1, cuda.num_multiprocessors());
   layout.blocks = parts;
-  if (!layout.warp_a_row) layout.threads = row_threads(args.columns / kItems, 1);  // few blocks: many threads in each
   const std::size_t part_bytes = static_cast<std::size_t>(2 * args.columns) * sizeof(float);
+  if (layout.warp_a_row) {
+    layout.stash_bytes = kWarpsABlock * part_bytes;
+  } else {
+    layout.threads = row_threads(args.columns / kItems, 1);  // few blocks: many threads in each
+  }
   auto* const memory = static_cast<float*>(cuda.workspace(static_cast<std::size_t>(parts) * part_bytes));
   const BackwardRows<T> rows{args.rows,
                              args.columns,
@@ -356,9 +339,9 @@ void backward(const NormBackward& args, CudaContext& cuda) {
                        : layout.stash_bytes > 0 ? backward_by_blocks<kNorm, T, kItems, true>
                                                 : backward_by_blocks<kNorm, T, kItems, false>;
   launch(cuda, args.name().data(), shape_of(layout), kernel, rows);
-  const std::int64_t groups = (args.columns + kWarpLanes - 1) / kWarpLanes;
-  launch(cuda, args.name().data(), {.blocks = kNorm == Norm::layer ? 2 * groups : groups, .threads = kSumThreads},
-         add_parts_kernel, memory, parts, args.columns, args.dgamma.as<float>(), args.dbeta.as<float>());
+  const ColumnParts of_columns{
+      memory, parts, 2 * args.columns, args.columns, {args.dgamma.as<float>(), args.dbeta.as<float>()}};
+  queue_column_parts(cuda, args.name().data(), of_columns, kNorm == Norm::layer ? 2 : 1);
 }
 
 }  // namespace
