@@ -185,6 +185,8 @@ void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kOwnFlags, kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
+  line.add_switch("--serve", flags.serve, "run rows as standard input says, for ci/gate.py (bench/serve/orders.h)",
+                  kOwnGroup);
   line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
   for (const RefusedFlag& flag : kRefusedFlags) line.add(flag.names, flag.default_text, flag.why, kRefusedGroup);
 }

@@ -54,6 +54,7 @@ struct SweepFlags {
   DeviceFlags device;
 
   bool explain = false;
+  bool serve = false;  // be a worker (bench/serve/orders.h) in place of measuring
   bool stats = false;
   std::string json_file;       // empty: no records
   std::string nccl_json_file;  // -J; empty: none

@@ -15,19 +15,6 @@ namespace {
 
 using collectives::Operation;
 
-TrialOptions trial_options(const SessionPlan& session) {
-  const SweepFlags& flags = session.flags;
-  const bool graph = flags.device.graph_launches > 0;
-  return {.seed = flags.seed,
-          .check = flags.check,
-          .unalign_elems = flags.unalign_elems,
-          .iterations_per_sample = graph ? flags.iterations : 1,
-          .calls_per_iteration = flags.calls_per_iteration,
-          .batch_bytes = session.on_gpus() ? kGpuBatchBytes : kBatchBytes,
-          .graph = graph,
-          .blocking = flags.device.blocking};
-}
-
 // So many samples are -n iterations, and with -G as many times as the graph is launched.
 std::size_t samples_wanted(const SweepFlags& flags, const Trial& trial) {
   const int a_sample = trial.iterations_per_sample();
@@ -234,6 +221,19 @@ std::vector<Backends> backends_of_sessions(const std::vector<std::string>& trans
     sessions.push_back({&backend});
   }
   return sessions;
+}
+
+TrialOptions trial_options(const SessionPlan& session) {
+  const SweepFlags& flags = session.flags;
+  const bool graph = flags.device.graph_launches > 0;
+  return {.seed = flags.seed,
+          .check = flags.check,
+          .unalign_elems = flags.unalign_elems,
+          .iterations_per_sample = graph ? flags.iterations : 1,
+          .calls_per_iteration = flags.calls_per_iteration,
+          .batch_bytes = session.on_gpus() ? kGpuBatchBytes : kBatchBytes,
+          .graph = graph,
+          .blocking = flags.device.blocking};
 }
 
 SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const tuning::Table& table) {

@@ -13,6 +13,7 @@
 #include "bench/sweep/explain.h"
 #include "bench/sweep/result.h"
 #include "bench/sweep/table.h"
+#include "bench/sweep/trial.h"
 
 namespace lockstep::sweep {
 
@@ -47,6 +48,7 @@ using FindBackend = std::function<const backends::Backend&(std::string_view name
 std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find);
 
 SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const tuning::Table& table);
+TrialOptions trial_options(const SessionPlan& session);
 // Device memory that a rank of the session needs.
 std::size_t session_bytes(const SessionPlan& session);
 // Host memory that a rank needs whose device's memory is not the host's.

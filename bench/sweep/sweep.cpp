@@ -10,6 +10,7 @@
 #include "bench/sweep/places.h"
 #include "bench/sweep/recorder.h"
 #include "bench/sweep/report.h"
+#include "bench/sweep/serve_session.h"
 #include "bench/sweep/session.h"
 #include "bench/sweep/table.h"
 #include "collectives/libraries/nccl_library.h"
@@ -57,6 +58,7 @@ class Sweep {
 
  private:
   void plan_sessions();
+  int serve();
   void run_session_of(const SessionPlan& session);
   void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);
   std::vector<std::string> notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
@@ -301,7 +303,21 @@ Footing Sweep::footing() const {
   return {flags_.program, totals_.wrong_rows, average_gbps, environment_.min_busbw_gbps};
 }
 
+// Nothing is printed or recorded: whoever gives the orders does.
+int Sweep::serve() {
+  const SessionPlan& session = sessions_.front();
+  if (sessions_.size() != 1) {
+    throw core::usage_error("--serve: " + std::to_string(sessions_.size()) +
+                            " sessions; allowed: one number of ranks, and one transport or those that share ranks");
+  }
+  check_memory(session);
+  backends::run_together(session.backends, backend_options(session),
+                         [&](std::span<backends::Endpoint* const> endpoints) { serve_session(session, endpoints); });
+  return 0;
+}
+
 int Sweep::run() {
+  if (flags_.serve) return serve();
   for (int cycle = 0; cycle < flags_.run_cycles; ++cycle) {
     for (const SessionPlan& session : sessions_) run_session_of(session);
   }

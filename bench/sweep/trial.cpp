@@ -234,6 +234,15 @@ void Trial::warm_up(int iterations) {
   measured_ = {};
 }
 
+double Trial::us_of_call(std::int64_t calls) {
+  const auto start = core::Clock::now();
+  for (std::int64_t i = 0; i < calls; ++i) run_call(static_cast<int>(i % static_cast<std::int64_t>(slots_.size())));
+  endpoint_.finish();
+  const double us = core::us_between(start, core::Clock::now()) / static_cast<double>(calls);
+  endpoint_.check();
+  return us;
+}
+
 void Trial::run_batch(int most_samples) {
   const int samples = samples_of_a_batch(most_samples);
   time_batch(samples);

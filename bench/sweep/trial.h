@@ -58,6 +58,9 @@ class Trial {
   // Runs one batch of at most `most_samples`, checks every call of it, and adds to measured().
   void run_batch(int most_samples);
 
+  // The mean time of so many calls, one after the other on buffers that a batch has filled; nothing is checked.
+  double us_of_call(std::int64_t calls);
+
   const backends::Prepared& prepared() const { return prepared_; }
   const TrialData& measured() const { return measured_; }
   bool is_graph() const { return options_.graph; }

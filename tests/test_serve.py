@@ -1,0 +1,62 @@
+"""Benchmarks as workers (bench/serve/orders.h): what they say, what they answer, and that they end with their orders."""
+import json
+import subprocess
+
+import pytest
+from conftest import Programs
+
+WORKERS = {
+    "kernels": ["kernels_bench", "--threads", "1", "--cache", "warm", "--benchmark_filter=^residual_add/f32/B8_T128_C256"],
+    "sweep": ["all_reduce_perf", "--ranks", "3", "-b", "4K", "-e", "64K", "-f", "16", "--algo", "ring,two_shot"],
+    "generation": ["generation_bench"],
+    "planted": ["gate_planted", "alone"],
+    "planted ranks": ["gate_planted", "collective"],
+}
+
+
+def talk(programs: Programs, command: list[str], orders: list[str]) -> tuple[dict, list[dict], subprocess.CompletedProcess]:
+    done = subprocess.run([str(programs.folder / command[0]), *command[1:], "--serve"], input="".join(line + "\n" for line in orders),
+                          capture_output=True, text=True, timeout=60, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return lines[0], lines[1:], done
+
+
+def order(case: int, runs: int, calls: int) -> str:
+    return json.dumps({"case": case, "runs": runs, "calls": calls})
+
+
+@pytest.mark.parametrize("command", WORKERS.values(), ids=WORKERS)
+def test_every_case_runs(programs, command):
+    hello, _, _ = talk(programs, command, [])
+    cases = hello["cases"]
+    assert hello["serve"] == 1 and hello["program"] == command[0] and len(set(cases)) == len(cases) >= 1
+    _, answers, done = talk(programs, command, [order(case, 2, 3) for case in range(min(len(cases), 5))])
+    assert done.returncode == 0 and done.stderr == ""
+    assert len(answers) == min(len(cases), 5)
+    for answer in answers:
+        assert len(answer["us"]) == 2 and all(us > 0 for us in answer["us"])
+
+
+def test_rows_of_a_sweep_are_named(programs):
+    hello, _, _ = talk(programs, WORKERS["sweep"], [])
+    assert hello["cases"] == [f"all_reduce/{algorithm}/float/sum/{size}B/ranks:3/local" for size in (4096, 65536)
+                              for algorithm in ("ring", "two_shot")]
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ("run", "not a JSON object: run"), ("{}", '"case" is missing or wrong; allowed: 0 to'), (order(99, 1, 1), '"case"'),
+    (order(0, 0, 1), '"runs" is missing or wrong; allowed: 1 to'), (order(0, 1, -1), '"calls"')])
+def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, told):
+    _, answers, done = talk(programs, WORKERS["planted"], [line, order(1, 1, 1)])
+    assert done.returncode == 0
+    assert told in answers[0]["error"] and len(answers[1]["us"]) == 1
+
+
+@pytest.mark.parametrize(("command", "told"), [
+    (["all_reduce_perf", "--ranks", "2,4", "-b", "4K", "-e", "4K"], "--serve: 2 sessions; allowed: one number of ranks"),
+    (["gate_planted", "nothing"], "no such cases; allowed: alone, collective"),
+    (["kernels_bench", "--benchmark_filter=^nothing$"], "--benchmark_filter matches no benchmark")])
+def test_what_cannot_be_served_is_refused(programs, command, told):
+    done = subprocess.run([str(programs.folder / command[0]), *command[1:], "--serve"], capture_output=True, text=True, timeout=60, check=False,
+                          stdin=subprocess.DEVNULL)
+    assert done.returncode == 6 and done.stdout == "" and told in done.stderr and done.stderr.count("\n") == 1
