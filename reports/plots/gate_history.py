@@ -22,13 +22,14 @@ MOST_TICKS = 7
 
 
 def shown_series(series: Sequence[GateSeries]) -> list[GateSeries]:
-    """Those with changes first, of these the recent ones that cost most; of too many the first."""
+    """Those with changes first, of these the recent ones that cost most; of too many the first. A fact that never changed says
+    nothing by a plot."""
     def key(one: GateSeries) -> tuple[bool, bool, bool, float]:
         if not one.changes:
             return True, True, True, 0.0
         last = one.changes[-1]
         return False, not last.recent, not last.worse, -abs((last.ratio or 1) - 1)
-    return sorted((one for one in series if one.points), key=key)[:MOST]
+    return sorted((one for one in series if one.changes or one.points and one.channel == "stored"), key=key)[:MOST]
 
 
 def history_figure(series: Sequence[GateSeries], heading: Heading) -> Figure:

@@ -47,7 +47,7 @@ def test_recent_changes_for_the_worse_come_first(result_of):
     result = result_of(lines(*series, *(world.history(f"more {i}", [10.0] * 14, []) for i in range(MOST))))
     shown = [one.case for one in shown_series(result.series)]
     assert shown[:4] == ["slower", "faster", "old", "none"] and len(shown) == MOST
-    assert "To blame: slower in 000000000008..000000000009." in result.findings[0].why
+    assert "To blame: 000000000008..000000000009 for 1 case." in result.findings[0].why
 
 
 @pytest.mark.parametrize("number, points", [(1, 1), (1, 14), (3, 200), (40, 30)])

@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # of reports/, whose words and pages these outputs share
@@ -56,7 +56,7 @@ class Outputs:
         return []
 
     def _text(self, name: str, report: Report | HistoryReport) -> str:
-        told = as_report(report)
+        told = _published(as_report(report))
         if name == "markdown":
             return markdown(told, shlex.join(["python3", *self.command]))
         if name == "junit":
@@ -83,6 +83,12 @@ def prepare_outputs(arguments: argparse.Namespace, words: Sequence[str]) -> Outp
         check_packages()
     command = ("ci/gate.py", *(_public(word) for word in words))
     return Outputs(arguments, command, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+
+def _published(report: Report) -> Report:
+    """Sides' names as strangers may see them."""
+    base, head = (replace(side, name=_public(side.name)) for side in (report.base, report.head))
+    return replace(report, base=base, head=head)
 
 
 def _public(word: str) -> str:

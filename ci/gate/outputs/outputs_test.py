@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,7 +13,7 @@ import pytest
 
 from . import add_arguments, prepare_outputs
 from ..errors import CouldNotRun, UsageError
-from ..model import Channel, Report, Result, Verdict
+from ..model import Channel, Report, Result, Side, Verdict
 from .files import write_whole
 from .history import as_report
 from .junit import junit
@@ -198,6 +199,7 @@ def test_a_history_is_told_by_every_output(tmp_path):
     told = as_report(history())
     assert [result.verdict for result in told.results] == [Verdict.SLOWER, Verdict.SAME, Verdict.SAME]
     text = table(told, show_all=False)
+    assert text.startswith("history of records (000000000000), threshold 2 %\n")
     assert "since 000000000008..000000000009" in text and text.endswith("REGRESSION: 1 slower, 2 same; 3 cases in 2 s")
     assert "note: earlier change, 2026-03-10: plan: old" in text
     assert len(suite_of(junit(told, STARTED)).findall("testcase/failure")) == 1
@@ -226,6 +228,14 @@ def test_all_files_are_written_and_parse(tmp_path, capsys):
     assert "REGRESSION: 2 of 8 cases are slower" in page and "<script>&" not in page
     command = json.loads(Path(names["records"]).read_text().splitlines()[0])["command"]
     assert command[:3] == ["ci/gate.py", "--all", "--markdown"] and "o.markdown" in command and str(tmp_path) not in str(command)
+
+
+def test_files_tell_no_folders_of_this_machine(tmp_path, capsys):
+    report = replace(mixed(), base=Side("/home/someone/before.jsonl and 3 more"))
+    outputs = prepared(*(word for name in ("markdown", "junit", "records") for word in (f"--{name}", str(tmp_path / name))))
+    outputs.write(report)
+    assert all("before.jsonl and 3 more" in path.read_text() or path.name == "junit" for path in tmp_path.iterdir())
+    assert all("someone" not in path.read_text() for path in tmp_path.iterdir()) and "someone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("report", [EMPTY, UNDECIDED], ids=["no cases", "all undecided"])

@@ -31,6 +31,8 @@ def value(result: Result, number: float | None) -> str:
 
 def heading(report: Report) -> str:
     """Which is compared with which."""
+    if report.mode == "history":
+        return f"history of {side_text(report.head.name, report.head.revision)}"
     return f"{side_text(report.base.name, report.base.revision)} -> {side_text(report.head.name, report.head.revision)}"
 
 

@@ -77,8 +77,8 @@ def _changes_text(series: Sequence[GateSeries]) -> list[str]:
         return []
     changes = sum(len(one.changes) for one in series)
     files = len({point.source for one in series for point in one.points})
-    recent = [(one, one.changes[-1]) for one in series if one.changes and one.changes[-1].recent and one.changes[-1].worse]
-    blamed = [f"{one.case} in {change.blame}" for one, change in recent[:3]]
+    recent = Counter(one.changes[-1].blame for one in series if one.changes and one.changes[-1].recent and one.changes[-1].worse)
+    blamed = [f"{blame} for {counted(number, 'case')}" for blame, number in recent.most_common(3)]
     told = [f"{counted(files, 'record file')}, {counted(len(series), 'case')}, {counted(changes, 'change point')}."]
     return told + ([f"To blame: {joined(blamed)}."] if blamed else [])
 
