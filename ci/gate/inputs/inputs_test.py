@@ -95,6 +95,15 @@ def test_nccl_text_without_an_operation_and_with_wrong_elements(tmp_path):
     assert facts(tmp_path)["all_gather/ranks:2/float/64B/in-place: wrong"] == [3]
 
 
+def test_columns_of_our_sweeps_tell_cases_apart(tmp_path):
+    text = NCCL_HEAD + NCCL_COLUMNS.replace("#wrong\n", "#wrong  ranks  algorithm\n")
+    for algorithm, us in (("ring", "12.90"), ("two_shot", "7.50")):
+        text += f"  8  2  float  sum  -1  {us}  0.00  0.00  0  N/A  N/A  N/A  N/A  4  {algorithm}\n"
+    (tmp_path / "n.txt").write_text(text)
+    case = "all_reduce/ranks:4/float/sum/8B"
+    assert times(tmp_path) == {f"{case}/ring/out-of-place": [(12.9,)], f"{case}/two_shot/out-of-place": [(7.5,)]}
+
+
 def test_nccl_json_means_the_cases_of_the_text(tmp_path):
     device = {"rank": 0, "hostname": "node1", "device_info": "NVIDIA H100 80GB HBM3"}
     entry = {"size": 8, "count": 2, "type": "float", "redop": "sum", "root": "    -1",

@@ -13,6 +13,8 @@ from .fields import field, fingerprint_of, positive, read_json
 from .observation import UNKNOWN, Observation, Origin, Quantity
 
 PLACES = ("out-of-place", "in-place")
+_NONE = "N/A"
+_TELL_APART = ("ranks", "transport", "algorithm")  # columns of our sweeps, which print nccl-tests' table with more behind it
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _RANK = re.compile(r"#\s*Rank\s+\d+\s.*\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
 _ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]")
@@ -28,6 +30,7 @@ class Header:
     devices: list[str] = of(default_factory=list)
     has_root: bool = True
     width: int = 0  # columns of a placement: time algbw busbw #wrong, and with -I four more; 0: no table yet
+    more: list[str] = of(default_factory=list)  # columns after both: ours has some that tell cases apart
 
     @property
     def collective(self) -> str:
@@ -59,15 +62,19 @@ def read_nccl_text(path: Path) -> list[Observation]:
             header.hosts.append(host)
             header.devices.append(device.strip())
         elif _COLUMNS.match(line):
-            words = line.strip("# \n").split()
-            times = [i for i, word in enumerate(words) if word in ("time", "cputime")]
-            header.has_root, header.width = "root" in words, times[1] - times[0] if len(times) == 2 else 0
+            _take_columns(line.strip("# \n").split(), header)
         elif _ROW.match(line):
             origin = Origin(f"{path}#{tables}", path.name, fingerprint=header.fingerprint())
             found += _of_row(line.split(), header, origin, f"{path}:{number}")
     if not found:
         raise UsageError(f"{path}: no line of results; allowed: the whole output of a program of nccl-tests")
     return found
+
+
+def _take_columns(words: list[str], header: Header) -> None:
+    times = [i for i, word in enumerate(words) if word in ("time", "cputime")]
+    header.has_root, header.width = "root" in words, times[1] - times[0] if len(times) == 2 else 0
+    header.more = words[times[1] + header.width:] if header.width else []
 
 
 def _of_row(cells: list[str], header: Header, origin: Origin, where: str) -> list[Observation]:
@@ -82,9 +89,12 @@ def _of_row(cells: list[str], header: Header, origin: Origin, where: str) -> lis
         raise UsageError(f"{where}: {len(cells)} columns; allowed: size, count, type, redop, root, and twice {header.width} from "
                          "the time on (was the program stopped?)")
     named = zip(PLACES if groups[1] else PLACES[1:], groups)  # a replayed trace is in place only
-    placed = [Placed(place, (_number(group[0], where),), None if group[3] == "N/A" else _number(group[3], where))
-              for place, group in named if group]
-    return list(_observations(_case(header.collective, dtype, op, int(root), int(size), len(header.devices)), placed, origin))
+    placed = [Placed(place, (_number(group[0], where),), None if group[3] == _NONE else _number(group[3], where))
+              for place, group in named if group and group[0] != _NONE]
+    apart = {name: cell for name, cell in zip(header.more, rest[2 * header.width:]) if name in _TELL_APART}
+    ranks = int(_number(apart.pop("ranks", str(len(header.devices))), where))
+    return list(_observations("/".join([_case(header.collective, dtype, op, int(root), int(size), ranks), *apart.values()]), placed,
+                              origin))
 
 
 def _number(text: str, where: str) -> float:
