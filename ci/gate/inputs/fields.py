@@ -3,6 +3,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -41,3 +42,12 @@ def read_json(path: Path) -> Any:
 def fingerprint_of(parts: Iterable[object]) -> str:
     """Of what a foreign file says of its machine: less than our own records know."""
     return hashlib.sha256("|".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def utc(text: str) -> str:
+    """A time as our records have it, so that files of different formats have an order; a time without a zone is taken for UTC."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (time if time.tzinfo is None else time.astimezone(timezone.utc)).strftime("%Y-%m-%dT%H:%M:%SZ")

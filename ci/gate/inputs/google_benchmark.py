@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import Channel
-from .fields import field, fingerprint_of, positive, read_json
+from .fields import field, fingerprint_of, positive, read_json, utc
 from .observation import UNKNOWN, Observation, Origin, Quantity
 
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -20,7 +20,7 @@ _REVISIONS = ("revision", "git_revision")  # as users add them: --benchmark_cont
 def read_google_benchmark(path: Path) -> list[Observation]:
     data = read_json(path)
     context = field(data, "context", dict, str(path))
-    origin = Origin(str(path), path.name, str(context.get("date", "")), _revision(context), _fingerprint(context))
+    origin = Origin(str(path), path.name, utc(str(context.get("date", ""))), _revision(context), _fingerprint(context))
     found = [one for number, entry in enumerate(field(data, "benchmarks", list, str(path)))
              for one in _of_entry(entry, origin, f"{path}: benchmarks[{number}]")]
     if not found:

@@ -6,6 +6,7 @@ import pytest
 from ..errors import UsageError
 from ..model import Channel
 from .facts import FACTS
+from .fields import utc
 from .files import files_of, read
 from .files_for_tests import NCCL_COLUMNS, NCCL_HEAD, google, run_line, write_kernels
 from .made_lines import all_reduce_line, kernel_line, text_of
@@ -67,6 +68,12 @@ def test_google_repetitions_are_one_run_by_the_time_that_the_name_chooses(tmp_pa
 def test_google_revision_comes_of_the_context(tmp_path):
     (tmp_path / "g.json").write_text(google({"BM_a": [1.0]}, revision="cafe"))
     assert {one.origin.revision for one in read([str(tmp_path)], "BASE")} == {"cafe"}
+
+
+@pytest.mark.parametrize("text, meant", [("2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z"), ("2026-01-01 10:00:00", "2026-01-01T10:00:00Z"),
+                                         ("yesterday", "yesterday")])
+def test_times_of_all_formats_have_an_order(text, meant):
+    assert utc(text) == meant
 
 
 ROWS = {

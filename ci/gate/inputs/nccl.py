@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..model import Channel
-from .fields import field, fingerprint_of, positive, read_json
+from .fields import field, fingerprint_of, positive, read_json, utc
 from .observation import UNKNOWN, Observation, Origin, Quantity
 
 PLACES = ("out-of-place", "in-place")
@@ -113,7 +113,7 @@ def read_nccl_json(path: Path) -> list[Observation]:
                     [str(one.get("device_info")) for one in devices if isinstance(one, dict)])
     # without MPI only the first device is listed
     ranks = max(len(devices), int(config.get("nthreads") or 1) * int(config.get("ngpus") or 1))
-    origin = Origin(str(path), path.name, str(data.get("start_time", "")), fingerprint=header.fingerprint())
+    origin = Origin(str(path), path.name, utc(str(data.get("start_time", ""))), fingerprint=header.fingerprint())
     found = [one for number, entry in enumerate(field(data, "results", list, str(path)))
              for one in _of_entry(entry, header.collective, ranks, origin, f"{path}: results[{number}]")]
     if not found:
