@@ -62,7 +62,9 @@ def _render(result: GateResult, cases: Sequence[GateCase], kind: str, threshold:
     if not rows_of(cases).number:
         return None
     title = f"{'Counts that changed' if kind == 'counts' else 'Times'}: {counts_text([case.told for case in cases])}"
-    told = [result.name, pairs_text(result), f"{result.compared.seconds:.0f} s"]
+    untold = sum(not case.ratio for case in cases)
+    only = f"{counted(untold, 'case')} without a ratio: only in the table" if untold else ""
+    told = [result.name, pairs_text(result), only, f"{result.compared.seconds:.0f} s"]
     heading = Heading(title, unbroken("  ·  ".join(part for part in told if part)), "")
     stem = f"{result.anchor}-{kind}"
     with style.context():
@@ -74,10 +76,10 @@ def gate_page_of(records: Records, results: Sequence[GateResult], figures: Seque
                  files: Sequence[str]) -> GroupPage:
     cases = [case for result in results for case in result.cases]
     seconds = sum(result.compared.seconds for result in results)
-    limits = joined(list(dict.fromkeys(limit_text(result.compared.threshold) for result in results)))
+    limits = joined(list(dict.fromkeys(_limit(result) for result in results)))
     facts = [Fact("What was compared", joined([result.name for result in results])),
              Fact("Verdicts", f"{counts_text([case.told for case in cases])}, in {seconds:.0f} s"),
-             Fact("Threshold", f"{limits}: what is less does not matter")]
+             Fact("Threshold", limits)]
     views = [GroupView(result.anchor, result.name, "", [result.headline, *sentences(result)], drawn, [], 0,
                        [*([cases_table(result)] if result.cases else []),
                         *([changes_table(result)] if any(one.changes for one in result.series) else [])]) for result, drawn in zip(results, figures)]
@@ -85,6 +87,13 @@ def gate_page_of(records: Records, results: Sequence[GateResult], figures: Seque
                      findings=[finding for result in results for finding in result.findings][:MOST],
                      notes=list(_notes(results)), bad_rows=[], groups=views, traces=[], runs=run_views(records),
                      machines=machine_views(records), files=files)
+
+
+def _limit(result: GateResult) -> str:
+    limit = limit_text(result.compared.threshold)
+    if result.cases and not any(case.channel in TIMED for case in result.cases):
+        return f"{limit} of instructions, none of what is exact"
+    return f"{limit}: what is less does not matter"
 
 
 def _notes(results: Sequence[GateResult]) -> Iterable[Note]:

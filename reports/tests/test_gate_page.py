@@ -210,6 +210,8 @@ def test_counts_that_changed_have_a_plot_of_their_own(tmp_path):
     assert main([write(tmp_path / "g.jsonl", records), "-o", str(tmp_path / "report")]) == 0
     names = {path.name for path in (tmp_path / "report" / "figures").iterdir()}
     assert {"gate-1-times.svg", "gate-1-counts.svg"} <= names
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "2 % of instructions" not in page and 'Counts that changed: 2 slower' in page
     assert "57 messages" in Structure((tmp_path / "report" / "index.html").read_text(encoding="utf-8")).text
 
 

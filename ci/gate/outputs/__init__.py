@@ -40,6 +40,8 @@ class Outputs:
 
     def write(self, report: Report | HistoryReport) -> None:
         """The table comes first and always; then all files that can be written, before the first that cannot is told."""
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)  # what told of progress
         self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
         failures = [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
         if failures:

@@ -57,6 +57,10 @@ def test_columns_are_aligned():
     assert lines[2].split()[:3] == ["slower", "+50.0", "%"], "the worst is first"
 
 
+def test_columns_that_say_nothing_are_left_out():
+    assert table(report_of(counted("a", 8, 9)), show_all=False).splitlines()[1].split() == ["verdict", "change", "base", "head", "case"]
+
+
 def test_colours_only_on_a_terminal_that_wants_them():
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from ..model import Report, Result, Verdict
-from .words import NOTABLE, change, closing_line, heading, interval, limit_text, sorted_results, value
+from .words import NONE, NOTABLE, change, closing_line, heading, interval, limit_text, sorted_results, value
 
 COLUMNS = ("verdict", "change", "interval", "base", "head", "case", "why")
 RIGHT = {1, 2, 3, 4}  # columns of numbers
@@ -26,9 +26,9 @@ def _lines(results: list[Result], colour: bool) -> list[str]:
     if not results:
         return []
     rows = [COLUMNS, *(_row(result) for result in results)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    lines = ["  ".join(cell.rjust(width) if i in RIGHT else cell.ljust(width)
-                       for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]
+    said = [i for i in range(len(COLUMNS)) if any(row[i] not in ("", NONE) for row in rows[1:])]
+    widths = {i: max(len(row[i]) for row in rows) for i in said}
+    lines = ["  ".join(row[i].rjust(widths[i]) if i in RIGHT else row[i].ljust(widths[i]) for i in said).rstrip() for row in rows]
     if not colour:
         return lines
     return [_painted(lines[0], "4"), *(line.replace(row[0], _painted(row[0], COLOURS[result.verdict]), 1)

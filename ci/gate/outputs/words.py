@@ -1,10 +1,10 @@
 """A report's results as the sentences of reports/ need them: what all outputs say is said there."""
-from reports.analysis.gate.words import (Told, answer, change_text, counts_text, headline, interval_text, limit_text, side_text,
+from reports.analysis.gate.words import (NONE, Told, answer, change_text, counts_text, headline, interval_text, limit_text, side_text,
                                          value_text, worst_first)
 
 from ..model import Report, Result, Verdict
 
-__all__ = ["change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "told", "value"]
+__all__ = ["NONE", "change", "closing_line", "heading", "headline_of", "interval", "limit_text", "sorted_results", "told", "value"]
 
 NOTABLE = (Verdict.SLOWER, Verdict.UNDECIDED, Verdict.FASTER, Verdict.GONE, Verdict.NEW)
 
