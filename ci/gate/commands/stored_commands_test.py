@@ -19,7 +19,7 @@ RUNS = 8
 def session(folder: Path, gelu_us: float, revision: str = "a", machine: str = "m1", day: int = 1, calibration_us: float = 0) -> Path:
     """Eight runs, a file each."""
     folder.mkdir(exist_ok=True)
-    dice = random.Random(f"{folder}")
+    dice = random.Random(folder.name)
     for i in range(RUNS):
         run = f"{folder.name}{i}"
         write_kernels(folder / f"{run}.jsonl", run, {"gelu": [gelu_us * dice.gauss(1, 0.002)], "gemm": [50 * dice.gauss(1, 0.002)]},

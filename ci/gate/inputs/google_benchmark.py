@@ -3,6 +3,7 @@ of one run. Aggregates are left out, as they are computed of the same repetition
 
 Which time counts is what the benchmark itself says by its name: real time with UseRealTime or UseManualTime (names end in
 /real_time, /manual_time), else the CPU time of its process, which does not see waiting."""
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from .observation import UNKNOWN, Observation, Origin, Quantity
 
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _REAL = ("real_time", "manual_time")
+_HOW_LONG = re.compile(r"/(min_time|min_warmup_time|repeats):[^/]*")  # parts of a name that do not change what is measured
 _REVISIONS = ("revision", "git_revision")  # as users add them: --benchmark_context=revision=...
 
 
@@ -33,7 +35,7 @@ def _of_entry(entry: Any, origin: Origin, where: str) -> Iterator[Observation]:
     name = field(entry, "name", str, where)
     if field(entry, "run_type", str, where, missing="iteration") != "iteration":
         return
-    case = field(entry, "run_name", str, where, missing=name)
+    case = _HOW_LONG.sub("", field(entry, "run_name", str, where, missing=name))
     failed = field(entry, "error_occurred", bool, where, missing=False)
     yield Observation(Quantity(f"{case}: failures", Channel.EXACT, "failures"), origin, (float(failed),))
     if failed or field(entry, "skipped", bool, where, missing=False):

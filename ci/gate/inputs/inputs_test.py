@@ -60,7 +60,7 @@ def test_every_kind_of_line_says_what_is_exact():
 
 
 def test_google_repetitions_are_one_run_by_the_time_that_the_name_chooses(tmp_path):
-    (tmp_path / "g.json").write_text(google({"BM_a/8": [1000.0, 1200.0], "BM_a/8/real_time": [1000.0], "BM_b/manual_time": [500.0]}))
+    (tmp_path / "g.json").write_text(google({"BM_a/8": [1000.0, 1200.0], "BM_a/8/real_time": [1000.0], "BM_b/min_time:0.5/manual_time": [500.0]}))
     assert times(tmp_path / "g.json") == {"BM_a/8": [(1.0, 1.2)], "BM_a/8/real_time": [(2.0,)], "BM_b/manual_time": [(1.0,)]}
     assert facts(tmp_path / "g.json")["BM_a/8: failures"] == [0]
 
