@@ -12,7 +12,7 @@ stage_repeat="$root/ci/run.sh"
 mkdir -p "$stage_logs"
 python=/usr/bin/python3   # Debian's, which has the packages that ci/install.sh installs
 
-stages=(install format includes configure build ctest pytest tidy asan tsan)
+stages=(install format includes configure build ctest pytest gate tidy asan tsan)
 
 stage_install() { ci/install.sh build report test peers; }
 
@@ -57,6 +57,12 @@ stage_pytest() {
   "$python" -m pytest -q --numprocesses 2 --dist loadfile tests reports ci
   close_with "$(tail -n 1 "$stage_logs/pytest.log")"
   count "pytest $(sed -nE 's/^([0-9]+) passed.*/\1/p' "$stage_logs/pytest.log" | tail -n 1)"
+}
+
+# What repeats exactly, against what the repository says it is. A change that is meant: the same command with --update.
+stage_gate() {
+  "$python" ci/gate.py exact --base ci/gate_baseline.jsonl --head build/ci --undecided fail
+  close_with "$(tail -n 1 "$stage_logs/gate.log")"
 }
 
 stage_tidy() {

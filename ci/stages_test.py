@@ -71,4 +71,4 @@ def test_unknown_arguments_are_named_with_what_is_allowed():
 
 def test_the_stages_are_listed_from_any_folder():
     done = run_script("run.sh", "--list")
-    assert done.stdout.split() == "install format includes configure build ctest pytest tidy asan tsan".split()
+    assert done.stdout.split() == "install format includes configure build ctest pytest gate tidy asan tsan".split()

@@ -4,6 +4,7 @@ A worker runs under it, and only what is within lockstep_served_run (bench/serve
 dump of its own. A case is asked for one call to make it ready, then for 1 and for 1 + CALLS: the difference is the calls' own.
 Counts repeat exactly for code of one thread that asks no clock what to do; code that waits for another thread does not belong
 here. valgrind shows programs a processor without AVX-512, so that counts are those of the AVX2 code."""
+import platform
 import re
 import shutil
 import subprocess
@@ -28,7 +29,8 @@ def counted_with(build: Build) -> dict[str, str]:
     tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     cache = _cache_of(build.folder)
     flags = " ".join(cache.get(name, "") for name in ("CMAKE_CXX_FLAGS", f"CMAKE_CXX_FLAGS_{cache.get('CMAKE_BUILD_TYPE', '').upper()}"))
-    return {"tool": tool, "compiler": _compiler_of(build.folder), "flags": flags.strip(), "libc": _libc()}
+    return {"tool": tool, "compiler": _compiler_of(build.folder), "flags": flags.strip(), "libc": " ".join(platform.libc_ver()),
+            "processor": _features()}
 
 
 def count(build: Build, command: Sequence[str]) -> dict[str, float]:
@@ -72,6 +74,8 @@ def _compiler_of(folder: Path) -> str:
     return "unknown"
 
 
-def _libc() -> str:
-    import platform
-    return " ".join(platform.libc_ver())
+def _features() -> str:
+    """What of the processor decides which code runs under valgrind: instruction sets of ours, string functions of libc's."""
+    flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    has = set(flags.group(1).split()) if flags else set()
+    return " ".join(name for name in ("avx2", "fma", "bmi2", "f16c", "erms", "fsrm") if name in has)
