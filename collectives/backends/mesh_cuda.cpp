@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/backends/cuda_reach.h"
 #include "collectives/backends/gpu_places.h"
@@ -36,6 +37,18 @@ int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side
                           std::to_string(gpu.num_multiprocessors) + " multiprocessors");
 }
 
+// Streams that share a connection to the GPU hold each other up, and a kernel that waits for another rank's would wait
+// forever if that one, or a copy that its rank's thread waits for, stood behind it. The driver makes 32 connections at
+// most (core/cuda_inventory.cpp asks for them), for the streams of all ranks of this process. A rank has one for
+// kernels, those of its collectives, two for messages, and the device's own for copies. Where that is too much,
+// collectives follow the kernels.
+std::vector<int> queues_that_fit(const MeshOptions& options, std::size_t num_channels, int ranks_on_it) {
+  constexpr int kConnections = 32;
+  constexpr int kOtherStreams = 4;
+  const int streams = collectives_side_by_side(options.queue_of_channel, num_channels) + kOtherStreams;
+  return ranks_on_it * streams <= kConnections ? options.queue_of_channel : std::vector<int>{};
+}
+
 std::vector<bool> memberships(const ChannelWorlds& worlds) {
   std::vector<bool> is_member;
   for (const auto& world : worlds) is_member.push_back(world != nullptr);
@@ -58,8 +71,9 @@ class CudaMeshDevice final : public MeshDevice {
     const GpuPlace place = place_of(options, all.rank(), static_cast<int>(core::cuda_devices().size()));
     const core::CudaDeviceInfo gpu = gpu_of(place.device);
     device_ = core::make_cuda_device(place.device, all.rank(), options.timeout);
-    streams_.emplace(*device_, options.queue_of_channel, memberships(worlds));
-    const int side_by_side = collectives_side_by_side(options.queue_of_channel, worlds.size());
+    const std::vector<int> queues = queues_that_fit(options, worlds.size(), place.ranks_on_it);
+    streams_.emplace(*device_, queues, memberships(worlds));
+    const int side_by_side = collectives_side_by_side(queues, worlds.size());
     // Kernels give up first, as they can say for whom they have waited.
     const executors::CudaOptions cuda{.timeout = options.timeout / 2,
                                       .most_blocks = blocks_of(gpu, place.ranks_on_it, side_by_side)};

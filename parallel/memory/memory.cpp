@@ -33,7 +33,6 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
   if (this == &other) return *this;
   reset();
   memory_ = std::exchange(other.memory_, nullptr);
-  stream_ = std::exchange(other.stream_, nullptr);
   data_ = std::exchange(other.data_, nullptr);
   dtype_ = other.dtype_;
   kind_ = other.kind_;
@@ -44,7 +43,6 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
 void Tensor::reset() {
   if (memory_ != nullptr) memory_->give_back(*this);
   memory_ = nullptr;
-  stream_ = nullptr;
   data_ = nullptr;
   elems_ = 0;
 }
@@ -56,20 +54,15 @@ Memory::~Memory() {
 }
 
 Tensor Memory::make(MemoryKind kind, core::DType dtype, std::int64_t elems) {
-  return make_for(stream_, kind, dtype, elems);
-}
-
-Tensor Memory::make_for(core::Stream* stream, MemoryKind kind, core::DType dtype, std::int64_t elems) {
   Tensor tensor;
   if (elems == 0) return tensor;
   tensor.dtype_ = dtype;
   tensor.kind_ = kind;
   const auto size = static_cast<std::size_t>(elems) * core::size_of(dtype);
   const std::lock_guard lock(mutex_);
-  tensor.data_ = take(stream, size);
+  tensor.data_ = take(size);
   tensor.elems_ = elems;
   tensor.memory_ = this;
-  tensor.stream_ = stream;
   const auto k = static_cast<std::size_t>(kind);
   now_[k] += tensor.bytes();
   peak_of_each_[k] = std::max(peak_of_each_[k], now_[k]);
@@ -77,9 +70,9 @@ Tensor Memory::make_for(core::Stream* stream, MemoryKind kind, core::DType dtype
   return tensor;
 }
 
-void* Memory::take(core::Stream* stream, std::size_t size_bytes) {
+void* Memory::take(std::size_t size_bytes) {
   if (!device_.is_host_memory()) {
-    return stream == nullptr ? device_.allocate(size_bytes) : device_.allocate_on(*stream, size_bytes);
+    return stream_ == nullptr ? device_.allocate(size_bytes) : device_.allocate_on(*stream_, size_bytes);
   }
   const std::size_t size = rounded(size_bytes);
   std::vector<void*>& kept = kept_[size];
@@ -109,8 +102,8 @@ void Memory::give_back(const Tensor& tensor) {
   now_[static_cast<std::size_t>(tensor.kind_)] -= tensor.bytes();
   if (device_.is_host_memory()) {
     kept_[rounded(static_cast<std::size_t>(tensor.bytes()))].push_back(tensor.data_);
-  } else if (tensor.stream_ != nullptr) {
-    device_.release_on(*tensor.stream_, tensor.data_);
+  } else if (stream_ != nullptr) {
+    device_.release_on(*stream_, tensor.data_);
   } else {
     device_.release(tensor.data_);
   }

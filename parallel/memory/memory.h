@@ -43,9 +43,7 @@ class Tensor {
   Tensor& operator=(const Tensor&) = delete;
   ~Tensor() { reset(); }
 
-  void reset();  // gives the memory back: to others when the work that was queued so far is done
-  // From now on it is used on this stream, which has waited for what used it before. The stream outlives it.
-  void move_to(core::Stream& stream) { stream_ = &stream; }
+  void reset();  // gives the memory back: to others when the work that was queued so far is done (Memory::work_on)
   bool given() const { return elems_ != 0; }
   std::int64_t elems() const { return elems_; }
   core::DType dtype() const { return dtype_; }
@@ -71,19 +69,17 @@ class Tensor {
   }
 
   Memory* memory_ = nullptr;
-  core::Stream* stream_ = nullptr;  // nullptr: any of the device's
   void* data_ = nullptr;
   core::DType dtype_ = core::DType::f32;
   MemoryKind kind_ = MemoryKind::buffers;
   std::int64_t elems_ = 0;
 };
 
-// Called by any thread of the rank.
+// Called by any thread of the rank; where work is queued, by the one that queues it.
 class Memory {
  public:
-  // `stream`: on which tensors are used unless they are made for another, so that work that is queued on it gets at
-  // once what was given back there. nullptr: tensors are used on any of the device's streams; what make() returns no
-  // work uses any more, and the host may copy to it.
+  // `stream`: as of work_on(). nullptr: tensors are used on any of the device's streams; what make() returns no work
+  // uses any more, and the host may copy to it.
   explicit Memory(core::Device& device, core::Stream* stream = nullptr) : device_(device), stream_(stream) {}
   ~Memory();  // all tensors have been given back
   Memory(const Memory&) = delete;
@@ -92,10 +88,12 @@ class Memory {
   // Of undefined content, 128-byte aligned. Throws what Device::allocate throws.
   Tensor make(MemoryKind kind, core::DType dtype, std::int64_t elems);
   Tensor make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
-  // For work that is queued on this stream from now on: work before it may use the memory yet.
-  Tensor make_on(core::Stream& stream, MemoryKind kind, core::DType dtype, std::int64_t elems) {
-    return make_for(&stream, kind, dtype, elems);
-  }
+
+  // Where work is queued: the stream of the task at hand. From now on tensors are made for what is queued on it next
+  // (work before may use the memory yet), and given back behind what has been queued on it, whatever stream they were
+  // made for. Both are right for a task that comes, by waits between streams, after all that has used the tensor: as it
+  // must, if the same tasks are to be right in threads.
+  void work_on(core::Stream* stream) { stream_ = stream; }
 
   // Bytes that tensors hold: as asked for, without what rounding and kept blocks add.
   BytesByKind now() const;
@@ -107,8 +105,7 @@ class Memory {
 
  private:
   friend class Tensor;
-  Tensor make_for(core::Stream* stream, MemoryKind kind, core::DType dtype, std::int64_t elems);
-  void* take(core::Stream* stream, std::size_t size_bytes);
+  void* take(std::size_t size_bytes);
   void give_back(const Tensor& tensor);
 
   core::Device& device_;

@@ -30,6 +30,10 @@ void write_narrow(core::Device& device, void* to, std::span<const float> values,
 
 }  // namespace
 
+void finish(const kernels::Context& where) {
+  if (core::Stream* const queue = queue_of(where); queue != nullptr) queue->synchronize();
+}
+
 void set_zero(core::Device& device, const kernels::Context& where, const kernels::Out& what) {
   const auto size_bytes = static_cast<std::int64_t>(kernels::size_bytes(what.dtype, what.elems));
   auto* const bytes = what.as<std::byte>();
@@ -39,7 +43,10 @@ void set_zero(core::Device& device, const kernels::Context& where, const kernels
     });
     return;
   }
-  finish(where);
+  if (core::Stream* const queue = queue_of(where); queue != nullptr) {
+    device.zero_on(*queue, bytes, static_cast<std::size_t>(size_bytes));
+    return;
+  }
   const std::vector<std::byte> zeros(std::size_t{1} << 20);
   const auto piece = static_cast<std::int64_t>(zeros.size());
   for (std::int64_t begin = 0; begin < size_bytes; begin += piece) {
@@ -67,8 +74,9 @@ void write_rounded(core::Device& device, const kernels::Out& to, std::span<const
   }
 }
 
-Tensor make_scalar(Memory& memory, float value) {
+Tensor make_scalar(Memory& memory, const kernels::Context& where, float value) {
   Tensor scalar = memory.make(MemoryKind::buffers, core::DType::f32, 1);
+  finish(where);  // what is queued may use the memory yet
   copy_in(memory.device(), scalar.data(), &value, sizeof value);
   return scalar;
 }

@@ -11,9 +11,13 @@
 
 namespace lockstep::parallel {
 
+// The stream in which the context's kernels are queued; nullptr on the CPU, where they are done when they return.
+core::Stream* queue_of(const kernels::Context& where);
+
 // All kernels of the context are done when it returns.
 void finish(const kernels::Context& where);
 
+// In the order of the context's kernels.
 void set_zero(core::Device& device, const kernels::Context& where, const kernels::Out& what);
 Tensor make_zeroed(Memory& memory, const kernels::Context& where, MemoryKind kind, core::DType dtype,
                    std::int64_t elems);
@@ -23,6 +27,6 @@ Tensor make_zeroed(Memory& memory, const kernels::Context& where, MemoryKind kin
 void write_rounded(core::Device& device, const kernels::Out& to, std::span<const float> values);
 
 // A number on the device.
-Tensor make_scalar(Memory& memory, float value);
+Tensor make_scalar(Memory& memory, const kernels::Context& where, float value);
 
 }  // namespace lockstep::parallel

@@ -143,7 +143,6 @@ void ParameterStore::reduced(std::int32_t index, const kernels::Context& lane) {
                                       .b = bucket.landing.in(),
                                       .y = bucket.gradient.tensor.out()},
                  lane);
-    finish(lane);
   }
   bucket.landing.reset();
   bucket.reducing.reset();

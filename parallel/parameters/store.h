@@ -102,8 +102,9 @@ class ParameterStore {
 
   // ---- once a step
   void zero_gradients();
-  // Sum of squares of the own gradients of parameters for which counts(parameter) is true; f64.
-  double sum_of_squares(const std::function<bool(std::size_t)>& counts);
+  // sum = sum of squares of the own gradients of parameters for which counts(parameter) is true: one f64.
+  void sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
+                      const kernels::Context& where);
   bool gradients_are_finite();
   // AdamW on what this rank owns: gradients times `factor` (of clipping and loss scaling). `step` from 1. Of what
   // others own, weights have to be gathered anew; stage 3 gives up what is still gathered.

@@ -89,6 +89,7 @@ struct ParameterStore::Data {
   std::vector<Position> positions = {};  // [parameter]
 
   std::vector<Tensor> working = {};  // [parameter] f32: narrow gradients while they are added to
+  Tensor number_one = {};            // the number, for the optimizer's kernels
   std::mutex closed_mutex = {};
   std::array<std::vector<std::vector<float>>, 3> host_copies = {};  // [State][bucket]: of a device's memory
 

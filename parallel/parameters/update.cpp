@@ -1,9 +1,9 @@
 // What a store does once a step: the norm, the check for overflow, the optimizer.
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "kernels/optimizer/optimizer.h"
+#include "kernels/reduce/reduction.h"
 #include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store_data.h"
 
@@ -28,16 +28,41 @@ std::vector<T> results_of(const std::vector<kernels::In>& inputs, core::DType dt
 
 }  // namespace
 
-double ParameterStore::sum_of_squares(const std::function<bool(std::size_t)>& counts) {
+namespace {
+
+// sum = sum of terms, in their order; many terms in several passes.
+void add_up(const Tensor& terms, const kernels::Out& sum, const kernels::Context& where) {
+  constexpr std::int64_t kMostAtOnce = 256;
+  for (std::int64_t begin = 0; begin < terms.elems(); begin += kMostAtOnce) {
+    kernels::Reduction pass{.count = 1, .num_sources = 0, .dtype = terms.dtype()};
+    if (begin > 0) pass.sources.push_back({sum.data, sum.dtype, sum.elems});
+    const std::int64_t end = std::min(begin + kMostAtOnce, terms.elems());
+    for (std::int64_t term = begin; term < end; ++term) pass.sources.push_back(terms.in(term, 1));
+    pass.num_sources = static_cast<std::int64_t>(pass.sources.size());
+    pass.destination = sum;
+    kernels::run(pass, where);
+  }
+}
+
+}  // namespace
+
+void ParameterStore::sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
+                                    const kernels::Context& where) {
   std::vector<kernels::In> inputs;
   for (Bucket& bucket : data_->buckets) {
     for (const FlatRange range : bucket.own_ranges(counts)) inputs.push_back(data_->reduced_gradient(bucket).in(range));
   }
-  const std::vector<double> sums = results_of<double>(
-      inputs, core::DType::f64, data_->memory, data_->where, [this](const kernels::In& x, const kernels::Out& sum) {
-        kernels::run(kernels::SumOfSquares{.count = x.elems, .x = x, .sum = sum}, data_->where);
-      });
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+  if (inputs.empty()) {
+    set_zero(data_->memory.device(), where, sum);
+    return;
+  }
+  const Tensor sums =
+      data_->memory.make(MemoryKind::buffers, core::DType::f64, static_cast<std::int64_t>(inputs.size()));
+  std::int64_t term = 0;
+  for (const kernels::In& x : inputs) {
+    kernels::run(kernels::SumOfSquares{.count = x.elems, .x = x, .sum = sums.out(term++, 1)}, where);
+  }
+  add_up(sums, sum, where);
 }
 
 bool ParameterStore::gradients_are_finite() {
@@ -69,8 +94,7 @@ void ParameterStore::Data::others_are_stale(Bucket& of) {
 }
 
 void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float factor) {
-  finish(data_->where);  // the copy of the scalar waits for no kernel
-  const Tensor one = make_scalar(data_->memory, 1);
+  if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
   kernels::AdamW args{.count = 0,
                       .rate = adamw.rate,
                       .beta1 = adamw.beta1,
@@ -78,7 +102,7 @@ void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float 
                       .epsilon = adamw.epsilon,
                       .step = step,
                       .grad_scale = factor,
-                      .clip = one.in()};
+                      .clip = data_->number_one.in()};
   for (Bucket& bucket : data_->buckets) {
     for (const bool decays : {false, true}) {
       args.decay = decays ? adamw.decay : 0;
@@ -87,7 +111,7 @@ void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float 
     }
     data_->others_are_stale(bucket);
   }
-  finish(data_->where);
+  if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // to make it again is no wait
 }
 
 }  // namespace lockstep::parallel

@@ -41,6 +41,7 @@ bool is_threaded(const TrainOptions& options) {
 schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
   const auto thread_of = interpreter_of(options, is_threaded(options)).thread_of;
   schedules::BlockingLanes blocking = {};
+  if (options.device.cuda) return blocking;
   for (const Lane lane : {Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas}) {
     const auto l = static_cast<std::size_t>(lane);
     blocking[l] = thread_of[l] == 0;

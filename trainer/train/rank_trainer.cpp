@@ -14,6 +14,19 @@ namespace lockstep::trainer {
 
 using transports::now_ns;
 
+namespace {
+
+std::unique_ptr<LaneQueues> make_lanes(backends::MeshRank& mesh, const ChannelMap& channels,
+                                       const TrainLayout& layout) {
+  if (mesh.queues == nullptr) return nullptr;
+  const auto context_in = [&](core::Stream& stream) {
+    return make_cuda_context(mesh.device, stream, mesh.messages.rank());
+  };
+  return std::make_unique<LaneQueues>(mesh, channels, layout.pp > 1, context_in);
+}
+
+}  // namespace
+
 RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus,
                          backends::MeshRank& mesh, const ChannelMap& channels)
     : options_(options),
@@ -21,11 +34,10 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       corpus_(corpus),
       mesh_(mesh),
       pool_(options.threads, first_core_of(options, mesh.messages.rank())),
-      cuda_(mesh.queues == nullptr ? nullptr
-                                   : make_cuda_context(mesh.device, *mesh.queues->compute, mesh.messages.rank())),
-      where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
+      lanes_(make_lanes(mesh, channels, options.layout)),
+      where_(lanes_ ? lanes_->where(schedules::Lane::compute) : kernels::Context(pool_)),
       model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
-             where_, {options.algorithm, options.compression}, options.seed),
+             where_, {options.algorithm, options.compression}, options.seed, lanes_.get()),
       training_(made.step, model_),
       forward_(made.forward, model_),
       interpreter_(interpreter_of(options, mesh.threaded)),

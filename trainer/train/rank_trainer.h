@@ -14,6 +14,7 @@
 #include "schedules/interpreter/interpreter.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
+#include "trainer/worker/lane_queues.h"
 #include "trainer/worker/rank_model.h"
 #include "trainer/worker/train_worker.h"
 
@@ -77,7 +78,7 @@ class RankTrainer {
   const Corpus& corpus_;
   backends::MeshRank& mesh_;
   kernels::ThreadPool pool_;
-  std::shared_ptr<kernels::CudaContext> cuda_;  // on CUDA
+  std::unique_ptr<LaneQueues> lanes_;  // where work is queued
   kernels::Context where_;
   RankModel model_;
   TrainWorker training_;

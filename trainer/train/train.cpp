@@ -126,7 +126,9 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
   if (options.device.cuda) check_gpu_memory(made, shape_of(options, 0), options.layout, gpu_rooms(options));
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
-  backends::run_mesh(mesh_of(options), channels.channels(), [&](backends::MeshRank& rank) {
+  backends::MeshOptions mesh = mesh_of(options);
+  mesh.queue_of_channel = channels.queues();
+  backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) {
     RankTrainer trainer(options, made, corpus, rank, channels);
     body(made, trainer);
   });

@@ -14,4 +14,10 @@ ChannelMap::ChannelMap(std::span<const schedules::Step* const> steps) {
   }
 }
 
+std::vector<int> ChannelMap::queues() const {
+  std::vector<int> queues(channels_.size());
+  for (const auto& [place, channel] : index_) queues[channel] = static_cast<int>(place.first);
+  return queues;
+}
+
 }  // namespace lockstep::trainer

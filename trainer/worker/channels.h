@@ -18,6 +18,7 @@ class ChannelMap {
   explicit ChannelMap(std::span<const schedules::Step* const> steps);
 
   std::span<const backends::Channel> channels() const { return channels_; }
+  std::vector<int> queues() const;  // of channels: their lanes
   std::size_t of(schedules::Lane lane, const schedules::Group& group) const { return index_.at({lane, group.ranks}); }
 
  private:

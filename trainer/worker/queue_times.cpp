@@ -1,13 +1,15 @@
 #include "trainer/worker/queue_times.h"
 
 #include <cmath>
+#include <utility>
 
 namespace lockstep::trainer {
 
-QueueTimes::QueueTimes(core::Device& device, core::Stream* queue, std::size_t num_tasks) : queue_(queue) {
-  if (queue_ == nullptr) return;
+QueueTimes::QueueTimes(core::Device& device, core::Stream* first, std::vector<core::Stream*> streams)
+    : first_(first), streams_(std::move(streams)) {
+  if (first_ == nullptr) return;
   start_ = device.make_event();
-  tasks_.resize(num_tasks);
+  tasks_.resize(streams_.size());
   for (Task& task : tasks_) {
     task.begin = device.make_event();
     task.end = device.make_event();
@@ -16,16 +18,16 @@ QueueTimes::QueueTimes(core::Device& device, core::Stream* queue, std::size_t nu
 
 void QueueTimes::begin_step() {
   ++step_;
-  if (queue_ != nullptr) start_->record(*queue_);
+  if (first_ != nullptr) start_->record(*first_);
 }
 
 void QueueTimes::begin(std::uint32_t task) {
-  if (queue_ != nullptr) tasks_[task].begin->record(*queue_);
+  if (first_ != nullptr) tasks_[task].begin->record(*streams_[task]);
 }
 
 void QueueTimes::end(std::uint32_t task) {
-  if (queue_ == nullptr) return;
-  tasks_[task].end->record(*queue_);
+  if (first_ == nullptr) return;
+  tasks_[task].end->record(*streams_[task]);
   tasks_[task].step = step_;
 }
 

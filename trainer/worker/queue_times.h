@@ -1,4 +1,4 @@
-// When tasks ran that were only queued when their calls returned: by events around each of them in the queue.
+// When tasks ran that were only queued when their calls returned: by events around each of them in its stream.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,15 @@ namespace lockstep::trainer {
 
 class QueueTimes {
  public:
-  // Without a queue nothing is recorded. What is passed outlives this.
-  QueueTimes(core::Device& device, core::Stream* queue, std::size_t num_tasks);
+  // `streams`: of each task; none: nothing is queued, and nothing recorded. Steps begin in `first`. What is passed
+  // outlives this.
+  QueueTimes(core::Device& device, core::Stream* first, std::vector<core::Stream*> streams);
 
   void begin_step();  // nothing is queued: the time from which tasks are timed is now
   void begin(std::uint32_t task);
   void end(std::uint32_t task);
+  // Of a task that has been queued in this step: for streams that wait for it.
+  core::Event& end_of(std::uint32_t task) const { return *tasks_[task].end; }
 
   // After the queue is done: whether the task was timed in this step, and when it ran.
   bool timed(std::uint32_t task) const { return !tasks_.empty() && tasks_[task].step == step_; }
@@ -30,9 +33,10 @@ class QueueTimes {
     std::unique_ptr<core::Event> end;
     std::int64_t step = 0;
   };
-  core::Stream* const queue_;
+  core::Stream* const first_;
+  const std::vector<core::Stream*> streams_;
   std::unique_ptr<core::Event> start_;
-  std::vector<Task> tasks_;  // none without a queue
+  std::vector<Task> tasks_;  // none without streams
   std::int64_t step_ = 0;
 };
 

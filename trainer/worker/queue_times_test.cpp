@@ -16,7 +16,7 @@ constexpr std::int64_t kPausePs = 2'000'000'000;
 TEST(QueueTimes, TasksOfAStepAreTimedFromItsStart) {
   const auto device = core::make_cpu_device();
   const auto queue = device->make_stream();
-  QueueTimes times(*device, queue.get(), 2);
+  QueueTimes times(*device, queue.get(), {queue.get(), queue.get()});
   times.begin_step();
   std::this_thread::sleep_for(kPause);
   times.begin(1);
@@ -32,7 +32,7 @@ TEST(QueueTimes, TasksOfAStepAreTimedFromItsStart) {
 
 TEST(QueueTimes, WithoutAQueueNothingIsTimed) {
   const auto device = core::make_cpu_device();
-  QueueTimes times(*device, nullptr, 1);
+  QueueTimes times(*device, nullptr, {});
   times.begin_step();
   times.begin(0);
   times.end(0);

@@ -9,14 +9,15 @@ namespace lockstep::trainer {
 
 RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
                      backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
-                     const CollectiveOptions& collectives, std::uint64_t seed)
+                     const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes)
     : layout_(layout),
       shape_(shape),
       rank_(rank),
       place_(coordinates_of(layout, rank)),
       where_(where),
       mesh_(mesh),
-      memory_(mesh.device),
+      lanes_(lanes),
+      memory_(mesh.device, lanes == nullptr ? nullptr : &lanes->stream(schedules::Lane::compute)),
       collectives_(mesh, channels, collectives, memory_) {
   const std::int32_t shards = shards_of(layout);
   const parallel::StoreOptions options{.compute = shape.compute,

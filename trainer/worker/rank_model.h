@@ -14,6 +14,7 @@
 #include "trainer/step/train_layout.h"
 #include "trainer/step/train_step.h"
 #include "trainer/worker/channels.h"
+#include "trainer/worker/lane_queues.h"
 #include "trainer/worker/step_collectives.h"
 
 namespace lockstep::trainer {
@@ -27,16 +28,20 @@ struct RankStage {
 
 class RankModel {
  public:
-  // What is passed outlives this. `shape.tensor` is this rank's. Parameters are initialised from the seed.
+  // What is passed outlives this. `shape.tensor` is this rank's. Parameters are initialised from the seed. `lanes`:
+  // where the mesh has queues.
   RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
             backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
-            const CollectiveOptions& collectives, std::uint64_t seed);
+            const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes = nullptr);
 
   std::int32_t rank() const { return rank_; }
   const Coordinates& place() const { return place_; }
   const TrainLayout& layout() const { return layout_; }
   const GptShape& shape() const { return shape_; }
   const kernels::Context& where() const { return where_; }
+  // Of kernels of tasks that reduce: in their lane's stream, where there are streams.
+  kernels::Context where(schedules::Lane lane) const { return lanes_ == nullptr ? where_ : lanes_->where(lane); }
+  const LaneQueues* lanes() const { return lanes_; }
   backends::MeshRank& mesh() { return mesh_; }
   parallel::Memory& memory() { return memory_; }
   StepCollectives& collectives() { return collectives_; }
@@ -54,6 +59,7 @@ class RankModel {
   const Coordinates place_;
   const kernels::Context& where_;
   backends::MeshRank& mesh_;
+  const LaneQueues* const lanes_;
   parallel::Memory memory_;
   StepCollectives collectives_;
   std::vector<RankStage> stages_;

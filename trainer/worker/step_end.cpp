@@ -5,8 +5,8 @@
 #include "core/error.h"
 #include "kernels/bucket/bucket.h"
 #include "kernels/optimizer/optimizer.h"
+#include "kernels/reduce/reduction.h"
 #include "kernels/residual/residual.h"
-#include "parallel/parameters/device_memory.h"
 #include "trainer/step/bucket_plan.h"
 
 namespace lockstep::trainer {
@@ -39,7 +39,7 @@ StepEnd::Shared StepEnd::shared_of(GroupKind kind) {
   return shared;
 }
 
-kernels::InOut StepEnd::pack(GroupKind kind) {
+kernels::InOut StepEnd::pack(GroupKind kind, const kernels::Context& where) {
   const Shared shared = shared_of(kind);
   if (shared.pieces.empty()) return {};
   const std::int64_t elems = shared.same ? shared.pieces.front().elems : total_of(shared.pieces);
@@ -51,15 +51,15 @@ kernels::InOut StepEnd::pack(GroupKind kind) {
     if (shared.same) break;
   }
   pack.bucket = packed_.out();
-  kernels::run(pack, model_.where());
+  kernels::run(pack, where);
   for (std::size_t i = 1; shared.same && i < shared.pieces.size(); ++i) {
     const kernels::ResidualAdd add{elems, packed_.in(), shared.pieces[i].in(), packed_.out()};
-    kernels::run(add, model_.where());
+    kernels::run(add, where);
   }
   return packed_.inout();
 }
 
-void StepEnd::unpack(GroupKind kind) {
+void StepEnd::unpack(GroupKind kind, const kernels::Context& where) {
   const Shared shared = shared_of(kind);
   if (shared.pieces.empty()) return;
   std::int64_t begin = 0;
@@ -68,7 +68,7 @@ void StepEnd::unpack(GroupKind kind) {
     unpack.counts = {piece.elems};
     unpack.bucket = packed_.in(begin, piece.elems);
     unpack.pieces = {piece.out()};
-    kernels::run(unpack, model_.where());
+    kernels::run(unpack, where);
     if (!shared.same) begin += piece.elems;
   }
   packed_.reset();
@@ -84,26 +84,33 @@ bool StepEnd::counts(const RankStage& stage, std::size_t parameter) const {
   return parameter != word_embedding_of(*stage.plan) || stage.plan->place.embedding;
 }
 
-kernels::InOut StepEnd::own_square() {
-  double sum = 0;
+kernels::InOut StepEnd::own_square(const kernels::Context& where) {
+  const auto stages = static_cast<std::int64_t>(model_.stages().size());
+  if (!squares_.given()) squares_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1 + stages);
+  kernels::Reduction sum{.count = 1, .num_sources = stages, .dtype = core::DType::f64};
   for (RankStage& stage : model_.stages()) {
-    sum += stage.store->sum_of_squares([&](std::size_t parameter) { return counts(stage, parameter); });
+    const auto place = 1 + static_cast<std::int64_t>(sum.sources.size());
+    const auto counts_here = [&](std::size_t parameter) { return counts(stage, parameter); };
+    stage.store->sum_of_squares(counts_here, squares_.out(place, 1), where);
+    sum.sources.push_back(squares_.in(place, 1));
   }
-  if (!square_.given()) square_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1);
-  parallel::finish(model_.where());  // before the copy, which waits for no kernel
-  model_.memory().device().copy_to_device(square_.data(), &sum, sizeof sum);
-  return square_.inout();
+  sum.destination = squares_.out(0, 1);
+  kernels::run(sum, where);
+  return squares_.inout(0, 1);
 }
 
+// The one place inside a step where the host waits for the device: whether the step counts, and by what gradients are
+// multiplied, is decided here.
 void StepEnd::take_norm() {
   double sum = 0;
-  model_.mesh().settle();  // the sum over ranks may be queued yet
-  model_.memory().device().copy_to_host(&sum, square_.data(), sizeof sum);
+  model_.mesh().settle();
+  model_.memory().device().copy_to_host(&sum, squares_.data(), sizeof sum);
   norm_ = std::sqrt(sum) / rules_.loss_scale;
   skipped_ = !std::isfinite(norm_);
 }
 
 void StepEnd::update() {
+  take_norm();
   if (!skipped_) {
     // torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
     const bool clips = rules_.most_norm > 0 && norm_ > rules_.most_norm;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/base/context.h"
 #include "kernels/base/view.h"
 #include "parallel/memory/memory.h"
 #include "trainer/worker/rank_model.h"
@@ -25,19 +26,21 @@ class StepEnd {
   void begin_step(const UpdateRules& rules) { rules_ = rules; }
 
   // A sum over a group of gradients that lie in several parameters: packed, to be all-reduced in place, and put back.
-  kernels::InOut pack(schedules::GroupKind kind);
-  void unpack(schedules::GroupKind kind);
+  // Kernels run in `where`, as the sum does.
+  kernels::InOut pack(schedules::GroupKind kind, const kernels::Context& where);
+  void unpack(schedules::GroupKind kind, const kernels::Context& where);
 
   // The sum of squares of what this rank alone counts, to be summed over all ranks in place: one f64.
-  kernels::InOut own_square();
-  // After that sum: the norm of all gradients, without the loss scale.
-  void take_norm();
+  kernels::InOut own_square(const kernels::Context& where);
+
+  // After that sum, which is waited for if it is only queued: takes the norm of all gradients, without the loss scale,
+  // and changes the weights.
+  void update();
   double norm() const { return norm_; }
   bool skipped() const { return skipped_; }  // gradients were not finite: nothing was changed
 
-  void update();
-
  private:
+  void take_norm();
   // Of a group: what it sums. A parameter of several stages of this rank is summed here first.
   struct Shared {
     std::vector<kernels::InOut> pieces;
@@ -49,7 +52,7 @@ class StepEnd {
   RankModel& model_;
   UpdateRules rules_;
   parallel::Tensor packed_;
-  parallel::Tensor square_;
+  parallel::Tensor squares_;  // f64: the sum, then what each stage adds
   double norm_ = 0;
   bool skipped_ = false;
 };

@@ -36,6 +36,16 @@ std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const schedules::
   return microbatches;
 }
 
+std::vector<std::uint32_t> sends_before(const schedules::RankStep& rank) {
+  std::vector<std::uint32_t> before;
+  std::uint32_t sends = 0;
+  for (const Task& task : rank.tasks) {
+    before.push_back(sends);
+    if (schedules::is_send(task.op)) ++sends;
+  }
+  return before;
+}
+
 // For profilers, where the build has ranges: by operation, stage, microbatch and part.
 std::vector<std::string> names_of(const schedules::RankStep& rank) {
   std::vector<std::string> names(rank.tasks.size());
@@ -54,9 +64,9 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       tasks_(step.of_rank[static_cast<std::size_t>(model.rank())]),
       model_(model),
       end_(model),
-      messages_(model.mesh().messages, model.memory().device(), model.where()),
-      times_(model.memory().device(), model.mesh().queues == nullptr ? nullptr : model.mesh().queues->compute,
-             tasks_.tasks.size()),
+      messages_(model.mesh().messages, model.memory().device(), model.lanes()),
+      order_(tasks_, model.lanes(), model.memory()),
+      sends_before_(sends_before(tasks_)),
       microbatches_(microbatches_of(tasks_)),
       handed_on_(hand_overs_of(step_, tasks_, model)),
       names_(names_of(tasks_)),
@@ -83,34 +93,49 @@ std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::S
 
 void TrainWorker::begin_step(Mode mode, std::span<const MicrobatchTokens> microbatches, float gradient_scale,
                              const UpdateRules& rules) {
+  sends_ended_ = 0;
   end_.begin_step(rules);
   loss_sum_ = 0;
   for (RankStage& stage : model_.stages()) {
-    if (mode == Mode::train) stage.store->zero_gradients();
     stage.model->begin_step(mode, gradient_scale);
     for (const std::int32_t m : microbatches_[stage.stage]) {
       const MicrobatchTokens& tokens = microbatches[static_cast<std::size_t>(m)];
       stage.model->load(m, tokens.tokens, tokens.targets);
     }
   }
-  times_.begin_step();
+  // Last, as copies wait for what is queued.
+  for (RankStage& stage : model_.stages()) {
+    if (mode == Mode::train) stage.store->zero_gradients();
+  }
+  order_.begin_step();
   start_ns_ = now_ns();
 }
 
 bool TrainWorker::begin(std::uint32_t task) {
+  if (!order_.has_room(task) || has_to_wait(task)) return false;
   spans_[task].start_ns = now_ns();
   const Task& t = tasks_.tasks[task];
   const core::ScopedRange range(names_[task].c_str());
+  order_.enter(task);
   if (schedules::is_send(t.op)) {
     send(t, task);
   } else if (schedules::is_recv(t.op)) {
     receive(t, task);
   } else {
-    times_.begin(task);
     run(t, task);
-    times_.end(task);
+    order_.leave(task);
+    return true;
   }
+  order_.pause();
   return true;
+}
+
+// Where work is queued, a few tasks make the rank's thread wait for other ranks all the same: a collective that is
+// made at its first use, and the end of a step. Nobody may then be owed a message, which only this thread can send.
+bool TrainWorker::has_to_wait(std::uint32_t task) const {
+  if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
+  const Task& t = tasks_.tasks[task];
+  return t.op == Op::optimizer || t.comm != schedules::Comm::none;
 }
 
 void TrainWorker::run(const Task& task, std::uint32_t index) {
@@ -139,6 +164,7 @@ void TrainWorker::idle(int thread) {
 
 void TrainWorker::finish() {
   model_.mesh().settle();
+  messages_.settle();
   for (RankStage& stage : model_.stages()) {
     const std::set<std::int32_t>& through = microbatches_[stage.stage];
     if (stage.plan->place.head && keep_results_) {
@@ -151,7 +177,7 @@ void TrainWorker::finish() {
 }
 
 schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
-  if (times_.timed(task)) return times_.span_of(task);
+  if (order_.timed(task)) return order_.span_of(task);
   return {(spans_[task].start_ns - start_ns_) * 1000, (spans_[task].end_ns - start_ns_) * 1000};
 }
 
@@ -177,34 +203,39 @@ void TrainWorker::run_collective(const Task& task) {
       stage.exchanged(task);
       return;
     }
-    case Op::unshard: {
-      const auto gather = model_.stage(task.stage).store->gather(model_.bucket_of_unit(task.stage, task.part));
-      model_.collectives().run(step_, task, gather.shard, gather.whole);
+    case Op::unshard:
+      gather(task);
       return;
-    }
     case Op::reduce_grad:
       reduce_gradients(task);
       return;
     default: {
-      const kernels::InOut square = end_.own_square();
+      const kernels::InOut square = end_.own_square(model_.where(task.lane));
       model_.collectives().run(step_, task, square.in(), square.out());
-      end_.take_norm();
     }
   }
 }
 
 void TrainWorker::gather_weights() {
+  model_.mesh().settle();
   for (const Task& task : tasks_.tasks) {
-    if (task.op == Op::unshard) run_collective(task);
+    if (task.op == Op::unshard) gather(task);
   }
+  model_.mesh().settle();
 }
 
-// On the CPU in this thread, beside the kernels of the rank's own; on CUDA in the queue of all.
-void TrainWorker::end_reduction(parallel::ParameterStore& store, std::int32_t bucket) {
+void TrainWorker::gather(const Task& task) {
+  const auto gather = model_.stage(task.stage).store->gather(model_.bucket_of_unit(task.stage, task.part));
+  model_.collectives().run(step_, task, gather.shard, gather.whole);
+}
+
+// Beside the kernels of the rank's own thread: on the CPU in this thread, where work is queued in the lane's stream.
+void TrainWorker::end_reduction(const Task& task) {
+  parallel::ParameterStore& store = *model_.stage(task.stage).store;
   if (model_.where().on_cpu()) {
-    store.reduced(bucket);
+    store.reduced(task.part);
   } else {
-    store.reduced(bucket, model_.where());
+    store.reduced(task.part, model_.where(task.lane));
   }
 }
 
@@ -217,7 +248,7 @@ void TrainWorker::reduce_gradients(const Task& task) {
     if (replicas_of(model_.layout()) > 1) {
       store.landed(task.part);  // gives up the whole; a task of the replicas ends it
     } else {
-      end_reduction(store, task.part);
+      end_reduction(task);
     }
     return;
   }
@@ -225,13 +256,14 @@ void TrainWorker::reduce_gradients(const Task& task) {
     parallel::ParameterStore& store = *model_.stage(task.stage).store;
     const kernels::InOut shard = store.landed(task.part);
     model_.collectives().run(step_, task, shard.in(), shard.out());
-    end_reduction(store, task.part);
+    end_reduction(task);
     return;
   }
-  const kernels::InOut packed = end_.pack(kind);
+  const kernels::Context where = model_.where(task.lane);
+  const kernels::InOut packed = end_.pack(kind, where);
   if (!packed.given()) return;
   model_.collectives().run(step_, task, packed.in(), packed.out());
-  end_.unpack(kind);
+  end_.unpack(kind, where);
 }
 
 // Memory stays with the stage until the message has left.
@@ -250,11 +282,18 @@ void TrainWorker::receive(const Task& task, std::uint32_t index) {
 }
 
 bool TrainWorker::message_ended(const Task& task, std::uint32_t index) {
-  if (!messages_.ended(index)) return false;
-  GptStage& stage = *model_.stage(task.stage).model;
-  if (task.op == Op::send_activations) stage.activations_sent(task.microbatch);
-  if (task.op == Op::send_gradient) stage.gradient_sent(task.microbatch);
-  return true;
+  order_.resume(index);
+  const bool has_ended = messages_.ended(index);
+  if (has_ended) {
+    GptStage& stage = *model_.stage(task.stage).model;
+    if (task.op == Op::send_activations) stage.activations_sent(task.microbatch);
+    if (task.op == Op::send_gradient) stage.gradient_sent(task.microbatch);
+    if (schedules::is_send(task.op)) ++sends_ended_;
+    order_.leave(index);
+  } else {
+    order_.pause();
+  }
+  return has_ended;
 }
 
 void TrainWorker::hand_over(const Task& task, HandOver what) {

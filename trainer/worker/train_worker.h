@@ -13,10 +13,10 @@
 
 #include "schedules/interpreter/stage_worker.h"
 #include "schedules/step/step.h"
-#include "trainer/worker/queue_times.h"
 #include "trainer/worker/rank_model.h"
 #include "trainer/worker/stage_messages.h"
 #include "trainer/worker/step_end.h"
+#include "trainer/worker/task_order.h"
 
 namespace lockstep::trainer {
 
@@ -65,11 +65,13 @@ class TrainWorker final : public schedules::StageWorker {
   static std::vector<HandOver> hand_overs_of(const schedules::Step& step, const schedules::RankStep& rank,
                                              const RankModel& model);
 
+  bool has_to_wait(std::uint32_t task) const;
   void run(const schedules::Task& task, std::uint32_t index);
   void run_kernel(const schedules::Task& task);
   void run_collective(const schedules::Task& task);
+  void gather(const schedules::Task& task);
   void reduce_gradients(const schedules::Task& task);
-  void end_reduction(parallel::ParameterStore& store, std::int32_t bucket);
+  void end_reduction(const schedules::Task& task);
   void send(const schedules::Task& task, std::uint32_t index);
   void receive(const schedules::Task& task, std::uint32_t index);
   bool message_ended(const schedules::Task& task, std::uint32_t index);
@@ -81,7 +83,9 @@ class TrainWorker final : public schedules::StageWorker {
   RankModel& model_;
   StepEnd end_;
   StageMessages messages_;
-  QueueTimes times_;
+  TaskOrder order_;
+  const std::vector<std::uint32_t> sends_before_;  // of each task: as issued
+  std::uint32_t sends_ended_ = 0;                  // in this step
   std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // of each stage
   const std::vector<HandOver> handed_on_;                        // of each task
   const std::vector<std::string> names_;                         // of each task, for profilers

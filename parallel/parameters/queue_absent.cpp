@@ -1,0 +1,12 @@
+// In a build without CUDA: kernels of the CPU are done when they return.
+#include "core/error.h"
+#include "parallel/parameters/device_memory.h"
+
+namespace lockstep::parallel {
+
+core::Stream* queue_of(const kernels::Context& where) {
+  LOCKSTEP_CHECK(where.on_cpu(), "a CUDA context in a build without CUDA");
+  return nullptr;
+}
+
+}  // namespace lockstep::parallel

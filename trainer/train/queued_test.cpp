@@ -1,0 +1,203 @@
+// The trainer on a device whose work is queued in several streams: losses and norms are the CPU's bit for bit whatever
+// runs when, and waits between streams put all that touches the same memory in order.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedules/interpreter/stage_worker.h"
+#include "schedules/interpreter/task_text.h"
+#include "trainer/train/queued_device_for_tests.h"
+#include "trainer/train/rank_trainer.h"
+#include "trainer/train/run_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+constexpr std::int64_t kFewSteps = 2;
+
+// Tells the device which task is at hand.
+class NamesTasks final : public schedules::StageWorker {
+ public:
+  NamesTasks(schedules::StageWorker& inner, const schedules::RankStep& rank, QueuedState& state)
+      : inner_(inner), rank_(rank), state_(state) {}
+  ~NamesTasks() override { state_.label = "outside"; }
+  bool begin(std::uint32_t task) override {
+    name(task);
+    return inner_.begin(task);
+  }
+  bool ended(std::uint32_t task) override {
+    name(task);
+    return inner_.ended(task);
+  }
+  void idle(int thread) override { inner_.idle(thread); }
+  void finish() override {
+    state_.label = "end";
+    inner_.finish();
+  }
+  schedules::TaskSpan span_of(std::uint32_t task) const override { return inner_.span_of(task); }
+
+ private:
+  void name(std::uint32_t task) {
+    const schedules::Task& named = rank_.tasks[task];
+    state_.label = schedules::text_of(named) + " part " + std::to_string(named.part);
+  }
+  schedules::StageWorker& inner_;
+  const schedules::RankStep& rank_;
+  QueuedState& state_;
+};
+
+struct QueuedRun {
+  TrainResult result;
+  std::vector<std::string> races;  // of all ranks
+  int waits = 0;                   // that rank 0 has queued
+};
+
+TrainOptions few_steps(const TrainLayout& layout) {
+  TrainOptions options = options_of(layout, kFewSteps);
+  options.model.layers = 2;
+  return options;
+}
+
+// `left_out`: the wait of rank 0 that is left out.
+QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left_out = -1) {
+  options = checked(std::move(options));
+  options.device.cuda = true;
+  std::atomic<std::uint64_t> devices{0};
+  options.wrap_device = [&](std::unique_ptr<core::Device> /*none*/) {
+    QueuedOptions its = queued;
+    its.seed = core::hash64(queued.seed, devices++);
+    return std::make_unique<QueuedDevice>(its);
+  };
+  QueuedRun run;
+  std::mutex mutex;
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
+    auto& state = dynamic_cast<QueuedDevice&>(trainer.model().memory().device()).state();
+    const std::int32_t rank = trainer.model().rank();
+    if (rank == 0) state.left_out = left_out;
+    const auto wrap = [&](schedules::StageWorker& worker) {
+      return std::make_unique<NamesTasks>(worker, made.step.of_rank[static_cast<std::size_t>(rank)], state);
+    };
+    std::vector<StepReport> steps;
+    for (std::int64_t step = 1; step <= options.steps; ++step) steps.push_back(trainer.train_step(step, wrap));
+    const double loss = trainer.validate();
+    const std::lock_guard lock(mutex);
+    for (const std::string& race : state.checker.races())
+      run.races.push_back("rank " + std::to_string(rank) + ": " + race);
+    if (rank != 0) return;
+    run.result.steps = std::move(steps);
+    run.result.validation_loss = loss;
+    run.waits = state.waits;
+  });
+  return run;
+}
+
+void expect_equal(const TrainResult& one, const TrainResult& other) {
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << one.steps[i].step;
+    EXPECT_EQ(one.steps[i].skipped, other.steps[i].skipped) << "step " << one.steps[i].step;
+    if (std::isnan(one.steps[i].norm) && std::isnan(other.steps[i].norm)) continue;
+    EXPECT_EQ(one.steps[i].norm, other.steps[i].norm) << "step " << one.steps[i].step;
+  }
+  EXPECT_EQ(one.validation_loss, other.validation_loss);
+}
+
+void expect_no_races(const QueuedRun& run) {
+  for (const std::string& race : run.races) ADD_FAILURE() << race;
+}
+
+void expect_the_same_queued(const TrainOptions& options) {
+  SCOPED_TRACE(text_of(options.layout));
+  const TrainResult at_once = run(options);
+  for (const std::uint64_t seed : {1u, 2u}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    for (const bool threads : {false, true}) {
+      const QueuedRun queued = run_queued(options, {.threads = threads, .seed = seed});
+      expect_equal(queued.result, at_once);
+      expect_no_races(queued);
+    }
+  }
+}
+
+TEST(QueuedTrainer, OneRank) {
+  expect_the_same_queued(few_steps({.microbatches = 2}));
+}
+
+TEST(QueuedTrainer, DataParallelWithEveryStageOfZero) {
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    expect_the_same_queued(few_steps({.dp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000}));
+  }
+}
+
+TEST(QueuedTrainer, ShardsInReplicas) {
+  expect_the_same_queued(few_steps({.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000}));
+}
+
+TEST(QueuedTrainer, TensorParallel) {
+  expect_the_same_queued(few_steps({.tp = 2}));
+  expect_the_same_queued(few_steps({.tp = 2, .sequence_parallel = true, .recompute = Recompute::full}));
+}
+
+TEST(QueuedTrainer, Pipelines) {
+  expect_the_same_queued(few_steps({.pp = 2, .schedule = "1f1b", .microbatches = 4}));
+  expect_the_same_queued(few_steps({.pp = 2, .schedule = "zb_h1", .microbatches = 4}));
+}
+
+TEST(QueuedTrainer, AllOfThemInNarrowFormats) {
+  for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
+    TrainOptions options = few_steps({.dp = 2,
+                                      .tp = 2,
+                                      .pp = 2,
+                                      .zero = 3,
+                                      .schedule = "1f1b",
+                                      .microbatches = 2,
+                                      .bucket_cap_bytes = 20'000,
+                                      .sequence_parallel = true,
+                                      .gradient = dtype});
+    options.compute = dtype;
+    expect_the_same_queued(options);
+  }
+}
+
+TEST(QueuedTrainer, Float16SkipsWhatOverflows) {
+  TrainOptions options = few_steps({.dp = 2, .bucket_cap_bytes = 20'000});
+  options.compute = core::DType::f16;
+  options.loss_scale.first = 1e9F;
+  expect_the_same_queued(options);
+  EXPECT_TRUE(run(options).steps.front().skipped);
+}
+
+// A wait that is left out is found by the clocks, whatever has run when. (Some say what others imply.)
+TEST(QueuedTrainer, AWaitThatIsLeftOutIsFound) {
+  const std::vector<TrainLayout> layouts{
+      {.dp = 2, .bucket_cap_bytes = 20'000},
+      {.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000},
+      {.tp = 2},
+      {.pp = 2, .schedule = "1f1b", .microbatches = 2},
+  };
+  for (const TrainLayout& layout : layouts) {
+    SCOPED_TRACE(text_of(layout));
+    TrainOptions options = few_steps(layout);
+    options.steps = 1;
+    const int waits = run_queued(options, {.threads = false}).waits;
+    ASSERT_GT(waits, 0);
+    constexpr int kTried = 6;
+    int found = 0;
+    for (int k = 0; k < kTried; ++k) {
+      found += run_queued(options, {.threads = false}, k * waits / kTried).races.empty() ? 0 : 1;
+    }
+    RecordProperty("found of 6", found);
+    EXPECT_GE(found, kTried / 2) << waits << " waits";
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::trainer

@@ -1,0 +1,37 @@
+// A rank's lanes on a device whose work is queued: each has a stream, and a context for kernels in it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "collectives/backends/mesh.h"
+#include "core/device.h"
+#include "kernels/base/context.h"
+#include "schedules/step/step.h"
+#include "trainer/worker/channels.h"
+
+namespace lockstep::trainer {
+
+class LaneQueues {
+ public:
+  using MakeContext = std::function<std::shared_ptr<kernels::CudaContext>(core::Stream&)>;
+  // Of a mesh that has queues. Lanes of collectives have the streams of their channels, which ChannelMap::queues() has
+  // given a lane each. Messages, if there are any, have two of their own, so that copies run beside kernels. No more
+  // than are used: a GPU has few connections (mesh_cuda.cpp). What is passed outlives this.
+  LaneQueues(backends::MeshRank& mesh, const ChannelMap& channels, bool has_messages, const MakeContext& make_context);
+
+  // Of a lane that has tasks.
+  core::Stream& stream(schedules::Lane lane) const { return *streams_[index_of(lane)]; }
+  // Of lanes that have kernels: compute, and those that reduce.
+  kernels::Context where(schedules::Lane lane) const { return kernels::Context(*contexts_[index_of(lane)]); }
+
+ private:
+  static std::size_t index_of(schedules::Lane lane) { return static_cast<std::size_t>(lane); }
+  std::array<std::unique_ptr<core::Stream>, schedules::kNumLanes> own_;
+  std::array<core::Stream*, schedules::kNumLanes> streams_ = {};
+  std::array<std::shared_ptr<kernels::CudaContext>, schedules::kNumLanes> contexts_;
+};
+
+}  // namespace lockstep::trainer
