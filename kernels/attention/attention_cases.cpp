@@ -98,10 +98,9 @@ std::vector<KernelCase> attention_test_cases() {
 }
 
 std::vector<KernelCase> attention_bench_cases() {
-  constexpr std::array kShapes{AttentionShape{8, 4, 128, 128, 64, true, 0, 768},
-                               AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
-                               AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304},
-                               AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304}};
+  constexpr std::array kShapes{
+      AttentionShape{8, 4, 128, 128, 64, true, 0, 768}, AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
+      AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304}, AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304}};
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {
     for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);

@@ -84,8 +84,8 @@ class TrainWorker final : public schedules::StageWorker {
   StepEnd end_;
   StageMessages messages_;
   TaskOrder order_;
-  const std::vector<std::uint32_t> sends_before_;  // of each task: as issued
-  std::uint32_t sends_ended_ = 0;                  // in this step
+  const std::vector<std::uint32_t> sends_before_;                // of each task: as issued
+  std::uint32_t sends_ended_ = 0;                                // in this step
   std::map<std::int32_t, std::set<std::int32_t>> microbatches_;  // of each stage
   const std::vector<HandOver> handed_on_;                        // of each task
   const std::vector<std::string> names_;                         // of each task, for profilers
