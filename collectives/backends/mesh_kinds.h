@@ -39,6 +39,10 @@ std::unique_ptr<MeshDevice> make_cuda_mesh_device(const MeshOptions& options, tr
 std::unique_ptr<MeshDevice> make_nccl_mesh_device(const MeshOptions& options, transports::World& all,
                                                   const ChannelWorlds& worlds);
 
+// A collective of ranks that are threads, by direct access to peers' memory: done when it returns.
+Prepared prepare_direct(const MeshOptions& options, transports::LocalWorld& world,
+                        const collectives::Operation& operation, std::string_view algorithm);
+
 // A rank's device on the CPU.
 std::unique_ptr<core::Device> rank_device(const MeshOptions& options, core::HostAllocator allocator);
 

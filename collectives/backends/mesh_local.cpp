@@ -30,11 +30,7 @@ class CpuMeshDevice final : public MeshDevice {
   const MeshQueues* queues() override { return nullptr; }
   void settle() override {}
   Prepared prepare(std::size_t channel, const collectives::Operation& operation, std::string_view algorithm) override {
-    LocalWorld& world = *worlds_[channel];
-    plan::Plan plan = mesh_plan(options_, "local", operation, world.num_ranks(), algorithm);
-    auto collective = executors::make_direct(plan, operation, world, {});
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "direct", std::move(plan)};
+    return prepare_direct(options_, *worlds_[channel], operation, algorithm);
   }
   void leave() override {}
 
@@ -141,6 +137,14 @@ core::Error of_rank(int rank, const core::Error& error) {
 }
 
 }  // namespace
+
+Prepared prepare_direct(const MeshOptions& options, transports::LocalWorld& world,
+                        const collectives::Operation& operation, std::string_view algorithm) {
+  plan::Plan plan = mesh_plan(options, "local", operation, world.num_ranks(), algorithm);
+  auto collective = executors::make_direct(plan, operation, world, {});
+  std::string label = plan.algorithm;
+  return {std::move(collective), std::move(label), "direct", std::move(plan)};
+}
 
 void run_local_mesh(const MeshOptions& options, std::span<const Channel> channels, const MeshBody& body) {
   LocalMesh mesh(options, channels);

@@ -8,7 +8,6 @@
 
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/backends/mesh_queues.h"
-#include "collectives/executors/direct_executor.h"
 #include "kernels/attention/attention.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/bucket/bucket.h"
@@ -192,11 +191,9 @@ class QueuedMeshDevice final : public MeshDevice {
     auto& stream = dynamic_cast<trainer::QueuedStream&>(streams_->of_channel(channel));
     stream.finish();  // the channel's world is used by one thread at a time
     transports::LocalWorld& world = *worlds_[channel];
-    plan::Plan plan = mesh_plan(options_, "local", operation, world.num_ranks(), algorithm);
-    auto collective = std::make_unique<QueuedCollective>(executors::make_direct(plan, operation, world, {}), operation,
-                                                         world, stream);
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), "queued", std::move(plan)};
+    Prepared prepared = prepare_direct(options_, world, operation, algorithm);
+    prepared.collective = std::make_unique<QueuedCollective>(std::move(prepared.collective), operation, world, stream);
+    return prepared;
   }
   void leave() override {
     settle();
