@@ -54,9 +54,10 @@ def drift_of(kind: str | None, found: Mapping[str, Drift]) -> Drift:
     return Drift(0.0, min([0.0, *(one.low for one in found.values())]), max([0.0, *(one.high for one in found.values())]))
 
 
-def notes(found: Mapping[str, Drift]) -> list[str]:
+def notes(found: Mapping[str, Drift], trust: bool) -> list[str]:
     if not found:
-        return ["no calibration cases on both sides: what the machine itself changed is in the ratios (gate.py calibrate)"]
+        so = "" if trust else ", and no time is called slower or faster for it (gate.py calibrate; or --uncalibrated trust)"
+        return [f"no calibration cases on both sides: what the machine itself changed is in the ratios{so}"]
     percent = {kind: f"{_percent(one.middle)} ({_percent(one.low)} .. {_percent(one.high)})" for kind, one in sorted(found.items())}
     told = ["calibration: " + ", ".join(f"{kind} {text}" for kind, text in percent.items()) + "; taken out of the ratios"]
     moved = [kind for kind in percent if abs(found[kind].middle) > NOTABLE]

@@ -25,6 +25,7 @@ class StoredRule:
     # Chance that any of all cases is called slower where none is; the same for faster. Half of it is for the drift's bound, which
     # all cases share, half for the cases
     family: float = 0.01
+    trust: bool = False  # that the machine was the same where no calibration says so; else nothing is called slower or faster
 
     @property
     def of_cases(self) -> float:
@@ -39,6 +40,7 @@ class Timing:
     base: tuple[float, ...]
     head: tuple[float, ...]
     drift: Drift
+    calibrated: bool
 
     @property
     def middle(self) -> float:
@@ -65,13 +67,13 @@ def compare(base: Sequence[Observation], head: Sequence[Observation], rule: Stor
     slower = holm([timing.p_slower() for timing in timings])
     faster = holm([timing.p_faster() for timing in timings])
     results = [_judged(timing, *ps, len(timings), rule) for timing, *ps in zip(timings, slower, faster, strict=True)]
-    told = (notes(found) if timings else []) + _too_few(timings, rule)
+    told = (notes(found, rule.trust) if timings else []) + _too_few(timings, rule)
     return results + compare_exactly(of_base, of_head) + _one_sided(of_base, of_head), told
 
 
 def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Observation], found: Mapping[str, Drift]) -> Timing:
     costs = [tuple(quantity.log_cost(run.typical) for run in runs) for runs in (base, head)]
-    return Timing(quantity, costs[0], costs[1], drift_of(quantity.kind, found))
+    return Timing(quantity, costs[0], costs[1], drift_of(quantity.kind, found), bool(found))
 
 
 def _judged(timing: Timing, p_slower: float, p_faster: float, cases: int, rule: StoredRule) -> Result:
@@ -87,6 +89,8 @@ def _judged(timing: Timing, p_slower: float, p_faster: float, cases: int, rule: 
         verdict, why = Verdict.SAME, runs
     else:
         verdict, why = Verdict.UNDECIDED, _why_undecided(timing, runs, cases, rule)
+    if verdict in (Verdict.SLOWER, Verdict.FASTER) and not (timing.calibrated or rule.trust):
+        verdict, why = Verdict.UNDECIDED, f"{why}: {verdict.value} if the machine was the same, which nothing says"
     return replace(_measured(timing), verdict=verdict, why=why, low=_exp(low), high=_exp(high))
 
 

@@ -60,7 +60,7 @@ def test_bandwidth_that_falls_is_slower():
     def side(value):
         quantity = Quantity("bandwidth", Channel.STORED, "gbps", better="higher")
         return [Observation(quantity, Origin(f"{value}{i}", "f"), (value + i / 1000,)) for i in range(8)]
-    results, _ = compare(side(10.0), side(8.0), StoredRule())
+    results, _ = compare(side(10.0), side(8.0), StoredRule(trust=True))
     assert results[0].verdict is Verdict.SLOWER and results[0].ratio == pytest.approx(1.25, rel=1e-3)
     assert (round(results[0].base), round(results[0].head)) == (10, 8)
 
@@ -73,11 +73,15 @@ def test_drift_of_the_machine_is_taken_out_and_told():
     assert any("memory +8" in note for note in notes) and any("the machine was not the same: memory" in note for note in notes)
 
 
-def test_without_calibration_the_drift_is_an_alarm_and_the_note_says_why():
+def test_without_calibration_nothing_is_called_slower_unless_the_machine_is_trusted():
     dice = random.Random(4)
-    found, notes = verdicts(session(dice, runs=12, calibrated=False), session(dice, runs=12, drift=0.08, calibrated=False))
-    assert list(found.values()).count(Verdict.SLOWER) > 30
-    assert any("no calibration cases" in note for note in notes)
+    sides = session(dice, runs=12, calibrated=False), session(dice, runs=12, drift=0.08, calibrated=False)
+    results, notes = compare(*sides, StoredRule())
+    assert not any(result.verdict is Verdict.SLOWER for result in results)
+    assert sum("slower if the machine was the same" in result.why for result in results) > 30
+    assert any("no calibration cases" in note and "--uncalibrated trust" in note for note in notes)
+    trusted, _ = verdicts(*sides, StoredRule(trust=True))
+    assert list(trusted.values()).count(Verdict.SLOWER) > 30
 
 
 def test_a_kind_that_was_not_calibrated_is_not_corrected_but_doubted():

@@ -12,7 +12,7 @@ from .. import store
 from ..errors import UsageError
 from ..inputs.files import files_of, read
 from ..inputs.observation import UNKNOWN, Observation
-from ..model import Report, Side, Verdict
+from ..model import Report, Result, Side, Verdict
 from ..stored import StoredRule, compare
 from .ab import threshold_of
 
@@ -26,12 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--update", action="store_true", help="add the head to the store if nothing is slower")
     parser.add_argument("--fingerprint", choices=("refuse", "warn"), default="refuse",
                         help="what sides of different machines mean (default: refuse)")
+    parser.add_argument("--uncalibrated", choices=("undecided", "trust"), default="undecided",
+                        help="what looks slower or faster where no calibration says that the machine was the same (default: undecided)")
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="what is less does not matter (default: 2%%)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
     start = time.monotonic()
-    rule = StoredRule(threshold=threshold_of(arguments.threshold, "--threshold"))
+    rule = StoredRule(threshold=threshold_of(arguments.threshold, "--threshold"), trust=arguments.uncalibrated == "trust")
     base_texts, head_texts = _sides(arguments)
     head = _measurements(head_texts, "HEAD")
     base = _measurements(base_texts, "BASE") if arguments.store is None else _of_store(arguments, head)
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> Report:
     if not results:
         raise UsageError("the two sides have no case in common, nor any of their own; allowed: files with cases")
     if arguments.update:
-        more.append(_update(arguments.store, head_texts, any(one.verdict is Verdict.SLOWER for one in results)))
+        more.append(_update(arguments.store, head_texts, any(_is_doubtful(one, rule) for one in results)))
     sides = _side(base_texts or [str(arguments.store)], base), _side(head_texts, head)
     return Report("compare", *sides, rule.threshold, 1 - 2 * rule.error, tuple(results),
                   time.monotonic() - start, tuple(told + more))
@@ -90,9 +92,14 @@ def _of_runs(base: Sequence[Observation], head: Sequence[Observation]) -> list[s
     return [f"{len(shared)} runs are on both sides: they say nothing"] if shared else []
 
 
-def _update(folder: Path, texts: Sequence[str], slower: bool) -> str:
-    if slower:
-        return f"{folder} was not updated: something is slower"
+def _is_doubtful(result: Result, rule: StoredRule) -> bool:
+    """A baseline must not follow a slowdown, not even one that only may be the machine's."""
+    return result.verdict is Verdict.SLOWER or result.low is not None and result.low > 1 + rule.threshold / 2
+
+
+def _update(folder: Path, texts: Sequence[str], doubtful: bool) -> str:
+    if doubtful:
+        return f"{folder} was not updated: something is slower, or looks so"
     added = store.add(folder, list(dict.fromkeys(path for text in texts for path in files_of(text, "HEAD"))))
     return f"{folder} has {len(added)} more files, of machine {added[0].parent.name}"
 

@@ -14,6 +14,7 @@ from ..inputs.files_for_tests import google, run_line, write_kernels
 from ..inputs.made_lines import kernel_line, text_of
 
 RUNS = 8
+TRUST = ("--uncalibrated", "trust")
 
 
 def session(folder: Path, gelu_us: float, revision: str = "a", machine: str = "m1", day: int = 1, calibration_us: float = 0) -> Path:
@@ -34,10 +35,12 @@ def session(folder: Path, gelu_us: float, revision: str = "a", machine: str = "m
 def test_compare_of_two_folders(tmp_path, capsys):
     base, same, slow = (session(tmp_path / name, us) for name, us in (("base", 10), ("same", 10), ("slow", 10.5)))
     assert main(["compare", str(base), str(same)]) == 0
-    assert main(["compare", str(base), str(slow)]) == 1
+    assert main(["compare", str(base), str(slow)]) == 3
+    assert "slower if the machine was the same" in capsys.readouterr().out
+    assert main(["compare", str(base), str(slow), *TRUST]) == 1
     out = capsys.readouterr().out
     assert "gelu/f64/fixed/cpu/threads:1/warm" in out and "8 and 8 runs" in out
-    assert main(["compare", *map(str, sorted(base.iterdir())), "--", str(slow)]) == 1
+    assert main(["compare", *map(str, sorted(base.iterdir())), "--", str(slow), *TRUST]) == 1
     assert main(["compare", *map(str, sorted(base.iterdir())), "--head", f"{slow}/*.jsonl", "--threshold", "20%"]) == 0
 
 
@@ -45,6 +48,7 @@ def test_compare_takes_out_what_the_machine_did(tmp_path, capsys):
     base, head = session(tmp_path / "base", 10, calibration_us=14), session(tmp_path / "head", 10.6, calibration_us=14 * 1.06)
     assert main(["compare", str(base), str(head)]) in (0, 3)
     out = capsys.readouterr().out
+    assert main(["compare", str(base), str(session(tmp_path / "slow", 11.6, calibration_us=14 * 1.06))]) == 1
     assert "calibration: compute +6.0 %" in out and "the machine was not the same: compute" in out
     assert "slower" not in out.splitlines()[-1]
 
@@ -82,7 +86,7 @@ def test_foreign_formats_compare(tmp_path):
         (tmp_path / side).mkdir()
         for i in range(RUNS):
             (tmp_path / side / f"{i}.json").write_text(google({"BM_x": [ns * dice.gauss(1, 0.005) for _ in range(3)]}))
-    assert main(["compare", str(tmp_path / "base"), str(tmp_path / "head")]) == 1
+    assert main(["compare", str(tmp_path / "base"), str(tmp_path / "head"), *TRUST]) == 1
 
 
 def test_a_store_keeps_machines_apart_and_compares_with_the_newest_revision(tmp_path, capsys):
@@ -93,7 +97,7 @@ def test_a_store_keeps_machines_apart_and_compares_with_the_newest_revision(tmp_
     assert {path.name for path in store.iterdir()} == {"m1", "m2"} and len(list(store.glob("m1/*"))) == 2 * RUNS
     head = session(tmp_path / "head", 10, "d", day=4)
     assert main(["compare", "--store", str(store), str(head)]) == 0
-    assert main(["compare", "--store", str(store), str(head), "--base-revision", "aaa"]) == 1
+    assert main(["compare", "--store", str(store), str(head), "--base-revision", "aaa", *TRUST]) == 1
     assert main(["compare", "--store", str(store), str(head), "--base-revision", "c"]) == 2
     assert "0 revisions" in capsys.readouterr().err
     unknown = session(tmp_path / "unknown", 10, machine="m3")
@@ -105,7 +109,8 @@ def test_a_store_is_updated_only_by_what_is_not_slower(tmp_path):
     store, base = tmp_path / "store", session(tmp_path / "base", 10, "a", day=1)
     main(["store", str(store), str(base)])
     before = sorted(store.rglob("*"))
-    assert main(["compare", "--store", str(store), "--update", str(session(tmp_path / "slow", 11, "b", day=2))]) == 1
+    assert main(["compare", "--store", str(store), "--update", *TRUST, str(session(tmp_path / "slow", 11, "b", day=2))]) == 1
+    assert main(["compare", "--store", str(store), "--update", str(session(tmp_path / "doubtful", 11, "b", day=2))]) == 3
     assert sorted(store.rglob("*")) == before
     assert main(["compare", "--store", str(store), "--update", str(session(tmp_path / "good", 10, "c", day=3))]) == 0
     assert len(list(store.glob("m1/*"))) == 2 * RUNS
