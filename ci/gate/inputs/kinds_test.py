@@ -1,0 +1,56 @@
+"""Every kind of our lines, as the report's tests make them up, becomes cases with a name, times and facts."""
+import dataclasses
+
+import pytest
+from reports.layer_records import Layer
+from reports.records import Ceiling, Kernel, Row
+from reports.sharding_records import Sharding
+from reports.step_records import ScheduleLine, Simulation
+from reports.tests.kernel_world import WORKS, KernelWorld
+from reports.tests.layer_world import LayerWorld
+from reports.tests.step_world import LayoutWorld, StepWorld
+from reports.tests.training_world import TrainingWorld
+from reports.tests.world import World
+from reports.training_records import Scaling, Training
+
+from ..model import Channel
+from .facts import FACTS
+from .files import read_file
+from .made_lines import text_of
+
+CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
+           "sharding": Sharding, "layer": Layer, "ceiling": Ceiling}
+
+
+def schedules():
+    world = StepWorld()
+    return [world.run(), world.schedule("1f1b"), world.overlap(25)]
+
+
+MADE = {  # lines, which channels they have, and a fact that must be among theirs
+    "row": (lambda: [World().run(), World().row("ring", 1024)], {Channel.STORED, Channel.EXACT}, "plan.steps"),
+    "kernel": (lambda: [KernelWorld().run(), KernelWorld().kernel(WORKS[0])], {Channel.STORED, Channel.EXACT}, "flops"),
+    "ceiling": (lambda: [KernelWorld().run(), *KernelWorld().ceilings()], {Channel.STORED}, None),
+    "schedule": (schedules, {Channel.EXACT}, "makespan_ms"),
+    "simulation": (lambda: [LayoutWorld().run(), LayoutWorld().simulation(8, 4, 4)], {Channel.EXACT}, "memory_bytes.total"),
+    "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
+    "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
+    "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_each_kind_is_read(tmp_path, kind):
+    lines, channels, fact = MADE[kind]
+    (tmp_path / "r.jsonl").write_text(text_of(lines()))
+    found = read_file(tmp_path / "r.jsonl")
+    assert {one.quantity.channel for one in found} == channels
+    assert len({one.quantity for one in found}) == len(found)  # lines that differ have names that differ
+    assert all(one.values and "//" not in one.quantity.case for one in found)
+    assert fact is None or any(one.quantity.case.endswith(f": {fact}") for one in found)
+
+
+@pytest.mark.parametrize("kind", FACTS)
+def test_facts_are_of_fields_that_there_are(kind):
+    fields = {field.name for field in dataclasses.fields(CLASSES[kind])}
+    assert {fact.path.split(".")[0] for fact in FACTS[kind]} <= fields
