@@ -19,7 +19,7 @@ def markdown(report: Report, command: str) -> str:
     lines += [f"> {_text(note)}  " for note in report.notes] + [""] * bool(report.notes)
     lines += [*_table(notable[:MOST]), *_more(len(notable) - MOST), ""] if notable else []
     ending = ["<details><summary>How to repeat this</summary>", "", *_fenced(command), "",
-              "What the verdicts mean, and when not to believe them: `docs/gate.md`.", "</details>", ""]
+              "What the verdicts mean, and when not to believe them: `docs/gate.md`.", "", "</details>", ""]
     room = LONGEST - len("\n".join(lines + ending))
     return "\n".join(lines + (_folded(results, room) if results else []) + ending)
 
@@ -48,7 +48,7 @@ def _folded(results: list[Result], room: int) -> list[str]:
             break
         rows.append(row)
     cut = ["", f"{len(results) - len(rows)} more do not fit here; records and the page have them."]
-    return [*head, *rows, *(cut if len(rows) < len(results) else []), "</details>", ""]
+    return [*head, *rows, *(cut if len(rows) < len(results) else []), "", "</details>", ""]
 
 
 def _code(text: str) -> str:

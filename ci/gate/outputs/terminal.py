@@ -51,7 +51,7 @@ def _closing(report: Report, colour: bool) -> str:
         return line
     word = Verdict.SLOWER if report.of(Verdict.SLOWER) else Verdict.UNDECIDED if report.of(Verdict.UNDECIDED) else Verdict.FASTER
     answer, rest = line.split(":", 1)
-    return f"{_painted(answer, f'1;{COLOURS[word]}')}:{rest}"
+    return f"{_painted(answer, '1;' + COLOURS[word].removeprefix('1;'))}:{rest}"
 
 
 def _painted(text: str, code: str) -> str:
