@@ -1,8 +1,8 @@
 """A series of record files: where each case's level changed, by how much, and which commits are to blame."""
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from .changes import find_changes, least_length
 from .inputs.observation import UNKNOWN, Observation, Quantity
@@ -36,9 +36,9 @@ def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[lis
              if quantity.channel is Channel.STORED and not quantity.calibrates and len(series) >= least_length()]
     level = rule.error / max(1, len(times))
     found = {quantity: _series(quantity, series, level, rule) for quantity, series in points.items()}
-    told = _of_machines(observations, newest) + [note for quantity, series in found.items() if quantity.calibrates
-                                                 for note in _of_calibration(series)]
-    return [series for quantity, series in found.items() if not quantity.calibrates], told
+    machine = {quantity: series for quantity, series in found.items() if quantity.calibrates}
+    told = _of_machines(observations, newest) + [note for series in machine.values() for note in _of_calibration(series)]
+    return [_without_the_machines(quantity, series, machine) for quantity, series in found.items() if not quantity.calibrates], told
 
 
 def points_of(observations: Sequence[Observation]) -> dict[Quantity, list[Point]]:
@@ -119,6 +119,23 @@ def blame(points: Sequence[Point], at: int) -> str:
     if base == head:
         return f"no commit: {base[:12]} on both sides"
     return f"{base[:12]}..{head[:12]}"
+
+
+def _without_the_machines(quantity: Quantity, series: Series, machine: Mapping[Quantity, Series]) -> Series:
+    """A change that a calibration case of the kind (of any, where the case's is not known) has too, in that direction and not more
+    than a point away, is not the code's: it does not count as recent."""
+    if not series.changes or series.channel is not Channel.STORED:
+        return series
+    *others, last = series.changes
+    time = series.points[last.at].time
+    beside = [one for calibration, one in machine.items() if quantity.kind in (None, calibration.kind)]
+    if not any(change.worse == last.worse and _near(one, change.at, time) for one in beside for change in one.changes):
+        return series
+    return replace(series, changes=(*others, replace(last, recent=False)), why="the machine changed there too")
+
+
+def _near(series: Series, at: int, time: str) -> bool:
+    return series.points[at - 1].time <= time <= series.points[min(at + 1, len(series.points) - 1)].time
 
 
 def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:

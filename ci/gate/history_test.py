@@ -161,8 +161,18 @@ def test_a_machine_that_changed_is_told_and_other_machines_are_left_out():
     points += [point(0, 5.0, machine="other")]
     series, notes = history(points, HistoryRule())
     assert [one.case for one in series] == ["x"] and len(series[0].points) == 25
+    assert series[0].verdict is Verdict.SAME and series[0].changes and series[0].why == "the machine changed there too"
     assert notes == ["1 files of other machines are left out; this is machine m",
                      "the machine changed at 15.jsonl: copy is +9.9 % from there on"]
+
+
+def test_a_change_away_from_the_machines_counts():
+    points = [point(i, level(i)) for i in range(25)] + [point(i, level(i, at=8), "copy", calibrates=True) for i in range(25)]
+    points += [point(i, 210 - level(i), "other way") for i in range(25)] + [point(i, level(i), "copy2", calibrates=True) for i in range(25)]
+    series, _ = history([one for one in points if one.quantity.case != "copy2"], HistoryRule())
+    assert [one.verdict for one in series] == [Verdict.SLOWER, Verdict.FASTER]
+    series, _ = history([one for one in points if one.quantity.case != "copy"], HistoryRule())
+    assert [one.verdict for one in series] == [Verdict.SAME, Verdict.FASTER]
 
 
 def test_few_points_say_so():
