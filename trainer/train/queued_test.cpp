@@ -153,15 +153,8 @@ TEST(QueuedTrainer, Pipelines) {
 
 TEST(QueuedTrainer, AllOfThemInNarrowFormats) {
   for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
-    TrainOptions options = few_steps({.dp = 2,
-                                      .tp = 2,
-                                      .pp = 2,
-                                      .zero = 3,
-                                      .schedule = "1f1b",
-                                      .microbatches = 2,
-                                      .bucket_cap_bytes = 20'000,
-                                      .sequence_parallel = true,
-                                      .gradient = dtype});
+    TrainOptions options = few_steps(all_of_them());
+    options.layout.gradient = dtype;
     options.compute = dtype;
     expect_the_same_queued(options);
   }

@@ -23,14 +23,7 @@ void expect_losses_of_one_rank(const TrainOptions& options, double tolerance = 1
 
 // Both lanes of collectives have a thread, gathers of ZeRO 3 and reductions run beside kernels.
 TEST(RanksOfAStep, DataTensorAndPipelineWithZero3) {
-  expect_losses_of_one_rank(few_steps({.dp = 2,
-                                       .tp = 2,
-                                       .pp = 2,
-                                       .zero = 3,
-                                       .schedule = "1f1b",
-                                       .microbatches = 2,
-                                       .bucket_cap_bytes = 20'000,
-                                       .sequence_parallel = true}));
+  expect_losses_of_one_rank(few_steps(all_of_them()));
 }
 
 TEST(RanksOfAStep, SplitBackwardsAndRecomputationWithZero2) {

@@ -20,6 +20,18 @@ inline GptConfig tiny() {
   return {.name = "tiny", .layers = 4, .hidden = 32, .heads = 4, .vocabulary = 256, .length = 16};
 }
 
+// dp x tp x pp with everything that is split, 8 ranks.
+inline TrainLayout all_of_them() {
+  return {.dp = 2,
+          .tp = 2,
+          .pp = 2,
+          .zero = 3,
+          .schedule = "1f1b",
+          .microbatches = 2,
+          .bucket_cap_bytes = 20'000,
+          .sequence_parallel = true};
+}
+
 inline TrainOptions options_of(const TrainLayout& layout, std::int64_t steps = kSteps) {
   TrainOptions options;
   options.model = tiny();
