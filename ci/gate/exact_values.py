@@ -7,12 +7,14 @@ from .model import Channel, Result, Verdict
 
 def compare_exactly(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]]) -> list[Result]:
     """A result for each fact that both sides have."""
-    return [_compared(quantity, _values(runs), _values(head[quantity])) for quantity, runs in base.items()
+    return [_compared(quantity, _values(quantity, runs), _values(quantity, head[quantity])) for quantity, runs in base.items()
             if quantity in head and quantity.channel is Channel.EXACT]
 
 
-def _values(runs: Sequence[Observation]) -> list[float]:
-    return sorted({value for run in runs for value in run.values})
+def _values(quantity: Quantity, runs: Sequence[Observation]) -> list[float]:
+    """All that differ; of faults the worst."""
+    found = sorted({value for run in runs for value in run.values})
+    return found[-1:] if quantity.is_fault else found
 
 
 def _compared(quantity: Quantity, base: list[float], head: list[float]) -> Result:

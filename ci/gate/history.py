@@ -46,13 +46,14 @@ def points_of(observations: Sequence[Observation]) -> dict[Quantity, list[Point]
     files: dict[Quantity, dict[tuple[str, str], list[Observation]]] = {}
     for one in observations:
         files.setdefault(one.quantity, {}).setdefault((one.origin.source, one.origin.revision), []).append(one)
-    return {quantity: sorted((_point(runs) for runs in of_file.values()), key=lambda point: (point.time, point.source))
+    return {quantity: sorted((_point(quantity, runs) for runs in of_file.values()), key=lambda point: (point.time, point.source))
             for quantity, of_file in files.items()}
 
 
-def _point(runs: Sequence[Observation]) -> Point:
+def _point(quantity: Quantity, runs: Sequence[Observation]) -> Point:
     origin = min((run.origin for run in runs), key=lambda one: one.started)
-    return Point(origin.started, origin.revision, origin.source, statistics.median(run.typical for run in runs))
+    of_runs = max if quantity.is_fault else statistics.median
+    return Point(origin.started, origin.revision, origin.source, of_runs([run.typical for run in runs]))
 
 
 def _series(quantity: Quantity, points: list[Point], level: float, rule: HistoryRule) -> Series:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from .inputs.observation import Observation, Origin, Quantity
+from .inputs.observation import WRONG, Observation, Origin, Quantity
 from .model import Channel, Verdict
 from .stored import StoredRule, compare
 
@@ -140,6 +140,13 @@ def test_facts_have_no_tolerance():
 def test_a_fact_that_runs_do_not_agree_on_is_none():
     results, _ = compare([fact("a: bytes", 1, "r1"), fact("a: bytes", 2, "r2")], [fact("a: bytes", 1)], StoredRule())
     assert results[0].verdict is Verdict.UNDECIDED and "not exact" in results[0].why
+
+
+def test_one_run_with_a_fault_is_enough():
+    def faults(*counts):
+        return [Observation(Quantity("a: wrong", Channel.EXACT, WRONG), Origin(f"{i}", "f"), (count,)) for i, count in enumerate(counts)]
+    assert verdicts(faults(0, 0), faults(0, 7))[0] == {"a: wrong": Verdict.SLOWER}
+    assert verdicts(faults(0, 7), faults(0, 0))[0] == {"a: wrong": Verdict.FASTER}
 
 
 def test_cases_of_one_side_are_told_once():

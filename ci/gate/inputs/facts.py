@@ -3,6 +3,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .observation import WRONG
+
 
 def always(_: Any) -> bool:
     return True
@@ -37,7 +39,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("work_ms", "ms", simulated), Fact("simulated_ms", "ms", stated), Fact("closed_form_ms.cost", "ms", stated),
         Fact("overlap.collectives", "collectives"),
         Fact("overlap.reductions.sent_bytes", "bytes"), Fact("overlap.reductions.formula_bytes", "bytes"),
-        Fact("overlap.reductions.wrong", "elements")),
+        Fact("overlap.reductions.wrong", WRONG)),
     "simulation": (
         Fact("step_ms", "ms"), Fact("parts_ms.*", "ms"), Fact("memory_bytes.*", "bytes"), Fact("sent_bytes.*", "bytes"),
         Fact("events", "events")),
@@ -46,7 +48,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     "sharding": (
         Fact("padded_elems", "elements"), Fact("held_bytes.*", "bytes"), Fact("peak_bytes.*", "bytes"),
         Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes")),
-    "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", "elements"), Fact("unlike", "elements")),
+    "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG), Fact("unlike", WRONG)),
     "ceiling": (),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model import Channel
 from .fields import field, fingerprint_of, positive, read_json, utc
-from .observation import UNKNOWN, Observation, Origin, Quantity
+from .observation import FAILURES, UNKNOWN, Observation, Origin, Quantity
 
 _US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 _REAL = ("real_time", "manual_time")
@@ -37,7 +37,7 @@ def _of_entry(entry: Any, origin: Origin, where: str) -> Iterator[Observation]:
         return
     case = _HOW_LONG.sub("", field(entry, "run_name", str, where, missing=name))
     failed = field(entry, "error_occurred", bool, where, missing=False)
-    yield Observation(Quantity(f"{case}: failures", Channel.EXACT, "failures"), origin, (float(failed),))
+    yield Observation(Quantity(f"{case}: failures", Channel.EXACT, FAILURES), origin, (float(failed),))
     if failed or field(entry, "skipped", bool, where, missing=False):
         return
     unit = field(entry, "time_unit", str, where, missing="ns")

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import UsageError
 from ..model import Channel
 from .fields import field, fingerprint_of, positive, read_json, utc
-from .observation import UNKNOWN, Observation, Origin, Quantity
+from .observation import UNKNOWN, WRONG, Observation, Origin, Quantity
 
 PLACES = ("out-of-place", "in-place")
 _NONE = "N/A"
@@ -147,7 +147,7 @@ def _observations(case: str, placed: list[Placed], origin: Origin) -> Iterator[O
     for one in placed:
         name = f"{case}/{one.place}"
         if one.wrong is not None:
-            yield Observation(Quantity(f"{name}: wrong", Channel.EXACT, "elements"), origin, (float(one.wrong),))
+            yield Observation(Quantity(f"{name}: wrong", Channel.EXACT, WRONG), origin, (float(one.wrong),))
         times = tuple(time for time in one.times_us if time > 0)
         if times and not one.wrong:
             yield Observation(Quantity(name, Channel.STORED, "us", kind="collective"), origin, times)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ..model import Channel
 
 UNKNOWN = "unknown"
+FAILURES, WRONG = "failures", "wrong elements"  # units of what must not happen at all
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Quantity:
     # of STORED: "memory", "compute", "collective": what limits it, so which drift is its own; a kernel's may differ from run to run
     kind: str | None = field(default=None, compare=False)
     calibrates: bool = False  # it is measured to know the machine, and is not judged
+
+    @property
+    def is_fault(self) -> bool:
+        """One run that has it is enough; other facts are those of every run."""
+        return self.unit in (FAILURES, WRONG)
 
     def worse(self, before: float, after: float) -> float | None:
         """The ratio above 1 of what got worse; None where there is none."""

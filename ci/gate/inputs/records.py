@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..model import Channel
 from . import names
 from .facts import facts_of
-from .observation import Observation, Origin, Quantity
+from .observation import FAILURES, Observation, Origin, Quantity
 
 CALIBRATION_PROGRAM = "gate_planted"  # its runs say how fast the machine was (gate.py calibrate)
 _COMPUTE_LEVELS = (None, "l1", "l2")  # a ceiling whose operands lie there depends on the clock alone
@@ -116,7 +116,7 @@ def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
 def _failures(line: Any) -> Iterable[tuple[str, str, float]]:
     """A line that was wrong or failed has no times. That it did is a fact, which must not get worse."""
     status = getattr(line, "status", None)
-    return [] if status is None else [("failures", "failures", float(status != "ok"))]
+    return [] if status is None else [("failures", FAILURES, float(status != "ok"))]
 
 
 def _with(case: str, part: str) -> str:
