@@ -12,7 +12,7 @@ from .. import store
 from ..errors import UsageError
 from ..inputs.files import files_of, read
 from ..inputs.observation import UNKNOWN, Observation
-from ..model import Report, Result, Side, Verdict
+from ..model import Channel, Report, Result, Side, Verdict
 from ..stored import StoredRule, compare
 from .ab import threshold_of
 
@@ -78,8 +78,9 @@ def _of_store(arguments: argparse.Namespace, head: Sequence[Observation]) -> lis
 
 
 def _of_machines(base: Sequence[Observation], head: Sequence[Observation], policy: str) -> list[str]:
+    """Only times depend on the machine: sides with nothing but facts may be of any."""
     machines = [store.fingerprints(side) for side in (base, head)]
-    if machines[0] == machines[1]:
+    if machines[0] == machines[1] or not any(one.quantity.channel is Channel.STORED for one in (*base, *head)):
         return []
     text = f"machines differ: base {', '.join(machines[0])}, head {', '.join(machines[1])}"
     if policy == "refuse":

@@ -11,7 +11,7 @@ import pytest
 from ..cli import main
 from ..inputs.files import read_file
 from ..inputs.files_for_tests import google, run_line, write_kernels
-from ..inputs.made_lines import kernel_line, text_of
+from ..inputs.made_lines import all_reduce_line, kernel_line, text_of
 
 RUNS = 8
 TRUST = ("--uncalibrated", "trust")
@@ -59,6 +59,15 @@ def test_machines_that_differ(tmp_path, capsys):
     assert "machines differ: base m1, head m2; allowed" in capsys.readouterr().err
     assert main(["compare", str(base), str(head), "--fingerprint", "warn"]) == 0
     assert "machines differ" in capsys.readouterr().out
+
+
+def test_facts_alone_may_be_of_any_machine(tmp_path):
+    row = all_reduce_line("r", [2.0], 1, 64) | {"basis": "simulated"}
+    for name, us in (("base", 7.5), ("same", 7.5), ("slow", 7.5000001)):
+        lines = [run_line("r", fingerprint=name, basis="simulated"), row | {"time_us": us}]
+        (tmp_path / f"{name}.jsonl").write_text(text_of(lines))
+    assert main(["compare", str(tmp_path / "base.jsonl"), str(tmp_path / "same.jsonl")]) == 0
+    assert main(["compare", str(tmp_path / "base.jsonl"), str(tmp_path / "slow.jsonl")]) == 1
 
 
 def test_runs_of_both_sides_are_told(tmp_path, capsys):
