@@ -4,7 +4,7 @@ from typing import Iterable, Optional, Sequence
 
 from reports.analysis.findings import MOST
 from reports.analysis.gate.results import GateResult, pairs_text, sentences
-from reports.analysis.gate.words import counts_text, limit_text, value_text
+from reports.analysis.gate.words import NONE, counts_text, limit_text, value_text
 from reports.check.runs import Note, machine_text
 from reports.gate_records import GateCase, GateChange, GateSeries
 from reports.html.run_view import Fact, machine_views, run_facts, run_views
@@ -117,8 +117,11 @@ _COLUMNS = (
 
 
 def cases_table(result: GateResult) -> Table:
-    return Table("Every case, worst first", _COLUMNS,
-                 tuple(Line(_cells(case), "wrong" if case.verdict == "slower" else "ok") for case in result.cases))
+    rows = [_cells(case) for case in result.cases]
+    said = [i for i in range(len(_COLUMNS)) if any(row[i].text not in ("", NONE) for row in rows)]
+    return Table("Every case, worst first", tuple(_COLUMNS[i] for i in said), tuple(
+        Line(tuple(row[i] for i in said), "wrong" if case.verdict == "slower" else "ok")
+        for row, case in zip(rows, result.cases)))
 
 
 def _cells(case: GateCase) -> tuple[Cell, ...]:

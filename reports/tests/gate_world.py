@@ -37,7 +37,7 @@ class GateWorld:
         ratio = after / before if before else None
         verdict = "slower" if after > before else "faster" if after < before else "same"
         return self.case(name, verdict, ratio, channel="exact", unit=unit, base=before, head=after, low=None, high=None,
-                         ratios=[], pairs=0, why="")
+                         ratios=[], pairs=0, why="", seconds=0.0)
 
     def history(self, name: str, values: list[float], ats: list[int], recent: bool = True, **fields: Any) -> dict[str, Any]:
         """Times with changes before the points `ats`, each of the levels beside it."""

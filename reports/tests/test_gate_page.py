@@ -38,7 +38,8 @@ def result_of(tmp_path):
 
 
 def told(verdict, ratio=1.0, channel="time", case="a"):
-    return Told(case, channel, verdict, ratio, None if channel == "exact" else 0.9 * ratio, 1.1 * ratio)
+    bounds = (None, None) if channel == "exact" else (0.9 * ratio, 1.1 * ratio)
+    return Told(case, channel, verdict, ratio, *bounds)
 
 
 def test_cases_are_worst_first(result_of):
@@ -59,6 +60,7 @@ def test_cases_are_worst_first(result_of):
     ([told("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
     ([told("undecided"), told("same"), told("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
     ([told("faster", 0.9), told("same")], "Nothing is slower: 1 faster, 1 same."),
+    ([told("new", None, "exact"), told("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),
     ([told("slower", 1.2)], "The one case is slower: a by +20.0 % (+8.0 to +32.0 %)."),
     ([told("slower", 1.00001, "exact"), told("same")], "1 of 2 cases costs more: a by +0.001 %."),
     ([Told("a", "exact", "slower", None, None, None), told("same")], "1 of 2 cases costs more: a."),
@@ -73,7 +75,8 @@ def test_words_of_numbers():
     assert [change_text(ratio, "exact") for ratio in (1 + 6.1e-5, 1.0, 1.01)] == ["+0.0061 %", "0 %", "+1.0 %"]
     assert interval_text(0.99, 1.02) == "-1.0 to +2.0 %" and interval_text(None, 1.0) == "–"
     assert value_text(1048577, "bytes", "exact") == "1,048,577 bytes" and value_text(12.3456, "us") == "12.35 us"
-    assert value_text(None, "us") == "–" and value_text(123456789, "us") == "123456789 us"
+    assert value_text(None, "us") == "–" and value_text(123456789, "us") == "123,456,789 us"
+    assert value_text(400960.5, "instructions", "instructions") == "400,960 instructions"
 
 
 def test_order_is_that_of_what_it_costs():
@@ -212,6 +215,7 @@ def test_counts_that_changed_have_a_plot_of_their_own(tmp_path):
     assert {"gate-1-times.svg", "gate-1-counts.svg"} <= names
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "2 % of instructions" not in page and 'Counts that changed: 2 slower' in page
+    assert ">pairs<" in page and ">from %<" in page, "of the time"
     assert "57 messages" in Structure((tmp_path / "report" / "index.html").read_text(encoding="utf-8")).text
 
 
@@ -221,3 +225,10 @@ def test_a_verdict_needs_a_run_that_compared(tmp_path):
         load([write(tmp_path / "g.jsonl", [world.run(gate=None), world.case("a")])])
     with pytest.raises(ReportError, match="field 'verdict' is \"worse\", must be one of slower, faster"):
         load([write(tmp_path / "g.jsonl", [world.run(), world.case("a", "worse")])])
+
+
+def test_a_table_has_no_columns_that_say_nothing(tmp_path):
+    world = GateWorld()
+    assert main([write(tmp_path / "g.jsonl", [world.run(), world.count("a", 8, 9)]), "-o", str(tmp_path / "report")]) == 0
+    heads = re.findall(r'<button type="button">([^<]+)</button></th>', (tmp_path / "report" / "index.html").read_text(encoding="utf-8"))
+    assert heads == ["case", "verdict", "change %", "base", "head", "channel"]

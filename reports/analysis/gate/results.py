@@ -56,8 +56,9 @@ def analyse_gates(records: Records) -> tuple[GateResult, ...]:
 
 def sentences(result: GateResult) -> list[str]:
     """What else a reader asks at once: how many of each kind, why some are undecided, what it is made of."""
-    several = len({case.verdict for case in result.cases}) > 1
-    told = [f"In all: {counts_text([case.told for case in result.cases])}."] if several else []
+    verdicts = {case.verdict for case in result.cases}
+    in_headline = len(verdicts) == 1 or not verdicts & {"slower", "undecided"}
+    told = [] if in_headline else [f"In all: {counts_text([case.told for case in result.cases])}."]
     told += _why_undecided(result.cases)
     pairs = pairs_text(result)
     if pairs:

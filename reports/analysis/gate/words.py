@@ -58,10 +58,10 @@ def interval_text(low: Optional[float], high: Optional[float]) -> str:
 
 
 def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
-    """12.35 us; 1,048,576 bytes. Counts are whole, times have four digits."""
+    """12.35 us; 1,048,576 bytes. Counts are whole, times have four digits, or all those before the point."""
     if value is None:
         return NONE
-    if channel in COUNTED and float(value).is_integer():
+    if abs(value) >= 1e4 or channel in COUNTED and float(value).is_integer():
         return f"{value:,.0f} {unit}"
     return f"{short(value, 6 if channel in COUNTED else 4)} {unit}"
 
@@ -92,7 +92,8 @@ def headline(cases: Sequence[Told], threshold: float) -> str:
     if all(one.verdict == "same" for one in cases):
         equal = "equal" if all(one.channel == "exact" for one in cases) else f"the same within {limit_text(threshold)}"
         return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The one case is {equal}."
-    return f"Nothing is slower: {counts_text(cases)}."
+    verb = "costs more" if all(one.channel in COUNTED for one in cases) else "is slower"
+    return f"Nothing {verb}: {counts_text(cases)}."
 
 
 def _slower_sentence(slower: Sequence[Told], number: int) -> str:
