@@ -92,8 +92,8 @@ def _tell(axes: Axes, one: GateSeries, first: int) -> None:
         axes.text(1.015, y, f"{first + line + 1}  {told} {word}", color=colour,
                   weight="bold" if change.recent and change.worse else "normal", **place)
         axes.text(1.034, y - 0.165, _short_range(change.blame), color=MUTED, **place)
-    if first:
-        axes.text(1.015, -0.13, counted(first, "earlier change"), color=MUTED, **place)
+    rest = "; ".join(part for part in (counted(first, "earlier change") if first else "", one.why if one.changes else "") if part)
+    axes.text(1.015, -0.13, rest, color=MUTED, **place)
 
 
 def _short_range(blame: str) -> str:

@@ -28,7 +28,7 @@ def result_of(tmp_path):
 
 
 def test_the_plot_equals_the_records(result_of):
-    result = result_of(lines(GateWorld().history("kernels: a", STEP, [9])))
+    result = result_of(lines(GateWorld().history("kernels: a", STEP, [9], why="the machine changed there too")))
     with style.context():
         figure = history_figure(shown_series(result.series), Heading("title", "subtitle", ""))
     axes = figure.axes[0]
@@ -37,6 +37,7 @@ def test_the_plot_equals_the_records(result_of):
     assert levels == [(-0.5, 8.5, 10, 10), (8.5, 13.5, 11, 11)]
     texts = [text.get_text() for text in axes.texts]
     assert "1  +10.0 % (+7.8 to +12.2 %) slower, recent" in texts and f"{8:012x}..{9:012x}" in texts
+    assert "the machine changed there too" in texts
     assert axes.get_title(loc="left") == "kernels: a (us, lower is better)"
 
 
