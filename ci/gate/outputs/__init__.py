@@ -63,7 +63,8 @@ class Outputs:
             return markdown(told, shlex.join(["python3", *self.command]))
         if name == "junit":
             return junit(told, self.started, undecided_fails=self.arguments.undecided == "fail")
-        lines = lines_of(told, self.command, self.started)
+        # Records have all changes of a history: they need no notes of them.
+        lines = lines_of(replace(told, notes=report.notes), self.command, self.started)
         lines += history_lines(report, lines[0]["run"])
         return text_of(lines) if name == "records" else page(lines)
 

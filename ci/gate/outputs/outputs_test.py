@@ -210,6 +210,13 @@ def test_a_history_is_told_by_every_output(tmp_path):
     assert "`kernels: recent`" in markdown(told, "x")
 
 
+def test_the_page_of_a_history_has_its_changes_once(tmp_path):
+    prepared("--html", str(tmp_path / "h.html"), "--records", str(tmp_path / "h.jsonl")).write(history())
+    page = (tmp_path / "h.html").read_text()
+    assert "earlier change, " not in page.lower() and "Every change point" in page and "2 of 3 cases changed over time" in page
+    assert load([str(tmp_path / "h.jsonl")]).runs[0].gate.mode == "history"
+
+
 def test_the_machine_is_told_as_our_programs_tell_it():
     machine = this_machine()
     assert re.fullmatch("[0-9a-f]{16}", machine["fingerprint"]) and machine["cores"] == len(os.sched_getaffinity(0))
