@@ -89,6 +89,7 @@ std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc,
     words.erase(words.begin() + 1);
   }
   bool list = false;
+  bool serve = false;
   sweep::CommandLine line(flags.program +
                           ": what a training step costs on a machine, predicted. simulate plan ... searches.");
   sweep::declare_all(line, kFlags, kWhat);
@@ -99,12 +100,14 @@ std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc,
   sweep::declare_all(line, kPlanFlags, kPlan);
   sweep::declare_all(line, kCalibrateFlags, kCalibrate);
   sweep::declare_all(line, kOutputFlags, kOutput);
+  line.add_switch("--serve", serve, "predict as standard input says, for ci/gate.py (bench/serve/orders.h)", kOutput);
   line.add_switch("--list", list, "show models, machines and the fields of models and layouts", kOutput);
   if (auto help = line.parse(static_cast<int>(words.size()), words.data())) return *help;
   sweep::read_all(line, kFlags, flags);
   sweep::read_all(line, kPlanFlags, flags);
   sweep::read_all(line, kCalibrateFlags, flags);
   sweep::read_all(line, kOutputFlags, flags);
+  if (serve) flags.task = Task::serve;
   if (list) flags.task = Task::list;
   check_together(line, flags);
   return flags;

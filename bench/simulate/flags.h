@@ -10,7 +10,7 @@
 
 namespace lockstep::simulate {
 
-enum class Task : std::uint8_t { predict, plan, calibrate, list };
+enum class Task : std::uint8_t { predict, plan, calibrate, list, serve };
 
 struct SimulateFlags {
   std::string program;               // "simulate"

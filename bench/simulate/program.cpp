@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bench/pipeline/output.h"
+#include "bench/serve/orders.h"
 #include "bench/simulate/flags.h"
 #include "bench/simulate/layouts.h"
 #include "bench/simulate/plan.h"
@@ -27,6 +28,14 @@ std::size_t tasks_of(const simulator::Prediction& made) {
   return tasks;
 }
 
+simulator::PredictOptions options_of(const SimulateFlags& flags) {
+  simulator::PredictOptions options;
+  if (flags.folded) options.detail = simulator::Detail::folded;
+  if (flags.all_ranks) options.extent = simulator::Extent::all_ranks;
+  if (flags.plans) options.collectives = simulator::Collectives::plans;
+  return options;
+}
+
 int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
   const simulator::Model model = simulator::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
@@ -40,10 +49,7 @@ int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
   if (!flags.json_file.empty()) writer.emplace(flags.json_file);
   const core::RunRecord run = run_record(flags);
   if (writer) writer->write(run);
-  simulator::PredictOptions options;
-  if (flags.folded) options.detail = simulator::Detail::folded;
-  if (flags.all_ranks) options.extent = simulator::Extent::all_ranks;
-  if (flags.plans) options.collectives = simulator::Collectives::plans;
+  simulator::PredictOptions options = options_of(flags);
   options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
 
   print(heading_text(model, machine) + columns_text());
@@ -69,6 +75,26 @@ int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
   return 0;
 }
 
+// Layouts as the cases of a worker (bench/serve/orders.h); a call predicts one.
+int serve_predictions(const SimulateFlags& flags) {
+  const simulator::Model model = simulator::parse_model(flags.model);
+  const simulator::Machine machine = simulator::load_machine(flags.machine);
+  const std::vector<simulator::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
+  const simulator::PredictOptions options = options_of(flags);
+  std::vector<std::string> names;
+  for (const simulator::Layout& layout : layouts) {
+    if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
+      throw core::usage_error("--serve: " + text_of(layout) + ": " + misfit);
+    }
+    names.push_back("predict/" + flags.model + "/" + flags.machine + "/" + text_of(layout));
+  }
+  serve::Orders orders("simulate", names);
+  serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
+    return serve::us_of_calls(calls, [&] { predict(model, layouts[index], machine, options); });
+  });
+  return 0;
+}
+
 int run_calibration(const SimulateFlags& flags, const pipeline::Print& print) {
   const std::string text = to_json(simulator::calibrate_files(sweep::text_list({"--calibrate", flags.records})));
   if (flags.output.empty()) {
@@ -90,6 +116,8 @@ int run_simulate(const SimulateFlags& flags, const pipeline::Print& print) {
       return run_calibration(flags, print);
     case Task::plan:
       return run_plan(flags, print);
+    case Task::serve:
+      return serve_predictions(flags);
     case Task::predict:
       break;
   }

@@ -219,6 +219,8 @@ std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const
   line.add_switch("--measure-gemms", flags.options.measure_gemms,
                   "measure which implementation of each product is fastest; last bits then differ from run to run",
                   kRun);
+  line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
+                  kRun);
   line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);
   if (auto help = line.parse(argc, argv)) return *help;
   read_all(line, kFlagsOfModel, flags);

@@ -22,6 +22,7 @@ struct TrainFlags {
   std::string json_file;        // empty: no records
   std::string trace_file;       // empty: none
   std::int64_t trace_step = 0;  // 0: the last
+  bool serve = false;           // be a worker (bench/serve/orders.h) in place of a training run
   bool list = false;            // of the models, in place of training one
 };
 

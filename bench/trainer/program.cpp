@@ -8,6 +8,7 @@
 #include "bench/trainer/energy.h"
 #include "bench/trainer/peak.h"
 #include "bench/trainer/records.h"
+#include "bench/trainer/serve_steps.h"
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
@@ -118,6 +119,10 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   flags.options = trainer::checked(flags.options);
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
   const trainer::Corpus corpus = corpus_of(flags.options);
+  if (flags.serve) {
+    serve_steps(flags, corpus);
+    return 0;
+  }
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
   const pipeline::Print print_here = tells ? print : [](const std::string&) {};
   const double peak_flops = peak_of(flags);

@@ -22,22 +22,6 @@ trainer::FlopShape flop_shape(const TrainFlags& flags) {
   return {model.layers, model.hidden, model.vocabulary, flags.options.length};
 }
 
-std::string layout_text(const trainer::TrainLayout& layout) {
-  std::string text = fmt::format("dp {}, tp {}{}, pp {}", layout.dp, layout.tp,
-                                 layout.sequence_parallel ? " with sequence parallelism" : "", layout.pp);
-  if (layout.zero > 0) text += fmt::format(", ZeRO {}", layout.zero);
-  if (layout.shard_ranks > 0) {
-    text += fmt::format(" over {} rank{}", layout.shard_ranks, layout.shard_ranks == 1 ? "" : "s");
-    if (trainer::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", trainer::replicas_of(layout));
-  }
-  if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
-  if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
-  if (layout.recompute != trainer::Recompute::none) {
-    text += fmt::format(", {} recomputation", layout.recompute == trainer::Recompute::full ? "full" : "selective");
-  }
-  return text;
-}
-
 struct Share {
   const char* name;
   double ps;
@@ -69,6 +53,22 @@ std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
 }
 
 }  // namespace
+
+std::string layout_text(const trainer::TrainLayout& layout) {
+  std::string text = fmt::format("dp {}, tp {}{}, pp {}", layout.dp, layout.tp,
+                                 layout.sequence_parallel ? " with sequence parallelism" : "", layout.pp);
+  if (layout.zero > 0) text += fmt::format(", ZeRO {}", layout.zero);
+  if (layout.shard_ranks > 0) {
+    text += fmt::format(" over {} rank{}", layout.shard_ranks, layout.shard_ranks == 1 ? "" : "s");
+    if (trainer::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", trainer::replicas_of(layout));
+  }
+  if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
+  if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
+  if (layout.recompute != trainer::Recompute::none) {
+    text += fmt::format(", {} recomputation", layout.recompute == trainer::Recompute::full ? "full" : "selective");
+  }
+  return text;
+}
 
 std::string models_text() {
   std::string text = fmt::format("{:<8} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", "name", "layers", "hidden", "heads",

@@ -19,9 +19,10 @@ def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[lis
 
 def _compare(case: str, base: Value | None, head: Value | None, count_threshold: float) -> Result:
     either = base or head
-    if base is None or head is None:
-        verdict = Verdict.NEW if base is None else Verdict.GONE
-        return Result(case, either.channel, verdict, either.unit, base and base.value, head and head.value)
+    if base is None:
+        return Result(case, either.channel, Verdict.NEW, either.unit, head=head.value)
+    if head is None:  # what is not held any more must not pass unseen
+        return Result(case, either.channel, Verdict.UNDECIDED, either.unit, base=base.value, why="only the base has it")
     counted = either.channel is Channel.INSTRUCTIONS
     threshold = count_threshold if counted else 0.0
     worse, better = (head.value, base.value) if either.better == "lower" else (base.value, head.value)
