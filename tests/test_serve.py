@@ -9,7 +9,7 @@ WORKERS = {
     "kernels": ["kernels_bench", "--threads", "1", "--cache", "warm", "--benchmark_filter=^residual_add/f32/B8_T128_C256"],
     "sweep": ["all_reduce_perf", "--ranks", "3", "-b", "4K", "-e", "64K", "-f", "16", "--algo", "ring,two_shot"],
     "generation": ["generation_bench"],
-    "simulate": ["simulate", "--model", "gpt2-1.5b", "--layout", "tp=2,pp=2,dp=2,batch=16"],
+    "simulate": ["simulate", "--model", "gpt3-1.3b", "--layout", "tp=2,pp=2,dp=2,batch=16"],
     "training": ["mini_train", "--dp", "2", "--batch", "1"],
     "planted": ["gate_planted", "alone"],
     "planted ranks": ["gate_planted", "collective"],
