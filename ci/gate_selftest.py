@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gate.ab import Budget, measure
 from gate.builds import Build, build_at
-from gate.errors import GateError
+from gate.errors import GateError, UsageError
 from gate.model import Result, Verdict
 from gate.noise import background_noise
 from gate.pairs import Pairing
@@ -25,7 +25,6 @@ from gate.rule import Rule
 from gate.statistics import wilson
 
 CASES = (("alone", True, ("memory", "compute")), ("collective", False, ("collective",)))
-PLANTED_PERCENT = (1, 2, 5, 10)
 TRIAL_BUDGET_S = 30
 # In percent: at most so many false alarms; at least so many found, by percent planted.
 MOST_ALARMS, LEAST_FOUND, MOST_SECONDS = 1.0, {5: 85.0, 10: 97.0}, 1.5
@@ -97,9 +96,20 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--build", required=True, help="a build folder with bin/gate_planted")
     parser.add_argument("--same", type=int, default=300, metavar="N", help="trials of a build against itself (default: 300)")
     parser.add_argument("--planted", type=int, default=100, metavar="N", help="trials of each planted slowdown (default: 100)")
+    parser.add_argument("--percent", default="1,2,5,10", metavar="LIST", help="of the planted slowdowns (default: 1,2,5,10)")
     parser.add_argument("--noise", choices=("off", "on", "both"), default="both", help="other processes beside it (default: both)")
     parser.add_argument("--noise-processes", type=int, default=2, metavar="N", help="how many (default: 2)")
     return parser.parse_args(words)
+
+
+def percents_of(text: str) -> list[float]:
+    try:
+        percents = [float(word) for word in text.split(",")]
+    except ValueError:
+        percents = []
+    if not percents or not all(0 < percent <= 1000 for percent in percents):
+        raise UsageError(f"--percent {text}; allowed: a list of numbers above 0, up to 1000")
+    return percents
 
 
 def main(words: list[str] | None = None) -> int:
@@ -107,11 +117,12 @@ def main(words: list[str] | None = None) -> int:
     missed = False
     start = time.monotonic()
     try:
+        percents = percents_of(arguments.percent)
         build = build_at(Path(arguments.build), "--build")
         print(f"{Rule()}\n{HEADING}", flush=True)
         for noise in ("off", "on") if arguments.noise == "both" else (arguments.noise,):
             with background_noise(arguments.noise_processes) if noise == "on" else nullcontext():
-                for percent, trials in ((0, arguments.same), *((p, arguments.planted) for p in PLANTED_PERCENT)):
+                for percent, trials in ((0.0, arguments.same), *((p, arguments.planted) for p in percents)):
                     if trials < 1:
                         continue
                     tallies = run_trials(build, percent, trials)
