@@ -21,6 +21,7 @@ from gate.errors import GateError, UsageError
 from gate.model import Result, Verdict
 from gate.noise import background_noise
 from gate.pairs import Pairing
+from gate.progress import say, wipe
 from gate.rule import Rule
 from gate.statistics import wilson
 
@@ -58,8 +59,7 @@ def run_trials(build: Build, percent: float, trials: int) -> dict[str, Tally]:
         for which, one_core, _ in CASES:
             for result in trial(build, which, one_core, percent):
                 tallies[result.case.split(": ")[1]].add(result)
-        if sys.stderr.isatty():
-            print(f"\r\033[K{percent:g} %: trial {number + 1} of {trials}", end="", file=sys.stderr, flush=True)
+        say(f"{percent:g} %: trial {number + 1} of {trials}")
     return tallies
 
 
@@ -126,9 +126,11 @@ def main(words: list[str] | None = None) -> int:
                     if trials < 1:
                         continue
                     tallies = run_trials(build, percent, trials)
+                    wipe()
                     missed |= any(meets_target(percent, tally) is False for tally in tallies.values())
                     print("\n".join(rows(noise, percent, tallies)), flush=True)
     except GateError as error:
+        wipe()
         print(f"gate_selftest.py: {error}", file=sys.stderr)
         return error.status
     print(f"{time.monotonic() - start:.0f} s")

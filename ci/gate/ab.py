@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from .errors import CouldNotRun
 from .model import Channel, Result, Verdict
 from .pairs import Pairing, PairTimes, typical_us
 from .rule import Decision, Rule, decide
@@ -14,7 +15,7 @@ Case = tuple[str, str]  # of a suite's line, and in it
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds of measuring, of all cases together; a round that would begin after them is left out."""
+    """Seconds of measuring, of all cases together; a pair that would begin after them is left out."""
 
     seconds: float
     start: float = field(default_factory=time.monotonic)
@@ -44,12 +45,12 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
             break
         for line, pairing in pairings.items():
             wanted = sorted(case for of_line, case in open_cases if of_line == line)
-            if not wanted:
+            if not wanted or budget.is_spent():
                 continue
             for case, times in pairing.run(wanted).items():
                 opinion.pairs[line, case].append(times)
         if number in rule.looks:
-            open_cases -= _look(opinion, open_cases, rule)
+            open_cases -= _look(opinion, {case for case in open_cases if len(opinion.pairs[case]) == number}, rule)
         progress(f"pair {number}: {len(open_cases)} of {len(opinion.pairs)} cases open")
     for case in open_cases:  # the budget may have been spent between two looks: what there is still says where it lies
         if len(opinion.pairs[case]) >= 2:
@@ -63,6 +64,8 @@ def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
     cases: dict[Case, Verdict] = {}
     for line, pairing in pairings.items():
         base, head = pairing.cases()
+        if not base and not head:
+            raise CouldNotRun(f"{line}: neither build has a case; change the suite's line")
         for case in dict.fromkeys([*base, *head]):
             both = case in base and case in head
             cases[line, case] = Verdict.UNDECIDED if both else Verdict.NEW if case in head else Verdict.GONE
@@ -71,7 +74,7 @@ def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
     if suspects:
         progress(f"{len(suspects)} differ; fresh pairs are asked")
     second = ask(pairings, suspects, replace(rule, error=rule.confirm_error), budget, progress)
-    return [_one_sided(case, known) if known is not Verdict.UNDECIDED else _result(case, first, second)
+    return [_result(case, first, second, rule) if known is Verdict.UNDECIDED else _one_sided(case, known)
             for case, known in cases.items()]
 
 
@@ -98,20 +101,23 @@ def _name(case: Case) -> str:
 
 
 def _one_sided(case: Case, verdict: Verdict) -> Result:
+    """What is not held any more, or has another name, must not pass unseen."""
+    if verdict is Verdict.GONE:
+        return Result(_name(case), Channel.TIME, Verdict.UNDECIDED, "us", why="only the base has it")
     return Result(_name(case), Channel.TIME, verdict, "us")
 
 
-def _result(case: Case, first: Opinion, second: Opinion) -> Result:
+def _result(case: Case, first: Opinion, second: Opinion, rule: Rule) -> Result:
     """Where there is a second opinion it alone counts: the first chose the case for its ratio."""
     asked_again = case in second.pairs
     last = second if asked_again and case in second.decisions else first
     pairs = last.pairs[case]
     seconds = sum(pair.seconds for pair in first.pairs[case] + second.pairs.get(case, []))
     if case not in last.decisions:
-        return Result(_name(case), Channel.TIME, Verdict.UNDECIDED, "us", why="the budget was spent", seconds=seconds)
+        return Result(_name(case), Channel.TIME, Verdict.UNDECIDED, "us", why=f"the budget was spent after {_counted(pairs)}", seconds=seconds)
     decision = last.decisions[case]
     verdict = decision.verdict
-    why = f"{len(pairs)} pairs"
+    why = _counted(pairs)
     if asked_again and last is first:
         why = f"it looked {verdict.value}, and the budget was spent before fresh pairs could confirm it"
         verdict = Verdict.UNDECIDED
@@ -121,11 +127,15 @@ def _result(case: Case, first: Opinion, second: Opinion) -> Result:
             verdict = Verdict.UNDECIDED
         why = f"{'confirmed' if confirmed else 'not confirmed'} by {len(pairs)} fresh pairs"
     elif verdict is Verdict.UNDECIDED:
-        why = f"not clear after {len(pairs)} pairs"
+        why = f"{'the budget was spent' if len(pairs) < rule.looks[-1] else 'not clear'} after {_counted(pairs)}"
     return Result(_name(case), Channel.TIME, verdict, "us", base=typical_us(pairs, lambda pair: pair.base_us),
                   head=typical_us(pairs, lambda pair: pair.head_us), ratio=decision.ratio,
                   low=_finite(decision.low), high=_finite(decision.high), why=why, pairs=len(pairs),
                   ratios=tuple(math.exp(pair.log_ratio()) for pair in pairs), seconds=seconds)
+
+
+def _counted(pairs: list[PairTimes]) -> str:
+    return "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
 
 
 def _finite(bound: float) -> float | None:

@@ -1,7 +1,9 @@
 """Pairs, rounds and second opinions, on workers that are programs of a few lines."""
 import random
+import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -56,7 +58,7 @@ def test_verdicts_of_workers_of_known_speed(server):
 
 def test_cases_of_one_side_are_told(server):
     results = by_case(measure({"fake": pairing(server([1, 1], ["both", "old"]), server([1, 1], ["both", "new"]))}, Rule(), Budget(60)))
-    assert results["fake: old"].verdict is Verdict.GONE
+    assert results["fake: old"].verdict is Verdict.UNDECIDED and results["fake: old"].why == "only the base has it"
     assert results["fake: new"].verdict is Verdict.NEW
     assert results["fake: both"].verdict is Verdict.SAME
 
@@ -64,7 +66,7 @@ def test_cases_of_one_side_are_told(server):
 def test_a_spent_budget_decides_nothing(server):
     results = measure({"fake": pairing(server([10], ["a"]), server([20], ["a"]))}, Rule(), Budget(0))
     assert [result.verdict for result in results] == [Verdict.UNDECIDED]
-    assert results[0].why == "the budget was spent"
+    assert results[0].why == "the budget was spent after 0 pairs"
 
 
 def test_what_looks_slower_and_is_not_is_not_slower(server):
@@ -88,14 +90,29 @@ def test_calls_fill_a_run():
         asked.append(calls)
         return 2.0
     assert calls_for(us_of_call, 1000) == 500
-    assert asked[0] == 1 and len(asked) < 6
+    assert asked[0] == 1 and len(asked) < 7
     assert calls_for(lambda _: 5000.0, 1000) == 1
+
+
+@pytest.mark.parametrize("unlucky", range(5))
+def test_an_interruption_does_not_make_runs_short(unlucky):
+    """Once in five askings a run also takes 20 ms of somebody else's."""
+    asked = []
+
+    def us_of_call(calls: int) -> float:
+        asked.append(calls)
+        return 2.0 + (20_000 / calls if len(asked) % 5 == unlucky else 0)
+    assert calls_for(us_of_call, 1000) == 500
 
 
 @pytest.mark.parametrize(("program", "told"), [
     ("print('hello')", "does not serve"),
     ("import sys; sys.exit('no such flag')", "has ended: no such flag"),
-    ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); print('{\"error\": \"wrong\"}', flush=True)", "wrong"),
+    ("print('{\"serve\": 1}')", "does not serve"),
+    ("print('{\"serve\": 1, \"cases\": [\"a\", \"a\"]}')", "two cases have one name"),
+    *((f"print('{{\"serve\": 1, \"cases\": [\"a\"]}}', flush=True); input(); print('{answer}', flush=True)", "not the times of 1 runs in a: ")
+      for answer in ('{}', '{"us": []}', '{"us": 3}', '{"us": [NaN]}', '{"us": [-1]}', '{"us": [1, 2]}')),
+    ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); print('{\"error\": \"wrong\"}', flush=True)", "an error in a: wrong"),
     ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); import sys; sys.exit('died')", "died")])
 def test_a_broken_worker_is_one_line(program, told):
     with pytest.raises(CouldNotRun, match=told), Worker([sys.executable, "-c", program]) as worker:
@@ -105,5 +122,65 @@ def test_a_broken_worker_is_one_line(program, told):
 def test_a_worker_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr("gate.worker.ORDER_DEADLINE_S", 0.3)
     program = "print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True)\nimport time\ntime.sleep(60)"
-    with pytest.raises(CouldNotRun, match="no answer within 0.3 s"), Worker([sys.executable, "-c", program]) as worker:
+    with pytest.raises(CouldNotRun, match="no answer in a within 0.3 s"), Worker([sys.executable, "-c", program]) as worker:
         worker.run(0, 1)
+
+
+def is_alive(pid: int) -> bool:
+    """A process that ended is no more than its entry until its new parent looks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_leaves_no_process(monkeypatch):
+    """Itself it ends in time; a rank that it started would not."""
+    monkeypatch.setattr("gate.worker.STOP_DEADLINE_S", 5)
+    program = ("import subprocess\nrank = subprocess.Popen(['sleep', '60'])\n"
+               "print('{\"serve\": 1, \"cases\": [\"%d\"]}' % rank.pid, flush=True)\ninput()")
+    with Worker([sys.executable, "-c", program]) as worker:
+        rank = int(worker.cases[0])
+        assert is_alive(rank)
+    assert not is_alive(rank)
+
+
+def test_a_spent_budget_ends_between_lines(server):
+    """Lines that had their pair are told with it, and none is looked at with fewer pairs than a look has."""
+    class Spent(Budget):
+        asked = 0
+
+        def is_spent(self) -> bool:
+            Spent.asked += 1
+            return Spent.asked > 2
+    lines = {name: pairing(server([10], ["a"]), server([20], ["a"])) for name in ("first", "second")}
+    results = measure(lines, Rule(looks=(1,), error=0.5), Spent(1))
+    assert [result.why for result in results] == [
+        "it looked slower, and the budget was spent before fresh pairs could confirm it", "the budget was spent after 0 pairs"]
+    assert {result.verdict for result in results} == {Verdict.UNDECIDED}
+
+
+def test_no_case_at_all_is_no_pass(server):
+    with pytest.raises(CouldNotRun, match="fake: neither build has a case"):
+        measure({"fake": pairing(server([], []), server([], []))}, Rule(), Budget(60))
+
+
+def test_an_interrupted_gate_is_one_line_and_leaves_nothing(tmp_path):
+    """SIGTERM, as a CI sends it to a job that is cancelled, while a worker hangs and does not hear that its input ended."""
+    for side in ("base", "head"):
+        program = tmp_path / side / "bin" / "hangs"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\necho $$ > " + str(tmp_path / f"{side}.pid") + "\nexec sleep 60\n")
+        program.chmod(0o755)
+    (tmp_path / "suite").write_text("line all hangs\n")
+    gate = Path(__file__).resolve().parents[1] / "gate.py"
+    running = subprocess.Popen([sys.executable, str(gate), "ab", "--base", str(tmp_path / "base"), "--head", str(tmp_path / "head"),
+                                "--suite", str(tmp_path / "suite")], stderr=subprocess.PIPE, text=True)
+    for _ in range(300):
+        if (tmp_path / "base.pid").is_file() and (tmp_path / "base.pid").read_text().strip():
+            break
+        time.sleep(0.1)
+    running.terminate()
+    _, error = running.communicate(timeout=30)
+    assert (running.returncode, error) == (4, "gate.py: interrupted\n")
+    assert not is_alive(int((tmp_path / "base.pid").read_text()))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import CouldNotRun, UsageError
+from .groups import run_in_group
 from .model import Side
 from .worker import Worker
 
@@ -32,7 +33,8 @@ class Build:
         """A worker; a variable of random length moves its stack, as where it lies can change times by percents
         (Mytkowicz et al. 2009, Producing wrong data without doing anything obviously wrong)."""
         pad = {"LOCKSTEP_GATE_PAD": "x" * random.randrange(4096)}
-        return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core)
+        return Worker([str(self.program(command[0])), *command[1:], "--serve"], {**environment, **pad}, core=core,
+                      side=self.side.name)
 
 
 def build_at(folder: Path, flag: str) -> Build:
@@ -46,12 +48,24 @@ def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Pa
     it has been."""
     if (Path(text) / "bin").is_dir():
         return build_at(Path(text), flag)
-    found = subprocess.run(["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}"],
-                           capture_output=True, text=True, check=False)
-    revision = found.stdout.strip()
-    if found.returncode != 0:
+    revision = _git(root, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
+    if not revision:
         raise UsageError(f"{flag} {text}: neither a build folder with bin/ nor a revision of {root.name}; allowed: either")
     return Build(Side(text, revision, revision[:12]), _built(revision, programs, root, cache, cmake))
+
+
+def left_out(sides: Sequence[Side], root: Path) -> list[str]:
+    """Notes: a revision is what was committed, and who names HEAD may mean the files that he sees."""
+    head = _git(root, "rev-parse", "HEAD")
+    named = [side.name for side in sides if side.revision == head and side.source == head[:12]]
+    if not named or not _git(root, "status", "--porcelain", "--untracked-files=no"):
+        return []
+    return [f"{named[-1]} is built as committed: changes of the working tree are not in it (give a build folder to measure them)"]
+
+
+def _git(root: Path, *words: str) -> str:
+    """What it says; nothing where it fails."""
+    return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _revision_of_build(folder: Path) -> str:
@@ -75,27 +89,36 @@ def _built(revision: str, programs: Sequence[str], root: Path, cache: Path, cmak
     log = cache / revision / "build.log"
     stamp = build / "configured_with"
     wanted = "\n".join(cmake)
-    if stamp.is_file() and stamp.read_text() != wanted:
-        shutil.rmtree(build)
-    if not (source / "CMakeLists.txt").is_file():
-        source.mkdir(parents=True, exist_ok=True)
-        archive = subprocess.Popen(["git", "-C", str(root), "archive", revision], stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-x", "-C", str(source)], stdin=archive.stdout, check=True)
-        archive.wait()
-    if not stamp.is_file():
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if not source.is_dir():
+        _extract(revision, root, source, log)
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        shutil.rmtree(build, ignore_errors=True)  # cmake remembers flags, also those with which it failed
         _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *cmake], log, revision)
         stamp.write_text(wanted)
     _run(["cmake", "--build", str(build), "--target", *programs], log, revision)
     return build
 
 
+def _extract(revision: str, root: Path, source: Path, log: Path) -> None:
+    """Whole or not at all: what an interrupted one left is no source."""
+    archive, partial = source.with_name("source.tar"), source.with_name("source.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    _run(["git", "-C", str(root), "archive", "--output", str(archive.resolve()), revision], log, revision)
+    _run(["tar", "-xf", str(archive), "-C", str(partial)], log, revision)
+    archive.unlink()
+    partial.rename(source)
+
+
 def _run(command: Sequence[str], log: Path, revision: str) -> None:
     environment = {**os.environ, "CCACHE_BASEDIR": str(log.parent)}
     with log.open("a") as file:
         try:
-            status = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False,
-                                    timeout=BUILD_DEADLINE_S).returncode
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CouldNotRun(f"{revision[:12]}: {command[0]}: {error}") from error
+            status = run_in_group(command, BUILD_DEADLINE_S, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        except OSError as error:
+            raise CouldNotRun(f"{revision[:12]}: {command[0]} cannot be started: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise CouldNotRun(f"{revision[:12]}: {command[0]} has not ended within {BUILD_DEADLINE_S} s; its output is in {log}") from error
     if status != 0:
         raise CouldNotRun(f"{revision[:12]}: {' '.join(command[:2])} failed with status {status}; its output is in {log}")

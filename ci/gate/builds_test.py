@@ -1,11 +1,15 @@
 """Sides as users name them, and suites."""
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
-from gate.builds import build_at, resolve
+from gate.builds import build_at, left_out, resolve
 from gate.cli import main
 from gate.errors import CouldNotRun, UsageError
+from gate.groups import run_in_group
+from gate.model import Side
 from gate.suite import Line, load_suite
 
 
@@ -46,6 +50,45 @@ def test_a_broken_revision_says_where_to_look(repository, tmp_path):
         resolve("HEAD", "--head", ["tool"], repository, tmp_path / "cache", [])
 
 
+def test_flags_that_failed_are_forgotten(repository, tmp_path):
+    cache = tmp_path / "cache"
+    with pytest.raises(CouldNotRun, match="cmake -S failed"):
+        resolve("HEAD~1", "--base", ["tool"], repository, cache, ["-DCMAKE_CXX_COMPILER=/no/such"])
+    build = resolve("HEAD~1", "--base", ["tool"], repository, cache, [])
+    assert build.program("tool").is_file()
+
+
+def test_what_an_interrupted_extraction_left_is_no_source(repository, tmp_path):
+    cache = tmp_path / "cache"
+    revision = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True).stdout.strip()
+    partial = cache / revision / "source.partial"
+    partial.mkdir(parents=True)
+    (partial / "CMakeLists.txt").write_text("half of it")
+    resolve("HEAD~1", "--base", ["tool"], repository, cache, [])
+    assert sorted(path.name for path in (cache / revision).iterdir()) == ["build", "build.log", "source"]
+
+
+def test_changes_that_are_not_committed_are_told(repository):
+    revision = subprocess.run(["git", "-C", str(repository), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    head, folder = Side("HEAD", revision, revision[:12]), Side("build/dev", revision, "dev")
+    assert left_out([folder, head], repository) == []
+    (repository / "tool.cpp").write_text("int main() { return 1; }\n")
+    assert left_out([folder, folder], repository) == []
+    assert left_out([folder, head], repository)[0].startswith("HEAD is built as committed: changes of the working tree are not in it")
+
+
+def test_a_tool_that_hangs_ends_with_what_it_started(tmp_path):
+    pid = tmp_path / "pid"
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_in_group(["sh", "-c", f"sleep 60 & echo $! > {pid}; wait"], 0.5)
+    state = Path(f"/proc/{pid.read_text().strip()}/stat")
+    for _ in range(50):  # its new parent may not have looked yet
+        if not state.exists() or ") Z" in state.read_text():
+            return
+        time.sleep(0.1)
+    raise AssertionError("sleep lives on")
+
+
 def test_neither_build_nor_revision(repository, tmp_path):
     with pytest.raises(UsageError, match="--head nonsense: neither a build folder with bin/ nor a revision of project"):
         resolve("nonsense", "--head", ["tool"], repository, tmp_path, [])
@@ -61,7 +104,8 @@ def test_suite(tmp_path):
 
 @pytest.mark.parametrize(("text", "told"), [
     ("", "no line"), ("kernels one", "line 1: 'kernels one'; allowed: NAME CORES COMMAND"),
-    ("kernels some kernels_bench", "cores 'some'; allowed: one, all"), ("a one x\na one y", "line 2: a second 'a'")])
+    ("kernels some kernels_bench", "line 1: 'kernels some kernels_bench'; allowed: NAME CORES COMMAND, CORES one of one, all"),
+    ("kernels one kernels_bench '^gelu", "line 1: No closing quotation"), ("a one x\na one y", "line 2: a second 'a'")])
 def test_broken_suites(tmp_path, text, told):
     file = tmp_path / "suite"
     file.write_text(text)
@@ -74,3 +118,22 @@ def test_usage_errors_are_one_line_and_status_2(words, capsys):
     assert main(["ab", "--base", "nonsense", "--head", "nonsense", *words]) == 2
     error = capsys.readouterr().err
     assert error.startswith("gate.py: ") and error.count("\n") == 1 and "allowed: " in error
+
+
+@pytest.mark.parametrize(("error", "told"), [(ValueError("ours"), "ValueError: ours"), (OSError(28, "No space left on device", "/f"), "/f: No space left on device"),
+                                             (KeyboardInterrupt(), "interrupted")])
+def test_no_error_is_a_regression(monkeypatch, capsys, error, told):
+    def fails(_):
+        raise error
+    monkeypatch.setattr("gate.commands.ab.run", fails)
+    assert main(["ab", "--base", "a", "--head", "b"]) == 4
+    assert capsys.readouterr().err.endswith(told + "\n")
+
+
+def test_what_python_lacks_is_one_line(tmp_path):
+    """A numpy that is not there, before all that are."""
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')\n")
+    gate = Path(__file__).resolve().parents[1] / "gate.py"
+    done = subprocess.run([sys.executable, str(gate), "--help"], env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (4, "gate.py: needs Python's numpy, not installed here (ci/install.sh report)\n")

@@ -1,6 +1,7 @@
 """The command line of ci/gate.py."""
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -9,8 +10,9 @@ from .errors import GateError, UsageError
 from .model import Report, Verdict
 from .outputs import add_arguments as add_output_arguments
 from .outputs import prepare_outputs
+from .progress import wipe
 
-PASS, REGRESSION, USAGE, UNDECIDED = 0, 1, 2, 3
+PASS, REGRESSION, USAGE, UNDECIDED, COULD_NOT_RUN = 0, 1, 2, 3, 4
 JUDGES = (
     ("ab", ab, "two builds, run in turn now"),
     ("exact", exact, "what repeats exactly: counted instructions, bytes, steps, simulated times"),
@@ -57,16 +59,32 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    """The exit status, whatever happens: what Python itself says of an error, 1, would be a regression."""
     words = sys.argv[1:] if words is None else words
     words = ["--head" if word == "--" else word for word in words]  # compare BASE... -- HEAD...
     try:
-        arguments = parser().parse_args(words)
-        if "tool" in arguments:  # judges nothing: it says itself what it did
-            return arguments.tool(arguments)
-        outputs = prepare_outputs(arguments, words)
-        report = arguments.run(arguments)
-        outputs.write(report)
-        return exit_status(report, arguments.undecided)
+        return _run(words)
     except GateError as error:
-        print(f"gate.py: {error}", file=sys.stderr)
-        return error.status
+        return _failed(str(error), error.status)
+    except OSError as error:  # of the world: a full disk, no git
+        return _failed(f"{error.filename or 'the system'}: {error.strerror or error}", COULD_NOT_RUN)
+    except KeyboardInterrupt:
+        return _failed("interrupted", COULD_NOT_RUN)
+    except Exception:  # a bug of ours
+        return _failed(traceback.format_exc().rstrip(), COULD_NOT_RUN)
+
+
+def _run(words: Sequence[str]) -> int:
+    arguments = parser().parse_args(words)
+    if "tool" in arguments:  # judges nothing: it says itself what it did
+        return arguments.tool(arguments)
+    outputs = prepare_outputs(arguments, words)
+    report = arguments.run(arguments)
+    outputs.write(report)
+    return exit_status(report, arguments.undecided)
+
+
+def _failed(why: str, status: int) -> int:
+    wipe()
+    print(f"gate.py: {why}", file=sys.stderr)
+    return status

@@ -88,6 +88,8 @@ def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:
     calls = 1
     while True:
         us = us_of_call(calls) * calls
+        if us >= run_us / 2:  # once more: it may have been cold, or interrupted
+            us = min(us, us_of_call(calls) * calls)
         if us >= run_us / 2 or calls >= 1 << 40:
             return max(1, round(calls * run_us / max(us, 1e-3)))
         calls = max(2 * calls, min(10 * calls, round(calls * run_us / max(us, 1e-3))))

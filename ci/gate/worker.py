@@ -1,8 +1,8 @@
 """A benchmark that stays in a process and runs what it is told: the other end of bench/serve/orders.h."""
 import json
+import math
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -10,17 +10,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .errors import CouldNotRun
+from .groups import end_group
 
 START_DEADLINE_S = 120  # to make cases ready
-ORDER_DEADLINE_S = 60
+ORDER_DEADLINE_S = 60  # of each run: no case's call may take longer
+STOP_DEADLINE_S = 2  # to end by itself, once nothing more will be said
 
 
 class Worker:
     """One process of one build. Between orders it sleeps in a read."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | None = None,
-                 core: int | None = None):
+                 core: int | None = None, side: str = ""):
+        """`side`: whose program it is, for messages."""
         self._command = [str(word) for word in command]
+        self._side = side
         self._errors = tempfile.TemporaryFile()
         try:
             self._process = subprocess.Popen(
@@ -28,13 +32,17 @@ class Worker:
                 env={**os.environ, **(environment or {})}, start_new_session=True,
                 preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}))
         except OSError as error:
-            raise CouldNotRun(f"{self._command[0]}: cannot be started: {error.strerror}") from error
+            self._errors.close()
+            raise CouldNotRun(f"{self._name()}: cannot be started: {error.strerror}") from error
         self._unread = b""
         try:
             hello = self._answer(START_DEADLINE_S)
-            if hello.get("serve") != 1:
-                raise CouldNotRun(f"{self._name()}: does not serve (no --serve in this build?)")
-            self.cases: list[str] = hello["cases"]
+            cases = hello.get("cases")
+            if hello.get("serve") != 1 or not isinstance(cases, list) or not all(isinstance(case, str) for case in cases):
+                raise CouldNotRun(f"{self._name()}: does not serve (no --serve in this build?): {str(hello)[:80]}")
+            if len(set(cases)) < len(cases):
+                raise CouldNotRun(f"{self._name()}: two cases have one name; allowed: each once")
+            self.cases: list[str] = cases
         except BaseException:
             self.stop()
             raise
@@ -42,15 +50,19 @@ class Worker:
     def run(self, case: int, calls: int, runs: int = 1) -> list[float]:
         """The mean time of a call in each run, in microseconds."""
         order = json.dumps({"case": case, "runs": runs, "calls": calls}) + "\n"
+        at = f" in {self.cases[case]}"
         try:
             self._process.stdin.write(order.encode())
             self._process.stdin.flush()
         except OSError as error:
-            raise CouldNotRun(f"{self._name()}: has ended{self._last_words()}") from error
-        answer = self._answer(ORDER_DEADLINE_S)
-        if "us" not in answer:
-            raise CouldNotRun(f"{self._name()}: {answer.get('error', answer)}")
-        return answer["us"]
+            raise CouldNotRun(f"{self._name()}: has ended{at}{self._last_words()}") from error
+        answer = self._answer(ORDER_DEADLINE_S * runs, at)
+        if "error" in answer:
+            raise CouldNotRun(f"{self._name()}: an error{at}: {answer['error']}")
+        times = answer.get("us")
+        if not isinstance(times, list) or len(times) != runs or not all(_is_time(us) for us in times):
+            raise CouldNotRun(f"{self._name()}: not the times of {runs} runs{at}: {str(answer)[:80]}")
+        return times
 
     def stop(self) -> None:
         """Ends the process, with all that it has started, and waits for it."""
@@ -59,11 +71,7 @@ class Worker:
                 stream.close()
             except OSError:  # it has ended already, with an order unread
                 pass
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        end_group(self._process, STOP_DEADLINE_S)
         self._errors.close()
 
     def __enter__(self) -> "Worker":
@@ -73,17 +81,18 @@ class Worker:
         self.stop()
 
     def _name(self) -> str:
-        return " ".join([Path(self._command[0]).name, *self._command[1:]])
+        command = " ".join([Path(self._command[0]).name, *self._command[1:]])
+        return f"{self._side}: {command}" if self._side else command
 
-    def _answer(self, deadline_s: float) -> dict:
+    def _answer(self, deadline_s: float, at: str = "") -> dict:
         end = time.monotonic() + deadline_s
         while b"\n" not in self._unread:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                raise CouldNotRun(f"{self._name()}: no answer within {deadline_s:g} s{self._last_words()}")
+                raise CouldNotRun(f"{self._name()}: no answer{at} within {deadline_s:g} s{self._last_words()}")
             piece = os.read(self._process.stdout.fileno(), 1 << 16)
             if not piece:
-                raise CouldNotRun(f"{self._name()}: has ended{self._last_words()}")
+                raise CouldNotRun(f"{self._name()}: has ended{at}{self._last_words()}")
             self._unread += piece
         line, self._unread = self._unread.split(b"\n", 1)
         try:
@@ -99,3 +108,7 @@ class Worker:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""
+
+
+def _is_time(us: object) -> bool:
+    return isinstance(us, (int, float)) and math.isfinite(us) and us >= 0

@@ -1,15 +1,15 @@
 """gate.py ab: two builds, run in turn now."""
 import argparse
-import sys
 import time
 from functools import partial
 from pathlib import Path
 
 from ..ab import Budget, measure
-from ..builds import Build, resolve
+from ..builds import Build, left_out, resolve
 from ..errors import UsageError
 from ..model import Report
 from ..pairs import Pairing, Timing
+from ..progress import say
 from ..rule import Rule
 from ..suite import Line, load_suite
 
@@ -63,10 +63,6 @@ def compare_builds(lines: list[Line], base: Build, head: Build, rule: Rule, seco
     start = time.monotonic()
     pairings = {line.name: Pairing(partial(base.start, line.command, {}), partial(head.start, line.command, {}),
                                    line.one_core, Timing()) for line in lines}
-    results = measure(pairings, rule, Budget(seconds), progress=_say)
-    return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start)
-
-
-def _say(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+    results = measure(pairings, rule, Budget(seconds), progress=say)
+    return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start,
+                  tuple(left_out((base.side, head.side), ROOT)))

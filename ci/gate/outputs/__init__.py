@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # of reports/, whose 
 
 from ..errors import GateError, UsageError  # noqa: E402
 from ..model import HistoryReport, Report
+from ..progress import wipe
 from .files import check_writable, write_whole
 from .history import as_report
 from .junit import junit
@@ -40,8 +41,7 @@ class Outputs:
 
     def write(self, report: Report | HistoryReport) -> None:
         """The table comes first and always; then all files that can be written, before the first that cannot is told."""
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr, flush=True)  # what told of progress
+        wipe()
         self._print(table(as_report(report), self.arguments.all, wants_colour(sys.stdout, os.environ)))
         failures = [error for name, _ in FILES if self._file(name) for error in self._try_to_write(name, report)]
         if failures:

@@ -1,0 +1,33 @@
+"""Processes that end with all that they have started: each leads a session, and so a group, of its own."""
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+TERMINATE_S = 5  # for tools to remove what they have half written
+
+
+def end_group(process: subprocess.Popen, patience_s: float) -> None:
+    """Waits so long for it to end by itself; then nothing of its group lives on."""
+    try:
+        process.wait(timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # it may also have ended, and left others
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run_in_group(command: Sequence[str], deadline_s: float, **options: Any) -> int:
+    """The status. Raises subprocess.TimeoutExpired; then, and where this is interrupted, the whole group is ended."""
+    process = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        return process.wait(timeout=deadline_s)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        end_group(process, TERMINATE_S)
+        raise
