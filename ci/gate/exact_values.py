@@ -22,7 +22,15 @@ def _compared(quantity: Quantity, base: list[float], head: list[float]) -> Resul
         side, values = ("base", base) if len(base) > 1 else ("head", head)
         return Result(quantity.case, Channel.EXACT, Verdict.UNDECIDED, quantity.unit, base[-1], head[-1],
                       why=f"not exact: runs of the {side} have {len(values)} values, {values[0]:g} to {values[-1]:g}")
-    before, after = base[0], head[0]
-    more = after > before if quantity.better == "lower" else after < before
-    verdict = Verdict.SAME if before == after else Verdict.SLOWER if more else Verdict.FASTER
-    return Result(quantity.case, Channel.EXACT, verdict, quantity.unit, before, after, quantity.worse(before, after))
+    return judged(quantity, base[0], head[0])
+
+
+def judged(quantity: Quantity, before: float, after: float, threshold: float = 0.0) -> Result:
+    """The result of two values that know no noise."""
+    worse, better = (after, before) if quantity.better == "lower" else (before, after)
+    verdict = Verdict.SAME
+    if worse > better * (1 + threshold):
+        verdict = Verdict.SLOWER
+    elif better > worse * (1 + threshold):
+        verdict = Verdict.FASTER
+    return Result(quantity.case, quantity.channel, verdict, quantity.unit, before, after, quantity.worse(before, after))

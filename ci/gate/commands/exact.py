@@ -1,16 +1,18 @@
 """gate.py exact: what repeats exactly. Bytes, steps, messages, simulated times and memory must be equal; instructions of a call
 may differ by a threshold. A base that is a file needs no second build: --update writes it."""
 import argparse
-import sys
 import time
 from pathlib import Path
 
-from ..builds import resolve
+from ..builds import left_out, resolve
 from ..deterministic.collect import ExactLine, collect, load_exact_suite
 from ..deterministic.compare import compare_facts
+from ..deterministic.counts import why_it_cannot_count
 from ..deterministic.facts import Facts, read_facts, write_facts
-from ..errors import UsageError
+from ..errors import CouldNotRun, UsageError
 from ..model import Report, Side
+from ..outputs.files import check_writable
+from ..progress import say
 from .ab import ROOT, threshold_of
 
 SUITE = ROOT / "ci" / "gate_exact.txt"
@@ -34,6 +36,8 @@ def run(arguments: argparse.Namespace) -> Report:
     is_file = file.is_file() or (arguments.update and not file.is_dir())
     if arguments.update and not is_file:
         raise UsageError(f"--update: --base {arguments.base} is no file; allowed: a file to be written")
+    if arguments.update:
+        _check_update(file, lines)
     base = read_facts(file, "--base") if file.is_file() else None
     head, head_side, notes = _collect(arguments.head, "--head", lines, arguments)
     if base is None and is_file:
@@ -44,19 +48,23 @@ def run(arguments: argparse.Namespace) -> Report:
         base, base_side, more = _collect(arguments.base, "--base", lines, arguments)
         notes = list(dict.fromkeys([*notes, *more]))
     results, told = compare_facts(base, head, threshold)
+    notes += left_out((base_side, head_side), ROOT)
     if arguments.update:
         write_facts(file, head)
         told.append(f"{file.name} has the head's {len(head.values)} values now")
     return Report("exact", base_side, head_side, threshold, 1.0, tuple(results), time.monotonic() - start, tuple([*notes, *told]))
 
 
+def _check_update(file: Path, lines: list[ExactLine]) -> None:
+    """Before anything is run. A file must not lose its counts because this machine cannot make them."""
+    check_writable(file, "--base")
+    cannot = why_it_cannot_count()
+    if cannot is not None and any(line.kind == "counts" for line in lines):
+        raise CouldNotRun(f"--update: {file.name} would have no instruction counts: {cannot}")
+
+
 def _collect(text: str, flag: str, lines: list[ExactLine], arguments: argparse.Namespace) -> tuple[Facts, Side, list[str]]:
     programs = sorted({line.command[0] for line in lines})
     build = resolve(text, flag, programs, ROOT, arguments.build_cache, arguments.cmake)
-    facts, notes = collect(build, lines, _say)
+    facts, notes = collect(build, lines, say)
     return facts, build.side, notes
-
-
-def _say(line: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)

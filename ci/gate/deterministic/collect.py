@@ -1,15 +1,16 @@
 """Runs the lines of an exact suite in one build."""
-import shlex
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..builds import Build
-from ..errors import CouldNotRun, UsageError
+from ..errors import CouldNotRun
+from ..groups import run_in_group
 from ..inputs.files import read_file
 from ..inputs.observation import by_quantity
 from ..model import Channel
+from ..suite import suite_rows
 from .counts import count, counted_with, why_it_cannot_count
 from .facts import Facts, Value
 
@@ -26,19 +27,7 @@ class ExactLine:
 
 def load_exact_suite(path: Path) -> list[ExactLine]:
     """A file of lines "NAME KIND COMMAND"; '#' begins a comment."""
-    try:
-        rows = path.read_text().splitlines()
-    except OSError as error:
-        raise UsageError(f"--suite {path}: {error.strerror}; allowed: a file of lines NAME KIND COMMAND") from error
-    lines = []
-    for number, row in enumerate(rows, start=1):
-        words = shlex.split(row, comments=True)
-        if not words:
-            continue
-        if len(words) < 3 or words[1] not in KINDS:
-            raise UsageError(f"--suite {path}, line {number}: '{row.strip()}'; allowed: NAME {'|'.join(KINDS)} COMMAND")
-        lines.append(ExactLine(words[0], words[1], tuple(words[2:])))
-    return lines
+    return [ExactLine(*row) for row in suite_rows(path, "KIND", KINDS)]
 
 
 def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tuple[Facts, list[str]]:
@@ -63,13 +52,15 @@ def _recorded(build: Build, line: ExactLine) -> list[Value]:
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
         file = Path(name) / "records.jsonl"
         command = [str(build.program(line.command[0])), *line.command[1:], "--json", str(file)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LINE_DEADLINE_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise CouldNotRun(f"{line.name}: {line.command[0]} did not end within {LINE_DEADLINE_S} s") from error
-        if done.returncode != 0:
-            last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-            raise CouldNotRun(f"{line.name}: {line.command[0]} ended with status {done.returncode}: {' '.join(last)}")
+        with tempfile.TemporaryFile() as said:
+            try:
+                status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+            except subprocess.TimeoutExpired as error:
+                raise CouldNotRun(f"{line.name}: {line.command[0]} did not end within {LINE_DEADLINE_S} s") from error
+            said.seek(0)
+            last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+        if status != 0:
+            raise CouldNotRun(f"{build.side.name}: {line.name}: {line.command[0]} ended with status {status}: {' '.join(last)}")
         found = by_quantity(read_file(file))
     values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)
               for quantity, runs in found.items() if quantity.channel is Channel.EXACT]

@@ -1,4 +1,6 @@
 """Two builds' exact values: facts at zero tolerance, counted instructions within a threshold."""
+from ..exact_values import judged
+from ..inputs.observation import Quantity
 from ..model import Channel, Result, Verdict
 from .facts import Facts, Value, by_case
 
@@ -23,14 +25,5 @@ def _compare(case: str, base: Value | None, head: Value | None, count_threshold:
         return Result(case, either.channel, Verdict.NEW, either.unit, head=head.value)
     if head is None:  # what is not held any more must not pass unseen
         return Result(case, either.channel, Verdict.UNDECIDED, either.unit, base=base.value, why="only the base has it")
-    counted = either.channel is Channel.INSTRUCTIONS
-    threshold = count_threshold if counted else 0.0
-    worse, better = (head.value, base.value) if either.better == "lower" else (base.value, head.value)
-    ratio = worse / better if better > 0 and worse > 0 else None
-    verdict = Verdict.SAME
-    if worse > better * (1 + threshold):
-        verdict = Verdict.SLOWER
-    elif better > worse * (1 + threshold):
-        verdict = Verdict.FASTER
-    why = "" if verdict is Verdict.SAME else f"{base.value:g} -> {head.value:g} {either.unit}"
-    return Result(case, either.channel, verdict, either.unit, base.value, head.value, ratio, why=why)
+    threshold = count_threshold if either.channel is Channel.INSTRUCTIONS else 0.0
+    return judged(Quantity(case, either.channel, either.unit, either.better), base.value, head.value, threshold)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from gate.builds import build_at
+from gate.cli import main
 from gate.deterministic.collect import ExactLine, collect, load_exact_suite
 from gate.deterministic.compare import compare_facts
 from gate.deterministic.counts import count
@@ -42,6 +43,23 @@ def test_new_passes_and_gone_does_not():
     assert {result.case: result.verdict for result in results} == {"old": Verdict.UNDECIDED, "new": Verdict.NEW}
 
 
+def test_a_difference_of_one_byte_is_told_whole():
+    result = compare_facts(facts(exact(1 << 30)), facts(exact((1 << 30) + 1)), 0.01)[0][0]
+    assert (result.base, result.head) == (1 << 30, (1 << 30) + 1) and result.ratio > 1 and "e+" not in result.why
+
+
+def test_an_update_does_not_lose_counts(tmp_path, monkeypatch, capsys):
+    """Where valgrind is not, a file with counts stays as it is, and nothing is run."""
+    monkeypatch.setattr("gate.commands.exact.why_it_cannot_count", lambda: "valgrind is not installed")
+    file, suite = tmp_path / "facts.jsonl", tmp_path / "suite"
+    write_facts(file, facts(counted(5)))
+    suite.write_text("made counts generation_bench\n")
+    before = file.read_text()
+    assert main(["exact", "--base", str(file), "--head", "nonsense", "--suite", str(suite), "--update"]) == 4
+    assert "facts.jsonl would have no instruction counts: valgrind is not installed" in capsys.readouterr().err
+    assert file.read_text() == before
+
+
 def test_counts_of_other_tools_are_not_compared():
     results, notes = compare_facts(facts(exact(1), counted(1)), facts(exact(1), counted(2), tools={**TOOLS, "compiler": "Clang 14"}), 0.01)
     assert [result.channel for result in results] == [Channel.EXACT]
@@ -71,7 +89,7 @@ def test_suite_lines(tmp_path):
     assert load_exact_suite(file) == [ExactLine("plans", "records", ("all_reduce_perf", "--algo", "a b")),
                                       ExactLine("made", "counts", ("generation_bench",))]
     file.write_text("plans guesses all_reduce_perf\n")
-    with pytest.raises(UsageError, match="line 1: .*allowed: NAME records|counts COMMAND"):
+    with pytest.raises(UsageError, match="line 1: 'plans guesses all_reduce_perf'; allowed: NAME KIND COMMAND, KIND one of records, counts"):
         load_exact_suite(file)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..model import Channel
+from ..outputs.files import write_whole
 
 FORMAT = 1
 
@@ -30,9 +31,7 @@ def write_facts(path: Path, facts: Facts) -> None:
     """A value a line, sorted, so that a change of the file shows what changed."""
     head = json.dumps({"facts": FORMAT, "counted_with": dict(sorted(facts.counted_with.items()))})
     lines = sorted(_line(value) for value in facts.values)
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text("\n".join([head, *lines]) + "\n")
-    temporary.replace(path)
+    write_whole(path, "\n".join([head, *lines]) + "\n", "--base")
 
 
 def _line(value: Value) -> str:
