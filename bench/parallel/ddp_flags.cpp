@@ -50,7 +50,9 @@ const std::array kFlags{
     Flag{"--link", "none", "emulated links of ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
     Flag{"--transport", "local", "local: ranks are threads; mpi: ranks of mpirun, all of them replicas",
-         [](DdpFlags& f, const FlagValue& v) { f.mpi = mini_train::is_mpi(v); }},
+         [](DdpFlags& f, const FlagValue& v) {
+           f.mpi = mini_train::transport_of(v, {"local", "mpi"}) == "mpi";
+         }},
     Flag{"--mpi-threads", "multiple", "multiple: buckets travel beside kernels, if this MPI can; funneled: never",
          [](DdpFlags& f, const FlagValue& v) { f.mpi_threads = mini_train::mpi_threads_of(v); }},
 };

@@ -53,11 +53,13 @@ backends::DeviceChoice device_of(const FlagValue& value) {
   return {.cuda = true, .index = index};
 }
 
-std::string transport_of(const FlagValue& value) {
-  for (const char* const transport : {"local", "mpi", "nccl"}) {
+std::string transport_of(const FlagValue& value, std::initializer_list<const char*> allowed) {
+  std::string names;
+  for (const char* const transport : allowed) {
     if (value.text == transport) return value.text;
+    names += (names.empty() ? "" : " ") + std::string(transport);
   }
-  throw value.refused("not a transport", "local mpi nccl");
+  throw value.refused("not a transport", names);
 }
 
 transports::MpiThreads mpi_threads_of(const FlagValue& value) {

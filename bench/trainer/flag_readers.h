@@ -1,6 +1,9 @@
 // Readers of flags that programs which train share.
 #pragma once
 
+#include <initializer_list>
+#include <string>
+
 #include "bench/sweep/flag_values.h"
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/mpi_transport.h"
@@ -16,7 +19,7 @@ trainer::GptConfig model_of(const sweep::FlagValue& value);
 transports::LinkSpec link_of(const sweep::FlagValue& value);
 parallel::Compression compression_of(const sweep::FlagValue& value);
 backends::DeviceChoice device_of(const sweep::FlagValue& value);  // cpu, cuda, cuda:1
-std::string transport_of(const sweep::FlagValue& value);          // local, mpi, nccl
+std::string transport_of(const sweep::FlagValue& value, std::initializer_list<const char*> allowed);
 transports::MpiThreads mpi_threads_of(const sweep::FlagValue& value);
 
 }  // namespace lockstep::mini_train

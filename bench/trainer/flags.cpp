@@ -136,7 +136,7 @@ const std::array kFlagsOfRun{
     Flag{"--transport", "local",
          "local: ranks are threads; mpi: ranks of mpirun; nccl: threads with --device cuda and NCCL's collectives",
          [](TrainFlags& f, const FlagValue& v) {
-           const std::string transport = transport_of(v);
+           const std::string transport = transport_of(v, {"local", "mpi", "nccl"});
            f.mpi = transport == "mpi";
            f.options.device.nccl = transport == "nccl";
          }},
