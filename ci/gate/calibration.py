@@ -68,8 +68,9 @@ def _run_line(build: Build) -> Line:
         command = [str(build.program(RUN_LINE_PROGRAM)), *"--ranks 2 -b 8 -e 8 -n 1 -w 0 --json".split(), str(path)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
-            return json.loads(path.read_text().splitlines()[0])
         except subprocess.TimeoutExpired as error:
             raise CouldNotRun(f"{RUN_LINE_PROGRAM}: has not ended within {_DEADLINE_S} s") from error
+        try:
+            return json.loads(path.read_text().splitlines()[0])
         except (OSError, ValueError, IndexError) as error:
             raise CouldNotRun(f"{RUN_LINE_PROGRAM}: wrote no record (status {done.returncode}): {done.stderr.strip()[-200:]}") from error

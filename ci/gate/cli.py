@@ -27,10 +27,10 @@ UNDECIDED_MEANS = {"pass": PASS, "fail": REGRESSION, "status": UNDECIDED}
 
 
 def exit_status(report: Report, undecided: str) -> int:
-    """A regression outweighs all; what is undecided means what the user said."""
+    """A regression outweighs all; what is undecided means what the user said. What is not held any more is no pass either."""
     if report.of(Verdict.SLOWER):
         return REGRESSION
-    return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) else PASS
+    return UNDECIDED_MEANS[undecided] if report.of(Verdict.UNDECIDED) or report.of(Verdict.GONE) else PASS
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         add_output_arguments(command)
         command.add_argument("--undecided", choices=sorted(UNDECIDED_MEANS), default="status",
-                             help="what undecided cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
+                             help="what undecided and gone cases mean where nothing is slower: pass, fail, or status 3 (default: status)")
         command.set_defaults(run=module.run)
     for name, module, summary in TOOLS:
         command = commands.add_parser(name, help=summary, description=module.__doc__)

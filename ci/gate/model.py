@@ -11,7 +11,7 @@ class Verdict(str, Enum):
     SAME = "same"  # within the practical threshold; of exact values: equal
     UNDECIDED = "undecided"
     NEW = "new"  # only the head has the case
-    GONE = "gone"  # only the base has it
+    GONE = "gone"  # only the base has it: for the exit status as undecided, as a case with a new name would hide its slowdown
 
 
 class Channel(str, Enum):

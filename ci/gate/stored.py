@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .drift import Drift, drift_of, drifts, notes
-from .exact_values import compare_exactly
+from .exact_values import compare_exactly, judged
 from .inputs.observation import Observation, Quantity, by_quantity
 from .model import Channel, Result, Verdict
 from .two_samples import holm, least_p, p_above, shift, shift_bounds
@@ -68,7 +68,7 @@ def compare(base: Sequence[Observation], head: Sequence[Observation], rule: Stor
     faster = holm([timing.p_faster() for timing in timings])
     results = [_judged(timing, *ps, len(timings), rule) for timing, *ps in zip(timings, slower, faster, strict=True)]
     told = (notes(found, rule.trust) if timings else []) + _too_few(timings, rule)
-    return results + compare_exactly(of_base, of_head) + _one_sided(of_base, of_head), told
+    return results + compare_exactly(of_base, of_head) + _faults(of_base, of_head) + _one_sided(of_base, of_head), told
 
 
 def _timing(quantity: Quantity, base: Sequence[Observation], head: Sequence[Observation], found: Mapping[str, Drift]) -> Timing:
@@ -126,14 +126,27 @@ def _too_few(timings: Sequence[Timing], rule: StoredRule) -> list[str]:
             f"{rule.family * 100:g} %; {needed} runs (processes) a side are needed"]
 
 
+def _faults(base: Runs, head: Runs) -> list[Result]:
+    """That only the head was checked for, and has."""
+    found = [judged(quantity, 0.0, max(value for run in runs for value in run.values))
+             for quantity, runs in head.items() if quantity.is_fault and quantity not in base]
+    return [result for result in found if result.verdict is not Verdict.SAME]
+
+
 def _one_sided(base: Runs, head: Runs) -> list[Result]:
-    """Cases that one side lacks: a fact that is new with its case, and the facts of a case with no time, are one line."""
+    """Cases that one side lacks, a line each, whatever facts they have; and what the head lacks of cases that both have."""
     def cases(runs: Runs) -> dict[str, Quantity]:
-        return {quantity.case.split(": ")[0]: quantity for quantity in runs if not quantity.calibrates}
+        return {_case_of(quantity): quantity for quantity in runs if not quantity.calibrates}
     both = cases(base), cases(head)
-    return [Result(case, quantity.channel, verdict, quantity.unit)
-            for mine, other, verdict in ((*both, Verdict.GONE), (*reversed(both), Verdict.NEW))
-            for case, quantity in mine.items() if case not in other]
+    lacking = [Result(quantity.case, quantity.channel, Verdict.GONE, quantity.unit) for quantity in base
+               if quantity not in head and not quantity.calibrates and not quantity.is_fault and _case_of(quantity) in both[1]]
+    return lacking + [Result(case, quantity.channel, verdict, quantity.unit)
+                      for mine, other, verdict in ((*both, Verdict.GONE), (*reversed(both), Verdict.NEW))
+                      for case, quantity in mine.items() if case not in other]
+
+
+def _case_of(quantity: Quantity) -> str:
+    return quantity.case.split(": ")[0]
 
 
 def _exp(bound: float) -> float | None:

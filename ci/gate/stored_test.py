@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from .inputs.observation import WRONG, Observation, Origin, Quantity
+from .inputs.observation import FAILURES, WRONG, Observation, Origin, Quantity
 from .model import Channel, Verdict
 from .stored import StoredRule, compare
 
@@ -155,3 +155,12 @@ def test_cases_of_one_side_are_told_once():
     head = session(dice, cases=["both", "new"], calibrated=False) + [fact("new: bytes", 1), fact("both: bytes", 1)]
     found, _ = verdicts(base, head)
     assert found["old"] is Verdict.GONE and found["new"] is Verdict.NEW and len(found) == 3
+
+
+def test_what_the_head_lacks_of_a_case_is_told():
+    """A benchmark that is skipped has no time any more; one that nobody checked before, and that is wrong, has neither."""
+    dice = random.Random(10)
+    base = session(dice, cases=["skipped", "wrong"], calibrated=False)
+    head = [Observation(Quantity("skipped: failures", Channel.EXACT, FAILURES), Origin("h", "f"), (0.0,)),
+            Observation(Quantity("wrong: wrong", Channel.EXACT, WRONG), Origin("h", "f"), (5.0,))]
+    assert verdicts(base, head)[0] == {"skipped": Verdict.GONE, "wrong": Verdict.GONE, "wrong: wrong": Verdict.SLOWER}

@@ -58,6 +58,8 @@ def test_cases_are_worst_first(result_of):
     ([told("same"), told("same")], "All 2 cases are the same within 2 %."),
     ([told("same", channel="exact")] * 2, "All 2 cases are equal."),
     ([told("undecided")], "Nothing is known to be slower; 1 of 1 case is undecided."),
+    ([told("gone"), told("undecided")], "Nothing is known to be slower; 2 of 2 cases are undecided or gone."),
+    ([told("gone"), told("same")], "Nothing is known to be slower; 1 of 2 cases is gone."),
     ([told("undecided"), told("same"), told("undecided")], "Nothing is known to be slower; 2 of 3 cases are undecided."),
     ([told("faster", 0.9), told("same")], "Nothing is slower: 1 faster, 1 same."),
     ([told("new", None, "exact"), told("same", 1.0, "exact")], "Nothing costs more: 1 new, 1 same."),

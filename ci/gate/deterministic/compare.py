@@ -23,7 +23,7 @@ def _compare(case: str, base: Value | None, head: Value | None, count_threshold:
     either = base or head
     if base is None:
         return Result(case, either.channel, Verdict.NEW, either.unit, head=head.value)
-    if head is None:  # what is not held any more must not pass unseen
-        return Result(case, either.channel, Verdict.UNDECIDED, either.unit, base=base.value, why="only the base has it")
+    if head is None:
+        return Result(case, either.channel, Verdict.GONE, either.unit, base=base.value)
     threshold = count_threshold if either.channel is Channel.INSTRUCTIONS else 0.0
     return judged(Quantity(case, either.channel, either.unit, either.better), base.value, head.value, threshold)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from gate.builds import build_at
-from gate.cli import main
+from gate.cli import exit_status, main
 from gate.deterministic.collect import ExactLine, collect, load_exact_suite
 from gate.deterministic.compare import compare_facts
 from gate.deterministic.counts import count
 from gate.deterministic.facts import Facts, Value, read_facts, write_facts
 from gate.errors import CouldNotRun, UsageError
-from gate.model import Channel, Verdict
+from gate.model import Channel, Report, Side, Verdict
 
 TOOLS = {"tool": "valgrind-3.19.0", "compiler": "GNU 12.2.0"}
 
@@ -40,7 +40,13 @@ def test_tolerances(before, after, verdict):
 
 def test_new_passes_and_gone_does_not():
     results, _ = compare_facts(facts(exact(1, case="old")), facts(exact(1, case="new")), 0.01)
-    assert {result.case: result.verdict for result in results} == {"old": Verdict.UNDECIDED, "new": Verdict.NEW}
+    assert {result.case: result.verdict for result in results} == {"old": Verdict.GONE, "new": Verdict.NEW}
+    side = Side("s")
+
+    def status(undecided: str, *some):
+        return exit_status(Report("exact", side, side, 0.01, 1.0, some, 0.0), undecided)
+    assert [status(undecided, results[0]) for undecided in ("pass", "fail", "status")] == [0, 1, 3]
+    assert status("status", results[1]) == 0
 
 
 def test_a_difference_of_one_byte_is_told_whole():

@@ -10,7 +10,7 @@ SKIPPED = (Verdict.UNDECIDED, Verdict.GONE)
 
 
 def junit(report: Report, started: str, undecided_fails: bool = False) -> str:
-    """Slower is a failure; undecided is skipped, or a failure where it fails the job; what only the base has is skipped."""
+    """Slower is a failure; undecided, and what only the base has, is skipped, or a failure where it fails the job."""
     results = sorted_results(report)
     failing = [result for result in results if _fails(result, undecided_fails)]
     skipped = [result for result in results if result.verdict in SKIPPED and result not in failing]
@@ -30,7 +30,7 @@ def junit(report: Report, started: str, undecided_fails: bool = False) -> str:
 
 
 def _fails(result: Result, undecided_fails: bool) -> bool:
-    return result.verdict is Verdict.SLOWER or undecided_fails and result.verdict is Verdict.UNDECIDED
+    return result.verdict is Verdict.SLOWER or undecided_fails and result.verdict in SKIPPED
 
 
 def _add_case(suite: ElementTree.Element, result: Result, failed: bool) -> None:

@@ -49,8 +49,8 @@ def _closing(report: Report, colour: bool) -> str:
     line = closing_line(report)
     if not colour:
         return line
-    word = Verdict.SLOWER if report.of(Verdict.SLOWER) else Verdict.UNDECIDED if report.of(Verdict.UNDECIDED) else Verdict.FASTER
     answer, rest = line.split(":", 1)
+    word = {"REGRESSION": Verdict.SLOWER, "undecided": Verdict.UNDECIDED, "pass": Verdict.FASTER}[answer]
     return f"{_painted(answer, '1;' + COLOURS[word].removeprefix('1;'))}:{rest}"
 
 

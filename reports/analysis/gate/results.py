@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Sequence
 
 from reports.analysis.findings import Finding
-from reports.analysis.gate.words import answer, counts_text, headline, side_text, worst_first
+from reports.analysis.gate.words import OPEN, answer, counts_text, headline, side_text, worst_first
 from reports.gate_records import GateCase, GateSeries
 from reports.records import Records
 from reports.run_records import Compared, Run
@@ -57,7 +57,7 @@ def analyse_gates(records: Records) -> tuple[GateResult, ...]:
 def sentences(result: GateResult) -> list[str]:
     """What else a reader asks at once: how many of each kind, why some are undecided, what it is made of."""
     verdicts = {case.verdict for case in result.cases}
-    in_headline = len(verdicts) == 1 or not verdicts & {"slower", "undecided"}
+    in_headline = len(verdicts) == 1 or not verdicts & {"slower", *OPEN}
     told = [] if in_headline else [f"In all: {counts_text([case.told for case in result.cases])}."]
     told += _why_undecided(result.cases)
     pairs = pairs_text(result)

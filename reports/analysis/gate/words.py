@@ -10,6 +10,7 @@ from typing import Callable, Iterable, Optional, Sequence, TypeVar
 from reports.units import counted, short
 
 WORST_FIRST = ("slower", "undecided", "gone", "new", "faster", "same")
+OPEN = ("undecided", "gone")  # no pass: what is not held any more may have another name and be slower
 COUNTED = ("exact", "instructions")  # channels whose values are counts: shown whole
 MANY_TIMES = 11  # from here on a ratio is told as such: +1,000 % is hard to read
 NONE = "–"
@@ -69,7 +70,7 @@ def value_text(value: Optional[float], unit: str, channel: str = "time") -> str:
 def answer(cases: Sequence[Told]) -> str:
     """The verdict on all of them in a word."""
     verdicts = {one.verdict for one in cases}
-    return "REGRESSION" if "slower" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+    return "REGRESSION" if "slower" in verdicts else "undecided" if verdicts.intersection(OPEN) else "pass"
 
 
 def counts_text(cases: Sequence[Told]) -> str:
@@ -83,12 +84,13 @@ def headline(cases: Sequence[Told], threshold: float) -> str:
     if not cases:
         return "No cases were compared."
     slower = [one for one in worst_first(cases, lambda one: one) if one.verdict == "slower"]
-    undecided = sum(one.verdict == "undecided" for one in cases)
+    undecided = sum(one.verdict in OPEN for one in cases)
     if slower:
         return _slower_sentence(slower, len(cases))
     if undecided:
         verb = "is" if undecided == 1 else "are"
-        return f"Nothing is known to be slower; {undecided:,} of {counted(len(cases), 'case')} {verb} undecided."
+        what = " or ".join(verdict for verdict in OPEN if any(one.verdict == verdict for one in cases))
+        return f"Nothing is known to be slower; {undecided:,} of {counted(len(cases), 'case')} {verb} {what}."
     if all(one.verdict == "same" for one in cases):
         equal = "equal" if all(one.channel == "exact" for one in cases) else f"the same within {limit_text(threshold)}"
         return f"All {len(cases):,} cases are {equal}." if len(cases) > 1 else f"The one case is {equal}."
