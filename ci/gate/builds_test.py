@@ -11,6 +11,7 @@ from gate.errors import CouldNotRun, UsageError
 from gate.groups import run_in_group
 from gate.model import Side
 from gate.suite import Line, load_suite
+from gate.toolchain import differences
 
 
 @pytest.fixture
@@ -66,6 +67,15 @@ def test_what_an_interrupted_extraction_left_is_no_source(repository, tmp_path):
     (partial / "CMakeLists.txt").write_text("half of it")
     resolve("HEAD~1", "--base", ["tool"], repository, cache, [])
     assert sorted(path.name for path in (cache / revision).iterdir()) == ["build", "build.log", "source"]
+
+
+def test_builds_of_other_flags_are_told(repository, tmp_path):
+    def build(name: str, *flags: str) -> Path:
+        return resolve("HEAD~1", "--base", ["tool"], repository, tmp_path / name, flags).folder
+    one, other = build("one"), build("other", "-DCMAKE_BUILD_TYPE=Debug")
+    assert differences(one, one) == []
+    assert differences(one, other) == ["the builds differ in more than their source: flags -O3 -DNDEBUG and -g, type Release and Debug"]
+    assert differences(one, tmp_path) == []
 
 
 def test_changes_that_are_not_committed_are_told(repository):

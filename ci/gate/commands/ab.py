@@ -12,6 +12,7 @@ from ..pairs import Pairing, Timing
 from ..progress import say
 from ..rule import Rule
 from ..suite import Line, load_suite
+from ..toolchain import differences
 
 ROOT = Path(__file__).resolve().parents[3]
 SUITE = ROOT / "ci" / "gate_suite.txt"
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", default="60s", metavar="TIME", help="of measuring, without builds: 60s, 5m (default: 60s)")
     parser.add_argument("--threshold", default="2%", metavar="PERCENT", help="what is less does not matter (default: 2%%)")
     parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for both builds, as -DLOCKSTEP_CUDA=OFF; again for more")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for builds of revisions, as -DLOCKSTEP_CUDA=OFF; again for more")
 
 
 def seconds_of(text: str, flag: str) -> float:
@@ -64,5 +65,5 @@ def compare_builds(lines: list[Line], base: Build, head: Build, rule: Rule, seco
     pairings = {line.name: Pairing(partial(base.start, line.command, {}), partial(head.start, line.command, {}),
                                    line.one_core, Timing()) for line in lines}
     results = measure(pairings, rule, Budget(seconds), progress=say)
-    return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start,
-                  tuple(left_out((base.side, head.side), ROOT)))
+    notes = [*left_out((base.side, head.side), ROOT), *differences(base.folder, head.folder)]
+    return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start, tuple(notes))

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME records|counts COMMAND (default: ci/gate_exact.txt)")
     parser.add_argument("--count-threshold", default="1%", metavar="PERCENT", help="by which instructions may differ (default: 1%%)")
     parser.add_argument("--build-cache", type=Path, default=ROOT / "out" / "gate", metavar="DIR", help="of builds (default: out/gate)")
-    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for both builds, as -DLOCKSTEP_CUDA=OFF; again for more")
+    parser.add_argument("--cmake", action="append", default=[], metavar="FLAG", help="for builds of revisions, as -DLOCKSTEP_CUDA=OFF; again for more")
 
 
 def run(arguments: argparse.Namespace) -> Report:

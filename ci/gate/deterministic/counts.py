@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..builds import Build
 from ..errors import CouldNotRun
+from ..toolchain import made_with
 from ..worker import Worker
 
 CALLS = 2
@@ -27,9 +28,8 @@ def why_it_cannot_count() -> str | None:
 def counted_with(build: Build) -> dict[str, str]:
     """What counts depend on beside the source."""
     tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    cache = _cache_of(build.folder)
-    flags = " ".join(cache.get(name, "") for name in ("CMAKE_CXX_FLAGS", f"CMAKE_CXX_FLAGS_{cache.get('CMAKE_BUILD_TYPE', '').upper()}"))
-    return {"tool": tool, "compiler": _compiler_of(build.folder), "flags": flags.strip(), "libc": " ".join(platform.libc_ver()),
+    made = made_with(build.folder)
+    return {"tool": tool, "compiler": made["compiler"], "flags": made["flags"], "libc": " ".join(platform.libc_ver()),
             "processor": _features()}
 
 
@@ -55,23 +55,6 @@ def _total(path: Path) -> int:
     if not found:
         raise CouldNotRun(f"valgrind: {path.name} has no totals")
     return int(found.group(1))
-
-
-def _cache_of(folder: Path) -> dict[str, str]:
-    try:
-        lines = (folder / "CMakeCache.txt").read_text().splitlines()
-    except OSError:
-        return {}
-    return {name: value for name, _, value in (re.split(r"(:[A-Z]+=)", line, maxsplit=1) for line in lines if re.match(r"\w+:[A-Z]+=", line))}
-
-
-def _compiler_of(folder: Path) -> str:
-    for path in folder.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
-        text = path.read_text()
-        found = [re.search(rf'set\({name} "([^"]*)"\)', text) for name in ("CMAKE_CXX_COMPILER_ID", "CMAKE_CXX_COMPILER_VERSION")]
-        if all(found):
-            return " ".join(match.group(1) for match in found)
-    return "unknown"
 
 
 def _features() -> str:
