@@ -1,14 +1,13 @@
 """A baseline store: a folder a machine fingerprint, in it the files of its runs. Nothing in it is ever changed."""
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .errors import CouldNotRun, UsageError
 from .inputs.files import read_file
 from .inputs.observation import Observation
+from .outputs.files import write_whole
 
 
 def fingerprints(observations: Iterable[Observation]) -> list[str]:
@@ -62,17 +61,12 @@ def _place(path: Path) -> Path:
 
 
 def _write(to: Path, content: bytes) -> Path:
-    """Whole or not at all: to a file beside it that is then renamed."""
+    """Once: nothing in a store is ever changed."""
     if to.exists():
         return to
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=to.parent, prefix=".", delete=False) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, to)
     except OSError as error:
-        raise CouldNotRun(f"{to}: cannot be written: {error.strerror}") from error
+        raise CouldNotRun(f"{to.parent}: cannot be made: {error.strerror}") from error
+    write_whole(to, content, "store")
     return to

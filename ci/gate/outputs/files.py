@@ -19,15 +19,16 @@ def check_writable(path: Path, flag: str) -> None:
         raise CouldNotRun(f"{flag} {path}: {error.strerror}; {ALLOWED}") from error
 
 
-def write_whole(path: Path, text: str, flag: str) -> None:
-    """To a file beside it, then renamed."""
-    partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+def write_whole(path: Path, content: str | bytes, flag: str) -> None:
+    """To a hidden file beside it, then renamed."""
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
-        with partial.open("w", encoding="utf-8", errors="replace", newline="\n") as file:
-            file.write(text)
+        with partial.open("wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise CouldNotRun(f"{flag} {path}: {error.strerror}; no file was left") from error
+    finally:
+        partial.unlink(missing_ok=True)

@@ -275,15 +275,17 @@ def test_a_folder_that_goes_away_costs_one_line_and_not_the_others(tmp_path, cap
     assert "REGRESSION" in capsys.readouterr().out and (tmp_path / "j.xml").exists()
 
 
-def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("error", "told"), [(OSError(28, "No space left on device"), "No space left on device; no file was left"),
+                                             (KeyboardInterrupt("stop"), "stop")])
+def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path, monkeypatch, error, told):
     target = tmp_path / "r"
     target.write_text("old")
 
     def fails(_: int) -> None:
         assert target.read_text() == "old"
-        raise OSError(28, "No space left on device")
+        raise error
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(CouldNotRun, match="No space left on device; no file was left"):
+    with pytest.raises((CouldNotRun, KeyboardInterrupt), match=told):
         write_whole(target, "new", "--records")
     assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
 
