@@ -29,7 +29,8 @@ class Step:
 
 def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[list[Series], list[str]]:
     """A series for each case, and what a reader must know. Of several machines only the one of the newest file is looked at."""
-    newest = max(observations, key=lambda one: one.origin.started).origin.fingerprint
+    last = max((one.origin for one in observations), key=lambda origin: origin.started)
+    newest = last.fingerprint
     mine = [one for one in observations if one.origin.fingerprint == newest]
     points = points_of(mine)
     times = [quantity for quantity, series in points.items()
@@ -37,7 +38,7 @@ def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[lis
     level = rule.error / max(1, len(times))
     found = {quantity: _series(quantity, series, level, rule) for quantity, series in points.items()}
     machine = {quantity: series for quantity, series in found.items() if quantity.calibrates}
-    told = _of_machines(observations, newest) + [note for series in machine.values() for note in _of_calibration(series)]
+    told = _of_machines(observations, newest) + _ended(points, last.revision) + [note for series in machine.values() for note in _of_calibration(series)]
     return [_without_the_machines(quantity, series, machine) for quantity, series in found.items() if not quantity.calibrates], told
 
 
@@ -142,6 +143,14 @@ def _near(series: Series, at: int, time: str) -> bool:
 def _of_machines(observations: Sequence[Observation], newest: str) -> list[str]:
     others = {one.origin.source for one in observations if one.origin.fingerprint != newest}
     return [f"{len(others)} files of other machines are left out; this is machine {newest}"] if others else []
+
+
+def _ended(points: Mapping[Quantity, Sequence[Point]], newest: str) -> list[str]:
+    """A case that is measured no more has no changes any more: it may have failed, or have another name."""
+    judged = {quantity.case: series[-1] for quantity, series in points.items() if not quantity.calibrates}
+    ended = [case for case, last in judged.items() if last.revision != newest]
+    return [f"{len(ended)} of {len(judged)} cases end before the newest revision, {newest[:12]}: {ended[0]}"
+            f"{' and others' if len(ended) > 1 else ''}"] if ended else []
 
 
 def _of_calibration(series: Series) -> list[str]:

@@ -178,3 +178,9 @@ def test_a_change_away_from_the_machines_counts():
 def test_few_points_say_so():
     series, _ = history([point(i, 100.0 * (i + 1)) for i in range(5)], HistoryRule())
     assert series[0].changes == () and series[0].why == "5 points; 8 are needed"
+
+
+def test_a_case_that_is_measured_no_more_is_told():
+    points = [point(i, 1.0, case) for i in range(9) for case in ("stays", "ends") if case == "stays" or i < 7]
+    _, notes = history(points, HistoryRule())
+    assert notes == [f"1 of 2 cases end before the newest revision, {points[-1].origin.revision[:12]}: ends"]
