@@ -96,6 +96,7 @@ kernels::InOut StepEnd::own_square(const kernels::Context& where) {
   }
   sum.destination = squares_.out(0, 1);
   kernels::run(sum, where);
+  has_square_ = true;
   return squares_.inout(0, 1);
 }
 
@@ -110,7 +111,7 @@ void StepEnd::take_norm() {
 }
 
 void StepEnd::update() {
-  take_norm();
+  if (has_square_) take_norm();
   if (!skipped_) {
     // torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
     const bool clips = rules_.most_norm > 0 && norm_ > rules_.most_norm;

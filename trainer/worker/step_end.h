@@ -23,7 +23,11 @@ class StepEnd {
  public:
   explicit StepEnd(RankModel& model) : model_(model) {}
 
-  void begin_step(const UpdateRules& rules) { rules_ = rules; }
+  void begin_step(const UpdateRules& rules) {
+    rules_ = rules;
+    has_square_ = false;
+    skipped_ = false;
+  }
 
   // A sum over a group of gradients that lie in several parameters: packed, to be all-reduced in place, and put back.
   // Kernels run in `where`, as the sum does.
@@ -34,7 +38,7 @@ class StepEnd {
   kernels::InOut own_square(const kernels::Context& where);
 
   // After that sum, which is waited for if it is only queued: takes the norm of all gradients, without the loss scale,
-  // and changes the weights.
+  // and changes the weights. In a step without the sum nothing is clipped or skipped.
   void update();
   double norm() const { return norm_; }
   bool skipped() const { return skipped_; }  // gradients were not finite: nothing was changed
@@ -53,6 +57,7 @@ class StepEnd {
   UpdateRules rules_;
   parallel::Tensor packed_;
   parallel::Tensor squares_;  // f64: the sum, then what each stage adds
+  bool has_square_ = false;   // in this step
   double norm_ = 0;
   bool skipped_ = false;
 };
