@@ -65,7 +65,8 @@ void* MemoryPool::allocate_alone(std::size_t size_bytes) {
   const std::size_t chunk_bytes = std::max(size_bytes, std::size_t{1});
   auto block = add_chunk(kAlone, chunk_bytes);
   if (block == blocks_.end()) {
-    give_back_all();
+    wait_for_all();
+    free_chunks();
     block = add_chunk(kAlone, chunk_bytes);
   }
   if (block == blocks_.end()) refuse(size_bytes);
@@ -98,13 +99,14 @@ MemoryPool::Blocks::iterator MemoryPool::find_in_order(const Stream& stream, std
   return best;
 }
 
-// Takes a chunk from the device. Where it has none, gives back what is kept and tries once more, for no more than is
-// needed.
+// Takes a chunk from the device. Where it has none, waits for what waits, as to free memory waits for more: for all
+// that the device does. Then gives back what is kept and tries once more, for no more than is needed.
 MemoryPool::Blocks::iterator MemoryPool::grow(std::size_t size_class, std::size_t size_bytes) {
   const std::size_t chunk_bytes = std::max(kSizeClasses[size_class].chunk_bytes, size_bytes);
   if (const auto block = add_chunk(size_class, chunk_bytes); block != blocks_.end()) return block;
-  give_back_all();
+  wait_for_all();
   if (const auto block = find(nullptr, size_class, size_bytes); block != blocks_.end()) return block;
+  free_chunks();
   return add_chunk(size_class, round_up(size_bytes, kChunkGrainBytes));
 }
 
@@ -293,12 +295,11 @@ void MemoryPool::free_unused() {
   if (!capturing_) free_chunks();
 }
 
-void MemoryPool::give_back_all() {
+void MemoryPool::wait_for_all() {
   for (std::byte* memory : waiting_) {
     for (const Mark& mark : blocks_.at(memory).marks) mark.event->synchronize();
   }
   settle();
-  free_chunks();
 }
 
 void MemoryPool::free_chunks() {

@@ -132,7 +132,7 @@ class MemoryPool {
   Blocks::iterator join_neighbours(Blocks::iterator block);
 
   // ---- giving back
-  void give_back_all();
+  void wait_for_all();
   void free_chunks();
   void free_chunk(Blocks::iterator block);
 

@@ -463,5 +463,16 @@ TEST(MemoryPoolAtRandom, StepsThatAreTheSameReachARest) {
   EXPECT_LT(counts[11], 600);
 }
 
+// To free memory waits for all that a device does, and that may wait for who frees.
+TEST_F(MemoryPoolTest, AFullDeviceIsWaitedForBeforeAnythingIsFreed) {
+  device_.capacity = 100 * kMiB;
+  void* const memory = pool_->allocate_on(a_, 80 * kMiB);
+  ++a_.queued;
+  pool_->release_on(a_, memory);
+  EXPECT_EQ(pool_->allocate_on(b_, 80 * kMiB), memory);
+  EXPECT_EQ(a_.finished, a_.queued);
+  EXPECT_EQ(device_.allocations, 2) << "one was refused";
+}
+
 }  // namespace
 }  // namespace lockstep::core

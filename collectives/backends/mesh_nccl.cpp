@@ -2,7 +2,9 @@
 // channel's stream. NCCL's own algorithms are "auto" and "library"; plans go by its sends and receives.
 //
 // NCCL connects to other ranks at the first call, and the host waits there. Members may come to the first calls of two
-// channels in different orders, so prepare() makes the first call, on memory of its own.
+// channels in different orders, so prepare() makes the first call, on memory of its own. No member's kernel may run
+// while another member takes that memory: to take memory may wait for the device, and for those that it shares memory
+// with (https://github.com/NVIDIA/nccl/issues/744).
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -106,11 +108,13 @@ class NcclMeshDevice final : public MeshDevice {
     if (operation.in_place) {
       const auto layout = in_place_layout(operation, ranks, rank);
       const core::DeviceBlock memory(*device_, static_cast<std::size_t>(layout.buffer_bytes + kAligned));
+      worlds_[channel]->barrier();
       collective.run(memory.data() + layout.input_at, memory.data() + layout.output_at);
       return channels_[channel].group->wait(stream);
     }
     const core::DeviceBlock input(*device_, static_cast<std::size_t>(input_bytes(operation, ranks, rank) + kAligned));
     const core::DeviceBlock output(*device_, static_cast<std::size_t>(output_bytes(operation, ranks, rank) + kAligned));
+    worlds_[channel]->barrier();
     collective.run(input.data(), output.data());
     channels_[channel].group->wait(stream);
   }

@@ -37,6 +37,7 @@ namespace lockstep::trainer {
 struct QueuedOptions {
   bool threads = true;  // else what is queued is done at once: the clocks alone tell
   std::uint64_t seed = 1;
+  double late = 0.6;  // without threads: how often the host looks too early
 };
 
 // A point in a stream that has been recorded; of each record a new one.
@@ -57,11 +58,12 @@ struct QueuedState {
   std::string label = "outside";  // of the task at hand
   int waits = 0;                  // of streams for events, that were to be queued
   int left_out = -1;              // the one that is not: a fault
+  int takings = 0;                // of memory from the device, and of page-locked memory
   std::atomic<bool> failed{false};
 
   // Whether the host sees that a point is passed: it may look too early.
   bool sees(const QueuedMark& mark) {
-    if (!mark.passed || (!options.threads && random.uniform() < 0.6)) return false;
+    if (!mark.passed || (!options.threads && random.uniform() < options.late)) return false;
     checker.wait(0, mark.clock);
     return true;
   }
@@ -240,6 +242,10 @@ class QueuedDevice final : public core::ForwardingDevice {
     dynamic_cast<QueuedStream&>(stream).hand_over("gives back", memory, take_size(memory));
     pool_.release_on(stream, memory);
   }
+  void* allocate_pinned(std::size_t size_bytes) override {
+    ++state_.takings;
+    return ForwardingDevice::allocate_pinned(size_bytes);
+  }
   std::size_t allocated_bytes() const override { return pool_.bytes().held; }
   std::size_t peak_bytes() const override { return pool_.bytes().peak_held; }
   std::size_t reserved_bytes() const override { return pool_.bytes().reserved; }
@@ -274,6 +280,7 @@ class QueuedDevice final : public core::ForwardingDevice {
     explicit Raw(QueuedState& state) : state_(state) {}
     void* allocate(std::size_t size_bytes) override {
       constexpr std::size_t kAlignment = 512;
+      ++state_.takings;
       auto* const memory = static_cast<std::byte*>(
           std::aligned_alloc(kAlignment, (size_bytes + kAlignment - 1) / kAlignment * kAlignment));
       std::fill(memory, memory + size_bytes, std::byte{0xff});

@@ -57,6 +57,8 @@ struct QueuedRun {
   TrainResult result;
   std::vector<std::string> races;  // of all ranks
   int waits = 0;                   // that rank 0 has queued
+  int takings = 0;                 // of all ranks, in steps and validations
+  double sent_before = 0;          // bytes, in collectives, before the first step
 };
 
 TrainOptions few_steps(const TrainLayout& layout) {
@@ -81,7 +83,13 @@ QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
     auto& state = dynamic_cast<QueuedDevice&>(trainer.model().memory().device()).state();
     const std::int32_t rank = trainer.model().rank();
+    state.waits = 0;  // a rehearsal has some too
     if (rank == 0) state.left_out = left_out;
+    const int takings = state.takings;
+    double sent = 0;
+    for (std::size_t lane = 0; lane < schedules::kNumLanes; ++lane) {
+      sent += trainer.model().collectives().sent_bytes(static_cast<schedules::Lane>(lane));
+    }
     const auto wrap = [&](schedules::StageWorker& worker) {
       return std::make_unique<NamesTasks>(worker, made.step.of_rank[static_cast<std::size_t>(rank)], state);
     };
@@ -91,6 +99,8 @@ QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left
     const std::lock_guard lock(mutex);
     for (const std::string& race : state.checker.races())
       run.races.push_back("rank " + std::to_string(rank) + ": " + race);
+    run.takings += state.takings - takings;
+    run.sent_before += sent;
     if (rank != 0) return;
     run.result.steps = std::move(steps);
     run.result.validation_loss = loss;
@@ -166,6 +176,22 @@ TEST(QueuedTrainer, Float16SkipsWhatOverflows) {
   options.loss_scale.first = 1e9F;
   expect_the_same_queued(options);
   EXPECT_TRUE(run(options).steps.front().skipped);
+}
+
+// To take memory may wait for the device, where a peer's collective may wait for this rank: all is taken before any
+// runs.
+TEST(QueuedTrainer, TakesNoMemoryFromTheFirstStepOn) {
+  const std::vector<TrainLayout> layouts{
+      {.microbatches = 2}, {.dp = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
+      {.tp = 2},           {.pp = 2, .schedule = "1f1b", .microbatches = 4},
+      all_of_them(),
+  };
+  for (const TrainLayout& layout : layouts) {
+    SCOPED_TRACE(text_of(layout));
+    const QueuedRun queued = run_queued(few_steps(layout), {.threads = false, .late = 0});
+    EXPECT_EQ(queued.takings, 0);
+    EXPECT_EQ(queued.sent_before, 0);
+  }
 }
 
 // A wait that is left out is found by the clocks, whatever has run when. (Some say what others imply.)

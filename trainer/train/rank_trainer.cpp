@@ -66,6 +66,30 @@ void RankTrainer::draw(std::int64_t step) {
   }
 }
 
+void RankTrainer::rehearse_pass(CollectiveUse use) {
+  model_.collectives().use(use);
+  const std::vector<MicrobatchTokens> microbatches = views();
+  UpdateRules rules;
+  rules.rehearses = true;
+  training_.begin_step(Mode::train, microbatches, 1, rules);
+  schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
+  forward_.begin_step(Mode::evaluate, microbatches, 0, {});
+  schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+  sum_over_ranks(0);  // a barrier: what comes next may need that nobody takes memory
+}
+
+// Collectives are made when the rest has what it needs, as NCCL runs each once as it is made. Each GEMM's first run is
+// timed, and making a collective waits for what is queued: only in the last pass does the host run as far ahead of the
+// device as in a step, and memory that waits for the device is not at hand.
+void RankTrainer::rehearse() {
+  if (lanes_ == nullptr) return;
+  draw(1);
+  for (const CollectiveUse use : {CollectiveUse::leave_out, CollectiveUse::make, CollectiveUse::leave_out}) {
+    rehearse_pass(use);
+  }
+  model_.collectives().use(CollectiveUse::run);
+}
+
 double RankTrainer::sum_over_ranks(double mine) {
   double sum = 0;
   for (const double value : transports::all_gather_value(mesh_.messages, mine)) sum += value;
@@ -147,9 +171,17 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
   constexpr std::size_t kBytes = 256;  // words behind are of other vocabularies
   core::Random random(options_.seed);
   std::string text = prompt;
-  for (std::int64_t i = 0; i < bytes; ++i) {
+  const auto next_logits = [&] {
     const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.length));
-    const std::vector<float> logits = logits_behind(std::string_view(text).substr(text.size() - seen));
+    return logits_behind(std::string_view(text).substr(text.size() - seen));
+  };
+  if (lanes_ != nullptr) {  // as rehearse(): logits that stay are more than a step holds
+    model_.collectives().use(CollectiveUse::leave_out);
+    next_logits();
+    model_.collectives().use(CollectiveUse::run);
+  }
+  for (std::int64_t i = 0; i < bytes; ++i) {
+    const std::vector<float> logits = next_logits();
     const auto word = drawn_word(std::span(logits).first(kBytes), temperature, random.uniform());
     text.push_back(static_cast<char>(word));
   }

@@ -45,6 +45,12 @@ class RankTrainer {
   RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus, backends::MeshRank& mesh,
               const ChannelMap& channels);
 
+  // Once, before all else, all ranks together. Where work is queued: steps in which no collective is run, and which
+  // change nothing. What may wait for the device is done in them: taking memory, page-locking, the choice of GEMMs, the
+  // first call of a library, the making of collectives. In a step it could wait for a collective's kernel, which waits
+  // for the very rank that waits (collectives/executors/cuda/cuda_ranks.h).
+  void rehearse();
+
   // What is run in a worker's place, and hands its calls on: for measurements that decide when a task may begin.
   using WorkerWrap = std::function<std::unique_ptr<schedules::StageWorker>(schedules::StageWorker&)>;
 
@@ -67,6 +73,7 @@ class RankTrainer {
   LossScale& loss_scale() { return loss_scale_; }
 
  private:
+  void rehearse_pass(CollectiveUse use);
   std::vector<MicrobatchTokens> views() const;
   void draw(std::int64_t step);
   std::vector<float> logits_behind(std::string_view text);  // of all words, behind its last byte

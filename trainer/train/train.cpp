@@ -130,6 +130,7 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
   mesh.queue_of_channel = channels.queues();
   backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) {
     RankTrainer trainer(options, made, corpus, rank, channels);
+    trainer.rehearse();
     body(made, trainer);
   });
 }

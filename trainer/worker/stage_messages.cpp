@@ -64,7 +64,7 @@ bool StageMessages::ended(std::uint32_t index) {
   if (!message.posted && message.staged.copied->done()) post(message);
   if (!message.posted || !messages_.done(message.request)) return false;
   if (!message.is_send) arrived(message);
-  if (queues()) keep(message);
+  if (queues()) used_.push_back(std::move(message.staged));
   under_way_.erase(found);
   return true;
 }
@@ -86,15 +86,6 @@ void StageMessages::arrived(Message& message) {
   }
 }
 
-void StageMessages::keep(Message& message) {
-  if (message.is_send) {
-    const std::size_t size_bytes = message.staged.size_bytes;
-    spare_.emplace(size_bytes, std::move(message.staged));
-  } else {
-    leaving_.push_back(std::move(message.staged));
-  }
-}
-
 StageMessages::Staged StageMessages::take(std::size_t size_bytes) {
   const auto found = spare_.find(size_bytes);
   if (found != spare_.end()) {
@@ -112,8 +103,8 @@ void StageMessages::settle() {
   if (pinned_.empty()) return;  // no message is copied
   lanes_->stream(schedules::Lane::send).synchronize();
   lanes_->stream(schedules::Lane::receive).synchronize();
-  for (Staged& staged : leaving_) spare_.emplace(staged.size_bytes, std::move(staged));
-  leaving_.clear();
+  for (Staged& staged : used_) spare_.emplace(staged.size_bytes, std::move(staged));
+  used_.clear();
 }
 
 }  // namespace lockstep::trainer

@@ -54,13 +54,14 @@ class StageMessages {
   Staged take(std::size_t size_bytes);
   void post(Message& message);
   void arrived(Message& message);
-  void keep(Message& message);
 
   transports::Transport& messages_;
   core::Device& device_;
   const LaneQueues* const lanes_;
   std::map<std::uint32_t, Message> under_way_;
-  std::vector<Staged> leaving_;  // their copies to the device are queued
+  // Until settle(): copies to the device may be queued, and so a step needs as many as the one before, whatever is done
+  // when. To page-lock more may wait for the device (RankTrainer::rehearse).
+  std::vector<Staged> used_;
   std::multimap<std::size_t, Staged> spare_;
   std::vector<void*> pinned_;  // all that there is
 };

@@ -55,6 +55,7 @@ bool StepCollectives::is_compressed(const schedules::Task& task, const schedules
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
                           const kernels::Out& output) {
+  if (use_ == CollectiveUse::leave_out) return;
   const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
   const bool reduces = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter;
@@ -68,7 +69,9 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   const bool in_place = in < out + output.elems * elem_bytes && out < in + input.elems * elem_bytes;
   const Key key{channels_.of(task.lane, group), task.comm, reduces ? count : count * elem_bytes,
                 reduces ? output.dtype : core::DType::u8, in_place};
-  prepared(task, group, key).collective->run(input.data, output.data);
+  collectives::Collective& collective = *prepared(task, group, key).collective;
+  if (use_ == CollectiveUse::make) return;
+  collective.run(input.data, output.data);
   sent_bytes_[static_cast<std::size_t>(task.lane)] +=
       is_compressed(task, group, output.dtype)
           ? static_cast<double>(parallel::wire_bytes(options_.compression, count, static_cast<int>(ranks)))

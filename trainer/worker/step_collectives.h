@@ -26,6 +26,13 @@ struct CollectiveOptions {
   parallel::Compression compression = parallel::Compression::none;
 };
 
+// What run() does. The two others are for rehearsals, in which no collective may run (RankTrainer::rehearse).
+enum class CollectiveUse : std::uint8_t {
+  run,
+  make,  // so that it is there when it is run: all members together
+  leave_out,
+};
+
 class StepCollectives {
  public:
   // What is passed outlives this.
@@ -36,6 +43,9 @@ class StepCollectives {
   // lanes side by side. A sum is of `output.dtype`; a gather moves bytes.
   void run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
            const kernels::Out& output);
+
+  // From now on, in one thread of the rank; where all lanes are that thread's.
+  void use(CollectiveUse use) { use_ = use; }
 
   // Bytes that this rank has sent in collectives of a lane since the start, if each sent as few as an optimal algorithm
   // does (schedules::wire_bytes, parallel::wire_bytes).
@@ -51,6 +61,7 @@ class StepCollectives {
   const ChannelMap& channels_;
   const CollectiveOptions options_;
   parallel::Memory& memory_;
+  CollectiveUse use_ = CollectiveUse::run;
   kernels::ThreadPool lane_pool_;  // of the one thread whose all-reduces are compressed: what that computes
   const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's

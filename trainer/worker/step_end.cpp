@@ -107,7 +107,7 @@ void StepEnd::take_norm() {
   model_.mesh().settle();
   model_.memory().device().copy_to_host(&sum, squares_.data(), sizeof sum);
   norm_ = std::sqrt(sum) / rules_.loss_scale;
-  skipped_ = !std::isfinite(norm_);
+  skipped_ = rules_.rehearses || !std::isfinite(norm_);
 }
 
 void StepEnd::update() {

@@ -14,9 +14,10 @@ namespace lockstep::trainer {
 // How a step ends; the same on all ranks.
 struct UpdateRules {
   parallel::AdamWOptions adamw;
-  std::int64_t step = 1;  // from 1
-  float most_norm = 0;    // gradients are scaled down to this norm; 0: never
-  float loss_scale = 1;   // that gradients are multiplied by
+  std::int64_t step = 1;   // from 1
+  float most_norm = 0;     // gradients are scaled down to this norm; 0: never
+  float loss_scale = 1;    // that gradients are multiplied by
+  bool rehearses = false;  // what gradients are means nothing: weights stay as they are
 };
 
 class StepEnd {
