@@ -130,8 +130,9 @@ def test_usage_errors_are_one_line_and_status_2(words, capsys):
     assert error.startswith("gate.py: ") and error.count("\n") == 1 and "allowed: " in error
 
 
-@pytest.mark.parametrize(("error", "told"), [(ValueError("ours"), "ValueError: ours"), (OSError(28, "No space left on device", "/f"), "/f: No space left on device"),
-                                             (KeyboardInterrupt(), "interrupted")])
+@pytest.mark.parametrize(("error", "told"), [
+    (ValueError("ours"), "ValueError: ours"), (KeyboardInterrupt(), "interrupted"),
+    (OSError(28, "No space left on device", "/f"), "/f: No space left on device")])
 def test_no_error_is_a_regression(monkeypatch, capsys, error, told):
     def fails(_):
         raise error

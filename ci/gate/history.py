@@ -38,7 +38,8 @@ def history(observations: Sequence[Observation], rule: HistoryRule) -> tuple[lis
     level = rule.error / max(1, len(times))
     found = {quantity: _series(quantity, series, level, rule) for quantity, series in points.items()}
     machine = {quantity: series for quantity, series in found.items() if quantity.calibrates}
-    told = _of_machines(observations, newest) + _ended(points, last.revision) + [note for series in machine.values() for note in _of_calibration(series)]
+    told = _of_machines(observations, newest) + _ended(points, last.revision)
+    told += [note for series in machine.values() for note in _of_calibration(series)]
     return [_without_the_machines(quantity, series, machine) for quantity, series in found.items() if not quantity.calibrates], told
 
 
