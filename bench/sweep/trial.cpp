@@ -147,20 +147,18 @@ void Trial::time_host(int samples) {
 // The host's clock for the whole batch, as in nccl-tests, and events for the single samples. What follows the clock's
 // last look is not timed: reading events, and what finish() looks for when the work is done.
 void Trial::time_device(int samples) {
-  std::vector<std::unique_ptr<core::Event>> events;
-  for (int i = 0; i <= samples; ++i) events.push_back(endpoint_.device.make_event());
   const auto start = core::Clock::now();
-  events[0]->record(endpoint_.stream);
+  events_[0]->record(endpoint_.stream);
   for (int i = 0; i < samples; ++i) {
     run_sample(i);
-    events[static_cast<std::size_t>(i) + 1]->record(endpoint_.stream);
+    events_[static_cast<std::size_t>(i) + 1]->record(endpoint_.stream);
   }
   measured_.queued_us += core::us_between(start, core::Clock::now()) / calls_per_sample();
   endpoint_.finish();
   measured_.total_us += core::us_between(start, core::Clock::now()) / calls_per_sample();
   endpoint_.check();
-  for (std::size_t i = 1; i < events.size(); ++i) {
-    measured_.samples_us.push_back(events[i]->us_since(*events[i - 1]) / calls_per_sample());
+  for (std::size_t i = 1; i <= static_cast<std::size_t>(samples); ++i) {
+    measured_.samples_us.push_back(events_[i]->us_since(*events_[i - 1]) / calls_per_sample());
   }
 }
 
@@ -185,12 +183,14 @@ void Trial::time_blocking(int samples) {
 }
 
 // Each slot's output is poisoned once; later, what an earlier call left behind is wrong by itself, as its inputs were
-// others. The barrier behind the calls keeps the next fill from meeting a peer's reads.
+// others. The barrier behind the calls keeps the next fill from meeting a peer's reads. Events are made before a peer's
+// kernel can wait for this rank's: a driver that takes memory for them may wait for the device.
 void Trial::time_batch(int samples) {
   const int calls = samples * calls_per_sample();
   round_ = rounds_;
   rounds_ += static_cast<std::uint64_t>(calls);
   fill(calls);
+  while (events_.size() <= static_cast<std::size_t>(samples)) events_.push_back(endpoint_.device.make_event());
   endpoint_.world.barrier();
   if (endpoint_.device.is_host_memory()) {
     time_host(samples);

@@ -96,6 +96,7 @@ class Trial {
   std::uint64_t& rounds_;
   std::uint64_t round_ = 0;  // of the batch's first call
   int poisoned_slots_ = 0;
+  std::vector<std::unique_ptr<core::Event>> events_;  // around the samples of a batch
   TrialData measured_;
 };
 

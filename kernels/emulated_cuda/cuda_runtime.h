@@ -134,9 +134,17 @@ inline cudaError_t cudaFuncSetAttribute(const void* /*kernel*/, cudaFuncAttribut
   return cudaSuccess;
 }
 struct cudaFuncAttributes {
-  int numRegs;
+  std::size_t localSizeBytes;
 };
 inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* /*attributes*/, const void* /*kernel*/) {
+  return cudaSuccess;
+}
+enum cudaLimit { cudaLimitStackSize };
+inline cudaError_t cudaDeviceGetLimit(std::size_t* size_bytes, cudaLimit /*limit*/) {
+  *size_bytes = 1024;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceSetLimit(cudaLimit /*limit*/, std::size_t /*size_bytes*/) {
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStream_t /*stream*/) {

@@ -97,11 +97,17 @@ Kernel kernel_for(const collectives::Operation& operation, Way way) {
   return kernel;
 }
 
-// A kernel that is loaded at its first launch may wait for the device, where a peer's kernel waits for this very one
-// (CUDA Programming Guide, Lazy Loading, "Concurrent Execution"): asking for its attributes loads it now.
+// A kernel's first launch may wait for the device, where a peer's kernel waits for this very one: as it is loaded (CUDA
+// Programming Guide, Lazy Loading, "Concurrent Execution"), which asking for its attributes does now, and as it needs
+// larger stacks than any before (cuda.h, cuCtxSetLimit, CU_LIMIT_STACK_SIZE).
 void load_now(const CudaContext& context, Kernel kernel) {
   cudaFuncAttributes attributes{};
   core::check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "cudaFuncGetAttributes",
+                   context.place());
+  std::size_t stack_bytes = 0;
+  core::check_cuda(cudaDeviceGetLimit(&stack_bytes, cudaLimitStackSize), "cudaDeviceGetLimit", context.place());
+  if (attributes.localSizeBytes <= stack_bytes) return;
+  core::check_cuda(cudaDeviceSetLimit(cudaLimitStackSize, attributes.localSizeBytes), "cudaDeviceSetLimit",
                    context.place());
 }
 
