@@ -142,6 +142,9 @@ def test_a_worker_leaves_no_process(monkeypatch):
     with Worker([sys.executable, "-c", program]) as worker:
         rank = int(worker.cases[0])
         assert is_alive(rank)
+    deadline = time.monotonic() + 5  # it has been told to end, and needs a core for that
+    while is_alive(rank) and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert not is_alive(rank)
 
 
