@@ -8,7 +8,9 @@
 #include "core/error.h"
 
 int main(int argc, char** argv) {
-  using namespace lockstep;
+  namespace core = lockstep::core;
+  namespace gate = lockstep::gate;
+  namespace serve = lockstep::serve;
   try {
     if (argc != 2 || std::strcmp(argv[1], "--serve") != 0) throw core::usage_error("wrong arguments; allowed: --serve");
     const std::vector<gate::GenerationCase> cases = gate::generation_cases();
