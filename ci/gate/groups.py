@@ -2,11 +2,22 @@
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 TERMINATE_S = 5  # for tools to remove what they have half written
+
+
+@contextmanager
+def uninterrupted() -> Iterator[set[signal.Signals]]:
+    """Signals that end the gate wait until a process that is being started has a name to be ended by. Gives the mask that a
+    child must set for itself, as it inherits this one."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield mask
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def end_group(process: subprocess.Popen, patience_s: float) -> None:

@@ -3,18 +3,28 @@ import json
 import math
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from .errors import CouldNotRun
-from .groups import end_group
+from .groups import end_group, uninterrupted
 
 START_DEADLINE_S = 120  # to make cases ready
 ORDER_DEADLINE_S = 60  # of each run: no case's call may take longer
 STOP_DEADLINE_S = 2  # to end by itself, once nothing more will be said
+
+
+def _begin(core: int | None, mask: set[signal.Signals]) -> None:
+    """In the child, before its program."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if core is not None:
+        os.sched_setaffinity(0, {core})
 
 
 class Worker:
@@ -26,16 +36,13 @@ class Worker:
         self._command = [str(word) for word in command]
         self._side = side
         self._errors = tempfile.TemporaryFile()
-        try:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder,
-                env={**os.environ, **(environment or {})}, start_new_session=True,
-                preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}))
-        except OSError as error:
-            self._errors.close()
-            raise CouldNotRun(f"{self._name()}: cannot be started: {error.strerror}") from error
         self._unread = b""
+        self._process: subprocess.Popen | None = None
         try:
+            with uninterrupted() as mask:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder,
+                    env={**os.environ, **(environment or {})}, start_new_session=True, preexec_fn=partial(_begin, core, mask))
             hello = self._answer(START_DEADLINE_S)
             cases = hello.get("cases")
             if hello.get("serve") != 1 or not isinstance(cases, list) or not all(isinstance(case, str) for case in cases):
@@ -43,6 +50,9 @@ class Worker:
             if len(set(cases)) < len(cases):
                 raise CouldNotRun(f"{self._name()}: two cases have one name; allowed: each once")
             self.cases: list[str] = cases
+        except OSError as error:
+            self.stop()
+            raise CouldNotRun(f"{self._name()}: cannot be started: {error.strerror}") from error
         except BaseException:
             self.stop()
             raise
@@ -66,12 +76,11 @@ class Worker:
 
     def stop(self) -> None:
         """Ends the process, with all that it has started, and waits for it."""
-        for stream in (self._process.stdin, self._process.stdout):
-            try:
-                stream.close()
-            except OSError:  # it has ended already, with an order unread
-                pass
-        end_group(self._process, STOP_DEADLINE_S)
+        if self._process is not None:
+            for stream in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):  # it has ended already, with an order unread
+                    stream.close()
+            end_group(self._process, STOP_DEADLINE_S)
         self._errors.close()
 
     def __enter__(self) -> "Worker":
