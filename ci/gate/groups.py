@@ -34,11 +34,15 @@ def end_group(process: subprocess.Popen, patience_s: float) -> None:
 
 def run_in_group(command: Sequence[str], deadline_s: float, **options: Any) -> int:
     """The status. Raises subprocess.TimeoutExpired; then, and where this is interrupted, the whole group is ended."""
-    process = subprocess.Popen(command, start_new_session=True, **options)
+    process = None
     try:
+        with uninterrupted() as mask:
+            process = subprocess.Popen(command, start_new_session=True, **options,
+                                       preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask))
         return process.wait(timeout=deadline_s)
     except BaseException:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        end_group(process, TERMINATE_S)
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            end_group(process, TERMINATE_S)
         raise
