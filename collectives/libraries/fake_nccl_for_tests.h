@@ -4,8 +4,8 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -59,13 +59,11 @@ class FakeNccl final : public NcclApi {
   std::string last_error(ncclComm* /*communicator*/) const override { return words; }
 
   int allocate(void** made, std::size_t size_bytes) const override {
-    *made = std::malloc(size_bytes);
+    memory_.push_back(std::make_unique<std::byte[]>(size_bytes));  // kept: who fails does not release
+    *made = memory_.back().get();
     return note("allocate", nullptr, call_result);
   }
-  int release(void* memory) const override {
-    std::free(memory);
-    return note("release", nullptr, kNcclSuccess);
-  }
+  int release(void* /*memory*/) const override { return note("release", nullptr, kNcclSuccess); }
   int enroll(ncclComm* communicator, NcclRegistration how, void* memory, std::size_t size_bytes,
              void** handle) const override {
     *handle = memory;
@@ -77,6 +75,7 @@ class FakeNccl final : public NcclApi {
   }
 
  private:
+  mutable std::vector<std::unique_ptr<std::byte[]>> memory_;
   ncclComm* next() const { return reinterpret_cast<ncclComm*>(&handles_.at(static_cast<std::size_t>(++made_))); }
   int note(const std::string& call, ncclComm* communicator, int result) const {
     const std::lock_guard lock(mutex_);
