@@ -133,7 +133,8 @@ def training(lines: list[dict]) -> list[Finding]:
         energy = run.get("energy")
         found = f"{speed:.0f} tokens/s" + (f", {energy['tokens_per_joule']:.1f} a joule" if energy else "")
         sequences = run["tokens_a_step"] // GPT2["length"]
-        name = f"mini_train 124M, {run['dtype']}, {run['layout']['text'] or 'one rank'}, {sequences} sequences a step"
+        graph = ", as a CUDA graph" if run.get("graph") else ""
+        name = f"mini_train 124M, {run['dtype']}, {run['layout']['text'] or 'one rank'}, {sequences} sequences a step{graph}"
         if run is not fastest_run:
             findings.append(Finding(name, found, "no target", None))
         else:
@@ -155,7 +156,8 @@ def curves(lines: list[dict]) -> list[Finding]:
         apart = [abs(step["loss"] - theirs[step["step"]]) / theirs[step["step"]] for step in run["steps"]
                  if step["step"] in theirs]
         if apart:
-            findings.append(Finding(f"losses of {run['model']['name']}, {run['dtype']}, against the CPU's",
+            graph = ", as a CUDA graph" if run.get("graph") else ""
+            findings.append(Finding(f"losses of {run['model']['name']}, {run['dtype']}{graph}, against the CPU's",
                                     f"{100 * max(apart):.3f} % apart at most in {len(apart)} steps",
                                     f"{100 * CURVES_APART:.2f} %", max(apart) <= CURVES_APART))
     return findings

@@ -116,6 +116,12 @@ class CudaEvent final : public Event {
   void record(Stream& stream) override {
     check_cuda(cudaEventRecord(event_, native_of(stream)), "cudaEventRecord", context_->place);
   }
+  void record_time(Stream& stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(native_of(stream), &status), "cudaStreamIsCapturing", context_->place);
+    const unsigned flags = status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
+    check_cuda(cudaEventRecordWithFlags(event_, native_of(stream), flags), "cudaEventRecordWithFlags", context_->place);
+  }
   void synchronize() override {
     wait_until(*context_, "cudaEventQuery", [this] { return cudaEventQuery(event_); });
   }

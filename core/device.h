@@ -35,6 +35,9 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual void record(Stream& stream) = 0;
+  // Where the stream is captured: recorded by each launch of the graph, for its time; no captured work may wait for it.
+  // Otherwise record().
+  virtual void record_time(Stream& stream) { record(stream); }
   virtual void synchronize() = 0;                         // waits until the recorded point is passed; as Stream's
   virtual bool done() = 0;                                // whether it is, without waiting; as Stream's
   virtual double us_since(const Event& start) const = 0;  // both recorded and done

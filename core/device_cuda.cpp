@@ -21,6 +21,21 @@ std::string place_text(CudaPlace place) {
   return fmt::format("rank {}, CUDA device {}", place.rank, place.device);
 }
 
+// While it lives, calls of this thread that a capture would forbid, as they may wait, are allowed: cudaMalloc queues
+// nothing, so that a graph does not miss it (PyTorch's allocator takes memory in captures so, too).
+class AnyCallInCaptures {
+ public:
+  explicit AnyCallInCaptures(CudaPlace place) {
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode", place);
+  }
+  ~AnyCallInCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  AnyCallInCaptures(const AnyCallInCaptures&) = delete;
+  AnyCallInCaptures& operator=(const AnyCallInCaptures&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then what it was before
+};
+
 // What the memory pool needs: cudaMalloc and events. Where the device is stuck nothing is freed.
 class CudaRawMemory final : public RawMemory {
  public:
@@ -28,6 +43,7 @@ class CudaRawMemory final : public RawMemory {
 
   void* allocate(std::size_t size_bytes) override {
     context_->activate();
+    const AnyCallInCaptures any(context_->place);
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, size_bytes);
     if (status == cudaErrorMemoryAllocation) {

@@ -230,14 +230,42 @@ TEST_F(CudaStreamsTest, WhatACaptureReleasesIsTheGraphsUntilItGoes) {
   EXPECT_EQ(device->allocate(kLargeBytes), of_graph);
 }
 
+TEST_F(CudaStreamsTest, ACaptureTakesTheMemoryThatItNeeds) {
+  const std::size_t before = device->reserved_bytes();
+  const auto graph = capture(*a, [&] {
+    void* const memory = device->allocate_on(*a, 5 * kLargeBytes);
+    device->zero_on(*a, memory, 5 * kLargeBytes);
+    device->release_on(*a, memory);
+  });
+  EXPECT_GE(device->reserved_bytes(), before + 5 * kLargeBytes);
+  graph->launch(*a);
+  a->synchronize();
+}
+
+TEST_F(CudaStreamsTest, TimesInAGraphAreThoseOfItsLatestLaunch) {
+  const auto begin = device->make_event();
+  const auto end = device->make_event();
+  const auto graph = capture(*a, [&] {
+    begin->record_time(*a);
+    keep_busy(*a);
+    end->record_time(*a);
+  });
+  for (int launch = 0; launch < 2; ++launch) {
+    graph->launch(*a);
+    a->synchronize();
+    EXPECT_GT(end->us_since(*begin), 0);
+  }
+}
+
 TEST_F(CudaStreamsTest, ACaptureThatFailsSaysWhyAndLeavesTheStreamUsable) {
   EXPECT_THROW(capture(*a, [] { throw std::out_of_range("the work's"); }), std::out_of_range);
+  const std::size_t too_much = 2 * cuda_devices().front().memory_bytes;
   try {
-    capture(*a, [&] { device->allocate_on(*a, 5 * kLargeBytes); });
-    FAIL() << "captured an allocation";
+    capture(*a, [&] { device->allocate_on(*a, too_much); });
+    FAIL() << "captured an allocation of more than there is";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("rank 0, CUDA device 0"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("once before the capture"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("work that is captured"), std::string::npos) << error.what();
   }
   seen[0] = 3;
   device->copy_on(*a, numbers, seen, sizeof(int));

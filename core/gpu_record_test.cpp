@@ -48,6 +48,7 @@ TEST(GpuRecordTest, ARunSaysHowItsGpusAreSet) {
 TEST(GpuRecordTest, EnergyThatNothingCountsIsNoField) {
   TrainingRecord training;
   EXPECT_FALSE(json::parse(to_json(training)).contains("energy"));
+  EXPECT_FALSE(json::parse(to_json(training)).contains("graph"));
   training.energy = EnergyRecord{"nvml", 1, 29, 3.5, 60.5, 500, 541};
   EXPECT_EQ(json::parse(to_json(training)).at("energy"),
             json::parse(R"({"source": "nvml", "devices": 1, "steps": 29, "seconds": 3.5, "joules_a_step": 60.5,

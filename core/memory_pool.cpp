@@ -53,7 +53,7 @@ void* MemoryPool::allocate_for(const Stream* stream, std::size_t size_bytes) {
       round_up(std::max(size_bytes, std::size_t{1}), kSizeClasses[size_class].grain_bytes);  // 0 is an address too
   settle();
   auto block = find(stream, size_class, rounded);
-  if (block == blocks_.end() && !capturing_) block = grow(size_class, rounded);
+  if (block == blocks_.end()) block = grow(size_class, rounded);
   if (block == blocks_.end()) refuse(size_bytes);
   return hand_out(block, size_bytes, rounded);
 }
@@ -100,10 +100,12 @@ MemoryPool::Blocks::iterator MemoryPool::find_in_order(const Stream& stream, std
 }
 
 // Takes a chunk from the device. Where it has none, waits for what waits, as to free memory waits for more: for all
-// that the device does. Then gives back what is kept and tries once more, for no more than is needed.
+// that the device does. Then gives back what is kept and tries once more, for no more than is needed. In a capture
+// nothing can be waited for.
 MemoryPool::Blocks::iterator MemoryPool::grow(std::size_t size_class, std::size_t size_bytes) {
   const std::size_t chunk_bytes = std::max(kSizeClasses[size_class].chunk_bytes, size_bytes);
   if (const auto block = add_chunk(size_class, chunk_bytes); block != blocks_.end()) return block;
+  if (capturing_) return add_chunk(size_class, round_up(size_bytes, kChunkGrainBytes));
   wait_for_all();
   if (const auto block = find(nullptr, size_class, size_bytes); block != blocks_.end()) return block;
   free_chunks();
@@ -148,9 +150,9 @@ void MemoryPool::refuse(std::size_t size_bytes) {
   }
   if (capturing_) {
     throw Error(Failure::cuda,
-                fmt::format("{}: work that is captured needs {} bytes, and none of the {} bytes that are kept fit: run "
-                            "it once before the capture",
-                            place_, size_bytes, kept));
+                fmt::format("{}: work that is captured needs {} bytes more, and the device has {} bytes free, and none "
+                            "of the {} bytes that are kept fit",
+                            place_, size_bytes, raw_->free_bytes(), kept));
   }
   throw Error(Failure::cuda, fmt::format("cudaMalloc of {} bytes failed on {}: the program holds {} bytes, {} are kept "
                                          "for reuse, and {} bytes of the device are free",

@@ -25,9 +25,10 @@ namespace lockstep::core {
 class RawMemory {
  public:
   virtual ~RawMemory() = default;
-  virtual void* allocate(std::size_t size_bytes) = 0;  // 512-byte aligned; nullptr where there is not as much
-  virtual void release(void* memory) = 0;              // waits for work that uses it; throws nothing
-  virtual std::size_t free_bytes() = 0;                // of the device
+  // 512-byte aligned; nullptr where there is not as much. Also while a stream of the device is captured.
+  virtual void* allocate(std::size_t size_bytes) = 0;
+  virtual void release(void* memory) = 0;  // waits for work that uses it; throws nothing
+  virtual std::size_t free_bytes() = 0;    // of the device
   virtual std::unique_ptr<Event> make_event() = 0;
 };
 
@@ -77,8 +78,8 @@ class MemoryPool {
   void add_stream(Stream& stream);
   void remove_stream(Stream& stream);
 
-  // While a stream is captured, no event can be recorded or looked at, and the device gives no memory. What is released
-  // then is used by each launch of the graph: the graph keeps it, and only its own stream gets it again meanwhile.
+  // While a stream is captured, no event can be recorded or looked at. What is released then is used by each launch of
+  // the graph: the graph keeps it, and only its own stream gets it again meanwhile.
   using Kept = std::vector<std::byte*>;
   void capture_begins();
   Kept capture_ends();

@@ -295,12 +295,12 @@ TEST_F(MemoryPoolTest, WhatACaptureReleasesIsItsGraphs) {
   void* used = pool_->allocate(80 * kMiB);
   pool_->release(kept);
   pool_->capture_begins();
-  const int allocations = device_.allocations;
-  EXPECT_TRUE(contains(refusal_of(200 * kMiB), "run it once before the capture")) << refusal_of(200 * kMiB);
-  EXPECT_EQ(device_.allocations, allocations);
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), kept);
   pool_->release_on(a_, kept);
-  EXPECT_TRUE(contains(refusal_of(100 * kMiB), "rank 3")) << "no other stream gets it";
+  device_.capacity = 180 * kMiB;
+  EXPECT_TRUE(contains(refusal_of(100 * kMiB), "device 1: work that is captured needs 104857600 bytes more"))
+      << "no other stream gets it: " << refusal_of(100 * kMiB);
+  device_.capacity = 1024 * kMiB;
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), kept) << "its own does";
   pool_->release_on(a_, kept);
   pool_->release(used);
@@ -324,7 +324,7 @@ TEST_F(MemoryPoolTest, WhatWaitsIsNotForACapture) {
   a_.queued = 1;
   pool_->release_on(a_, memory);
   pool_->capture_begins();
-  EXPECT_THROW(pool_->allocate_on(a_, 100 * kMiB), Error);
+  EXPECT_NE(pool_->allocate_on(a_, 100 * kMiB), memory) << "the device has to give more";
   pool_->graph_ends(pool_->capture_ends());
   EXPECT_EQ(pool_->allocate_on(a_, 100 * kMiB), memory);
 }

@@ -63,6 +63,7 @@ std::string to_json(const TrainingRecord& r) {
             {"parts_ms", object_of(r.parts_ms)},
             {"memory_bytes", object_of(r.memory_bytes)},
             {"timeline", timeline_json(r.timeline)}};
+  if (r.graph) line["graph"] = true;
   if (r.energy) line["energy"] = energy_json(*r.energy);
   return line_of(line);
 }

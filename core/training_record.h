@@ -72,6 +72,7 @@ struct TrainingRecord {
   double bigram_loss = 0;
   std::int64_t timed_step = 0;  // that parts_ms and the timeline are of
   NamedNumbers parts_ms;        // mean of the ranks, together the time from the first task to the last
+  bool graph = false;           // the step is a CUDA graph
   std::optional<EnergyRecord> energy = std::nullopt;
   NamedNumbers memory_bytes;  // by kind, of the fullest rank at its peak; "total"
   TimelineRecord timeline;

@@ -69,6 +69,7 @@ class Training:
     memory_bytes: dict[str, float]
     timeline: Optional[Timeline]
     energy: Optional[Energy] = None  # where nothing counted
+    graph: bool = False  # the step is a CUDA graph
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def training_from(data: dict[str, Any], run: Run) -> Training:
     known["validation"] = data["validation"] and _validation_from(data["validation"])
     known["timeline"] = timeline_from(data["timeline"])
     known["energy"] = only(Energy, data["energy"]) if data.get("energy") else None
+    known["graph"] = bool(data.get("graph"))
     return Training(**known)
 
 

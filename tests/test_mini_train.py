@@ -107,6 +107,8 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--model", "huge"], "model 'huge' is not known; allowed: nano"),
     (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
+    (["--graph"], "--graph together with --device cpu; allowed: --device cuda"),
+    (["--graph", "--device", "cuda", "--pp", "2"], "--graph together with --pp 2: stages exchange messages by the host"),
     (["--transport", "tcp"], "--transport tcp: not a transport; allowed: local mpi nccl"),
     (["--length", "99999"], "--length is 99999; allowed: 1 to"),
     (["--data", "/nonexistent"], "/nonexistent"),

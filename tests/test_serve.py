@@ -11,6 +11,9 @@ WORKERS = {
     "generation": ["generation_bench"],
     "simulate": ["simulate", "--model", "gpt3-1.3b", "--layout", "tp=2,pp=2,dp=2,batch=16"],
     "training": ["mini_train", "--dp", "2", "--batch", "1"],
+    "buckets": ["ddp_overlap_bench", "--dp", "2", "--batch", "1"],
+    "sharding": ["zero_bench", "--dp", "2", "--batch", "1", "--zero", "3", "--prefetch", "1", "--dtype", "f32"],
+    "layers": ["tp_linear_bench", "--block", "mlp", "--tp", "2", "--sequence-parallel", "1", "--hidden", "64", "--tiles", "2"],
     "planted": ["gate_planted", "alone"],
     "planted ranks": ["gate_planted", "collective"],
 }
@@ -56,6 +59,9 @@ def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, told):
 
 @pytest.mark.parametrize(("command", "told"), [
     (["all_reduce_perf", "--ranks", "2,4", "-b", "4K", "-e", "4K"], "--serve: 2 sessions; allowed: one number of ranks"),
+    (["zero_bench", "--dp", "2"], "--serve: 10 rows; allowed: one"),
+    (["tp_linear_bench"], "layers; allowed: one"),
+    (["ddp_overlap_bench", "--dp", "2,4"], "--serve: 2 rows; allowed: one"),
     (["gate_planted", "nothing"], "no such cases; allowed: alone, collective"),
     (["kernels_bench", "--benchmark_filter=^nothing$"], "--benchmark_filter matches no benchmark")])
 def test_what_cannot_be_served_is_refused(programs, command, told):

@@ -73,7 +73,7 @@ std::variant<DdpFlags, sweep::HelpRequested> parse_ddp_flags(int argc, const cha
   begin_step_flags(argc, argv, flags.step);
   sweep::CommandLine line(flags.step.program +
                           ": how much of the reduction of gradients a data-parallel training step hides.");
-  declare_step_flags(line);
+  declare_step_flags(line, flags.step);
   declare_all(line, kFlags, "Gradients");
   if (auto help = line.parse(argc, argv)) return *help;
   read_step_flags(line, flags.step);

@@ -10,6 +10,7 @@
 #include "bench/parallel/ddp_run.h"
 #include "bench/parallel/ddp_steps.h"
 #include "bench/parallel/ddp_text.h"
+#include "bench/serve/orders.h"
 #include "bench/trainer/text.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/device_cpu.h"
@@ -32,6 +33,15 @@ void check(const DdpFlags& flags, const DdpCase& one) {
   if (options.mpi != nullptr) return;
   trainer::check_memory(ddp_steps(options).made, trainer::shape_of(options, 0), options.layout,
                         static_cast<std::int64_t>(core::available_host_bytes()));
+}
+
+int serve_row(const DdpFlags& flags) {
+  if (flags.mpi) throw core::usage_error("--serve together with --transport mpi; allowed: --transport local");
+  const std::vector<DdpCase> cases = ddp_cases(flags);
+  serve::check_one(cases.size(), "row");
+  check(flags, cases.front());
+  serve_ddp(flags, cases.front());
+  return 0;
 }
 
 int run_on(DdpFlags flags, transports::MpiWorld& mpi) {
@@ -73,6 +83,7 @@ int ddp_overlap_main(int argc, char** argv) {
       return 0;
     }
     const DdpFlags& flags = std::get<DdpFlags>(parsed);
+    if (flags.step.serve) return serve_row(flags);
     if (!flags.mpi) return run_ddp_overlap(flags, pipeline::to_stdout);
     if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
     const auto run = [&](transports::MpiWorld& mpi) { return run_on(flags, mpi); };

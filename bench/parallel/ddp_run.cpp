@@ -1,5 +1,7 @@
 #include "bench/parallel/ddp_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -7,11 +9,14 @@
 #include <utility>
 
 #include "bench/parallel/ddp_steps.h"
+#include "bench/parallel/ddp_text.h"
 #include "bench/parallel/ddp_times.h"
 #include "bench/parallel/gradient_check.h"
 #include "bench/parallel/sent_counter.h"
 #include "bench/parallel/step_rank.h"
 #include "bench/parallel/training_state.h"
+#include "bench/serve/serve_ranks.h"
+#include "bench/trainer/serve_steps.h"
 #include "schedules/step/count.h"
 #include "trainer/train/rank_setup.h"
 
@@ -68,6 +73,14 @@ class DdpRank {
       take_turn();
     }
     tell_totals();
+  }
+
+  void serve(serve::Orders* orders) {
+    serve::serve_ranks(orders, rank_.mesh().messages, [&](std::size_t which, std::int64_t calls) {
+      TrainWorker& worker = which == 0 ? overlapped_ : one_by_one_;
+      const Step& step = which == 0 ? shared_.steps.overlapped : shared_.steps.one_by_one;
+      return serve::us_of_calls(calls, [&] { rank_.run_timed(worker, step, 1); });
+    });
   }
 
  private:
@@ -203,9 +216,9 @@ void count(const DdpSteps& steps, DdpResult& result) {
   }
 }
 
-}  // namespace
-
-DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper) {
+// Calls body(rank) on all ranks of a row.
+DdpResult on_ranks(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper,
+                   const std::function<void(DdpRank&, int index)>& body) {
   const trainer::TrainOptions options = options_of(flags, one);
   const DdpSteps steps = ddp_steps(options);
   const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
@@ -213,9 +226,32 @@ DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tampe
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
   Shared shared{options, flags, steps, channels, corpus, tamper, {}, {}};
   count(steps, shared.result);
-  backends::run_mesh(trainer::mesh_of(options), channels.channels(),
-                     [&](backends::MeshRank& rank) { DdpRank(shared, rank).run(); });
+  backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
+    DdpRank rank(shared, mesh);
+    body(rank, mesh.messages.rank());
+  });
   return std::move(shared.result);
+}
+
+std::string row_name(const DdpFlags& flags, const DdpCase& one) {
+  std::string name = mini_train::step_name(options_of(flags, one)) + fmt::format("/buckets:{:g}MiB", one.bucket_cap_mb);
+  if (one.compression != parallel::Compression::none) name += fmt::format("/{}", name_of(one.compression));
+  return one.link ? name + "/links:" + link_text(one.link) : name;
+}
+
+}  // namespace
+
+DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper) {
+  return on_ranks(flags, one, tamper, [](DdpRank& rank, int /*index*/) { rank.run(); });
+}
+
+void serve_ddp(const DdpFlags& flags, const DdpCase& one) {
+  const std::string name = row_name(flags, one);
+  on_ranks(flags, one, {}, [&](DdpRank& rank, int index) {
+    std::optional<serve::Orders> orders;
+    if (index == 0) orders.emplace(flags.step.program, std::vector{name + "/overlapped", name + "/one by one"});
+    rank.serve(orders ? &*orders : nullptr);
+  });
 }
 
 }  // namespace lockstep::parallel_bench

@@ -20,4 +20,7 @@ struct Tamper {
 // own (gradient_check.h).
 DdpResult run_ddp(const DdpFlags& flags, const DdpCase& one, const Tamper& tamper = {});
 
+// The row as a worker, in place of a run: the step with its reductions beside the backward, and one after the other.
+void serve_ddp(const DdpFlags& flags, const DdpCase& one);
+
 }  // namespace lockstep::parallel_bench

@@ -66,9 +66,11 @@ void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
   flags.options.batch = 4;
 }
 
-void declare_step_flags(sweep::CommandLine& line) {
+void declare_step_flags(sweep::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfRun, kRun);
+  line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
+                  kRun);
 }
 
 void read_step_flags(const sweep::CommandLine& line, StepFlags& flags) {

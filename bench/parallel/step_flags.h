@@ -21,9 +21,10 @@ struct StepFlags {
   std::int64_t warm_turns = 3;       // before the first that counts: kernels choose their implementation
   double budget_s = 30;              // of a row; 0: none
   std::string json_file;             // empty: no records
+  bool serve = false;                // be a worker (bench/serve/orders.h) for one row, in place of measuring
 };
 
-void declare_step_flags(sweep::CommandLine& line);
+void declare_step_flags(sweep::CommandLine& line, StepFlags& flags);
 void read_step_flags(const sweep::CommandLine& line, StepFlags& flags);
 void begin_step_flags(int argc, const char* const* argv, StepFlags& flags);
 

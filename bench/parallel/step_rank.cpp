@@ -41,7 +41,8 @@ void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number) {
   std::vector<trainer::MicrobatchTokens> microbatches;
   for (const Batch& batch : batches_) microbatches.push_back({batch.tokens, batch.targets});
   const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number};
-  worker.begin_step(trainer::Mode::train, microbatches, 1.0F / static_cast<float>(options_.tokens_a_step()), rules);
+  worker.give(microbatches, rules);
+  worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_a_step()));
 }
 
 StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedules::Step& step, std::int64_t number) {

@@ -53,7 +53,7 @@ std::variant<ZeroFlags, sweep::HelpRequested> parse_zero_flags(int argc, const c
   begin_step_flags(argc, argv, flags.step);
   sweep::CommandLine line(flags.step.program +
                           ": what the stages of ZeRO cost a rank, in bytes held, bytes sent, time.");
-  declare_step_flags(line);
+  declare_step_flags(line, flags.step);
   declare_all(line, kFlags, "What is shared out");
   if (auto help = line.parse(argc, argv)) return *help;
   read_step_flags(line, flags.step);

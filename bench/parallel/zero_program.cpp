@@ -6,9 +6,21 @@
 #include "bench/parallel/zero_records.h"
 #include "bench/parallel/zero_run.h"
 #include "bench/parallel/zero_text.h"
+#include "bench/serve/orders.h"
 #include "core/error.h"
 
 namespace lockstep::parallel_bench {
+
+namespace {
+
+int serve_row(const ZeroFlags& flags) {
+  const std::vector<ZeroRow> rows = zero_rows(flags);
+  serve::check_one(rows.size(), "row");
+  serve_zero(flags, rows.front());
+  return 0;
+}
+
+}  // namespace
 
 int run_zero_bench(const ZeroFlags& flags, const pipeline::Print& print) {
   const std::vector<ZeroRow> rows = zero_rows(flags);
@@ -37,7 +49,8 @@ int zero_bench_main(int argc, char** argv) {
       pipeline::to_stdout(help->text);
       return 0;
     }
-    return run_zero_bench(std::get<ZeroFlags>(parsed), pipeline::to_stdout);
+    const ZeroFlags& flags = std::get<ZeroFlags>(parsed);
+    return flags.step.serve ? serve_row(flags) : run_zero_bench(flags, pipeline::to_stdout);
   });
 }
 

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "bench/parallel/step_rank.h"
+#include "bench/serve/serve_ranks.h"
+#include "bench/trainer/serve_steps.h"
 #include "core/statistics.h"
 #include "schedules/step/count.h"
 #include "trainer/step/bucket_plan.h"
@@ -72,6 +76,12 @@ class ZeroRank {
     result.samples_ms = std::move(samples);
   }
 
+  void serve(serve::Orders* orders) {
+    serve::serve_ranks(orders, rank_.mesh().messages, [&](std::size_t /*one*/, std::int64_t calls) {
+      return serve::us_of_calls(calls, [&] { rank_.run_timed(worker_, step_, ++number_); });
+    });
+  }
+
  private:
   double sent(Lane lane) { return rank_.model().collectives().sent_bytes(lane); }
 
@@ -116,6 +126,19 @@ std::string difference(const std::string& what, double found, double wanted) {
          " B; ";
 }
 
+// Calls body(rank, index) on all ranks of a row.
+void on_ranks(const ZeroFlags& flags, const ZeroRow& row, const std::function<void(ZeroRank&, int index)>& body) {
+  const trainer::TrainOptions options = options_of(flags, row);
+  const trainer::TrainStep made = trainer::make_train_step(trainer::shape_of(options, 0), options.layout);
+  const std::array<const schedules::Step*, 1> steps{&made.step};
+  const trainer::ChannelMap channels(steps);
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
+    ZeroRank rank(flags, options, made, corpus, channels, mesh);
+    body(rank, mesh.messages.rank());
+  });
+}
+
 }  // namespace
 
 double ZeroResult::step_ms() const {
@@ -138,16 +161,20 @@ std::string ZeroResult::wrong() const {
 }
 
 ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row) {
-  const trainer::TrainOptions options = options_of(flags, row);
-  const trainer::TrainStep made = trainer::make_train_step(trainer::shape_of(options, 0), options.layout);
-  const std::array<const schedules::Step*, 1> steps{&made.step};
-  const trainer::ChannelMap channels(steps);
-  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
   ZeroResult result;
-  backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
-    ZeroRank(flags, options, made, corpus, channels, mesh).run(row, result);
-  });
+  on_ranks(flags, row, [&](ZeroRank& rank, int /*index*/) { rank.run(row, result); });
   return result;
+}
+
+void serve_zero(const ZeroFlags& flags, const ZeroRow& row) {
+  std::string name =
+      mini_train::step_name(options_of(flags, row)) + "/gradients:" + std::string(core::short_name_of(row.gradient));
+  if (row.stage == 3) name += row.prefetch ? "/prefetch" : "/no prefetch";
+  on_ranks(flags, row, [&](ZeroRank& rank, int index) {
+    std::optional<serve::Orders> orders;
+    if (index == 0) orders.emplace(flags.step.program, std::vector{name});
+    rank.serve(orders ? &*orders : nullptr);
+  });
 }
 
 }  // namespace lockstep::parallel_bench

@@ -29,4 +29,7 @@ struct ZeroResult {
 
 ZeroResult run_zero(const ZeroFlags& flags, const ZeroRow& row);
 
+// The row's step as a worker, in place of a run.
+void serve_zero(const ZeroFlags& flags, const ZeroRow& row);
+
 }  // namespace lockstep::parallel_bench

@@ -173,6 +173,8 @@ std::variant<LayerFlags, sweep::HelpRequested> parse_layer_flags(int argc, const
   sweep::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
   declare_all(line, kFlagsOfLayers, "Layers");
   declare_all(line, kFlagsOfRun, "Ranks and times");
+  line.add_switch("--serve", flags.serve, "run layers as standard input says, for ci/gate.py (bench/serve/orders.h)",
+                  "Ranks and times");
   if (auto help = line.parse(argc, argv)) return *help;
   read_all(line, kFlagsOfLayers, flags);
   read_all(line, kFlagsOfRun, flags);

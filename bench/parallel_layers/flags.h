@@ -28,6 +28,7 @@ struct LayerFlags {
   int warm_turns = 2;
   std::chrono::milliseconds timeout{60'000};
   std::string json_file;  // empty: no records
+  bool serve = false;     // be a worker (bench/serve/orders.h) for one layer, in place of measuring
 };
 
 std::string name_of(BlockKind kind);  // "cross-entropy"

@@ -8,9 +8,21 @@
 #include "bench/parallel_layers/records.h"
 #include "bench/parallel_layers/run.h"
 #include "bench/parallel_layers/text.h"
+#include "bench/serve/orders.h"
 #include "core/error.h"
 
 namespace lockstep::layer_bench {
+
+namespace {
+
+int serve_layer(const LayerFlags& flags) {
+  const std::vector<Case> cases = cases_of(flags);
+  serve::check_one(cases.size(), "layer");
+  serve_case(flags, cases.front());
+  return 0;
+}
+
+}  // namespace
 
 int run_layers(const LayerFlags& flags, const pipeline::Print& print) {
   std::optional<core::RecordWriter> writer;
@@ -43,7 +55,8 @@ int tp_linear_main(int argc, char** argv) {
       pipeline::to_stdout(help->text);
       return 0;
     }
-    return run_layers(std::get<LayerFlags>(parsed), pipeline::to_stdout);
+    const LayerFlags& flags = std::get<LayerFlags>(parsed);
+    return flags.serve ? serve_layer(flags) : run_layers(flags, pipeline::to_stdout);
   });
 }
 

@@ -1,14 +1,21 @@
 #include "bench/parallel_layers/run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "bench/parallel_layers/block.h"
 #include "bench/parallel_layers/exchanger.h"
 #include "bench/parallel_layers/formulas.h"
 #include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
+#include "bench/serve/serve_ranks.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
 #include "core/wait.h"
@@ -21,6 +28,7 @@ namespace {
 
 constexpr std::size_t kLayers = 0;  // the channel
 constexpr std::array kWays{Way::one_by_one, Way::beside, Way::kernels, Way::exchanges};
+constexpr std::array kServed{std::pair{Way::one_by_one, "one by one"}, std::pair{Way::beside, "beside"}};
 
 // What one rank's thread does.
 class RankRun {
@@ -50,6 +58,18 @@ class RankRun {
       }
     }
     return std::move(forms_);
+  }
+
+  void serve(serve::Orders* orders) {
+    serve::serve_ranks(orders, messages_, [&](std::size_t which, std::int64_t calls) {
+      Block& block = *blocks_[which / kServed.size()];
+      const Way way = kServed[which % kServed.size()].first;
+      return serve::us_of_calls(calls, [&] {
+        block.reset();
+        runner_.run(block.forward(), way);
+        runner_.run(block.backward(), way);
+      });
+    });
   }
 
  private:
@@ -135,6 +155,35 @@ void merge(Form& all, const Form& rank) {
   }
 }
 
+// Calls body(run, index) on all ranks.
+void on_ranks(const LayerFlags& flags, const Case& one, const Reference& reference,
+              const std::function<void(RankRun&, int index)>& body) {
+  backends::Channel members;
+  for (int r = 0; r < one.ranks; ++r) members.push_back(r);
+  const std::array channels{members};
+  const backends::MeshOptions options{
+      .num_ranks = one.ranks, .threads_a_rank = flags.threads + 1, .link = flags.link, .timeout = flags.timeout};
+  backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
+    const int index = rank.messages.rank();
+    RankRun run(flags, one, reference, rank, index);
+    body(run, index);
+  });
+}
+
+// "mlp/f32/B4_T128_C256/tp 2, sequence-parallel/tiles:4/beside", as RankRun::serve() counts.
+std::vector<std::string> served_names(const LayerFlags& flags, const Case& one) {
+  const Shape& shape = flags.shape;
+  std::vector<std::string> names;
+  for (const int tiles : one.tiles) {
+    for (const auto& [way, name] : kServed) {
+      names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/tp {}{}/tiles:{}/threads:{}/{}", name_of(one.block),
+                                  core::short_name_of(shape.dtype), shape.batch, shape.length, shape.hidden, one.ranks,
+                                  one.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads, name));
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 std::vector<double> Form::exposed(Way way, Direction direction) const {
@@ -155,17 +204,20 @@ const Spent& Form::median_spent(Way way, Direction direction) const {
   return spent_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)][*middle];
 }
 
-std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference) {
-  backends::Channel members;
-  for (int r = 0; r < one.ranks; ++r) members.push_back(r);
-  const std::array channels{members};
-  const backends::MeshOptions options{
-      .num_ranks = one.ranks, .threads_a_rank = flags.threads + 1, .link = flags.link, .timeout = flags.timeout};
-  std::vector<std::vector<Form>> of_ranks(members.size());
-  backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
-    const int index = rank.messages.rank();
-    of_ranks[static_cast<std::size_t>(index)] = RankRun(flags, one, reference, rank, index).run();
+void serve_case(const LayerFlags& flags, const Case& one) {
+  const std::vector<std::string> names = served_names(flags, one);
+  const Reference none;
+  on_ranks(flags, one, none, [&](RankRun& run, int index) {
+    std::optional<serve::Orders> orders;
+    if (index == 0) orders.emplace(flags.program, names);
+    run.serve(orders ? &*orders : nullptr);
   });
+}
+
+std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference) {
+  std::vector<std::vector<Form>> of_ranks(static_cast<std::size_t>(one.ranks));
+  on_ranks(flags, one, reference,
+           [&](RankRun& run, int index) { of_ranks[static_cast<std::size_t>(index)] = run.run(); });
   std::vector<Form> all = std::move(of_ranks.front());
   for (std::size_t f = 0; f < all.size(); ++f) {
     for (std::size_t r = 1; r < of_ranks.size(); ++r) merge(all[f], of_ranks[r][f]);

@@ -42,4 +42,8 @@ struct Form {
 
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference);
 
+// The layer as a worker, in place of a run: forward and backward in each number of tiles, one after the other and
+// beside each other.
+void serve_case(const LayerFlags& flags, const Case& one);
+
 }  // namespace lockstep::layer_bench

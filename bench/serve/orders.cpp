@@ -119,4 +119,9 @@ void serve(Orders& orders, const std::function<double(std::size_t, std::int64_t)
   }
 }
 
+void check_one(std::size_t count, const std::string& what) {
+  if (count == 1) return;
+  throw core::usage_error("--serve: " + std::to_string(count) + " " + what + "s; allowed: one");
+}
+
 }  // namespace lockstep::serve

@@ -216,6 +216,8 @@ std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const
   declare_all(line, kFlagsOfRun, kRun);
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "tensor ranks share the rows between layers", kLayout);
+  line.add_switch("--graph", flags.options.graph,
+                  "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
   line.add_switch("--measure-gemms", flags.options.measure_gemms,
                   "measure which implementation of each product is fastest; last bits then differ from run to run",
                   kRun);

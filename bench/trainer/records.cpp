@@ -170,6 +170,7 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .timed_step = timed.report.step,
           .parts_ms =
               pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
+          .graph = options.graph,
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
           .timeline = pipeline::timeline_record(step, timed.timeline)};
 }

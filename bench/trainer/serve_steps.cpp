@@ -10,10 +10,14 @@
 
 namespace lockstep::mini_train {
 
+std::string step_name(const trainer::TrainOptions& options) {
+  return "step/" + options.model.name + "/" + std::string(core::short_name_of(options.compute)) + "/" +
+         layout_text(options.layout) + "/threads:" + std::to_string(options.threads);
+}
+
 void serve_steps(const TrainFlags& flags, const trainer::Corpus& corpus) {
   const trainer::TrainOptions& options = flags.options;
-  const std::string name = "step/" + options.model.name + "/" + std::string(core::short_name_of(options.compute)) +
-                           "/" + layout_text(options.layout) + "/threads:" + std::to_string(options.threads);
+  const std::string name = step_name(options);
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& /*made*/, trainer::RankTrainer& rank) {
     std::optional<serve::Orders> orders;
     if (rank.model().rank() == 0) orders.emplace(flags.program, std::vector<std::string>{name});

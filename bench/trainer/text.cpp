@@ -38,8 +38,8 @@ std::string device_text(const trainer::TrainOptions& options) {
   const int gpus = static_cast<int>(core::cuda_devices().size());
   const int used = options.device.index >= 0 ? 1 : std::min(gpus, options.layout.ranks());
   const int first = std::max(options.device.index, 0);
-  return fmt::format("# {} GPU{} from cuda:{} on; a rank's kernels and collectives follow each other in one stream\n",
-                     used, used == 1 ? "" : "s", first);
+  return fmt::format("# {} GPU{} from cuda:{} on; each rank's collectives run in streams beside its kernels{}\n", used,
+                     used == 1 ? "" : "s", first, options.graph ? "; the step is a CUDA graph" : "");
 }
 
 double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {

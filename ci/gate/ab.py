@@ -3,6 +3,7 @@ looks slower or faster."""
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from .errors import CouldNotRun
@@ -61,6 +62,13 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
 def measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget,
             progress: Callable[[str], None] = lambda _: None) -> list[Result]:
     """A result for each case of either build, in the order in which the lines have them."""
+    with ExitStack() as stack:
+        for pairing in pairings.values():
+            stack.callback(pairing.close)
+        return _measure(pairings, rule, budget, progress)
+
+
+def _measure(pairings: Mapping[str, Pairing], rule: Rule, budget: Budget, progress: Callable[[str], None]) -> list[Result]:
     cases: dict[Case, Verdict] = {}
     for line, pairing in pairings.items():
         base, head = pairing.cases()

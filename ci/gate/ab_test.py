@@ -116,6 +116,7 @@ def test_an_interruption_does_not_make_runs_short(unlucky):
     ("print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True); input(); import sys; sys.exit('died')", "died")])
 def test_a_broken_worker_is_one_line(program, told):
     with pytest.raises(CouldNotRun, match=told), Worker([sys.executable, "-c", program]) as worker:
+        worker.ready()
         worker.run(0, 1)
 
 
@@ -123,6 +124,7 @@ def test_a_worker_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr("gate.worker.ORDER_DEADLINE_S", 0.3)
     program = "print('{\"serve\": 1, \"cases\": [\"a\"]}', flush=True)\nimport time\ntime.sleep(60)"
     with pytest.raises(CouldNotRun, match="no answer in a within 0.3 s"), Worker([sys.executable, "-c", program]) as worker:
+        worker.ready()
         worker.run(0, 1)
 
 
@@ -140,7 +142,7 @@ def test_a_worker_leaves_no_process(monkeypatch):
     program = ("import subprocess\nrank = subprocess.Popen(['sleep', '60'])\n"
                "print('{\"serve\": 1, \"cases\": [\"%d\"]}' % rank.pid, flush=True)\ninput()")
     with Worker([sys.executable, "-c", program]) as worker:
-        rank = int(worker.cases[0])
+        rank = int(worker.ready()[0])
         assert is_alive(rank)
     deadline = time.monotonic() + 5  # it has been told to end, and needs a core for that
     while is_alive(rank) and time.monotonic() < deadline:

@@ -49,7 +49,7 @@ def _of_process(build: Build, group: Group, like: Line, timing: Timing) -> list[
     lines = [like | {"run": run, "program": CALIBRATION_PROGRAM, "command": [CALIBRATION_PROGRAM, group.word, "--serve"], "ranks": ranks}]
     core = random.choice(sorted(os.sched_getaffinity(0))) if group.one_core else None
     with build.start([CALIBRATION_PROGRAM, group.word], {}, core) as worker:
-        for index, case in enumerate(worker.cases):
+        for index, case in enumerate(worker.ready()):
             samples, calls = _samples(worker, index, timing)
             lines.append(LINES[case](run, samples, calls * len(samples)))
     return lines

@@ -4,7 +4,8 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from .errors import CouldNotRun
@@ -45,23 +46,41 @@ class Pairing:
     timing: Timing = field(default_factory=Timing)
     dice: random.Random = field(default_factory=random.Random)
     _calls: dict[str, int] = field(default_factory=dict)
+    _leaving: ExitStack = field(default_factory=ExitStack)  # workers of the pair before
 
     def cases(self) -> tuple[list[str], list[str]]:
         """What base and head have."""
-        with self.start_base(None) as base, self.start_head(None) as head:
+        with self._pair(None) as (base, head):
             return base.cases, head.cases
+
+    def close(self) -> None:
+        """No worker lives on. Has to follow the last run()."""
+        self._leaving.close()
+
+    @contextmanager
+    def _pair(self, core: int | None) -> Iterator[tuple[Worker, Worker]]:
+        """Both make themselves ready side by side, in random order, while those of the pair before end."""
+        starts = [self.start_base, self.start_head]
+        head_first = self.dice.random() < 0.5
+        with ExitStack() as stack:
+            one, other = (stack.enter_context(starts[side](core)) for side in (head_first, not head_first))
+            base, head = (other, one) if head_first else (one, other)
+            for worker in (one, other):
+                worker.ready()
+            self._leaving.close()
+            yield base, head
+            one.dismiss()
+            other.dismiss()
+            self._leaving = stack.pop_all()
 
     def run(self, cases: Iterable[str]) -> dict[str, PairTimes]:
         """Times these cases, which both must have, in random order."""
         order = list(cases)
         self.dice.shuffle(order)
         core = self.dice.choice(sorted(os.sched_getaffinity(0))) if self.one_core else None
-        starts = [self.start_base, self.start_head]
-        head_first = self.dice.random() < 0.5
         begin = time.monotonic()
-        with starts[head_first](core) as one, starts[not head_first](core) as other:
+        with self._pair(core) as (base, head):
             start_s = (time.monotonic() - begin) / max(len(order), 1)
-            base, head = (other, one) if head_first else (one, other)
             return {case: self._run_case(case, base, head, start_s) for case in order}
 
     def _run_case(self, case: str, base: Worker, head: Worker, start_s: float) -> PairTimes:

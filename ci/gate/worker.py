@@ -28,7 +28,8 @@ def _begin(core: int | None, mask: set[signal.Signals]) -> None:
 
 
 class Worker:
-    """One process of one build. Between orders it sleeps in a read."""
+    """One process of one build, which makes its cases ready while its driver does other things, until ready(). Between
+    orders it sleeps in a read."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | None = None,
                  core: int | None = None, side: str = ""):
@@ -38,24 +39,31 @@ class Worker:
         self._errors = tempfile.TemporaryFile()
         self._unread = b""
         self._process: subprocess.Popen | None = None
+        self.cases: list[str] = []
+        self._is_ready = False
         try:
             with uninterrupted() as mask:
                 self._process = subprocess.Popen(
                     self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, cwd=folder,
                     env={**os.environ, **(environment or {})}, start_new_session=True, preexec_fn=partial(_begin, core, mask))
-            hello = self._answer(START_DEADLINE_S)
-            cases = hello.get("cases")
-            if hello.get("serve") != 1 or not isinstance(cases, list) or not all(isinstance(case, str) for case in cases):
-                raise CouldNotRun(f"{self._name()}: does not serve (no --serve in this build?): {str(hello)[:80]}")
-            if len(set(cases)) < len(cases):
-                raise CouldNotRun(f"{self._name()}: two cases have one name; allowed: each once")
-            self.cases: list[str] = cases
         except OSError as error:
             self.stop()
             raise CouldNotRun(f"{self._name()}: cannot be started: {error.strerror}") from error
         except BaseException:
             self.stop()
             raise
+
+    def ready(self) -> list[str]:
+        """Its cases, once it has said them."""
+        if not self._is_ready:
+            hello = self._answer(START_DEADLINE_S)
+            cases = hello.get("cases")
+            if hello.get("serve") != 1 or not isinstance(cases, list) or not all(isinstance(case, str) for case in cases):
+                raise CouldNotRun(f"{self._name()}: does not serve (no --serve in this build?): {str(hello)[:80]}")
+            if len(set(cases)) < len(cases):
+                raise CouldNotRun(f"{self._name()}: two cases have one name; allowed: each once")
+            self.cases, self._is_ready = cases, True
+        return self.cases
 
     def run(self, case: int, calls: int, runs: int = 1) -> list[float]:
         """The mean time of a call in each run, in microseconds."""
@@ -74,12 +82,17 @@ class Worker:
             raise CouldNotRun(f"{self._name()}: not the times of {runs} runs{at}: {str(answer)[:80]}")
         return times
 
-    def stop(self) -> None:
-        """Ends the process, with all that it has started, and waits for it."""
+    def dismiss(self) -> None:
+        """Nothing more will be said to it: it ends by itself. stop() has yet to come."""
         if self._process is not None:
             for stream in (self._process.stdin, self._process.stdout):
                 with suppress(OSError):  # it has ended already, with an order unread
                     stream.close()
+
+    def stop(self) -> None:
+        """Ends the process, with all that it has started, and waits for it."""
+        self.dismiss()
+        if self._process is not None:
             end_group(self._process, STOP_DEADLINE_S)
         self._errors.close()
 

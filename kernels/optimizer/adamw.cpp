@@ -77,9 +77,15 @@ constexpr std::int64_t kGrain = 1024;  // elements
 
 AdamWCoefficients coefficients_of(const AdamW& args) {
   const auto steps = static_cast<double>(args.step);
-  const double correction1 = 1 - std::pow(static_cast<double>(args.beta1), steps);
-  const double correction2 = 1 - std::pow(static_cast<double>(args.beta2), steps);
-  const auto rate = static_cast<double>(args.rate);
+  double correction1 = 1 - std::pow(static_cast<double>(args.beta1), steps);
+  double correction2 = 1 - std::pow(static_cast<double>(args.beta2), steps);
+  auto rate = static_cast<double>(args.rate);
+  if (args.scheduled) {
+    const auto* const schedule = args.schedule.as<float>();
+    rate = static_cast<double>(schedule[0]);
+    correction1 = static_cast<double>(schedule[1]);
+    correction2 = static_cast<double>(schedule[2]);
+  }
   return {.factor = args.grad_scale * args.clip.as<float>()[0],
           .beta1 = args.beta1,
           .fresh1 = static_cast<float>(1 - static_cast<double>(args.beta1)),
@@ -93,6 +99,7 @@ AdamWCoefficients coefficients_of(const AdamW& args) {
 }  // namespace
 
 void run_cpu(const AdamW& args, ThreadPool& pool) {
+  if (!(args.clip.as<float>()[0] > 0)) return;
   const AdamWCoefficients c = coefficients_of(args);
   pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(step)(args, c, begin, end); });
 }

@@ -81,12 +81,14 @@ void summarize(CudaContext& cuda, const char* name, const In& x, std::int64_t co
 }
 
 // In the order of the shards: there are few.
-__global__ void clip_factor_kernel(const double* sums, std::int64_t shards, float most, float* factor, float* norm) {
+__global__ void clip_factor_kernel(const double* sums, std::int64_t shards, float most, float grad_scale, float* factor,
+                                   float* norm) {
   double sum = 0;
   for (std::int64_t s = 0; s < shards; ++s) sum += sums[s];
-  const double root = sqrt(sum);
-  const double ratio = static_cast<double>(most) / (root + 1e-6);
-  *factor = static_cast<float>(ratio > 1 ? 1.0 : ratio);  // NaN stays NaN
+  const double scale = grad_scale;
+  const double root = scale * sqrt(sum);
+  const double ratio = static_cast<double>(most) / (root + kClipEpsilon);
+  *factor = static_cast<float>(scale * (ratio > 1 ? 1.0 : ratio));  // NaN stays NaN
   *norm = static_cast<float>(root);
 }
 
@@ -102,7 +104,7 @@ void run_cuda(const FiniteCheck& args, CudaContext& cuda) {
 
 void run_cuda(const ClipFactor& args, CudaContext& cuda) {
   launch(cuda, "clip_factor", {.blocks = 1, .threads = 1}, clip_factor_kernel, args.sums.as<double>(), args.shards,
-         args.most, args.factor.as<float>(), args.norm.as<float>());
+         args.most, args.grad_scale, args.factor.as<float>(), args.norm.as<float>());
 }
 
 }  // namespace lockstep::kernels

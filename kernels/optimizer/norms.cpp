@@ -118,9 +118,10 @@ void run_cpu(const FiniteCheck& args, ThreadPool& pool) {
 void run_cpu(const ClipFactor& args, ThreadPool& /*pool*/) {
   double sum = 0;
   for (std::int64_t i = 0; i < args.shards; ++i) sum += args.sums.as<double>()[i];
-  const double norm = std::sqrt(sum);
-  const double factor = static_cast<double>(args.most) / (norm + kClipEpsilon);
-  *args.factor.as<float>() = factor > 1 ? 1.0F : static_cast<float>(factor);  // NaN stays
+  const auto scale = static_cast<double>(args.grad_scale);
+  const double norm = scale * std::sqrt(sum);
+  const double ratio = static_cast<double>(args.most) / (norm + kClipEpsilon);
+  *args.factor.as<float>() = static_cast<float>(scale * (ratio > 1 ? 1 : ratio));  // NaN stays
   *args.norm.as<float>() = static_cast<float>(norm);
 }
 

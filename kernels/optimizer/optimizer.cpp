@@ -1,6 +1,8 @@
 // What the family's kernels accept and what they cost.
 #include "kernels/optimizer/optimizer.h"
 
+#include <cmath>
+
 #include "kernels/base/number_checks.h"
 
 namespace lockstep::kernels {
@@ -27,6 +29,13 @@ void SgdMomentum::check_shape() const {
 void ClipFactor::check_shape() const {
   check_at_least(name(), "shards", shards, 1);
   check_positive(name(), "most", most);
+  check_not_negative(name(), "grad_scale", grad_scale);
+}
+
+std::array<float, kAdamWSchedule> adamw_schedule(float rate, float beta1, float beta2, std::int64_t step) {
+  const auto steps = static_cast<double>(step);
+  return {rate, static_cast<float>(1 - std::pow(static_cast<double>(beta1), steps)),
+          static_cast<float>(1 - std::pow(static_cast<double>(beta2), steps))};
 }
 
 Cost cost_of(const AdamW& args) {
@@ -42,7 +51,7 @@ Cost cost_of(const SumOfSquares& args) {
 }
 
 Cost cost_of(const ClipFactor& args) {
-  return {static_cast<double>(args.shards) + 2, operand_bytes(args), ""};
+  return {static_cast<double>(args.shards) + 3, operand_bytes(args), ""};
 }
 
 Cost cost_of(const FiniteCheck& args) {

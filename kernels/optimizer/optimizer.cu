@@ -20,6 +20,7 @@ struct GradientIn {
   __device__ __forceinline__ Pack<Gradient, kItems> load(std::int64_t first) const {
     return Pack<Gradient, kItems>::load(grad + first);
   }
+  __device__ __forceinline__ bool counts() const { return __ldg(clip) > 0; }
   __device__ __forceinline__ float factor() const { return scale * __ldg(clip); }
 };
 
@@ -46,6 +47,16 @@ struct AdamWNumbers {
   float decay;
   float unbias1;  // 1 / (1 - beta1^step)
   float unbias2;
+  const float* schedule;  // if given: in place of rate and the two before
+
+  __device__ __forceinline__ AdamWNumbers now() const {
+    if (schedule == nullptr) return *this;
+    AdamWNumbers scheduled = *this;
+    scheduled.rate = __ldg(schedule);
+    scheduled.unbias1 = 1 / __ldg(schedule + 1);
+    scheduled.unbias2 = 1 / __ldg(schedule + 2);
+    return scheduled;
+  }
 };
 
 template <class Gradient, class Weight>
@@ -72,7 +83,8 @@ struct AdamWStep {
   }
   template <int kItems>
   __device__ void store(std::int64_t first, Inputs<kItems> in) const {
-    const AdamWNumbers& n = numbers;
+    if (!gradient.counts()) return;
+    const AdamWNumbers n = numbers.now();
     const float factor = gradient.factor();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -118,6 +130,7 @@ struct SgdStep {
   }
   template <int kItems>
   __device__ void store(std::int64_t first, Inputs<kItems> in) const {
+    if (!gradient.counts()) return;
     const float factor = gradient.factor();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -155,7 +168,8 @@ void run_cuda(const AdamW& args, CudaContext& cuda) {
                              args.epsilon,
                              args.decay,
                              unbias(args.beta1, args.step),
-                             unbias(args.beta2, args.step)};
+                             unbias(args.beta2, args.step),
+                             args.scheduled ? args.schedule.as<float>() : nullptr};
   const int items = items_an_access(sizeof(float), 0,
                                     {args.grad.data, args.master.data, args.m.data, args.v.data, args.weights.data});
   with_types(args, [&](auto gradient, auto weight) {

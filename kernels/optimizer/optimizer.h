@@ -1,7 +1,8 @@
 // Optimizer steps over a flat shard of parameters, the global norm of gradients, and the check for overflow.
 // Weights in f32 are updated in place; with narrow weights (bf16, f16) the f32 master is updated and its rounded copy
-// written in the same pass. Deterministic. Gradients that are NaN or infinite make the weights NaN or infinite: whoever
-// wants to skip such a step asks FiniteCheck or the norm first.
+// written in the same pass. Deterministic. Gradients that are NaN or infinite make the weights NaN or infinite; where
+// the clip factor is made of their norm it is no positive number then, and nothing is changed (ClipFactor): a step is
+// skipped without anybody but the device knowing its norm.
 #pragma once
 
 #include <array>
@@ -20,12 +21,17 @@ class CudaContext;
 inline constexpr DTypes kGradients{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr double kClipEpsilon = 1e-6;  // torch.nn.utils.clip_grad_norm_
 
+// What changes from step to step: rate, 1 - beta1^step, 1 - beta2^step. `step` from 1.
+inline constexpr std::int64_t kAdamWSchedule = 3;
+std::array<float, kAdamWSchedule> adamw_schedule(float rate, float beta1, float beta2, std::int64_t step);
+
 // AdamW: Loshchilov, Hutter 2019, arXiv:1711.05101, algorithm 2, with the bias correction of Kingma, Ba 2015,
 // arXiv:1412.6980, algorithm 1. g = grad * (grad_scale * clip); m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // w -= rate * (m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + epsilon) + decay * w).
 struct AdamW {
   std::int64_t count;
   bool narrow_weights = false;
+  bool scheduled = false;  // `schedule` is read in place of `rate` and `step`: work recorded once runs with new numbers
   float rate = 1e-3F;
   float beta1 = 0.9F;
   float beta2 = 0.999F;
@@ -33,8 +39,11 @@ struct AdamW {
   float decay = 0;
   std::int64_t step = 1;  // from 1
   float grad_scale = 1;
-  In grad = {};       // [count] f32, bf16 or f16
-  In clip = {};       // [1] f32: a factor of all gradients that the device has computed (ClipFactor)
+  In grad = {};  // [count] f32, bf16 or f16
+  // [1] f32: a factor of all gradients that the device has computed (ClipFactor). Not positive, or NaN: nothing
+  // changes.
+  In clip = {};
+  In schedule = {};   // [kAdamWSchedule] f32, if scheduled: adamw_schedule()
   InOut master = {};  // [count] f32: the weights themselves, or their master copy
   InOut m = {};       // [count] f32
   InOut v = {};       // [count] f32
@@ -46,6 +55,7 @@ struct AdamW {
   static void visit_operands(Self& self, Visit&& visit) {
     visit("grad", self.grad, self.count, kGradients);
     visit("clip", self.clip, std::int64_t{1}, kF32);
+    if (self.scheduled) visit("schedule", self.schedule, kAdamWSchedule, kF32);
     visit("master", self.master, self.count, kF32);
     visit("m", self.m, self.count, kF32);
     visit("v", self.v, self.count, kF32);
@@ -96,15 +106,16 @@ struct SumOfSquares {
   }
 };
 
-// factor = min(1, most / (sqrt(sum of sums) + kClipEpsilon)), as torch.nn.utils.clip_grad_norm_; `norm` for the log. In
-// f64, rounded once. A norm that is NaN makes the factor NaN. One that is infinite makes it 0, which turns infinite
-// gradients into NaN and finite ones into 0.
+// norm = grad_scale * sqrt(sum of sums); factor = grad_scale * min(1, most / (norm + kClipEpsilon)), as
+// torch.nn.utils.clip_grad_norm_ of gradients times grad_scale (of loss scaling: its inverse). In f64, rounded once. A
+// norm that is NaN makes the factor NaN, one that is infinite makes it 0: optimizers then change nothing.
 struct ClipFactor {
-  std::int64_t shards;  // sums of squares to be added
-  float most;           // norm
-  In sums = {};         // [shards] f64
-  Out factor = {};      // [1] f32
-  Out norm = {};        // [1] f32
+  std::int64_t shards;   // sums of squares to be added
+  float most;            // norm
+  float grad_scale = 1;  // not negative; 0: no step will change anything
+  In sums = {};          // [shards] f64
+  Out factor = {};       // [1] f32
+  Out norm = {};         // [1] f32
 
   std::string_view name() const { return "clip_factor"; }
   void check_shape() const;
@@ -132,7 +143,7 @@ struct FiniteCheck {
 };
 
 // An element: AdamW 17 FLOPs, SgdMomentum 7, SumOfSquares 2, FiniteCheck none; AdamW and SgdMomentum 1 more for
-// grad_scale * clip. ClipFactor: shards + 2.
+// grad_scale * clip. ClipFactor: shards + 3.
 Cost cost_of(const AdamW& args);
 Cost cost_of(const SgdMomentum& args);
 Cost cost_of(const SumOfSquares& args);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/base/shapes.h"
 #include "kernels/optimizer/optimizer.h"
@@ -24,6 +25,25 @@ KernelCase adamw_case(const AdamW& args, DType dtype, const std::string& shape, 
                     {"m", {.scale = 0.01}},
                     {"v", {.kind = Draw::Kind::positive, .scale = 1e-4}}};
   return make_case(args, {.shape = shape, .dtype = dtype, .draws = draws});
+}
+
+// As late in training: no correction is near zero.
+KernelCase scheduled_case(DType dtype) {
+  const AdamW args{.count = 1031, .narrow_weights = dtype != DType::f32, .scheduled = true, .decay = 0.1F};
+  KernelCase one = adamw_case(args, dtype, "N1031_scheduled", {});
+  one.derive = [args](ReferenceData<double>& data) {
+    const auto schedule = adamw_schedule(0.0625F, args.beta1, args.beta2, 7);
+    std::copy(schedule.begin(), schedule.end(), data["schedule"].begin());
+  };
+  return one;
+}
+
+// A norm that was infinite, or NaN: everything stays.
+template <class Args>
+KernelCase skipped_case(const Args& args, double clip) {
+  KernelCase one = make_case(args, {.shape = fmt::format("N131_clip{}", clip), .dtype = DType::f32});
+  one.derive = [clip](ReferenceData<double>& data) { data["clip"][0] = clip; };
+  return one;
 }
 
 KernelCase sgd_case(const SgdMomentum& args, DType dtype, const std::string& shape) {
@@ -55,6 +75,7 @@ std::vector<KernelCase> optimizer_test_cases() {
           .count = 1031, .narrow_weights = dtype != DType::f32, .rate = 0.1F, .step = step, .grad_scale = 0.125F};
       cases.push_back(adamw_case(args, dtype, fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
     }
+    cases.push_back(scheduled_case(dtype));
     // Gradients of 16 and 32 bits whose weights are f32.
     const std::string shape = "N127_wide";
     if (dtype == DType::f32) continue;
@@ -66,7 +87,13 @@ std::vector<KernelCase> optimizer_test_cases() {
     for (float most : {0.125F, 1.0F, 100.0F}) {
       cases.push_back(make_case(ClipFactor{.shards = shards, .most = most},
                                 {.shape = fmt::format("N{}_most{}", shards, most), .draws = draws}));
+      cases.push_back(make_case(ClipFactor{.shards = shards, .most = most, .grad_scale = 0.0078125F},
+                                {.shape = fmt::format("N{}_most{}_scaled", shards, most), .draws = draws}));
     }
+  }
+  for (const double clip : {0.0, std::nan("")}) {
+    cases.push_back(skipped_case(AdamW{.count = 131}, clip));
+    cases.push_back(skipped_case(SgdMomentum{.count = 131}, clip));
   }
   return cases;
 }

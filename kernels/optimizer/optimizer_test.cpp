@@ -114,6 +114,35 @@ TEST(AdamW, BadGradientsShow) {
   }
 }
 
+// As of a norm that is not finite (ClipFactor): what the gradients are does not matter.
+TEST(AdamW, AClipThatIsNoPositiveNumberChangesNothing) {
+  for (float clip : {0.0F, -1.0F, NAN}) {
+    One one;
+    one.clip[0] = clip;
+    one.grad[0] = NAN;
+    one.step({.count = 1, .decay = 0.5F});
+    EXPECT_EQ(one.w[0], 1);
+    EXPECT_EQ(one.m[0], 0);
+    EXPECT_EQ(one.v[0], 0);
+  }
+}
+
+TEST(AdamW, AScheduleIsReadInPlaceOfRateAndStep) {
+  One by_numbers;
+  One by_schedule;
+  for (std::int64_t step = 1; step <= 5; ++step) {
+    AdamW args{.count = 1, .rate = 0.0625F / static_cast<float>(step), .decay = 0.1F, .step = step};
+    by_numbers.step(args);
+    const auto schedule = adamw_schedule(args.rate, args.beta1, args.beta2, step);
+    args.scheduled = true;
+    args.schedule = {schedule.data(), DType::f32, kAdamWSchedule};
+    args.rate = 1e6F;
+    args.step = 12345;
+    by_schedule.step(args);
+    EXPECT_NEAR(by_schedule.w[0], by_numbers.w[0], 1e-6) << step;
+  }
+}
+
 // Gradients in f32 with narrow weights: the dtypes of gradients and of weights are free of each other.
 TEST(AdamW, NarrowWeightsAreTheRoundedMaster) {
   constexpr std::int64_t kCount = 37;

@@ -69,6 +69,7 @@ constexpr std::int64_t kGrain = 1024;  // elements
 }  // namespace
 
 void run_cpu(const SgdMomentum& args, ThreadPool& pool) {
+  if (!(args.clip.as<float>()[0] > 0)) return;
   pool.for_ranges(args.count, kGrain, [&](auto begin, auto end) { HWY_DYNAMIC_DISPATCH(step)(args, begin, end); });
 }
 

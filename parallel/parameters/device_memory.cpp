@@ -74,6 +74,20 @@ void write_rounded(core::Device& device, const kernels::Out& to, std::span<const
   }
 }
 
+void queue_to_device(core::Device& device, const kernels::Context& where, const kernels::Out& to, const void* host) {
+  const std::size_t size_bytes = kernels::size_bytes(to.dtype, to.elems);
+  core::Stream* const queue = queue_of(where);
+  if (queue == nullptr) return device.copy_to_device(to.data, host, size_bytes);
+  device.copy_on(*queue, to.data, host, size_bytes);
+}
+
+void queue_to_host(core::Device& device, const kernels::Context& where, void* host, const kernels::In& from) {
+  const std::size_t size_bytes = kernels::size_bytes(from.dtype, from.elems);
+  core::Stream* const queue = queue_of(where);
+  if (queue == nullptr) return device.copy_to_host(host, from.data, size_bytes);
+  device.copy_on(*queue, host, from.data, size_bytes);
+}
+
 Tensor make_scalar(Memory& memory, const kernels::Context& where, float value) {
   Tensor scalar = memory.make(MemoryKind::buffers, core::DType::f32, 1);
   finish(where);  // what is queued may use the memory yet

@@ -26,6 +26,11 @@ Tensor make_zeroed(Memory& memory, const kernels::Context& where, MemoryKind kin
 // call it where the memory is the host's.
 void write_rounded(core::Device& device, const kernels::Out& to, std::span<const float> values);
 
+// Copies in the order of the context's kernels. Where those are queued, so are the copies, and `host` is page-locked
+// memory (core/pinned_memory.h) that nobody touches until they are done.
+void queue_to_device(core::Device& device, const kernels::Context& where, const kernels::Out& to, const void* host);
+void queue_to_host(core::Device& device, const kernels::Context& where, void* host, const kernels::In& from);
+
 // A number on the device.
 Tensor make_scalar(Memory& memory, const kernels::Context& where, float value);
 

@@ -109,6 +109,14 @@ class ParameterStore {
   // AdamW on what this rank owns: gradients times `factor` (of clipping and loss scaling). `step` from 1. Of what
   // others own, weights have to be gathered anew; stage 3 gives up what is still gathered.
   void update(const AdamWOptions& adamw, std::int64_t step, float factor);
+  // The same with numbers that lie on the device, in place of `adamw.rate`, so that nobody waits for a norm, and an
+  // update that is recorded (a CUDA graph) is run again with others. A factor that is not positive, or NaN, changes
+  // nothing.
+  struct UpdateOnDevice {
+    kernels::In factor;    // [1] f32
+    kernels::In schedule;  // [kernels::kAdamWSchedule] f32: kernels::adamw_schedule()
+  };
+  void update(const AdamWOptions& adamw, const UpdateOnDevice& numbers);
 
   // ---- for checkpoints: f32 runs of elements that this rank owns, named by parameter and place in the whole parameter
   enum class State : std::uint8_t { master, first_moment, second_moment };

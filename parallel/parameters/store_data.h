@@ -128,6 +128,7 @@ struct ParameterStore::Data {
   Tensor take_complete(Bucket& of);
   FlatTensor& reduced_gradient(Bucket& of);
 
+  void update(const AdamWOptions& options, kernels::AdamW adamw);
   void step_range(Bucket& of, FlatRange range, kernels::AdamW adamw);
   void round_masters(Bucket& of);     // weights as kernels read them follow, in the own shard
   void others_are_stale(Bucket& of);  // weights that other ranks have changed

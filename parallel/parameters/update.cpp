@@ -93,24 +93,28 @@ void ParameterStore::Data::others_are_stale(Bucket& of) {
   of.gathered.reset();
 }
 
-void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float factor) {
-  if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
-  kernels::AdamW args{.count = 0,
-                      .rate = adamw.rate,
-                      .beta1 = adamw.beta1,
-                      .beta2 = adamw.beta2,
-                      .epsilon = adamw.epsilon,
-                      .step = step,
-                      .grad_scale = factor,
-                      .clip = data_->number_one.in()};
-  for (Bucket& bucket : data_->buckets) {
+void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args) {
+  args.beta1 = adamw.beta1;
+  args.beta2 = adamw.beta2;
+  args.epsilon = adamw.epsilon;
+  for (Bucket& of : buckets) {
     for (const bool decays : {false, true}) {
       args.decay = decays ? adamw.decay : 0;
-      const auto chosen = [&](std::size_t p) { return data_->parameters[p].decays == decays; };
-      for (const FlatRange range : bucket.own_ranges(chosen)) data_->step_range(bucket, range, args);
+      const auto chosen = [&](std::size_t p) { return parameters[p].decays == decays; };
+      for (const FlatRange range : of.own_ranges(chosen)) step_range(of, range, args);
     }
-    data_->others_are_stale(bucket);
+    others_are_stale(of);
   }
+}
+
+void ParameterStore::update(const AdamWOptions& adamw, const UpdateOnDevice& numbers) {
+  data_->update(adamw, {.count = 0, .scheduled = true, .clip = numbers.factor, .schedule = numbers.schedule});
+}
+
+void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float factor) {
+  if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
+  data_->update(adamw,
+                {.count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
   if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // to make it again is no wait
 }
 

@@ -120,7 +120,9 @@ def training(name: str, batch: int, ranks: int, text: dict[str, Any], tokens_per
 
 
 def trainings() -> dict[str, list[Record]]:
-    return {"train_16": training("train-16", 16, 1, layout(), 360e3), "train_32": training("train-32", 32, 1, layout(), 395e3),
+    graph = training("train-graph", 32, 1, layout(), 399e3)
+    graph[1]["graph"] = True
+    return {"train_graph": graph, "train_32": training("train-32", 32, 1, layout(), 395e3),
             "train_64": training("train-64", 64, 1, layout(), 402e3),
             "train_dp2": training("train-dp2", 32, 2, layout(dp=2), 301e3),
             "train_tp2": training("train-tp2", 32, 2, layout(tp=2), 214e3)}

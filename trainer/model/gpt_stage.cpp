@@ -1,11 +1,13 @@
 #include "trainer/model/gpt_stage.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <string>
 
 #include "core/error.h"
+#include "core/pinned_memory.h"
 #include "kernels/cast/cast.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/model/parameter_order.h"
@@ -52,12 +54,35 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const Sta
   return made;
 }
 
-// Copies wait for no kernel: what is queued may still use memory that was given back.
-Tensor ids_on_device(const parallel::Workspace& workspace, std::span<const std::int32_t> ids) {
+// Numbers of a microbatch on the host's side of copies that are queued.
+template <class T>
+struct HostCopy {
+  core::PinnedMemory memory = {};
+  std::size_t count = 0;
+
+  void resize(core::Device& device, std::size_t wanted) {
+    if (wanted != count) memory = core::PinnedMemory(device, wanted * sizeof(T));
+    count = wanted;
+  }
+  std::span<T> all() const { return {memory.as<T>(), count}; }
+};
+
+// What a microbatch and the host exchange: at the same place in every step.
+struct HostSide {
+  HostCopy<std::int32_t> tokens = {};
+  HostCopy<std::int32_t> targets = {};
+  HostCopy<float> losses = {};
+};
+
+void give_ids(core::Device& device, std::span<const std::int32_t> ids, HostCopy<std::int32_t>& to) {
+  to.resize(device, ids.size());
+  std::copy(ids.begin(), ids.end(), to.all().begin());
+}
+
+Tensor ids_on_device(const parallel::Workspace& workspace, const HostCopy<std::int32_t>& ids) {
   parallel::Memory& memory = workspace.memory;
-  Tensor tensor = memory.make(MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(ids.size()));
-  parallel::finish(workspace.where);
-  if (tensor.given()) memory.device().copy_to_device(tensor.data(), ids.data(), ids.size_bytes());
+  Tensor tensor = memory.make(MemoryKind::buffers, core::DType::i32, static_cast<std::int64_t>(ids.count));
+  if (tensor.given()) parallel::queue_to_device(memory.device(), workspace.where, tensor.out(), ids.all().data());
   return tensor;
 }
 
@@ -100,6 +125,7 @@ struct GptStage::State {
   StagePlace place;
   std::mutex mutex = {};  // of the map: threads of lanes ask for microbatches side by side
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
+  std::map<std::int32_t, HostSide> host = {};  // [microbatch], from step to step
 
   Microbatch& of(std::int32_t microbatch) {
     const std::lock_guard lock(mutex);
@@ -131,12 +157,20 @@ void GptStage::begin_step(Mode mode, float gradient_scale) {
   state_->stage.gradient_scale = gradient_scale;
 }
 
-void GptStage::load(std::int32_t microbatch, std::span<const std::int32_t> tokens,
+void GptStage::give(std::int32_t microbatch, std::span<const std::int32_t> tokens,
                     std::span<const std::int32_t> targets) {
+  HostSide& host = state_->host[microbatch];
+  core::Device& device = state_->stage.workspace.memory.device();
+  if (state_->place.embedding) give_ids(device, tokens, host.tokens);
+  if (state_->place.head) give_ids(device, targets, host.targets);
+}
+
+void GptStage::load(std::int32_t microbatch) {
   Microbatch& loaded = state_->of(microbatch);
+  const HostSide& host = state_->host.at(microbatch);
   const parallel::Workspace& workspace = state_->stage.workspace;
-  if (state_->place.embedding) loaded.tokens = ids_on_device(workspace, tokens);
-  if (state_->place.head) loaded.targets = ids_on_device(workspace, targets);
+  if (state_->place.embedding) loaded.tokens = ids_on_device(workspace, host.tokens);
+  if (state_->place.head) loaded.targets = ids_on_device(workspace, host.targets);
 }
 
 void GptStage::run(const schedules::Task& kernel) {
@@ -176,9 +210,10 @@ void GptStage::gradient_sent(std::int32_t microbatch) {
 }
 
 double GptStage::loss_sum(std::int32_t microbatch) const {
-  const Microbatch& of = state_->of(microbatch);
-  LOCKSTEP_CHECK(of.head != nullptr && of.head->losses().given(), "a microbatch whose loss was made here");
-  const std::vector<float> losses = on_host(state_->stage.workspace, of.head->losses());
+  const auto found = state_->host.find(microbatch);
+  LOCKSTEP_CHECK(found != state_->host.end() && found->second.losses.count > 0,
+                 "a microbatch whose loss was made here");
+  const std::span<const float> losses = found->second.losses.all();
   return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
@@ -197,6 +232,15 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
 }
 
 void GptStage::end_step() {
+  const parallel::Workspace& workspace = state_->stage.workspace;
+  core::Device& device = workspace.memory.device();
+  for (const auto& [microbatch, of] : state_->microbatches) {
+    if (of->head == nullptr || !of->head->losses().given()) continue;
+    const Tensor& losses = of->head->losses();
+    HostCopy<float>& on_host = state_->host[microbatch].losses;
+    on_host.resize(device, static_cast<std::size_t>(losses.elems()));
+    parallel::queue_to_host(device, workspace.where, on_host.all().data(), losses.in());
+  }
   state_->microbatches.clear();
 }
 

@@ -71,9 +71,11 @@ class GptStage {
   // ---- once a step: how the gradient of a token's loss is scaled (one over the tokens of the global batch, times the
   // loss scale)
   void begin_step(Mode mode, float gradient_scale);
-  // Before the first piece of a microbatch; host memory, [batch, length] each, needed where the stage has the embedding
-  // (tokens) or the head (targets); otherwise empty.
-  void load(std::int32_t microbatch, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+  // What load() copies, [batch, length] each, needed where the stage has the embedding (tokens) or the head (targets);
+  // otherwise empty. Kept until the next call for the microbatch. Nothing of a step before is queued any more.
+  void give(std::int32_t microbatch, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
+  // Before the first piece of a microbatch.
+  void load(std::int32_t microbatch);
 
   // ---- pieces. The one that completes a part's gradients for a microbatch commits them to the store.
   void run(const schedules::Task& kernel);
@@ -94,10 +96,12 @@ class GptStage {
   void gradient_sent(std::int32_t microbatch);
 
   // ---- results
-  double loss_sum(std::int32_t microbatch) const;  // over its tokens; where the head is, the same on all tensor ranks
   // Mode generate: [rows, words of this rank] f32, on the host.
   std::vector<float> logits(std::int32_t microbatch) const;
-  void end_step();  // nothing of a microbatch is left
+  void end_step();  // nothing of a microbatch is left, but its losses on their way to the host
+  // After that, when what is queued is done: over the microbatch's tokens, of the last step in which it had losses.
+  // Where the head is, the same on all tensor ranks.
+  double loss_sum(std::int32_t microbatch) const;
 
  private:
   struct State;

@@ -149,10 +149,6 @@ class Model {
     for (std::int32_t m = 0; m < options_.microbatches; ++m) forward(m, mode);
     bytes_after_forward_ = activation_bytes(ranks_[0][0]);
     if (mode == Mode::train) backward_of_all();
-    double sum = 0;
-    if (mode != Mode::generate) {
-      for (std::int32_t m = 0; m < options_.microbatches; ++m) sum += ranks_.back()[0].stage->loss_sum(m);
-    }
     logits_.clear();
     if (mode == Mode::generate) {
       for (ModelRank& rank : ranks_.back()) logits_.push_back(rank.stage->logits(0));
@@ -162,6 +158,10 @@ class Model {
       bytes_before_end_.push_back(rank.memory->now());
       rank.stage->end_step();
     });
+    double sum = 0;
+    if (mode != Mode::generate) {
+      for (std::int32_t m = 0; m < options_.microbatches; ++m) sum += ranks_.back()[0].stage->loss_sum(m);
+    }
     return sum / tokens;
   }
 
@@ -238,7 +238,8 @@ class Model {
     const Text text = random_text(options_.shape, microbatch);
     for (std::size_t s = 0; s < ranks_.size(); ++s) {
       for (ModelRank& rank : ranks_[s]) {
-        rank.stage->load(microbatch, text.tokens, mode == Mode::generate ? std::vector<std::int32_t>{} : text.targets);
+        rank.stage->give(microbatch, text.tokens, mode == Mode::generate ? std::vector<std::int32_t>{} : text.targets);
+        rank.stage->load(microbatch);
       }
       if (s > 0) send_activations(s - 1, microbatch);
       run_list(s, microbatch, recipes_[s].forward);

@@ -58,6 +58,8 @@ struct TrainOptions {
   // The implementation of each product of matrices is measured when its shape is met first: a little faster, but the
   // last bits then differ from run to run.
   bool measure_gemms = false;
+  // The training step is recorded once as a graph of the device, and launched. CUDA only, without pipeline stages.
+  bool graph = false;
   int threads = 1;                           // of kernels, a rank
   std::optional<transports::LinkSpec> link;  // emulated
   std::chrono::milliseconds timeout{60'000};

@@ -41,6 +41,13 @@ class OrderChecker {
   Clock now(std::size_t agent) const { return clocks_[agent]; }
   void wait(std::size_t agent, const Clock& clock) { join(clocks_[agent], clock); }
 
+  // Whether all work of `other` so far is before what comes on `agent` now.
+  bool is_behind(std::size_t agent, std::size_t other) const {
+    const Clock& mine = clocks_[agent];
+    const Clock& its = clocks_[other];
+    return its.size() <= other || its[other] == 0 || (mine.size() > other && mine[other] >= its[other]);
+  }
+
   // Nobody uses it any more, as somebody else makes sure of.
   void forget(const void* begin, std::size_t size_bytes) {
     const auto from = reinterpret_cast<std::uintptr_t>(begin);

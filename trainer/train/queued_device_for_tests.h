@@ -1,6 +1,7 @@
 // A device that works like a GPU, on the CPU: streams are threads that do what is queued later, at random, each in its
 // order; memory comes from the pool that CUDA's does. Whether waits between streams make everything safe is also
-// checked by clocks (order_checker_for_tests.h), which finds what no run has happened to show.
+// checked by clocks (order_checker_for_tests.h), which finds what no run has happened to show. A graph has the calls
+// that were made while a stream was captured, and makes them again when it is launched.
 #pragma once
 
 #include <algorithm>
@@ -45,9 +46,20 @@ struct QueuedMark {
   std::atomic<bool> passed{false};
   core::Clock::time_point at = {};
   OrderChecker::Clock clock = {};
+  bool captured = false;  // no point in time: between calls that are recorded
 };
 
 class QueuedStream;
+
+// What is captured: calls that were made, on the stream where it began and on those that have waited for it since.
+struct QueuedCapture {
+  std::vector<QueuedStream*> streams;
+  std::vector<std::function<void()>> calls;
+
+  bool has(const QueuedStream& stream) const {
+    return std::find(streams.begin(), streams.end(), &stream) != streams.end();
+  }
+};
 
 // What a device and its streams share.
 struct QueuedState {
@@ -60,9 +72,16 @@ struct QueuedState {
   int left_out = -1;              // the one that is not: a fault
   int takings = 0;                // of memory from the device, and of page-locked memory
   std::atomic<bool> failed{false};
+  std::optional<QueuedCapture> capture = {};
+
+  // What no stream may be asked while one is captured.
+  void forbid_in_capture(const std::string& what) const {
+    if (capture) throw core::Error(core::Failure::cuda, label + ": " + what + " in a capture");
+  }
 
   // Whether the host sees that a point is passed: it may look too early.
   bool sees(const QueuedMark& mark) {
+    if (mark.captured) forbid_in_capture("a look at an event");
     if (!mark.passed || (!options.threads && random.uniform() < options.late)) return false;
     checker.wait(0, mark.clock);
     return true;
@@ -86,8 +105,7 @@ class QueuedStream final : public core::Stream {
   QueuedStream& operator=(const QueuedStream&) = delete;
 
   void queue(const std::string& what, const std::vector<MemoryUse>& uses, Work work) {
-    state_.checker.work(agent_, state_.label + " " + what, uses);
-    push(std::move(work));
+    queue_as(state_.label + " " + what, uses, std::move(work));
   }
   // Memory changes hands here.
   void hand_over(const std::string& what, void* memory, std::size_t size_bytes) {
@@ -96,6 +114,8 @@ class QueuedStream final : public core::Stream {
   std::shared_ptr<QueuedMark> record() {
     auto mark = std::make_shared<QueuedMark>();
     mark->clock = state_.checker.now(agent_);
+    mark->captured = is_captured();
+    if (mark->captured) return mark;
     push([mark](kernels::ThreadPool&) {
       mark->at = core::Clock::now();
       mark->passed = true;
@@ -103,7 +123,10 @@ class QueuedStream final : public core::Stream {
     return mark;
   }
 
-  void synchronize() override { state_.checker.wait(0, finish()->clock); }
+  void synchronize() override {
+    state_.forbid_in_capture("synchronize");
+    state_.checker.wait(0, finish()->clock);
+  }
   // All that was queued is done; for what is no wait of the program's.
   std::shared_ptr<QueuedMark> finish() {
     auto mark = record();
@@ -112,17 +135,58 @@ class QueuedStream final : public core::Stream {
     return mark;
   }
   bool done() override {
+    state_.forbid_in_capture("a look at a stream");
     throw_failed();
     const auto mark = record();
     return state_.sees(*mark);
   }
   void* native() const override { return nullptr; }
   void wait(const core::Event& event) override;
-  bool can_capture() const override { return false; }
-  void begin_capture() override { throw core::usage_error("no capture here"); }
-  std::unique_ptr<core::Graph> end_capture() override { return nullptr; }
+  bool can_capture() const override { return true; }
+  void begin_capture() override {
+    state_.forbid_in_capture("another");
+    pool_of_memory_.capture_begins();
+    state_.capture = {.streams = {this}, .calls = {}};
+  }
+  std::unique_ptr<core::Graph> end_capture() override;
+
+  bool is_captured() const { return state_.capture && state_.capture->has(*this); }
+  // A call that is made now, or recorded. Calls on a stream that is not captured would run at once.
+  void make(std::function<void()> call) {
+    if (state_.capture) {
+      if (!is_captured()) state_.forbid_in_capture("work in a stream that is not part of it");
+      state_.capture->calls.push_back(std::move(call));
+    } else {
+      call();
+    }
+  }
+  // Of a graph, here: other streams begin behind what is queued in this one.
+  void launch(const QueuedCapture& graph) {
+    const auto begin = record();
+    for (QueuedStream* const other : graph.streams) {
+      if (other != this) other->wait_for(begin);
+    }
+    for (const auto& call : graph.calls) call();
+  }
 
  private:
+  void queue_as(const std::string& text, const std::vector<MemoryUse>& uses, const Work& work) {
+    if (state_.capture) {
+      make([=, this] { queue_as(text, uses, work); });
+      state_.checker.work(agent_, text, uses);
+      return;
+    }
+    state_.checker.work(agent_, text, uses);
+    push(work);
+  }
+  void wait_for(const std::shared_ptr<QueuedMark>& mark) {
+    state_.checker.wait(agent_, mark->clock);
+    if (mark->captured) return;
+    push([this, mark](kernels::ThreadPool&) {
+      while (!mark->passed && !state_.failed) std::this_thread::sleep_for(std::chrono::microseconds(10));
+    });
+  }
+
   void pause() const {
     if (state_.failed) throw_failed();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -188,8 +252,19 @@ class QueuedStream final : public core::Stream {
 class QueuedEvent final : public core::Event {
  public:
   explicit QueuedEvent(QueuedState& state) : state_(state) {}
-  void record(core::Stream& stream) override { mark_ = dynamic_cast<QueuedStream&>(stream).record(); }
+  void record(core::Stream& stream) override {
+    auto& queued = dynamic_cast<QueuedStream&>(stream);
+    if (queued.is_captured()) queued.make([this, &stream] { record(stream); });
+    mark_ = queued.record();
+  }
+  void record_time(core::Stream& stream) override {
+    auto& queued = dynamic_cast<QueuedStream&>(stream);
+    if (!queued.is_captured()) return record(stream);
+    queued.make([this, &stream] { record(stream); });
+    mark_ = nullptr;  // nobody may wait for it
+  }
   void synchronize() override {
+    state_.forbid_in_capture("a wait for an event");
     while (!mark_->passed && !state_.failed) std::this_thread::sleep_for(std::chrono::microseconds(20));
     state_.checker.wait(0, mark_->clock);
   }
@@ -209,11 +284,43 @@ class QueuedEvent final : public core::Event {
 
 inline void QueuedStream::wait(const core::Event& event) {
   if (state_.waits++ == state_.left_out) return;
-  const std::shared_ptr<QueuedMark> mark = dynamic_cast<const QueuedEvent&>(event).mark();
-  state_.checker.wait(agent_, mark->clock);
-  push([this, mark](kernels::ThreadPool&) {
-    while (!mark->passed && !state_.failed) std::this_thread::sleep_for(std::chrono::microseconds(10));
-  });
+  const auto& queued = dynamic_cast<const QueuedEvent&>(event);
+  LOCKSTEP_CHECK(queued.mark() != nullptr, "an event that was recorded for work to wait for");
+  if (state_.capture) {
+    if (!queued.mark()->captured) state_.forbid_in_capture("a wait for work before it");
+    if (!is_captured()) state_.capture->streams.push_back(this);
+    make([this, &queued] { wait_for(queued.mark()); });
+  }
+  wait_for(queued.mark());
+}
+
+class QueuedGraph final : public core::Graph {
+ public:
+  QueuedGraph(core::MemoryPool& pool, QueuedCapture captured)
+      : pool_(pool), captured_(std::move(captured)), kept_(pool.capture_ends()) {}
+  ~QueuedGraph() override { pool_.graph_ends(kept_); }
+  QueuedGraph(const QueuedGraph&) = delete;
+  QueuedGraph& operator=(const QueuedGraph&) = delete;
+  const std::vector<QueuedStream*>& streams() const { return captured_.streams; }
+  void launch(core::Stream& stream) override { dynamic_cast<QueuedStream&>(stream).launch(captured_); }
+
+ private:
+  core::MemoryPool& pool_;
+  const QueuedCapture captured_;
+  const core::MemoryPool::Kept kept_;
+};
+
+// All streams have to have come back to this one.
+inline std::unique_ptr<core::Graph> QueuedStream::end_capture() {
+  LOCKSTEP_CHECK(state_.capture, "a capture that has begun");
+  QueuedCapture captured = *std::exchange(state_.capture, std::nullopt);
+  auto graph = std::make_unique<QueuedGraph>(pool_of_memory_, std::move(captured));
+  for (const QueuedStream* const other : graph->streams()) {
+    if (!state_.checker.is_behind(agent_, other->agent_)) {
+      throw core::Error(core::Failure::cuda, "a capture ends without all of the streams that it took in");
+    }
+  }
+  return graph;
 }
 
 class QueuedDevice final : public core::ForwardingDevice {

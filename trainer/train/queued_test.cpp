@@ -55,10 +55,13 @@ class NamesTasks final : public schedules::StageWorker {
 
 struct QueuedRun {
   TrainResult result;
-  std::vector<std::string> races;  // of all ranks
-  int waits = 0;                   // that rank 0 has queued
-  int takings = 0;                 // of all ranks, in steps and validations
-  double sent_before = 0;          // bytes, in collectives, before the first step
+  std::vector<std::string> races;              // of all ranks
+  int waits = 0;                               // that rank 0 has queued
+  int takings = 0;                             // of all ranks, in steps and validations
+  int late_takings = 0;                        // of these, after the first step and its validation
+  double sent_before = 0;                      // bytes, in collectives, before the first step
+  double sent = 0;                             // and after the last
+  std::vector<schedules::TaskSpan> last = {};  // of rank 0, in the last step
 };
 
 TrainOptions few_steps(const TrainLayout& layout) {
@@ -69,8 +72,10 @@ TrainOptions few_steps(const TrainLayout& layout) {
 
 // `left_out`: the wait of rank 0 that is left out.
 QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left_out = -1) {
+  const bool graph = std::exchange(options.graph, false);  // what only CUDA has is not refused here
   options = checked(std::move(options));
   options.device.cuda = true;
+  options.graph = graph;
   std::atomic<std::uint64_t> devices{0};
   options.wrap_device = [&](std::unique_ptr<core::Device> /*none*/) {
     QueuedOptions its = queued;
@@ -94,17 +99,26 @@ QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left
       return std::make_unique<NamesTasks>(worker, made.step.of_rank[static_cast<std::size_t>(rank)], state);
     };
     std::vector<StepReport> steps;
-    for (std::int64_t step = 1; step <= options.steps; ++step) steps.push_back(trainer.train_step(step, wrap));
-    const double loss = trainer.validate();
+    double loss = 0;
+    int first_takings = 0;
+    for (std::int64_t step = 1; step <= options.steps; ++step) {
+      steps.push_back(trainer.train_step(step, wrap));
+      if (step == options.steps || options.validate_every > 0) loss = trainer.validate();
+      if (step == 1) first_takings = state.takings;
+    }
+    const schedules::StepTimeline timeline = trainer.gather_timeline();
     const std::lock_guard lock(mutex);
     for (const std::string& race : state.checker.races())
       run.races.push_back("rank " + std::to_string(rank) + ": " + race);
     run.takings += state.takings - takings;
+    run.late_takings += state.takings - first_takings;
+    for (const double bytes : trainer.model().collectives().sent_bytes()) run.sent += bytes;
     run.sent_before += sent;
     if (rank != 0) return;
     run.result.steps = std::move(steps);
     run.result.validation_loss = loss;
     run.waits = state.waits;
+    run.last = timeline.front();
   });
   return run;
 }
@@ -192,6 +206,78 @@ TEST(QueuedTrainer, TakesNoMemoryFromTheFirstStepOn) {
     EXPECT_EQ(queued.takings, 0);
     EXPECT_EQ(queued.sent_before, 0);
   }
+}
+
+TrainOptions as_graph(const TrainLayout& layout) {
+  TrainOptions options = few_steps(layout);
+  options.graph = true;
+  options.steps = 4;
+  options.validate_every = 1;
+  return options;
+}
+
+void expect_the_same_as_graph(const TrainOptions& options) {
+  SCOPED_TRACE(text_of(options.layout));
+  TrainOptions at_once = options;
+  at_once.graph = false;
+  const TrainResult wanted = run(at_once);
+  for (const bool threads : {false, true}) {
+    const QueuedRun queued = run_queued(options, {.threads = threads});
+    expect_equal(queued.result, wanted);
+    expect_no_races(queued);
+    EXPECT_EQ(queued.late_takings, 0) << "a graph is launched again in the memory that it has";
+  }
+}
+
+TEST(QueuedTrainer, AStepAsAGraph) {
+  expect_the_same_as_graph(as_graph({.microbatches = 2}));
+  for (const std::int32_t zero : {0, 1, 2, 3}) {
+    expect_the_same_as_graph(as_graph({.dp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000}));
+  }
+  expect_the_same_as_graph(as_graph({.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000}));
+  expect_the_same_as_graph(as_graph({.dp = 2, .tp = 2, .sequence_parallel = true, .recompute = Recompute::full}));
+}
+
+// The loss scale is a constant of what is recorded: each time that it changes the step is recorded again.
+TEST(QueuedTrainer, AGraphIsRecordedAgainWithAnotherLossScale) {
+  TrainOptions options = as_graph({.dp = 2, .bucket_cap_bytes = 20'000});
+  options.compute = core::DType::f16;
+  options.loss_scale.first = 1e9F;
+  options.steps = 8;
+  expect_the_same_as_graph(options);
+}
+
+TEST(QueuedTrainer, AGraphIsCountedAndTimedAsItsTasksAre) {
+  TrainOptions options = as_graph({.dp = 2, .bucket_cap_bytes = 20'000});
+  const QueuedRun graph = run_queued(options, {});
+  options.graph = false;
+  const QueuedRun tasks = run_queued(options, {});
+  EXPECT_GT(tasks.sent, 0);
+  EXPECT_EQ(graph.sent, tasks.sent);
+  ASSERT_EQ(graph.last.size(), tasks.last.size());
+  std::int64_t begin_ps = 0;  // of kernels, which follow each other
+  for (const schedules::TaskSpan& span : graph.last) {
+    EXPECT_LE(span.start_ps, span.end_ps);
+    EXPECT_GE(span.start_ps, 0);
+    begin_ps = std::max(begin_ps, span.start_ps);
+  }
+  EXPECT_GT(begin_ps, 0);
+}
+
+TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
+  TrainOptions options = as_graph({.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000});
+  options.steps = 1;
+  const int waits = run_queued(options, {.threads = false}).waits;
+  constexpr int kTried = 6;
+  int found = 0;
+  for (int k = 0; k < kTried; ++k) {
+    try {
+      found += run_queued(options, {.threads = false}, k * waits / kTried).races.empty() ? 0 : 1;
+    } catch (const core::Error&) {
+      ++found;  // work in a stream that the capture does not have, or that does not come back
+    }
+  }
+  EXPECT_GE(found, kTried / 2) << waits << " waits";
 }
 
 // A wait that is left out is found by the clocks, whatever has run when. (Some say what others imply.)

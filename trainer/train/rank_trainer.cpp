@@ -49,6 +49,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
     batch.targets.resize(tokens);
   }
   if (options.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
+  if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model_);
 }
 
 std::vector<MicrobatchTokens> RankTrainer::views() const {
@@ -71,9 +72,11 @@ void RankTrainer::rehearse_pass(CollectiveUse use) {
   const std::vector<MicrobatchTokens> microbatches = views();
   UpdateRules rules;
   rules.rehearses = true;
-  training_.begin_step(Mode::train, microbatches, 1, rules);
+  training_.give(microbatches, rules);
+  training_.begin_step(Mode::train, 1);
   schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
-  forward_.begin_step(Mode::evaluate, microbatches, 0, {});
+  forward_.give(microbatches, {});
+  forward_.begin_step(Mode::evaluate, 0);
   schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
   sum_over_ranks(0);  // a barrier: what comes next may need that nobody takes memory
 }
@@ -96,6 +99,21 @@ double RankTrainer::sum_over_ranks(double mine) {
   return sum;
 }
 
+void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
+  const std::unique_ptr<schedules::StageWorker> wrapped = wrap ? wrap(training_) : nullptr;
+  schedules::StageWorker& worker = wrapped ? *wrapped : training_;
+  const auto interpret = [&] {
+    return schedules::run_rank(made_.step, model_.rank(), worker, mesh_.abort, interpreter_);
+  };
+  if (graph_) {
+    graph_->run(gradient_scale, interpret);
+    spans_ = training_.spans();
+    return;
+  }
+  training_.begin_step(Mode::train, gradient_scale);
+  spans_ = interpret();
+}
+
 StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   StepReport report{
       .step = step, .rate = static_cast<float>(learning_rate(options_.rate, step)), .loss_scale = loss_scale_.scale};
@@ -105,11 +123,8 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   rules.adamw.rate = report.rate;
   const auto tokens = static_cast<double>(options_.tokens_a_step());
   const auto start_ns = now_ns();
-  const std::vector<MicrobatchTokens> microbatches = views();
-  training_.begin_step(Mode::train, microbatches, static_cast<float>(loss_scale_.scale / tokens), rules);
-  const std::unique_ptr<schedules::StageWorker> wrapped = wrap ? wrap(training_) : nullptr;
-  schedules::StageWorker& worker = wrapped ? *wrapped : training_;
-  spans_ = schedules::run_rank(made_.step, model_.rank(), worker, mesh_.abort, interpreter_);
+  training_.give(views(), rules);
+  run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
 
   const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
@@ -139,8 +154,8 @@ std::vector<float> RankTrainer::logits_behind(std::string_view text) {
     std::fill(batch.targets.begin(), batch.targets.end(), 0);
     for (std::size_t i = 0; i < text.size(); ++i) batch.tokens[i] = static_cast<unsigned char>(text[i]);
   }
-  const std::vector<MicrobatchTokens> microbatches = views();
-  forward_.begin_step(Mode::generate, microbatches, 0, {});
+  forward_.give(views(), {});
+  forward_.begin_step(Mode::generate, 0);
   LOCKSTEP_CHECK(!text.empty() && text.size() <= length, "a text that fits");
   std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
@@ -205,8 +220,8 @@ double RankTrainer::validate() {
       take_windows(corpus_.validation(), pass * a_pass + place * options_.batch, passes * a_pass, options_.length,
                    batches_[m].tokens, batches_[m].targets);
     }
-    const std::vector<MicrobatchTokens> microbatches = views();
-    forward_.begin_step(Mode::evaluate, microbatches, 0, {});
+    forward_.give(views(), {});
+    forward_.begin_step(Mode::evaluate, 0);
     schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
     if (counts) sum += forward_.loss_sum();
   }

@@ -14,6 +14,7 @@
 #include "schedules/interpreter/interpreter.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
+#include "trainer/train/step_graph.h"
 #include "trainer/worker/lane_queues.h"
 #include "trainer/worker/rank_model.h"
 #include "trainer/worker/train_worker.h"
@@ -74,6 +75,7 @@ class RankTrainer {
 
  private:
   void rehearse_pass(CollectiveUse use);
+  void run_step(float gradient_scale, const WorkerWrap& wrap);
   std::vector<MicrobatchTokens> views() const;
   void draw(std::int64_t step);
   std::vector<float> logits_behind(std::string_view text);  // of all words, behind its last byte
@@ -90,6 +92,7 @@ class RankTrainer {
   RankModel model_;
   TrainWorker training_;
   TrainWorker forward_;
+  std::unique_ptr<StepGraph> graph_;  // of the training step, where it is asked for
   schedules::InterpreterOptions interpreter_;
   std::vector<RankBatch> batches_;  // a microbatch each
   std::vector<schedules::TaskSpan> spans_;

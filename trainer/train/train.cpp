@@ -82,8 +82,19 @@ std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
   return rooms;
 }
 
+// Messages between stages go by the host.
+void check_graph(const TrainOptions& options) {
+  if (!options.graph) return;
+  if (!options.device.cuda) throw core::usage_error("--graph together with --device cpu; allowed: --device cuda");
+  if (options.layout.pp > 1) {
+    throw core::usage_error("--graph together with --pp " + std::to_string(options.layout.pp) +
+                            ": stages exchange messages by the host; allowed: --pp 1");
+  }
+}
+
 // What needs threads of the CPU beside the kernels, or a link between them, is not there on CUDA.
 void check_device(const TrainOptions& options) {
+  check_graph(options);
   if (!options.device.cuda) return;
   const auto refuse = [](const std::string& with, const std::string& allowed) {
     throw core::usage_error("--device cuda together with " + with + "; allowed: " + allowed);

@@ -1,4 +1,5 @@
-// When tasks ran that were only queued when their calls returned: by events around each of them in its stream.
+// When tasks ran that were only queued when their calls returned: by events around each of them in its stream. Of tasks
+// that are captured, by what each launch of the graph records.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +18,13 @@ class QueueTimes {
   // outlives this.
   QueueTimes(core::Device& device, core::Stream* first, std::vector<core::Stream*> streams);
 
-  void begin_step();  // nothing is queued: the time from which tasks are timed is now
+  // Nothing is queued: the time from which tasks are timed is now, or that of the launch if the step is captured.
+  void begin_step(bool captured = false);
+  // Where the step begins, and of a task that has been queued in this step: for streams that wait for it.
+  core::Event& begin_of_step() const { return *reached_start_; }
+  core::Event& end_of(std::uint32_t task) const { return captured_ ? *tasks_[task].reached : *tasks_[task].end; }
   void begin(std::uint32_t task);
   void end(std::uint32_t task);
-  // Of a task that has been queued in this step: for streams that wait for it.
-  core::Event& end_of(std::uint32_t task) const { return *tasks_[task].end; }
 
   // After the queue is done: whether the task was timed in this step, and when it ran.
   bool timed(std::uint32_t task) const { return !tasks_.empty() && tasks_[task].step == step_; }
@@ -31,11 +34,14 @@ class QueueTimes {
   struct Task {
     std::unique_ptr<core::Event> begin;
     std::unique_ptr<core::Event> end;
+    std::unique_ptr<core::Event> reached;  // the end, where captured work waits for it: it has no time then
     std::int64_t step = 0;
   };
   core::Stream* const first_;
   const std::vector<core::Stream*> streams_;
   std::unique_ptr<core::Event> start_;
+  std::unique_ptr<core::Event> reached_start_;
+  bool captured_ = false;
   std::vector<Task> tasks_;  // none without streams
   std::int64_t step_ = 0;
 };

@@ -78,6 +78,10 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
           : schedules::wire_bytes(task.comm, payload, ranks);
 }
 
+void StepCollectives::count_again(const SentBytes& sent) {
+  for (std::size_t lane = 0; lane < sent.size(); ++lane) sent_bytes_[lane] += sent[lane];
+}
+
 backends::Prepared& StepCollectives::prepared(const schedules::Task& task, const schedules::Group& group,
                                               const Key& key) {
   auto& of_lane = prepared_[static_cast<std::size_t>(task.lane)];

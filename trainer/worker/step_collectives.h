@@ -50,6 +50,9 @@ class StepCollectives {
   // Bytes that this rank has sent in collectives of a lane since the start, if each sent as few as an optimal algorithm
   // does (schedules::wire_bytes, parallel::wire_bytes).
   double sent_bytes(schedules::Lane lane) const { return sent_bytes_[static_cast<std::size_t>(lane)]; }
+  using SentBytes = std::array<double, schedules::kNumLanes>;
+  const SentBytes& sent_bytes() const { return sent_bytes_; }
+  void count_again(const SentBytes& sent);  // by a graph of collectives that is launched again
 
  private:
   // Operations of a channel that differ in none of these share one.
@@ -65,7 +68,7 @@ class StepCollectives {
   kernels::ThreadPool lane_pool_;  // of the one thread whose all-reduces are compressed: what that computes
   const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
-  std::array<double, schedules::kNumLanes> sent_bytes_ = {};
+  SentBytes sent_bytes_ = {};
 };
 
 }  // namespace lockstep::trainer

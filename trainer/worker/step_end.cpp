@@ -1,12 +1,13 @@
 #include "trainer/worker/step_end.h"
 
-#include <cmath>
+#include <algorithm>
+#include <limits>
 
-#include "core/error.h"
 #include "kernels/bucket/bucket.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/reduce/reduction.h"
 #include "kernels/residual/residual.h"
+#include "parallel/parameters/device_memory.h"
 #include "trainer/step/bucket_plan.h"
 
 namespace lockstep::trainer {
@@ -14,6 +15,13 @@ namespace {
 
 using parallel::MemoryKind;
 using schedules::GroupKind;
+
+// Places of numbers_.
+constexpr std::int64_t kFactor = kernels::kAdamWSchedule;
+constexpr std::int64_t kNorm = kFactor + 1;
+constexpr std::int64_t kNumbers = kNorm + 1;
+constexpr std::int64_t kGiven = kFactor + 1;
+constexpr std::int64_t kTaken = kNumbers - kFactor;
 
 std::int64_t total_of(const std::vector<kernels::InOut>& pieces) {
   std::int64_t elems = 0;
@@ -100,26 +108,48 @@ kernels::InOut StepEnd::own_square(const kernels::Context& where) {
   return squares_.inout(0, 1);
 }
 
-// The one place inside a step where the host waits for the device: whether the step counts, and by what gradients are
-// multiplied, is decided here.
-void StepEnd::take_norm() {
-  double sum = 0;
-  model_.mesh().settle();
-  model_.memory().device().copy_to_host(&sum, squares_.data(), sizeof sum);
-  norm_ = std::sqrt(sum) / rules_.loss_scale;
-  skipped_ = rules_.rehearses || !std::isfinite(norm_);
+void StepEnd::give(const UpdateRules& rules) {
+  rules_ = rules;
+  core::Device& device = model_.memory().device();
+  if (!given_.given()) {
+    given_ = core::PinnedMemory(device, kGiven * sizeof(float));
+    taken_ = core::PinnedMemory(device, kTaken * sizeof(float));
+  }
+  const auto schedule = kernels::adamw_schedule(rules.adamw.rate, rules.adamw.beta1, rules.adamw.beta2, rules.step);
+  std::copy(schedule.begin(), schedule.end(), given_.as<float>());
+  given_.as<float>()[kFactor] = gradient_scale();
 }
 
+void StepEnd::begin_step() {
+  has_square_ = false;
+  if (!numbers_.given()) numbers_ = model_.memory().make(MemoryKind::buffers, core::DType::f32, kNumbers);
+  parallel::queue_to_device(model_.memory().device(), model_.where(), numbers_.out(0, kGiven), given_.as<float>());
+}
+
+// torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
 void StepEnd::update() {
-  if (has_square_) take_norm();
-  if (!skipped_) {
-    // torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
-    const bool clips = rules_.most_norm > 0 && norm_ > rules_.most_norm;
-    const double clip = clips ? rules_.most_norm / (norm_ + kernels::kClipEpsilon) : 1;
-    for (RankStage& stage : model_.stages()) {
-      stage.store->update(rules_.adamw, rules_.step, static_cast<float>(clip / rules_.loss_scale));
-    }
+  if (has_square_) {
+    kernels::ClipFactor clip{.shards = 1, .most = std::numeric_limits<float>::max(), .grad_scale = gradient_scale()};
+    if (rules_.most_norm > 0) clip.most = rules_.most_norm;
+    clip.sums = squares_.in(0, 1);
+    clip.factor = numbers_.out(kFactor, 1);
+    clip.norm = numbers_.out(kNorm, 1);
+    kernels::run(clip, model_.where());
   }
+  const parallel::ParameterStore::UpdateOnDevice numbers{.factor = numbers_.in(kFactor, 1),
+                                                         .schedule = numbers_.in(0, kernels::kAdamWSchedule)};
+  for (RankStage& stage : model_.stages()) stage.store->update(rules_.adamw, numbers);
+}
+
+void StepEnd::end_step() {
+  parallel::queue_to_host(model_.memory().device(), model_.where(), taken_.as<float>(), numbers_.in(kFactor, kTaken));
+}
+
+void StepEnd::take_results() {
+  if (!has_square_) return;
+  const auto* const taken = taken_.as<float>();
+  skipped_ = !(taken[0] > 0);
+  norm_ = static_cast<double>(taken[1]);
 }
 
 }  // namespace lockstep::trainer

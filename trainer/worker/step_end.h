@@ -1,9 +1,12 @@
-// What a rank does when all gradients of a step are there: sums over further groups, their norm, the update.
+// What a rank does when all gradients of a step are there: sums over further groups, their norm, the update. Whether a
+// step counts, and by what its gradients are multiplied, is decided where they are: the host waits for nothing, and is
+// told in the end.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "core/pinned_memory.h"
 #include "kernels/base/context.h"
 #include "kernels/base/view.h"
 #include "parallel/memory/memory.h"
@@ -24,11 +27,10 @@ class StepEnd {
  public:
   explicit StepEnd(RankModel& model) : model_(model) {}
 
-  void begin_step(const UpdateRules& rules) {
-    rules_ = rules;
-    has_square_ = false;
-    skipped_ = false;
-  }
+  // What begin_step() copies: the rate and what follows from the step's number. The rest of the rules are constants of
+  // the work that is queued then. Nothing of a step before is queued any more.
+  void give(const UpdateRules& rules);
+  void begin_step();
 
   // A sum over a group of gradients that lie in several parameters: packed, to be all-reduced in place, and put back.
   // Kernels run in `where`, as the sum does.
@@ -38,14 +40,16 @@ class StepEnd {
   // The sum of squares of what this rank alone counts, to be summed over all ranks in place: one f64.
   kernels::InOut own_square(const kernels::Context& where);
 
-  // After that sum, which is waited for if it is only queued: takes the norm of all gradients, without the loss scale,
-  // and changes the weights. In a step without the sum nothing is clipped or skipped.
+  // After that sum, in the order of kernels: takes the norm of all gradients, without the loss scale, and changes the
+  // weights. In a step without the sum nothing is clipped or skipped.
   void update();
+  void end_step();      // the norm is on its way to the host
+  void take_results();  // when what was queued is done
   double norm() const { return norm_; }
   bool skipped() const { return skipped_; }  // gradients were not finite: nothing was changed
 
  private:
-  void take_norm();
+  float gradient_scale() const { return rules_.rehearses ? 0 : 1 / rules_.loss_scale; }
   // Of a group: what it sums. A parameter of several stages of this rank is summed here first.
   struct Shared {
     std::vector<kernels::InOut> pieces;
@@ -59,6 +63,9 @@ class StepEnd {
   parallel::Tensor packed_;
   parallel::Tensor squares_;  // f64: the sum, then what each stage adds
   bool has_square_ = false;   // in this step
+  parallel::Tensor numbers_;  // f32: kernels::AdamW's schedule, the factor of gradients, their norm
+  core::PinnedMemory given_;  // the schedule, and the factor in a step without a norm
+  core::PinnedMemory taken_;  // the factor, the norm
   double norm_ = 0;
   bool skipped_ = false;
 };

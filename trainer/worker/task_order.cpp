@@ -1,5 +1,7 @@
 #include "trainer/worker/task_order.h"
 
+#include <algorithm>
+
 namespace lockstep::trainer {
 namespace {
 
@@ -18,6 +20,14 @@ std::vector<core::Stream*> streams_of(const schedules::RankStep& rank, const Lan
   return streams;
 }
 
+std::vector<core::Stream*> others_of(const schedules::RankStep& rank, const LaneQueues* lanes) {
+  std::vector<core::Stream*> others = streams_of(rank, lanes);
+  std::sort(others.begin(), others.end());
+  others.erase(std::unique(others.begin(), others.end()), others.end());
+  if (lanes != nullptr) std::erase(others, &lanes->stream(Lane::compute));
+  return others;
+}
+
 bool is_bounded(const Task& task) {
   return task.op == Op::unshard || task.op == Op::reduce_grad;
 }
@@ -28,16 +38,28 @@ TaskOrder::TaskOrder(const schedules::RankStep& rank, const LaneQueues* lanes, p
     : rank_(rank),
       lanes_(lanes),
       memory_(memory),
+      others_(others_of(rank, lanes)),
       times_(memory.device(), lanes == nullptr ? nullptr : &lanes->stream(Lane::compute), streams_of(rank, lanes)),
       place_(rank.tasks.size()) {}
 
-void TaskOrder::begin_step() {
+void TaskOrder::begin_step(bool captured) {
   state_ = {};
-  times_.begin_step();
+  captured_ = captured;
+  times_.begin_step(captured);
+  if (!captured) return;
+  for (core::Stream* const other : others_) other->wait(times_.begin_of_step());
+}
+
+// A stream that several lanes share has the tasks of all before the end of the last.
+void TaskOrder::end_step() {
+  if (lanes_ == nullptr) return;
+  for (const LaneState& lane : state_) {
+    if (lane.queued > 0) wait_for(Lane::compute, lane.last);
+  }
 }
 
 bool TaskOrder::has_room(std::uint32_t task) const {
-  if (lanes_ == nullptr || !is_bounded(rank_.tasks[task])) return true;
+  if (lanes_ == nullptr || captured_ || !is_bounded(rank_.tasks[task])) return true;
   const std::vector<std::uint32_t>& before = state_[index_of(rank_.tasks[task].lane)].bounded;
   return before.size() < kMostQueued || times_.end_of(before[before.size() - kMostQueued]).done();
 }
@@ -65,6 +87,7 @@ void TaskOrder::leave(std::uint32_t task) {
   times_.end(task);
   LaneState& lane = state_[index_of(rank_.tasks[task].lane)];
   place_[task] = ++lane.queued;
+  lane.last = task;
   if (is_bounded(rank_.tasks[task])) lane.bounded.push_back(task);
   pause();
 }

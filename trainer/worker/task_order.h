@@ -22,9 +22,13 @@ class TaskOrder {
   // Without lanes nothing is queued, and all of this does nothing. What is passed outlives this.
   TaskOrder(const schedules::RankStep& rank, const LaneQueues* lanes, parallel::Memory& memory);
 
-  void begin_step();  // the time from which tasks are timed is now
+  // The time from which tasks are timed is now. `captured`: what is queued is recorded by the stream of kernels, which
+  // takes in the others here.
+  void begin_step(bool captured = false);
+  void end_step();  // the stream of kernels waits for all others: what is given back from now on, nobody uses
   // Whether a task's lane has room. Collectives over parameters and gradients hold memory that is needed again: two of
-  // a lane are queued at most, so that the host, which runs ahead, does not take that of all buckets at once.
+  // a lane are queued at most, so that the host, which runs ahead, does not take that of all buckets at once. In a
+  // capture nothing ends: a graph of them has memory for all.
   bool has_room(std::uint32_t task) const;
   // What is queued and given back from now on is the task's.
   void enter(std::uint32_t task);
@@ -42,6 +46,7 @@ class TaskOrder {
   struct LaneState {
     std::array<std::uint32_t, schedules::kNumLanes> waited_for = {};  // of each other lane: so many tasks
     std::uint32_t queued = 0;                                         // tasks, in this step
+    std::uint32_t last = 0;                                           // of them
     std::vector<std::uint32_t> bounded = {};                          // those that has_room() counts
   };
   void wait_for(schedules::Lane lane, std::uint32_t earlier);
@@ -50,8 +55,10 @@ class TaskOrder {
   const schedules::RankStep& rank_;
   const LaneQueues* const lanes_;
   parallel::Memory& memory_;
+  const std::vector<core::Stream*> others_;  // of this step's tasks, but that of kernels
   QueueTimes times_;
   std::array<LaneState, schedules::kNumLanes> state_;
+  bool captured_ = false;
   std::vector<std::uint32_t> place_;  // of each task in its lane, from 1; of this step
 };
 

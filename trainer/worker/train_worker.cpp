@@ -46,13 +46,22 @@ std::vector<std::uint32_t> sends_before(const schedules::RankStep& rank) {
   return before;
 }
 
-// For profilers, where the build has ranges: by operation, stage, microbatch and part.
-std::vector<std::string> names_of(const schedules::RankStep& rank) {
+// Of a layer's kernel, its part of the stage; where weights or gradients move, their bucket, which a gather names by
+// its unit.
+std::string part_text(const Task& task, RankModel& model) {
+  if (task.part < 0) return "";
+  if (task.op == Op::unshard || task.op == Op::reshard) {
+    return " bucket " + std::to_string(model.bucket_of_unit(task.stage, task.part));
+  }
+  return (task.op == Op::reduce_grad ? " bucket " : " part ") + std::to_string(task.part);
+}
+
+// For profilers, where the build has ranges: by operation, stage, microbatch and part or bucket.
+std::vector<std::string> names_of(const schedules::RankStep& rank, RankModel& model) {
   std::vector<std::string> names(rank.tasks.size());
   if (!core::trace_ranges_built()) return names;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    names[i] = schedules::text_of(rank.tasks[i]);
-    if (rank.tasks[i].part >= 0) names[i] += " part " + std::to_string(rank.tasks[i].part);
+    names[i] = schedules::text_of(rank.tasks[i]) + part_text(rank.tasks[i], model);
   }
   return names;
 }
@@ -69,7 +78,7 @@ TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
       sends_before_(sends_before(tasks_)),
       microbatches_(microbatches_of(tasks_)),
       handed_on_(hand_overs_of(step_, tasks_, model)),
-      names_(names_of(tasks_)),
+      names_(names_of(tasks_, model_)),
       spans_(tasks_.tasks.size()) {}
 
 // The last kernel of each stage and microbatch whose result another stage of this rank takes.
@@ -91,24 +100,27 @@ std::vector<TrainWorker::HandOver> TrainWorker::hand_overs_of(const schedules::S
   return hand_overs;
 }
 
-void TrainWorker::begin_step(Mode mode, std::span<const MicrobatchTokens> microbatches, float gradient_scale,
-                             const UpdateRules& rules) {
-  sends_ended_ = 0;
-  end_.begin_step(rules);
-  loss_sum_ = 0;
+void TrainWorker::give(std::span<const MicrobatchTokens> microbatches, const UpdateRules& rules) {
   for (RankStage& stage : model_.stages()) {
-    stage.model->begin_step(mode, gradient_scale);
     for (const std::int32_t m : microbatches_[stage.stage]) {
       const MicrobatchTokens& tokens = microbatches[static_cast<std::size_t>(m)];
-      stage.model->load(m, tokens.tokens, tokens.targets);
+      stage.model->give(m, tokens.tokens, tokens.targets);
     }
   }
-  // Last, as copies wait for what is queued.
+  end_.give(rules);
+}
+
+void TrainWorker::begin_step(Mode mode, float gradient_scale) {
+  mode_ = mode;
+  sends_ended_ = 0;
+  start_ns_ = now_ns();
+  order_.begin_step(captures_);
   for (RankStage& stage : model_.stages()) {
+    stage.model->begin_step(mode, gradient_scale);
+    for (const std::int32_t m : microbatches_[stage.stage]) stage.model->load(m);
     if (mode == Mode::train) stage.store->zero_gradients();
   }
-  order_.begin_step();
-  start_ns_ = now_ns();
+  if (mode == Mode::train) end_.begin_step();
 }
 
 bool TrainWorker::begin(std::uint32_t task) {
@@ -163,20 +175,38 @@ void TrainWorker::idle(int thread) {
 }
 
 void TrainWorker::finish() {
-  model_.mesh().settle();
-  messages_.settle();
+  order_.end_step();
   for (RankStage& stage : model_.stages()) {
-    const std::set<std::int32_t>& through = microbatches_[stage.stage];
     if (stage.plan->place.head && keep_results_) {
-      keep_results_(stage, *through.begin());
-    } else if (stage.plan->place.head) {
-      for (const std::int32_t m : through) loss_sum_ += stage.model->loss_sum(m);
+      model_.mesh().settle();
+      keep_results_(stage, *microbatches_[stage.stage].begin());
     }
     stage.model->end_step();
   }
+  if (mode_ == Mode::train) end_.end_step();
+  if (!captures_) take_results();
+}
+
+// The one place in a step where the host waits for the device.
+void TrainWorker::take_results() {
+  model_.mesh().settle();
+  messages_.settle();
+  loss_sum_ = 0;
+  for (RankStage& stage : model_.stages()) {
+    if (!stage.plan->place.head || mode_ == Mode::generate) continue;
+    for (const std::int32_t m : microbatches_[stage.stage]) loss_sum_ += stage.model->loss_sum(m);
+  }
+  if (mode_ == Mode::train) end_.take_results();
+}
+
+std::vector<schedules::TaskSpan> TrainWorker::spans() const {
+  std::vector<schedules::TaskSpan> spans;
+  for (std::uint32_t task = 0; task < spans_.size(); ++task) spans.push_back(span_of(task));
+  return spans;
 }
 
 schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
+  if (captures_) return {};
   if (order_.timed(task)) return order_.span_of(task);
   return {(spans_[task].start_ns - start_ns_) * 1000, (spans_[task].end_ns - start_ns_) * 1000};
 }

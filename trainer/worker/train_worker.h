@@ -31,9 +31,10 @@ class TrainWorker final : public schedules::StageWorker {
   // What is passed outlives this.
   TrainWorker(const schedules::Step& step, RankModel& model);
 
+  // What the next step takes from the host. Before begin_step(), or before a graph of a step is launched.
+  void give(std::span<const MicrobatchTokens> microbatches, const UpdateRules& rules);
   // Before run_rank(). `gradient_scale`: of each token's loss, the loss scale in it.
-  void begin_step(Mode mode, std::span<const MicrobatchTokens> microbatches, float gradient_scale,
-                  const UpdateRules& rules);
+  void begin_step(Mode mode, float gradient_scale);
 
   bool begin(std::uint32_t task) override;
   bool ended(std::uint32_t task) override;
@@ -41,10 +42,16 @@ class TrainWorker final : public schedules::StageWorker {
   void finish() override;
   schedules::TaskSpan span_of(std::uint32_t task) const override;
 
-  // Called in finish() with the stage that has the head and the first microbatch that went through it, before it
-  // forgets its microbatches; none: nothing is.
+  // Called in finish(), when all is done, with the stage that has the head and the first microbatch that went through
+  // it, before it forgets its microbatches; none: nothing is.
   using KeepResults = std::function<void(RankStage&, std::int32_t microbatch)>;
   void keep_results(KeepResults keep) { keep_results_ = std::move(keep); }
+
+  // While `captures`, from begin_step() to the end of run_rank() the stream of kernels is captured: the host waits for
+  // nothing, and run_rank() knows no times. After each launch of the graph come take_results() and spans().
+  void capture(bool captures) { captures_ = captures; }
+  void take_results();
+  std::vector<schedules::TaskSpan> spans() const;
 
   // The gathers that stand behind the optimizer, on their own.
   void gather_weights();
@@ -91,6 +98,8 @@ class TrainWorker final : public schedules::StageWorker {
   const std::vector<std::string> names_;                         // of each task, for profilers
   std::vector<Span> spans_;
   KeepResults keep_results_;
+  Mode mode_ = Mode::train;  // of this step
+  bool captures_ = false;
   std::int64_t start_ns_ = 0;  // of the steady clock
   double loss_sum_ = 0;
 };

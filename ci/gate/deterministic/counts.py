@@ -39,7 +39,7 @@ def count(build: Build, command: Sequence[str]) -> dict[str, float]:
         folder = Path(name)
         under = ["valgrind", *OPTIONS, f"--callgrind-out-file={folder}/dump", str(build.program(command[0])), *command[1:], "--serve"]
         with Worker(under) as worker:
-            cases = worker.cases
+            cases = worker.ready()
             for index in range(len(cases)):
                 for calls in (1, 1, 1 + CALLS):
                     worker.run(index, calls)

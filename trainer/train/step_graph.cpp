@@ -1,0 +1,37 @@
+#include "trainer/train/step_graph.h"
+
+#include "core/capture.h"
+
+namespace lockstep::trainer {
+
+StepGraph::StepGraph(TrainWorker& worker, RankModel& model)
+    : worker_(worker), model_(model), stream_(model.lanes()->stream(schedules::Lane::compute)) {}
+
+void StepGraph::run(float gradient_scale, const std::function<void()>& interpret) {
+  if (graph_ == nullptr || gradient_scale_ != gradient_scale) {
+    gradient_scale_ = gradient_scale;
+    record(interpret);
+  } else {
+    model_.collectives().count_again(sent_bytes_);
+  }
+  graph_->launch(stream_);
+  worker_.take_results();
+}
+
+// To capture may take memory from the device, which may wait for what runs there: no rank launches before all have
+// captured, as its collectives would wait for those that have not.
+void StepGraph::record(const std::function<void()>& interpret) {
+  graph_.reset();
+  const StepCollectives::SentBytes before = model_.collectives().sent_bytes();
+  worker_.capture(true);
+  graph_ = core::capture(stream_, [&] {
+    worker_.begin_step(Mode::train, gradient_scale_);
+    interpret();
+  });
+  worker_.capture(false);
+  sent_bytes_ = model_.collectives().sent_bytes();
+  for (std::size_t lane = 0; lane < before.size(); ++lane) sent_bytes_[lane] -= before[lane];
+  model_.mesh().messages.barrier();
+}
+
+}  // namespace lockstep::trainer
