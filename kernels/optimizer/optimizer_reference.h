@@ -27,14 +27,18 @@ void reference(const AdamW& args, ReferenceData<S>& data) {
   const auto v = data["v"];
   const auto weights = data["weights"];
   const S factor = S(args.grad_scale) * data["clip"][0];
-  if (!(data["clip"][0] > S(0))) return;
+  const bool counts = data["clip"][0] > S(0);
   for (std::size_t i = 0; i < grad.size(); ++i) {
     const S g = grad[i] * factor;
-    m[i] = b1 * m[i] + (S(1) - b1) * g;
-    v[i] = b2 * v[i] + (S(1) - b2) * g * g;
-    const S direction = m[i] / correction1 / (sqrt(v[i] / correction2) + S(args.epsilon));
-    w[i] = w[i] - rate * (direction + S(args.decay) * w[i]);
-    if (args.narrow_weights) weights[i] = w[i];
+    const S next_m = b1 * m[i] + (S(1) - b1) * g;
+    const S next_v = b2 * v[i] + (S(1) - b2) * g * g;
+    const S direction = next_m / correction1 / (sqrt(next_v / correction2) + S(args.epsilon));
+    const S next_w = w[i] - rate * (direction + S(args.decay) * w[i]);
+    if (!counts) continue;
+    m[i] = next_m;
+    v[i] = next_v;
+    w[i] = next_w;
+    if (args.narrow_weights) weights[i] = next_w;
   }
 }
 
@@ -45,11 +49,14 @@ void reference(const SgdMomentum& args, ReferenceData<S>& data) {
   const auto momentum = data["momentum"];
   const auto weights = data["weights"];
   const S factor = S(args.grad_scale) * data["clip"][0];
-  if (!(data["clip"][0] > S(0))) return;
+  const bool counts = data["clip"][0] > S(0);
   for (std::size_t i = 0; i < grad.size(); ++i) {
-    momentum[i] = S(args.mu) * momentum[i] + grad[i] * factor + S(args.decay) * w[i];
-    w[i] = w[i] - S(args.rate) * momentum[i];
-    if (args.narrow_weights) weights[i] = w[i];
+    const S next = S(args.mu) * momentum[i] + grad[i] * factor + S(args.decay) * w[i];
+    const S next_w = w[i] - S(args.rate) * next;
+    if (!counts) continue;
+    momentum[i] = next;
+    w[i] = next_w;
+    if (args.narrow_weights) weights[i] = next_w;
   }
 }
 
@@ -67,8 +74,9 @@ void reference(const ClipFactor& args, ReferenceData<S>& data) {
   S sum = sums[0];
   for (std::size_t i = 1; i < sums.size(); ++i) sum += sums[i];
   const S norm = S(args.grad_scale) * sqrt(sum);
-  const S factor = S(args.most) / (norm + S(kClipEpsilon));
-  data["factor"][0] = S(args.grad_scale) * (factor > S(1) ? S(1) : factor);
+  const double scale = static_cast<double>(args.grad_scale);
+  const S factor = S(scale * static_cast<double>(args.most)) / (norm + S(kClipEpsilon));
+  data["factor"][0] = factor > S(scale) ? S(scale) : factor;
   data["norm"][0] = norm;
 }
 

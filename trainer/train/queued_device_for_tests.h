@@ -350,6 +350,7 @@ class QueuedDevice final : public core::ForwardingDevice {
     pool_.release_on(stream, memory);
   }
   void* allocate_pinned(std::size_t size_bytes) override {
+    state_.forbid_in_capture("taking page-locked memory");
     ++state_.takings;
     return ForwardingDevice::allocate_pinned(size_bytes);
   }
@@ -359,10 +360,12 @@ class QueuedDevice final : public core::ForwardingDevice {
   std::size_t peak_reserved_bytes() const override { return pool_.bytes().peak_reserved; }
 
   void copy_to_device(void* to, const void* from, std::size_t size_bytes) override {
+    state_.forbid_in_capture("a copy by the host");
     state_.checker.work(0, state_.label + " copy by the host", {{to, size_bytes, true}, {from, size_bytes, false}});
     ForwardingDevice::copy_to_device(to, from, size_bytes);
   }
   void copy_to_host(void* to, const void* from, std::size_t size_bytes) override {
+    state_.forbid_in_capture("a copy by the host");
     state_.checker.work(0, state_.label + " copy by the host", {{to, size_bytes, true}, {from, size_bytes, false}});
     ForwardingDevice::copy_to_host(to, from, size_bytes);
   }

@@ -165,15 +165,16 @@ inline std::vector<Case> all_types_and_operations(std::int64_t count) {
   return cases;
 }
 
-// Rank 1 of three stays away: what the others say when their kernels have given up.
+// Rank 1 of three stays away: what the others say when their kernels have given up. Both wait for it themselves: where
+// one waits for the other, who waits for the third, whoever began first gives up first.
 inline std::vector<std::string> said_of_rank_1_away(const MakeRank& make_rank, const CudaOptions& options) {
   std::vector<std::string> said(3);
   const auto failed = run_ranks_on(3, make_rank, options, [&](LocalWorld& world, TestRank& rank) {
     const Operation operation{.kind = collectives::Kind::all_reduce, .count = 100};
-    const algorithms::Choice ring = algorithms::parse_choice(operation.kind, "ring");
+    const algorithms::Choice one_shot = algorithms::parse_choice(operation.kind, "one_shot");
     TestBuffers buffers(*rank.device, operation, world, 0);
     buffers.fill(0);
-    const auto collective = rank.ranks->prepare(algorithms::make_plan(ring, 3, 0), operation);
+    const auto collective = rank.ranks->prepare(algorithms::make_plan(one_shot, 3, 0), operation);
     if (world.rank() != 1) {
       collective->run(buffers.input(), buffers.output());
       try {
