@@ -73,6 +73,7 @@ struct QueuedState {
   int takings = 0;                // of memory from the device, and of page-locked memory
   std::atomic<bool> failed{false};
   std::optional<QueuedCapture> capture = {};
+  int captures = 0;  // so far
 
   // What no stream may be asked while one is captured.
   void forbid_in_capture(const std::string& what) const {
@@ -147,6 +148,7 @@ class QueuedStream final : public core::Stream {
     state_.forbid_in_capture("another");
     pool_of_memory_.capture_begins();
     state_.capture = {.streams = {this}, .calls = {}};
+    ++state_.captures;
   }
   std::unique_ptr<core::Graph> end_capture() override;
 
