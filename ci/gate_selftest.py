@@ -2,7 +2,7 @@
 """Measures the gate itself on this machine: how often `gate.py ab` cries wolf when both sides are the same build, how many planted
 slowdowns it finds, and what a verdict costs. docs/gate.md has the figures.
 
-    python3 ci/gate_selftest.py --build build/release                 # the targets' numbers of trials: about an hour
+    python3 ci/gate_selftest.py --build build/release                 # the targets' numbers of trials: about 40 minutes
     python3 ci/gate_selftest.py --build build/release --same 20 --planted 5
 """
 import argparse

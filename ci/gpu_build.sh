@@ -3,14 +3,15 @@
 # they need, and the scripts, in one folder and one archive.
 #   ci/gpu_build.sh [BUNDLE=build/gpu-bundle]    writes BUNDLE and BUNDLE.tar.gz
 # Environment: BUILD (build/gpu, of preset gpu), NCCL (ON; OFF for machines that have no NCCL), CHECK_ONLY=1 (build nothing).
-# CUDA's runtime is linked in. Not in the bundle: libc and its parts, the driver, cuBLASLt and NCCL, which are found there.
+# CUDA's runtime is linked in. Not in the bundle: libc and its parts, the driver, NCCL and cuBLASLt, which are found there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bundle=${1:-build/gpu-bundle} build=${BUILD:-build/gpu}
 programs=(all_reduce_perf kernels_bench mini_train)
 carried='^lib(stdc\+\+|gcc_s|fmt|hwy|benchmark|z)\.so'
 from_system='^(lib(c|m|dl|rt|pthread)\.so|ld-linux)'
-from_outside='^lib(cuda|cublasLt|nccl)\.so'
+from_outside='^lib(cuda|nccl)\.so'
+opened='^libcublasLt\.so\.'  # at run time (kernels/base/cublaslt_library.h)
 
 fail() { echo "ci/gpu_build.sh: $*" >&2; exit 1; }
 
@@ -33,9 +34,11 @@ take() {
     elif [[ $library =~ $carried ]]; then carry "$library"
     elif ! [[ $library =~ $from_system ]]; then fail "$name needs $library, which a bare machine lacks"; fi
   done
+  for library in $(opened_by "$1"); do printf ' %s' "$library" >>"$bundle/needs.txt"; done
   echo >>"$bundle/needs.txt"
 }
 
+opened_by() { strings "$1" | grep -E "$opened" | sort -u; }
 needed_by() { readelf -d "$1" | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p'; }
 
 # A small library and, as it may be newer than the machine's, what that needs in its turn.

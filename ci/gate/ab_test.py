@@ -1,4 +1,5 @@
 """Pairs, rounds and second opinions, on workers that are programs of a few lines."""
+import math
 import random
 import subprocess
 import sys
@@ -10,8 +11,9 @@ import pytest
 from gate.ab import Budget, measure
 from gate.errors import CouldNotRun
 from gate.model import Verdict
-from gate.pairs import Pairing, Timing, calls_for
+from gate.pairs import Pairing, PairTimes
 from gate.rule import Rule
+from gate.turns import Timing, Turn, calls_for, turn_for
 from gate.worker import Worker
 
 SERVER = """
@@ -38,7 +40,7 @@ def server(tmp_path: Path):
 
 
 def pairing(base, head) -> Pairing:
-    return Pairing(base, head, one_core=True, timing=Timing(run_us=100, runs=4), dice=random.Random(1))
+    return Pairing(base, head, one_core=True, timing=Timing(run_us=100, turns=4), dice=random.Random(1))
 
 
 def by_case(results):
@@ -78,7 +80,7 @@ def test_what_looks_slower_and_is_not_is_not_slower(server):
             self.rounds += 1
             self.start_head = server([11 if self.rounds <= 6 else 10], ["a"])
             return super().run(cases)
-    lucky = Lucky(server([10], ["a"]), server([10], ["a"]), one_core=False, timing=Timing(run_us=100, runs=4))
+    lucky = Lucky(server([10], ["a"]), server([10], ["a"]), one_core=False, timing=Timing(run_us=100, turns=4))
     result = measure({"fake": lucky}, Rule(), Budget(60))[0]
     assert result.verdict is Verdict.SAME and result.why == "not confirmed by 6 fresh pairs" and result.ratio < 1.01
 
@@ -90,8 +92,37 @@ def test_calls_fill_a_run():
         asked.append(calls)
         return 2.0
     assert calls_for(us_of_call, 1000) == 500
-    assert asked[0] == 1 and len(asked) < 7
+    assert asked[0] == 1 and len(asked) < 8
     assert calls_for(lambda _: 5000.0, 1000) == 1
+
+
+def test_first_calls_are_cold():
+    """Of two ranks' first calls each took hundreds of microseconds, which 2,000 calls take otherwise."""
+    asked = []
+
+    def us_of_call(calls: int) -> float:
+        asked.append(calls)
+        return 0.5 + (1000 / calls if len(asked) <= 2 else 0)
+    assert calls_for(us_of_call, 1000) == 2000
+
+
+def test_long_calls_are_not_asked_for_often():
+    asked = []
+
+    def us_of_call(calls: int) -> float:
+        asked.append(calls)
+        return 2e6
+    assert calls_for(us_of_call, 1000) == 1 and len(asked) == 1
+
+
+@pytest.mark.parametrize(("us", "turn"), [(1.0, Turn(250, 2)), (200.0, Turn(1, 2)), (900.0, Turn(1, 2)), (1100.0, Turn(1, 1)), (2e6, Turn(1, 1))])
+def test_only_short_calls_are_run_twice_in_a_turn(us, turn):
+    assert turn_for(lambda _: us, Timing()) == turn
+
+
+def test_a_pair_compares_the_faster_halves():
+    base, head = (10.0, 10.0, 10.0, 70.0, 90.0, 12.0), (11.0, 400.0, 30.0, 11.0, 11.0, 300.0)
+    assert math.exp(PairTimes(base, head, 0.1).log_ratio()) == pytest.approx(1.1)
 
 
 @pytest.mark.parametrize("unlucky", range(5))

@@ -1,10 +1,13 @@
 """The two sides as programs that can be started: build folders that there are, or revisions that are built once."""
+import fcntl
 import os
 import random
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +54,10 @@ def resolve(text: str, flag: str, programs: Sequence[str], root: Path, cache: Pa
     revision = _git(root, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
     if not revision:
         raise UsageError(f"{flag} {text}: neither a build folder with bin/ nor a revision of {root.name}; allowed: either")
-    return Build(Side(text, revision, revision[:12]), _built(revision, programs, root, cache, cmake))
+    folder = cache / revision
+    folder.mkdir(parents=True, exist_ok=True)
+    with _sole_builder(folder, revision):
+        return Build(Side(text, revision, revision[:12]), _built(revision, programs, root, folder, cmake))
 
 
 def left_out(sides: Sequence[Side], root: Path) -> list[str]:
@@ -84,12 +90,26 @@ def _lines_of(path: Path) -> list[str]:
         return []
 
 
-def _built(revision: str, programs: Sequence[str], root: Path, cache: Path, cmake: Sequence[str]) -> Path:
-    source, build = cache / revision / "source", cache / revision / "build"
-    log = cache / revision / "build.log"
+@contextmanager
+def _sole_builder(folder: Path, revision: str) -> Iterator[None]:
+    """Other processes that want the same revision wait until this one has built it; the lock goes with its process."""
+    end = time.monotonic() + BUILD_DEADLINE_S
+    with (folder / "lock").open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise CouldNotRun(f"{revision[:12]}: another process has held {folder}/lock for {BUILD_DEADLINE_S:g} s") from None
+                time.sleep(0.2)
+        yield
+
+
+def _built(revision: str, programs: Sequence[str], root: Path, folder: Path, cmake: Sequence[str]) -> Path:
+    source, build, log = folder / "source", folder / "build", folder / "build.log"
     stamp = build / "configured_with"
     wanted = "\n".join(cmake)
-    log.parent.mkdir(parents=True, exist_ok=True)
     if not source.is_dir():
         _extract(revision, root, source, log)
     if not stamp.is_file() or stamp.read_text() != wanted:

@@ -1,6 +1,8 @@
 """Sides as users name them, and suites."""
+import fcntl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -46,6 +48,24 @@ def test_a_revision_is_built_once(repository, tmp_path):
     assert log.read_text().count("Configuring done") == 2
 
 
+def test_who_builds_the_same_revision_waits(repository, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    folder = resolve("HEAD~1", "--base", ["tool"], repository, cache, []).folder.parent
+    with (folder / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with monkeypatch.context() as short, pytest.raises(CouldNotRun, match=r"another process has held .*/lock for 0.3 s"):
+            short.setattr("gate.builds.BUILD_DEADLINE_S", 0.3)
+            resolve("HEAD~1", "--base", ["tool"], repository, cache, [])
+        released = []
+
+        def release() -> None:
+            released.append(True)
+            fcntl.flock(other, fcntl.LOCK_UN)
+        threading.Timer(0.5, release).start()
+        resolve("HEAD~1", "--base", ["tool"], repository, cache, [])
+        assert released
+
+
 def test_a_broken_revision_says_where_to_look(repository, tmp_path):
     with pytest.raises(CouldNotRun, match=r"cmake --build failed with status 1; its output is in .*build.log"):
         resolve("HEAD", "--head", ["tool"], repository, tmp_path / "cache", [])
@@ -66,7 +86,7 @@ def test_what_an_interrupted_extraction_left_is_no_source(repository, tmp_path):
     partial.mkdir(parents=True)
     (partial / "CMakeLists.txt").write_text("half of it")
     resolve("HEAD~1", "--base", ["tool"], repository, cache, [])
-    assert sorted(path.name for path in (cache / revision).iterdir()) == ["build", "build.log", "source"]
+    assert sorted(path.name for path in (cache / revision).iterdir()) == ["build", "build.log", "lock", "source"]
 
 
 def test_builds_of_other_flags_are_told(repository, tmp_path):

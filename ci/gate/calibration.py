@@ -12,11 +12,12 @@ from .builds import Build
 from .errors import CouldNotRun
 from .inputs.made_lines import Line, all_reduce_line, kernel_line
 from .inputs.records import CALIBRATION_PROGRAM
-from .pairs import Timing, calls_for
+from .turns import calls_for
 from .worker import Worker
 
 RUN_LINE_PROGRAM = "all_reduce_perf"  # any that writes records: the machine and the build are in its run line
 _DEADLINE_S = 60
+_RUN_US, _RUNS = 1000.0, 12  # of each case
 
 
 @dataclass(frozen=True)
@@ -37,28 +38,28 @@ LINES: dict[str, Callable[[str, list[float], int], Line]] = {
 }
 
 
-def calibrate(build: Build, processes: int, timing: Timing = Timing()) -> list[Line]:
+def calibrate(build: Build, processes: int) -> list[Line]:
     """Run lines, each with the lines of its process."""
     like = _run_line(build)
-    return [line for _ in range(processes) for group in GROUPS for line in _of_process(build, group, like, timing)]
+    return [line for _ in range(processes) for group in GROUPS for line in _of_process(build, group, like)]
 
 
-def _of_process(build: Build, group: Group, like: Line, timing: Timing) -> list[Line]:
+def _of_process(build: Build, group: Group, like: Line) -> list[Line]:
     run = f"{random.getrandbits(64):016x}"
     ranks = 1 if group.one_core else 2
     lines = [like | {"run": run, "program": CALIBRATION_PROGRAM, "command": [CALIBRATION_PROGRAM, group.word, "--serve"], "ranks": ranks}]
     core = random.choice(sorted(os.sched_getaffinity(0))) if group.one_core else None
     with build.start([CALIBRATION_PROGRAM, group.word], {}, core) as worker:
         for index, case in enumerate(worker.ready()):
-            samples, calls = _samples(worker, index, timing)
+            samples, calls = _samples(worker, index)
             lines.append(LINES[case](run, samples, calls * len(samples)))
     return lines
 
 
-def _samples(worker: Worker, case: int, timing: Timing) -> tuple[list[float], int]:
-    calls = calls_for(lambda number: worker.run(case, number)[0], timing.run_us)
+def _samples(worker: Worker, case: int) -> tuple[list[float], int]:
+    calls = calls_for(lambda number: worker.run(case, number)[0], _RUN_US)
     worker.run(case, calls)  # its caches and page tables are warm
-    return worker.run(case, calls, timing.runs), calls
+    return worker.run(case, calls, _RUNS), calls
 
 
 def _run_line(build: Build) -> Line:

@@ -9,15 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from .errors import CouldNotRun
+from .turns import Timing, Turn, turn_for
 from .worker import Worker
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How a case is run in a pair."""
-
-    run_us: float = 1000.0  # wanted length of a run: short beside a time slice, so that most are not interrupted
-    runs: int = 12  # of each build in a pair
 
 
 @dataclass(frozen=True)
@@ -29,8 +22,13 @@ class PairTimes:
     seconds: float
 
     def log_ratio(self) -> float:
-        """The median of neighbours' ratios: what drifts hits both of a couple alike."""
-        return statistics.median(math.log(head / base) for base, head in zip(self.base_us, self.head_us, strict=True))
+        """Of the faster halves: an interruption only ever makes a run slower, and both sides' runs came in turn."""
+        return _log_of_faster_half(self.head_us) - _log_of_faster_half(self.base_us)
+
+
+def _log_of_faster_half(us: Sequence[float]) -> float:
+    faster = sorted(us)[:(len(us) + 1) // 2]
+    return statistics.fmean(map(math.log, faster))
 
 
 StartWorker = Callable[[int | None], Worker]  # on one core, or as the worker wants
@@ -38,14 +36,14 @@ StartWorker = Callable[[int | None], Worker]  # on one core, or as the worker wa
 
 @dataclass
 class Pairing:
-    """Makes pairs of one command of two builds. Calls a run are found once, with the base, and are the same for both."""
+    """Makes pairs of one command of two builds. Turns are found once, with the base, and are the same for both."""
 
     start_base: StartWorker
     start_head: StartWorker
     one_core: bool  # a worker with one thread: both of a pair get the same core, as cores of one machine differ
     timing: Timing = field(default_factory=Timing)
     dice: random.Random = field(default_factory=random.Random)
-    _calls: dict[str, int] = field(default_factory=dict)
+    _turns: dict[str, Turn] = field(default_factory=dict)
     _leaving: ExitStack = field(default_factory=ExitStack)  # workers of the pair before
 
     def cases(self) -> tuple[list[str], list[str]]:
@@ -86,34 +84,22 @@ class Pairing:
     def _run_case(self, case: str, base: Worker, head: Worker, start_s: float) -> PairTimes:
         begin = time.monotonic()
         at_base, at_head = base.cases.index(case), head.cases.index(case)
-        if case not in self._calls:
-            self._calls[case] = calls_for(lambda calls: base.run(at_base, calls)[0], self.timing.run_us)
-        calls = self._calls[case]
-        base.run(at_base, calls)  # each has its own caches and page tables to warm
-        head.run(at_head, calls)
+        if case not in self._turns:
+            self._turns[case] = turn_for(lambda calls: base.run(at_base, calls)[0], self.timing)
+        turn = self._turns[case]
+        base.run(at_base, turn.calls)  # each has its own page tables to warm
+        head.run(at_head, turn.calls)
         times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(self.timing.runs):
+        for _ in range(self.timing.turns):
             sides = [(base, at_base, times[0]), (head, at_head, times[1])]
             self.dice.shuffle(sides)
             for worker, index, into in sides:
-                into.append(worker.run(index, calls)[0])
+                into.extend(worker.run(index, turn.calls, turn.runs))
         if min(map(min, times)) <= 0:
-            raise CouldNotRun(f"{case}: a run of {calls} calls took no time")
+            raise CouldNotRun(f"{case}: a run of {turn.calls} calls took no time")
         return PairTimes(tuple(times[0]), tuple(times[1]), start_s + time.monotonic() - begin)
 
 
-def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:
-    """Calls that take about run_us together, by asking for more and more of them."""
-    calls = 1
-    while True:
-        us = us_of_call(calls) * calls
-        if us >= run_us / 2:  # once more: it may have been cold, or interrupted
-            us = min(us, us_of_call(calls) * calls)
-        if us >= run_us / 2 or calls >= 1 << 40:
-            return max(1, round(calls * run_us / max(us, 1e-3)))
-        calls = max(2 * calls, min(10 * calls, round(calls * run_us / max(us, 1e-3))))
-
-
 def typical_us(pairs: Sequence[PairTimes], side: Callable[[PairTimes], Sequence[float]]) -> float:
-    """The median over pairs of a pair's median: what a call takes, for people; verdicts do not use it."""
-    return statistics.median(statistics.median(side(pair)) for pair in pairs)
+    """The median over pairs of what their faster halves say: what a call takes, for people; verdicts do not use it."""
+    return math.exp(statistics.median(_log_of_faster_half(side(pair)) for pair in pairs))

@@ -8,7 +8,7 @@ from ..ab import Budget, measure
 from ..builds import Build, left_out, resolve
 from ..errors import UsageError
 from ..model import Report
-from ..pairs import Pairing, Timing
+from ..pairs import Pairing
 from ..progress import say
 from ..rule import Rule
 from ..suite import Line, load_suite
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> Report:
 def compare_builds(lines: list[Line], base: Build, head: Build, rule: Rule, seconds: float) -> Report:
     start = time.monotonic()
     pairings = {line.name: Pairing(partial(base.start, line.command, {}), partial(head.start, line.command, {}),
-                                   line.one_core, Timing()) for line in lines}
+                                   line.one_core) for line in lines}
     results = measure(pairings, rule, Budget(seconds), progress=say)
     notes = [*left_out((base.side, head.side), ROOT), *differences(base.folder, head.folder)]
     return Report("ab", base.side, head.side, rule.threshold, 1 - 2 * rule.error, tuple(results), time.monotonic() - start, tuple(notes))
