@@ -32,10 +32,10 @@ lockstep_precompile(lockstep_test_headers ${standard_headers} <gtest/gtest.h>)
 target_link_libraries(lockstep_test_headers PRIVATE GTest::gtest)
 # A program's precompiled header must be compiled as code of programs is, not as that of shared libraries.
 set_target_properties(lockstep_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-target_compile_options(lockstep_test_headers PRIVATE -fPIE -O1)
+target_compile_options(lockstep_test_headers PRIVATE -fPIE -O0)
 function(lockstep_quick_test name)
   target_precompile_headers(${name} REUSE_FROM lockstep_test_headers)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 endfunction()
 
 # At -O3 g++ 12 would warn of overflows in the precompiled std::string that are not there; sanitizers' presets are at -O1.

@@ -42,6 +42,15 @@ def test_every_case_runs(programs, command):
         assert len(answer["us"]) == 2 and all(us > 0 for us in answer["us"])
 
 
+def test_answers_are_of_one_length(programs):
+    """Texts of other lengths would leave the heap in another state: counts of instructions would not repeat."""
+    orders = "".join(order(case, 1, calls) + "\n" for case in (0, 1) for calls in (1, 3, 7, 100, 1000))
+    done = subprocess.run([str(programs.folder / "gate_planted"), "alone", "--serve"], input=orders, capture_output=True, text=True,
+                          timeout=60, check=True)
+    answers = done.stdout.splitlines()[1:]
+    assert len(answers) == 10 and len(set(answers)) == 10 and len({len(answer) for answer in answers}) == 1
+
+
 def test_rows_of_a_sweep_are_named(programs):
     hello, _, _ = talk(programs, WORKERS["sweep"], [])
     assert hello["cases"] == [f"all_reduce/{algorithm}/float/sum/{size}B/ranks:3/local" for size in (4096, 65536)
