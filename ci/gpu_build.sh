@@ -11,7 +11,7 @@ programs=(all_reduce_perf kernels_bench mini_train)
 carried='^lib(stdc\+\+|gcc_s|fmt|hwy|benchmark|z)\.so'
 from_system='^(lib(c|m|dl|rt|pthread)\.so|ld-linux)'
 from_outside='^lib(cuda|nccl)\.so'
-opened='^libcublasLt\.so\.'  # at run time (kernels/base/cublaslt_library.h)
+opened='^libcublasLt\.so\.'  # at run time (kernels/gemm/cublaslt_library.h)
 
 fail() { echo "ci/gpu_build.sh: $*" >&2; exit 1; }
 

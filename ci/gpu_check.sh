@@ -36,23 +36,41 @@ list_steps() {
   echo "together at most $sum s"
 }
 
-# folder_of LIBRARY: where it lies and by whom it was found, "system", "CUDA" or "Python"; fails if nowhere.
-folder_of() {
+# is_at_least VERSION LEAST
+is_at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+# folders_of LIBRARY: by whom it was found, "system", "CUDA" or "Python", and where it lies, a line each.
+folders_of() {
   local path folder
   path=$(ldconfig -p 2>/dev/null | awk -v name="$1" '$1 == name { print $NF; exit }')
-  [ -z "$path" ] || { echo "system $(dirname "$path")"; return; }
+  [ -z "$path" ] || echo "system $(dirname "$path")"
   for folder in $cuda_folders; do
     for path in "$folder"/{lib64,lib,targets/x86_64-linux/lib}/"$1"; do
-      [ ! -e "$path" ] || { echo "CUDA $(dirname "$path")"; return; }
+      [ ! -e "$path" ] || echo "CUDA $(dirname "$path")"
     done
   done
-  [ -n "$python" ] || return 1
+  [ -n "$python" ] || return 0
   while IFS= read -r folder; do
     for path in "$folder"/nvidia/*/lib/"$1" "$folder/torch/lib/$1"; do
-      [ ! -e "$path" ] || { echo "Python $(dirname "$path")"; return; }
+      [ ! -e "$path" ] || echo "Python $(dirname "$path")"
     done
   done < <("$python" -c 'import sys; print("\n".join(filter(None, sys.path)))' 2>/dev/null)
-  return 1
+}
+
+# folder_of LIBRARY: the first of them, of NCCL the first of the newest, as a step may need what an older one lacks; fails
+# if there is none.
+folder_of() {
+  local all found version="" newest=""
+  all=$(folders_of "$1")
+  [ -n "$all" ] || return 1
+  if [[ $1 == libnccl* ]]; then
+    while IFS= read -r found; do
+      version=$(version_of_nccl "${found#* }/$1")
+      [ -z "$newest" ] || ! is_at_least "$newest" "${version:-0}" || continue
+      newest=${version:-0} all=$found$'\n'
+    done <<<"$all"
+  fi
+  head -n 1 <<<"$all"
 }
 
 # Of each library that the bundle's programs need from outside: its folder, in found_folders, or that it is missing.
@@ -115,7 +133,7 @@ lacks() {
     python) [ -z "$python" ] && echo "there is no python3" ;;
     torch) ! has_torch && echo "${python:-python3} has no PyTorch" ;;
     sanitizer) [ -z "$sanitizer" ] && echo "compute-sanitizer was not found" ;;
-    nccl*) is_older_nccl "${1#*=}" && echo "NCCL is ${nccl_version:-unknown}; several ranks on a GPU need ${1#*=}" ;;
+    nccl*) ! is_at_least "${nccl_version:-0}" "${1#*=}" && echo "NCCL is ${nccl_version:-unknown}; allowed: ${1#*=} or newer" ;;
     flag:*) lacks_flag "${1#flag:}" && echo "${1#flag:} is not there" ;;
     *) echo "the table asks for '$1', which is unknown" ;;
   esac
@@ -124,7 +142,6 @@ lacks() {
 has_torch() {
   [ -n "$python" ] && "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
 }
-is_older_nccl() { [ "$(printf '%s\n' "$1" "$nccl_version" | sort -V | head -n 1)" != "$1" ]; }
 lacks_flag() {  # PROGRAM:FLAG
   local help
   help=$(LD_LIBRARY_PATH=$(library_path) timeout 10 "$bundle/bin/${1%%:*}" --help 2>/dev/null)

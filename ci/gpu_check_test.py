@@ -142,8 +142,18 @@ def test_an_old_nccl_and_a_flag_that_is_not_there_leave_steps_out(bundle, tmp_pa
                             "without | 5 | flag:last:--device | {B}/bin/last\n"
                             "with | 5 | flag:fails:--help | {B}/bin/last\n")
     table = table_of(bundle.run(CUDA_FOLDERS=str(tmp_path / "cuda")).stdout)
-    assert table == {"old": "left out: NCCL is 2.28.9; several ranks on a GPU need 2.30", "new": "ok",
+    assert table == {"old": "left out: NCCL is 2.28.9; allowed: 2.30 or newer", "new": "ok",
                      "without": "left out: last:--device is not there", "with": "ok"}
+
+
+def test_the_newest_nccl_is_taken(bundle, tmp_path):
+    for place, version in (("cuda/lib64", "2.9.1"), ("site/nvidia/nccl/lib", "2.30.1"), ("site/torch/lib", "2.28.9")):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        (folder / "libnccl.so.2").write_bytes(f"\0\1NCCL version {version}+cuda13.0\0".encode())
+    (bundle.folder / "needs.txt").write_text("bin/last libnccl.so.2\n")
+    done = bundle.run("last", PYTHONPATH=str(tmp_path / "site"), CUDA_FOLDERS=str(tmp_path / "cuda"))
+    assert f"libnccl.so.2: {tmp_path}/site/nvidia/nccl/lib (Python)\nNCCL 2.30.1" in done.stdout
 
 
 def test_the_time_of_all_steps_is_limited(bundle):

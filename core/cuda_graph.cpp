@@ -19,7 +19,7 @@ CudaGraph::CudaGraph(Parts parts) : parts_(std::move(parts)) {}
 
 // CUDA keeps an executable graph that runs until it has ended (cudaGraphExecDestroy).
 CudaGraph::~CudaGraph() {
-  if (!parts_.context->stuck) {
+  if (parts_.context->frees()) {
     if (executable_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
     if (parts_.graph != nullptr) cudaGraphDestroy(static_cast<cudaGraph_t>(parts_.graph));
   }

@@ -28,7 +28,7 @@ CudaStaging::CudaStaging(std::shared_ptr<CudaContext> context)
 
 CudaStaging::~CudaStaging() {
   for (Block& block : blocks_) {
-    if (!context_->stuck) cudaFreeHost(block.memory);
+    if (context_->frees()) cudaFreeHost(block.memory);
   }
 }
 

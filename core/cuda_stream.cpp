@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -58,7 +59,7 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override {
     if (pool_) pool_->remove_stream(*this);
-    if (!context_->stuck) cudaStreamDestroy(stream_);
+    if (context_->frees()) cudaStreamDestroy(stream_);
   }
 
   void synchronize() override {
@@ -110,7 +111,7 @@ class CudaEvent final : public Event {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   ~CudaEvent() override {
-    if (!context_->stuck) cudaEventDestroy(event_);
+    if (context_->frees()) cudaEventDestroy(event_);
   }
 
   void record(Stream& stream) override {
@@ -144,6 +145,10 @@ class CudaEvent final : public Event {
 
 void CudaContext::activate() const {
   check_cuda(cudaSetDevice(place.device), "cudaSetDevice", place);
+}
+
+bool CudaContext::frees() const {
+  return !stuck && std::uncaught_exceptions() == 0;
 }
 
 std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool) {

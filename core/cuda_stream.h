@@ -13,9 +13,13 @@ namespace lockstep::core {
 struct CudaContext {
   CudaPlace place;
   std::chrono::nanoseconds timeout;
-  // A wait ran out of time: kernels may hang, and calls that wait for them (cudaFree, cudaStreamDestroy) would hang
-  // too. From then on nothing is freed; the end of the process frees it.
+  // A wait ran out of time: kernels may hang.
   bool stuck = false;
+
+  // Whether to give something back to CUDA. Calls that do wait for kernels (cudaFree, cudaFreeHost), and where this is
+  // stuck, or an exception is leaving its rank, these may wait for peers that wait for this rank; those may also still
+  // write to its memory. The end of the process frees it.
+  bool frees() const;
 
   void activate() const;  // makes the device the calling thread's current one
 };

@@ -54,10 +54,11 @@ class CudaRawMemory final : public RawMemory {
     return memory;
   }
   void release(void* memory) override {
-    if (!context_->stuck) cudaFree(memory);
+    if (context_->frees()) cudaFree(memory);
   }
   std::size_t free_bytes() override {
     context_->activate();
+    const AnyCallInCaptures any(context_->place);
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;
     check_cuda(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo", context_->place);
@@ -80,7 +81,7 @@ class CudaDevice final : public Device {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
   ~CudaDevice() override {
-    if (context_->stuck) return;
+    if (!context_->frees()) return;
     for (void* memory : pinned_) cudaFreeHost(memory);
   }
 
@@ -140,7 +141,7 @@ void* CudaDevice::allocate_pinned(std::size_t size_bytes) {
 
 void CudaDevice::release_pinned(void* memory) {
   LOCKSTEP_CHECK(pinned_.erase(memory) == 1, "release of pinned memory that this device did not allocate, or twice");
-  if (!context_->stuck) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->place);
+  if (context_->frees()) check_cuda(cudaFreeHost(memory), "cudaFreeHost", context_->place);
 }
 
 void CudaDevice::copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) {

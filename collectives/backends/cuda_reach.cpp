@@ -67,7 +67,8 @@ class SharedMulticast final : public executors::MulticastMemory {
     const std::vector<int> devices = transports::all_gather_value(world, place.device);
     std::shared_ptr<const core::MulticastTeam> team;
     if (world.rank() == 0) team = std::make_shared<core::MulticastTeam>(place, devices, size_bytes);
-    team = *transports::all_gather_value(world, &team).front();
+    const auto& made = *transports::all_gather_value(world, &team).front();
+    if (world.rank() != 0) team = made;
     replica_.emplace(place, team);
     world.barrier();  // all have joined
     replica_->bind();

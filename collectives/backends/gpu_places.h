@@ -13,8 +13,10 @@ struct GpuPlace {
 };
 GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus);
 
-// Kernels of one process that run on a device at the same time: it has as many connections (core/cuda_inventory.cpp).
-inline constexpr int kMostRanksOfAProcess = 32;
+// Ranks of one process that may share a device. It has 32 connections (core/cuda_inventory.cpp), and a rank has two
+// streams, one for kernels and one for copies: what stands behind another rank's waiting kernel in a connection that
+// they share may be what that kernel waits for.
+inline constexpr int kMostRanksOfAProcess = 16;
 
 // Thread blocks that each of the ranks on a device may have run at the same time, if they are to run all at once, one
 // on each multiprocessor. Nothing if there are more ranks than multiprocessors.

@@ -66,11 +66,16 @@ class NcclMeshDevice final : public MeshDevice {
   core::Device& device() override { return *device_; }
   const MeshQueues* queues() override { return &streams_.queues(); }
 
-  // Streams of channels first, in which only NCCL sees that a peer has failed.
+  // Streams of channels first, in which only NCCL sees that a peer has failed; then that of kernels, in which a graph
+  // runs whole, with NCCL's work in it.
   void settle() override {
+    libraries::NcclGroup* one = nullptr;
     for (std::size_t c = 0; c < channels_.size(); ++c) {
-      if (channels_[c].group) channels_[c].group->wait(streams_.of_channel(c));
+      if (!channels_[c].group) continue;
+      one = channels_[c].group.get();
+      one->wait(streams_.of_channel(c));
     }
+    if (one != nullptr) one->wait(*streams_.queues().compute);
     streams_.synchronize();
   }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/libraries/nccl_api.h"
@@ -16,7 +17,8 @@ namespace lockstep::libraries {
 
 class FakeNccl final : public NcclApi {
  public:
-  static constexpr int kSystemError = 2;  // ncclSystemError
+  static constexpr int kSystemError = 2;      // ncclSystemError
+  static constexpr int kInvalidArgument = 4;  // ncclInvalidArgument
 
   // What calls return; then, in turn, what the state is asked to be. The last state stays.
   int call_result = kNcclSuccess;
@@ -39,18 +41,23 @@ class FakeNccl final : public NcclApi {
     made.bytes.fill(7);
     return call_result;
   }
-  int join(ncclComm** made, int /*num_ranks*/, const NcclIdentifier& /*identifier*/, int /*rank*/) const override {
+  int join(ncclComm** made, int /*num_ranks*/, const NcclIdentifier& /*identifier*/, int /*rank*/,
+           int most_blocks) const override {
     *made = next();
-    return note("join", *made, call_result);
+    return note(most_blocks > 0 ? "join with " + std::to_string(most_blocks) + " blocks" : "join", *made, call_result);
   }
-  int split(ncclComm* parent, int color, int /*key*/, ncclComm** made) const override {
-    *made = color < 0 ? nullptr : next();
-    return note("split", parent, call_result);
+  // As NCCL's on a parent that does not block: the child is there when the parent's state is success.
+  int split(ncclComm* parent, int color, int /*key*/, ncclComm** made, int most_blocks) const override {
+    if (color >= 0) to_fill_ = made;
+    return note(most_blocks > 0 ? "split with " + std::to_string(most_blocks) + " blocks" : "split", parent,
+                call_result);
   }
-  int state(ncclComm* /*communicator*/, int& state) const override {
+  int state(ncclComm* communicator, int& state) const override {
     const std::lock_guard lock(mutex_);
+    if (communicator == nullptr) return kInvalidArgument;
     state = states.front();
     if (states.size() > 1) states.pop_front();
+    if (state == kNcclSuccess && to_fill_ != nullptr) *std::exchange(to_fill_, nullptr) = next();
     return kNcclSuccess;
   }
   int abort(ncclComm* communicator) const override { return note("abort", communicator, kNcclSuccess); }
@@ -84,6 +91,7 @@ class FakeNccl final : public NcclApi {
     return result;
   }
 
+  mutable ncclComm** to_fill_ = nullptr;  // a split's child
   mutable std::atomic<int> made_{0};
   mutable std::array<std::byte, 64> handles_{};  // communicators are their addresses, numbered from 1
   mutable std::mutex mutex_;

@@ -12,6 +12,12 @@ static_assert(kNcclRemoteError == ncclRemoteError);
 static_assert(kNcclInProgress == ncclInProgress);
 static_assert(sizeof(NcclIdentifier) == sizeof(ncclUniqueId));
 
+ncclConfig_t config_of(int most_blocks) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (most_blocks > 0) config.maxCTAs = most_blocks;
+  return config;
+}
+
 class Nccl final : public NcclApi {
  public:
   int make_identifier(NcclIdentifier& made) const override {
@@ -20,15 +26,15 @@ class Nccl final : public NcclApi {
     std::memcpy(&made, &id, sizeof id);
     return result;
   }
-  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank) const override {
+  int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank, int most_blocks) const override {
     ncclUniqueId id{};
     std::memcpy(&id, &identifier, sizeof id);
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t config = config_of(most_blocks);
     config.blocking = 0;
     return ncclCommInitRankConfig(made, num_ranks, id, rank, &config);
   }
-  int split(ncclComm* parent, int color, int key, ncclComm** made) const override {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  int split(ncclComm* parent, int color, int key, ncclComm** made, int most_blocks) const override {
+    ncclConfig_t config = config_of(most_blocks);
     config.blocking = 1;
     return ncclCommSplit(parent, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, made, &config);
   }

@@ -34,11 +34,14 @@ class NcclApi {
   virtual ~NcclApi() = default;
   virtual int make_identifier(NcclIdentifier& made) const = 0;
 
-  // Both return at once; the communicator's (or its parent's) state says when they are done, and only then is `made`
-  // usable. Calls on what join() makes go on in threads of NCCL's, one a call (ncclGroupEndInternal in its
-  // src/group.cc, 2.22 and later), which is no way to time them; what split() makes blocks, as in nccl-tests.
-  virtual int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank) const = 0;
-  virtual int split(ncclComm* parent, int color, int key, ncclComm** made) const = 0;  // color -1: no member
+  // Both return at once, with success or in progress; the communicator's (or its parent's) state says when they are
+  // done, and only then is `made` there. Calls on what join() makes go on in threads of NCCL's, one a call
+  // (ncclGroupEndInternal in its src/group.cc, 2.22 and later), which is no way to time them; what split() makes
+  // blocks, as in nccl-tests. `most_blocks` is of a call's kernel; 0: as NCCL likes.
+  virtual int join(ncclComm** made, int num_ranks, const NcclIdentifier& identifier, int rank,
+                   int most_blocks) const = 0;
+  // Color -1: no member.
+  virtual int split(ncclComm* parent, int color, int key, ncclComm** made, int most_blocks) const = 0;
 
   virtual int state(ncclComm* communicator, int& state) const = 0;  // ncclCommGetAsyncError
   virtual int abort(ncclComm* communicator) const = 0;

@@ -28,6 +28,7 @@ struct Place {
   NcclPlace nccl;
   GpuUuid gpu;
   int compute_capability;
+  int num_multiprocessors;
   bool leads_process;
   NcclRegistration registration;
 };
@@ -46,7 +47,12 @@ NcclSharing sharing() {
   return sharing;
 }
 
-NcclIdentifier agree(const Place& place) {
+struct Agreed {
+  NcclIdentifier id;
+  int most_blocks;
+};
+
+Agreed agree(const Place& place) {
   Introduction mine{.id = {}, .id_result = kNcclSuccess, .gpu = place.gpu};
   if (place.world.rank() == 0) mine.id_result = nccl_api().make_identifier(mine.id);
   const std::vector<Introduction> all = transports::all_gather_value(place.world, mine);
@@ -56,7 +62,7 @@ NcclIdentifier agree(const Place& place) {
   std::vector<GpuUuid> gpus;
   for (const Introduction& introduction : all) gpus.push_back(introduction.gpu);
   if (const auto why = shared_gpu_refusal(gpus, sharing())) throw core::usage_error(*why);
-  return all.front().id;
+  return {all.front().id, most_blocks(gpus, place.world.rank(), place.num_multiprocessors)};
 }
 
 // Sets a variable of the environment while it lives; an empty value leaves it as it is. Other threads of the process
@@ -136,8 +142,9 @@ class NcclGroupImpl final : public NcclGroup {
   }
 
   NcclMemberPtr make_parent() {
-    const NcclIdentifier identifier = agree(place_);
-    return join_members(nccl_api(), place_.nccl, place_.world.num_ranks(), place_.world.rank(), identifier);
+    const Agreed agreed = agree(place_);
+    place_.nccl.most_blocks = agreed.most_blocks;
+    return join_members(nccl_api(), place_.nccl, place_.world.num_ranks(), place_.world.rank(), agreed.id);
   }
 
   const NcclMemberPtr& member(const NcclChoice& choice) {
@@ -207,6 +214,7 @@ std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Devic
                      .check_peers = [&world] { world.check(); }},
             .gpu = info.uuid,
             .compute_capability = info.compute_capability,
+            .num_multiprocessors = info.num_multiprocessors,
             .leads_process = options.leads_process,
             .registration = options.registration});
 }

@@ -113,7 +113,8 @@ NcclMemberPtr join_members(const NcclApi& api, const NcclPlace& place, int num_r
       std::make_shared<NcclMember>(NcclMember{.api = api, .place = place, .num_ranks = num_ranks, .rank = rank});
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(member, kCall, [member, identifier, result] {
-    *result = member->api.join(&member->communicator, member->num_ranks, identifier, member->rank);
+    *result =
+        member->api.join(&member->communicator, member->num_ranks, identifier, member->rank, member->place.most_blocks);
   });
   settle(*member, kCall, *result);
   return member;
@@ -126,8 +127,12 @@ NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_rank
       NcclMember{.api = parent->api, .place = parent->place, .num_ranks = num_ranks, .rank = rank});
   auto result = std::make_shared<int>(kNcclSuccess);
   call_in_time(parent, kCall, [parent, child, color, result] {
-    *result = parent->api.split(parent->communicator, color, child->rank, &child->communicator);
+    *result =
+        parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.most_blocks);
   });
+  // Of a parent that does not block "success" is said at once, while the split goes on in a thread of NCCL's that fills
+  // the child in (NVIDIA/nccl issue 1472): only the parent's state tells.
+  if (*result == kNcclSuccess) *result = state_of(*parent);
   settle(*parent, kCall, *result);
   if (color < 0) return nullptr;
   settle(*child, kCall, state_of(*child));

@@ -19,6 +19,8 @@ struct NcclPlace {
   int rank;
   int device;
   std::chrono::nanoseconds timeout;
+  // Thread blocks of a call, at most; 0: as many as NCCL likes.
+  int most_blocks = 0;
   // Makes the device current in the calling thread; nothing in tests.
   std::function<void()> set_device = [] {};
   // Throws if another rank has failed; asked while waiting.

@@ -104,6 +104,25 @@ TEST(NcclMember, ACallThatStaysInNcclIsLeftBehind) {
   done->get_future().wait();
 }
 
+// As NCCL's: success is said at once, and the child is there only when the parent has settled.
+TEST(NcclMember, ASplitThatSaysSuccessIsWaitedForAllTheSame) {
+  FakeNccl nccl;
+  const NcclMemberPtr parent = joined(nccl, place());
+  nccl.states = {kNcclInProgress, kNcclInProgress, kNcclSuccess};
+  const NcclMemberPtr child = split_members(parent, 0, 2, 1);
+  ASSERT_NE(child, nullptr);
+  EXPECT_NE(child->communicator, nullptr);
+  EXPECT_EQ(nccl.states.size(), 1u);
+}
+
+TEST(NcclMember, BothHaveAsManyBlocksAsTheirPlaceAllows) {
+  const FakeNccl nccl;
+  NcclPlace shared = place();
+  shared.most_blocks = 12;
+  split_members(joined(nccl, shared), 0, 2, 1);
+  EXPECT_EQ(nccl.calls(), (Calls{"join with 12 blocks 1", "split with 12 blocks 1"}));
+}
+
 TEST(NcclMember, SplitsWaitForTheParentAndThenForThemselves) {
   FakeNccl nccl;
   const NcclMemberPtr parent = joined(nccl, place());

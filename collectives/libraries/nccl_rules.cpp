@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
 
@@ -73,6 +74,15 @@ std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, con
     if (!added) return fmt::format("ranks {} and {} are on the same GPU: {}", first->second, rank, *why);
   }
   return std::nullopt;
+}
+
+int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors) {
+  constexpr int kCluster = 4;
+  constexpr int kMost = 32;  // NCCL's own limit before 2.28
+  const auto sharers = static_cast<int>(std::count(gpus.begin(), gpus.end(), gpus[static_cast<std::size_t>(rank)]));
+  if (sharers == 1) return 0;
+  const int share = num_multiprocessors * 3 / 4 / sharers;
+  return std::clamp(share / kCluster * kCluster, 1, kMost);
 }
 
 }  // namespace lockstep::libraries

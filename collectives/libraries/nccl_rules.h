@@ -33,4 +33,9 @@ std::optional<std::string> registration_refusal(NcclRegistration how, int versio
 // Why NCCL cannot join ranks on these GPUs ([rank]). Nothing if they are all different, or may be shared.
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing);
 
+// Thread blocks that a call's kernel may have on the GPU of `rank`, so that those of all ranks on it run at the same
+// time, as they wait for each other; 0, as many as NCCL likes, for a rank that has its GPU alone. NCCL launches them in
+// clusters of 4 on Hopper, which do not fill a GPU to the last multiprocessor: three quarters are given out.
+int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors);
+
 }  // namespace lockstep::libraries

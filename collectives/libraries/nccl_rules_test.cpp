@@ -65,6 +65,20 @@ TEST(NcclRules, TwoRanksOnOneGpuAreNamed) {
             "one with NCCL_MULTI_RANK_GPU_ENABLE=1");
 }
 
+TEST(NcclRules, BlocksOfRanksOnOneGpuFitItTogether) {
+  const auto blocks = [](std::size_t ranks, int multiprocessors) {
+    return most_blocks(std::vector<GpuUuid>(ranks, GpuUuid{1}), 0, multiprocessors);
+  };
+  EXPECT_EQ(blocks(2, 132), 32);
+  EXPECT_EQ(blocks(4, 132), 24);
+  EXPECT_EQ(blocks(8, 132), 12);
+  EXPECT_EQ(blocks(16, 132), 4);
+  EXPECT_EQ(blocks(16, 16), 1);
+  const std::vector<GpuUuid> mixed{{1}, {2}, {1}};
+  EXPECT_EQ(most_blocks(mixed, 2, 132), 32);
+  EXPECT_EQ(most_blocks(mixed, 1, 132), 0) << "it has its GPU alone";
+}
+
 TEST(NcclRules, NewVersionsShareAGpuIfTheyAreTold) {
   const std::vector<GpuUuid> one_gpu(4, GpuUuid{1});
   EXPECT_EQ(shared_gpu_refusal(one_gpu, {.version_code = 23000, .enabled = true}), std::nullopt);

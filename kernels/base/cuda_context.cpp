@@ -1,6 +1,5 @@
 #include "kernels/base/cuda_context.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -21,12 +20,6 @@ int attribute_of(core::CudaPlace place, cudaDeviceAttr attribute) {
   return value;
 }
 
-void check_cublaslt(cublasStatus_t status, const char* call, core::CudaPlace place) {
-  if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw core::Error(core::Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {}", call, place.rank,
-                                                     place.device, cublasLtGetStatusString(status)));
-}
-
 }  // namespace
 
 struct CudaContext::State {
@@ -34,7 +27,6 @@ struct CudaContext::State {
   core::Stream& stream;
   core::CudaPlace place;
   int num_multiprocessors;
-  cublasLtHandle_t cublaslt = nullptr;
   std::vector<void*> workspaces = {};  // the last is in use
   std::size_t workspace_bytes = 0;     // of the last
   std::map<std::type_index, std::shared_ptr<void>> kept = {};
@@ -67,7 +59,6 @@ CudaContext::CudaContext(core::Device& device, core::Stream& stream, int rank) {
 
 CudaContext::~CudaContext() {
   state_->kept.clear();
-  if (state_->cublaslt != nullptr) cublasLtDestroy(state_->cublaslt);
   try {
     for (void* memory : state_->workspaces) state_->device.release(memory);
   } catch (const core::Error&) {
@@ -89,11 +80,6 @@ core::Stream& CudaContext::queue() const {
 
 void* CudaContext::stream() const {
   return state_->stream.native();
-}
-
-void* CudaContext::cublaslt() const {
-  if (state_->cublaslt == nullptr) check_cublaslt(cublasLtCreate(&state_->cublaslt), "cublasLtCreate", state_->place);
-  return state_->cublaslt;
 }
 
 int CudaContext::num_multiprocessors() const {

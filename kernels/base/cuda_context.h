@@ -10,9 +10,9 @@
 
 namespace lockstep::kernels {
 
-// A stream in which a rank's kernels run in order, a cuBLASLt handle, and device memory for partial results. To be used
-// by one thread at a time, whose current CUDA device is the context's, as it is in the thread that made the device. The
-// device and the stream outlive it.
+// A stream in which a rank's kernels run in order, and device memory for partial results. To be used by one thread at a
+// time, whose current CUDA device is the context's, as it is in the thread that made the device. The device and the
+// stream outlive it.
 //
 // Graphs: once a kernel ran with the same arguments, running it again allocates nothing and waits for nothing, so that
 // it can be captured from the stream: run what is to be captured once, then capture it. A graph may be replayed as
@@ -28,8 +28,7 @@ class CudaContext {
   core::Device& device() const;
   core::CudaPlace place() const;  // for core::check_cuda
   core::Stream& queue() const;
-  void* stream() const;    // the same, as cudaStream_t
-  void* cublaslt() const;  // cublasLtHandle_t, made on first use
+  void* stream() const;  // the same, as cudaStream_t
   int num_multiprocessors() const;
   // 256-byte aligned memory for the time of one run(): a kernel asks once, and its content is lost at the next call.
   // Growing at least doubles it and keeps the old memory, which graphs may refer to, until the context goes; it throws

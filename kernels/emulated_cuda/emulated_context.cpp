@@ -48,10 +48,6 @@ void* CudaContext::stream() const {
   return nullptr;
 }
 
-void* CudaContext::cublaslt() const {
-  throw core::Error(core::Failure::not_built, "cuBLASLt on the emulated device");
-}
-
 // Few, so that threads and blocks take several turns each.
 int CudaContext::num_multiprocessors() const {
   return 1;

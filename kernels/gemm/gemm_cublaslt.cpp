@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <exception>
 #include <limits>
 #include <map>
 #include <optional>
@@ -147,12 +148,19 @@ Preference make_preference(const Calls& check, const Product& product) {
 
 // Finishes that are left to our own kernels: GELU in f32, as nothing states how exact cuBLASLt's is (it is the tanh
 // form, as PyTorch relies on in _addmm_activation); a pre-activation whose rows are no multiple of 8 elements, which
-// cuBLASLt does not take (cublasLt.h, EPILOGUE_AUX_LD); batches.
+// cuBLASLt does not take (cublasLt.h, EPILOGUE_AUX_LD); operands of an epilogue that are not at multiples of 16 bytes,
+// of which the heuristic is told nothing, and of which chosen kernels have been seen to load 16 bytes at once
+// (pytorch/pytorch issue 194497); batches.
 bool takes(const Product& product) {
   constexpr std::int64_t kMostBatch = std::numeric_limits<std::int32_t>::max();
   const Sums& c = product.c;
   const bool gelu = c.finish == Finish::bias_gelu || c.finish == Finish::times_gelu_slope;
   if (gelu && (c.dtype == core::DType::f32 || product.n % 8 != 0)) return false;
+  constexpr std::uint32_t kVector = 16;
+  for (const void* operand : {static_cast<const void*>(c.bias), static_cast<const void*>(c.pre_written),
+                              static_cast<const void*>(c.pre_read)}) {
+    if (operand != nullptr && alignment_bytes(operand) < kVector) return false;
+  }
   const bool plain = c.finish == Finish::store || c.finish == Finish::add;
   return product.batch <= kMostBatch && (plain || product.batch == 1);
 }
@@ -174,16 +182,22 @@ Key key_of(const Product& product) {
 
 struct CublasltGemm::State {
   explicit State(CudaContext& context) : cuda(context), check(context.place()) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  // Destroying a handle may wait for the device, and with it, in a rank that fails, for peers that wait for this rank.
+  ~State() {
+    if (handle_ != nullptr && std::uncaught_exceptions() == 0) cublasLtDestroy(handle_);
+  }
 
-  std::vector<cublasLtMatmulAlgo_t> candidates(const Product& product, const Described& described) const;
+  cublasLtHandle_t handle();
+  std::vector<cublasLtMatmulAlgo_t> candidates(const Product& product, const Described& described);
   bool is_captured() const;
   cublasStatus_t queue(const Product& product, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
-                       void* workspace, void* result) const;
+                       void* workspace, void* result);
   double time_us(const Product& product, const Described& described, const cublasLtMatmulAlgo_t& algorithm,
-                 void* workspace, void* result) const;
+                 void* workspace, void* result);
   std::optional<cublasLtMatmulAlgo_t> fastest(const Product& product, const Described& described,
-                                              const std::vector<cublasLtMatmulAlgo_t>& algorithms,
-                                              void* workspace) const;
+                                              const std::vector<cublasLtMatmulAlgo_t>& algorithms, void* workspace);
   std::optional<cublasLtMatmulAlgo_t> algorithm_for(const Product& product, const Described& described,
                                                     void* workspace);
 
@@ -191,19 +205,26 @@ struct CublasltGemm::State {
   Calls check;
   // Nothing: cuBLASLt cannot do it.
   std::map<Key, std::optional<cublasLtMatmulAlgo_t>> kept;
+
+ private:
+  cublasLtHandle_t handle_ = nullptr;
 };
 
-std::vector<cublasLtMatmulAlgo_t> CublasltGemm::State::candidates(const Product& product,
-                                                                  const Described& described) const {
+cublasLtHandle_t CublasltGemm::State::handle() {
+  if (handle_ == nullptr) check(cublasLtCreate(&handle_), "cublasLtCreate");
+  return handle_;
+}
+
+std::vector<cublasLtMatmulAlgo_t> CublasltGemm::State::candidates(const Product& product, const Described& described) {
   const Preference preference = make_preference(check, product);
   std::array<cublasLtMatmulHeuristicResult_t, kMostCandidates> found{};
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(static_cast<cublasLtHandle_t>(cuda.cublaslt()), described.desc.get(),
-                                     described.first.get(), described.second.get(), described.result.get(),
-                                     described.result.get(), preference.get(), kMostCandidates, found.data(), &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle(), described.desc.get(), described.first.get(), described.second.get(), described.result.get(),
+      described.result.get(), preference.get(), kMostCandidates, found.data(), &count);
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return algorithms;
+  // Which of the two is said of a product that it cannot do, its manual leaves open.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return algorithms;
   check(status, "cublasLtMatmulAlgoGetHeuristic");
   for (int i = 0; i < count; ++i) {
     const auto& one = found.at(static_cast<std::size_t>(i));
@@ -220,17 +241,17 @@ bool CublasltGemm::State::is_captured() const {
 
 // Adding reads c and writes `result`, which is c but where algorithms are timed.
 cublasStatus_t CublasltGemm::State::queue(const Product& product, const Described& described,
-                                          const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) const {
+                                          const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) {
   const float alpha = product.c.finish == Finish::store ? product.c.alpha : 1.0F;
   const float beta = product.c.finish == Finish::add ? 1.0F : 0.0F;
-  return cublasLtMatmul(static_cast<cublasLtHandle_t>(cuda.cublaslt()), described.desc.get(), &alpha, product.b.data,
-                        described.first.get(), product.a.data, described.second.get(), &beta, product.c.data,
-                        described.result.get(), result, described.result.get(), &algorithm, workspace,
-                        kCublasltWorkspaceBytes, static_cast<cudaStream_t>(cuda.stream()));
+  return cublasLtMatmul(handle(), described.desc.get(), &alpha, product.b.data, described.first.get(), product.a.data,
+                        described.second.get(), &beta, product.c.data, described.result.get(), result,
+                        described.result.get(), &algorithm, workspace, kCublasltWorkspaceBytes,
+                        static_cast<cudaStream_t>(cuda.stream()));
 }
 
 double CublasltGemm::State::time_us(const Product& product, const Described& described,
-                                    const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) const {
+                                    const cublasLtMatmulAlgo_t& algorithm, void* workspace, void* result) {
   // The heuristic may name an algorithm that then refuses; the first run also warms up.
   const cublasStatus_t first = queue(product, described, algorithm, workspace, result);
   if (first != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<double>::infinity();
@@ -247,7 +268,7 @@ double CublasltGemm::State::time_us(const Product& product, const Described& des
 
 std::optional<cublasLtMatmulAlgo_t> CublasltGemm::State::fastest(const Product& product, const Described& described,
                                                                  const std::vector<cublasLtMatmulAlgo_t>& algorithms,
-                                                                 void* workspace) const {
+                                                                 void* workspace) {
   // Runs that add must not add to c more than once.
   const bool aside = product.c.finish == Finish::add;
   core::Device& device = cuda.device();

@@ -58,7 +58,7 @@ struct QueuedRun {
   std::vector<std::string> races;              // of all ranks
   int waits = 0;                               // that rank 0 has queued
   int takings = 0;                             // of all ranks, in steps and validations
-  int late_takings = 0;                        // of these, after the first step and its validation
+  int late_takings = 0;                        // of these, after the first step
   int captures = 0;                            // of rank 0
   double sent_before = 0;                      // bytes, in collectives, before the first step
   double sent = 0;                             // and after the last
@@ -104,8 +104,8 @@ QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left
     int first_takings = 0;
     for (std::int64_t step = 1; step <= options.steps; ++step) {
       steps.push_back(trainer.train_step(step, wrap));
-      if (step == options.steps || options.validate_every > 0) loss = trainer.validate();
       if (step == 1) first_takings = state.takings;
+      if (step == options.steps || options.validate_every > 0) loss = trainer.validate();
     }
     const schedules::StepTimeline timeline = trainer.gather_timeline();
     const std::lock_guard lock(mutex);

@@ -75,10 +75,14 @@ void RankTrainer::rehearse_pass(CollectiveUse use) {
   training_.give(microbatches, rules);
   training_.begin_step(Mode::train, 1);
   schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
-  forward_.give(microbatches, {});
+  evaluate();
+  sum_over_ranks(0);  // a barrier: what comes next may need that nobody takes memory
+}
+
+void RankTrainer::evaluate() {
+  forward_.give(views(), {});
   forward_.begin_step(Mode::evaluate, 0);
   schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
-  sum_over_ranks(0);  // a barrier: what comes next may need that nobody takes memory
 }
 
 // Collectives are made when the rest has what it needs, as NCCL runs each once as it is made. Each GEMM's first run is
@@ -106,7 +110,11 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
     return schedules::run_rank(made_.step, model_.rank(), worker, mesh_.abort, interpreter_);
   };
   if (graph_) {
-    graph_->run(gradient_scale, interpret);
+    graph_->run(gradient_scale, interpret, [&] {
+      model_.collectives().use(CollectiveUse::leave_out);
+      evaluate();
+      model_.collectives().use(CollectiveUse::run);
+    });
     spans_ = training_.spans();
     return;
   }
@@ -194,6 +202,7 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
     model_.collectives().use(CollectiveUse::leave_out);
     next_logits();
     model_.collectives().use(CollectiveUse::run);
+    sum_over_ranks(0);  // a barrier
   }
   for (std::int64_t i = 0; i < bytes; ++i) {
     const std::vector<float> logits = next_logits();
@@ -220,9 +229,7 @@ double RankTrainer::validate() {
       take_windows(corpus_.validation(), pass * a_pass + place * options_.batch, passes * a_pass, options_.length,
                    batches_[m].tokens, batches_[m].targets);
     }
-    forward_.give(views(), {});
-    forward_.begin_step(Mode::evaluate, 0);
-    schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+    evaluate();
     if (counts) sum += forward_.loss_sum();
   }
   return sum_over_ranks(sum) / static_cast<double>(passes * options_.tokens_a_step());

@@ -75,6 +75,7 @@ class RankTrainer {
 
  private:
   void rehearse_pass(CollectiveUse use);
+  void evaluate();  // of the batch that was drawn last
   void run_step(float gradient_scale, const WorkerWrap& wrap);
   std::vector<MicrobatchTokens> views() const;
   void draw(std::int64_t step);

@@ -7,21 +7,27 @@ namespace lockstep::trainer {
 StepGraph::StepGraph(TrainWorker& worker, RankModel& model)
     : worker_(worker), model_(model), stream_(model.lanes()->stream(schedules::Lane::compute)) {}
 
-void StepGraph::run(float gradient_scale, const std::function<void()>& interpret) {
+void StepGraph::run(float gradient_scale, const std::function<void()>& interpret,
+                    const std::function<void()>& rehearse_rest) {
   if (graph_ == nullptr || gradient_scale_ != gradient_scale) {
     gradient_scale_ = gradient_scale;
     record(interpret);
+    rehearse_rest();
+    model_.mesh().messages.barrier();
   } else {
     model_.collectives().count_again(sent_bytes_);
   }
+  worker_.graph_begins();
   graph_->launch(stream_);
   worker_.take_results();
 }
 
 // To capture may take memory from the device, which may wait for what runs there: no rank launches before all have
-// captured, as its collectives would wait for those that have not.
+// captured, as its collectives would wait for those that have not. What the last graph kept is at hand again only when
+// the device is known to be done with it.
 void StepGraph::record(const std::function<void()>& interpret) {
   graph_.reset();
+  model_.mesh().settle();
   const StepCollectives::SentBytes before = model_.collectives().sent_bytes();
   worker_.capture(true);
   graph_ = core::capture(stream_, [&] {
@@ -31,7 +37,6 @@ void StepGraph::record(const std::function<void()>& interpret) {
   worker_.capture(false);
   sent_bytes_ = model_.collectives().sent_bytes();
   for (std::size_t lane = 0; lane < before.size(); ++lane) sent_bytes_[lane] -= before[lane];
-  model_.mesh().messages.barrier();
 }
 
 }  // namespace lockstep::trainer

@@ -21,8 +21,9 @@ class StepGraph {
   StepGraph(TrainWorker& worker, RankModel& model);
 
   // Runs a step as recorded, after TrainWorker::give(); returns when it is done. Records it first if it has not yet
-  // been, or with another gradient scale: `interpret` walks the worker's tasks. All ranks together.
-  void run(float gradient_scale, const std::function<void()>& interpret);
+  // been, or with another gradient scale: `interpret` walks the worker's tasks. A graph keeps the memory that was at
+  // hand; `rehearse_rest` then takes what the other passes need, without collectives. All ranks together.
+  void run(float gradient_scale, const std::function<void()>& interpret, const std::function<void()>& rehearse_rest);
 
  private:
   void record(const std::function<void()>& interpret);

@@ -123,6 +123,10 @@ void TrainWorker::begin_step(Mode mode, float gradient_scale) {
   if (mode == Mode::train) end_.begin_step();
 }
 
+void TrainWorker::graph_begins() {
+  start_ns_ = now_ns();
+}
+
 bool TrainWorker::begin(std::uint32_t task) {
   if (!order_.has_room(task) || has_to_wait(task)) return false;
   spans_[task].start_ns = now_ns();

@@ -50,6 +50,7 @@ class TrainWorker final : public schedules::StageWorker {
   // While `captures`, from begin_step() to the end of run_rank() the stream of kernels is captured: the host waits for
   // nothing, and run_rank() knows no times. After each launch of the graph come take_results() and spans().
   void capture(bool captures) { captures_ = captures; }
+  void graph_begins();  // before each launch
   void take_results();
   std::vector<schedules::TaskSpan> spans() const;
 

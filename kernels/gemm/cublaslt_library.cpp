@@ -1,4 +1,4 @@
-#include "kernels/base/cublaslt_library.h"
+#include "kernels/gemm/cublaslt_library.h"
 
 #include <cublasLt.h>
 #include <dlfcn.h>
