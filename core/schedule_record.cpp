@@ -72,6 +72,8 @@ std::string to_json(const ScheduleRecord& r) {
                   {"basis", r.basis},
                   {"times_ms", times_json(r.times)},
                   {"memory_limit", nullable(r.memory_limit)},
+                  {"w_memory", nullable(r.w_memory)},
+                  {"bound_ms", nullable(r.bound_ms)},
                   {"makespan_ms", r.makespan_ms},
                   {"own_span_ms", r.own_span_ms},
                   {"own_span_ms_of_rank", Json(r.own_span_ms_of_rank)},

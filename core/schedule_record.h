@@ -98,6 +98,8 @@ struct ScheduleRecord {
   std::string basis;
   std::optional<StageTimesRecord> times;
   std::optional<double> memory_limit;
+  std::optional<double> w_memory;
+  std::optional<double> bound_ms;
   double makespan_ms = 0;
   double own_span_ms = 0;
   std::vector<double> own_span_ms_of_rank;

@@ -105,6 +105,8 @@ class ScheduleLine:
     basis: str
     times_ms: Optional[Times]
     memory_limit: Optional[float]
+    w_memory: Optional[float]
+    bound_ms: Optional[float]
     makespan_ms: float
     own_span_ms: float
     own_span_ms_of_rank: tuple[float, ...]

@@ -10,20 +10,19 @@
 namespace lockstep::schedules {
 namespace {
 
-PeakActivations peak_of(const std::vector<Action>& list, std::int32_t chunks) {
-  std::int32_t until_w = 0;
-  std::int32_t until_i = 0;
-  std::int32_t most_w = 0;
-  std::int32_t most_i = 0;
+PeakActivations peak_of(const std::vector<Action>& list, std::int32_t chunks, double w_share) {
+  std::int32_t in_flight = 0;
+  std::int32_t pending = 0;
+  PeakActivations peak;
   for (const Action& action : list) {
-    if (action.op == Op::forward) {
-      most_w = std::max(most_w, ++until_w);
-      most_i = std::max(most_i, ++until_i);
-    }
-    if (action.op == Op::backward || action.op == Op::weight_gradient) --until_w;
-    if (action.op == Op::backward || action.op == Op::input_gradient) --until_i;
+    if (action.op == Op::forward) ++in_flight;
+    if (action.op == Op::backward || action.op == Op::input_gradient) --in_flight;
+    if (action.op == Op::input_gradient) ++pending;
+    if (action.op == Op::weight_gradient) --pending;
+    peak.until_weight_gradient = std::max(peak.until_weight_gradient, (in_flight + w_share * pending) / chunks);
+    peak.until_input_gradient = std::max(peak.until_input_gradient, static_cast<double>(in_flight) / chunks);
   }
-  return {static_cast<double>(most_w) / chunks, static_cast<double>(most_i) / chunks};
+  return peak;
 }
 
 using Pair = std::pair<std::int32_t, std::int32_t>;
@@ -43,10 +42,10 @@ std::int32_t most_set_aside(const std::vector<std::size_t>& sent, const std::vec
 
 }  // namespace
 
-std::vector<RankCounts> count_ranks(const Schedule& schedule) {
+std::vector<RankCounts> count_ranks(const Schedule& schedule, double w_share) {
   std::vector<RankCounts> counts;
   for (const auto& list : schedule.of_rank) {
-    RankCounts rank{.peak = peak_of(list, schedule.chunks())};
+    RankCounts rank{.peak = peak_of(list, schedule.chunks(), w_share)};
     for (const Action& action : list) rank.sends += receiver_of(schedule, action).has_value() ? 1 : 0;
     counts.push_back(rank);
   }

@@ -13,7 +13,7 @@ namespace lockstep::schedules {
 // Of a rank, the largest number of microbatches whose activations are there, in units of one microbatch's activations
 // of a rank's share of the model; a stage counts 1 / chunks.
 struct PeakActivations {
-  double until_weight_gradient = 0;  // live from F until B or W
+  double until_weight_gradient = 0;  // whole from F until B or I, and from there until W the share that W needs
   double until_input_gradient = 0;   // from F until B or I: what I leaves for W counts nothing
 };
 
@@ -21,7 +21,8 @@ struct RankCounts {
   PeakActivations peak = {};
   std::int64_t sends = 0;
 };
-std::vector<RankCounts> count_ranks(const Schedule& schedule);
+// `w_share`: the part of a microbatch's activations that its weight gradient still needs after I (MemoryLimit).
+std::vector<RankCounts> count_ranks(const Schedule& schedule, double w_share = 1);
 
 // Where a rank gets messages of another in a different order than they were sent, a channel without tags fails.
 struct Ordering {

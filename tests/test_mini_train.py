@@ -38,6 +38,12 @@ def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> No
     assert "6 N + 12 L H Q T" in text and "--peak-gflops" in text
     assert "#   forward" in text and "#   backward" in text and "exposed: gathers of weights" in text
     assert len(losses_of(done)) == 5
+    assert "# MFU reached" not in text
+
+
+def test_more_than_all_of_the_peak_is_said_to_be_wrong(programs: Programs) -> None:
+    text = mini_train(programs, "--peak-gflops", "1e-6").stdout
+    assert "more than 100 % is impossible: the peak, 1000 FLOP/s (--peak-gflops), is too low" in text
 
 
 @pytest.mark.parametrize("layout", [

@@ -36,9 +36,12 @@ def test_every_schedule_meets_its_closed_form(programs: Programs) -> None:
     rows = rows_of(done.stdout)
     listed = {line.split()[0] for line in pipeline(programs, "--list").stdout.splitlines()}
     assert set(rows) == listed and {"1f1b", "zb_search", "dualpipe"} <= set(rows)
-    assert rows["1f1b"][3:7] == ["33.000", "33.000", "33.000", "0.000"]  # (m + p - 1)(f + b), and no difference
-    with_form = [cells for cells in rows.values() if cells[5] != "N/A"]
-    assert len(with_form) >= 15 and all(cells[6] == "0.000" for cells in with_form)
+    # (m + p - 1)(f + b), and no difference; with 1F1B's memory ZB-H1 is the best there is, m (f + b) + (p - 1)(f + i - w)
+    assert rows["1f1b"][3:8] == ["33.000", "33.000", "27.000", "33.000", "0.000"]
+    assert rows["zb_h1"][4:6] == ["27.000", "27.000"] and rows["zb_v"][5] == "N/A"
+    with_form = [cells for cells in rows.values() if cells[6] != "N/A"]
+    assert len(with_form) >= 15 and all(cells[7] == "0.000" for cells in with_form)
+    assert all(float(cells[4]) >= float(cells[5]) for cells in rows.values() if cells[5] != "N/A")
 
 
 def test_lists_are_swept_and_what_does_not_fit_is_said(programs: Programs) -> None:
@@ -110,7 +113,7 @@ def test_a_schedule_goes_out_as_csv_and_comes_in_again(programs: Programs, tmp_p
         back = pipeline(programs, "--csv", str(csv), "--pipes", str(pipes))
         assert back.returncode == 0, back.stderr
         named, read = rows_of(out.stdout)[name], rows_of(back.stdout)[csv.name]
-        assert named[:5] == read[:5] and named[7:] == read[7:]  # a file has no closed form
+        assert named[:6] == read[:6] and named[8:] == read[8:]  # a file has no closed form
 
 
 def test_a_trace_has_every_task_of_every_rank(programs: Programs, tmp_path: Path) -> None:
@@ -124,8 +127,40 @@ def test_a_trace_has_every_task_of_every_rank(programs: Programs, tmp_path: Path
 def test_the_search_obeys_its_memory_and_others_are_marked(programs: Programs) -> None:
     done = pipeline(programs, "--schedule", "zb_search,zb_h2", "--stages", "4", "--microbatches", "12", "--memory-limit", "5")
     rows = rows_of(done.stdout)
-    assert float(rows["zb_search"][11]) <= 5
-    assert rows["zb_h2"][11] == "7.00!"
+    assert float(rows["zb_search"][12]) <= 5
+    assert rows["zb_h2"][12] == "7.00!"
+
+
+# The 1.5B model of Qi et al. 2023 (arXiv:2401.10241), table 9, in the memory of ZB-2p; schedules_test has all their rows.
+PAPER = ["--stages", "8", "--microbatches", "24", "--t-f", "18.522", "--t-i", "18.086", "--t-w", "9.337", "--t-comm", "0.601",
+         "--memory-limit", "16"]
+
+
+def test_what_w_needs_is_counted_and_searched_for(programs: Programs, tmp_path: Path) -> None:
+    share = 32 * 2304 / (34 * 2304 + 5 * 24 * 1024)
+    done = pipeline(programs, "--schedule", "zb_search", *PAPER, "--w-memory", f"{share}", "--json", str(tmp_path / "r.jsonl"))
+    assert done.returncode == 0, done.stderr
+    _, line = records_of(tmp_path / "r.jsonl")
+    assert line["bubbles"]["of_own_span"] == pytest.approx(0.0433, abs=1e-3)  # as published
+    assert line["own_span_ms"] == pytest.approx(line["bound_ms"]), "no schedule of this memory is shorter"
+    assert line["w_memory"] == pytest.approx(share) and max(line["peak_activations"]["until_w"]) <= 16
+    for rank, kinds in enumerate(line["memory"]["of_rank"]):
+        times = sorted({t for points in kinds.values() for t, _ in points})
+        value = {kind: dict(map(tuple, points)) for kind, points in kinds.items()}
+        now = dict.fromkeys(kinds, 0.0)
+        held = [sum(now.values()) for t in times if now.update({k: value[k].get(t, now[k]) for k in kinds}) is None]
+        assert max(held) == pytest.approx(line["peak_activations"]["until_w"][rank])
+    whole = rows_of(pipeline(programs, "--schedule", "zb_search", *PAPER).stdout)["zb_search"]
+    assert float(whole[10]) > 10, "whole activations until W leave more than twice the bubble"
+
+
+def test_with_real_kernels_the_share_is_what_stages_keep(programs: Programs, tmp_path: Path) -> None:
+    done = pipeline(programs, "--mode", "real", "--schedule", "zb_search", "--stages", "2", "--microbatches", "4", "--repeat", "1",
+                    "--hidden", "32", "--length", "16", "--layers", "1", "--json", str(tmp_path / "r.jsonl"))
+    assert done.returncode == 0, done.stderr
+    _, line = records_of(tmp_path / "r.jsonl")
+    kept = 16 * 32 * 4  # bytes a token: f32; of 16 h elements until W, and 16 + 4 a bytes of sums only until I
+    assert line["w_memory"] == pytest.approx(kept / (kept + 16 + 4 * 4))
 
 
 def test_list_names_every_schedule_with_its_source(programs: Programs) -> None:
@@ -161,7 +196,8 @@ BAD_INPUT = [
     (["--t-f", "-1"], "--t-f -1: out of range; allowed: a number above 0"),
     (["--t-comm", "-0.5"], "--t-comm -0.5: out of range; allowed: a number from 0"),
     (["--t-w", "soon"], "--t-w soon: not a number"),
-    (["--memory-limit", "0.5"], "--memory-limit 0.5: out of range; allowed: a number from 1"),
+    (["--memory-limit", "0.5"], "--memory-limit 0.5: every schedule holds a microbatch at least; allowed: a number from 1"),
+    (["--w-memory", "1.5"], "--w-memory 1.5: out of range; allowed: a number from 0 to 1"),
     (["--mode", "real", "--t-f", "2"], "--t-f together with --mode real"),
     (["--mode", "real", "--schedule", "dualpipe", "--stages", "3", "--microbatches", "8"], "allowed: even numbers"),
     (["--mode", "imagined"], "--mode imagined: unknown mode; allowed: simulated emulated real"),
@@ -219,7 +255,7 @@ def test_the_grid_around_a_wrong_action_is_printed(programs: Programs, tmp_path:
 def test_lists_that_hang_over_narrow_channels_are_told(programs: Programs, tmp_path: Path) -> None:
     done = pipeline(programs, "--schedule", "interleaved", "--stages", "4", "--microbatches", "8")
     cells = rows_of(done.stdout)["interleaved"]
-    assert cells[14:17] == ["hang", "hang", "1"]
+    assert cells[15:18] == ["hang", "hang", "1"]
     assert "# interleaved hangs over batched channels: rank 0 at 4SEND_B0 to rank 3; rank 1 at" in done.stdout
     # Two ranks that send first and then receive: right in itself, stuck where a send waits for its receive.
     csv = tmp_path / "s.csv"
@@ -227,7 +263,7 @@ def test_lists_that_hang_over_narrow_channels_are_told(programs: Programs, tmp_p
                    encoding="utf-8")
     done = pipeline(programs, "--csv", str(csv))
     assert done.returncode == 0, done.stderr
-    assert rows_of(done.stdout)["s.csv"][14:17] == ["hang", "ok", "1"]
+    assert rows_of(done.stdout)["s.csv"][15:18] == ["hang", "ok", "1"]
     assert "# s.csv hangs over blocking channels: rank 0 at 0SEND_F1 to rank 1; rank 1 at 1SEND_B0 to rank 0" in done.stdout
 
 

@@ -104,7 +104,7 @@ def test_an_algorithm_that_sends_more_makes_rows_wrong(programs: Programs) -> No
     (("--tiles", "32"), "--tiles 32: does not divide the 16 rows (--batch 2 x --length 16) of a share of 2 "
                         "sequence-parallel ranks; allowed: 1 2 4 8 16"),
     (("--tp", "1"), "--tp 1: out of range; allowed: an integer from 2 to 64"),
-    (("--block", "conv"), "--block conv: no such layer; allowed: column row mlp attention embedding cross-entropy"),
+    (("--block", "conv"), "--block conv: no such layer; allowed: all column row mlp attention embedding cross-entropy"),
     (("--dtype", "f16"), "--dtype f16: not a dtype of layers here; allowed: f32 bf16"),
     (("--algo", "one_shot"), "--algo: all_gather has no algorithm 'one_shot'; allowed: ring recursive_doubling bruck pat "
                              "direct"),

@@ -34,10 +34,14 @@ constexpr std::array kBlocks{
 std::vector<BlockKind> blocks_of(const FlagValue& value) {
   std::vector<BlockKind> blocks;
   for (const FlagValue& part : value.list()) {
+    if (part.text == "all") {
+      for (const auto& one : kBlocks) blocks.push_back(one.second);
+      continue;
+    }
     const auto* const found =
         std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return part.text == one.first; });
     if (found == kBlocks.end()) {
-      throw part.refused("no such layer", "column row mlp attention embedding cross-entropy");
+      throw part.refused("no such layer", "all column row mlp attention embedding cross-entropy");
     }
     blocks.push_back(found->second);
   }
@@ -51,7 +55,7 @@ core::DType dtype_of(const FlagValue& value) {
 }
 
 const std::array kFlagsOfLayers{
-    Flag{"--block", "all", "layers, a list: column, row, mlp, attention, embedding, cross-entropy",
+    Flag{"--block", "all", "layers, a list: column, row, mlp, attention, embedding, cross-entropy; or all",
          [](LayerFlags& f, const FlagValue& v) { f.blocks = blocks_of(v); }},
     Flag{"--hidden", "256", "h; column goes from h to 4 h, row from 4 h to h",
          [](LayerFlags& f, const FlagValue& v) { f.shape.hidden = v.integer(1, 1 << 16); }},

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -26,10 +25,12 @@ constexpr std::string_view kSearchSource = "the search of Qi et al. 2023 (arXiv:
 constexpr int kUsualChunks = 2;
 
 Case search_case(const PipelineFlags& flags, const PipelineShape& shape) {
-  const double limit = flags.memory_limit.value_or(shape.ranks);
-  Schedule made = schedules::zb_search({shape, flags.times_ms, static_cast<std::int32_t>(std::floor(limit))});
+  const schedules::MemoryLimit memory{flags.memory_limit.value_or(shape.ranks), flags.w_share()};
+  Schedule made = schedules::zb_search({shape, flags.times_ms, memory});
   Schedule messages = schedules::with_messages(made);
-  return {std::string(kSearch), std::move(made), std::move(messages), shape, nullptr, std::string(kSearchSource)};
+  Case one{std::string(kSearch), std::move(made), std::move(messages), shape, nullptr, std::string(kSearchSource)};
+  one.memory_limit = memory.most;
+  return one;
 }
 
 Case named_case(const CatalogueEntry& entry, const PipelineShape& shape) {
@@ -146,7 +147,7 @@ std::string list_text() {
   for (const CatalogueEntry& entry : schedules::catalogue()) {
     text += fmt::format("{:<15} {}; {}; bubble: {}\n", entry.name, entry.title, entry.source, entry.bubble);
   }
-  return text + fmt::format("{:<15} {}; of given times and --memory-limit\n", kSearch, kSearchSource);
+  return text + fmt::format("{:<15} {}; of given times, --memory-limit and --w-memory\n", kSearch, kSearchSource);
 }
 
 }  // namespace lockstep::pipeline

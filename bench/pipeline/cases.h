@@ -19,6 +19,7 @@ struct Case {
   schedules::PipelineShape shape;               // that was asked for; of a file: as it turned out
   const schedules::CatalogueEntry* entry = {};  // nothing for files and searches
   std::optional<std::string> source;
+  std::optional<double> memory_limit = {};  // that it was searched for, in microbatches' activations
 };
 
 struct Cases {

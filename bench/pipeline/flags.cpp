@@ -19,6 +19,12 @@ constexpr const char* kHow = "What it costs";
 constexpr const char* kModel = "The model of --mode real";
 constexpr const char* kOutput = "Output";
 
+double memory_limit_of(const FlagValue& value) {
+  const double limit = value.number_from(0, 1e6);
+  if (limit < 1) throw value.refused("every schedule holds a microbatch at least", "a number from 1");
+  return limit;
+}
+
 const std::array kFlagsOfWhat{
     Flag{"--mode", "simulated",
          "simulated: in virtual time; emulated: in wall-clock time on emulated devices; real: a GPT's stages",
@@ -31,7 +37,9 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
     Flag{"--chunks", "", "stages a rank, of schedules that take them [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
-    Flag{"--csv", "", "a schedule of your own (docs/schedule_format.md), in place of names",
+    Flag{"--csv", "",
+         "a schedule of your own (docs/schedule_format.md), in place of --schedule, --stages, --microbatches and "
+         "--chunks: the file says all of them",
          [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
     Flag{"--pipes", "1", "pipes of the CSV; 2: its upper half of stages is a second pipe",
          [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
@@ -46,8 +54,13 @@ const std::array kFlagsOfCosts{
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
     Flag{"--t-comm", "0", "ms from the end of what makes a message to its arrival",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
-    Flag{"--memory-limit", "", "microbatches whose activations a rank may hold; zb_search obeys it [--stages]",
-         [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = v.number_from(1, 1e6); }},
+    Flag{"--memory-limit", "",
+         "microbatches whose activations a rank may hold, at least 1; zb_search obeys it [--stages, what 1F1B holds]",
+         [](PipelineFlags& f, const FlagValue& v) { f.memory_limit = memory_limit_of(v); }},
+    Flag{"--w-memory", "",
+         "part of a microbatch's activations, 0 to 1, that is held from I until W, for the limit and peak_W; of a GPT "
+         "layer as in Qi et al. 2023, 32h/(34h+5as) [1; with --mode real what the stages keep]",
+         [](PipelineFlags& f, const FlagValue& v) { f.w_memory = v.number_from(0, 1); }},
     Flag{"--repeat", "5", "runs of an emulated or a real schedule",
          [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated or a real run fails",

@@ -42,8 +42,10 @@ struct PipelineFlags {
   schedules::Times times_ms;  // with real kernels: measured on one rank that has the machine to itself
   RealModel model;
   std::optional<double> memory_limit;  // microbatches whose activations a rank may hold
-  int repeat = 5;                      // runs of an emulated schedule
-  int timeout_s = 60;                  // of every wait of an emulated run
+  std::optional<double> w_memory;      // share of them that is held from I until W; with real kernels: as they keep it
+  double w_share() const { return w_memory.value_or(1); }
+  int repeat = 5;      // runs of an emulated schedule
+  int timeout_s = 60;  // of every wait of an emulated run
 
   std::string json_file;      // empty: no records
   std::string dump_csv_file;  // empty: none

@@ -35,7 +35,7 @@ std::vector<core::MemoryPoint> points_of(std::vector<Change> changes, double uni
 }  // namespace
 
 core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
-                                         const schedules::StepTimeline& timeline) {
+                                         const schedules::StepTimeline& timeline, double w_share) {
   core::MemoryRecord record{"microbatch activations", {}};
   for (std::size_t r = 0; r < timeline.size(); ++r) {
     std::vector<Change> until_b;
@@ -50,7 +50,7 @@ core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, co
     }
     const double unit = 1.0 / schedule.chunks();
     record.of_rank.push_back(
-        {{"until_b", points_of(std::move(until_b), unit)}, {"until_w", points_of(std::move(until_w), unit)}});
+        {{"until_b", points_of(std::move(until_b), unit)}, {"until_w", points_of(std::move(until_w), unit * w_share)}});
   }
   return record;
 }

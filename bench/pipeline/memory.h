@@ -8,9 +8,9 @@
 
 namespace lockstep::pipeline {
 
-// Of each rank, in microbatches of its share: "until_b", from the start of F to the end of B or I; "until_w", what I
-// leaves for W. Their sum is held if nothing is freed before W.
+// Of each rank, in microbatches of its share: "until_b", from the start of F to the end of B or I; "until_w", the
+// share that I leaves for W. Their sum is held.
 core::MemoryRecord activations_over_time(const schedules::Schedule& schedule, const schedules::Step& step,
-                                         const schedules::StepTimeline& timeline);
+                                         const schedules::StepTimeline& timeline, double w_share);
 
 }  // namespace lockstep::pipeline

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/memory.h"
 #include "bench/pipeline/result.h"
@@ -36,18 +38,41 @@ TEST(Pipeline, SimulatedTimesAreThoseOfThePlayedLists) {
   }
 }
 
+double value_at(const std::vector<core::MemoryPoint>& points, double time_ms) {
+  double value = 0;
+  for (const core::MemoryPoint& point : points) {
+    if (point.time_ms <= time_ms) value = point.value;
+  }
+  return value;
+}
+
+double peak_of_sum(const std::vector<core::MemoryPoint>& one, const std::vector<core::MemoryPoint>& other) {
+  double peak = 0;
+  for (const auto* points : {&one, &other}) {
+    for (const auto& point : *points) {
+      peak = std::max(peak, value_at(one, point.time_ms) + value_at(other, point.time_ms));
+    }
+  }
+  return peak;
+}
+
 // Memory over time peaks where the lists' counts say, and ends empty.
 TEST(Pipeline, MemoryOverTimeHasTheCountedPeaks) {
-  const PipelineFlags flags = all_schedules({1, 1, 1, 0});
+  PipelineFlags flags = all_schedules({1, 1, 1, 0});
+  flags.w_memory = 0.25;
   for (const Case& one : make_cases(flags).all) {
     const Result result = run_case(one, flags);
-    const core::MemoryRecord memory = activations_over_time(one.schedule, result.step, result.timeline);
+    const core::MemoryRecord memory =
+        activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());
     for (std::size_t r = 0; r < memory.of_rank.size(); ++r) {
       const auto& points = memory.of_rank[r].at("until_b");
       double peak = 0;
       for (const auto& point : points) peak = std::max(peak, point.value);
       EXPECT_DOUBLE_EQ(peak, result.counts[r].peak.until_input_gradient) << one.name << " rank " << r;
       EXPECT_DOUBLE_EQ(points.back().value, 0) << one.name;
+      EXPECT_NEAR(peak_of_sum(points, memory.of_rank[r].at("until_w")), result.counts[r].peak.until_weight_gradient,
+                  1e-9)
+          << one.name << " rank " << r;
       EXPECT_DOUBLE_EQ(memory.of_rank[r].at("until_w").back().value, 0) << one.name;
     }
   }

@@ -26,18 +26,22 @@ int run_pipeline(PipelineFlags flags, const Print& print) {
     print(list_text());
     return 0;
   }
-  const Cases cases = make_cases(flags);
+  Cases cases = make_cases(flags);  // before anything is timed, so that what is wrong is refused at once
   check_single("--dump-csv", flags.dump_csv_file, cases);
   check_single("--trace", flags.trace_file, cases);
   std::optional<core::RecordWriter> writer;
   if (!flags.json_file.empty()) writer.emplace(flags.json_file);
   const core::RunRecord run = run_record(flags, cases);
   if (writer) writer->write(run);
+  if (flags.mode == Mode::real) {
+    flags.times_ms = isolated_times_ms(flags);
+    if (!flags.w_memory) flags.w_memory = kept_share_for_w(flags);
+    cases = make_cases(flags);
+  }
   if (!flags.dump_csv_file.empty()) {
     const Case& one = cases.all.front();
     write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
   }
-  if (flags.mode == Mode::real) flags.times_ms = isolated_times_ms(flags);
   print(heading_text(flags, cases));
   Agreement agreement(flags.mode);
   for (const Case& one : cases.all) {

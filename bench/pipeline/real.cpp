@@ -9,6 +9,8 @@
 #include "core/statistics.h"
 #include "schedules/catalogue.h"
 #include "schedules/step/lower.h"
+#include "trainer/step/memory_need.h"
+#include "trainer/train/rank_setup.h"
 #include "trainer/train/train.h"
 
 namespace lockstep::pipeline {
@@ -124,6 +126,11 @@ schedules::Times isolated_times_ms(const PipelineFlags& flags) {
   return {.forward = median_ms(runs, step, Op::forward),
           .input_gradient = median_ms(runs, step, Op::input_gradient),
           .weight_gradient = median_ms(runs, step, Op::weight_gradient)};
+}
+
+double kept_share_for_w(const PipelineFlags& flags) {
+  const schedules::Schedule alone = schedules::make_schedule("zb_h1", {1, 1, 1});
+  return trainer::kept_share_for_w(trainer::shape_of(trainer::checked(options_for(alone, flags)), 0));
 }
 
 EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {

@@ -11,6 +11,9 @@ namespace lockstep::pipeline {
 // What a microbatch takes on a rank's share, in ms: medians of one rank that has the machine to itself.
 schedules::Times isolated_times_ms(const PipelineFlags& flags);
 
+// The part of a stage's activations that its weight gradients still need after the input gradients.
+double kept_share_for_w(const PipelineFlags& flags);
+
 // `step`: of the schedule, an action a task; the timeline is of its tasks. What the trainer does beside them (the
 // norm of the gradients, the update, with two pipes the sums over a stage's copies) is left out; an action lasts from
 // its first piece to its last. Lists of schedules that keep versions of the weights run with one.

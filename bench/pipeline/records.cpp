@@ -102,6 +102,8 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   const schedules::Times& t = flags.times_ms;
   record.times = core::StageTimesRecord{t.forward, t.input_gradient, t.weight_gradient, t.message};
   record.memory_limit = flags.memory_limit;
+  record.w_memory = flags.w_share();
+  record.bound_ms = result.bound_ms;
   add_counts(record, result);
   add_times(record, result);
   for (std::int32_t r = 0; one.entry != nullptr && r < one.shape.ranks; ++r) {
@@ -111,7 +113,7 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
     record.closed_form = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
   }
   record.timeline = timeline_record(result.step, result.timeline);
-  record.memory = activations_over_time(one.schedule, result.step, result.timeline);
+  record.memory = activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());
   return record;
 }
 

@@ -1,5 +1,6 @@
 #include "bench/pipeline/result.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "bench/pipeline/emulate.h"
 #include "bench/pipeline/real.h"
 #include "core/statistics.h"
+#include "schedules/own_span_bound.h"
 #include "schedules/step/breakdown.h"
 #include "schedules/step/lower.h"
 #include "schedules/transport_check.h"
@@ -87,6 +89,20 @@ void run_real_case(Result& result, const Case& one, const PipelineFlags& flags) 
   result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
 }
 
+double most_held(const Result& result) {
+  double most = 0;
+  for (const auto& rank : result.counts) most = std::max(most, rank.peak.until_weight_gradient);
+  return most;
+}
+
+// In the memory that the schedule may take, or takes where nothing is said or that is more.
+std::optional<double> bound_ms(const Case& one, const Result& result, const PipelineFlags& flags) {
+  if (one.schedule.chunks() != 1 || one.schedule.num_pipes() != 1) return std::nullopt;
+  const double held = most_held(result);
+  const double allowed = one.memory_limit ? *one.memory_limit : flags.memory_limit.value_or(held);
+  return schedules::least_own_span(one.shape, flags.times_ms, {std::max(held, allowed), flags.w_share()});
+}
+
 }  // namespace
 
 Result run_case(const Case& one, const PipelineFlags& flags) {
@@ -100,7 +116,8 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
   if (flags.mode == Mode::real) run_real_case(result, one, flags);
   add_spans(result, one, flags.times_ms);
-  result.counts = schedules::count_ranks(one.schedule);
+  result.counts = schedules::count_ranks(one.schedule, flags.w_share());
+  result.bound_ms = bound_ms(one, result, flags);
   result.ordering = schedules::count_ordering(one.schedule);
   result.hangs = verdicts_of(one.messages);
   if (one.entry != nullptr && flags.times_ms.message == 0) {
@@ -110,11 +127,7 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
 }
 
 bool is_over_memory(const Result& result, const PipelineFlags& flags) {
-  if (!flags.memory_limit) return false;
-  for (const auto& rank : result.counts) {
-    if (rank.peak.until_weight_gradient > *flags.memory_limit + 1e-9) return true;
-  }
-  return false;
+  return flags.memory_limit && most_held(result) > *flags.memory_limit + 1e-9;
 }
 
 }  // namespace lockstep::pipeline

@@ -31,6 +31,7 @@ struct Result {
   schedules::Ordering ordering;
   Verdicts hangs;
   std::optional<schedules::ClosedForm> closed_form;  // in ms; only without time for messages
+  std::optional<double> bound_ms;                    // own span of no schedule is shorter; of one chunk a rank
   std::vector<double> exposed_ms;                    // of each rank
   double simulated_ms = 0;                           // makespan in virtual time
   std::optional<Emulation> emulation;
@@ -38,7 +39,7 @@ struct Result {
 
 Result run_case(const Case& one, const PipelineFlags& flags);
 
-// A rank's share of the step: microbatches whose activations it may not hold.
+// A rank holds more microbatches' activations than it may.
 bool is_over_memory(const Result& result, const PipelineFlags& flags);
 
 }  // namespace lockstep::pipeline

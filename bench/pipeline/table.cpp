@@ -86,6 +86,7 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
       {"chunks", "", 6, fmt::format("{}", one.schedule.chunks())},
       {"makespan", "(ms)", 10, fmt::format("{:.3f}", result.spans.makespan)},
       {"own_span", "(ms)", 10, fmt::format("{:.3f}", result.spans.own)},
+      {"bound", "(ms)", 10, result.bound_ms ? fmt::format("{:.3f}", *result.bound_ms) : "N/A"},
       {"closed", "(ms)", 10, form_text(result)},
       {"diff", "(ms)", 7, difference_text(result)},
       {"of_ideal", "(%)", 8, percent(result.bubbles.of_ideal)},
@@ -125,9 +126,12 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
                   t.forward, t.input_gradient, t.weight_gradient);
   text += fmt::format("; messages take {:g} ms\n", t.message);
   text += "# bubbles: of_ideal (makespan-work)/work, of_mksp (makespan-work)/makespan, of_own (own-work)/own,\n";
-  text +=
-      "#   own_ideal (own-work)/work; peak_W, peak_B: microbatches whose activations the worst rank holds until W,\n";
-  text += "#   until B or I; sends: of the busiest rank; slots: messages a pair that channels must hold (buffered)\n";
+  text += fmt::format(
+      "#   own_ideal (own-work)/work; peak_W, peak_B: microbatches whose activations the worst rank holds until W\n"
+      "#   ({:g} of them from I on), until B or I; sends: of the busiest rank; slots: messages a pair that channels "
+      "must\n"
+      "#   hold (buffered); bound: no schedule in the row's memory (limit, or peak_W) has a shorter own span\n",
+      flags.w_share());
   if (flags.memory_limit) text += fmt::format("# memory limit {:g}; rows above it have a !\n", *flags.memory_limit);
   for (const std::string& line : cases.left_out) text += "# left out: " + line + "\n";
   return text;

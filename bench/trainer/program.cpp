@@ -61,6 +61,7 @@ class Teller {
     const schedules::StepTimeline timeline = ran.empty() ? ran : schedules::when_bytes_move(step_, ran);
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
+    most_mfu_ = std::max(most_mfu_, mfu_of(flags_, report, peak_flops_));
     std::vector<schedules::Breakdown> ranks;
     if (!timeline.empty()) ranks = schedules::breakdown_of(step_, timeline, trainer::blocking_lanes(flags_.options));
     if (last || report.step == 1 || report.step % flags_.report_every == 0) {
@@ -72,6 +73,7 @@ class Teller {
     if (!last) return;
     print_(breakdown_text(ranks));
     print_(memory_text(report.peak_bytes));
+    print_(mfu_warning(flags_, most_mfu_, peak_flops_));
     print_(energy_.text(flags_.options.tokens_a_step()));
   }
 
@@ -81,6 +83,7 @@ class Teller {
   TrainingLog log_;
   StepEnergy energy_;
   schedules::Step step_;
+  double most_mfu_ = 0;
 };
 
 // Of the GPUs that ranks take, all like the first.

@@ -137,6 +137,14 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
   return text + "\n";
 }
 
+std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops) {
+  if (most_mfu <= 1) return "";
+  return fmt::format(
+      "# MFU reached {:.0f} %; more than 100 % is impossible: the peak, {:.4g} FLOP/s ({}), is too low, and the MFU of "
+      "this run cannot be used\n",
+      most_mfu * 100, peak_flops, flags.peak_gflops > 0 ? "--peak-gflops" : "measured at the start");
+}
+
 double exposed_share(const std::vector<schedules::Breakdown>& ranks) {
   double exposed = 0;
   double all = 0;

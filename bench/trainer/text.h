@@ -18,6 +18,8 @@ std::string mpi_text(const trainer::TrainOptions& options);
 // A line a step. `exposed`: share of the step in which the average rank's kernels wait for bytes that move; below 0:
 // not known.
 std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed);
+// Empty, or that the peak is too low, as some step reached more than 100 % of it.
+std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops);
 // Where the time of a step went, averaged over the ranks.
 std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
 std::string memory_text(const parallel::BytesByKind& peak);

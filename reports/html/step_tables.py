@@ -11,10 +11,11 @@ _SCHEDULES = (
     Column("schedule", "", False), Column("basis", "simulated, emulated or measured", False),
     Column("stages a rank", "in each pipe"), Column("step ms", "makespan; of several runs the median"),
     Column("own span ms", "the longest time from a rank's own start to its own end"),
+    Column("bound ms", "no schedule of one stage a rank in this one's memory has a shorter own span"),
     Column("bubble of makespan %", _PERCENT + "the makespan"), Column("of ideal %", _PERCENT + "its work"),
     Column("of own span %", "the same of the longest own span: no wait at the optimizer"),
     Column("own of ideal %", "own span less work, over work"),
-    Column("peak until W", "activations held at most by a rank, freed at B or W (microbatches)"),
+    Column("peak until W", "activations held at most by a rank: whole until B or I, then W's share (microbatches)"),
     Column("peak until B", "the same, freed at B or I"), Column("weights", "versions that a rank keeps at most"),
     Column("sends", "of the rank that sends most"), Column("exposed ms", "waits for data under way, the worst rank's"),
     Column("formula", "the known closed form, where its assumptions hold", False),
@@ -38,6 +39,7 @@ def _schedule_line(name: str, line: ScheduleLine, result: WorkloadResult) -> Lin
                 for value in (b.of_makespan, b.of_ideal, b.of_own_span, b.own_of_ideal)]
     return Line((
         word(name), word(line.basis), number(line.chunks), number(line.makespan_ms), number(line.own_span_ms),
+        number(line.bound_ms),
         *percents, number(line.peak), number(max(line.peak_activations.until_b, default=None)),
         number(max(line.weight_versions, default=None) if line.weight_versions else None),
         number(max(line.sends, default=None)), number(max(line.exposed_ms, default=None), 3), word(_form_text(line)),

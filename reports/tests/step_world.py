@@ -76,7 +76,7 @@ class StepWorld:
             "pipes": 1, "basis": self.basis,
             "times_ms": {"forward": self.forward, "input_gradient": self.input_gradient,
                          "weight_gradient": self.weight_gradient, "message": self.message},
-            "memory_limit": None, "makespan_ms": makespan, "own_span_ms": max(own), "own_span_ms_of_rank": own,
+            "memory_limit": None, "w_memory": 1, "bound_ms": None, "makespan_ms": makespan, "own_span_ms": max(own), "own_span_ms_of_rank": own,
             "work_ms": work,
             "bubbles": {"of_ideal": (makespan - work) / work, "of_makespan": (makespan - work) / makespan,
                         "of_own_span": (max(own) - work) / max(own), "own_of_ideal": (max(own) - work) / work},

@@ -199,6 +199,16 @@ def test_names_of_layouts_leave_out_what_all_share(tmp_path):
     assert sorted(map(result.name_of, result.layouts)) == ["tp=4 pp=8 1f1b", "tp=8 pp=4 zb_h1"]
 
 
+def test_layouts_that_are_nearly_as_fast_are_not_called_slowest(tmp_path):
+    world = LayoutWorld()
+    for times, told in ((1.02, "no other that fits takes more than 2.0 % more"), (1.3, "the slowest that fits, ")):
+        lines = [world.simulation(4, 8, 4), world.simulation(8, 4, 4)]
+        for line, scale in zip(lines, (1, times)):
+            line |= {"step_ms": 1000 * scale, "fits": True}
+        result, = analyse_layouts(load([write(tmp_path / f"{times}.jsonl", [world.run(), *lines])]))
+        assert told in layouts_text(result)
+
+
 def test_if_nothing_fits_it_says_what_comes_nearest(tmp_path):
     world = LayoutWorld()
     tight = [{**one, "capacity_bytes": 1e9, "fits": False} for one in world.sweep()]

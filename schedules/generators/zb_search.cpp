@@ -16,17 +16,17 @@ constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 // What the paper tries both ways.
 struct Choices {
-  bool forwards_past_first_backward =
-      false;                           // before the first backward one may still begin, though that one then waits
-  bool forward_first = false;          // where a forward and a backward could begin at the same time
-  bool weights_in_short_gaps = false;  // where the wait is shorter than a weight gradient
+  std::vector<std::int32_t> warm_up = {};  // of each rank, the most forwards before its first backward
+  bool in_turn = false;                    // after the first backward, never two forwards in a row
+  bool forward_first = false;              // where a forward and a backward could begin at the same time
+  bool weights_in_short_gaps = false;      // where the wait is shorter than a weight gradient
 };
 
 // A rank while its list is written.
 struct Rank {
   double clock = 0;
   double idle = 0;
-  std::int32_t held = 0;  // microbatches with activations
+  double held = 0;  // in microbatches' activations
   std::vector<double> forward_ends = {};
   std::vector<double> gradient_ends = {};
   std::int32_t weights = 0;
@@ -41,14 +41,12 @@ struct Rank {
 class Greedy {
  public:
   Greedy(const ZbSearch& wanted, const Choices& choices)
-      : w_(wanted), choices_(choices), ranks_(static_cast<std::size_t>(wanted.shape.ranks)) {}
+      : w_(wanted), choices_(choices), ranks_(static_cast<std::size_t>(wanted.shape.ranks)), next_(ranks_.size()) {
+    for (std::int32_t r = 0; r < w_.shape.ranks; ++r) plan(r);
+  }
 
   Schedule run() {
-    while (true) {
-      const std::optional<Step> step = next_step();
-      if (!step) break;
-      take(*step);
-    }
+    while (const std::optional<Step> step = next_step()) take(*step);
     Schedule made{.name = "zb_search",
                   .num_microbatches = w_.shape.microbatches,
                   .stages_a_pipe = w_.shape.ranks,
@@ -83,18 +81,12 @@ class Greedy {
     const Rank& behind = rank(r + 1);
     return j < behind.gradients() ? behind.gradient_ends[static_cast<std::size_t>(j)] + w_.times.message : kUnknown;
   }
-  // No gradient comes to a rank before its first microbatch has been to the last rank and back.
-  double first_gradient(std::int32_t r) const {
-    const std::int32_t behind = w_.shape.ranks - 1 - r;
-    return w_.shape.ranks * w_.times.forward + (w_.shape.ranks - 1 + behind) * w_.times.message +
-           behind * w_.times.input_gradient;
-  }
-
-  bool may_forward(std::int32_t r, double start) const {
-    if (rank(r).held == w_.most_held) return false;
-    if (rank(r).gradients() > 0 || rank(r).forwards() == 0) return true;
-    const double limit = choices_.forwards_past_first_backward ? start : start + w_.times.forward;
-    return limit <= first_gradient(r) + 1e-9;
+  bool is_full(std::int32_t r) const { return rank(r).held + 1 > w_.memory.most + 1e-9; }
+  bool may_forward(std::int32_t r) const {
+    if (is_full(r)) return false;
+    if (rank(r).gradients() > 0) return !choices_.in_turn || rank(r).forward_next;
+    if (rank(r).forwards() == 0) return true;
+    return rank(r).forwards() < choices_.warm_up[static_cast<std::size_t>(r)];
   }
 
   // Of two that can both be done, from those times on: in turn if nothing waits, else what comes first.
@@ -108,7 +100,7 @@ class Greedy {
     const Rank& mine = rank(r);
     const double forward = std::max(mine.clock, forward_arrival(r));
     const double gradient = std::max(mine.clock, gradient_arrival(r));
-    const bool can_forward = forward != kUnknown && may_forward(r, forward);
+    const bool can_forward = forward != kUnknown && may_forward(r);
     const bool can_gradient = gradient != kUnknown;
     if (!can_forward && !can_gradient) return std::nullopt;
     const bool forward_now = can_forward && (!can_gradient || prefers_forward(mine, forward, gradient));
@@ -120,24 +112,35 @@ class Greedy {
     const Rank& mine = rank(wish.rank);
     const double gap = wish.start - mine.clock;
     if (!mine.has_pending() || gap <= 0) return wish;
-    double most_idle = 0;
-    for (const Rank& other : ranks_) most_idle = std::max(most_idle, other.idle);
     const bool fits = gap >= duration(Op::weight_gradient) - 1e-9;
-    const bool worst = choices_.weights_in_short_gaps && mine.idle + gap > most_idle;
+    const bool worst = choices_.weights_in_short_gaps && mine.idle + gap > most_idle_;
     return fits || worst ? Step{wish.rank, Op::weight_gradient, mine.clock} : wish;
+  }
+
+  void plan(std::int32_t r) {
+    std::optional<Step> wish = wish_of(r);
+    if (wish) wish = with_weights(*wish);
+    const bool at_the_cap = is_full(r) && rank(r).forwards() < w_.shape.microbatches;
+    const bool ran_out = rank(r).gradients() == w_.shape.microbatches;
+    if (rank(r).has_pending() && (ran_out || (at_the_cap && (!wish || wish->start > rank(r).clock)))) {
+      wish = Step{r, Op::weight_gradient, rank(r).clock};
+    }
+    next_[static_cast<std::size_t>(r)] = wish;
+  }
+
+  // A rank's plan changes with its own and its neighbours' steps, and with the idle time of the worst rank.
+  void plan_again(std::int32_t taken, double most_idle) {
+    const bool all = most_idle > most_idle_;
+    most_idle_ = std::max(most_idle, most_idle_);
+    const std::int32_t first = all ? 0 : std::max(0, taken - 1);
+    const std::int32_t last = all ? w_.shape.ranks - 1 : std::min(taken + 1, w_.shape.ranks - 1);
+    for (std::int32_t r = first; r <= last; ++r) plan(r);
   }
 
   // The earliest thing that any rank can do.
   std::optional<Step> next_step() const {
     std::optional<Step> best;
-    for (std::int32_t r = 0; r < w_.shape.ranks; ++r) {
-      auto wish = wish_of(r);
-      if (wish) wish = with_weights(*wish);
-      const bool at_the_cap = rank(r).held == w_.most_held && rank(r).forwards() < w_.shape.microbatches;
-      const bool ran_out = rank(r).gradients() == w_.shape.microbatches;
-      if (rank(r).has_pending() && (ran_out || (at_the_cap && (!wish || wish->start > rank(r).clock)))) {
-        wish = Step{r, Op::weight_gradient, rank(r).clock};
-      }
+    for (const std::optional<Step>& wish : next_) {
       if (wish && (!best || wish->start < best->start)) best = wish;
     }
     if (best) return best;
@@ -162,32 +165,38 @@ class Greedy {
       microbatch = mine.gradients();
       mine.gradient_ends.push_back(end);
       mine.forward_next = true;
+      mine.held += w_.memory.w_share - 1;
     } else {
       microbatch = mine.weights++;
-      --mine.held;
+      mine.held -= w_.memory.w_share;
     }
     mine.list.push_back({step.op, step.rank, microbatch});
+    plan_again(step.rank, mine.idle);
   }
 
   const ZbSearch& w_;
   const Choices choices_;
   std::vector<Rank> ranks_;
+  std::vector<std::optional<Step>> next_;  // of each rank, as things are
+  double most_idle_ = 0;
 };
 
 // The hand-made ones, where they hold no more than is allowed.
 std::vector<Schedule> made_by_hand(const ZbSearch& wanted) {
   std::vector<Schedule> made{zb_h1(wanted.shape), zb_h2(wanted.shape)};
   std::erase_if(made, [&](const Schedule& schedule) {
-    const std::vector<RankCounts> ranks = count_ranks(schedule);
-    return std::any_of(ranks.begin(), ranks.end(),
-                       [&](const RankCounts& rank) { return rank.peak.until_weight_gradient > wanted.most_held; });
+    const std::vector<RankCounts> ranks = count_ranks(schedule, wanted.memory.w_share);
+    return std::any_of(ranks.begin(), ranks.end(), [&](const RankCounts& rank) {
+      return rank.peak.until_weight_gradient > wanted.memory.most + 1e-9;
+    });
   });
   return made;
 }
 
 class Best {
  public:
-  explicit Best(const Times& times) : times_(times) {}
+  explicit Best(const ZbSearch& wanted)
+      : times_(wanted.times), bound_(least_own_span(wanted.shape, wanted.times, wanted.memory)) {}
 
   void consider(Schedule made) {
     const Spans spans = spans_of(made, times_, play(made, times_));
@@ -197,22 +206,51 @@ class Best {
     best_ = std::move(made);
     spans_ = spans;
   }
+  double bound() const { return bound_; }
   Schedule take() { return std::move(best_); }
 
  private:
   static constexpr double kSame = 1e-9;
 
   Times times_;
+  double bound_;
   Schedule best_;
   Spans spans_{.makespan = kUnknown, .own = kUnknown};
 };
 
+// How many forwards go before the first backward of each rank, in some ways: such that no rank waits for that backward
+// for longer than the bound allows, or by some more; as many as fit before it comes; and one more, which delays it.
+std::vector<std::vector<std::int32_t>> warm_ups(const ZbSearch& wanted, double bound) {
+  const Times& t = wanted.times;
+  const double work = wanted.shape.microbatches * (t.forward + t.input_gradient + t.weight_gradient);
+  std::vector<std::vector<std::int32_t>> found;
+  const auto add = [&](std::vector<std::int32_t> forwards) {
+    const bool is_new = std::find(found.begin(), found.end(), forwards) == found.end();
+    if (is_new && !forwards.empty()) found.push_back(std::move(forwards));
+  };
+  for (const double more : {1e-9, 0.125, 0.25, 0.5, 1.0}) {
+    add(warm_up_forwards(wanted.shape, t, wanted.memory, bound - work + more * t.forward));
+  }
+  for (const std::int32_t more : {0, 1}) {
+    std::vector<std::int32_t> forwards;
+    for (std::int32_t behind = wanted.shape.ranks - 1; behind >= 0; --behind) {
+      const double arrival = (behind + 1) * t.forward + behind * (t.input_gradient + 2 * t.message);
+      forwards.push_back(most_units(arrival, t.forward) + (behind > 0 ? more : 0));
+    }
+    add(std::move(forwards));
+  }
+  return found;
+}
+
 }  // namespace
 
 Schedule zb_search(const ZbSearch& wanted) {
-  Best best(wanted.times);
-  for (unsigned bits = 0; bits < 8; ++bits) {
-    best.consider(Greedy(wanted, {(bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0}).run());
+  Best best(wanted);
+  for (const std::vector<std::int32_t>& warm_up : warm_ups(wanted, best.bound())) {
+    for (unsigned bits = 0; bits < 8; ++bits) {
+      const Choices choices{warm_up, (bits & 1U) != 0, (bits & 2U) != 0, (bits & 4U) != 0};
+      best.consider(Greedy(wanted, choices).run());
+    }
   }
   for (Schedule& made : made_by_hand(wanted)) best.consider(std::move(made));
   Schedule found = best.take();

@@ -1,6 +1,7 @@
 // The search of Qi et al. 2023 (arXiv:2401.10241), section 3.1, for a zero-bubble schedule of given times and memory.
 #pragma once
 
+#include "schedules/own_span_bound.h"
 #include "schedules/play.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
@@ -10,8 +11,7 @@ namespace lockstep::schedules {
 struct ZbSearch {
   PipelineShape shape = {};  // of one chunk a rank
   Times times = {};
-  // The most microbatches whose activations a rank may hold, from forward to weight gradient: p is 1F1B's first rank's.
-  std::int32_t most_held = 1;
+  MemoryLimit memory = {};
 };
 
 // The best by own span, then by makespan, of a greedy construction under each combination of its choices, and of the

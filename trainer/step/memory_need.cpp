@@ -36,6 +36,18 @@ std::int64_t working_bytes(const GptShape& shape) {
   return elem_bytes(shape) * shape.rows() * shape.config.hidden * (2 + 4 / shape.tensor.ranks);
 }
 
+// The most microbatches that are between a stage's forward and the end of their backward.
+std::int64_t most_until_w(const std::vector<schedules::Action>& list, std::int32_t stage) {
+  std::int64_t now = 0;
+  std::int64_t most = 0;
+  for (const schedules::Action& action : list) {
+    if (action.stage != stage) continue;
+    if (action.op == schedules::Op::forward) most = std::max(most, ++now);
+    if (action.op == schedules::Op::backward || action.op == schedules::Op::weight_gradient) --now;
+  }
+  return most;
+}
+
 void add(parallel::BytesByKind& to, const parallel::BytesByKind& more) {
   for (std::size_t k = 0; k < to.size(); ++k) to[k] += more[k];
 }
@@ -68,27 +80,39 @@ std::int64_t kept_bytes_a_layer(const GptShape& shape) {
   return shape.recompute == Recompute::selective ? kept - all / shape.tensor.ranks - lse : kept;
 }
 
+std::int64_t kept_for_w_bytes_a_layer(const GptShape& shape) {
+  const std::int64_t all = elem_bytes(shape) * shape.rows() * shape.config.hidden;
+  const std::int64_t own = elem_bytes(shape) * shape.own_rows() * shape.config.hidden;
+  // Inputs: two norms' outputs, attention's, GELU's. Gradients: of both sums with the residual; of q, k, v; of GELU's.
+  return 4 * own + (1 + 4 + 3 + 4) * all / shape.tensor.ranks;
+}
+
+double kept_share_for_w(const GptShape& shape) {
+  return static_cast<double>(kept_for_w_bytes_a_layer(shape)) / static_cast<double>(kept_bytes_a_layer(shape));
+}
+
 parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
                                   std::int32_t rank) {
   const schedules::Schedule schedule = schedule_of(layout);
   const auto place = static_cast<std::size_t>(coordinates_of(layout, rank).pp);
-  const double under_way = schedules::count_ranks(schedule)[place].peak.until_weight_gradient;
+  const double under_way = schedules::count_ranks(schedule, kept_share_for_w(shape))[place].peak.until_weight_gradient;
   parallel::BytesByKind need = {};
   std::int64_t kept = 0;
-  bool has_head = false;
+  std::int64_t heads = 0;  // whose logits are there, or their gradient, from the forward to the weight gradient
   for (const std::int32_t s : stages_of(made, layout, rank)) {
     const StagePlan& plan = made.stages[static_cast<std::size_t>(s)];
     add(need, parameter_bytes(plan, shape, layout));
     kept += plan.place.layers * kept_bytes_a_layer(shape);
-    has_head = has_head || plan.place.head;
+    if (plan.place.head) heads = most_until_w(schedule.of_rank[place], s);
   }
   GptShape whole_layer = shape;
   whole_layer.recompute = Recompute::none;
   const std::int64_t again = shape.recompute == Recompute::full ? kept_bytes_a_layer(whole_layer) : 0;
   // Opposite pipes share what is under way between them: a stage of each is here.
   const auto under_way_bytes = static_cast<std::int64_t>(under_way * static_cast<double>(kept) / schedule.num_pipes());
-  of(need, MemoryKind::activations) +=
-      under_way_bytes + again + std::max(working_bytes(shape), has_head ? logit_bytes(shape) : 0);
+  const std::int64_t logits = heads * logit_bytes(shape);
+  const std::int64_t other_logits = std::max<std::int64_t>(0, heads - 1) * logit_bytes(shape);
+  of(need, MemoryKind::activations) += under_way_bytes + again + std::max(working_bytes(shape) + other_logits, logits);
   return need;
 }
 

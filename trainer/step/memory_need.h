@@ -14,8 +14,17 @@ namespace lockstep::trainer {
 // al. 2022 (arXiv:2205.05198) without dropout and without scores, which are not stored.
 std::int64_t kept_bytes_a_layer(const GptShape& shape);
 
+// Where the backward is split, bytes that one layer keeps of a microbatch from I to W: inputs of its four products and
+// the gradients of their outputs. Nearly what was kept for I, as dropout's masks and scores, which only I needs and
+// which are a large part in Qi et al. 2023 (arXiv:2401.10241, table 1), are not kept here; more with recomputation.
+std::int64_t kept_for_w_bytes_a_layer(const GptShape& shape);
+
+// The latter over the former.
+double kept_share_for_w(const GptShape& shape);
+
 // At the peak of a step: weights, gradients and optimizer by the formulas of ZeRO (parallel/parameters/zero_bytes.h),
-// activations by the most microbatches that the schedule has under way, and what one layer's backward works on.
+// activations by the most that the schedule holds of microbatches under way, until I and until W, and what one layer's
+// backward works on.
 parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
                                   std::int32_t rank);
 

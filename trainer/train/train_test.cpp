@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
 #include "schedules/step/count.h"
+#include "schedules/text.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/files_for_tests.h"
 #include "trainer/train/resume.h"
@@ -206,10 +208,32 @@ TEST(MemoryNeed, IsWhatAStepTakes) {
        {TrainLayout{}, TrainLayout{.microbatches = 4, .recompute = Recompute::full}, TrainLayout{.dp = 2, .zero = 3},
         TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.dp = 4, .zero = 3, .shard_ranks = 2},
         TrainLayout{.tp = 2, .microbatches = 2}, TrainLayout{.pp = 2, .microbatches = 4},
-        TrainLayout{.pp = 2, .schedule = "gpipe", .microbatches = 4}}) {
+        TrainLayout{.pp = 2, .schedule = "gpipe", .microbatches = 4},
+        TrainLayout{.pp = 2, .schedule = "zb_h1", .microbatches = 8},
+        TrainLayout{.pp = 2, .schedule = "zb_h2", .microbatches = 8, .recompute = Recompute::full}}) {
     const MemoryOfARun memory = memory_of(layout);
     EXPECT_NEAR(memory.predicted, memory.counted, memory.counted / 4) << text_of(layout);
   }
+}
+
+// Three microbatches whose weight gradients wait hold what the formula says of each layer, beside the logits' gradient,
+// the last norm's output and the gradient of the embedding.
+TEST(MemoryNeed, WhatWaitsForWIsCounted) {
+  const auto activations_of = [](const std::string& list) {
+    TrainLayout layout{.microbatches = 4};
+    layout.own_schedule = std::make_shared<const schedules::Schedule>(schedules::parse_csv(list, "list", 1));
+    return run(options_of(layout)).steps.back().peak_bytes[static_cast<std::size_t>(parallel::MemoryKind::activations)];
+  };
+  const std::int64_t at_once = activations_of("0F0,0I0,0W0,0F1,0I1,0W1,0F2,0I2,0W2,0F3,0I3,0W3");
+  const std::int64_t late = activations_of("0F0,0I0,0F1,0I1,0F2,0I2,0F3,0I3,0W0,0W1,0W2,0W3");
+  const GptShape shape = shape_of(options_of({.microbatches = 4}), 0);
+  const std::int64_t row = shape.rows() * 4;
+  const std::int64_t a_microbatch = shape.config.layers * kept_for_w_bytes_a_layer(shape) +
+                                    row * shape.config.vocabulary + 2 * row * shape.config.hidden;
+  EXPECT_NEAR(static_cast<double>(late - at_once), static_cast<double>(3 * a_microbatch),
+              0.02 * static_cast<double>(3 * a_microbatch));
+  EXPECT_GT(kept_share_for_w(shape), 0.9);
+  EXPECT_LT(kept_share_for_w(shape), 1);
 }
 
 TEST(MemoryNeed, TooMuchIsRefusedWithWhatHelps) {

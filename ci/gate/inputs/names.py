@@ -30,6 +30,8 @@ def schedule_name(line: ScheduleLine) -> str:
 
 def _costs(line: ScheduleLine) -> list[str]:
     limit = [] if line.memory_limit is None else [f"limit:{line.memory_limit:g}"]
+    if line.w_memory not in (None, 1):
+        limit.append(f"w_memory:{line.w_memory:g}")
     times = line.times_ms
     if times is None:
         return limit

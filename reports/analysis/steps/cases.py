@@ -93,15 +93,17 @@ def repeated(lines: Sequence[ScheduleLine]) -> int:
 
 
 def _variant(line: ScheduleLine) -> tuple:
-    return line.schedule, line.chunks, line.memory_limit
+    return line.schedule, line.chunks, line.memory_limit, line.w_memory
 
 
 def _name(variant: Sequence, others: Sequence[tuple]) -> str:
     """The schedule, and what tells it from others of its name."""
-    schedule, chunks, limit = variant
+    schedule, chunks, limit, w_memory = variant
     parts = [schedule]
     if chunks > 1 and len({other[1] for other in others}) > 1:
         parts.append(f"v={chunks}")
     if limit is not None and len({other[2] for other in others}) > 1:
         parts.append(f"memory {short(limit)}")
+    if w_memory is not None and len({other[3] for other in others}) > 1:
+        parts.append(f"{short(w_memory)} until W")
     return ", ".join(parts)

@@ -8,6 +8,7 @@ from reports.step_records import Simulation
 from reports.units import bytes_text, counted, joined, share_text, time_text, times_text
 
 SLIGHT = 0.005  # parts of a step below are not named
+ALIKE = 1.05  # times over the best: layouts below are not ranked, as predictions are not as exact
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,13 @@ def layouts_text(result: LayoutResult) -> str:
     parts = [f"The {word} of {counted(len(result.layouts), 'layout')} is {told}"]
     if len(fitting) > 1:
         worst = fitting[-1]
-        ratio = times_text(device_ms(worst) / device_ms(best))
-        parts.append(f"the {'slowest' if result.alike else 'worst'} that fits, {result.name_of(worst)}, takes {ratio} "
-                     f"{long}")
+        ratio = device_ms(worst) / device_ms(best)
+        if ratio < ALIKE:
+            parts.append(f"no other that fits takes more than {100 * (ratio - 1):.1f} % more, too little for a "
+                         "prediction to rank them")
+        else:
+            parts.append(f"the {'slowest' if result.alike else 'worst'} that fits, {result.name_of(worst)}, takes "
+                         f"{times_text(ratio)} {long}")
     if len(fitting) < len(result.layouts):
         parts.append(f"{len(result.layouts) - len(fitting)} do not fit in the memory")
     return "; ".join(parts) + "."
