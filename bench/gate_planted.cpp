@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
     if (argc != 3 || std::strcmp(argv[2], "--serve") != 0) {
       throw lockstep::core::usage_error("wrong arguments; allowed: alone --serve, collective --serve");
     }
-    return lockstep::gate::serve_planted(argv[1], lockstep::gate::planted_percent());
+    return lockstep::gate::serve_planted(argv[1]);
   } catch (const lockstep::core::Error& error) {
     std::fprintf(stderr, "gate_planted: %s\n", error.what());
     return error.exit_status();

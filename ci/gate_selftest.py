@@ -1,140 +1,98 @@
 #!/usr/bin/env python3
-"""Measures the gate itself on this machine: how often `gate.py ab` cries wolf when both sides are the same build, how many planted
-slowdowns it finds, and what a verdict costs. docs/gate.md has the figures.
+"""Measures the gate itself on this machine: trials of `gate.py ab` in which both sides are one build, and trials with a planted
+slowdown, on every case of the real suite. docs/gate.md has the figures.
 
-    python3 ci/gate_selftest.py --build build/release                 # the targets' numbers of trials: about 40 minutes
-    python3 ci/gate_selftest.py --build build/release --same 20 --planted 5
-"""
+    cmake -B build/plant -G Ninja -DLOCKSTEP_PLANT=ON && cmake --build build/plant
+    python3 ci/gate_selftest.py --build build/plant --records selftest.jsonl --seconds 240     # again and again
+    python3 ci/gate_selftest.py --records selftest.jsonl --summary
+
+Each call appends to the records the trials that are most wanted, so that they can be collected in slices of a few minutes."""
 import argparse
-import statistics
+import random
 import sys
 import time
-from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from gate.ab import Budget, measure
 from gate.builds import Build, build_at
+from gate.commands.ab import SUITE
 from gate.errors import GateError, UsageError
-from gate.model import Result, Verdict
 from gate.noise import background_noise
 from gate.pairs import Pairing
 from gate.progress import say, wipe
 from gate.rule import Rule
-from gate.statistics import wilson
-
-CASES = (("alone", True, ("memory", "compute")), ("collective", False, ("collective",)))
-TRIAL_BUDGET_S = 30
-# In percent: at most so many false alarms; at least so many found, by percent planted.
-MOST_ALARMS, LEAST_FOUND, MOST_SECONDS = 1.0, {5: 85.0, 10: 97.0}, 1.5
+from gate.selftest import CASE_SECONDS, Kind, Records, Trial, summary
+from gate.suite import Line, load_suite
 
 
-@dataclass
-class Tally:
-    """The verdicts of one case at one planted slowdown, without or with noise."""
-
-    verdicts: list[Verdict] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-
-    def add(self, result: Result) -> None:
-        self.verdicts.append(result.verdict)
-        self.seconds.append(result.seconds)
-
-    def count(self, verdict: Verdict) -> int:
-        return self.verdicts.count(verdict)
+def trial_of(line: Line, kind: Kind, build: Build) -> list[Trial]:
+    """One verdict on each of the line's cases."""
+    head = {"LOCKSTEP_PLANTED_PERCENT": f"{kind.percent:g}"} if kind.percent else {}
+    pairing = Pairing(partial(build.start, line.command, {}), partial(build.start, line.command, head), line.one_core)
+    with background_noise(kind.noise) if kind.noise else nullcontext():
+        base, _ = pairing.cases()
+        results = measure({line.name: pairing}, Rule(), Budget(CASE_SECONDS * len(base)))
+    return [Trial.of(result, line.name, kind) for result in results]
 
 
-def trial(build: Build, which: str, one_core: bool, percent: float) -> list[Result]:
-    command = ("gate_planted", which)
-    pairing = Pairing(partial(build.start, command, {}),
-                      partial(build.start, command, {"LOCKSTEP_PLANTED_PERCENT": str(percent)}), one_core)
-    return measure({which: pairing}, Rule(), Budget(TRIAL_BUDGET_S))
-
-
-def run_trials(build: Build, percent: float, trials: int) -> dict[str, Tally]:
-    tallies: dict[str, Tally] = {case: Tally() for _, _, cases in CASES for case in cases}
-    for number in range(trials):
-        for which, one_core, _ in CASES:
-            for result in trial(build, which, one_core, percent):
-                tallies[result.case.split(": ")[1]].add(result)
-        say(f"{percent:g} %: trial {number + 1} of {trials}")
-    return tallies
-
-
-def rate_text(found: int, trials: int) -> str:
-    low, high = wilson(found, trials)
-    return f"{100 * found / trials:5.1f} % ({100 * low:.1f} - {100 * high:.1f})"
-
-
-def meets_target(percent: float, tally: Tally) -> bool | None:
-    """None where there is no target."""
-    rate = 100 * tally.count(Verdict.SLOWER) / len(tally.verdicts)
-    if percent != 0 and percent not in LEAST_FOUND:
-        return None
-    if statistics.mean(tally.seconds) > MOST_SECONDS:
-        return False
-    return rate <= MOST_ALARMS if percent == 0 else rate >= LEAST_FOUND[percent]
-
-
-def rows(noise: str, percent: float, tallies: dict[str, Tally]) -> Iterable[str]:
-    for case, tally in tallies.items():
-        answer = {True: "met", False: "MISSED", None: ""}[meets_target(percent, tally)]
-        trials = len(tally.verdicts)
-        yield (f"{noise:5}  {percent:4g} %  {case:10}  {trials:6}  {rate_text(tally.count(Verdict.SLOWER), trials):24}"
-               f"{tally.count(Verdict.SAME):6}{tally.count(Verdict.FASTER):8}{tally.count(Verdict.UNDECIDED):11}"
-               f"{statistics.mean(tally.seconds):10.2f}  {answer}").rstrip()
-
-
-HEADING = (f"{'noise':5}  {'planted':6}  {'case':10}  {'trials':6}  {'slower (95 %, Wilson)':24}{'same':>6}{'faster':>8}"
-           f"{'undecided':>11}{'s/verdict':>10}  target")
+def collect(lines: list[Line], kinds: dict[Kind, int], build: Build, records: Records, seconds: float) -> None:
+    """Trials, those first of which there are the fewest for their goal, until all goals or the time are reached."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done = {(line, kind): records.trials_of(line.name, kind) / goal for line in lines for kind, goal in kinds.items()}
+        least = min(done.values())
+        if least >= 1:
+            return
+        line, kind = random.choice([one for one, share in done.items() if share == least])
+        records.add(trial_of(line, kind, build))
+        say(f"{line.name}, {kind}: {100 * least:.0f} % of the trials of all lines are done")
 
 
 def parse(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", required=True, help="a build folder with bin/gate_planted")
-    parser.add_argument("--same", type=int, default=300, metavar="N", help="trials of a build against itself (default: 300)")
+    parser.add_argument("--build", help="a build folder, for planted trials one with LOCKSTEP_PLANT=ON")
+    parser.add_argument("--suite", type=Path, default=SUITE, metavar="FILE", help="lines NAME CORES COMMAND (default: ci/gate_suite.txt)")
+    parser.add_argument("--same", type=int, default=100, metavar="N", help="trials of a build against itself, a case (default: 100)")
     parser.add_argument("--planted", type=int, default=100, metavar="N", help="trials of each planted slowdown (default: 100)")
-    parser.add_argument("--percent", default="1,2,5,10", metavar="LIST", help="of the planted slowdowns (default: 1,2,5,10)")
-    parser.add_argument("--noise", choices=("off", "on", "both"), default="both", help="other processes beside it (default: both)")
-    parser.add_argument("--noise-processes", type=int, default=2, metavar="N", help="how many (default: 2)")
+    parser.add_argument("--percent", default="3,5", metavar="LIST", help="the planted slowdowns (default: 3,5)")
+    parser.add_argument("--noise", type=int, default=0, metavar="N", help="busy processes beside it (default: 0)")
+    parser.add_argument("--records", type=Path, required=True, metavar="FILE", help="JSON Lines: trials so far, to which this call adds")
+    parser.add_argument("--seconds", type=float, default=float("inf"), metavar="S", help="no trial begins later (default: all trials are made)")
+    parser.add_argument("--summary", action="store_true", help="no trials: only the table of those there are")
     return parser.parse_args(words)
 
 
-def percents_of(text: str) -> list[float]:
+def kinds_of(arguments: argparse.Namespace) -> dict[Kind, int]:
+    """The wanted number of trials of each kind."""
     try:
-        percents = [float(word) for word in text.split(",")]
+        percents = [float(word) for word in arguments.percent.split(",")]
     except ValueError:
         percents = []
     if not percents or not all(0 < percent <= 1000 for percent in percents):
-        raise UsageError(f"--percent {text}; allowed: a list of numbers above 0, up to 1000")
-    return percents
+        raise UsageError(f"--percent {arguments.percent}; allowed: a list of numbers above 0, up to 1000")
+    wanted = {0.0: arguments.same, **dict.fromkeys(percents, arguments.planted)}
+    return {Kind(percent, arguments.noise): number for percent, number in wanted.items() if number > 0}
 
 
 def main(words: list[str] | None = None) -> int:
     arguments = parse(words)
-    missed = False
-    start = time.monotonic()
     try:
-        percents = percents_of(arguments.percent)
-        build = build_at(Path(arguments.build), "--build")
-        print(f"{Rule()}\n{HEADING}", flush=True)
-        for noise in ("off", "on") if arguments.noise == "both" else (arguments.noise,):
-            with background_noise(arguments.noise_processes) if noise == "on" else nullcontext():
-                for percent, trials in ((0.0, arguments.same), *((p, arguments.planted) for p in percents)):
-                    if trials < 1:
-                        continue
-                    tallies = run_trials(build, percent, trials)
-                    wipe()
-                    missed |= any(meets_target(percent, tally) is False for tally in tallies.values())
-                    print("\n".join(rows(noise, percent, tallies)), flush=True)
+        records = Records(arguments.records)
+        if not arguments.summary:
+            if arguments.build is None:
+                raise UsageError("--build is missing; allowed: a build folder, or --summary")
+            build = build_at(Path(arguments.build), "--build")
+            collect(load_suite(arguments.suite), kinds_of(arguments), build, records, arguments.seconds)
+            wipe()
+        text, met = summary(records.trials)
+        print(text)
+        return 0 if met else 1
     except GateError as error:
         wipe()
         print(f"gate_selftest.py: {error}", file=sys.stderr)
         return error.status
-    print(f"{time.monotonic() - start:.0f} s")
-    return 1 if missed else 0
 
 
 if __name__ == "__main__":

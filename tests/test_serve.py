@@ -9,6 +9,7 @@ WORKERS = {
     "kernels": ["kernels_bench", "--threads", "1", "--cache", "warm", "--benchmark_filter=^residual_add/f32/B8_T128_C256"],
     "sweep": ["all_reduce_perf", "--ranks", "3", "-b", "4K", "-e", "64K", "-f", "16", "--algo", "ring,two_shot"],
     "generation": ["generation_bench"],
+    "some generation": ["generation_bench", "--filter", "^plan/all_reduce/ring/"],
     "simulate": ["simulate", "--model", "gpt3-1.3b", "--layout", "tp=2,pp=2,dp=2,batch=16"],
     "training": ["mini_train", "--dp", "2", "--batch", "1"],
     "buckets": ["ddp_overlap_bench", "--dp", "2", "--batch", "1"],
@@ -51,6 +52,19 @@ def test_answers_are_of_one_length(programs):
     assert len(answers) == 10 and len(set(answers)) == 10 and len({len(answer) for answer in answers}) == 1
 
 
+def test_only_the_planted_program_reads_the_planted_percentage(programs, monkeypatch):
+    """Unless all do, in a build for the gate's self-test (LOCKSTEP_PLANT)."""
+    cache = programs.folder.parent / "CMakeCache.txt"
+    if cache.is_file() and "LOCKSTEP_PLANT:BOOL=ON" in cache.read_text():
+        pytest.skip("a build with LOCKSTEP_PLANT=ON")
+    monkeypatch.setenv("LOCKSTEP_PLANTED_PERCENT", "many")
+    _, answers, _ = talk(programs, WORKERS["planted"], [order(0, 1, 1)])
+    assert answers[0]["error"].endswith("LOCKSTEP_PLANTED_PERCENT: 'many'; allowed: a number from 0 to 1000")
+    for name in ("kernels", "sweep", "generation"):
+        _, answers, _ = talk(programs, WORKERS[name], [order(0, 1, 1)])
+        assert len(answers[0]["us"]) == 1
+
+
 def test_rows_of_a_sweep_are_named(programs):
     hello, _, _ = talk(programs, WORKERS["sweep"], [])
     assert hello["cases"] == [f"all_reduce/{algorithm}/float/sum/{size}B/ranks:3/local" for size in (4096, 65536)
@@ -71,6 +85,8 @@ def test_a_wrong_order_is_answered_and_the_next_is_obeyed(programs, line, told):
     (["zero_bench", "--dp", "2"], "--serve: 10 rows; allowed: one"),
     (["tp_linear_bench"], "layers; allowed: one"),
     (["ddp_overlap_bench", "--dp", "2,4"], "--serve: 2 rows; allowed: one"),
+    (["generation_bench", "--filter", "("], "--filter (: "),
+    (["generation_bench", "--filter", "^nothing$"], "--filter ^nothing$: no such case"),
     (["gate_planted", "nothing"], "no such cases; allowed: alone, collective"),
     (["kernels_bench", "--benchmark_filter=^nothing$"], "--benchmark_filter matches no benchmark")])
 def test_what_cannot_be_served_is_refused(programs, command, told):

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <vector>
 
+#include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "bench/serve/serve_ranks.h"
 #include "collectives/backends/backend.h"
@@ -23,22 +21,19 @@ namespace {
 constexpr std::size_t kArrayBytes = std::size_t{32} << 20;
 constexpr std::size_t kArrayWords = kArrayBytes / sizeof(std::uint64_t);
 constexpr std::size_t kCallBytes = std::size_t{256} << 10;
-constexpr const char* kVariable = "LOCKSTEP_PLANTED_PERCENT";
 
-void serve_alone(double percent) {
+void serve_alone() {
   const std::unique_ptr<core::Device> device = core::make_cpu_device();
   MemoryCase memory(*device);
   ComputeCase compute;
-  Planted planted(percent);
   serve::Orders orders("gate_planted", {"memory", "compute"});
   serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
-    const auto call = [&] { index == 0 ? memory.call() : compute.call(); };
-    return planted.us_of_call(calls, call);
+    return serve::us_of_calls(calls, [&] { index == 0 ? memory.call() : compute.call(); });
   });
   if (!std::isfinite(memory.result() + compute.result())) std::abort();  // so that no call can be left out
 }
 
-void serve_collective(double percent) {
+void serve_collective() {
   constexpr std::int64_t kCount = 16 << 10;  // f32: 64 KiB
   constexpr std::size_t kSets = 8;           // as sweeps have: no single place in memory decides
   constexpr std::size_t kSetBytes = 2 * kCount * sizeof(float);
@@ -50,7 +45,6 @@ void serve_collective(double percent) {
     auto* const memory = static_cast<float*>(endpoint.device.allocate(kSets * kSetBytes));
     std::fill_n(memory, kSets * 2 * kCount, 1.0F);
     const backends::Prepared prepared = endpoint.prepare(operation, "two_shot");
-    Planted planted(percent);
     std::size_t next = 0;
     const auto call = [&] {
       float* const set = memory + next * 2 * kCount;
@@ -60,30 +54,12 @@ void serve_collective(double percent) {
     std::optional<serve::Orders> orders;
     if (endpoint.world.rank() == 0) orders.emplace("gate_planted", std::vector<std::string>{"collective"});
     serve::serve_ranks(orders ? &*orders : nullptr, endpoint.world,
-                       [&](std::size_t, std::int64_t calls) { return planted.us_of_call(calls, call); });
+                       [&](std::size_t, std::int64_t calls) { return serve::us_of_calls(calls, call); });
     endpoint.device.release(memory);
   });
 }
 
 }  // namespace
-
-std::int64_t Planted::calls_for(std::int64_t calls) {
-  owed_ += static_cast<double>(calls) * percent_ / 100;
-  const double whole = std::floor(owed_);
-  owed_ -= whole;
-  return calls + static_cast<std::int64_t>(whole);
-}
-
-double planted_percent() {
-  const char* const text = std::getenv(kVariable);
-  if (text == nullptr) return 0;
-  constexpr double kMost = 1000;
-  double percent = 0;
-  const char* const end = text + std::strlen(text);
-  const auto read = std::from_chars(text, end, percent);
-  if (read.ec == std::errc{} && read.ptr == end && percent >= 0 && percent <= kMost) return percent;
-  throw core::usage_error(std::string(kVariable) + ": '" + text + "'; allowed: a number from 0 to 1000");
-}
 
 MemoryCase::MemoryCase(core::Device& device)
     : device_(device), words_(static_cast<std::uint64_t*>(device.allocate(kArrayBytes))) {
@@ -114,11 +90,11 @@ void ComputeCase::call() {
   for (const double chain : chains) value_ = std::max(value_, chain);
 }
 
-int serve_planted(const std::string& which, double percent) {
+int serve_planted(const std::string& which) {
   if (which == "alone") {
-    serve_alone(percent);
+    serve_alone();
   } else if (which == "collective") {
-    serve_collective(percent);
+    serve_collective();
   } else {
     throw core::usage_error("gate_planted " + which + ": no such cases; allowed: alone, collective");
   }

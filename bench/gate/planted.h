@@ -1,35 +1,14 @@
-// A benchmark for testing the regression gate: three cases whose slowdown is known, as it is planted.
+// A benchmark for testing the regression gate: three cases whose slowdown is known, as it is planted
+// (bench/serve/planted_calls.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "bench/serve/orders.h"
 #include "core/device.h"
 
 namespace lockstep::gate {
-
-// What a slower build would do: `percent` more of the same calls than it admits to.
-class Planted {
- public:
-  explicit Planted(double percent) : percent_(percent) {}
-  // Calls to make where `calls` were asked for. What rounding leaves out is made up for later.
-  std::int64_t calls_for(std::int64_t calls);
-  // What it says of them.
-  template <class Call>
-  double us_of_call(std::int64_t calls, Call&& call) {
-    const std::int64_t made = calls_for(calls);
-    return serve::us_of_calls(made, call) * static_cast<double>(made) / static_cast<double>(calls);
-  }
-
- private:
-  double percent_;
-  double owed_ = 0;
-};
-
-// From the environment, LOCKSTEP_PLANTED_PERCENT; 0 without it. Throws a usage Error.
-double planted_percent();
 
 // A call reads the next 256 KiB of 32 MiB, which no core's own cache holds; or multiplies and adds in
 // registers, about as long. Nothing is shared between threads.
@@ -60,6 +39,6 @@ class ComputeCase {
 
 // Serves "memory" and "compute" from one thread, or "collective": an all-reduce of 64 KiB among two ranks, threads over
 // shared memory. Returns the exit status.
-int serve_planted(const std::string& which, double percent);
+int serve_planted(const std::string& which);
 
 }  // namespace lockstep::gate

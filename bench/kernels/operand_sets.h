@@ -19,7 +19,7 @@ class Arena {
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  std::byte* at_least(std::size_t size_bytes);
+  std::byte* at_least(std::size_t wanted_bytes);
   core::Device& device() const { return device_; }
 
  private:

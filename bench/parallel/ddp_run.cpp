@@ -15,6 +15,7 @@
 #include "bench/parallel/sent_counter.h"
 #include "bench/parallel/step_rank.h"
 #include "bench/parallel/training_state.h"
+#include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "bench/trainer/serve_steps.h"
 #include "schedules/step/count.h"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bench/parallel/step_rank.h"
+#include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "bench/trainer/serve_steps.h"
 #include "core/statistics.h"

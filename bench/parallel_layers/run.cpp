@@ -15,6 +15,7 @@
 #include "bench/parallel_layers/formulas.h"
 #include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
+#include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"

@@ -55,13 +55,4 @@ void serve(Orders& orders, const std::function<double(std::size_t case_index, st
 // Of a program whose worker serves one `what` at a time: throws a usage Error where so many were asked for.
 void check_one(std::size_t count, const std::string& what);
 
-// The mean time of so many calls, in microseconds.
-template <class Call>
-double us_of_calls(std::int64_t calls, Call&& call) {
-  const auto start = std::chrono::steady_clock::now();
-  for (std::int64_t left = calls; left > 0; --left) call();
-  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-  return time.count() / static_cast<double>(calls);
-}
-
 }  // namespace lockstep::serve

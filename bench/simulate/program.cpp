@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "bench/pipeline/output.h"
+#include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "bench/simulate/flags.h"
 #include "bench/simulate/layouts.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bench/serve/calls.h"
 #include "core/capture.h"
 #include "core/wait.h"
 
@@ -235,10 +236,11 @@ void Trial::warm_up(int iterations) {
 }
 
 double Trial::us_of_call(std::int64_t calls) {
-  const auto start = core::Clock::now();
-  for (std::int64_t i = 0; i < calls; ++i) run_call(static_cast<int>(i % static_cast<std::int64_t>(slots_.size())));
-  endpoint_.finish();
-  const double us = core::us_between(start, core::Clock::now()) / static_cast<double>(calls);
+  std::int64_t made = 0;
+  const double us = serve::us_of_calls(calls, [&] {
+    run_call(static_cast<int>(made % static_cast<std::int64_t>(slots_.size())));
+    if (++made == calls) endpoint_.finish();
+  });
   endpoint_.check();
   return us;
 }

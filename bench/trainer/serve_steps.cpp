@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "bench/trainer/text.h"
 #include "trainer/train/rank_trainer.h"

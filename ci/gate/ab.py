@@ -53,9 +53,11 @@ def ask(pairings: Mapping[str, Pairing], cases: Iterable[Case], rule: Rule, budg
         if number in rule.looks:
             open_cases -= _look(opinion, {case for case in open_cases if len(opinion.pairs[case]) == number}, rule)
         progress(f"pair {number}: {len(open_cases)} of {len(opinion.pairs)} cases open")
-    for case in open_cases:  # the budget may have been spent between two looks: what there is still says where it lies
-        if len(opinion.pairs[case]) >= 2:
-            opinion.decisions[case] = _with_verdict(_decide(opinion.pairs[case], rule), Verdict.UNDECIDED)
+    for case in open_cases:  # a last look, where the budget was spent between two; fewer pairs than one needs say where it lies
+        pairs = opinion.pairs[case]
+        if len(pairs) >= 2:
+            decision = _decide(pairs, rule)
+            opinion.decisions[case] = decision if len(pairs) >= rule.looks[0] else _with_verdict(decision, Verdict.UNDECIDED)
     return opinion
 
 

@@ -54,7 +54,7 @@ def test_verdicts_of_workers_of_known_speed(server):
         "fake: same": Verdict.SAME, "fake: slow": Verdict.SLOWER, "fake: fast": Verdict.FASTER}
     slow = results["fake: slow"]
     assert 1.04 < slow.low <= slow.ratio <= slow.high < 1.06
-    assert slow.why == "confirmed by 6 fresh pairs" and len(slow.ratios) == slow.pairs == 6
+    assert slow.why == "confirmed by 9 fresh pairs" and len(slow.ratios) == slow.pairs == 9
     assert slow.base == pytest.approx(10, rel=0.01) and slow.head == pytest.approx(10.5, rel=0.01)
 
 
@@ -71,6 +71,23 @@ def test_a_spent_budget_decides_nothing(server):
     assert results[0].why == "the budget was spent after 0 pairs"
 
 
+@pytest.mark.parametrize(("pairs", "verdict"), [(3, Verdict.UNDECIDED), (8, Verdict.SAME)])
+def test_a_spent_budget_has_a_last_look_if_there_are_pairs_enough_for_one(monkeypatch, server, pairs, verdict):
+    """The first look, at six pairs, says that nothing is clear yet."""
+    from gate import ab
+    monkeypatch.setattr(ab, "_look", lambda *_: set())
+
+    class Spent(Budget):
+        asked = 0
+
+        def is_spent(self) -> bool:
+            Spent.asked += 1
+            return Spent.asked > 2 * pairs  # asked before each round and each line
+    start = server([10], ["a"])
+    result = measure({"fake": pairing(start, start)}, Rule(), Spent(1))[0]
+    assert (result.verdict, result.pairs) == (verdict, pairs)
+
+
 def test_what_looks_slower_and_is_not_is_not_slower(server):
     """The first six pairs are slower by chance, and no later ones are."""
     class Lucky(Pairing):
@@ -82,7 +99,7 @@ def test_what_looks_slower_and_is_not_is_not_slower(server):
             return super().run(cases)
     lucky = Lucky(server([10], ["a"]), server([10], ["a"]), one_core=False, timing=Timing(run_us=100, turns=4))
     result = measure({"fake": lucky}, Rule(), Budget(60))[0]
-    assert result.verdict is Verdict.SAME and result.why == "not confirmed by 6 fresh pairs" and result.ratio < 1.01
+    assert result.verdict is Verdict.SAME and result.why == "not confirmed by 9 fresh pairs" and result.ratio < 1.01
 
 
 def test_calls_fill_a_run():
@@ -115,9 +132,16 @@ def test_long_calls_are_not_asked_for_often():
     assert calls_for(us_of_call, 1000) == 1 and len(asked) == 1
 
 
-@pytest.mark.parametrize(("us", "turn"), [(1.0, Turn(250, 2)), (200.0, Turn(1, 2)), (900.0, Turn(1, 2)), (1100.0, Turn(1, 1)), (2e6, Turn(1, 1))])
-def test_only_short_calls_are_run_twice_in_a_turn(us, turn):
+@pytest.mark.parametrize(("us", "turn"), [(1.0, Turn(250, 2, 12)), (200.0, Turn(1, 2, 12)), (900.0, Turn(1, 2, 12)),
+                                         (1100.0, Turn(1, 3, 12)), (2500.0, Turn(1, 3, 5)), (2e6, Turn(1, 3, 4))])
+def test_only_short_calls_are_run_often(us, turn):
     assert turn_for(lambda _: us, Timing()) == turn
+
+
+@pytest.mark.parametrize("turns", [1, 4, 11, 12])
+def test_each_side_has_the_first_turn_of_half_the_couples(turns):
+    firsts = [sum(Pairing(None, None, one_core=True, dice=random.Random(seed))._order_of_turns(turns)) for seed in range(20)]
+    assert set(firsts) == {turns // 2, (turns + 1) // 2}
 
 
 def test_a_pair_compares_the_faster_halves():

@@ -31,12 +31,22 @@ def _log_of_faster_half(us: Sequence[float]) -> float:
     return statistics.fmean(map(math.log, faster))
 
 
+@dataclass
+class _Side:
+    """One worker of a pair and its times of the case that is being run."""
+
+    worker: Worker
+    index: int  # of the case, in the worker's own list
+    us: list[float] = field(default_factory=list)
+
+
 StartWorker = Callable[[int | None], Worker]  # on one core, or as the worker wants
 
 
 @dataclass
 class Pairing:
-    """Makes pairs of one command of two builds. Turns are found once, with the base, and are the same for both."""
+    """Makes pairs of one command of two builds. Nothing in a pair has a fixed order: not the starts, not who touches memory
+    first, not the turns, which are the same for both and found with both."""
 
     start_base: StartWorker
     start_head: StartWorker
@@ -83,21 +93,38 @@ class Pairing:
 
     def _run_case(self, case: str, base: Worker, head: Worker, start_s: float) -> PairTimes:
         begin = time.monotonic()
-        at_base, at_head = base.cases.index(case), head.cases.index(case)
-        if case not in self._turns:
-            self._turns[case] = turn_for(lambda calls: base.run(at_base, calls)[0], self.timing)
-        turn = self._turns[case]
-        base.run(at_base, turn.calls)  # each has its own page tables to warm
-        head.run(at_head, turn.calls)
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(self.timing.turns):
-            sides = [(base, at_base, times[0]), (head, at_head, times[1])]
-            self.dice.shuffle(sides)
-            for worker, index, into in sides:
-                into.extend(worker.run(index, turn.calls, turn.runs))
-        if min(map(min, times)) <= 0:
+        sides = (_Side(base, base.cases.index(case)), _Side(head, head.cases.index(case)))
+        turn = self._turn(case, sides)
+        self._shuffled_means_us(sides, 1)  # makes the case ready
+        self._alternate(sides, turn, max(1, turn.turns // 6))
+        for side in sides:
+            side.us.clear()  # cold: the other worker has made itself ready in between
+        self._alternate(sides, turn, turn.turns)
+        if min(min(side.us) for side in sides) <= 0:
             raise CouldNotRun(f"{case}: a run of {turn.calls} calls took no time")
-        return PairTimes(tuple(times[0]), tuple(times[1]), start_s + time.monotonic() - begin)
+        return PairTimes(tuple(sides[0].us), tuple(sides[1].us), start_s + time.monotonic() - begin)
+
+    def _alternate(self, sides: Sequence[_Side], turn: Turn, couples: int) -> None:
+        for head_first in self._order_of_turns(couples):
+            for side in sides[::-1] if head_first else sides:
+                side.us.extend(side.worker.run(side.index, turn.calls, turn.runs))
+
+    def _turn(self, case: str, sides: Sequence[_Side]) -> Turn:
+        """Found once, by both builds together: neither may be the one whose memory is always touched first."""
+        if case not in self._turns:
+            self._turns[case] = turn_for(lambda calls: statistics.fmean(self._shuffled_means_us(sides, calls)), self.timing)
+        return self._turns[case]
+
+    def _shuffled_means_us(self, sides: Sequence[_Side], calls: int) -> list[float]:
+        """A run of each side, in random order."""
+        return [side.worker.run(side.index, calls)[0] for side in self.dice.sample(sides, len(sides))]
+
+    def _order_of_turns(self, turns: int) -> list[bool]:
+        """Whether the head goes first, couple by couple: in half of them, as far as they can be halved, in random order."""
+        spare = self.dice.random() < 0.5
+        order = [number % 2 == spare for number in range(turns)]
+        self.dice.shuffle(order)
+        return order
 
 
 def typical_us(pairs: Sequence[PairTimes], side: Callable[[PairTimes], Sequence[float]]) -> float:

@@ -12,9 +12,9 @@ class Rule:
     """Fixed before anything is measured. A comparison is a fresh pair of processes; only these are independent."""
 
     threshold: float = 0.02  # what is less does not matter
-    error: float = 0.05  # chance that one bound is wrong, at one look
-    confirm_error: float = 0.02  # the same, of the fresh pairs that what looks different must convince again
-    looks: tuple[int, ...] = (6, 8, 12, 16, 24)  # pairs after which it is asked
+    error: float = 0.03  # chance that one bound is wrong, at one look
+    confirm_error: float = 0.01  # the same, of the fresh pairs that what looks different must convince again
+    looks: tuple[int, ...] = (6, 9, 13, 19, 28, 42, 63, 94, 141)  # pairs after which it is asked: each half as many again
 
 
 @dataclass(frozen=True)

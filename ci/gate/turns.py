@@ -9,21 +9,29 @@ class Timing:
     """How a case is run in a pair."""
 
     run_us: float = 250.0  # wanted length of a run: short beside a time slice, so that most are not interrupted
-    turns: int = 12  # of each build in a pair
-    runs: int = 2  # in a turn: caches that the other worker emptied are filled in the first
-    long_us: float = 1000.0  # what filling them does not matter to: a call that is longer is run once in a turn
+    turns: int = 12  # of each build in a pair, of calls that are not long
+    least_turns: int = 4
+    pair_us: float = 40_000.0  # wanted of each build's turns in a pair, where calls are long
+    runs: int = 2  # in a turn: in the first, caches that the other worker emptied are filled and parked threads wake up
+    long_us: float = 1000.0  # from this length on a call is long
+    long_runs: int = 3  # in a turn of a long call: fewer turns with more calls that are warm
 
 
 @dataclass(frozen=True)
 class Turn:
-    calls: int  # a run
-    runs: int
+    calls: int  # in a run
+    runs: int  # in a turn
+    turns: int  # of each build in a pair
 
 
 def turn_for(us_of_call: Callable[[int], float], timing: Timing) -> Turn:
+    """More pairs are worth more than more turns of a call that takes milliseconds: what differs is processes."""
     calls = calls_for(us_of_call, timing.run_us)
-    is_long = calls == 1 and us_of_call(1) > timing.long_us
-    return Turn(calls, 1 if is_long else timing.runs)
+    call_us = us_of_call(1) if calls == 1 else 0.0
+    if call_us <= timing.long_us:
+        return Turn(calls, timing.runs, timing.turns)
+    turns = round(timing.pair_us / (timing.long_runs * call_us))
+    return Turn(1, timing.long_runs, min(max(turns, timing.least_turns), timing.turns))
 
 
 def calls_for(us_of_call: Callable[[int], float], run_us: float) -> int:

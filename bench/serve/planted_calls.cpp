@@ -1,0 +1,55 @@
+#include "bench/serve/planted_calls.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "bench/serve/calls.h"
+#include "core/error.h"
+
+namespace lockstep::serve {
+namespace {
+
+constexpr const char* kVariable = "LOCKSTEP_PLANTED_PERCENT";
+
+double ns_since(PlantedDelay::Clock::time_point start) {
+  return std::chrono::duration<double, std::nano>(PlantedDelay::Clock::now() - start).count();
+}
+
+}  // namespace
+
+double planted_percent() {
+  const char* const text = std::getenv(kVariable);
+  if (text == nullptr) return 0;
+  constexpr double kMost = 1000;
+  double percent = 0;
+  const char* const end = text + std::strlen(text);
+  const auto read = std::from_chars(text, end, percent);
+  if (read.ec == std::errc{} && read.ptr == end && percent >= 0 && percent <= kMost) return percent;
+  throw core::usage_error(std::string(kVariable) + ": '" + text + "'; allowed: a number from 0 to 1000");
+}
+
+void PlantedDelay::pass(Clock::time_point start) {
+  const auto begin = Clock::now();
+  owed_ns_ += share_ * std::chrono::duration<double, std::nano>(begin - start).count();
+  if (owed_ns_ <= 0) return;
+  double spent_ns = 0;
+  while ((spent_ns = ns_since(begin)) < owed_ns_) {
+  }
+  owed_ns_ -= spent_ns;
+}
+
+// The delay is inside of the timed calls, and of each of them: of a collective every rank has it before the next call.
+double us_of_calls(std::int64_t calls, const std::function<void()>& call) {
+  PlantedDelay delay(planted_percent());
+  const auto start = PlantedDelay::Clock::now();
+  for (std::int64_t left = calls; left > 0; --left) {
+    const auto start_of_call = PlantedDelay::Clock::now();
+    call();
+    delay.pass(start_of_call);
+  }
+  return ns_since(start) / 1e3 / static_cast<double>(calls);
+}
+
+}  // namespace lockstep::serve
