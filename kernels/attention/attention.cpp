@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/attention/attention_pieces.h"
+#include "kernels/attention/attention_tiled.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -99,6 +100,32 @@ BackwardMemory::BackwardMemory(const AttentionShape& shape, float* memory) {
   elems = cutter.used();
 }
 
+namespace {
+
+// Calls run(args, piece, memory) for each piece of each head.
+template <class Memory, class Args, class Run>
+void run_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head, const Run& run) {
+  const AttentionShape& shape = args.shape;
+  const std::size_t elems = Memory(shape).elems;
+  pool.for_pieces(shape.batch * shape.heads * pieces_a_head, [&](std::int64_t piece, int thread) {
+    const std::int64_t head = piece / pieces_a_head;
+    const Memory memory(shape, pool.scratch_of<float>(thread, elems).data());
+    run(args, AttentionPiece{head / shape.heads, head % shape.heads, piece % pieces_a_head, pieces_a_head}, memory);
+  });
+}
+
+// The same on the pool's unit of tiles, which each piece has to itself.
+template <class Memory, class Args>
+void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head) {
+  const MakeTileMultiplier make = pool.kept<TileUnit>().make;
+  run_pieces<Memory>(args, pool, pieces_a_head,
+                     [make](const Args& all, const AttentionPiece& piece, const Memory& memory) {
+                       run_tiled_piece(all, piece, memory, *make());
+                     });
+}
+
+}  // namespace
+
 // A piece is a head, or some of its query tiles if there are few heads: every n-th, as later ones see more keys.
 void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   const AttentionShape& shape = args.shape;
@@ -106,22 +133,14 @@ void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   constexpr std::int64_t kPiecesAThread = 4;
   const std::int64_t wanted = (kPiecesAThread * pool.size() + heads - 1) / heads;
   const std::int64_t pieces_a_head = pool.size() == 1 ? 1 : std::min(wanted, tiles_of(shape.queries));
-  const std::size_t elems = ForwardMemory(shape).elems;
-  pool.for_pieces(heads * pieces_a_head, [&](std::int64_t piece, int thread) {
-    const std::int64_t head = piece / pieces_a_head;
-    const ForwardMemory memory(shape, pool.scratch_of<float>(thread, elems).data());
-    run_forward_piece(args, {head / shape.heads, head % shape.heads, piece % pieces_a_head, pieces_a_head}, memory);
-  });
+  if (is_tiled(args, pool)) return run_tiled_pieces<TiledForwardMemory>(args, pool, pieces_a_head);
+  run_pieces<ForwardMemory>(args, pool, pieces_a_head, run_forward_piece);
 }
 
 // A piece is a head: dq gathers over key tiles, dk and dv over query tiles, all in one order.
 void run_cpu(const AttentionBackward& args, ThreadPool& pool) {
-  const AttentionShape& shape = args.shape;
-  const std::size_t elems = BackwardMemory(shape).elems;
-  pool.for_pieces(shape.batch * shape.heads, [&](std::int64_t head, int thread) {
-    const BackwardMemory memory(shape, pool.scratch_of<float>(thread, elems).data());
-    run_backward_piece(args, {head / shape.heads, head % shape.heads}, memory);
-  });
+  if (is_tiled(args, pool)) return run_tiled_pieces<TiledBackwardMemory>(args, pool, 1);
+  run_pieces<BackwardMemory>(args, pool, 1, run_backward_piece);
 }
 
 }  // namespace lockstep::kernels

@@ -15,18 +15,6 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// delta[i] = o[i] . d_o[i]: what every weight's gradient is measured from (Dao 2022, section B.4).
-template <class T>
-float delta_of(const T* o, const T* d_o, std::size_t columns) {
-  const F32 d;
-  const std::size_t lanes = lanes_f32();
-  VF32 sum = hn::Zero(d);
-  std::size_t c = 0;
-  for (; c + lanes <= columns; c += lanes) sum = hn::MulAdd(load(o + c), load(d_o + c), sum);
-  if (c < columns) sum = hn::MulAdd(load_tail(o + c, columns - c), load_tail(d_o + c, columns - c), sum);
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
 // Everything of one head that tile pairs read.
 template <class T>
 void pack_head(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory) {

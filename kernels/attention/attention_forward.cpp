@@ -1,6 +1,3 @@
-#include <cmath>
-#include <limits>
-
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_pieces.h"
 #include "kernels/base/element_types.h"
@@ -17,21 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
-
-// Below every score but -infinity: the first maximum, from which -infinity can be subtracted without a NaN.
-constexpr float kLowest = std::numeric_limits<float>::lowest();
-
-// The largest score of each of a vector of queries; scores that a query does not see become -infinity.
-HWY_INLINE VF32 max_of_column(float* scores, const TilePair& pair, std::size_t column, const SeenKeys& seen, VF32 max) {
-  float* at = scores + column;
-  for (std::size_t j = 0; j < seen.all; ++j, at += kTileRow) max = hn::Max(max, load(at));
-  for (std::size_t j = seen.all; j < seen.some; ++j, at += kTileRow) {
-    const VF32 score = hn::IfThenElse(sees(pair, column, j), load(at), hn::Neg(hn::Inf(F32())));
-    store(score, at);
-    max = hn::Max(max, score);
-  }
-  return max;
-}
 
 // Scores to weights relative to the new maximum, column by column; sums and decreases of what was there before.
 void weigh_tile(const ForwardMemory& memory, const TilePair& pair) {
@@ -67,20 +49,6 @@ void decrease_rows(const ForwardMemory& memory, std::int64_t num_queries, std::s
   }
 }
 
-// A query tile's o and log-sum-exp from its maxima and sums.
-template <class T>
-void finish_tile(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory,
-                 std::int64_t first_query, std::int64_t num_queries, std::size_t row) {
-  const AttentionShape& shape = args.shape;
-  const auto o = head_rows(args.o.as<T>(), shape, piece, shape.queries, shape.row());
-  float* const lse = args.lse.as<float>() + (piece.batch * shape.heads + piece.head) * shape.queries + first_query;
-  for (std::int64_t i = 0; i < num_queries; ++i) {
-    unpack_rows(memory.o + static_cast<std::size_t>(i) * row, row, 1, static_cast<std::size_t>(shape.head_columns),
-                1 / memory.sum[i], HeadRows<T>{o.row(first_query + i), 0});
-    lse[i] = memory.max[i] + std::log(memory.sum[i]);
-  }
-}
-
 // A query tile against all keys that it sees.
 template <class T>
 void query_tile(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory,
@@ -107,7 +75,7 @@ void query_tile(const AttentionForward& args, const AttentionPiece& piece, const
     multiply<true>({memory.weights, 1, kTileRow}, {memory.v + first_key * row, row}, {memory.o, row},
                    static_cast<std::size_t>(num_queries), whole_vectors(columns), QueryPart{pair});
   }
-  finish_tile<T>(args, piece, memory, tile * kTile, num_queries, row);
+  finish_rows<T>(args, piece, {memory.o, memory.max, memory.sum, 1}, tile * kTile, num_queries, row);
 }
 
 void forward_piece(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory) {

@@ -8,9 +8,11 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "kernels/attention/attention_matrix-inl.h"
 #include "kernels/attention/attention_pieces.h"
@@ -82,7 +84,8 @@ HWY_INLINE void transpose_four(const float* rows, std::size_t row, std::size_t c
 }
 
 // A tile of packed rows transposed, [columns, kTile]. Rows past the last, to whole fours and vectors, become zeros.
-void transpose_tile(float* rows, std::size_t row, std::int64_t num_rows, std::size_t columns, float factor, float* to) {
+inline void transpose_tile(float* rows, std::size_t row, std::int64_t num_rows, std::size_t columns, float factor,
+                           float* to) {
   const std::size_t have = static_cast<std::size_t>(num_rows);
   const std::size_t all = std::max(whole_vectors(have), (have + 3) / 4 * 4);
   std::fill(rows + have * row, rows + all * row, 0.0F);
@@ -136,6 +139,55 @@ HWY_INLINE auto sees(const TilePair& pair, std::size_t column, std::size_t key) 
   const F32 d;
   const VF32 queries = hn::Iota(d, static_cast<float>(column));
   return hn::Ge(queries, hn::Set(d, static_cast<float>(static_cast<std::int64_t>(key) - pair.shift)));
+}
+
+// Below every score but -infinity: the first maximum, from which -infinity can be subtracted without a NaN.
+constexpr float kLowest = std::numeric_limits<float>::lowest();
+
+// The largest score of each of a vector of queries; scores that a query does not see become -infinity.
+HWY_INLINE VF32 max_of_column(float* scores, const TilePair& pair, std::size_t column, const SeenKeys& seen, VF32 max) {
+  float* at = scores + column;
+  for (std::size_t j = 0; j < seen.all; ++j, at += kTileRow) max = hn::Max(max, load(at));
+  for (std::size_t j = seen.all; j < seen.some; ++j, at += kTileRow) {
+    const VF32 score = hn::IfThenElse(sees(pair, column, j), load(at), hn::Neg(hn::Inf(F32())));
+    store(score, at);
+    max = hn::Max(max, score);
+  }
+  return max;
+}
+
+// A query tile before its softmax is finished: rows of o, and its maxima, in units of `max_unit`, and sums.
+struct Unfinished {
+  const float* o;
+  const float* max;
+  const float* sum;
+  float max_unit;
+};
+
+// o and log-sum-exp of a query tile.
+template <class T>
+void finish_rows(const AttentionForward& args, const AttentionPiece& piece, const Unfinished& tile,
+                 std::int64_t first_query, std::int64_t num_queries, std::size_t row) {
+  const AttentionShape& shape = args.shape;
+  const auto o = head_rows(args.o.as<T>(), shape, piece, shape.queries, shape.row());
+  float* const lse = args.lse.as<float>() + (piece.batch * shape.heads + piece.head) * shape.queries + first_query;
+  for (std::int64_t i = 0; i < num_queries; ++i) {
+    unpack_rows(tile.o + static_cast<std::size_t>(i) * row, row, 1, static_cast<std::size_t>(shape.head_columns),
+                1 / tile.sum[i], HeadRows<T>{o.row(first_query + i), 0});
+    lse[i] = tile.max[i] * tile.max_unit + std::log(tile.sum[i]);
+  }
+}
+
+// delta[i] = o[i] . d_o[i]: what every weight's gradient is measured from (Dao 2022, section B.4).
+template <class T>
+float delta_of(const T* o, const T* d_o, std::size_t columns) {
+  const F32 d;
+  const std::size_t lanes = lanes_f32();
+  VF32 sum = hn::Zero(d);
+  std::size_t c = 0;
+  for (; c + lanes <= columns; c += lanes) sum = hn::MulAdd(load(o + c), load(d_o + c), sum);
+  if (c < columns) sum = hn::MulAdd(load_tail(o + c, columns - c), load_tail(d_o + c, columns - c), sum);
+  return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 }  // namespace

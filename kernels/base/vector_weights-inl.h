@@ -48,14 +48,14 @@ HWY_INLINE VF32 exp2_f32(VF32 t) {
   } else {
     const F32 d;
     const hn::RebindToSigned<F32> di;
-    // Half less is rounded to the next below by adding 1.5 * 2^23, which leaves it in the low bits.
+    // Half less is rounded to the next below by adding 1.5 * 2^23, which leaves it in the low bits. The power is made
+    // as a float, so that NaN survives in p; its bits for -127 are those of 0.
     const VF32 magic = hn::Set(d, 12582912.0F);
-    const VF32 bounded = at_most(127.0F, at_least(-126.0F, t));
+    const VF32 bounded = at_most(127.0F, at_least(-126.99F, t));
     const VF32 shifted = hn::Add(hn::Sub(bounded, hn::Set(d, 0.5F)), magic);
     const VF32 p = exp2_of_fraction<kDegree>(hn::Sub(bounded, hn::Sub(shifted, magic)));
-    const VF32 scaled = hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent_bits(shifted)));
-    const VF32 normal = hn::IfThenZeroElse(hn::Lt(t, hn::Set(d, -126.0F)), scaled);
-    return hn::IfThenElse(hn::IsNaN(t), t, normal);
+    const auto power = hn::Add(exponent_bits(shifted), hn::BitCast(di, hn::Set(d, 1.0F)));
+    return hn::Mul(p, hn::BitCast(d, power));
   }
 }
 

@@ -1,0 +1,139 @@
+"""Lockstep's attention against PyTorch's scaled_dot_product_attention on the CPU, case by case in turn:
+
+    compare_attention.py PROGRAM [--lengths 128,512,2048,8192] [--columns 64,128] [--dtypes f32,bf16] [--rounds 3] ...
+
+PROGRAM is bench/attention_loop. Prints a row a case: median times, the median over rounds of PyTorch's time over ours
+(above 1: ours is faster) with its smallest and largest, and ours in GFLOP/s; then geometric means. Both multiply 4 d
+FLOPs a pair of a query and a key that it sees, and the backward 10 d. Heads are as many as make a case about as long as
+the others, and even, so that two threads have as much to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+KERNELS = ("attention_fwd", "attention_bwd")
+
+
+@dataclass(frozen=True)
+class Case:
+    dtype: str
+    length: int
+    columns: int
+    causal: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.dtype} T{self.length} d{self.columns} {'causal' if self.causal else 'full'}"
+
+    @property
+    def heads(self) -> int:
+        return max(2, min(16, 4096 // self.length))
+
+    def flops(self, kernel: str) -> float:
+        pairs = self.length * (self.length + 1) / 2 if self.causal else self.length**2
+        return (4 if kernel == KERNELS[0] else 10) * self.columns * self.heads * pairs
+
+
+def ours(program: str, case: Case, threads: int, milliseconds: float) -> dict[str, float]:
+    command = [program, "--dtype", case.dtype, "--length", str(case.length), "--columns", str(case.columns)]
+    command += ["--heads", str(case.heads), "--threads", str(threads), "--milliseconds", str(milliseconds)]
+    out = subprocess.run(command + ["--causal"] * case.causal, check=True, capture_output=True, text=True, timeout=300)
+    rows = [line.split(",") for line in out.stdout.splitlines()]
+    return {row[0]: float(row[2]) for row in rows}
+
+
+def time_calls(call: Callable[[], object], milliseconds: float) -> float:
+    """Median time of a call, in us, after one that is not timed."""
+    call()
+    times: list[float] = []
+    end = time.perf_counter() + milliseconds / 1e3
+    while not times or time.perf_counter() < end:
+        before = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - before) * 1e6)
+    return statistics.median(times)
+
+
+def pytorch(case: Case, milliseconds: float) -> dict[str, float]:
+    """Operands as a training step has them: [batch, length, heads, columns] in memory."""
+
+    def draw() -> torch.Tensor:
+        return torch.randn(1, case.length, case.heads, case.columns).to(DTYPES[case.dtype]).transpose(1, 2)
+
+    q, k, v = (draw().requires_grad_() for _ in range(3))
+    d_o = draw()
+
+    def forward() -> None:
+        with torch.no_grad():
+            F.scaled_dot_product_attention(q, k, v, is_causal=case.causal)
+
+    o = F.scaled_dot_product_attention(q, k, v, is_causal=case.causal)
+
+    def backward() -> None:
+        torch.autograd.grad(o, (q, k, v), d_o, retain_graph=True)
+
+    return {kernel: time_calls(call, milliseconds) for kernel, call in zip(KERNELS, (forward, backward))}
+
+
+def mean_of(ratios: list[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+def compare(case: Case, flags: argparse.Namespace) -> dict[str, float]:
+    rounds = [
+        (ours(flags.program, case, flags.threads, flags.milliseconds), pytorch(case, flags.milliseconds))
+        for _ in range(flags.rounds)
+    ]
+    medians = {}
+    for kernel in KERNELS:
+        mine, theirs = (statistics.median(times[side][kernel] for times in rounds) for side in (0, 1))
+        ratios = sorted(b[kernel] / a[kernel] for a, b in rounds)
+        medians[kernel] = statistics.median(ratios)
+        print(
+            f"{case.name:22} {kernel:14} {mine / 1e3:9.3f} {theirs / 1e3:9.3f} ms   {medians[kernel]:5.2f}"
+            f" ({ratios[0]:.2f} to {ratios[-1]:.2f})  {case.flops(kernel) / mine / 1e3:7.1f} GFLOP/s",
+            flush=True,
+        )
+    return medians
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--lengths", default="128,512,2048,8192")
+    parser.add_argument("--columns", default="64,128")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--masks", default="causal,full")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--milliseconds", type=float, default=100, help="of each kernel in a round; at least one call")
+    return parser.parse_args()
+
+
+def main() -> None:
+    flags = parse()
+    torch.set_num_threads(flags.threads)
+    print(f"PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {flags.threads} threads")
+    words = (flags.dtypes.split(","), flags.lengths.split(","), flags.columns.split(","), flags.masks.split(","))
+    results: dict[tuple[str, str], list[float]] = {}
+    for dtype, length, columns, mask in itertools.product(*words):
+        for kernel, ratio in compare(Case(dtype, int(length), int(columns), mask == "causal"), flags).items():
+            results.setdefault((dtype, kernel), []).append(ratio)
+    for (dtype, kernel), ratios in results.items():
+        print(f"{dtype} {kernel}: {mean_of(ratios):.2f} in a geometric mean, {min(ratios):.2f} at least")
+
+
+if __name__ == "__main__":
+    main()
