@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which sources of a target can be compiled as one: presets of sanitizers and clang-tidy take several at a time, as most
+"""Which sources of a target can be compiled as one: the presets release, asan and tsan, and clang-tidy, take several at a time, as most
 of their time goes into headers. Names of unnamed namespaces must differ within a group; a source that Highway compiles
 once for each instruction set stays alone.
 

@@ -3,6 +3,7 @@ include(GNUInstallDirs)
 
 option(LOCKSTEP_WERROR "Treat warnings as errors (CI does)" OFF)
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizers for all targets: empty, 'address,undefined' or 'thread'")
+option(LOCKSTEP_UNITE "Compile several sources of a target at a time: a build from nothing takes half as long" OFF)
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -17,7 +18,7 @@ if(LOCKSTEP_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
 endif()
 
-if(LOCKSTEP_SANITIZE)
+if(LOCKSTEP_UNITE)
   find_program(LOCKSTEP_PYTHON python3 HINTS /usr/bin REQUIRED)
 endif()
 
@@ -40,20 +41,26 @@ target_compile_options(lockstep_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror=all-warnings>)
 target_include_directories(lockstep_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(lockstep_flags INTERFACE Threads::Threads)
-# g++ 12 sees uninitialised members in the standard library's own code when it instruments it: false. And it takes a
-# source that is compiled with others for a header, whose unnamed namespaces would differ, and whose names are in the way.
+# g++ 12 sees uninitialised members in the standard library's own code when it instruments it: false.
 if(LOCKSTEP_SANITIZE)
   target_compile_options(lockstep_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized -Wno-subobject-linkage> -Wno-shadow>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>>)
   target_link_options(lockstep_flags INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+# g++ takes a source that is compiled with others for a header, whose unnamed namespaces would differ, and whose names are
+# in the way.
+if(LOCKSTEP_UNITE)
+  target_compile_options(lockstep_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow>)
 endif()
 
 include(LockstepQuickBuild)
 
-# Sanitizers' presets compile a target's sources several at a time, those that ci/source_groups.py puts together: most of
-# what each costs alone is headers. Other presets compile each source alone, so that each is seen to have its includes.
+# With LOCKSTEP_UNITE a target's sources are compiled several at a time, those that ci/source_groups.py puts together: most
+# of what each costs alone is headers. Presets ci and dev compile each source alone, so that each is seen to have its
+# includes.
 function(lockstep_unite_later name)
-  if(LOCKSTEP_SANITIZE)
+  if(LOCKSTEP_UNITE)
     cmake_language(EVAL CODE "cmake_language(DEFER CALL lockstep_unite ${name})")  # when it has all of its sources
   endif()
 endfunction()
@@ -119,9 +126,12 @@ function(lockstep_test name)
   endforeach()
 endfunction()
 
-# lockstep_program(name SOURCES main.cpp ... LINKS targets ...): a binary that users run, in build/bin
+# lockstep_program(name SOURCES main.cpp ... LINKS targets ...): a binary that users run, in build/bin. The target
+# `programs` builds them all, and no test.
+add_custom_target(programs)
 function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS})
+  add_dependencies(programs ${name})
 endfunction()

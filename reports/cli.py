@@ -20,7 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python3 -m reports", description="Makes a page of record files (docs/record_format.md).")
-    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the sweeps wrote")
+    parser.add_argument("records", nargs="+", metavar="RECORDS", help="JSON Lines files that the programs wrote (.jsonl, .jsonl.gz)")
     parser.add_argument("-o", "--output", default="out/report", metavar="DIR",
                         help="folder of the page; a report that is there is replaced (default: %(default)s)")
     parser.add_argument("--summary", action="store_true", help="only print the main findings; write nothing")

@@ -1,6 +1,6 @@
 """Record files to Records. Strict: the first thing that is wrong ends the reading with one line, FILE:LINE: what."""
+import gzip
 import json
-from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
@@ -94,13 +94,14 @@ class _BadLine(Exception):
 
 def _lines_of(name: str) -> list[str]:
     try:
-        text = Path(name).read_bytes().decode("utf-8")
+        with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
+            text = file.read().decode("utf-8")
     except FileNotFoundError:
         raise ReportError(f"{name}: no such file") from None
     except UnicodeDecodeError as error:
         raise ReportError(f"{name}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise ReportError(f"{name}: cannot be read: {error.strerror}") from None
+    except (OSError, EOFError) as error:
+        raise ReportError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 

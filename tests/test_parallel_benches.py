@@ -123,7 +123,7 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
                         str(zero)).returncode == 0
     both.write_text(ddp.read_text(encoding="utf-8") + zero.read_text(encoding="utf-8"), encoding="utf-8")
     report_of(both, tmp_path / "page")
-    buckets = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    buckets = (tmp_path / "page" / "buckets.html").read_text(encoding="utf-8")
     assert "counted in the plans that ran: as the formula says" in buckets
     page = (tmp_path / "page" / "sharding.html").read_text(encoding="utf-8")
     assert "ZeRO 3, gathered when needed" in page.replace("\N{NO-BREAK SPACE}", " ")

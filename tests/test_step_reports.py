@@ -64,7 +64,7 @@ def test_pages_of_all_programs(programs, tmp_path: Path) -> None:
                 "microbatch=1:2"),
     ]
     assert main([*files, "-o", str(tmp_path / "report")]) == 0
-    page, other = (tmp_path / "report" / name for name in ("index.html", "simulations.html"))
+    page, other = (tmp_path / "report" / name for name in ("schedules.html", "simulations.html"))
     text = page.read_text(encoding="utf-8")
     assert "zb_h1" in text and "overlap-1" in text and 'href="traces/zb.json"' in text
     assert "microbatch=2" in other.read_text(encoding="utf-8")

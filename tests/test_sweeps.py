@@ -241,7 +241,7 @@ def test_the_records_of_a_suite_make_a_report(programs: Programs, tmp_path: Path
                      "sums  2 all_reduce_perf --ranks 2 -b 64 -e 1M -f 16 -n 5 --explain --algo ring,tree\n")
     ran = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--time-budget", "3")
     assert ran.returncode == 0, ran.stderr
-    records = sorted(str(path) for path in (tmp_path / "records").iterdir())
+    records = sorted(str(path) for path in (tmp_path / "records").glob("*.jsonl"))
     assert len(records) == 2
     made = subprocess.run(["/usr/bin/python3", "-m", "reports", *records, "-o", str(tmp_path / "report")], cwd=ROOT,
                           capture_output=True, text=True, timeout=120, check=False)

@@ -28,7 +28,7 @@ void declare(CLI::App& app, BenchFlags& flags) {
   app.add_option("--cache", flags.caches,
                  "warm: the same operands each call; cold: others, past all caches [warm,cold]")
       ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(caches));
+      ->transform(CLI::CheckedTransformer(caches).description(""));  // which would show values, as bytes
   app.add_option("--device", flags.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   app.add_option("--json", flags.json_file, "file for records (docs/record_format.md)");
   app.add_option("--time-budget", flags.time_budget_s,

@@ -41,6 +41,7 @@ TEST(KernelBenchFlags, HelpListsOurFlags) {
   const BenchFlags flags = parse({"--help"});
   EXPECT_TRUE(flags.help);
   EXPECT_NE(flags.help_text.find("--cache"), std::string::npos);
+  EXPECT_EQ(flags.help_text.find('\0'), std::string::npos) << "what is printed ends there";
 }
 
 }  // namespace

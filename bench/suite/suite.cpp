@@ -8,27 +8,17 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <sstream>
-#include <utility>
-#include <variant>
 
-#include "bench/parallel_layers/program.h"
-#include "bench/pipeline/overlap_program.h"
-#include "bench/pipeline/program.h"
-#include "bench/scaling/program.h"
-#include "bench/simulate/program.h"
-#include "bench/sweep/programs.h"
-#include "bench/sweep/sweep.h"
-#include "bench/trainer/program.h"
+#include "bench/suite/process.h"
 #include "core/error.h"
-#include "core/size.h"
 #include "core/wait.h"
 
 namespace lockstep::suite {
 namespace {
 
-using sweep::SweepFlags;
+constexpr const char* kShare = "{seconds}";
+constexpr double kLeastShare_s = 0.1;
 
 std::vector<std::string> words_of(const std::string& command) {
   std::istringstream stream(command);
@@ -37,123 +27,73 @@ std::vector<std::string> words_of(const std::string& command) {
   return words;
 }
 
-// How far the suite is: a line that is written over on a terminal, else a line a sweep.
+// The path of a line's program, and its flags.
+std::vector<std::string> words_of(const SuiteLine& line, const std::string& programs) {
+  std::vector<std::string> words = words_of(line.command);
+  if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
+  const std::string path = programs + "/" + words.front();
+  if (words.front().find('/') != std::string::npos || access(path.c_str(), X_OK) != 0) {
+    throw core::usage_error(
+        fmt::format("suite line '{}': no program '{}'; allowed: those of {}", line.name, words.front(), programs));
+  }
+  words.front() = path;
+  return words;
+}
+
+// How far the suite is: a line that is written over on a terminal, else a line for each of the suite's.
 class Progress {
  public:
-  Progress(std::size_t lines, bool shown) : lines_(lines), shown_(shown), terminal_(isatty(STDERR_FILENO) == 1) {}
+  explicit Progress(std::size_t lines) : lines_(lines) {}
 
-  void begin(std::size_t index, const SuiteLine& line) {
-    index_ = index;
-    name_ = line.name;
-    if (shown_ && !terminal_) std::fprintf(stderr, "%s %s\n", position().c_str(), name_.c_str());
+  double seconds() const { return core::us_between(start_, core::Clock::now()) / 1e6; }
+  void begin(const SuiteLine& line) {
+    std::fprintf(stderr, "%s[%zu/%zu] %4.0f s %s%s", terminal_ ? "\r\033[K" : "", ++index_, lines_, seconds(),
+                 line.name.c_str(), terminal_ ? "" : "\n");
   }
-  void row(int num_ranks, const sweep::Comparison& comparison) {
-    if (!shown_ || !terminal_) return;
-    const auto& result = comparison.out_of_place;
-    const std::string text = fmt::format("{} {}: {} ranks, {}, {}", position(), name_, num_ranks,
-                                         core::format_size(result.bytes), result.algorithm);
-    std::fprintf(stderr, "\r\033[K%s", text.substr(0, 100).c_str());
+  void tell(const std::string& text) const {
+    std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", text.c_str());
   }
-  void end() const {
-    if (shown_ && terminal_) std::fprintf(stderr, "\r\033[K");
-  }
+  void end() const { tell(fmt::format("{} lines in {:.0f} s", lines_, seconds())); }
 
  private:
-  std::string position() const {
-    const auto seconds = core::us_between(start_, core::Clock::now()) / 1e6;
-    return fmt::format("[{}/{}] {:4.0f} s", index_ + 1, lines_, seconds);
-  }
-
   const std::size_t lines_;
-  const bool shown_;
-  const bool terminal_;
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
   const core::Clock::time_point start_ = core::Clock::now();
   std::size_t index_ = 0;
-  std::string name_;
 };
 
-// A line that has been parsed: what it runs.
-struct Job {
-  std::function<int(const std::string& json_file, double time_budget_s)> run;
-  double weight = 1;
-};
-
-template <class Flags>
-Flags flags_or_throw(const SuiteLine& line, std::variant<Flags, sweep::HelpRequested> parsed) {
-  if (std::holds_alternative<Flags>(parsed)) return std::get<Flags>(std::move(parsed));
-  throw core::usage_error(fmt::format("suite line '{}': --help has no place in a suite", line.name));
+std::string last_line_of(const std::string& file) {
+  std::ifstream stream(file);
+  std::string last;
+  for (std::string text; std::getline(stream, text);) {
+    if (!text.empty()) last = text;
+  }
+  return last;
 }
 
-void print_nothing(const std::string& /*text*/) {}
-
-Job sweep_job(const SuiteLine& line, SweepFlags flags, Progress& progress) {
-  const double weight = line.weight * static_cast<double>(flags.ranks.size());
-  const auto run = [flags = std::move(flags), &progress](const std::string& json_file, double time_budget_s) mutable {
-    flags.json_file = json_file;
-    flags.time_budget_s = time_budget_s;
-    sweep::SweepOutput output;
-    output.print = print_nothing;
-    output.measured = [&](const backends::Backend&, int num_ranks, const sweep::Comparison& comparison) {
-      progress.row(num_ranks, comparison);
-    };
-    return sweep::run_sweep(flags, sweep::read_environment(flags), nullptr, output);
-  };
-  return {run, weight};
+// A line's share of the seconds that are left, by its weight among those of the lines that are left.
+double share_of(const Suite& suite, std::size_t index, double seconds_left) {
+  double weights = 0;
+  for (std::size_t i = index; i < suite.size(); ++i) weights += suite[i].weight;
+  return std::max(seconds_left * suite[index].weight / weights, kLeastShare_s);
 }
 
-// Programs that take the time that their flags say, whatever the budget.
-template <class Flags, class Program>
-Job fixed_job(const SuiteLine& line, Flags flags, Program program) {
-  const auto run = [flags = std::move(flags), program](const std::string& json_file, double /*time_budget_s*/) mutable {
-    flags.json_file = json_file;
-    return program(flags, print_nothing);
-  };
-  return {run, line.weight};
-}
-
-int run_training(const mini_train::TrainFlags& flags, const pipeline::Print& print) {
-  return mini_train::run_mini_train(flags, print, nullptr);
-}
-
-Job scaling_job(const SuiteLine& line, scaling::ScalingFlags flags) {
-  const auto run = [flags = std::move(flags)](const std::string& json_file, double time_budget_s) mutable {
-    flags.json_file = json_file;
-    flags.effort.seconds = std::min(flags.effort.seconds, time_budget_s);
-    return scaling::run_scaling(flags, print_nothing);
-  };
-  return {run, line.weight};
-}
-
-Job parse_line(const SuiteLine& line, Progress& progress) {
-  const std::vector<std::string> words = words_of(line.command);
-  if (words.empty()) throw core::usage_error(fmt::format("suite line '{}': no command", line.name));
-  std::vector<const char*> argv;
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  const auto argc = static_cast<int>(argv.size());
-  if (words.front() == "pipeline_perf") {
-    return fixed_job(line, flags_or_throw(line, pipeline::parse_pipeline_flags(argc, argv.data())),
-                     pipeline::run_pipeline);
+int run_line(const SuiteLine& line, std::vector<std::string> words, double share_s, const SuiteOptions& options,
+             const Progress& progress) {
+  const std::string stem = options.folder + "/" + line.name;
+  std::filesystem::remove(stem + ".jsonl");  // of an earlier run
+  for (std::string& word : words) {
+    if (word == kShare) word = fmt::format("{:.1f}", share_s);
   }
-  if (words.front() == "overlap_perf") {
-    return fixed_job(line, flags_or_throw(line, pipeline::parse_overlap_flags(argc, argv.data())),
-                     pipeline::run_overlaps);
+  words.insert(words.end(), {"--json", stem + ".jsonl"});
+  const std::chrono::duration<double> timeout(options.line_timeout_s);
+  const auto deadline = core::Deadline::after(std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
+  const Ended end = run_process(words, stem + ".txt", deadline);
+  if (end.status != 0) {
+    progress.tell(fmt::format("suite: {}: {}; '{}' (all of it: {}.txt): {}", line.name, end.how, line.command, stem,
+                              last_line_of(stem + ".txt")));
   }
-  if (words.front() == "simulate") {
-    return fixed_job(line, flags_or_throw(line, simulate::parse_simulate_flags(argc, argv.data())),
-                     simulate::run_simulate);
-  }
-  if (words.front() == "mini_train") {
-    return fixed_job(line, flags_or_throw(line, mini_train::parse_train_flags(argc, argv.data())), run_training);
-  }
-  if (words.front() == "tp_linear_bench") {
-    return fixed_job(line, flags_or_throw(line, layer_bench::parse_layer_flags(argc, argv.data())),
-                     layer_bench::run_layers);
-  }
-  if (words.front() == "scaling") {
-    return scaling_job(line, flags_or_throw(line, scaling::parse_scaling_flags(argc, argv.data())));
-  }
-  const auto kind = sweep::kind_of_program(words.front());
-  return sweep_job(line, flags_or_throw(line, sweep::parse_sweep_flags(kind, argc, argv.data())), progress);
+  return end.status;
 }
 
 }  // namespace
@@ -177,20 +117,25 @@ Suite load_suite(const std::string& path) {
   return suite;
 }
 
+std::string text_of(const Suite& suite) {
+  std::string text;
+  for (const SuiteLine& line : suite) text += fmt::format("{} {} {}\n", line.name, line.weight, line.command);
+  return text;
+}
+
 int run_suite(const Suite& suite, const SuiteOptions& options) {
-  Progress progress(suite.size(), options.show_progress);
-  std::vector<Job> jobs;
-  double weights = 0;
-  for (const SuiteLine& line : suite) weights += jobs.emplace_back(parse_line(line, progress)).weight;
+  std::vector<std::vector<std::string>> commands;
+  for (const SuiteLine& line : suite) commands.push_back(words_of(line, options.programs));
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed) throw core::usage_error(fmt::format("--out {}: cannot be made: {}", options.folder, failed.message()));
 
+  Progress progress(suite.size());
   int worst = 0;
   for (std::size_t i = 0; i < suite.size(); ++i) {
-    progress.begin(i, suite[i]);
-    const std::string json_file = fmt::format("{}/{}.jsonl", options.folder, suite[i].name);
-    worst = std::max(worst, jobs[i].run(json_file, options.time_budget_s * jobs[i].weight / weights));
+    progress.begin(suite[i]);
+    const double share_s = share_of(suite, i, options.time_budget_s - progress.seconds());
+    worst = std::max(worst, run_line(suite[i], commands[i], share_s, options, progress));
   }
   progress.end();
   return worst;

@@ -1,5 +1,4 @@
-// A suite: a list of sweeps, and of runs of pipeline_perf, overlap_perf, simulate, mini_train, tp_linear_bench and
-// scaling, as the command lines that would run them one by one, run in turn in one process.
+// A suite: command lines of our programs, run one after another as processes of their own, with a record file each.
 #pragma once
 
 #include <string>
@@ -7,29 +6,35 @@
 
 namespace lockstep::suite {
 
-// "all_reduce_perf --ranks 2,4,8 -b 8 -e 16M -f 4 --algo ring,two_shot", and its share of the suite's time. (What a run
-// of another program takes follows from its flags; its weight says what to keep for it.)
+// A program beside this one and its flags: "all_reduce_perf --ranks 2,4,8 --algo ring,two_shot --time-budget
+// {seconds}". {seconds} stands for the line's share of the suite's time; a line without it takes what its flags say,
+// and its weight says what to keep for it.
 struct SuiteLine {
   std::string name;  // of its record file
-  std::string command;
   double weight;
+  std::string command;
 };
 
 using Suite = std::vector<SuiteLine>;
 
-// The suite of ci/quickstart.sh: ring against tree and the rest on this machine and on an emulated cluster.
+// The suite of ci/quickstart.sh: a page of the report for each thing that is measured.
 Suite quick_suite();
 
 // A file of lines "NAME WEIGHT COMMAND"; '#' begins a comment. Errors name the file, the line and what is allowed.
 Suite load_suite(const std::string& path);
 
+// The suite as such a file.
+std::string text_of(const Suite& suite);
+
 struct SuiteOptions {
-  std::string folder = "out/records";  // one record file a line, NAME.jsonl
+  std::string programs;                // the folder that they are in
+  std::string folder = "out/records";  // NAME.jsonl: a line's records; NAME.txt: what the program printed
   double time_budget_s = 120;          // of the whole suite
-  bool show_progress = true;           // on stderr
+  double line_timeout_s = 300;         // after which a line's program is killed
 };
 
-// Returns the exit status of the worst line. Every line is parsed before the first is run.
+// Returns the exit status of the worst line. A line that fails is named on stderr, and the others are run all the same.
+// Throws a usage Error before the first is run if a line has no command, or its program is not there.
 int run_suite(const Suite& suite, const SuiteOptions& options);
 
 }  // namespace lockstep::suite

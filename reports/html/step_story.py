@@ -1,6 +1,6 @@
 """One training step in a few sentences and a chart: what the first page opens with, where there is one."""
 from dataclasses import dataclass
-from typing import Mapping, Optional, Sequence
+from typing import Optional, Sequence
 
 from reports.analysis.report import Report
 from reports.analysis.training.runs import loss_text, speed_text
@@ -18,24 +18,17 @@ MOST = 3  # pairs
 class Story:
     sentences: Sequence[str]
     figures: Sequence[FigureFile]
-    links: Sequence[tuple[str, str]]  # words, file
 
 
-def story_of(report: Report, files: Mapping[str, str], drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
-    """`files`: of the pages, by subject; `drawn`: the figures of the scaling page."""
+def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
+    """`drawn`: the figures of the scaling page."""
     training = report.trainings[0].fastest if report.trainings else None
     scaling = telling(report.scalings, training.layout["text"] if training else "")
     sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
     if not sentences:
         return None
     stem = scaling and chart_stem(report.scalings, scaling)
-    words = {"training": "how it learns, and what fills the memory", "scaling": "all layouts, and the gap by kind",
-             "kernels": "the kernels one by one", "collectives": "the collectives one by one",
-             "layers": "layers shared out over ranks", "buckets": "gradient buckets beside the backward",
-             "schedules": "schedules of the pipeline", "simulations": "steps on other machines",
-             "gate": "what a change made slower"}
-    links = [(text, files[subject]) for subject, text in words.items() if subject in files]
-    return Story(sentences, [file for file in drawn if file.stem == stem], links)
+    return Story(sentences, [file for file in drawn if file.stem == stem])
 
 
 def _training_sentences(one: Optional[Training]) -> list[str]:
@@ -52,7 +45,7 @@ def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
 def _company_text(line: Scaling) -> str:
     """B beside kernels of other ranks takes 1.1 times as long."""
     slower = sorted((one for one in line.slowdowns if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
-    told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.2g} times as long"
+    told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.3g} times as long"
                    for one in slower])
     return f"Contention, measured in pairs: {told}." if told else ""
 

@@ -1,4 +1,5 @@
 """Writes the report's folder: built beside its place, then renamed into it, so that a failure leaves the old one."""
+import gzip
 import os
 import shutil
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from reports.html.gate_view import gate_page_of, render_gates
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import SimulationPage, simulation_page_of
 from reports.html.layers_view import layers_page_of, render_layers
+from reports.html.overview import SUBJECTS, Overview, overview_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
 from reports.html.sharding_view import render_sharding, sharding_page_of
 from reports.html.step_story import Story, story_of
@@ -31,13 +33,17 @@ HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
 
 
-AnyPage = Union[Page, KernelPage, SchedulePage, SimulationPage, GroupPage]
+AnyPage = Union[Overview, Page, KernelPage, SchedulePage, SimulationPage, GroupPage]
 
 
 @dataclass(frozen=True)
 class PageLink:
-    subject: str  # "collectives", "kernels": the template's name, and what the reader sees
+    subject: str  # "collectives", "kernels": the template's name
     file: str
+
+    @property
+    def title(self) -> str:
+        return SUBJECTS[self.subject].title if self.subject in SUBJECTS else self.subject.capitalize()
 
 
 def write_report(report: Report, out: Path) -> Path:
@@ -73,86 +79,122 @@ def _swap(building: Path, out: Path, old: Path) -> None:
         raise
 
 
+Made = tuple[AnyPage, Sequence[FigureFile]]  # a page, and the figures that are on it
+
+
 def _build(report: Report, folder: Path) -> None:
     files = copy_records(report.records.files, folder / "records")
-    views: dict[str, AnyPage] = {}
-    if report.collectives:
-        figures = render_all(report.collectives.results, folder / "figures")
-        views["collectives"] = page_of(report.records.of_collectives(), report.collectives, figures, files)
-    if report.kernels:
-        figures = render_kernels(report.kernels, folder / "figures")
-        views["kernels"] = kernel_page_of(report.records.of_kernels(), report.kernels, figures, files)
-    if report.schedules or report.overlaps:
-        views["schedules"] = _schedule_page(report, files, folder)
-    if report.simulations:
-        views["simulations"] = _simulation_page(report, files, folder)
-    if report.trainings:
-        views["training"] = _training_page(report, files, folder)
-    drawn: list[FigureFile] = []
-    if report.scalings:
-        figures = render_scaling(report.scalings, folder / "figures")
-        views["scaling"] = scaling_page_of(report.records.of_scaling(), report.scalings, figures, [], files)
-        drawn = [file for of_result in figures for file in of_result]
-    if report.buckets:
-        views["buckets"] = _buckets_page(report, files, folder)
-    if report.shardings:
-        bars = render_sharding(report.shardings, folder / "figures")
-        views["sharding"] = sharding_page_of(report.records.of_sharding(), report.shardings, bars, files)
-    if report.layers:
-        drawn_layers = render_layers(report.layers, folder / "figures")
-        views["layers"] = layers_page_of(report.records.of_layers(), report.layers, drawn_layers, files)
-    if report.gates:
-        drawn_gates = render_gates(report.gates, folder / "figures")
-        views["gate"] = gate_page_of(report.records.of_gate(), report.gates, drawn_gates, files)
+    made = {subject: make(report, files, folder) for subject, (there, make) in _PAGES.items() if there(report)}
+    views: dict[str, AnyPage] = {subject: view for subject, (view, _) in made.items()}
+    if len(views) > 1:
+        shown = {subject: figures for subject, (_, figures) in made.items()}
+        views = {"overview": overview_of(report.records, views, shown, files), **views}
     pages = [PageLink(subject, f"{subject}.html" if i else "index.html") for i, subject in enumerate(views)]
-    story = story_of(report, {page.subject: page.file for page in pages}, drawn)
+    drawn = made["scaling"][1] if "scaling" in made else []
+    story = story_of(report, drawn)
     for page in pages:
         told = story if page is pages[0] else None
         (folder / page.file).write_text(html_of(views[page.subject], page.subject, pages, told), encoding="utf-8")
     (folder / MARK).write_text("written by python3 -m reports, which replaces this folder\n", encoding="utf-8")
 
 
-def _schedule_page(report: Report, files: Sequence[str], folder: Path) -> SchedulePage:
+def _flat(figures: Sequence[Sequence[FigureFile]]) -> list[FigureFile]:
+    return [file for some in figures for file in some]
+
+
+def _collectives_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_all(report.collectives.results, folder / "figures")
+    settings = [result.panel.setting for result in report.collectives.results]
+    telling = sorted(zip(settings, figures), key=lambda one: (one[0].basis != "measured", one[0].collective != "all_reduce",
+                                                              -one[0].ranks))
+    return (page_of(report.records.of_collectives(), report.collectives, figures, files),
+            _flat([drawn for _, drawn in telling]))
+
+
+def _kernels_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_kernels(report.kernels, folder / "figures")
+    return kernel_page_of(report.records.of_kernels(), report.kernels, figures, files), _flat(figures)
+
+
+def _buckets_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    records = report.records.of_buckets()
+    figures = render_buckets(report.buckets, folder / "figures")
+    traces = copy_traces(records, report.records.files, folder / "traces")
+    return buckets_page_of(records, report.buckets, figures, traces, files), _flat(figures)
+
+
+def _sharding_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_sharding(report.shardings, folder / "figures")
+    return sharding_page_of(report.records.of_sharding(), report.shardings, figures, files), figures
+
+
+def _layers_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_layers(report.layers, folder / "figures")
+    return layers_page_of(report.records.of_layers(), report.layers, figures, files), _flat(figures)
+
+
+def _schedules_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     records = report.records.of_schedules()
     figures = render_workloads(report.schedules, folder / "figures")
     growths = render_growths(growths_of(report.schedules), folder / "figures")
     traces = copy_traces(records, report.records.files, folder / "traces")
-    overlaps = list(zip(report.overlaps, render_overlaps(report.overlaps, folder / "figures")))
-    return schedule_page_of(records, list(zip(report.schedules, figures)), growths, overlaps, traces, files)
+    overlaps = render_overlaps(report.overlaps, folder / "figures")
+    view = schedule_page_of(records, list(zip(report.schedules, figures)), growths,
+                            list(zip(report.overlaps, overlaps)), traces, files)
+    return view, [*_flat(figures), *growths, *_flat(overlaps)]
 
 
-def _buckets_page(report: Report, files: Sequence[str], folder: Path) -> GroupPage:
-    records = report.records.of_buckets()
-    figures = render_buckets(report.buckets, folder / "figures")
-    traces = copy_traces(records, report.records.files, folder / "traces")
-    return buckets_page_of(records, report.buckets, figures, traces, files)
-
-
-def _simulation_page(report: Report, files: Sequence[str], folder: Path) -> SimulationPage:
+def _simulations_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     records = report.records.of_simulations()
     figures = render_layouts(report.simulations, folder / "figures")
     traces = copy_traces(records, report.records.files, folder / "traces")
-    return simulation_page_of(records, report.simulations, figures, traces, files)
+    return simulation_page_of(records, report.simulations, figures, traces, files), _flat(figures)
 
 
-def _training_page(report: Report, files: Sequence[str], folder: Path) -> GroupPage:
+def _training_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     records = report.records.of_training()
     figures = render_training(report.trainings, folder / "figures")
     traces = copy_traces(records, report.records.files, folder / "traces")
-    return training_page_of(records, report.trainings, figures, traces, files)
+    return training_page_of(records, report.trainings, figures, traces, files), _flat(figures)
+
+
+def _scaling_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_scaling(report.scalings, folder / "figures")
+    return scaling_page_of(report.records.of_scaling(), report.scalings, figures, [], files), _flat(figures)
+
+
+def _gate_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_gates(report.gates, folder / "figures")
+    return gate_page_of(report.records.of_gate(), report.gates, figures, files), _flat(figures)
+
+
+# The pages in their order: whether there is something for one, and what makes it.
+_PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[str], Path], Made]]] = {
+    "collectives": (lambda report: report.collectives, _collectives_page),
+    "kernels": (lambda report: report.kernels, _kernels_page),
+    "buckets": (lambda report: report.buckets, _buckets_page),
+    "sharding": (lambda report: report.shardings, _sharding_page),
+    "layers": (lambda report: report.layers, _layers_page),
+    "schedules": (lambda report: report.schedules or report.overlaps, _schedules_page),
+    "simulations": (lambda report: report.simulations, _simulations_page),
+    "training": (lambda report: report.trainings, _training_page),
+    "scaling": (lambda report: report.scalings, _scaling_page),
+    "gate": (lambda report: report.gates, _gate_page),
+}
 
 
 def copy_records(files: Sequence[str], folder: Path) -> list[str]:
-    """The names of the copies: the files' own, numbered where two are equal."""
+    """The names of the copies: the files' own, numbered where two are equal. They are packed, and can be read as they are."""
     folder.mkdir()
     names: list[str] = []
     for file in files:
-        source = Path(file)
-        name, number = source.name, 1
+        source = Path(file.removesuffix(".gz"))
+        name, number = f"{source.name}.gz", 1
         while name in names:
             number += 1
-            name = f"{source.stem}-{number}{source.suffix}"
-        shutil.copyfile(source, folder / name)
+            name = f"{source.stem}-{number}{source.suffix}.gz"
+        text = Path(file).read_bytes()
+        (folder / name).write_bytes(text if file.endswith(".gz") else gzip.compress(text, mtime=0))
         names.append(name)
     return names
 

@@ -2,7 +2,6 @@
 import os
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from io import StringIO
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Callable, Sequence
@@ -18,9 +17,8 @@ from reports.plots.frame import Heading
 from reports.plots.percentiles import percentiles
 from reports.plots.predicted import predicted
 from reports.plots.style import Style
+from reports.plots.svg import svg_of
 from reports.plots.titles import badge, subtitle, title_of
-
-PNG_DPI = 130
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class FigureFile:
 
 
 def render_all(results: Sequence[PanelResult], folder: Path) -> list[list[FigureFile]]:
-    """For each result its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
+    """For each result its figures; stem.svg lies in the folder."""
     styles = style.styles_for(ordered(results))
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, styles, folder, number) for number, result in enumerate(results, start=1)]
@@ -69,11 +67,7 @@ def render_panel(result: PanelResult, styles: dict[str, Style], folder: Path, nu
 
 def save(figure: Figure, stem: Path) -> None:
     FigureCanvasAgg(figure)
-    text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": "Lockstep"})
-    stem.with_name(stem.name + ".svg").write_text(text.getvalue(), encoding="utf-8")
-    stem.with_name(stem.name + "-dark.svg").write_text(style.to_dark(text.getvalue()), encoding="utf-8")
-    figure.savefig(stem.with_name(stem.name + ".png"), dpi=PNG_DPI)
+    stem.with_name(stem.name + ".svg").write_text(svg_of(figure, style.DARK), encoding="utf-8")
 
 
 def _wanted(kind: str, result: PanelResult) -> bool:

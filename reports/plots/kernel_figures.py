@@ -19,7 +19,7 @@ Draw = Callable[[RooflineResult, Sequence[Comparison], Heading], Figure]
 
 
 def render_kernels(results: Sequence[RooflineResult], folder: Path) -> list[list[FigureFile]]:
-    """For each result its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
+    """For each result its figures; stem.svg lies in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks = [(result, kind, folder) for result in results for kind in kinds_of(result)]
     files = dict(zip([(task[0].anchor, task[1]) for task in tasks], in_parallel(_render, tasks)))

@@ -5,12 +5,11 @@ from typing import Iterable, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.patheffects import withStroke
 
-from reports.plots.style import INK, MUTED, PAPER
+from reports.plots.style import INK, MUTED
+from reports.plots.svg import HALO
 
 SIZE = 7.6
-HALO = [withStroke(linewidth=2.2, foreground=PAPER)]
 _REACHES = (8, 14, 22, 32, 44, 58)  # points away from the point
 _SIDES = ((1, 0.35), (1, -0.35), (-1, 0.35), (-1, -0.35), (0.3, 1), (0.3, -1), (-0.3, 1), (-0.3, -1))
 _CROSSING = 20  # a name on a line costs as much as being so many points farther away
@@ -88,5 +87,5 @@ def _places(axes: Axes, one: Wanted, canvas: FigureCanvasAgg) -> Iterable[_Place
 def _draw(axes: Axes, one: Wanted, offset: tuple[float, float]) -> None:
     axes.annotate(
         one.text, (one.x, one.y), xytext=offset, textcoords="offset points", size=SIZE, color=INK, zorder=6,
-        ha="left" if offset[0] > 0 else "right", va="center", path_effects=HALO,
+        ha="left" if offset[0] > 0 else "right", va="center", gid=HALO,
         arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3})

@@ -12,8 +12,9 @@ from reports.analysis.roofline.groups import group_of
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.kernel_style import GROUPS, legend, marks
-from reports.plots.place_labels import HALO, SIZE, Box, Wanted, place_labels, point_box
+from reports.plots.place_labels import SIZE, Box, Wanted, place_labels, point_box
 from reports.plots.style import INK, MUTED
+from reports.plots.svg import HALO
 from reports.records import Kernel
 from reports.units import flops_text, rate_text, share_text, short
 
@@ -151,7 +152,7 @@ def _lines(axes: Axes, ceilings: Ceilings) -> list[Box]:
 
 def _level(axes: Axes, x: float, y: float, text: str) -> Box:
     label = axes.annotate(text, (x, y), xytext=(-3, 2.5), textcoords="offset points", ha="right", va="bottom",
-                          size=SIZE, color=INK, path_effects=HALO, zorder=3)
+                          size=SIZE, color=INK, gid=HALO, zorder=3)
     return Box(*label.get_window_extent().extents)
 
 
@@ -162,7 +163,7 @@ def _slanted(axes: Axes, roof: Roof, text: str, binding: bool, side: int, taken:
     angle = atan2(qy - py, qx - px)
     off = (-2.6 * side * sin(angle), 2.6 * side * cos(angle))
     label = axes.annotate(f"{roof.name}  {text}", (low, roof.high * low), xytext=off, textcoords="offset points",
-                          size=SIZE, color=INK if binding else MUTED, zorder=3, path_effects=HALO,
+                          size=SIZE, color=INK if binding else MUTED, zorder=3, gid=HALO,
                           va="bottom" if side > 0 else "top")
     size = label.get_window_extent()
     starts = [(x, roof.high * x) for x in (low * 1.3 * (high / low) ** (i / 60) for i in range(30))]

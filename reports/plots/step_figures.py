@@ -37,7 +37,7 @@ class Bars:
 
 
 def render_workloads(results: Sequence[WorkloadResult], folder: Path) -> list[list[FigureFile]]:
-    """For each workload its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
+    """For each workload its figures; stem.svg lies in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tasks, left = [], MOST_CHARTS
     most = MOST_CHARTS if len(results) == 1 else MOST_OF_ONE

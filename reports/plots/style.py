@@ -11,7 +11,7 @@ _COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#
 _MARKERS = ["o", "^", "s", "D", "v", "P", "X", "<", ">"]
 _DASHES = ["-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.5, 1.2, 1.5)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1))]
 
-# A dark page gets the same SVG with these colours exchanged.
+# On a dark page a figure has these colours exchanged.
 DARK = {INK: "#e8eaed", MUTED: "#a4abb5", GRID: "#33383f", PAPER: "#17191c", OTHERS: "#565d66", ALARM: "#ff9466",
         "#0072b2": "#3fa7e6", "#d55e00": "#f0803c", "#009e73": "#1fc79a", "#4d4d4d": "#c9ced4"}
 
@@ -33,11 +33,11 @@ def numbered(i: int) -> Style:
 
 
 def settings() -> dict[str, object]:
-    """For matplotlib.rc_context; text becomes paths, so that a page looks the same without our fonts."""
+    """For matplotlib.rc_context."""
     return {
         "font.family": "DejaVu Sans", "font.size": 9.5, "text.color": INK, "axes.edgecolor": MUTED,
         "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK, "axes.linewidth": 0.8, "svg.fonttype": "path", "svg.hashsalt": "lockstep",
+        "ytick.labelcolor": INK, "axes.linewidth": 0.8, "svg.fonttype": "none", "svg.hashsalt": "lockstep",
         "figure.facecolor": PAPER, "axes.facecolor": PAPER, "savefig.facecolor": PAPER,
     }
 
@@ -45,8 +45,3 @@ def settings() -> dict[str, object]:
 def context():
     return matplotlib.rc_context(settings())
 
-
-def to_dark(svg: str) -> str:
-    for light, dark in DARK.items():
-        svg = svg.replace(light, dark)
-    return svg

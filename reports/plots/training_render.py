@@ -30,7 +30,7 @@ class _Figure(NamedTuple):
 
 
 def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
-    """For each group of runs its figures; stem.svg, stem-dark.svg and stem.png lie in the folder."""
+    """For each group of runs its figures; stem.svg lies in the folder."""
     return _rendered(results, lambda _: ("loss", "speed", "parts", "memory"), _drawn_runs, folder)
 
 

@@ -204,7 +204,7 @@ def test_one_file_needs_nothing_beside_it(tmp_path):
     parsed = Structure(text)
     assert all(link.startswith(("#", "data:")) for link in parsed.links)
     figures = re.findall(r'"data:image/svg\+xml;base64,([^"]+)"', text)
-    assert len(figures) == 2, "light and dark"
+    assert len(figures) == 1, "light and dark are one file"
     assert all(b"<svg" in base64.b64decode(figure) for figure in figures) and "Raw records" not in parsed.text
 
 

@@ -1,4 +1,5 @@
 """The page as a file: structure, links, escaping, and a folder that appears whole or not at all."""
+import gzip
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 
 from reports.cli import main
 from reports.html import write as write_module
+from reports.load import load
 from reports.tests.world import SIZES, World, failed, write, wrong
 
 VOID = {"meta", "link", "img", "source", "br", "input"}
@@ -104,8 +106,9 @@ def test_emulated_is_labelled_in_heading_table_and_plot(page):
 
 def test_raw_records_are_copied_under_different_names(page):
     out, files, _ = page
-    copies = [out / "records" / name for name in ("sweep.jsonl", "sweep-2.jsonl")]
-    assert [copy.read_bytes() for copy in copies] == [Path(file).read_bytes() for file in files]
+    copies = [out / "records" / name for name in ("sweep.jsonl.gz", "sweep-2.jsonl.gz")]
+    assert [gzip.decompress(copy.read_bytes()) for copy in copies] == [Path(file).read_bytes() for file in files]
+    assert load([str(copy) for copy in copies]).rows == load(list(files)).rows
 
 
 def test_a_report_is_replaced_whole(simple_file, tmp_path):

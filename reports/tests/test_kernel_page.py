@@ -45,9 +45,9 @@ def test_structure_and_links(page):
 
 def test_two_pages_lead_to_each_other(page):
     out, text = page
-    index = (out / "index.html").read_text(encoding="utf-8")
-    assert 'href="kernels.html"' in index and 'href="index.html"' in text
-    assert "Ring or tree" in index and "attention_bwd" not in index and "double_tree" not in text
+    other = (out / "collectives.html").read_text(encoding="utf-8")
+    assert 'href="kernels.html"' in other and 'href="collectives.html"' in text and 'href="index.html"' in text
+    assert "Ring or tree" in other and "attention_bwd" not in other and "double_tree" not in text
 
 
 def test_kernels_alone_are_the_first_page(tmp_path, capsys):

@@ -51,7 +51,7 @@ def page(tmp_path_factory):
     return out
 
 
-@pytest.mark.parametrize("name", ["index.html", "simulations.html"])
+@pytest.mark.parametrize("name", ["schedules.html", "simulations.html"])
 def test_structure_and_links(page, name):
     parsed = Structure((page / name).read_text(encoding="utf-8"))
     assert len(parsed.ids) == len(set(parsed.ids))
@@ -63,7 +63,7 @@ def test_structure_and_links(page, name):
 
 
 def test_what_was_not_measured_is_said_everywhere(page):
-    text = Structure((page / "index.html").read_text(encoding="utf-8")).text
+    text = Structure((page / "schedules.html").read_text(encoding="utf-8")).text
     assert "4 ranks, 8 microbatches, simulated simulated" in text, "a heading and its badge"
     assert "3 of 11 steps are emulated" in text and "8 of 11 steps are simulated" in text
     assert "Emulated against simulated makespan of 2 schedules: +1.4 %" in text
@@ -72,18 +72,18 @@ def test_what_was_not_measured_is_said_everywhere(page):
 
 
 def test_hostile_names_are_text_and_hangs_are_words(page):
-    html = (page / "index.html").read_text(encoding="utf-8")
+    html = (page / "schedules.html").read_text(encoding="utf-8")
     assert "<b>evil" not in html and "&lt;b&gt;evil&lt;/b&gt;.csv" in html
     assert "blocking (rank 0 at 0SEND_F1 to rank 1)" in html
 
 
 def test_a_trace_beside_the_records_is_linked(page):
     assert (page / "traces" / "1f1b.json").read_text() == "{}"
-    assert 'href="traces/1f1b.json"' in (page / "index.html").read_text(encoding="utf-8")
+    assert 'href="traces/1f1b.json"' in (page / "schedules.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-@pytest.mark.parametrize("name", ["index.html", "simulations.html"])
+@pytest.mark.parametrize("name", ["schedules.html", "simulations.html"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_pages_in_a_browser(page, name, width):
     probe = """<script>addEventListener("load", async () => {

@@ -1,0 +1,72 @@
+"""The first page of a report with several: what each of them found, in a sentence and a figure."""
+from collections import Counter
+from dataclasses import dataclass
+from typing import Mapping, NamedTuple, Optional, Sequence
+
+from reports.analysis.findings import Finding
+from reports.html.run_view import Fact, MachineView, RunView, machine_views, run_facts, run_views
+from reports.plots.figures import FigureFile
+from reports.records import Records
+from reports.units import joined
+
+MOST = 3  # findings of a page
+
+
+class _Subject(NamedTuple):
+    title: str
+    question: str
+    figure: str  # the kind that answers it, where there is one
+
+
+SUBJECTS = {
+    "collectives": _Subject("Collectives", "Which algorithm is fastest at which size?", "relative"),
+    "kernels": _Subject("Kernels", "How far is each kernel from what this machine can do?", "roofline"),
+    "buckets": _Subject("Gradient buckets", "How large should buckets be, so that their reduction hides behind the backward?",
+                        "lines"),
+    "sharding": _Subject("ZeRO", "What does each stage save of a rank's memory?", "bars"),
+    "layers": _Subject("Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?",
+                       "parts"),
+    "schedules": _Subject("Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?",
+                          "tradeoff"),
+    "simulations": _Subject("Simulated steps", "What would a step take on a cluster, in which layout?", "parts"),
+    "training": _Subject("Training", "Does it learn, how fast, and where does the time of a step go?", "parts"),
+    "scaling": _Subject("Scaling", "Do the pieces of a step explain the step?", "parts"),
+    "gate": _Subject("Gate", "Did the change make anything slower?", "times"),
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    subject: str
+    title: str
+    question: str
+    file: str
+    findings: Sequence[Finding]
+    errors: Sequence[str]
+    figure: Optional[FigureFile]
+
+
+@dataclass(frozen=True)
+class Overview:
+    facts: Sequence[Fact]
+    cards: Sequence[Card]
+    runs: Sequence[RunView]
+    machines: Sequence[MachineView]
+    files: Sequence[str]
+
+
+def overview_of(records: Records, views: Mapping[str, object], figures: Mapping[str, Sequence[FigureFile]],
+                files: Sequence[str]) -> Overview:
+    """`views` and `figures`: of the other pages, by subject."""
+    basis = Counter(run.basis for run in records.runs)
+    facts = [Fact("What was run", joined(sorted({run.program for run in records.runs}))),
+             Fact("Basis", joined([f"{number:,} runs {name}" for name, number in basis.items()]))]
+    cards = [_card(subject, view, figures[subject]) for subject, view in views.items()]
+    return Overview(run_facts(records, facts), cards, run_views(records), machine_views(records), files)
+
+
+def _card(subject: str, view, figures: Sequence[FigureFile]) -> Card:
+    told = SUBJECTS[subject]
+    chosen = next((file for file in figures if file.kind == told.figure), figures[0] if figures else None)
+    return Card(subject, told.title, told.question, f"{subject}.html", view.findings[:MOST],
+                [note.text for note in view.notes if note.level == "error"], chosen)

@@ -1,0 +1,95 @@
+"""The first page of a report with several: a card for each page, and a folder that stays small."""
+import re
+
+import pytest
+
+from reports.cli import main
+from reports.html.overview import SUBJECTS
+from reports.plots import style
+from reports.plots.svg import compact
+from reports.tests.gate_world import GateWorld
+from reports.tests.kernel_world import KernelWorld
+from reports.tests.layer_world import LayerWorld
+from reports.tests.step_world import LayoutWorld, StepWorld
+from reports.tests.test_buckets import steps as bucket_steps
+from reports.tests.test_html import Structure
+from reports.tests.training_world import MODEL, TrainingWorld
+from reports.tests.world import SIZES, World, failed, stats_of, write
+
+MOST_BYTES = 40_000  # a figure, on average
+
+
+def sharding(stage: int) -> dict:
+    held = {"weights": 4e6 / (2 if stage == 3 else 1), "gradients": 4e6 / (2 if stage > 1 else 1),
+            "optimizer": 8e6 / (2 if stage > 0 else 1)}
+    held["total"] = sum(held.values())
+    sent = {"weights": 4e6, "gradients": 4e6}
+    return {"record": "sharding", "run": "zero", "program": "zero_bench", "basis": "measured", "model": MODEL, "ranks": 2,
+            "threads": 1, "zero_stage": stage, "shard_ranks": 2, "prefetch": True, "dtype": "f32", "gradient_dtype": "f32",
+            "microbatches": 1, "padded_elems": 1e6, "held_bytes": held, "peak_bytes": held, "formula_bytes": held,
+            "sent_bytes": sent, "formula_sent_bytes": sent, "status": "ok", "error": None, "samples_ms": [5.0, 6.0, 7.0],
+            "stats": stats_of([5.0, 6.0, 7.0])}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A report of every kind of record, one row of which failed."""
+    rows, step, layers, training = World(), StepWorld(run_name="step"), LayerWorld(), TrainingWorld()
+    buckets = StepWorld(ranks=2, run_name="buckets", basis="measured")
+    records = [
+        rows.run(), *rows.sweep(["ring", "double_tree", "tree"], SIZES[::4]), *rows.send_recv(SIZES[::4]),
+        failed(rows.row("ring", 8, "all_gather")),
+        *KernelWorld(sizes=(1,), threads=(1, 2)).records(), buckets.run(), *bucket_steps(buckets),
+        World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
+        layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0), step.run(), *step.sweep(),
+        LayoutWorld().run(), *LayoutWorld().sweep(), training.run(), training.training(),
+        *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")],
+    ]
+    base = tmp_path_factory.mktemp("overview")
+    assert main([write(base / "all.jsonl", records), "-o", str(base / "report")]) == 0
+    return base / "report"
+
+
+def test_every_subject_has_a_card_with_a_finding_a_figure_and_a_page(folder):
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    cards = re.findall(r'<section id="(\w+)" class="card">(.*?)</section>', text, flags=re.DOTALL)
+    assert [name for name, _ in cards] == list(SUBJECTS)
+    for name, card in cards:
+        assert f'<h2><a href="{name}.html">{SUBJECTS[name].title}</a></h2>' in card
+        assert re.search(r"<li.*?><a href=.*?<p>\w", card, flags=re.DOTALL), f"{name}: no finding"
+        (figure,) = re.findall(r'<img src="(figures/[^"]+)"', card)
+        assert (folder / figure).is_file()
+    failures = {name for name, card in cards if 'class="alert"' in card}
+    assert failures == {"collectives"}, "what failed is said on the first page"
+
+
+def test_links_lead_to_places_that_are_there(folder):
+    ids = {path.name: Structure(path.read_text(encoding="utf-8")).ids for path in folder.glob("*.html")}
+    assert set(ids) == {"index.html", *(f"{name}.html" for name in SUBJECTS)}
+    for link in Structure((folder / "index.html").read_text(encoding="utf-8")).links:
+        if link.startswith(("data:", "http")):
+            continue
+        name, _, anchor = link.partition("#")
+        assert (folder / name).exists(), link
+        assert not anchor or anchor in ids[name or "index.html"], link
+
+
+def test_a_figure_is_one_small_file(folder):
+    files = list((folder / "figures").iterdir())
+    assert len(files) > 20 and {path.suffix for path in files} == {".svg"}
+    sizes = sorted(path.stat().st_size for path in files)
+    assert sum(sizes) / len(sizes) < MOST_BYTES and sizes[-1] < 4 * MOST_BYTES, sizes[-3:]
+
+
+def test_numbers_and_text_survive_what_makes_a_figure_small():
+    drawn = compact("""<?xml version="1.0"?><svg width="1pt"><metadata>x</metadata><defs><style>*{}</style></defs>
+ <g id="text_1"><!-- 1.2345 -->
+  <text style="fill: #1c1f23; font: 700 11px 'DejaVu Sans'; text-anchor: start" x="1.23456" y="2" transform="rotate(-0 1 2)">1.2345  &gt; 1</text>
+ </g><path d="M 1.005001 2
+L -0.001 3
+z" style="fill: none; stroke: #0072b2"/></svg>""", style.DARK)
+    text = r'<text style="fill: #1c1f23; font-size: 11px; font-weight: 700; text-anchor: start" x="1.23" y="2" textLength="([\d.]+)"'
+    width = re.search(text, drawn)
+    assert width and 60 < float(width.group(1)) < 90, "eleven bold letters of 11 px"
+    assert ">1.2345  &gt; 1</text>" in drawn and 'd="M1.01 2L-0 3z"' in drawn and "metadata" not in drawn
+    assert '[style*="fill: #1c1f23"]{fill:#e8eaed!important}' in drawn and '"stroke: #1c1f23"' not in drawn

@@ -1,0 +1,117 @@
+"""suite as a user runs it: the list of the quick suite, lines that fail beside lines that run, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+from conftest import ROOT, Programs
+
+USAGE = 6
+
+# The report's pages and the programs that they are made from.
+SUBJECTS = {"all_reduce_perf", "kernels_bench", "ddp_overlap_bench", "zero_bench", "tp_linear_bench", "pipeline_perf",
+            "overlap_perf", "simulate", "mini_train", "scaling"}
+
+
+# A line for each page, as short as they come.
+STEP = "--model nano --layers 4 --length 16 --batch 1 --steps 2 --warmup 1 --dp 2"
+TRAINED = "--layers 2 --hidden 32 --heads 2 --length 16 --batch 2"
+SMALL = f"""
+collectives 1 all_reduce_perf --ranks 2 -b 8 -e 64K -f 64 -n 3 --algo ring,tree
+kernels 1 kernels_bench --benchmark_filter=gelu_fwd/f32/B4_T64 --benchmark_min_time=0.01 --threads 1 --ceilings 0
+buckets 1 ddp_overlap_bench {STEP} --bucket-cap-mb 0,0.75
+sharding 1 zero_bench {STEP} --dtype f32
+layers 1 tp_linear_bench --turns 1 --warmup 1 --hidden 32 --heads 4 --batch 2 --length 16 --block row --tiles 2
+schedules 1 pipeline_perf --schedule gpipe,1f1b
+simulations 1 simulate --layout pp=8,batch=8
+training 1 mini_train {TRAINED} --steps 3 --lr 1e-3
+scaling 1 scaling {TRAINED} --steps 1 --layouts dp=1
+"""
+
+
+def lines_of(programs: Programs, *words: str) -> list[list[str]]:
+    done = programs.run("suite", "--list", *words)
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_the_quick_suite_has_a_line_for_each_page_of_the_report(programs: Programs) -> None:
+    lines = lines_of(programs)
+    names = [line[0] for line in lines]
+    assert names == sorted(set(names)), "a record file each, in the order of the list"
+    assert SUBJECTS <= {line[2] for line in lines}
+    assert all((programs.folder / line[2]).exists() and float(line[1]) > 0 for line in lines)
+
+
+def test_the_quick_suite_uses_flags_that_the_programs_have(programs: Programs) -> None:
+    for name, _, program, *words in lines_of(programs):
+        listed = programs.run(program, "--help").stdout
+        for word in words:
+            assert not word.startswith("-") or word.split("=")[0] in listed, (name, word)
+
+
+def test_a_list_is_a_suite(programs: Programs, tmp_path: Path) -> None:
+    text = programs.run("suite", "--list").stdout
+    suite = tmp_path / "mine.suite"
+    suite.write_text("# mine\n\n" + text, encoding="utf-8")
+    assert programs.run("suite", "--list", "--suite", str(suite)).stdout == text
+
+
+def test_a_line_that_fails_is_told_and_the_others_run(programs: Programs, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.txt"
+    suite.write_text("bad 1 pipeline_perf --stages none\n"
+                     "good 1 sendrecv_perf --ranks 2 -b 8 -e 8 -w 1 --algo direct --time-budget {seconds}\n", encoding="utf-8")
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "bad.jsonl").write_text("of an earlier run\n", encoding="utf-8")
+    done = programs.run("suite", "--suite", str(suite), "--out", str(records), "--time-budget", "1")
+    assert done.returncode == USAGE
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("suite: ")]
+    assert told.startswith("suite: bad: ended with status 6; 'pipeline_perf --stages none'")
+    assert "--stages none: not an integer" in told and str(records / "bad.txt") in told
+    run = json.loads((records / "good.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    name, seconds = run["command"][-4:-2]
+    assert name == "--time-budget" and 0.5 < float(seconds) <= 1, "the share of the bad line is not lost"
+    assert {path.name for path in records.iterdir()} == {"bad.txt", "good.jsonl", "good.txt"}
+    assert "# Out of bounds values : 0 OK" in (records / "good.txt").read_text(encoding="utf-8")
+
+
+def test_a_line_that_takes_too_long_is_killed(programs: Programs, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.txt"
+    suite.write_text("long 1 sendrecv_perf --ranks 2 -b 8 -e 8 -n 1000000000 --algo direct\nshort 1 pipeline_perf\n",
+                     encoding="utf-8")
+    done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "records"), "--timeout", "2", timeout=60)
+    assert done.returncode == 4 and "suite: long: was killed, as it took longer" in done.stderr
+    assert (tmp_path / "records" / "short.jsonl").exists()
+
+
+def test_what_is_no_program_is_refused_before_anything_runs(programs: Programs, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.txt"
+    for command, text in (("all_reduce", "no program 'all_reduce'; allowed: those of"),
+                          ("../bin/suite", "no program '../bin/suite'")):
+        suite.write_text(f"good 1 pipeline_perf\nbad 1 {command}\n", encoding="utf-8")
+        done = programs.run("suite", "--suite", str(suite), "--out", str(tmp_path / "none"))
+        assert done.returncode == USAGE and f"suite line 'bad': {text}" in done.stderr, done.stderr
+        assert done.stderr.count("\n") == 1 and not (tmp_path / "none").exists()
+    suite.write_text("good -1 pipeline_perf\n", encoding="utf-8")
+    done = programs.run("suite", "--suite", str(suite))
+    assert done.returncode == USAGE and f"{suite}:1: allowed: NAME WEIGHT COMMAND, the weight above 0" in done.stderr
+
+
+def test_the_records_of_all_programs_make_one_report(programs: Programs, tmp_path: Path) -> None:
+    suite, records, report = (tmp_path / name for name in ("all.suite", "records", "report"))
+    suite.write_text(SMALL, encoding="utf-8")
+    done = programs.run("suite", "--suite", str(suite), "--out", str(records), "--time-budget", "5")
+    assert done.returncode == 0, done.stderr
+    made = subprocess.run(["/usr/bin/python3", "-m", "reports", *map(str, sorted(records.glob("*.jsonl"))), "-o", str(report)],
+                          cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert made.returncode == 0, made.stderr
+    names = [line.split()[0] for line in SMALL.split("\n") if line]
+    page = (report / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<section id="(\w+)" class="card">', page) == names
+    assert all((report / f"{name}.html").is_file() for name in names)
+    sizes = [path.stat().st_size for path in (report / "figures").iterdir()]
+    assert sum(sizes) / len(sizes) < 40_000
