@@ -114,6 +114,17 @@ def test_emulated_links_are_labelled_and_slow(programs: Programs, tmp_path: Path
     assert {json.loads(line)["basis"] for line in target.read_text().splitlines()} == {"emulated"}
 
 
+def test_on_emulated_links_the_prediction_comes_from_the_stated_numbers(programs: Programs) -> None:
+    result = programs.run("sendrecv_perf", "-b", "1M", "-e", "1M", "--ranks", "2", "-n", "3", "--explain", "--link",
+                          "latency_us=300,gbps=1")
+    assert result.returncode == 0, result.stderr
+    heading = next(line for line in result.stdout.splitlines() if line.split()[:2] == ["#", "size"]).split()[1:]
+    row = next(line for line in result.stdout.splitlines() if line.split()[:1] == [str(1 << 20)]).split()
+    cell = lambda name: float(row[heading.index(name)])  # noqa: E731
+    assert cell("links") == pytest.approx(300 + (1 << 20) / 1e3, rel=1e-4)
+    assert cell("predict") >= cell("links") and cell("memory") > 0
+
+
 @pytest.mark.parametrize(("words", "named", "allowed"), [
     (["--frobnicate"], "--frobnicate", ""),
     (["-d", "float128"], "float128", "bfloat16"),

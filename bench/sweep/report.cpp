@@ -56,6 +56,8 @@ Row table_row(const Comparison& comparison, const SweepFlags& flags, int num_ran
     row.steps = result.plan->steps;
     row.wire_bytes = result.plan->wire_bytes_max;
     row.predicted_us = result.plan->predicted_us;
+    row.links_us = result.plan->links_us;
+    row.memory_us = result.plan->memory_us;
   }
   return row;
 }
@@ -75,6 +77,7 @@ Columns columns_of(const SessionPlan& session) {
           .choice = true,
           .transport = session.backends.size() > 1,
           .explain = flags.explain,
+          .links = flags.explain && !flags.link.empty(),
           .stats = flags.stats};
 }
 

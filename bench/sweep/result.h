@@ -13,10 +13,14 @@ namespace lockstep::sweep {
 
 // What a plan says of itself before anything runs.
 struct PlanFacts {
-  int steps;                           // messages on the longest chain
-  std::int64_t wire_bytes_max;         // sent by the busiest rank
-  std::int64_t wire_bytes_total;       // sent by all
-  std::optional<double> predicted_us;  // if alpha and beta are known
+  int steps;                                // messages on the longest chain
+  std::int64_t wire_bytes_max;              // sent by the busiest rank
+  std::int64_t wire_bytes_total;            // sent by all
+  std::optional<double> predicted_us = {};  // if alpha and beta are known, or stated
+  // With emulated links: the part of the prediction that is theirs alone, and how long this machine takes at least to
+  // move the bytes that all ranks read and write. Above the prediction the memory is measured, not the links.
+  std::optional<double> links_us = {};
+  std::optional<double> memory_us = {};
 };
 
 struct RowResult {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "bench/sweep/explain_links.h"
 #include "bench/sweep/places.h"
 #include "collectives/libraries/nccl_buffers.h"
 #include "core/statistics.h"
@@ -57,7 +58,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   void run() {
-    if (flags_.explain) measure_models();
+    if (flags_.explain && flags_.link.empty()) measure_models();
     const std::vector<DeviceLine> places = places_of_ranks(endpoint_, *session_.backends.front());
     if (is_rank0_) sink_.started(places);
     for (std::size_t i = 0; i < session_.operations.size(); ++i) run_operation(i);
@@ -76,6 +77,7 @@ class Session {
   bool wants_in_place(const Operation& operation) const { return has_in_place(operation.kind) && !flags_.race; }
   bool rank0_says(bool mine);
   RowResult result_of(const Placement& placement);
+  PlanFacts explain(const plan::Plan& plan, const Placement& placement) const;
   double budget_of_operation_s(std::size_t index) const;
 
   const SessionPlan& session_;
@@ -88,6 +90,7 @@ class Session {
   std::uint64_t rounds_ = 0;  // of the trials, which share the pool
   const core::Clock::time_point start_;
   std::map<const backends::Backend*, plan::CostModel> models_;
+  MachineCost machine_cost_;  // at the operation under way; with emulated links
 };
 
 void Session::measure_models() {
@@ -182,14 +185,25 @@ RowResult Session::result_of(const Placement& placement) {
   // Counting a plan takes longer than running it: one rank does, for those who asked.
   const bool wanted = is_rank0_ && (flags_.explain || !flags_.json_file.empty());
   const auto& plan = placement.trial->prepared().plan;
-  const auto model = models_.find(placement.contender.backend);
-  const auto known = model == models_.end() ? std::nullopt : std::optional(model->second);
-  if (wanted && plan) result.plan = facts_of(*plan, placement.operation, known);
+  if (wanted && plan) result.plan = explain(*plan, placement);
   return result;
+}
+
+PlanFacts Session::explain(const plan::Plan& plan, const Placement& placement) const {
+  const auto model = models_.find(placement.contender.backend);
+  PlanFacts facts = facts_of(plan, placement.operation, model == models_.end() ? nullptr : &model->second);
+  if (flags_.explain && !flags_.link.empty()) {
+    predict_on_links(facts, plan, placement.operation, transports::parse_link(flags_.link), machine_cost_,
+                     placement.trial->calls_of_a_batch());
+  }
+  return facts;
 }
 
 void Session::run_operation(std::size_t index) {
   const Operation& operation = session_.operations[index];
+  if (flags_.explain && !flags_.link.empty()) {
+    machine_cost_ = measure_machine_cost(endpoint_.world, operation, {pool_, session_bytes(session_)});
+  }
   std::vector<Placement> placements;
   for (const Contender& contender : session_.contenders[index]) {
     tell_running(operation, contender);
@@ -249,7 +263,8 @@ SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int 
 
 std::size_t session_bytes(const SessionPlan& session) {
   const TrialOptions options = trial_options(session);
-  std::size_t most = session.flags.explain ? cost_model_pool_bytes(session.num_ranks, options) : 0;
+  std::size_t most =
+      session.flags.explain && session.flags.link.empty() ? cost_model_pool_bytes(session.num_ranks, options) : 0;
   for (const Operation& operation : session.operations) {
     most = std::max(most, pool_bytes(operation, session.num_ranks, options));
     if (has_in_place(operation.kind)) {

@@ -32,10 +32,14 @@ std::string real_text(const std::optional<double>& value, int width) {
   return value ? number_text(*value, width) : "N/A";
 }
 
-void append_explanation(std::vector<ExtraCell>& cells, const Row& row) {
+void append_explanation(std::vector<ExtraCell>& cells, const Columns& columns, const Row& row) {
   cells.push_back({"steps", "", 6, whole_text(row.steps)});
   cells.push_back({"wire", "(B/rank)", 12, whole_text(row.wire_bytes)});
   cells.push_back({"predict", "(us)", 8, real_text(row.predicted_us, 8)});
+  if (columns.links) {
+    cells.push_back({"links", "(us)", 8, real_text(row.links_us, 8)});
+    cells.push_back({"memory", "(us)", 8, real_text(row.memory_us, 8)});
+  }
   cells.push_back({"m/p", "", 6, real_text(row.out_of_place.measured_over_predicted, 6)});
   cells.push_back({"ip_m/p", "", 6, real_text(row.in_place.measured_over_predicted, 6)});
 }
@@ -59,7 +63,7 @@ std::vector<ExtraCell> extra_cells(const Columns& columns, const Row& row) {
     if (columns.transport) cells.push_back({"transport", "", 9, row.transport});
     cells.push_back({"algorithm", "", 24, row.algorithm.empty() ? "N/A" : row.algorithm});
   }
-  if (columns.explain) append_explanation(cells, row);
+  if (columns.explain) append_explanation(cells, columns, row);
   if (columns.stats) append_percentiles(cells, row);
   return cells;
 }

@@ -52,6 +52,7 @@ struct Columns {
   bool choice = false;         // what was swept beyond nccl-tests: ranks, algorithm
   bool transport = false;      // the transport beside it, where several take turns
   bool explain = false;        // --explain
+  bool links = false;          // and the links are emulated
   bool stats = false;          // --stats
 };
 
@@ -83,6 +84,8 @@ struct Row {
   std::optional<std::int64_t> steps;
   std::optional<std::int64_t> wire_bytes;  // of the busiest rank
   std::optional<double> predicted_us;
+  std::optional<double> links_us;   // of it, on emulated links: without the ranks' own sums and copies
+  std::optional<double> memory_us;  // and what this machine's memory takes at least
 };
 
 std::string table_heading_text(const Columns& columns);

@@ -140,6 +140,20 @@ TEST(Table, OwnColumnsStandToTheRight) {
   EXPECT_EQ(heading[2].size(), row_text(columns, row).size() - 1);
 }
 
+TEST(Table, EmulatedLinksShowWhatAPredictionIsMadeOf) {
+  Row row = sample_row();
+  row.predicted_us = 10.5;
+  row.links_us = 10;
+  row.memory_us = 0.25;
+  const Columns columns{.explain = true, .links = true};
+  const std::vector<std::string> heading = words_of(lines_of(table_heading_text(columns))[2]);
+  const std::vector<std::string> words = words_of(row_text(columns, row));
+  const std::vector<std::string> names(heading.end() - 5, heading.end());
+  const std::vector<std::string> cells(words.end() - 5, words.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"predict", "links", "memory", "m/p", "ip_m/p"}));
+  EXPECT_EQ(cells, (std::vector<std::string>{"10.50", "10.00", "0.25", "N/A", "N/A"}));
+}
+
 TEST(Table, WhatIsNotKnownIsNotGuessed) {
   const std::vector<std::string> words = words_of(row_text(Columns{.explain = true}, sample_row()));
   EXPECT_EQ(std::vector<std::string>(words.begin() + 13, words.end()),

@@ -65,6 +65,7 @@ class Trial {
   const TrialData& measured() const { return measured_; }
   bool is_graph() const { return options_.graph; }
   int iterations_per_sample() const { return iterations_per_sample_; }
+  int calls_of_a_batch() const { return static_cast<int>(slots_.size()); }  // at most
 
  private:
   struct Slot {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,10 +96,12 @@ void run_case(LocalWorld& world, const Case& c, const Run& run) {
 }
 
 // All cases one after the other on the same ranks. What went wrong, or nothing.
-inline std::string run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sharing = Sharing::threads) {
+inline std::string run_cases(int num_ranks, const std::vector<Case>& cases, Sharing sharing = Sharing::threads,
+                             std::optional<transports::LinkSpec> link = {}) {
   LocalOptions options;
   options.num_ranks = num_ranks;
   options.sharing = sharing;
+  options.link = link;
   options.memory_bytes_per_rank = std::size_t{256} << 20;
   options.deadline = std::chrono::milliseconds(60000);
   LocalGroup group(options);

@@ -1,11 +1,13 @@
 #include "collectives/executors/direct_executor.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "collectives/executors/direct_lowering.h"
+#include "collectives/executors/paced_call.h"
 #include "core/error.h"
 #include "kernels/reduce/reduce.h"
 
@@ -18,10 +20,17 @@ using plan::Wait;
 using transports::LocalWorld;
 using transports::RankBoard;
 
+// What all ranks need alike.
+struct Lowered {
+  explicit Lowered(plan::Program made) : program(std::move(made)) {}
+  const plan::Program program;
+  std::optional<ProgramTime> time;  // with emulated links
+};
+
 class DirectCollective final : public collectives::Collective {
  public:
-  DirectCollective(std::shared_ptr<const plan::Program> program, std::string label,
-                   const collectives::Operation& operation, LocalWorld& world, bool bypass_cache);
+  DirectCollective(std::shared_ptr<const Lowered> lowered, std::string label, const collectives::Operation& operation,
+                   LocalWorld& world, bool bypass_cache);
   void run(const void* input, void* output) override;
 
  private:
@@ -34,8 +43,8 @@ class DirectCollective final : public collectives::Collective {
   void run_one_lane();
   void run_side_by_side();
   bool waits_over(int lane, LaneCursor& cursor);
-  void execute(int lane, const Instruction& instruction);
-  void pace(const LaneProgram& lane, const Instruction& instruction);
+  void execute(int lane, std::size_t index);
+  void pass(const LaneProgram& lane, const Instruction& instruction);
   void count_instruction(int lane, std::uint32_t done, bool awaited);
   void wait(int peer, int lane, std::uint64_t target);
   std::uint64_t target_of(const Wait& wait) const { return transports::progress(call_, wait.instructions); }
@@ -48,14 +57,13 @@ class DirectCollective final : public collectives::Collective {
   LocalWorld& world_;
   transports::LocalGroup& group_;
   RankBoard& board_;
-  const std::shared_ptr<const plan::Program> whole_program_;
+  const std::shared_ptr<const Lowered> lowered_;
   const plan::RankProgram& program_;  // this rank's part of it
   const bool bypass_cache_;
   // Whether lane 0 opens its gate on the way. If not it does so on entry, as others look there for calls entered.
   bool lane0_awaited_ = false;
   std::byte* scratch_[2] = {nullptr, nullptr};  // [call % 2]
-  std::int64_t* ready_ns_[2] = {nullptr, nullptr};
-  std::size_t ready_stride_ = 0;
+  std::optional<PacedCall> paced_;              // with emulated links
   std::uint64_t call_ = 0;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
@@ -70,27 +78,23 @@ std::size_t most_instructions(const plan::Program& program) {
   return most;
 }
 
-DirectCollective::DirectCollective(std::shared_ptr<const plan::Program> whole_program, std::string label,
+DirectCollective::DirectCollective(std::shared_ptr<const Lowered> lowered, std::string label,
                                    const collectives::Operation& operation, LocalWorld& world, bool bypass_cache)
     : label_(std::move(label)),
       operation_(operation),
       world_(world),
       group_(world.group()),
       board_(group_.board(world.rank())),
-      whole_program_(std::move(whole_program)),
-      program_(whole_program_->ranks[static_cast<std::size_t>(world.rank())]),
+      lowered_(std::move(lowered)),
+      program_(lowered_->program.ranks[static_cast<std::size_t>(world.rank())]),
       bypass_cache_(bypass_cache) {
-  const plan::Program& program = *whole_program_;
+  const plan::Program& program = lowered_->program;
   LOCKSTEP_CHECK(program.num_lanes <= RankBoard::kMaxLanes, "more lanes than a rank has gates");
   LOCKSTEP_CHECK(most_instructions(program) < std::size_t{1} << transports::kInstructionBits, "a lane is too long");
   if (program.scratch_bytes > 0) {
     for (int half : {0, 1}) scratch_[half] = world.scratch(half, static_cast<std::size_t>(program.scratch_bytes));
   }
-  if (group_.links() != nullptr) {
-    ready_stride_ = most_instructions(program) + 1;
-    const std::size_t times = ready_stride_ * static_cast<std::size_t>(program.num_lanes);
-    for (auto& ready : ready_ns_) ready = world.arena().make_array<std::int64_t>(times);
-  }
+  if (lowered_->time) paced_.emplace(world, program, *lowered_->time, label_);
   std::size_t most_places = 0;
   for (const LaneProgram& lane : program_.lanes) {
     for (const Instruction& i : lane.instructions) {
@@ -116,7 +120,8 @@ void DirectCollective::enter(const void* input, void* output) {
   }
   // The program never writes to the input (the checker has proved it), unless it is the output too.
   auto* in = const_cast<std::byte*>(static_cast<const std::byte*>(input));
-  board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}, ready_ns_[call_ % 2]};
+  board_.calls[call_ % 2] = {{in, static_cast<std::byte*>(output), scratch_[call_ % 2]}};
+  if (paced_) paced_->enter(call_);
   const int lanes = static_cast<int>(program_.lanes.size());
   for (int lane = lanes - 1; lane >= 0; --lane) {
     const bool awaited = program_.lanes[static_cast<std::size_t>(lane)].entry_awaited;
@@ -126,37 +131,16 @@ void DirectCollective::enter(const void* input, void* output) {
 
 // Every opening costs those who look at the gate a cache miss, so gates that nobody waits for stay shut.
 void DirectCollective::count_instruction(int lane, std::uint32_t done, bool awaited) {
-  if (ready_ns_[0] != nullptr) {
-    ready_ns_[call_ % 2][static_cast<std::size_t>(lane) * ready_stride_ + done] = transports::now_ns();
-  }
   if (awaited) board_.lanes[lane].open(transports::progress(call_, done));
 }
 
-// With emulated links: books every message of the instruction, and returns when the last has arrived.
-void DirectCollective::pace(const LaneProgram& lane, const Instruction& instruction) {
-  const std::int64_t size_bytes = instruction.count * static_cast<std::int64_t>(core::size_of(operation_.dtype));
-  std::int64_t arrived = 0;
-  for (const plan::Place& source : lane.sources_of(instruction)) {
-    if (source.rank == world_.rank()) continue;
-    const std::int64_t ready =
-        group_.board(source.rank)
-            .calls[call_ % 2]
-            .ready_ns[static_cast<std::size_t>(source.lane) * ready_stride_ + source.instructions];
-    const int from = group_.number_of(source.rank);
-    const int to = group_.number_of(world_.rank());
-    arrived = std::max(arrived, group_.links()->book(from, to, size_bytes, ready));
-  }
-  if (arrived == 0) return;
-  if (world_.wait_policy().yields()) {
-    transports::wait_until_ns(arrived);
-  } else {
-    transports::sleep_until_ns(arrived);
-  }
+void DirectCollective::execute(int lane_index, std::size_t index) {
+  const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
+  if (paced_) return paced_->run(lane_index, index, [&] { pass(lane, lane.instructions[index]); });
+  pass(lane, lane.instructions[index]);
 }
 
-void DirectCollective::execute(int lane_index, const Instruction& instruction) {
-  const LaneProgram& lane = program_.lanes[static_cast<std::size_t>(lane_index)];
-  if (group_.links() != nullptr) pace(lane, instruction);
+void DirectCollective::pass(const LaneProgram& lane, const Instruction& instruction) {
   if (instruction.num_destinations == 0) return;
   const auto sources = lane.sources_of(instruction);
   for (std::size_t s = 0; s < sources.size(); ++s) sources_[s] = address(sources[s]);
@@ -173,7 +157,7 @@ void DirectCollective::run_one_lane() {
   std::uint32_t done = 0;
   for (const Instruction& instruction : lane.instructions) {
     for (const Wait& w : lane.waits_of(instruction)) wait(w.rank, w.lane, target_of(w));
-    execute(0, instruction);
+    execute(0, done);
     count_instruction(0, ++done, instruction.awaited);
   }
 }
@@ -207,7 +191,7 @@ void DirectCollective::run_side_by_side() {
         continue;
       }
       const bool awaited = lane.instructions[cursor.instruction].awaited;
-      execute(l, lane.instructions[cursor.instruction]);
+      execute(l, cursor.instruction);
       cursor = {cursor.instruction + 1, 0};
       count_instruction(l, static_cast<std::uint32_t>(cursor.instruction), awaited);
       moved = true;
@@ -230,18 +214,23 @@ void DirectCollective::run(const void* input, void* output) {
     run_side_by_side();
   }
   for (const Wait& w : program_.exit_waits) wait(w.rank, w.lane, target_of(w));
+  if (paced_) paced_->leave();
 }
 
 }  // namespace
 
 std::unique_ptr<collectives::Collective> make_direct(const plan::Plan& plan, const collectives::Operation& operation,
                                                      LocalWorld& world, const DirectOptions& options) {
-  auto program = world.make_once<plan::Program>(
-      [&] { return std::make_shared<const plan::Program>(lower_for_direct(plan, operation, options)); });
+  auto lowered = world.make_once<Lowered>([&] {
+    auto made = std::make_shared<Lowered>(lower_for_direct(plan, operation, options));
+    const auto element_bytes = static_cast<std::int64_t>(core::size_of(operation.dtype));
+    if (world.group().links() != nullptr) made->time.emplace(made->program, element_bytes);
+    return made;
+  });
   const auto message = collectives::message_bytes(operation.kind, world.num_ranks(), operation.count, operation.dtype);
   // In place, what is stored has just been read and lies in the caches: there is nothing to bypass.
   const bool bypass = !operation.in_place && message * world.num_ranks() > options.bypass_above_bytes;
-  return std::make_unique<DirectCollective>(std::move(program), plan.algorithm, operation, world, bypass);
+  return std::make_unique<DirectCollective>(std::move(lowered), plan.algorithm, operation, world, bypass);
 }
 
 }  // namespace lockstep::executors

@@ -23,7 +23,8 @@ struct Ref {
 
 // A segment of a chunk in one rank's memory.
 struct Cell {
-  Ref writer;                // rank -1: as it was at the start
+  Ref writer;  // rank -1: as it was at the start
+  Ref landed;  // the instruction after which this rank has it: the writer, or its wait for what was pushed
   std::vector<Ref> readers;  // since it was written
 };
 

@@ -22,6 +22,7 @@ std::size_t at(int index) {
 // A send as it was issued.
 struct Message {
   std::vector<Ref> writers;       // [cell of the slice]
+  std::vector<Ref> landed;        // [cell of the slice]
   std::vector<Ref> readers;       // [cell of the slice]
   std::vector<Content> contents;  // [chunk of the slice]
 };
@@ -59,7 +60,7 @@ class Lowering {
   void draft_piece(int rank, int lane, const Group& group, const std::vector<Operand>& operands, int piece);
   bool push_piece(const Ref& self, const Group& group, const Operand& operand, int piece);
   bool used_later_in_lane(const Ref& maker, int rank, const Group& group, CellRange cells);
-  void add_hazards(const Ref& writer, int rank, const Group& group, CellRange cells, Draft& draft);
+  void add_hazards(const Ref& writer, const Ref& landed, int rank, const Group& group, CellRange cells, Draft& draft);
   Place source_place(const Operand& operand, CellRange cells) const;
   Draft& draft_of(const Ref& ref) { return drafts_[at(ref.rank)][at(ref.lane)][at(ref.instruction)]; }
   std::vector<Wait> exit_waits(int rank);
@@ -110,6 +111,7 @@ void Lowering::issue(const StepPlace& send) {
   for (int i = 0; i < step.src.count * segments_; ++i) {
     Cell& read = memory_.cell(send.rank, step.src.buffer, step.src.first * segments_ + i);
     message.writers.push_back(read.writer);
+    message.landed.push_back(read.landed);
     message.readers.push_back({receive.rank, receive.lane, instruction_of_cell(group, i)});
     read.readers.push_back(message.readers.back());
   }
@@ -145,10 +147,10 @@ std::vector<Operand> Lowering::operands_of(int rank, int lane, const Group& grou
 Place Lowering::source_place(const Operand& operand, CellRange cells) const {
   Place source = memory_.place(operand.rank, operand.slice, cells.begin, operand.contents[at(cells.begin / segments_)]);
   for (int i = cells.begin; operand.message != nullptr && i < cells.end; ++i) {
-    const Ref& writer = operand.message->writers[at(i)];
-    if (writer.rank < 0) continue;
-    source.lane = writer.lane;
-    source.instructions = static_cast<std::uint32_t>(writer.instruction) + 1;
+    const Ref& landed = operand.message->landed[at(i)];
+    if (landed.rank < 0) continue;
+    source.lane = landed.lane;
+    source.instructions = static_cast<std::uint32_t>(landed.instruction) + 1;
   }
   return source;
 }
@@ -159,8 +161,9 @@ void add_wait(Draft& draft, const Ref& ref) {
 }
 
 // `writer`, whose draft this is, is about to write a rank's cells: it waits for whoever wrote or still reads them, and
-// becomes their writer.
-void Lowering::add_hazards(const Ref& writer, int rank, const Group& group, CellRange cells, Draft& draft) {
+// becomes their writer; they are there for others once `landed` is done.
+void Lowering::add_hazards(const Ref& writer, const Ref& landed, int rank, const Group& group, CellRange cells,
+                           Draft& draft) {
   for (int i = cells.begin; i < cells.end; ++i) {
     Cell& written = memory_.cell(rank, group.destination.buffer, group.destination.first * segments_ + i);
     if (written.writer != writer) add_wait(draft, written.writer);
@@ -168,6 +171,7 @@ void Lowering::add_hazards(const Ref& writer, int rank, const Group& group, Cell
       if (reader != writer) add_wait(draft, reader);
     }
     written.writer = writer;
+    written.landed = landed;
     written.readers.clear();
   }
 }
@@ -211,7 +215,7 @@ bool Lowering::push_piece(const Ref& self, const Group& group, const Operand& op
   for (int i = cells.begin; i < cells.end; ++i) {
     std::erase(memory_.cell(operand.rank, operand.slice.buffer, operand.slice.first * segments_ + i).readers, self);
   }
-  add_hazards(maker, self.rank, group, cells, made);
+  add_hazards(maker, self, self.rank, group, cells, made);
   drafts_[at(self.rank)][at(self.lane)].push_back(std::move(draft));
   return true;
 }
@@ -241,7 +245,7 @@ void Lowering::draft_piece(int rank, int lane, const Group& group, const std::ve
   }
   const Content& made = operands.front().contents[at(cells.begin / segments_)];
   draft.destinations.push_back(memory_.place(rank, group.destination, cells.begin, made));
-  add_hazards(self, rank, group, cells, draft);
+  add_hazards(self, self, rank, group, cells, draft);
   draft.completes =
       collectives::has_op(plan_.kind) && terms == plan_.num_ranks && (operands.size() > 1 || plan_.num_ranks == 1);
   drafts_[at(rank)][at(lane)].push_back(std::move(draft));

@@ -33,6 +33,7 @@ LocalGroup::LocalGroup(const LocalOptions& options)
   region_ = std::make_unique<core::SharedRegion>(options.sharing, control_bytes_ + ranks * rank_bytes);
   core::Arena control(region_->data(), control_bytes_);
   for (std::size_t r = 0; r < ranks; ++r) boards_.push_back(control.make<RankBoard>());
+  paced_calls_ = control.make<PacedCalls>();
   if (options.among) {
     LOCKSTEP_CHECK(options.sharing == core::Sharing::threads && !options.link, "groups of threads share their links");
     abort_ = options.among->abort;
@@ -163,13 +164,28 @@ void LocalWorld::meet(std::span<const std::byte> mine, std::span<std::byte> all)
   };
   RankBoard& board = group_.board(rank_);
   std::copy(mine.begin(), mine.end(), board.gathered);
+  const std::size_t turn = meetings_ / 2 % 2;  // nobody is in the next but one before all have left this one
+  board.paced.came_ns[turn] = now_ns();
   board.coordination.open(++meetings_);
   wait_for_all(meetings_);
+  if (group_.links() != nullptr) start_together(turn);
   for (int peer = 0; peer < num_ranks() && !mine.empty(); ++peer) {
     std::memcpy(all.data() + static_cast<std::size_t>(peer) * mine.size(), group_.board(peer).gathered, mine.size());
   }
   board.coordination.open(++meetings_);
   if (!mine.empty()) wait_for_all(meetings_);
+}
+
+// On emulated links, where a call's time begins when its last rank enters: all go on at the same time, late enough for
+// those who have slept to be awake.
+void LocalWorld::start_together(std::size_t turn) {
+  constexpr std::int64_t kWakeUpNs = 200'000;
+  std::int64_t last_came_ns = 0;
+  for (int peer = 0; peer < num_ranks(); ++peer) {
+    last_came_ns = std::max(last_came_ns, group_.board(peer).paced.came_ns[turn]);
+  }
+  wait_until_ns(last_came_ns + kWakeUpNs);
+  group_.board(rank_).paced.woken_ns = 0;
 }
 
 void LocalWorld::barrier() {

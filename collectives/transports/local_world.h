@@ -49,8 +49,23 @@ constexpr std::uint64_t progress(std::uint64_t call, std::uint64_t instructions)
 
 // Where a rank's buffers lie in one call; written by the rank before it opens its gates, read by peers.
 struct alignas(64) CallBases {
-  std::byte* base[3];      // [plan::Buffer]
-  std::int64_t* ready_ns;  // with emulated links: when [lane * most instructions + instructions done] was reached
+  std::byte* base[3];  // [plan::Buffer]
+};
+
+// With emulated links: one rank's part of the call that is under way (executors/paced_call.h).
+struct PacedRank {
+  std::int64_t entered_ns = 0;
+  const std::int64_t* costs_ns = nullptr;  // of the rank's instructions
+  std::int64_t leaves_ns = 0;              // the stated time
+  std::int64_t woken_ns = 0;               // and when it did; 0: it had not to wait
+  std::int64_t came_ns[2] = {0, 0};        // to even and odd barriers
+  std::atomic<std::uint64_t> calls_done{0};
+};
+
+// The same of all ranks together.
+struct PacedCalls {
+  std::atomic<std::uint64_t> done{0};  // calls that ranks have done, added up
+  core::Gate played;                   // calls whose ranks know when they leave
 };
 
 // One rank's part of the memory that all see.
@@ -58,7 +73,8 @@ struct RankBoard {
   static constexpr int kMaxLanes = 16;
   // Executors: progress(), a lane each. Lane 0 also says which call the rank has entered.
   core::Gate lanes[kMaxLanes];
-  CallBases calls[2];               // [call % 2]
+  CallBases calls[2];  // [call % 2]
+  PacedRank paced;
   core::Gate coordination;          // barriers and gathers done
   std::atomic<int> blocked_on{-1};  // the rank that this one has been waiting for for a while; for error messages
   std::byte gathered[1024];
@@ -78,7 +94,8 @@ class LocalGroup {
   RankBoard& board(int rank) { return *boards_[static_cast<std::size_t>(rank)]; }
   core::Arena arena_of(int rank) const;
   LinkTable* links() { return links_; }  // nullptr without emulated links
-  int number_of(int rank) const;         // see World: also of its port
+  PacedCalls& paced_calls() { return *paced_calls_; }
+  int number_of(int rank) const;  // see World: also of its port
   core::WaitPolicy wait_policy() const;
   // The number of the rank for which that of number `number` waits in this group; -1: for none.
   int waits_for(int number) const;
@@ -99,6 +116,7 @@ class LocalGroup {
   core::AbortFlag* abort_ = nullptr;
   std::vector<RankBoard*> boards_;
   LinkTable* links_ = nullptr;
+  PacedCalls* paced_calls_ = nullptr;
   struct Made {
     Shared thing;
     int takers = 0;
@@ -157,6 +175,7 @@ class LocalWorld final : public World {
  private:
   [[noreturn]] void time_out(int peer, const std::string& doing);
   void meet(std::span<const std::byte> mine, std::span<std::byte> all);
+  void start_together(std::size_t turn);
 
   LocalGroup& group_;
   const int rank_;

@@ -1,13 +1,20 @@
-// Emulated links in wall-clock time: a message between local ranks takes as long as a stated link would take.
+// Emulated links: a message between local ranks takes as long as a stated link would take.
 //
 // Each rank has one full-duplex port. A message occupies the sender's outgoing and the receiver's incoming side for
-// bytes / bandwidth, one message at a time in each, and arrives one latency after it has left. Processor time that the
-// machine needs for the copy itself runs beside it and is not subtracted.
+// bytes / bandwidth, both at once and for itself alone, and arrives one latency after it has left. It takes the earliest
+// time from the moment on at which it was ready, in several pieces where others are in between, as packets would; also
+// time before messages that were booked earlier. So a port is a calendar, not a queue. (In a queue, a message that waits
+// for one busy side keeps its other side idle for everybody who is booked later; and gaps a little shorter than a
+// message, as ranks come at slightly different times, would be lost for good.)
+//
+// All of this is in stated times, which nobody has to be awake for. Whoever books sees to it that the wall clock
+// follows.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
+#include <limits>
 #include <string_view>
 
 #include "core/wait.h"
@@ -26,16 +33,36 @@ LinkSpec parse_link(std::string_view text);
 std::int64_t occupied_ns(const LinkSpec& link, std::int64_t size_bytes);
 std::int64_t latency_ns(const LinkSpec& link);
 
-// When each port is free again. Lies in shared memory.
+// When one side of a port is busy: its last kMost busy intervals, in order and with gaps between them. What lay before
+// the oldest one is forgotten, and counts as busy: a port may lose an old gap, but never carries two messages at once.
+class BusyTimes {
+ public:
+  static constexpr std::size_t kMost = 256;
+
+  struct Interval {
+    std::int64_t begin_ns, end_ns;
+  };
+  // The first time that is free, of `earliest_ns` and later.
+  Interval next_free(std::int64_t earliest_ns) const;
+  // An interval that is free.
+  void occupy(const Interval& taken);
+
+ private:
+  std::int64_t forgotten_until_ns_ = std::numeric_limits<std::int64_t>::min();
+  std::size_t count_ = 0;
+  std::array<Interval, kMost> busy_;
+};
+
+// The ports. Lies in shared memory; any thread may book at any time.
 class LinkTable {
  public:
   struct alignas(128) Port {
-    std::atomic<std::int64_t> out_free_ns{0};
-    std::atomic<std::int64_t> in_free_ns{0};
+    BusyTimes out;
+    BusyTimes in;
   };
   LinkTable(LinkSpec spec, Port* ports) : spec_(spec), ports_(ports) {}
 
-  // Books a message that was ready at `ready_ns` (steady clock); returns when it has arrived.
+  // Books a message that is ready at `ready_ns`; returns when it arrives.
   std::int64_t book(int from, int to, std::int64_t size_bytes, std::int64_t ready_ns);
 
  private:
@@ -45,6 +72,8 @@ class LinkTable {
 };
 
 std::int64_t now_ns();
+// Processor time of the calling thread.
+std::int64_t thread_time_ns();
 // Returns at the stated time: sleeps far from it, yields near it.
 void wait_until_ns(std::int64_t time_ns);
 // The same, asleep to the end, and some 10 us late: for threads whose core others have work for. A yield would come

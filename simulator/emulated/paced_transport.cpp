@@ -46,7 +46,8 @@ void PacedTransport::all_gather(std::span<const std::byte> /*mine*/, std::span<s
 }
 
 Request PacedTransport::send(int peer, int channel, std::span<const std::byte> bytes) {
-  const Header header{time_ns_, static_cast<std::int64_t>(static_cast<double>(bytes.size()) * stated_bytes_a_byte_)};
+  const auto stated_bytes = static_cast<std::int64_t>(static_cast<double>(bytes.size()) * stated_bytes_a_byte_);
+  const Header header = links_.book(member(index_), member(peer), stated_bytes, time_ns_);
   std::vector<std::byte> message(sizeof header + bytes.size());
   std::memcpy(message.data(), &header, sizeof header);
   std::copy(bytes.begin(), bytes.end(), message.begin() + sizeof header);
@@ -57,7 +58,6 @@ Request PacedTransport::send(int peer, int channel, std::span<const std::byte> b
 
 Request PacedTransport::recv(int peer, int channel, std::span<std::byte> bytes) {
   Incoming& incoming = incoming_[next_request_];
-  incoming.peer = peer;
   incoming.message.resize(sizeof(Header) + bytes.size());
   incoming.target = bytes;
   incoming.request = inner_->recv(member(peer), first_channel_ + channel, incoming.message);
@@ -69,18 +69,14 @@ bool PacedTransport::done(Request request) {
   const auto found = incoming_.find(request.id);
   LOCKSTEP_CHECK(found != incoming_.end(), "this request is spent");
   Incoming& incoming = found->second;
-  if (incoming.arrival_ns < 0 && inner_->done(incoming.request)) book(incoming);
+  if (incoming.arrival_ns < 0 && inner_->done(incoming.request)) {
+    std::memcpy(&incoming.arrival_ns, incoming.message.data(), sizeof(Header));
+  }
   if (incoming.arrival_ns < 0 || incoming.arrival_ns > now_ns()) return false;
   std::copy(incoming.message.begin() + sizeof(Header), incoming.message.end(), incoming.target.begin());
   time_ns_ = std::max(time_ns_, incoming.arrival_ns);
   incoming_.erase(found);
   return true;
-}
-
-void PacedTransport::book(Incoming& incoming) {
-  Header header;
-  std::memcpy(&header, incoming.message.data(), sizeof header);
-  incoming.arrival_ns = links_.book(member(incoming.peer), member(index_), header.stated_bytes, header.left_ns);
 }
 
 void PacedTransport::idle() {

@@ -1,9 +1,9 @@
 // A Transport among the members of a group whose messages take as long as a stated link would, and stand for more bytes
 // than they have.
 //
-// Each message says when it left, in the sender's time for this collective, which goes from arrival to arrival: when a
-// rank was woken late, what it sends next says when it was due, not when it was sent. So wake-ups are not added up
-// along a chain of messages.
+// The sender books each message, in its time for this collective, which goes from arrival to arrival: when a rank was
+// woken late, what it sends next leaves when it was due, not when it was sent. So wake-ups are not added up along a
+// chain of messages. The message says when it arrives.
 #pragma once
 
 #include <cstdint>
@@ -40,20 +40,15 @@ class PacedTransport final : public transports::Transport {
   void idle() override;
 
  private:
-  struct Header {
-    std::int64_t left_ns = 0;
-    std::int64_t stated_bytes = 0;
-  };
+  using Header = std::int64_t;  // when the message arrives
   struct Incoming {
     transports::Request request;
-    int peer = 0;
     std::vector<std::byte> message = {};  // header and bytes
     std::span<std::byte> target = {};
     std::int64_t arrival_ns = -1;  // -1: has not come
   };
 
   std::int32_t member(int index) const { return members_[static_cast<std::size_t>(index)]; }
-  void book(Incoming& incoming);
 
   std::unique_ptr<transports::Transport> inner_;
   transports::LinkTable& links_;

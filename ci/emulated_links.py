@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Emulated links against their prediction: every algorithm of the catalogue, measured over simulated on the same links.
+
+  ci/emulated_links.py [--build build/release] [--out out/emulated_links] [--ranks 2,4,8] [--links LINK;LINK] [--collectives NAMES]
+
+Runs `*_perf --algo all --link LINK --explain` for each collective, number of ranks and link, once with the links and once without,
+and prints the tables of docs/emulated_links.md. What is in the output folder already is not run again, so that a long matrix can be
+measured in slices.
+
+A row is bound by the links unless one of two criteria says that it is bound by the machine:
+  memory   all bytes that the ranks' passes read and write, counted, over the bandwidth that all ranks reach together, measured
+           (column `memory` of --explain), take more than 80 % of the prediction;
+  turns    the same call takes more than 80 % of the prediction without any emulated link: with more ranks than cores this is
+           mostly threads that wait for their turn on a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import compare_rows
+
+PROGRAMS = {"all_reduce": "all_reduce_perf", "reduce_scatter": "reduce_scatter_perf", "all_gather": "all_gather_perf",
+            "all_to_all": "alltoall_perf"}
+LINKS = ("latency_us=50,gbps=1.25", "latency_us=10,gbps=5", "latency_us=2,gbps=12.5")
+SIZES = ("64K", "16M", "4")  # from, to, factor
+BOUND_SHARE = 0.8  # of the prediction, from which on the machine is what is measured
+WANTED = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    collective: str
+    ranks: int
+    link: str
+    algorithm: str
+    size: int
+    median_us: float
+    predicted_us: float
+    links_us: float
+    memory_us: float
+    alone_us: float  # the same without links
+
+    @property
+    def ratio(self) -> float:
+        return self.median_us / self.predicted_us
+
+    @property
+    def bound(self) -> str:
+        if self.memory_us > BOUND_SHARE * self.predicted_us:
+            return "memory"
+        return "turns" if self.alone_us > BOUND_SHARE * self.predicted_us else "links"
+
+    @property
+    def is_close(self) -> bool:
+        return abs(self.ratio - 1) <= WANTED
+
+
+def run(build: Path, target: Path, collective: str, ranks: int, link: str) -> None:
+    """Leaves the program's table in `target`; an interrupted run leaves nothing."""
+    if target.exists():
+        return
+    first, last, factor = SIZES
+    command = [str(build / "bin" / PROGRAMS[collective]), "--algo", "all", "--ranks", str(ranks), "-b", first, "-e", last, "-f",
+               factor, "-n", "9", "-w", "2", "--explain", "--stats", *(["--link", link] if link else [])]
+    print("#", *command, file=sys.stderr)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(done.stdout, encoding="utf-8")
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    """Rows by heading; of nccl-tests' columns, whose names stand twice, the first."""
+    names: list[str] = []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        cells = line.split()
+        if cells[:3] == ["#", "size", "count"]:
+            names = cells[1:]
+        elif names and cells and cells[0].isdigit():
+            rows.append({name: cell for name, cell in reversed(list(zip(names, cells)))})
+    return rows
+
+
+def path_of(out: Path, collective: str, ranks: int, link: str) -> Path:
+    return out / f"{collective}@{ranks}@{link or 'none'}.txt"
+
+
+def load(out: Path, collective: str, ranks: int, link: str) -> list[Row]:
+    alone = {(row["algorithm"], row["size"]): float(row["p50"]) for row in table(path_of(out, collective, ranks, ""))}
+    return [Row(collective, ranks, link, row["algorithm"], int(row["size"]), float(row["p50"]), float(row["predict"]),
+                float(row["links"]), float(row["memory"]), alone[row["algorithm"], row["size"]])
+            for row in table(path_of(out, collective, ranks, link))]
+
+
+def link_text(link: str) -> str:
+    latency, gbps = (part.split("=")[1] for part in link.split(","))
+    return f"{gbps} GB/s, {latency} us"
+
+
+def markdown(head: list[str], lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])
+
+
+def summary(rows: list[Row]) -> str:
+    groups: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row.link, row.ranks, row.collective].append(row)
+    lines = []
+    for (link, ranks, collective), of in groups.items():
+        bound = [row for row in of if row.bound == "links"]
+        ratios = sorted(row.ratio for row in bound)
+        count = lambda kind: str(sum(row.bound == kind for row in of))  # noqa: E731
+        lines.append([link_text(link), str(ranks), collective, str(len(of)), count("memory"), count("turns"), str(len(bound)),
+                      str(sum(row.is_close for row in bound)),
+                      f"{ratios[0]:.3f} to {ratios[-1]:.3f}, {statistics.median(ratios):.3f}" if ratios else "-"])
+    return markdown(["link", "ranks", "collective", "rows", "memory", "turns", "links", "of these within 5 %",
+                     "measured / predicted: range, median"], lines)
+
+
+def by_algorithm(rows: list[Row]) -> str:
+    """A line an algorithm and link: the ratio at each size, all numbers of ranks; in parentheses where the machine is the bound."""
+    sizes = sorted({row.size for row in rows})
+    groups: dict[tuple[str, str, str, int], dict[int, Row]] = defaultdict(dict)
+    for row in rows:
+        groups[row.collective, row.algorithm, row.link, row.ranks][row.size] = row
+    lines = []
+    for (collective, algorithm, link, ranks), of in sorted(groups.items()):
+        cells = []
+        for size in sizes:
+            row = of.get(size)
+            text = f"{row.ratio:.2f}" if row else "-"
+            cells.append(text if row is None or row.bound == "links" else f"({text} {row.bound})")
+        lines.append([collective, algorithm, link_text(link), str(ranks), *cells])
+    return markdown(["collective", "algorithm", "link", "ranks", *map(compare_rows.size_text, sizes)], lines)
+
+
+def misses(rows: list[Row]) -> str:
+    far = sorted((row for row in rows if row.bound == "links" and not row.is_close), key=lambda row: -abs(row.ratio - 1))
+    lines = [[row.collective, row.algorithm, link_text(row.link), str(row.ranks), compare_rows.size_text(row.size),
+              compare_rows.time_text(row.median_us), compare_rows.time_text(row.predicted_us),
+              compare_rows.time_text(row.links_us), compare_rows.time_text(row.memory_us), compare_rows.time_text(row.alone_us),
+              f"{row.ratio:.3f}"] for row in far]
+    return markdown(["collective", "algorithm", "link", "ranks", "size", "measured", "predicted", "links", "memory",
+                     "without links", "ratio"], lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--out", type=Path, default=Path("out/emulated_links"))
+    parser.add_argument("--ranks", default="2,4,8")
+    parser.add_argument("--links", default=";".join(LINKS))
+    parser.add_argument("--collectives", default=",".join(PROGRAMS))
+    flags = parser.parse_args()
+    links = flags.links.split(";")
+    rows: list[Row] = []
+    for collective in flags.collectives.split(","):
+        if collective not in PROGRAMS:
+            parser.error(f"--collectives {collective}: unknown; allowed: {', '.join(PROGRAMS)}")
+        for ranks in map(int, flags.ranks.split(",")):
+            for link in ["", *links]:
+                run(flags.build, path_of(flags.out, collective, ranks, link), collective, ranks, link)
+            for link in links:
+                rows += load(flags.out, collective, ranks, link)
+    rows.sort(key=lambda row: (links.index(row.link), row.ranks, row.collective, row.algorithm, row.size))
+    print("## Summary\n" + summary(rows))
+    print("\n## Bound by the links, and farther than 5 % from the prediction\n" + misses(rows))
+    print("\n## Measured over predicted, row by row\n" + by_algorithm(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+#include "collectives/transports/paced_link.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace lockstep::transports {
+namespace {
+
+constexpr LinkSpec kOneByteANanosecond{0, 1};
+
+class Ports {
+ public:
+  explicit Ports(std::size_t ranks, LinkSpec spec = kOneByteANanosecond) : ports_(ranks), table_(spec, ports_.data()) {}
+  std::int64_t book(int from, int to, std::int64_t bytes, std::int64_t ready_ns) {
+    return table_.book(from, to, bytes, ready_ns);
+  }
+
+ private:
+  std::vector<LinkTable::Port> ports_;
+  LinkTable table_;
+};
+
+TEST(LinkTable, AMessageArrivesALatencyAfterItHasLeft) {
+  Ports ports(2, {2, 0.5});
+  EXPECT_EQ(ports.book(0, 1, 1000, 50), 50 + 2000 + 2000);
+}
+
+TEST(LinkTable, WithoutABandwidthNothingWaits) {
+  Ports ports(2, {1, 0});
+  EXPECT_EQ(ports.book(0, 1, 1 << 30, 7), 1007);
+  EXPECT_EQ(ports.book(0, 1, 1 << 30, 7), 1007);
+}
+
+TEST(LinkTable, PortsAreFullDuplexAndCarryOneMessageAtATimeEachWay) {
+  Ports ports(3);
+  EXPECT_EQ(ports.book(0, 1, 100, 0), 100);
+  EXPECT_EQ(ports.book(1, 0, 100, 0), 100);
+  EXPECT_EQ(ports.book(0, 2, 100, 0), 200) << "the sender's way out was busy";
+  EXPECT_EQ(ports.book(2, 1, 100, 0), 200) << "the receiver's way in was busy";
+}
+
+TEST(LinkTable, AMessageBookedLateFillsTheGapThatWasFreeWhenItWasReady) {
+  Ports ports(3);
+  EXPECT_EQ(ports.book(0, 1, 100, 1000), 1100);
+  EXPECT_EQ(ports.book(0, 1, 100, 200), 300) << "ready before the other, booked after it";
+  EXPECT_EQ(ports.book(2, 1, 700, 0), 800) << "in two pieces: from 0 to 200 and from 300 to 800";
+  EXPECT_EQ(ports.book(2, 1, 201, 0), 1101) << "one byte more than fits before the first";
+}
+
+TEST(LinkTable, AGapMustBeFreeOnBothSides) {
+  Ports ports(4);
+  ports.book(0, 3, 100, 100);  // 0's way out is busy from 100 to 200
+  ports.book(3, 1, 100, 0);    // 1's way in from 0 to 100
+  ports.book(2, 1, 100, 250);  // and from 250 to 350
+  EXPECT_EQ(ports.book(0, 1, 60, 0), 360) << "from 200 to 250 and from 350 on";
+  EXPECT_EQ(ports.book(0, 1, 50, 0), 410);
+}
+
+// All to all, every message ready at once, booked in a random order: the ports are never idle for long.
+TEST(LinkTable, BandwidthIsKeptInAnyOrderOfBooking) {
+  constexpr int kRanks = 8;
+  constexpr int kRounds = 64;
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 20; ++trial) {
+    std::vector<std::pair<int, int>> messages;
+    for (int from = 0; from < kRanks; ++from) {
+      for (int to = 0; to < kRanks; ++to) {
+        if (from != to) messages.insert(messages.end(), kRounds, {from, to});
+      }
+    }
+    std::shuffle(messages.begin(), messages.end(), random);
+    Ports ports(kRanks);
+    std::int64_t end = 0;
+    for (const auto& [from, to] : messages) end = std::max(end, ports.book(from, to, 100, 0));
+    const std::int64_t bound = std::int64_t{kRanks - 1} * kRounds * 100;
+    EXPECT_GE(end, bound);
+    EXPECT_LE(end, bound + bound / 10) << "trial " << trial;
+  }
+}
+
+// Ranks come at slightly different times: gaps are no longer than a message, and not lost.
+TEST(LinkTable, GapsShorterThanAMessageAreUsed) {
+  constexpr int kRanks = 4;
+  constexpr int kRounds = 32;
+  Ports ports(kRanks);
+  std::int64_t end = 0;
+  for (int from = 0; from < kRanks; ++from) {
+    for (int round = 0; round < kRounds; ++round) {
+      for (int hop = 1; hop < kRanks; ++hop) {
+        end = std::max(end, ports.book(from, (from + hop) % kRanks, 1000, 370 * from));
+      }
+    }
+  }
+  EXPECT_LE(end, (kRanks - 1) * kRounds * 1000 + 10'000);
+}
+
+struct Booked {
+  int from, to;
+  std::int64_t bytes, ready, end;
+};
+
+// What is ready at `a` or later and has left by `b` has to fit between them: for all a and b.
+void expect_bandwidth_kept(std::vector<Booked> booked, int Booked::*side, int port, const std::string& of) {
+  std::erase_if(booked, [&](const Booked& b) { return b.*side != port; });
+  std::sort(booked.begin(), booked.end(), [](const Booked& a, const Booked& b) { return a.end < b.end; });
+  for (const Booked& first : booked) {
+    std::int64_t bytes = 0;
+    for (const Booked& b : booked) {
+      if (b.ready < first.ready) continue;
+      bytes += b.bytes;
+      ASSERT_LE(bytes, b.end - first.ready) << of << ", port " << port;
+    }
+  }
+}
+
+// Also when a port has more busy intervals than it remembers.
+TEST(LinkTable, ThePortsBandwidthIsNeverExceeded) {
+  constexpr int kRanks = 4;
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+    Ports ports(kRanks);
+    std::vector<Booked> booked;
+    const int span = seed % 2 == 0 ? 50'000 : 1'000'000;
+    for (int i = 0; i < 2000; ++i) {
+      const int from = below(kRanks);
+      const int to = (from + 1 + below(kRanks - 1)) % kRanks;
+      const std::int64_t bytes = 1 + below(200);
+      const std::int64_t ready = below(span);
+      booked.push_back({from, to, bytes, ready, ports.book(from, to, bytes, ready)});
+    }
+    const std::string of = "seed " + std::to_string(seed);
+    for (int port = 0; port < kRanks; ++port) {
+      expect_bandwidth_kept(booked, &Booked::from, port, of + ", out");
+      expect_bandwidth_kept(booked, &Booked::to, port, of + ", in");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::transports
