@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# mini_train against PyTorch on the CPU: the same models, batches and dtypes, on the same two cores, in turn.
+# mini_train against PyTorch on the CPU, eager and compiled (torch.compile), of which the faster counts: the same models,
+# batches and dtypes, on the same two cores, in turn.
 #   ci/compare_trainer.sh [BUILD=build/release] [OUT=out/compare_trainer]
-# Environment: ROUNDS (3), STEPS of a run (12 and 6), CASES ("a b"), TORCH (a Python that has PyTorch; else one is made
+# Environment: ROUNDS (3), STEPS of a run (12 and 6), CASES ("a b"), DTYPES ("f32 bf16"), GEMM (probe; --gemm), TORCH (a Python that has PyTorch; else one is made
 # under build/, with the newest that pip installs).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$PWD/${1:-build/release} out=${2:-out/compare_trainer}
-rounds=${ROUNDS:-3} cases=${CASES:-a b}
+rounds=${ROUNDS:-3} cases=${CASES:-a b} dtypes=${DTYPES:-f32 bf16}
 rm -rf "$out"
 mkdir -p "$out"
 log=$out/log
@@ -40,18 +41,39 @@ run() {
   /usr/bin/python3 ci/compare_trainer_table.py run "$out/$label" "$@" || fail "$label failed: $(tail -n 1 "$out/$label.err")"
 }
 
+torch_run() {  # LABEL ARGUMENTS...
+  local label=$1
+  shift
+  run "$label" env $peer_environment $cores "$torch" ci/compare_trainer_torch.py "$@"
+}
+
+# Where torch.compile cannot work, that is said once and eager counts.
+compiles=yes
+torch_compiled() {  # LABEL ARGUMENTS...
+  [ $compiles = yes ] || return 0
+  (torch_run "$@" --compile) 2>/dev/null && return
+  compiles=no
+  echo "PyTorch's eager mode alone is measured: $(tail -n 1 "$out/$1.err")" >&2
+  rm -f "$out/$1".*
+}
+
+ours() {  # LABEL ARGUMENTS...
+  local label=$1
+  shift
+  run "$label" $cores "$build/bin/mini_train" "$@" --peak-gflops 1 --validation-sequences 1 --json "$out/$label.jsonl"
+}
+
 for round in $(seq "$rounds"); do
   for case in $cases; do
     shape=$(shape_of "$case")
-    for dtype in f32 bf16; do
-      run "$round-$case-$dtype-ours" $cores "$build/bin/mini_train" $shape --dtype $dtype --peak-gflops 1 \
-        --validation-sequences 1 --json "$out/$round-$case-$dtype-ours.jsonl"
-      run "$round-$case-$dtype-torch" env $peer_environment $cores "$torch" ci/compare_trainer_torch.py $shape --dtype $dtype
+    half="${shape/--threads 2/--threads 1} --dp 2 --batch $(($(sed -E 's/.*--batch ([0-9]+).*/\1/' <<<"$shape") / 2))"
+    for dtype in $dtypes; do
+      ours "$round-$case-$dtype-ours" $shape --dtype "$dtype" --gemm "${GEMM:-probe}"
+      torch_run "$round-$case-$dtype-torch" $shape --dtype "$dtype"
+      torch_compiled "$round-$case-$dtype-compiled" $shape --dtype "$dtype"
+      [ "$dtype" = f32 ] || torch_run "$round-$case-bf16-weights" $shape --dtype bf16-weights
+      [ "$dtype" != f32 ] || ours "$round-$case-f32-dp2" $half --dtype f32 --gemm "${GEMM:-probe}"
     done
-    run "$round-$case-bf16-weights" env $peer_environment $cores "$torch" ci/compare_trainer_torch.py $shape --dtype bf16-weights
-    run "$round-$case-f32-dp2" $cores "$build/bin/mini_train" ${shape/--threads 2/--threads 1} --dp 2 --dtype f32 \
-      --peak-gflops 1 --validation-sequences 1 --batch $(($(sed -E 's/.*--batch ([0-9]+).*/\1/' <<<"$shape") / 2)) \
-      --json "$out/$round-$case-f32-dp2.jsonl"
   done
 done
 /usr/bin/python3 ci/compare_trainer_table.py table "$out"

@@ -47,28 +47,44 @@ def gathered(folder: Path) -> dict[str, dict[str, list[float]]]:
     return runs
 
 
-def rate_text(row: dict[str, list[float]]) -> str:
+def rate_text(row: dict[str, list[float]] | None) -> str:
+    if row is None:
+        return "-"
     ordered = sorted(row["rates"])
     return f"{statistics.median(ordered):9.0f} [{ordered[len(ordered) // 10]:.0f}, {ordered[-1 - len(ordered) // 10]:.0f}]"
 
 
+def rate_of(row: dict[str, list[float]]) -> float:
+    return statistics.median(row["rates"])
+
+
+def products_of(folder: Path, name: str) -> str:
+    """What computed the products of matrices in each of our runs: "packed" or "amx, packed"."""
+    found = {}
+    for records in sorted(folder.glob(f"*-{name}.jsonl")):
+        lines = [json.loads(line) for line in records.read_text(encoding="utf-8").splitlines()]
+        found[next(line for line in lines if line["record"] == "training").get("gemm", {}).get("implementation", "?")] = 1
+    return ", ".join(found)
+
+
 def table(folder: Path) -> str:
     runs = gathered(folder)
-    lines = [f"{'case':<6} {'dtype':<6} {'tokens/s, ours':>28} {'PyTorch':>28} {'ours/its':>9} {'MiB ours':>9} {'PyTorch':>8}"]
+    lines = [f"{'case':<5} {'dtype':<5} {'tokens/s, ours':>27} {'PyTorch, eager':>27} {'compiled':>27} {'ours/better':>11} "
+             f"{'MiB ours':>9} {'PyTorch':>8}  products by"]
     for name in sorted(runs):
         case, dtype, who = name.split("-", 2)
         if who != "ours" or f"{case}-{dtype}-torch" not in runs:
             continue
-        ours, theirs = runs[name], runs[f"{case}-{dtype}-torch"]
-        ratio = statistics.median(ours["rates"]) / statistics.median(theirs["rates"])
-        lines.append(f"{case:<6} {dtype:<6} {rate_text(ours):>28} {rate_text(theirs):>28} {ratio:9.2f} "
-                     f"{max(ours['bytes']) / 2**20:9.0f} {max(theirs['bytes']) / 2**20:8.0f}")
+        ours, eager, compiled = runs[name], runs[f"{case}-{dtype}-torch"], runs.get(f"{case}-{dtype}-compiled")
+        better = max((row for row in (eager, compiled) if row), key=rate_of)
+        lines.append(f"{case:<5} {dtype:<5} {rate_text(ours):>27} {rate_text(eager):>27} {rate_text(compiled):>27} "
+                     f"{rate_of(ours) / rate_of(better):11.2f} {max(ours['bytes']) / 2**20:9.0f} "
+                     f"{max(better['bytes']) / 2**20:8.0f}  {products_of(folder, name)}")
         if (weights := runs.get(f"{case}-bf16-weights")) and dtype == "bf16":
-            lines.append(f"{'':<6} {'':<6} {'PyTorch, bf16 without master weights':>57}: {rate_text(weights)}")
+            lines.append(f"{'':<5} {'':<5} {'PyTorch, eager, bf16 without master weights':>55}: {rate_text(weights)}")
         if dp2 := runs.get(f"{case}-{dtype}-dp2"):
-            share = statistics.median(dp2["rates"]) / statistics.median(ours["rates"])
-            lines.append(f"{'':<6} {'':<6} {'2 data-parallel ranks of a thread each':>57}: {rate_text(dp2)}, "
-                         f"{100 * share:.0f} % of one rank of two")
+            lines.append(f"{'':<5} {'':<5} {'2 data-parallel ranks of a thread each':>55}: {rate_text(dp2)}, "
+                         f"{100 * rate_of(dp2) / rate_of(ours):.0f} % of one rank of two")
     return "\n".join(lines + ["median of all steps of all rounds [10th, 90th percentile]"])
 
 

@@ -11,7 +11,8 @@ import compare_trainer_table as table
 def write(folder: Path, label: str, ms: list[float], ours: bool, mib: int) -> None:
     (folder / f"{label}.memory").write_text(str(mib * 2**20), encoding="utf-8")
     if ours:
-        record = {"record": "training", "tokens_a_step": 1024, "steps": [{"ms": one} for one in ms]}
+        record = {"record": "training", "tokens_a_step": 1024, "steps": [{"ms": one} for one in ms],
+                  "gemm": {"implementation": "amx" if label.startswith("1") else "packed"}}
         (folder / f"{label}.jsonl").write_text('{"record": "run"}\n' + json.dumps(record) + "\n", encoding="utf-8")
     else:
         (folder / f"{label}.out").write_text(json.dumps({"ms": ms, "tokens": 1024}), encoding="utf-8")
@@ -25,8 +26,16 @@ def test_rates_are_medians_over_rounds_without_warm_up(tmp_path: Path) -> None:
     text = table.table(tmp_path)
     row = next(line for line in text.splitlines() if line.startswith("a "))
     assert row.split()[:3] == ["a", "f32", "10240"]
-    assert "2.50" in row and row.split()[-2:] == ["60", "900"]
+    assert "2.50" in row and row.split()[-4:] == ["60", "900", "amx,", "packed"]
     assert "80 % of one rank of two" in text
+
+
+def test_the_better_of_eager_and_compiled_counts(tmp_path: Path) -> None:
+    write(tmp_path, "1-a-bf16-ours", [0, 0, 100], True, 50)
+    write(tmp_path, "1-a-bf16-torch", [0, 0, 150], False, 900)
+    write(tmp_path, "1-a-bf16-compiled", [9999, 0, 120], False, 800)
+    row = next(line for line in table.table(tmp_path).splitlines() if line.startswith("a "))
+    assert row.split()[-4:] == ["1.20", "50", "800", "amx"]
 
 
 def test_a_run_keeps_its_output_and_the_most_memory(tmp_path: Path) -> None:

@@ -2,18 +2,21 @@
 """The peer of mini_train: the same GPT-2, written for PyTorch as its users write it, trained on random tokens.
 
     compare_trainer_torch.py --layers 4 --hidden 256 --heads 4 --vocabulary 256 --length 128 --batch 8 \\
-        --dtype f32|bf16|bf16-weights --threads 2 --steps 20
+        --dtype f32|bf16|bf16-weights --threads 2 --steps 20 [--compile]
 
 Prints one line of JSON: milliseconds of each step (forward, backward, clipping and AdamW), tokens a step, versions.
   f32           weights and products in f32
   bf16          torch.autocast: f32 weights, bf16 products (what mini_train's bf16 with f32 master weights does)
   bf16-weights  bf16 weights, no master copy: less work, and not the same training
+With --compile the model goes through torch.compile, in the first step; where that cannot work here (it needs a C++
+compiler and the headers of this Python), one line on standard error says why, with exit status 3.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 
 import torch
@@ -68,6 +71,7 @@ def main() -> None:
     for name in ("layers", "hidden", "heads", "vocabulary", "length", "batch", "threads", "steps"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--dtype", choices=["f32", "bf16", "bf16-weights"], default="f32")
+    parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
@@ -75,15 +79,22 @@ def main() -> None:
     if options.dtype == "bf16-weights":
         model = model.bfloat16()
     optimizer = optimizer_of(model)
+    called = torch.compile(model) if options.compile else model
     shape = (options.batch, options.length)
     milliseconds = []
-    for _ in range(options.steps):
+    for step in range(options.steps):
         tokens = torch.randint(options.vocabulary, shape)
         targets = torch.randint(options.vocabulary, shape)
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bf16"):
-            loss = model(tokens, targets)
-        loss.backward()
+        try:
+            with torch.autocast("cpu", torch.bfloat16, enabled=options.dtype == "bf16"):
+                loss = called(tokens, targets)
+            loss.backward()
+        except Exception as error:  # the compilers' own, of many kinds
+            if not options.compile or step > 0:
+                raise
+            print("torch.compile:", next(line for line in str(error).splitlines() if line.strip()), file=sys.stderr)
+            sys.exit(3)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

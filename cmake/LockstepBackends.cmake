@@ -71,19 +71,21 @@ if(NOT LOCKSTEP_NCCL STREQUAL "OFF" AND LOCKSTEP_HAVE_CUDA)
 endif()
 lockstep_decide_backend(NCCL "${nccl_found}" "${nccl_detail}")
 
-# oneDNN for GEMM on the CPU. Debian builds it on GCC's OpenMP, which must be told to start no threads of its own.
+# oneDNN for GEMM on the CPU, 2.6 (Debian's) or 3: -DCMAKE_PREFIX_PATH=FOLDER finds one that lies elsewhere. It must be
+# built on GCC's OpenMP, as Debian's is, which can be told to start no threads of its own.
 set(onednn_detail "libdnnl and libgomp (libdnnl-dev)")
 if(NOT LOCKSTEP_ONEDNN STREQUAL "OFF")
   find_path(LOCKSTEP_ONEDNN_INCLUDE dnnl.hpp)
   find_library(LOCKSTEP_ONEDNN_LIBRARY dnnl)
   find_library(LOCKSTEP_GOMP_LIBRARY NAMES gomp libgomp.so.1)
   if(LOCKSTEP_ONEDNN_INCLUDE AND LOCKSTEP_ONEDNN_LIBRARY AND LOCKSTEP_GOMP_LIBRARY)
-    file(STRINGS ${LOCKSTEP_ONEDNN_INCLUDE}/oneapi/dnnl/dnnl_version.h onednn_numbers
-      REGEX "^#define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
+    set(onednn_headers ${LOCKSTEP_ONEDNN_INCLUDE}/oneapi/dnnl)
+    file(STRINGS ${onednn_headers}/dnnl_version.h onednn_numbers REGEX "^#define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
+    file(STRINGS ${onednn_headers}/dnnl_config.h onednn_runtime REGEX "^#define DNNL_CPU_RUNTIME DNNL_RUNTIME_OMP")
     string(REGEX REPLACE "[^0-9;]" "" onednn_numbers "${onednn_numbers}")
     string(REPLACE ";" "." LOCKSTEP_ONEDNN_VERSION "${onednn_numbers}")
-    set(onednn_detail "oneDNN ${LOCKSTEP_ONEDNN_VERSION} (2.6 or later, below 3, is needed)")
-    if(LOCKSTEP_ONEDNN_VERSION VERSION_GREATER_EQUAL 2.6 AND LOCKSTEP_ONEDNN_VERSION VERSION_LESS 3)
+    set(onednn_detail "oneDNN ${LOCKSTEP_ONEDNN_VERSION} (2.6 to 3, built on OpenMP, is needed)")
+    if(LOCKSTEP_ONEDNN_VERSION VERSION_GREATER_EQUAL 2.6 AND LOCKSTEP_ONEDNN_VERSION VERSION_LESS 4 AND onednn_runtime)
       set(onednn_found TRUE)
     endif()
   endif()

@@ -30,6 +30,10 @@ Json validation_json(const TrainingRecord& r) {
           {"curve", std::move(curve)}};
 }
 
+Json gemm_json(const GemmRecord& g) {
+  return {{"implementation", g.implementation}, {"chosen_by", g.chosen_by}, {"probe_us", object_of(g.probe_us)}};
+}
+
 Json energy_json(const EnergyRecord& e) {
   return {{"source", e.source},
           {"devices", e.devices},
@@ -64,6 +68,7 @@ std::string to_json(const TrainingRecord& r) {
             {"memory_bytes", object_of(r.memory_bytes)},
             {"timeline", timeline_json(r.timeline)}};
   if (r.graph) line["graph"] = true;
+  if (r.gemm) line["gemm"] = gemm_json(*r.gemm);
   if (r.energy) line["energy"] = energy_json(*r.energy);
   return line_of(line);
 }

@@ -41,6 +41,13 @@ struct ValidationRecord {
   double loss = 0;  // nats a token
 };
 
+// What computed the products of matrices, on the CPU.
+struct GemmRecord {
+  std::string implementation;  // "amx", "packed", "onednn", "per-shape"
+  std::string chosen_by;       // "probe", "flag", "checkpoint"
+  NamedNumbers probe_us;       // a round of the probe by implementation; empty without one
+};
+
 // Of the devices that ranks were on, as a whole: GPUs by NVML, CPU packages by RAPL.
 struct EnergyRecord {
   std::string source;  // "nvml", "rapl"
@@ -73,6 +80,7 @@ struct TrainingRecord {
   std::int64_t timed_step = 0;  // that parts_ms and the timeline are of
   NamedNumbers parts_ms;        // mean of the ranks, together the time from the first task to the last
   bool graph = false;           // the step is a CUDA graph
+  std::optional<GemmRecord> gemm = std::nullopt;
   std::optional<EnergyRecord> energy = std::nullopt;
   NamedNumbers memory_bytes;  // by kind, of the fullest rank at its peak; "total"
   TimelineRecord timeline;

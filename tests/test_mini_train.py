@@ -55,6 +55,27 @@ def test_layouts_print_the_losses_of_one_rank(programs: Programs, layout: tuple[
         assert other == pytest.approx(one, abs=2e-4)  # four decimals
 
 
+def gemm_of(folder: Path, programs: Programs, *words: str) -> dict:
+    """What the record says about products of matrices; the heading must say the same."""
+    done = mini_train(programs, *words, "--json", str(folder / "run.jsonl"))
+    gemm = json.loads((folder / "run.jsonl").read_text().splitlines()[-1])["gemm"]
+    assert f"# products of matrices: {gemm['implementation']}" in done.stdout
+    return gemm
+
+
+def test_products_are_computed_by_one_implementation_that_is_said_and_can_be_repeated(programs: Programs, tmp_path: Path) -> None:
+    probed = gemm_of(tmp_path, programs, "--dp", "2", "--checkpoints", str(tmp_path / "probed"))
+    assert probed["chosen_by"] == "probe" and probed["implementation"] in probed["probe_us"]
+    assert all(us > 0 for us in probed["probe_us"].values())
+    assert gemm_of(tmp_path, programs, "--resume", str(tmp_path / "probed"), "--steps", "5") == {
+        "implementation": probed["implementation"], "chosen_by": "checkpoint", "probe_us": {}}
+    for name in probed["probe_us"]:
+        said = {"implementation": name, "chosen_by": "flag", "probe_us": {}}
+        assert gemm_of(tmp_path, programs, "--gemm", name, "--checkpoints", str(tmp_path / name)) == said
+        assert gemm_of(tmp_path, programs, "--resume", str(tmp_path / name), "--steps", "5")["implementation"] == name
+    assert gemm_of(tmp_path, programs, "--gemm", "per-shape")["implementation"] == "per-shape"
+
+
 def test_a_run_goes_on_from_its_checkpoint_and_gives_files_to_others(programs: Programs, tmp_path: Path) -> None:
     whole = losses_of(mini_train(programs))
     folder, exported = tmp_path / "checkpoints", tmp_path / "gpt.safetensors"
@@ -124,6 +145,8 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--resume", "/nonexistent"], "/nonexistent"),
     (["--algo", "pigeon", "--dp", "2"], "'pigeon'"),
     (["--algo", "one_shot"], "--algo is one_shot"),
+    (["--gemm", "cublas"], "--gemm cublas: not an implementation of products; allowed: probe per-shape amx packed onednn"),
+    (["--gemm", "amx", "--dtype", "f16"], "--gemm amx: not on this machine for f16; allowed: probe, per-shape, packed"),
     (["--frobnicate"], "unknown argument '--frobnicate'"),
 ])
 def test_refusals_are_one_line(programs: Programs, words: list[str], text: str) -> None:
@@ -180,7 +203,7 @@ def _mpi_programs(programs: Programs) -> Programs:
     ("--dp", "2", "--pp", "2", "--layers", "4", "--microbatches", "4", "--length", "64", "--schedule", "dualpipe"),
 ])
 def test_ranks_of_mpirun_print_the_same_losses(mpi_programs: Programs, threads: str, layout: tuple[str, ...]) -> None:
-    words = (*layout, "--batch", "1")
+    words = (*layout, "--batch", "1", "--gemm", "packed")  # a probe could find another in each run
     command = [*MPIRUN, "-n", "4", str(mpi_programs.folder / "mini_train"), "--transport", "mpi", "--mpi-threads", threads,
                *SMALL, *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -5,6 +5,7 @@
 
 #include "core/cores.h"
 #include "core/error.h"
+#include "kernels/gemm/gemm_probe.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -30,6 +31,8 @@ void declare(CLI::App& app, BenchFlags& flags) {
       ->delimiter(',')
       ->transform(CLI::CheckedTransformer(caches).description(""));  // which would show values, as bytes
   app.add_option("--device", flags.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  app.add_option("--gemm", flags.gemm, "implementation of products on the CPU [the fastest for each shape, measured]")
+      ->check(CLI::IsMember(kernels::gemm_implementations(core::DType::f32)));
   app.add_option("--json", flags.json_file, "file for records (docs/record_format.md)");
   app.add_option("--time-budget", flags.time_budget_s,
                  "seconds for the whole run; benchmarks that would begin later are left out")

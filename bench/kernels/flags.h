@@ -17,6 +17,7 @@ struct BenchFlags {
   std::vector<Cache> caches{Cache::warm, Cache::cold};
   std::string device = "cpu";
   std::string json_file;     // empty: no records
+  std::string gemm;          // implementation of products on the CPU; empty: the fastest for each shape
   double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
   bool check = true;
   bool ceilings = true;

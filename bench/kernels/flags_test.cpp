@@ -13,10 +13,12 @@ BenchFlags parse(std::vector<const char*> words) {
 }
 
 TEST(KernelBenchFlags, OursAreReadAndGoogleBenchmarksAreLeft) {
-  const BenchFlags flags = parse({"--threads", "1", "--benchmark_filter=gelu", "--cache", "cold", "--check", "0"});
+  const BenchFlags flags =
+      parse({"--threads", "1", "--benchmark_filter=gelu", "--cache", "cold", "--check", "0", "--gemm", "packed"});
   EXPECT_EQ(flags.threads, std::vector<int>{1});
   EXPECT_EQ(flags.caches, std::vector<Cache>{Cache::cold});
   EXPECT_FALSE(flags.check);
+  EXPECT_EQ(flags.gemm, "packed");
   EXPECT_EQ(flags.for_benchmark, (std::vector<std::string>{"kernels_bench", "--benchmark_filter=gelu"}));
   EXPECT_EQ(flags.command.front(), "kernels_bench");
 }
@@ -33,6 +35,7 @@ TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
   EXPECT_THROW(parse({"--threads", "0"}), core::Error);
   EXPECT_THROW(parse({"--cache", "hot"}), core::Error);
   EXPECT_THROW(parse({"--device", "tpu"}), core::Error);
+  EXPECT_THROW(parse({"--gemm", "cublas"}), core::Error);
   EXPECT_THROW(parse({"--benchmarkfilter=x"}), core::Error);
   EXPECT_THROW(parse({"gelu"}), core::Error);
 }

@@ -119,7 +119,8 @@ class Collector {
 };
 
 WorkbenchOptions workbench_options(const Bench& bench) {
-  return {bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches)};
+  return {bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches),
+          bench.flags.gemm};
 }
 
 // Instances as the cases of a worker. What an order asks for first is made ready then, so that a worker of many cases

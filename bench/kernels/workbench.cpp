@@ -2,6 +2,7 @@
 
 #include "bench/kernels/ceiling_loops.h"
 #include "kernels/base/case_checks.h"
+#include "kernels/gemm/gemm.h"
 
 namespace lockstep::kernel_bench {
 
@@ -38,6 +39,7 @@ void Workbench::enter_place(const Instance& instance) {
   if (place_ && place_setting_.threads == wanted.threads && place_timing_ == instance.timing) return;
   place_.reset();  // first, as a pool binds the thread that makes the next one
   place_ = wanted.device == "cpu" ? make_cpu_place(wanted.threads) : make_cuda_place(*device_, instance.timing);
+  if (!options_.gemm.empty()) kernels::choose_gemms_by_rule(place_->context(), options_.gemm);
   place_setting_ = wanted;
   place_timing_ = instance.timing;
 }

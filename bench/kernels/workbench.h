@@ -16,6 +16,7 @@ struct WorkbenchOptions {
   std::uint64_t seed = 1;
   bool check = true;
   double cold_bytes = 0;  // of operands that cold calls rotate through
+  std::string gemm;       // BenchFlags::gemm
 };
 
 // Whether a reference in f64 is done with in about a second.

@@ -21,7 +21,7 @@ StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainSte
              channels, where_, {options.algorithm, options.compression}, options.seed),
       interpreter_(trainer::interpreter_of(options, mesh.threaded)),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
-  if (!options.measure_gemms) kernels::choose_gemms_by_rule(where_);
+  kernels::choose_gemms_by_rule(where_, options.gemm);
   load(model_.place().dp);
 }
 

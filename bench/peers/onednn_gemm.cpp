@@ -2,7 +2,9 @@
 #include <dnnl.hpp>
 
 #include "bench/peers/gemm_peer.h"
+#include "kernels/gemm/onednn_matmul.h"
 
+using namespace lockstep;
 using namespace lockstep::peers;
 
 namespace {
@@ -17,12 +19,24 @@ memory::desc matrix(std::size_t rows, std::size_t columns, bool transposed, bool
           transposed ? memory::dims{1, r} : memory::dims{c, 1}};
 }
 
+// Only where the CPU has the instructions that oneDNN wants for it.
+bool multiplies_bf16(const dnnl::engine& engine) {
+  const memory::desc square = matrix(32, 32, false, true);
+  try {
+    kernels::matmul_description<dnnl::matmul>(engine, dnnl::primitive_attr(), square, square, square);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
   return gemm_peer(argc, argv, "onednn", [&](const Product& p) -> Multiply {
+    if (p.bf16 && !multiplies_bf16(engine)) return {};
     const memory::desc a = matrix(p.m, p.k, p.transpose_a, p.bf16);
     const memory::desc b = matrix(p.k, p.n, p.transpose_b, p.bf16);
     const memory::desc c = matrix(p.m, p.n, false, p.bf16 && !p.accumulate);
@@ -30,7 +44,7 @@ int main(int argc, char** argv) {
     if (p.accumulate) sum.append_sum(1.0F);
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(sum);
-    const dnnl::matmul matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine));
+    const dnnl::matmul matmul(kernels::matmul_description<dnnl::matmul>(engine, attributes, a, b, c));
     return [=, &engine, &stream](const Operands& o) {
       matmul.execute(stream, {{DNNL_ARG_SRC, memory(a, engine, o.a)},
                               {DNNL_ARG_WEIGHTS, memory(b, engine, o.b)},

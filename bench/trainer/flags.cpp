@@ -26,6 +26,16 @@ trainer::Recompute recompute_of(const FlagValue& v) {
   throw v.refused("not a way to recompute", "none selective full");
 }
 
+std::string gemm_of(const FlagValue& v) {
+  std::string allowed = std::string(kProbeGemms) + " " + trainer::TrainOptions::kPerShape;
+  if (v.text == kProbeGemms || v.text == trainer::TrainOptions::kPerShape) return v.text;
+  for (const char* const name : kernels::kGemmNames) {
+    if (v.text == name) return v.text;
+    allowed.append(" ").append(name);
+  }
+  throw v.refused("not an implementation of products", allowed);
+}
+
 constexpr const char* kModel = "Model and data";
 constexpr const char* kLayout = "Layout";
 constexpr const char* kTraining = "Training";
@@ -131,6 +141,11 @@ const std::array kFlagsOfTraining{
 const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "of kernels, a rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
+    Flag{"--gemm", kProbeGemms,
+         "products of matrices on the CPU: amx, packed or onednn for all; probe: the fastest of these in a short probe "
+         "at the start, or what the checkpoint that --resume reads was made with; per-shape: the fastest for each "
+         "shape, whose last bits differ from run to run",
+         [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
     Flag{"--device", "cpu", "cpu; cuda: ranks take the GPUs in turn, and share them; cuda:1: all ranks share that one",
          [](TrainFlags& f, const FlagValue& v) { f.options.device = device_of(v); }},
     Flag{"--transport", "local",
@@ -197,6 +212,9 @@ void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
   if (flags.mpi && options.link) {
     throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
   }
+  if (options.device.cuda && flags.gemm != kProbeGemms) {
+    throw core::usage_error("--gemm together with --device cuda; allowed: with --device cpu");
+  }
   if (flags.trace_step == 0) flags.trace_step = options.steps;
   check_nccl(options.device);
 }
@@ -218,9 +236,6 @@ std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const
                   "tensor ranks share the rows between layers", kLayout);
   line.add_switch("--graph", flags.options.graph,
                   "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
-  line.add_switch("--measure-gemms", flags.options.measure_gemms,
-                  "measure which implementation of each product is fastest; last bits then differ from run to run",
-                  kRun);
   line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   kRun);
   line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);

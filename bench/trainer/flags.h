@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/sweep/command_line.h"
+#include "bench/trainer/gemm_decision.h"
 #include "collectives/transports/mpi_transport.h"
 #include "trainer/train/options.h"
 
@@ -17,7 +18,8 @@ struct TrainFlags {
   trainer::TrainOptions options;
   bool mpi = false;                                                       // --transport mpi
   transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for
-  double peak_gflops = 0;  // of all ranks' cores together, for MFU; 0: measured at the start
+  std::string gemm = kProbeGemms;  // --gemm; options.gemm is what was decided (gemm_decision.h)
+  double peak_gflops = 0;          // of all ranks' cores together, for MFU; 0: measured at the start
   std::int64_t report_every = 1;
   std::string json_file;        // empty: no records
   std::string trace_file;       // empty: none

@@ -29,8 +29,14 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
 // Where rank 0 prints, the others are silent.
 class Teller {
  public:
-  Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops, core::OpenedEnergyMeter meter)
-      : flags_(flags), print_(print), peak_flops_(peak_flops), log_(flags, peak_flops), energy_(std::move(meter)) {}
+  Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
+         core::OpenedEnergyMeter meter)
+      : flags_(flags),
+        print_(print),
+        peak_flops_(peak_flops),
+        gemm_(std::move(gemm)),
+        log_(flags, peak_flops),
+        energy_(std::move(meter)) {}
 
   trainer::TrainObserver observer() {
     trainer::TrainObserver observer;
@@ -50,6 +56,7 @@ class Teller {
     const core::RunRecord run = run_record(flags_);
     writer.write(run);
     core::TrainingRecord record = log_.record(run, step_, data, unigram_nats, bigram_nats);
+    record.gemm = gemm_;
     record.energy = energy_.record(flags_.options.tokens_a_step());
     writer.write(record);
     writer.commit();
@@ -80,6 +87,7 @@ class Teller {
   const TrainFlags& flags_;
   const pipeline::Print& print_;
   const double peak_flops_;
+  const std::optional<core::GemmRecord> gemm_;
   TrainingLog log_;
   StepEnergy energy_;
   schedules::Step step_;
@@ -94,14 +102,19 @@ double peak_of_gpus(const trainer::TrainOptions& options) {
   return gpus * measured_cuda_peak_flops(options.compute, 0);
 }
 
+// Threads that this process's ranks run kernels on, of which each has a core.
+int threads_here(const trainer::TrainOptions& options) {
+  const int ranks = options.mpi == nullptr ? options.layout.ranks() : 1;
+  return std::min(ranks * options.threads, core::usable_cores());
+}
+
 // Of all ranks' cores. Under mpirun all ranks call it, and measure at once, each on what its own threads have: what
 // they share they share then, too. Where they take turns on the same cores, cores count, not ranks.
 double peak_of(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;
   if (options.device.cuda) return peak_of_gpus(options);
-  const int ranks_here = options.mpi == nullptr ? options.layout.ranks() : 1;
-  const int threads = std::min(ranks_here * options.threads, core::usable_cores());
+  const int threads = threads_here(options);
   if (options.mpi == nullptr) return measured_peak_flops(options.compute, threads);
   const auto ranks = options.mpi->make_transport();
   ranks->barrier();
@@ -123,14 +136,21 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
   const trainer::Corpus corpus = corpus_of(flags.options);
   if (flags.serve) {
+    if (flags.gemm != kProbeGemms) flags.options.gemm = flags.gemm;  // else the fixed order: the same in all workers
     serve_steps(flags, corpus);
     return 0;
+  }
+  std::optional<core::GemmRecord> gemm;
+  if (!flags.options.device.cuda) {
+    gemm = decide_gemm(flags.gemm, flags.options, threads_here(flags.options));
+    flags.options.gemm = gemm->implementation;
   }
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
   const pipeline::Print print_here = tells ? print : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
-  Teller teller(flags, print_here, peak_flops, tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
+  if (gemm) print_here(gemm_text(*gemm));
+  Teller teller(flags, print_here, peak_flops, gemm, tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;
   if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));

@@ -57,8 +57,8 @@ Cost cost_of(const GemmBatched& args) {
   return {results * (2.0 * static_cast<double>(args.k) + 1), operand_bytes(args), ""};
 }
 
-void choose_gemms_by_rule(const Context& where) {
-  if (where.on_cpu()) GemmChoice::of(where.pool()).choose_by_rule();
+void choose_gemms_by_rule(const Context& where, std::string_view first) {
+  if (where.on_cpu()) GemmChoice::of(where.pool()).choose_by_rule(first);
 }
 
 std::string implementation_of(const GemmForward& args, const Context& where) {

@@ -3,12 +3,13 @@
 //   input gradient   dx[rows, inputs] = dy[rows, outputs] w[outputs, inputs] (times gelu'(pre))
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
 //   batched          c[batch] = alpha op(a[batch]) op(b[batch])
-// On the CPU an implementation is chosen for each shape by measurement (gemm_choice.h): oneDNN, or our own packed
-// kernels (AMX for bf16 and f32; AVX-512, AVX2 or the baseline for any dtype). On CUDA cuBLASLt, the best of the
-// algorithms that its heuristic names. Products of f32 are as exact as f32 arithmetic makes them, never TF32; on AMX,
-// which has bf16 alone, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers count as zero.
-// Results repeat from run to run for one number of threads and one implementation; they may differ between numbers of
-// threads in the last bits.
+// On the CPU there are several implementations: oneDNN, and our own packed kernels (AMX for bf16 and f32; AVX-512, AVX2
+// or the baseline for any dtype). Programs that train use one for a whole run, which a short probe has found
+// (gemm_probe.h); otherwise the fastest for each shape is found by measurement (gemm_choice.h). On CUDA cuBLASLt, the
+// best of the algorithms that its heuristic names. Products of f32 are as exact as f32 arithmetic makes them, never
+// TF32; on AMX, which has bf16 alone, they are sums of products of bf16 parts (gemm_amx.cpp), and subnormal numbers
+// count as zero. Results repeat from run to run for one number of threads and one implementation; they may differ
+// between numbers of threads in the last bits.
 #pragma once
 
 #include <array>
@@ -135,8 +136,10 @@ std::string implementation_of(const GemmWeightGradient& args, const Context& whe
 std::string implementation_of(const GemmBatched& args, const Context& where);
 
 // On the CPU: from now on the implementation follows from the shape alone, so that the bits of products there repeat
-// from process to process. Otherwise the fastest is measured when a shape is met first. Nothing on CUDA.
-void choose_gemms_by_rule(const Context& where);
+// from process to process: it is the one called `first` ("amx", "packed", "onednn"), or where that cannot compute a
+// product, or `first` is empty, the first in this order that can. Otherwise the fastest is measured when a shape is met
+// first. Throws a usage Error if `first` is not here. Nothing on CUDA.
+void choose_gemms_by_rule(const Context& where, std::string_view first = "");
 
 void run_cpu(const GemmForward& args, ThreadPool& pool);
 void run_cpu(const GemmInputGradient& args, ThreadPool& pool);

@@ -270,7 +270,7 @@ class AmxProduct {
 class AmxGemm : public GemmImplementation {
  public:
   std::string_view name() const override { return "amx"; }
-  bool can(const Product& product) const override { return product.a.dtype != core::DType::f16; }
+  bool can(core::DType dtype) const override { return dtype != core::DType::f16; }
   void run(const Product& product, ThreadPool& pool, int thread) override { AmxProduct(product, pool, thread).run(); }
 };
 

@@ -50,6 +50,12 @@ Product repeatable(const Product& product, std::vector<float>& memory) {
   return repeated;
 }
 
+void check_name(std::string_view name, const std::vector<std::string>& allowed) {
+  if (name.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
+  throw core::Error(core::Failure::usage,
+                    fmt::format("gemm: implementation '{}' is not here; allowed: {}", name, fmt::join(allowed, ", ")));
+}
+
 }  // namespace
 
 GemmChoice::GemmChoice(int num_threads) : num_threads_(num_threads) {
@@ -69,14 +75,26 @@ std::vector<std::string> GemmChoice::names() const {
   return names;
 }
 
+std::vector<std::string> GemmChoice::names(core::DType dtype) const {
+  std::vector<std::string> names;
+  for (const auto& implementation : implementations_) {
+    if (implementation->can(dtype)) names.emplace_back(implementation->name());
+  }
+  return names;
+}
+
 void GemmChoice::force(std::string_view name) {
   std::vector<std::string> allowed = names();
   allowed.emplace_back("own");
-  if (!name.empty() && std::find(allowed.begin(), allowed.end(), name) == allowed.end()) {
-    throw core::Error(core::Failure::usage, fmt::format("gemm: implementation '{}' is not here; allowed: {}", name,
-                                                        fmt::join(allowed, ", ")));
-  }
+  check_name(name, allowed);
   forced_ = name;
+}
+
+void GemmChoice::choose_by_rule(std::string_view first) {
+  check_name(first, names());
+  first_ = first;
+  by_rule_ = true;
+  plans_.clear();
 }
 
 std::vector<GemmChoice::Plan> GemmChoice::candidates(const Product& product) const {
@@ -84,13 +102,15 @@ std::vector<GemmChoice::Plan> GemmChoice::candidates(const Product& product) con
   for (const auto& implementation : implementations_) {
     const bool ours = implementation->name() != "onednn";
     const bool wanted = forced_.empty() || forced_ == implementation->name() || (forced_ == "own" && ours);
-    if (!wanted || !implementation->can(product)) continue;
+    if (!wanted || !implementation->can(product.a.dtype)) continue;
     plans.push_back({implementation.get(), Split::rows});
     if (num_threads_ > 1 && product.batch == 1) plans.push_back({implementation.get(), Split::columns});
   }
   if (plans.empty()) {
     throw core::Error(core::Failure::usage, fmt::format("gemm: {} cannot compute this product", forced_));
   }
+  std::stable_partition(plans.begin(), plans.end(),
+                        [this](const Plan& plan) { return plan.implementation->name() == first_; });
   return plans;
 }
 
@@ -124,9 +144,9 @@ GemmChoice::Plan GemmChoice::fastest(const std::vector<Plan>& plans, const Produ
   return plans[static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin())];
 }
 
-// candidates() has them in the order of make_*_gemm above, and rows before columns. Each thread packs its part of the
-// factor that is split and all of the other, so that the larger side is split, unless that leaves a thread much more
-// than its share. On AMX an element of f32 is packed in about the time of its products with kGrain others.
+// candidates() has the preferred one first, then the fixed order, and rows before columns. Each thread packs its part
+// of the factor that is split and all of the other, so that the larger side is split, unless that leaves a thread much
+// more than its share. On AMX an element of f32 is packed in about the time of its products with kGrain others.
 GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Product& product) const {
   if (plans.size() == 1 || plans[1].split == Split::rows) return plans.front();
   const auto cost = [&](std::int64_t split, std::int64_t whole) {  // of the thread that has most, in grains

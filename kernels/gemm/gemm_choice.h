@@ -24,11 +24,15 @@ class GemmChoice {
   // Only the implementation of this name is used from now on, or, for "own", the best of ours; "" lifts that. Throws a
   // usage Error if there is none such; products that it cannot compute throw one, too.
   void force(std::string_view name);
+  // Of all that are here, in the fixed order: AMX, ours for any CPU, oneDNN.
   std::vector<std::string> names() const;
+  std::vector<std::string> names(core::DType dtype) const;  // of those, the ones that multiply it
 
-  // From now on the choice follows from the product alone, and so repeats in every process of the same machine: ours
-  // before oneDNN, AMX before the others, and split so that threads compute and pack the least. Else it is measured.
-  void choose_by_rule() { by_rule_ = true; }
+  // From now on the choice follows from the product alone, and so repeats in every process of the same machine: the
+  // implementation called `first`, or, where it cannot compute the product or `first` is empty, the first of names()
+  // that can; split so that threads compute and pack the least. Otherwise the choice is measured. Throws a usage Error
+  // if there is no such implementation.
+  void choose_by_rule(std::string_view first);
 
   // Where the choice is open, runs the product several times to measure.
   void run(const Product& product, ThreadPool& pool);
@@ -50,6 +54,7 @@ class GemmChoice {
   std::vector<std::unique_ptr<GemmImplementation>> implementations_;
   std::string forced_;
   bool by_rule_ = false;
+  std::string first_;                                           // by rule
   std::map<std::pair<std::string, Product::Key>, Plan> plans_;  // by what was forced, and the product
 };
 

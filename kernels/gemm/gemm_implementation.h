@@ -14,7 +14,7 @@ class GemmImplementation {
  public:
   virtual ~GemmImplementation() = default;
   virtual std::string_view name() const = 0;
-  virtual bool can(const Product& product) const = 0;
+  virtual bool can(core::DType dtype) const = 0;  // products of factors of this dtype
   // Computes a product that is not batched, on the calling thread alone, which is thread number `thread` of the pool.
   virtual void run(const Product& product, ThreadPool& pool, int thread) = 0;
 };

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "kernels/gemm/gemm_implementation.h"
+#include "kernels/gemm/onednn_matmul.h"
 
 extern "C" void omp_set_num_threads(int threads);  // OpenMP 5.0, section 3.2.1; of the calling thread
 
@@ -52,9 +53,10 @@ class Matmul {
         bias_({{1, product.n}, type_of(product.c.dtype), Dims{product.n, 1}}, engine, nullptr),
         with_bias_(product.c.finish == Finish::bias) {
     const auto attributes = attributes_of(product);
-    const auto matmul = with_bias_ ? dnnl::matmul::desc(a_.get_desc(), b_.get_desc(), bias_.get_desc(), c_.get_desc())
-                                   : dnnl::matmul::desc(a_.get_desc(), b_.get_desc(), c_.get_desc());
-    const dnnl::matmul::primitive_desc described(matmul, attributes, engine);
+    const auto described_with = [&](const auto&... operands) {
+      return matmul_description<dnnl::matmul>(engine, attributes, operands.get_desc()...);
+    };
+    const auto described = with_bias_ ? described_with(a_, b_, bias_, c_) : described_with(a_, b_, c_);
     scratchpad_ = dnnl::memory(described.scratchpad_desc(), engine);
     primitive_ = dnnl::matmul(described);
   }
@@ -114,11 +116,25 @@ class Worker {
   std::map<Key, std::unique_ptr<Matmul>> matmuls_;
 };
 
+// oneDNN multiplies bf16 only where the CPU has instructions that it wants for it: AVX-512, or AVX-NE-CONVERT.
+bool multiplies_bf16() {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const dnnl::memory::desc matrix{Dims{32, 32}, dnnl::memory::data_type::bf16, Dims{32, 1}};
+  try {
+    matmul_description<dnnl::matmul>(engine, dnnl::primitive_attr(), matrix, matrix, matrix);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  return true;
+}
+
 class OneDnnGemm : public GemmImplementation {
  public:
   explicit OneDnnGemm(int num_threads) : workers_(static_cast<std::size_t>(num_threads)) {}
   std::string_view name() const override { return "onednn"; }
-  bool can(const Product& product) const override { return product.a.dtype != core::DType::f16; }
+  bool can(core::DType dtype) const override {
+    return dtype == core::DType::f32 || (dtype == core::DType::bf16 && bf16_);
+  }
 
   void run(const Product& product, ThreadPool& pool, int thread) override {
     auto& worker = workers_.at(static_cast<std::size_t>(thread));
@@ -132,6 +148,7 @@ class OneDnnGemm : public GemmImplementation {
 
  private:
   std::vector<std::unique_ptr<Worker>> workers_;  // [thread], made by that thread
+  bool bf16_ = multiplies_bf16();
 };
 
 }  // namespace

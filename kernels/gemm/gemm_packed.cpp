@@ -191,7 +191,7 @@ HWY_EXPORT(run_packed);
 class PackedGemm : public GemmImplementation {
  public:
   std::string_view name() const override { return "packed"; }
-  bool can(const Product& /*product*/) const override { return true; }
+  bool can(core::DType /*dtype*/) const override { return true; }
   void run(const Product& product, ThreadPool& pool, int thread) override {
     HWY_DYNAMIC_DISPATCH(run_packed)(product, pool, thread);
   }

@@ -12,6 +12,7 @@
 #include "kernels/base/gradient_check.h"
 #include "kernels/gemm/gemm_cases.h"
 #include "kernels/gemm/gemm_choice.h"
+#include "kernels/gemm/gemm_probe.h"
 #include "kernels/gemm/gemm_reference.h"
 
 namespace lockstep::kernels {
@@ -42,7 +43,8 @@ TEST(Gemm, EveryImplementationIsRight) {
   ThreadPool pool3(3);
   for (const std::string& name : GemmChoice::of(pool1).names()) {
     for (KernelCase one : gemm_test_cases()) {
-      if (name != "packed" && one.dtype == core::DType::f16) continue;
+      const std::vector<std::string> able = gemm_implementations(one.dtype);
+      if (std::find(able.begin(), able.end(), name) == able.end()) continue;
       one.deterministic = name != "onednn";  // ours sum in one order whatever the threads
       EXPECT_EQ(errors_of(one, name, {&pool1, &pool2, &pool3}), "") << name;
     }
@@ -228,6 +230,25 @@ TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
     EXPECT_EQ(implementation_of(args, where), GemmChoice::of(pool).names().front() + " by columns");
   }
   EXPECT_EQ(results[0], results[1]);
+}
+
+// What is named comes first where it can compute the product, and the fixed order follows where it cannot.
+TEST(GemmChoice, ByRuleTheNamedImplementationComesFirst) {
+  ThreadPool pool(1);
+  std::vector<float> memory(48);
+  for (const std::string& name : GemmChoice::of(pool).names()) {
+    for (const core::DType dtype : {core::DType::f32, core::DType::f16}) {
+      const GemmForward args{.shape = {4, 4, 4},
+                             .x = {memory.data(), dtype, 16},
+                             .w = {memory.data() + 16, dtype, 16},
+                             .y = {memory.data() + 32, dtype, 16}};
+      const Context where(pool);
+      choose_gemms_by_rule(where, name);
+      run(args, where);
+      EXPECT_EQ(implementation_of(args, where), (dtype == core::DType::f32 ? name : "packed") + " by rows");
+    }
+  }
+  EXPECT_THROW(choose_gemms_by_rule(Context(pool), "cublas"), core::Error);
 }
 
 // The larger side is split, so that threads pack the less between them; but not where one gets much more than its

@@ -55,9 +55,11 @@ struct TrainOptions {
 
   parallel::Compression compression = parallel::Compression::none;  // of all-reduces of f32 gradients
   std::string algorithm = "auto";                                   // of collectives
-  // The implementation of each product of matrices is measured when its shape is met first: a little faster, but the
-  // last bits then differ from run to run.
-  bool measure_gemms = false;
+  // On the CPU: the implementation of products of matrices ("amx", "packed", "onednn") of all ranks, on which the last
+  // bits depend; empty: the first in this order that is here. kPerShape: the fastest is measured when a shape is met
+  // first, so that the last bits differ from run to run.
+  std::string gemm;
+  static constexpr const char* kPerShape = "per-shape";
   // The training step is recorded once as a graph of the device, and launched. CUDA only, without pipeline stages.
   bool graph = false;
   int threads = 1;                           // of kernels, a rank

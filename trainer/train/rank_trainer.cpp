@@ -42,7 +42,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       forward_(made.forward, model_),
       interpreter_(interpreter_of(options, mesh.threaded)),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
-  if (!options.measure_gemms) kernels::choose_gemms_by_rule(where_);
+  if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
   const auto tokens = static_cast<std::size_t>(options.batch * options.length);
   for (RankBatch& batch : batches_) {
     batch.tokens.resize(tokens);

@@ -12,6 +12,9 @@
 namespace lockstep::trainer {
 namespace {
 
+constexpr const char* kDtype = "dtype";
+constexpr const char* kGemm = "gemm";
+
 Integers integers_of(const GptConfig& model) {
   return {{"layers", model.layers},
           {"hidden", model.hidden},
@@ -20,8 +23,11 @@ Integers integers_of(const GptConfig& model) {
           {"positions", model.length}};
 }
 
-std::map<std::string, std::string> layout_of(const TrainLayout& layout) {
-  return {{"dp", std::to_string(layout.dp)},
+std::map<std::string, std::string> layout_of(const TrainOptions& options) {
+  const TrainLayout& layout = options.layout;
+  return {{kDtype, std::string(core::short_name_of(options.compute))},
+          {kGemm, options.gemm},
+          {"dp", std::to_string(layout.dp)},
           {"tp", std::to_string(layout.tp)},
           {"pp", std::to_string(layout.pp)},
           {"zero", std::to_string(layout.zero)},
@@ -38,7 +44,7 @@ Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int
   const LossScale& scale = trainer.loss_scale();
   return {.step = step,
           .model = integers_of(options.model),
-          .layout = layout_of(options.layout),
+          .layout = layout_of(options),
           .integers = {{"tokens", step * options.tokens_a_step()},
                        {"seed", static_cast<std::int64_t>(options.seed)},
                        {"sequences_a_step", options.sequences_a_step()},
@@ -71,6 +77,15 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
   trainer.loss_scale() = {static_cast<float>(manifest.reals.at("loss_scale")),
                           static_cast<std::int32_t>(manifest.integers.at("good_steps"))};
   return manifest.step;
+}
+
+std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {
+  const Checkpoint checkpoint(path);
+  const std::map<std::string, std::string>& layout = checkpoint.manifest().layout;
+  const auto dtype = layout.find(kDtype);
+  const auto gemm = layout.find(kGemm);
+  if (dtype == layout.end() || gemm == layout.end() || dtype->second != core::short_name_of(compute)) return "";
+  return gemm->second;
 }
 
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file) {

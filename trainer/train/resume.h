@@ -13,6 +13,10 @@ void save_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t st
 // Whatever layout wrote it. Returns the steps that were done. Throws a usage Error if it is of another model.
 std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const std::string& path);
 
+// TrainOptions::gemm of the run that wrote it, if that computed in this dtype: with it the run goes on with the same
+// bits. Empty if it does not say.
+std::string gemm_of_checkpoint(const std::string& path, core::DType compute);
+
 // Weights from a file with Hugging Face's names (trainer/checkpoint/gpt2_file.h); moments and steps begin at 0.
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file);
 // Writes such a file, by way of a checkpoint that is removed again if the run keeps none.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "kernels/gemm/gemm_probe.h"
 #include "schedules/step/count.h"
 #include "schedules/text.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -332,6 +333,24 @@ TEST(Resume, ShardsAreWrittenOnceAndReadInAnyLayout) {
     EXPECT_EQ(contents_of(other.checkpoint_folder), expected) << text_of(layout);
     std::filesystem::remove_all(other.checkpoint_folder);
   }
+}
+
+// Each implementation of products by itself, on several ranks of several threads; a checkpoint says which it was.
+TEST(SameBits, OfEachImplementationOfProducts) {
+  for (const std::string& name : kernels::gemm_implementations(core::DType::f32)) {
+    const TemporaryFolder folder;
+    TrainOptions options = options_of({.dp = 2, .tp = 2, .zero = 1}, 3);
+    options.threads = 2;
+    options.gemm = name;
+    options.checkpoint_folder = folder / "checkpoints";
+    const TrainResult first = run(options);
+    EXPECT_EQ(difference(first, run(options), 0), "") << name;
+    EXPECT_EQ(gemm_of_checkpoint(options.checkpoint_folder, core::DType::f32), name);
+    EXPECT_EQ(gemm_of_checkpoint(options.checkpoint_folder, core::DType::bf16), "");
+  }
+  TrainOptions options = options_of({});
+  options.gemm = "cublas";
+  EXPECT_NE(error_of([&] { run(options); }).find("'cublas' is not here"), std::string::npos);
 }
 
 TEST(Resume, AnotherModelIsRefused) {
