@@ -1,30 +1,36 @@
 #!/usr/bin/env python3
 """The peer of mini_train on a GPU: the same GPT-2 124M in PyTorch, as fast as its users know to make it.
 
-    compare_gpu_torch.py [--seconds 80] [--batches 32,16,64] --json OUT
+    compare_gpu_torch.py [--parts copy,attention,eager,compiled] [--seconds 80] [--batches 32,16,64] --json OUT
 
-torch.compile, scaled_dot_product_attention, bf16 autocast over f32 weights, fused AdamW, sequence 1024. Batch after
-batch until the seconds are spent; a line of JSON for each, written at once. Before that, attention alone and a copy.
+scaled_dot_product_attention, bf16 autocast over f32 weights, fused AdamW, sequence 1024; eager, which needs no compiler,
+and by torch.compile. Batch after batch until the seconds are spent; a line of JSON for each, written at once. Attention
+alone once with what PyTorch chooses, and once with each of its backends.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from compare_trainer_torch import Gpt, optimizer_of
 
 LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 12, 768, 12, 50304, 1024
 WARM_UP, STEPS = 5, 20
+SLEEP_CYCLES = 50_000_000  # about 30 ms
+Write = Callable[[dict], None]
 
 
 def provenance() -> dict:
@@ -35,10 +41,12 @@ def provenance() -> dict:
 
 
 def microseconds_of(call: Callable[[], object], calls: int) -> list[float]:
-    """Of each call by itself, from CUDA events, after as many calls that are not timed."""
+    """Of each call by itself, from CUDA events, after as many calls that are not timed. The device sleeps first, so that
+    the host is ahead of it: else events around short calls would time the host's launches."""
     marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(calls)]
     for _ in range(calls):
         call()
+    torch.cuda._sleep(SLEEP_CYCLES)
     for begin, end in marks:
         begin.record()
         call()
@@ -55,25 +63,41 @@ def copy_line() -> dict:
             "gbps": 2 * source.numel() / min(samples) / 1e3}
 
 
-def attention_lines(batch: int) -> list[dict]:
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "efficient": SDPBackend.EFFICIENT_ATTENTION}
+
+
+def attention_lines(batch: int) -> Iterator[dict]:
+    """By PyTorch's own choice, then by each backend; one that refuses says why."""
+    yield from attention_by(batch, "chosen", contextlib.nullcontext())
+    for name, backend in BACKENDS.items():
+        try:
+            yield from attention_by(batch, name, sdpa_kernel(backend))
+        except RuntimeError as error:
+            yield {"what": "refused", "backend": name, "batch": batch, "error": str(error).splitlines()[0]}
+
+
+def attention_by(batch: int, name: str, chosen: contextlib.AbstractContextManager) -> list[dict]:
     """Causal, bf16; queries, keys and values beside each other in one tensor, as a model's projection leaves them."""
     width = HIDDEN // HEADS
     joint = torch.randn(batch, LENGTH, 3, HEADS, width, dtype=torch.bfloat16, device="cuda", requires_grad=True)
     q, k, v = (joint[:, :, part].transpose(1, 2) for part in range(3))
-    seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    slope = torch.randn_like(seen)
-    forward = microseconds_of(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 50)
-    backward = microseconds_of(lambda: torch.autograd.grad(seen, (q, k, v), slope, retain_graph=True), 50)
+    with chosen:
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        slope = torch.randn_like(seen)
+        forward = microseconds_of(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 50)
+        backward = microseconds_of(lambda: torch.autograd.grad(seen, (q, k, v), slope, retain_graph=True), 50)
     shape = f"B{batch}_H{HEADS}_T{LENGTH}_D{width}"
-    return [{"what": what, "shape": shape, "dtype": "bf16", "samples_us": samples, "us": statistics.median(samples)}
+    return [{"what": what, "backend": name, "shape": shape, "dtype": "bf16", "samples_us": samples,
+             "us": statistics.median(samples)}
             for what, samples in (("attention_fwd", forward), ("attention_bwd", backward))]
 
 
-def training_line(batch: int) -> dict:
+def training_line(batch: int, compiled: bool) -> dict:
     torch.manual_seed(1)
     model = Gpt(LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH).cuda()
     optimizer = optimizer_of(model)
-    forward = torch.compile(model, dynamic=False)
+    forward = torch.compile(model, dynamic=False) if compiled else model
     tokens, targets = (torch.randint(VOCABULARY, (batch, LENGTH), device="cuda") for _ in range(2))
 
     def step() -> None:
@@ -91,17 +115,49 @@ def training_line(batch: int) -> dict:
         torch.cuda.synchronize()
         milliseconds.append((time.perf_counter() - start) * 1e3)
     timed = milliseconds[WARM_UP:]
-    return {"what": "gpt2", "batch": batch, "length": LENGTH, "vocabulary": VOCABULARY, "parameters":
+    return {"what": "gpt2", "compiled": compiled, "batch": batch, "length": LENGTH, "vocabulary": VOCABULARY, "parameters":
             sum(p.numel() for p in model.parameters()), "ms": timed, "peak_bytes": torch.cuda.max_memory_allocated(),
             "tokens_per_s": batch * LENGTH / statistics.median(timed) * 1e3}
 
 
+def write_copy(_batches: list[int], _until: float, write: Write) -> None:
+    write(copy_line())
+
+
+def write_attention(_batches: list[int], _until: float, write: Write) -> None:
+    for batch in (1, 8):
+        for line in attention_lines(batch):
+            write(line)
+
+
+def write_training(batches: list[int], until: float, write: Write, compiled: bool) -> None:
+    """Batch after batch, none that would likely end later than that."""
+    longest = 0.0
+    for batch in batches:
+        began = time.monotonic()
+        if began + longest > until:
+            break
+        try:
+            write(training_line(batch, compiled))
+        except torch.cuda.OutOfMemoryError as error:
+            write({"what": "refused", "compiled": compiled, "batch": batch, "error": str(error).splitlines()[0]})
+        torch.cuda.empty_cache()
+        longest = max(longest, time.monotonic() - began)
+
+
+PARTS = {"copy": write_copy, "attention": write_attention, "eager": partial(write_training, compiled=False),
+         "compiled": partial(write_training, compiled=True)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=f"of {', '.join(PARTS)}")
     parser.add_argument("--seconds", type=float, default=80, help="no batch begins that would likely end later")
     parser.add_argument("--batches", type=lambda text: [int(word) for word in text.split(",")], default=[32, 16, 64])
     parser.add_argument("--json", required=True)
     options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"--parts: unknown {', '.join(sorted(unknown))}; allowed: {', '.join(PARTS)}")
     if not torch.cuda.is_available():
         sys.exit("no CUDA device: PyTorch sees none")
     torch.set_float32_matmul_precision("high")
@@ -113,17 +169,8 @@ def main() -> None:
             print(" ".join(f"{key} {value}" for key, value in told.items()), flush=True)
 
         write(provenance())
-        write(copy_line())
-        for line in attention_lines(1) + attention_lines(8):
-            write(line)
-        longest = 0.0
-        for batch in options.batches:
-            began = time.monotonic()
-            if began - start + longest > options.seconds:
-                break
-            write(training_line(batch))
-            torch.cuda.empty_cache()
-            longest = max(longest, time.monotonic() - began)
+        for part in options.parts:
+            PARTS[part](options.batches, start + options.seconds, write)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds what ci/gpu_check.sh runs on a machine with a GPU, on one without: programs, GPU tests, the small libraries that
 # they need, and the scripts, in one folder and one archive.
-#   ci/gpu_build.sh [BUNDLE=build/gpu-bundle]    writes BUNDLE and BUNDLE.tar.gz
+#   ci/gpu_build.sh [BUNDLE=build/gpu-bundle]    writes BUNDLE, BUNDLE.tar.gz, and BUNDLE.symbols: the same programs with
+#                                                their symbols, which stay here to say what an address there means
 # Environment: BUILD (build/gpu, of preset gpu), NCCL (ON; OFF for machines that have no NCCL), CHECK_ONLY=1 (build nothing).
 # CUDA's runtime is linked in. Not in the bundle: libc and its parts, the driver, NCCL and cuBLASLt, which are found there.
 set -euo pipefail
@@ -10,8 +11,8 @@ bundle=${1:-build/gpu-bundle} build=${BUILD:-build/gpu}
 programs=(all_reduce_perf kernels_bench mini_train)
 carried='^lib(stdc\+\+|gcc_s|fmt|hwy|benchmark|z)\.so'
 from_system='^(lib(c|m|dl|rt|pthread)\.so|ld-linux)'
-from_outside='^lib(cuda|nccl)\.so'
-opened='^libcublasLt\.so\.'  # at run time (kernels/gemm/cublaslt_library.h)
+from_outside='^libcuda\.so'
+opened='^lib(cublasLt|nccl)\.so\.'  # at run time (core/open_library.h)
 
 fail() { echo "ci/gpu_build.sh: $*" >&2; exit 1; }
 
@@ -22,11 +23,12 @@ build_all() {
 
 gpu_tests() { ctest --test-dir "$build" -N -L '^gpu$' | sed -nE 's/^ *Test +#[0-9]+: //p'; }
 
-# take FILE: a program without its symbols, and the libraries that it needs; one of no known kind fails.
+# take FILE: a program without its symbols, which are kept aside, and the libraries that it needs; one of no known kind fails.
 take() {
   local folder name library
   folder=$(basename "$(dirname "$1")") name=$(basename "$1")
-  mkdir -p "$bundle/$folder"
+  mkdir -p "$bundle/$folder" "$bundle.symbols/$folder"
+  cp --link --force "$1" "$bundle.symbols/$folder/$name" 2>/dev/null || cp "$1" "$bundle.symbols/$folder/$name"
   strip --strip-all -o "$bundle/$folder/$name" "$1"
   printf '%s/%s' "$folder" "$name" >>"$bundle/needs.txt"
   needed_by "$1" | while read -r library; do
@@ -34,7 +36,8 @@ take() {
     elif [[ $library =~ $carried ]]; then carry "$library"
     elif ! [[ $library =~ $from_system ]]; then fail "$name needs $library, which a bare machine lacks"; fi
   done
-  for library in $(opened_by "$1"); do printf ' %s' "$library" >>"$bundle/needs.txt"; done
+  # NCCL is for steps that ask for it; "?" says that a program runs without.
+  for library in $(opened_by "$1"); do printf ' %s' "${library/#libnccl*/$library?}" >>"$bundle/needs.txt"; done
   echo >>"$bundle/needs.txt"
 }
 
@@ -57,7 +60,7 @@ carry() {
 check_steps() {
   local name
   for name in "$@"; do
-    grep -q "/tests/$name\b" ci/gpu_steps.txt || fail "ci/gpu_steps.txt has no step for the GPU test $name"
+    grep -q "/tests/$name\b" ci/gpu_steps_{first,second}.txt || fail "no step of ci/gpu_steps_*.txt runs the GPU test $name"
   done
 }
 
@@ -65,13 +68,15 @@ check_steps() {
 mapfile -t tests < <(gpu_tests)
 [ "${#tests[@]}" -gt 0 ] || fail "$build has no GPU tests"
 check_steps "${tests[@]}"
-rm -rf "$bundle" "$bundle.tar.gz"
+rm -rf "$bundle" "$bundle.tar.gz" "$bundle.symbols"
 mkdir -p "$bundle/ci"
 for name in "${programs[@]}"; do take "$build/bin/$name"; done
 for name in "${tests[@]}"; do take "$build/tests/$name"; done
-cp ci/gpu_check.sh ci/gpu_steps.txt ci/gpu_sanitize_steps.txt ci/gpu_targets.py ci/compare_gpu_torch.py \
+cp ci/gpu_check.sh ci/gpu_steps_*.txt ci/gpu_targets.py ci/gpu_summary.py ci/compare_gpu_torch.py \
   ci/compare_trainer_torch.py "$bundle/ci"
 tar -czf "$bundle.tar.gz" -C "$bundle" .
+most_mib=52  # of the archive: it travels with the repository's tree, and places that lend GPUs limit both together
+[ "$(du -sm "$bundle.tar.gz" | cut -f1)" -le $most_mib ] || fail "$bundle.tar.gz is larger than $most_mib MiB"
 echo "needed from the machine:"
 sed 's/^/  /' "$bundle/needs.txt"
 echo "$bundle: $(du -sm "$bundle" | cut -f1) MiB, $bundle.tar.gz: $(du -sm "$bundle.tar.gz" | cut -f1) MiB"

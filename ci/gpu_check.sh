@@ -1,39 +1,46 @@
 #!/usr/bin/env bash
-# On a machine with a GPU: tests, then benchmarks, then comparisons, from what ci/gpu_build.sh has made elsewhere; under 9
-# minutes, the most important first. Needs bash, coreutils and a driver; cuBLASLt, NCCL, Python, PyTorch if they are there.
-#   ci/gpu_check.sh BUNDLE OUT [STEP...]   BUNDLE: the folder or the archive; OUT: a folder for records and the log
-#   ci/gpu_check.sh --list                 the steps and their time limits
-# Environment: SANITIZE=1 (small cases under compute-sanitizer instead), PYTHON (python3), CUDA_FOLDERS (where CUDA may be).
+# On a machine with a GPU: tests, benchmarks and comparisons from what ci/gpu_build.sh has made elsewhere, in under ten
+# minutes, what tells most first. Needs bash, coreutils, tar and a driver; cuBLASLt, NCCL, Python, PyTorch, Nsight Compute
+# and compute-sanitizer if they are there.
+#   ci/gpu_check.sh BUNDLE OUT [STEP...]   BUNDLE: the folder or the archive; OUT: a folder, which gets gpu_check.log,
+#                                          summary.html and records.tar.gz; written every 15 s, so that what is cut off
+#                                          has left its evidence
+#   ci/gpu_check.sh --list                 the steps, the seconds that each is likely to take, and its limit
+# Environment: LIST (first; second: what the first ten minutes have no time for; sanitize: small cases under
+# compute-sanitizer), PYTHON (python3), CUDA_FOLDERS (where CUDA may be), BUDGET_S (540), PACK_EVERY_S (15).
 # Status: 0 all that could run is well, 1 a step failed or took too long, 2 wrong usage, 3 no GPU: nothing could run.
 set -uo pipefail
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-steps_file=${STEPS_FILE:-$scripts/gpu_$([ "${SANITIZE:-0}" = 1 ] && echo sanitize_)steps.txt}
+list=${LIST:-first}
+steps_file=${STEPS_FILE:-$scripts/gpu_steps_$list.txt}
 cuda_folders=${CUDA_FOLDERS:-${CUDA_HOME:-} /usr/local/cuda /usr/local/cuda-*}
-budget_s=${BUDGET_S:-530}
+budget_s=${BUDGET_S:-540} pack_every_s=${PACK_EVERY_S:-15}
+most_repeats=3  # under compute-sanitizer, of tests that fail
 PATH=$PATH:/usr/sbin:/sbin
 
 fail() { echo "ci/gpu_check.sh: $*" >&2; exit 2; }
 
-# Steps: of each its limit in seconds, what it needs, and its command.
+# Steps: of each the seconds that it is likely to take, its limit, what it needs, and its command.
 names=()
-declare -A limit needs command result seconds
+declare -A likely limit needs command result seconds
 read_steps() {
   local name a_limit a_needs a_command
   while IFS='|' read -r name a_limit a_needs a_command; do
     [[ $name =~ ^\ *(#|$) ]] && continue
     name=${name// /}
     names+=("$name")
-    limit[$name]=${a_limit// /} needs[$name]=$a_needs command[$name]=$a_command
-  done <"$steps_file"
+    a_limit=${a_limit// /}
+    likely[$name]=${a_limit%/*} limit[$name]=${a_limit#*/} needs[$name]=$a_needs command[$name]=$a_command
+  done <"$steps_file" || fail "LIST is '$list'; allowed: first, second, sanitize"
 }
 
 list_steps() {
   local name sum=0
   for name in "${names[@]}"; do
-    printf '%-18s %4s s %s\n' "$name" "${limit[$name]}" "${command[$name]}"
-    sum=$((sum + limit[$name]))
+    printf '%-18s %4s s, at most %4s s  %s\n' "$name" "${likely[$name]}" "${limit[$name]}" "${command[$name]}"
+    sum=$((sum + likely[$name]))
   done
-  echo "together at most $sum s"
+  echo "together likely $sum s; no step begins after $budget_s s"
 }
 
 # is_at_least VERSION LEAST
@@ -73,19 +80,21 @@ folder_of() {
   head -n 1 <<<"$all"
 }
 
-# Of each library that the bundle's programs need from outside: its folder, in found_folders, or that it is missing.
+# Of each library that the bundle's programs need from outside, or with "?" can use: its folder, in found_folders, or that
+# it is missing.
 declare -A missing
 found_folders="" nccl_version=""
 find_libraries() {
-  local library found
-  for library in $(cut -s -d' ' -f2- "$bundle/needs.txt" | tr ' ' '\n' | sort -u); do
+  local needed library found
+  for needed in $(cut -s -d' ' -f2- "$bundle/needs.txt" | tr ' ' '\n' | sort -u); do
+    library=${needed%\?}
     if found=$(folder_of "$library"); then
       echo "$library: ${found#* } (${found%% *})"
       found_folders+=:${found#* }
       [[ $library != libnccl* ]] || nccl_version=$(version_of_nccl "${found#* }/$library")
     else
       echo "$library: not found in the system, CUDA or Python packages"
-      missing[$library]=1
+      [ "$needed" != "$library" ] || missing[$library]=1
     fi
   done
   [ -z "$nccl_version" ] || echo "NCCL $nccl_version"
@@ -93,21 +102,32 @@ find_libraries() {
 
 version_of_nccl() { grep -aoEm1 'NCCL version [0-9]+\.[0-9]+(\.[0-9]+)?' "$1" 2>/dev/null | head -n 1 | cut -d' ' -f3; }
 
-find_sanitizer() {
-  local folder path
-  for path in "$(command -v compute-sanitizer || true)" $cuda_folders; do
-    [ ! -d "$path" ] || path+=/bin/compute-sanitizer
+# find_tool NAME: in PATH, in CUDA's folders, or where Nsight Compute is installed by itself.
+find_tool() {
+  local path
+  for path in "$(command -v "$1" || true)" $(printf '%s/bin/'"$1"' ' $cuda_folders) /opt/nvidia/nsight-compute/*/"$1"; do
     [ ! -x "$path" ] || { echo "$path"; return; }
   done
 }
 
-# The machine, as it says itself: for the log's reader, nothing depends on it.
+# Facts about the machine, for the log's reader: nothing depends on them.
 describe() {
-  local gpus
-  gpus=$(timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null) ||
-    gpus="nvidia-smi does not answer"
-  echo "GPU: $gpus"
-  echo "python: ${python:-none}, sanitizer: ${sanitizer:-none}"
+  echo "===== facts"
+  timeout 20 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo "nvidia-smi does not answer"
+  timeout 20 nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE,ECC,COMPUTE 2>/dev/null | grep -v '^ *$' | head -n 120
+  timeout 20 nvidia-smi topo -m 2>/dev/null
+  timeout 20 nvidia-smi --query-gpu=mig.mode.current,persistence_mode,compute_mode,pcie.link.gen.current,pcie.link.width.current \
+    --format=csv 2>/dev/null
+  echo "kernel $(uname -r), $(nproc) cores, $(free -g 2>/dev/null | awk '/^Mem:/ { print $2 }') GiB, $(ldd --version | head -n 1)"
+  env | grep -E '^(CUDA|NCCL|NVIDIA)_' | sort
+  echo "python: ${python:-none}, sanitizer: ${sanitizer:-none}, ncu: ${ncu:-none}"
+}
+
+# After a failure: what the driver and the kernel say of it.
+evidence() {
+  echo "----- the driver after this failure"
+  { timeout 5 dmesg 2>&1 || true; } | grep -iE 'xid|nvrm|not permitted' | tail -n 20
+  timeout 10 nvidia-smi 2>&1 || echo "nvidia-smi does not answer"
 }
 
 # why_not STEP: one line on what it lacks; nothing if it can run.
@@ -129,10 +149,11 @@ why_not() {
 # lacks NEED: says what is lacking; fails if nothing is.
 lacks() {
   case $1 in
-    - | gpu) return 1 ;;
+    - | gpu | again) return 1 ;;
     python) [ -z "$python" ] && echo "there is no python3" ;;
     torch) ! has_torch && echo "${python:-python3} has no PyTorch" ;;
     sanitizer) [ -z "$sanitizer" ] && echo "compute-sanitizer was not found" ;;
+    ncu) [ -z "$ncu" ] && echo "Nsight Compute (ncu) was not found" ;;
     nccl*) ! is_at_least "${nccl_version:-0}" "${1#*=}" && echo "NCCL is ${nccl_version:-unknown}; allowed: ${1#*=} or newer" ;;
     flag:*) lacks_flag "${1#flag:}" && echo "${1#flag:} is not there" ;;
     *) echo "the table asks for '$1', which is unknown" ;;
@@ -150,43 +171,72 @@ lacks_flag() {  # PROGRAM:FLAG
 
 library_path() { echo "$bundle/lib$found_folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"; }
 
+now_ms() { echo $((${EPOCHREALTIME/[.,]/} / 1000)); }
+tenths() { printf '%d.%d' $(($1 / 1000)) $(($1 % 1000 / 100)); }
+
 # run_step NAME: what became of it goes to result[NAME], its output to the log.
 run_step() {
-  local name=$1 status start=$SECONDS output=$out/output.tmp why
+  local name=$1 status start output=$records/output.txt why words
   why=$(why_not "$name")
   [ "$(seconds_for "$name")" -gt 0 ] || why="the time of all steps, $budget_s s, was over"
   if [ -n "$why" ]; then
     result[$name]="left out: $why" seconds[$name]=0
+    tell_result "$name"
     return
   fi
   printf '%s ... ' "$name"
-  limited "$name" >"$output" 2>&1 </dev/null
+  mapfile -t words < <(words_of "$name")
+  start=$(now_ms)
+  limited "$(seconds_for "$name")" "${words[@]}" >"$output" 2>&1 </dev/null
   status=$?
-  seconds[$name]=$((SECONDS - start))
+  seconds[$name]=$(tenths $(($(now_ms) - start)))
   result[$name]=$(verdict "$name" "$status" "$output")
   echo "${result[$name]}, ${seconds[$name]} s"
-  { echo "===== $name: ${result[$name]}"; cat "$output"; } >>"$log"
+  { echo "===== $name: ${result[$name]}, ${seconds[$name]} s"; cat "$output"; } >>"$log"
+  [ -n "$no_gpu" ] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
   case ${result[$name]} in
     ok) tail -n 8 "$output" ;;
     left\ out*) ;;
-    *) tail -n 25 "$output" ;;
+    *) tail -n 25 "$output"
+      evidence >>"$log" 2>&1
+      [[ ${needs[$name]} != *again* || -z $sanitizer || -n $no_gpu ]] || repeat "$name" ;;
   esac
-  [ -n "$no_gpu" ] || no_gpu=$(grep -om1 'no CUDA device: .*' "$output")
   rm -f "$output"
+  tell_result "$name"
 }
 
-# A program that hangs gets SIGTERM at its limit, with all that it started, and SIGKILL 5 s later.
-limited() {
-  local word given words=()
+# For the summary, which is made from these also when this script is cut off.
+tell_result() { printf '%s\t%s\t%s\n' "$1" "${seconds[$1]}" "${result[$1]}" >>"$records/steps.tsv"; }
+
+# A test that failed, at once and slowly: by compute-sanitizer, each launch waited for by itself, so that it has a name.
+repeats=0
+repeat() {
+  local output=$records/output.txt left=$((budget_s - SECONDS)) words settings=(LOCKSTEP_CUDA_SYNC=1)
+  [ $((repeats += 1)) -le $most_repeats ] && [ $left -gt 0 ] || return 0
+  mapfile -t words < <(words_of "$1")
+  while [[ ${words[0]} != "$bundle"/* ]]; do settings+=("${words[0]}") words=("${words[@]:1}"); done
+  limited $((left < 45 ? left : 45)) "${settings[@]}" "$sanitizer" --tool memcheck --print-limit 5 "${words[@]}" \
+    >"$output" 2>&1 </dev/null
+  { echo "===== $1 again, under compute-sanitizer: status $?"; head -c 200000 "$output"; } >>"$log"
+  grep -E '=========|rror' "$output" | head -n 12
+}
+
+# The step's command, a line each word; no word has blanks in it.
+words_of() {
+  local word given
   # Python brings its own libraries, which the bundle's must not replace.
-  [[ ${command[$1]} == *'{python}'* ]] || words=("LD_LIBRARY_PATH=$(library_path)")
+  [[ ${command[$1]} == *'{python}'* ]] || echo "LD_LIBRARY_PATH=$(library_path)"
   read -ra given <<<"${command[$1]}"
   for word in "${given[@]}"; do
-    word=${word//'{B}'/$bundle} word=${word//'{O}'/$out} word=${word//'{S}'/$scripts} word=${word//'{python}'/$python}
-    words+=("${word//'{sanitizer}'/$sanitizer}")
+    word=${word//'{B}'/$bundle} word=${word//'{O}'/$records} word=${word//'{S}'/$scripts} word=${word//'{python}'/$python}
+    word=${word//'{ncu}'/$ncu}
+    echo "${word//'{sanitizer}'/$sanitizer}"
   done
-  timeout --kill-after=5 "$(seconds_for "$1")" env "${words[@]}"
 }
+
+# limited SECONDS WORD...: settings first, then a program. One that hangs gets SIGTERM at its limit, with all that it has
+# started, and SIGKILL 5 s later.
+limited() { timeout --kill-after=5 "$1" env "${@:2}"; }
 
 # Its limit, or what is left of all time.
 seconds_for() { echo $((limit[$1] < budget_s - SECONDS ? limit[$1] : budget_s - SECONDS)); }
@@ -202,6 +252,26 @@ verdict() {
   esac
 }
 
+# All records and logs, whole at any time, in few files.
+pack() {
+  cp "$log" "$out/gpu_check.log" 2>/dev/null
+  tar -czf "$out/.packed" -C "$records" . 2>/dev/null
+  mv -f "$out/.packed" "$out/records.tar.gz" 2>/dev/null
+  summary_page
+}
+summary_page() {
+  [ -z "$python" ] || timeout 10 "$python" "$scripts/gpu_summary.py" "$records" --page "$out/summary.html" >/dev/null 2>&1
+}
+pack_for_ever() { while sleep "$pack_every_s"; do pack; done; }
+
+finish() {
+  kill "$packer" 2>/dev/null
+  wait "$packer" 2>/dev/null
+  pack
+  [ -z "$unpacked" ] || rm -rf "$unpacked"
+  rm -rf "$records"
+}
+
 summary() {
   local name bad=0
   echo
@@ -212,8 +282,8 @@ summary() {
   done
   echo
   if [ -n "$no_gpu" ]; then echo "ci/gpu_check.sh: nothing ran on a GPU: $no_gpu"; return 3; fi
-  [ $bad -eq 0 ] || { echo "ci/gpu_check.sh: $bad of ${#chosen[@]} steps failed; their output is in $log"; return 1; }
-  echo "ci/gpu_check.sh: passed in $SECONDS s; records and log are in $out"
+  [ $bad -eq 0 ] || { echo "ci/gpu_check.sh: $bad of ${#chosen[@]} steps failed; their output is in $out/gpu_check.log"; return 1; }
+  echo "ci/gpu_check.sh: passed in $SECONDS s; log, summary.html and records.tar.gz are in $out"
 }
 
 read_steps
@@ -223,18 +293,23 @@ chosen=("${@:3}")
 for name in "${chosen[@]}"; do [ -n "${limit[$name]-}" ] || fail "no step '$name'; allowed: ${names[*]}"; done
 [ ${#chosen[@]} -gt 0 ] || chosen=("${names[@]}")
 mkdir -p "$2" || exit 2
-out=$(cd "$2" && pwd) bundle=$1
-log=$out/gpu_check.log
+out=$(cd "$2" && pwd) bundle=$1 unpacked=""
+records=$(mktemp -d)  # many files, of which OUT gets an archive: what carries results back may take but a few
+log=$records/gpu_check.log
 if [ -f "$bundle" ]; then
-  unpacked=$(mktemp -d) && trap 'rm -rf "$unpacked"' EXIT
-  tar -xzf "$1" -C "$unpacked" || fail "$1 is not an archive of ci/gpu_build.sh"
+  unpacked=$(mktemp -d)
   bundle=$unpacked
+  tar -xzf "$1" -C "$unpacked" || { rm -rf "$unpacked" "$records"; fail "$1 is not an archive of ci/gpu_build.sh"; }
 fi
-[ -f "$bundle/needs.txt" ] || fail "$1 is not what ci/gpu_build.sh makes: it has no needs.txt"
+[ -f "$bundle/needs.txt" ] || { rm -rf "$records" "$unpacked"; fail "$1 is not what ci/gpu_build.sh makes: it has no needs.txt"; }
 bundle=$(cd "$bundle" && pwd)
-python=$(command -v "${PYTHON:-python3}" || true) sanitizer=$(find_sanitizer) no_gpu=""
+python=$(command -v "${PYTHON:-python3}" || true) sanitizer=$(find_tool compute-sanitizer) ncu=$(find_tool ncu) no_gpu=""
+pack_for_ever </dev/null >/dev/null 2>&1 & packer=$!
+trap finish EXIT
+trap 'exit 143' TERM INT HUP
 { describe; find_libraries; } >"$log" 2>&1
-cat "$log"
+grep -v '^ ' "$log" | head -n 40
 for name in "${chosen[@]}"; do run_step "$name"; done
+[ -z "$python" ] || timeout 10 "$python" "$scripts/gpu_targets.py" "$records" 2>&1 | tee -a "$log"
 summary | tee -a "$log"
 exit "${PIPESTATUS[0]}"

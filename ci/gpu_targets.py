@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What one GPU's records of ci/gpu_check.sh say of the targets, in a table: the standard library only.
 
-    gpu_targets.py OUT        OUT: the folder that gpu_check.sh wrote
+    gpu_targets.py RECORDS        RECORDS: the folder of what records.tar.gz of gpu_check.sh holds
 
 The least time of an all-reduce of n bytes among p ranks that share one GPU: each rank's input is read once and each
 rank's output written once, 2 p n bytes together, at the speed of a copy within the device's memory, which counts what
@@ -34,9 +34,9 @@ class Finding:
 
 
 def lines_of(folder: Path) -> list[dict]:
-    """All lines of all records; a line that was cut off when its program was killed is left out."""
+    """All lines of all records, also of those that a stopped program left; a line that was cut off is left out."""
     lines = []
-    for file in sorted([*folder.glob("*.jsonl"), *folder.glob("torch.json")]):
+    for file in sorted([*folder.glob("*.jsonl"), *folder.glob("torch*.json")]):
         for text in file.read_text(encoding="utf-8").splitlines():
             try:
                 lines.append(json.loads(text))
@@ -178,17 +178,21 @@ def kernels(lines: list[dict]) -> list[Finding]:
 
 
 def attention(lines: list[dict]) -> list[Finding]:
-    """Our shapes also say the stride of rows, which is that of PyTorch's packed tensor."""
-    findings = []
-    known = [line for line in lines if line.get("what", "").startswith("attention")]
-    peers = {(line["what"], line["shape"]): line["us"] for line in known}
+    """Against the fastest of PyTorch's backends. Our shapes also say the stride of rows, which is that of PyTorch's packed
+    tensor."""
+    findings, peers = [], {}
+    for line in lines:
+        if line.get("what", "").startswith("attention"):
+            key = line["what"], line["shape"]
+            peers[key] = min(peers.get(key, line), line, key=lambda one: one["us"])
     for line in lines:
         peer = peers.get((line.get("kernel"), line.get("shape", "").rsplit("_S", 1)[0]))
         if line.get("record") == "kernel" and line["device"] == "cuda" and peer and line["stats"]:
             ours = median_us(line)
+            by = f", {peer['backend']}" if "backend" in peer else ""
             findings.append(Finding(f"{line['kernel']} {line['dtype']} {line['shape']}, {line['timing']}",
-                                    f"{ours:.1f} us, {ours / peer:.2f} of PyTorch's {peer:.1f} us",
-                                    f"{OVER_TORCH_ATTENTION:.2f}", ours <= OVER_TORCH_ATTENTION * peer))
+                                    f"{ours:.1f} us, {ours / peer['us']:.2f} of PyTorch's {peer['us']:.1f} us{by}",
+                                    f"{OVER_TORCH_ATTENTION:.2f}", ours <= OVER_TORCH_ATTENTION * peer["us"]))
     return findings
 
 
@@ -198,7 +202,7 @@ def findings_in(lines: list[dict]) -> list[Finding]:
 
 def main() -> None:
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
-        sys.exit("gpu_targets.py: needs the folder that gpu_check.sh wrote")
+        sys.exit("gpu_targets.py: needs the folder of what records.tar.gz of gpu_check.sh holds")
     findings = findings_in(lines_of(Path(sys.argv[1])))
     if not findings:
         print("no records of a GPU that say anything of the targets")

@@ -101,6 +101,9 @@ def test_kernels_by_their_bound_and_attention_by_pytorch():
              {**kernel, "kernel": "attention_fwd", "shape": "B1_H12_T1024_D64_S2304", "bound": "compute", "share": 0.5},
              {"what": "attention_fwd", "shape": "B1_H12_T1024_D64", "us": 10.0}]
     assert [one.met for one in gpu_targets.findings_in(lines)] == [True, False, True]
+    faster = {**lines[-1], "backend": "flash", "us": 9.0}
+    assert [one.met for one in gpu_targets.findings_in([*lines, faster])] == [True, False, False]
+    assert gpu_targets.findings_in([faster, *lines])[-1].found.endswith("PyTorch's 9.0 us, flash")
 
 
 def test_a_folder_with_a_line_that_was_cut_off(tmp_path):

@@ -3,9 +3,31 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <string_view>
+
+#include "core/device.h"
 #include "core/error.h"
 
 namespace lockstep::core {
+namespace {
+
+bool synchronizes_launches() {
+  static const bool asked = [] {
+    const char* const text = std::getenv("LOCKSTEP_CUDA_SYNC");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+    return text != nullptr && std::string_view(text) == "1";
+  }();
+  return asked;
+}
+
+bool is_captured(const Stream& stream, CudaPlace place) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native()), &status), "cudaStreamIsCapturing",
+             place);
+  return status != cudaStreamCaptureStatusNone;
+}
+
+}  // namespace
 
 void check_cuda(int status, const char* call, CudaPlace place) {
   if (status == cudaSuccess) return;
@@ -13,6 +35,16 @@ void check_cuda(int status, const char* call, CudaPlace place) {
   cudaGetLastError();  // so that a failure which leaves the device usable is not reported again by the next call
   throw Error(Failure::cuda, fmt::format("{} failed on rank {}, CUDA device {}: {} ({})", call, place.rank,
                                          place.device, cudaGetErrorString(error), cudaGetErrorName(error)));
+}
+
+void check_launch(int status, const char* kernel, CudaPlace place, Stream& stream) {
+  check_cuda(status, kernel, place);
+  if (!synchronizes_launches() || is_captured(stream, place)) return;
+  try {
+    stream.synchronize();
+  } catch (const Error& error) {
+    throw Error(error.failure(), fmt::format("{}, which was waited for alone: {}", kernel, error.what()));
+  }
 }
 
 }  // namespace lockstep::core

@@ -36,8 +36,8 @@ void CudaGraph::instantiate(Stream& stream) {
 }
 
 void CudaGraph::launch(Stream& stream) {
-  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native_of(stream)), "cudaGraphLaunch",
-             parts_.context->place);
+  check_launch(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), native_of(stream)), "a CUDA graph",
+               parts_.context->place, stream);
 }
 
 }  // namespace lockstep::core

@@ -43,6 +43,7 @@ CudaDeviceInfo info_of(int index) {
                       .compute_capability = 10 * properties.major + properties.minor,
                       .num_multiprocessors = properties.multiProcessorCount,
                       .clock_mhz = clock_mhz(index),
+                      .l2_bytes = static_cast<std::size_t>(properties.l2CacheSize),
                       .shared_by_mps = shared_by_mps(index)};
   std::copy_n(reinterpret_cast<const std::uint8_t*>(properties.uuid.bytes), info.uuid.size(), info.uuid.begin());
   return info;

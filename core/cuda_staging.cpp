@@ -16,7 +16,7 @@ constexpr std::size_t kBlockBytes = std::size_t{4} << 20;
 }  // namespace
 
 CudaStaging::CudaStaging(std::shared_ptr<CudaContext> context)
-    : context_(std::move(context)), stream_(make_cuda_stream(context_, nullptr)) {
+    : context_(std::move(context)), stream_(default_cuda_stream(context_)) {
   for (Block& block : blocks_) {
     block.free = make_cuda_event(context_, EventTimes::no);
     block.free->record(*stream_);

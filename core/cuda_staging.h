@@ -34,7 +34,7 @@ class CudaStaging {
   void copy_async(void* to, const void* from, std::size_t size_bytes);
 
   std::shared_ptr<CudaContext> context_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;  // the default stream, which all ranks of a process on a GPU share
   std::array<Block, 2> blocks_;
 };
 

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <exception>
-#include <thread>
 #include <utility>
 
+#include "core/backoff.h"
 #include "core/cuda_graph.h"
 #include "core/error.h"
 #include "core/memory_pool.h"
@@ -19,10 +19,11 @@ cudaStream_t native_of(const Stream& stream) {
   return static_cast<cudaStream_t>(stream.native());
 }
 
-// Asks until the answer is no longer "not ready". Yields between two looks: other ranks may need this core.
+// Asks until the answer is no longer "not ready", less and less often: other ranks may need this core, and the driver.
 template <typename Query>
 void wait_until(CudaContext& context, const char* call, Query query) {
   const Deadline deadline = Deadline::after(context.timeout);
+  const Backoff backoff;
   cudaError_t status = query();
   while (status == cudaErrorNotReady) {
     if (deadline.passed()) {
@@ -32,7 +33,7 @@ void wait_until(CudaContext& context, const char* call, Query query) {
                               context.place.device, std::chrono::duration<double>(context.timeout).count()));
     }
     cudaGetLastError();  // "not ready" is no error of the next launch
-    std::this_thread::yield();
+    backoff.pause();
     status = query();
   }
   check_cuda(status, call, context.place);
@@ -49,17 +50,15 @@ bool is_done(const CudaContext& context, const char* call, cudaError_t status) {
 
 class CudaStream final : public Stream {
  public:
-  CudaStream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool)
-      : context_(std::move(context)), pool_(std::move(pool)) {
-    context_->activate();
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate", context_->place);
+  CudaStream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool, cudaStream_t stream)
+      : context_(std::move(context)), pool_(std::move(pool)), stream_(stream) {
     if (pool_) pool_->add_stream(*this);
   }
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
   ~CudaStream() override {
     if (pool_) pool_->remove_stream(*this);
-    if (context_->frees()) cudaStreamDestroy(stream_);
+    if (stream_ != cudaStreamLegacy && context_->frees()) cudaStreamDestroy(stream_);
   }
 
   void synchronize() override {
@@ -79,7 +78,7 @@ class CudaStream final : public Stream {
  private:
   std::shared_ptr<CudaContext> context_;
   std::shared_ptr<MemoryPool> pool_;
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_;
 };
 
 // Thread-local: other threads may allocate and wait meanwhile, as ranks of the same process do.
@@ -152,7 +151,14 @@ bool CudaContext::frees() const {
 }
 
 std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool) {
-  return std::make_unique<CudaStream>(std::move(context), std::move(pool));
+  context->activate();
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate", context->place);
+  return std::make_unique<CudaStream>(std::move(context), std::move(pool), stream);
+}
+
+std::unique_ptr<Stream> default_cuda_stream(std::shared_ptr<CudaContext> context) {
+  return std::make_unique<CudaStream>(std::move(context), nullptr, cudaStreamLegacy);
 }
 
 std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context, EventTimes times) {

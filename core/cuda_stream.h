@@ -26,8 +26,13 @@ struct CudaContext {
 
 class MemoryPool;
 
-// `pool` is told when the stream comes, is captured, and goes; nullptr: one that uses no memory of a pool.
+// `pool` is told when the stream comes, is captured, and goes.
 std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool);
+// The legacy default stream: one of a GPU for all threads of a process, so that ranks that share a GPU need a single
+// hardware queue for all of their copies. It and ours, which do not block, wait for no other (CUDA Runtime API, Stream
+// synchronization behavior). For copies from and to page-locked memory alone, which wait for nobody: ranks' copies are
+// done one after the other. Not to be captured.
+std::unique_ptr<Stream> default_cuda_stream(std::shared_ptr<CudaContext> context);
 enum class EventTimes { yes, no };  // without times an event is cheaper, and us_since() fails
 std::unique_ptr<Event> make_cuda_event(std::shared_ptr<CudaContext> context, EventTimes times = EventTimes::yes);
 

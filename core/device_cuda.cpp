@@ -146,14 +146,14 @@ void CudaDevice::release_pinned(void* memory) {
 
 void CudaDevice::copy_on(Stream& stream, void* to, const void* from, std::size_t size_bytes) {
   if (size_bytes == 0) return;
-  check_cuda(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
-             "cudaMemcpyAsync", context_->place);
+  check_launch(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream.native())),
+               "cudaMemcpyAsync", context_->place, stream);
 }
 
 void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
   if (size_bytes == 0) return;
-  check_cuda(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync",
-             context_->place);
+  check_launch(cudaMemsetAsync(memory, 0, size_bytes, static_cast<cudaStream_t>(stream.native())), "cudaMemsetAsync",
+               context_->place, stream);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ struct CudaDeviceInfo {
   std::array<std::uint8_t, 16> uuid;  // of the GPU or its MIG slice, in the whole world
   int compute_capability;             // 90 for 9.0
   int num_multiprocessors;
-  double clock_mhz = 0;  // the highest of its multiprocessors; 0 where it is not told
+  double clock_mhz = 0;      // the highest of its multiprocessors; 0 where it is not told
+  std::size_t l2_bytes = 0;  // of its second-level cache; 0 where it is not told
   std::optional<bool> shared_by_mps = std::nullopt;
 };
 

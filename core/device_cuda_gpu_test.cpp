@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/capture.h"
-#include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/gpu_for_tests.h"
 
 namespace lockstep::core {
 namespace {
@@ -19,7 +19,7 @@ class CudaDeviceTest : public testing::Test {
  protected:
   void SetUp() override {
     if (const auto why = why_no_cuda()) GTEST_SKIP() << *why;
-    device = make_cuda_device(0, 0);
+    device = make_gpu_for_tests();
   }
   std::unique_ptr<Device> device;
 };
@@ -30,6 +30,7 @@ TEST_F(CudaDeviceTest, InventoryDescribesIt) {
   EXPECT_GT(info.memory_bytes, std::size_t{1} << 30);
   EXPECT_EQ(info.pci_id.size(), std::string("0000:1b:00.0").size());
   EXPECT_GE(info.compute_capability, 50);
+  EXPECT_GT(info.l2_bytes, std::size_t{1} << 20);
   EXPECT_TRUE(cuda_can_reach(0, 0));
 }
 

@@ -4,10 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,13 +30,61 @@ void run_guarded(int rank, AbortFlag& abort, const std::function<void(int)>& bod
   }
 }
 
-void run_threads(int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
+// Sleeps until a rank has failed. A thread that is stuck in a call of a driver cannot be ended, and to wait for it
+// would hide what the failed rank has said.
+class ThreadWatch {
+ public:
+  ThreadWatch(int num_ranks, const AbortFlag& abort, std::chrono::milliseconds grace)
+      : abort_(abort), grace_(grace), alive_(static_cast<std::size_t>(num_ranks), true) {}
+
+  void rank_ends(int rank) {
+    const std::lock_guard lock(mutex_);
+    alive_[static_cast<std::size_t>(rank)] = false;
+    if (abort_.raised()) changed_.notify_all();
+  }
+
+  void watch(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [this] { return abort_.raised(); })) return;
+    const auto all_end = [this] { return std::find(alive_.begin(), alive_.end(), true) == alive_.end(); };
+    if (!changed_.wait_for(lock, stop, grace_, all_end) && !stop.stop_requested()) end_process();
+  }
+
+ private:
+  [[noreturn]] void end_process() const {
+    std::string stuck;
+    for (std::size_t rank = 0; rank < alive_.size(); ++rank) {
+      if (alive_[rank]) stuck += (stuck.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    try {
+      abort_.throw_raised();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n%lld ms later these ranks have not ended, and the process ends without them: %s\n",
+                   error.what(), static_cast<long long>(grace_.count()), stuck.c_str());
+      std::fflush(nullptr);
+      _exit(error.exit_status());
+    }
+  }
+
+  const AbortFlag& abort_;
+  const std::chrono::milliseconds grace_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<bool> alive_;  // [rank]
+};
+
+void run_threads(int num_ranks, AbortFlag& abort, const std::function<void(int)>& body,
+                 std::chrono::milliseconds grace) {
+  ThreadWatch watch(num_ranks, abort, grace);
+  std::jthread watcher([&watch](const std::stop_token& stop) { watch.watch(stop); });
+  const auto run = [&](int rank) {
+    run_guarded(rank, abort, body);
+    watch.rank_ends(rank);
+  };
   std::vector<std::jthread> threads;
   threads.reserve(static_cast<std::size_t>(num_ranks) - 1);
-  for (int rank = 1; rank < num_ranks; ++rank) {
-    threads.emplace_back([rank, &abort, &body] { run_guarded(rank, abort, body); });
-  }
-  run_guarded(0, abort, body);
+  for (int rank = 1; rank < num_ranks; ++rank) threads.emplace_back([rank, &run] { run(rank); });
+  run(0);
 }
 
 struct Child {
@@ -105,10 +157,11 @@ void run_processes(int num_ranks, AbortFlag& abort, const std::function<void(int
 
 }  // namespace
 
-void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body) {
+void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body,
+               std::chrono::milliseconds grace) {
   LOCKSTEP_CHECK(num_ranks >= 1, "no ranks to run");
   if (sharing == Sharing::threads) {
-    run_threads(num_ranks, abort, body);
+    run_threads(num_ranks, abort, body, grace);
   } else {
     run_processes(num_ranks, abort, body);
   }

@@ -1,6 +1,7 @@
 // Starting local ranks: threads of this process, or processes forked from it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 
 #include "core/gate.h"
@@ -12,6 +13,10 @@ namespace lockstep::core {
 // it computes stays in this process. If a rank throws, its message is raised on `abort`, every other rank finds it in
 // its next wait, and the Error of the rank that failed first is thrown here. With processes, a rank that dies (kill -9,
 // a crash) is noticed and named; and no child outlives this process. `abort` must lie in memory of the same sharing.
-void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body);
+//
+// Threads that have not ended `grace` after the first failure are stuck in a call that we cannot end (a GPU's driver,
+// say): the failure and their ranks go to standard error, and the process ends with the failure's status.
+void run_ranks(Sharing sharing, int num_ranks, AbortFlag& abort, const std::function<void(int)>& body,
+               std::chrono::milliseconds grace = std::chrono::seconds(120));
 
 }  // namespace lockstep::core

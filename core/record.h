@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/atomic_file.h"
 #include "core/provenance.h"
+#include "core/record_file.h"
 
 namespace lockstep::core {
 
@@ -153,18 +153,24 @@ std::string to_json(const RowRecord& row);
 std::string to_json(const KernelRecord& kernel);
 std::string to_json(const CeilingRecord& ceiling);
 
-// Writes a record file: nothing is there before commit(), and nothing is left if commit() is never reached.
+// Writes a record file, each record as soon as it is known: whatever stops the program, also a signal that cannot be
+// caught, leaves the records of all that was done before, in a file that is named partial (core/record_file.h).
 class RecordWriter {
  public:
   explicit RecordWriter(const std::string& path) : file_(path) {}
   template <class Record>
   void write(const Record& record) {
-    file_.write(to_json(record) + "\n");
+    file_.write_line(to_json(record));
+  }
+  // In place of the last: of a result that grows as its program runs.
+  template <class Record>
+  void rewrite(const Record& record) {
+    file_.rewrite_line(to_json(record));
   }
   void commit() { file_.commit(); }
 
  private:
-  AtomicFile file_;
+  RecordFile file_;
 };
 
 }  // namespace lockstep::core

@@ -182,7 +182,7 @@ TEST(RecordWriterTest, WritesRunsAndRowsAtOnce) {
     RecordWriter abandoned(path);
     abandoned.write(sample_run());
   }
-  EXPECT_TRUE(fs::is_empty(folder.path()));
+  EXPECT_TRUE(fs::is_empty(folder.path())) << "a run without results";
   RecordWriter writer(path);
   writer.write(sample_run());
   writer.write(sample_row());

@@ -6,6 +6,7 @@
 #include "core/device_cpu.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/stream_gate.h"
 #include "kernels/bucket/bucket_cases.h"
 #include "kernels/bucket/bucket_reference.h"
 #include "kernels/cast/cast_cases.h"
@@ -56,6 +57,20 @@ class EmulatedCuda : public testing::TestWithParam<Family> {
 TEST_P(EmulatedCuda, CasesHold) {
   for (const KernelCase& one : GetParam().cases()) {
     if (one.operands.front().elems <= kMostElems) expect_good(one);
+  }
+}
+
+// The emulated device runs a kernel when it is launched, so that nobody can open the gate; cuda_kernels_gpu_test does.
+TEST(EmulatedGate, OpensItselfWhenNobodyDoes) {
+  const auto device = core::make_cpu_device();
+  const auto stream = device->make_stream();
+  const CudaContext cuda(*device, *stream);
+  StreamGate gate(cuda, std::chrono::milliseconds(1));
+  EXPECT_FALSE(gate.lost_patience());
+  for (int turn = 0; turn < 2; ++turn) {
+    gate.close();
+    EXPECT_TRUE(gate.lost_patience());
+    gate.open();
   }
 }
 

@@ -1,24 +1,28 @@
-// Needs a GPU: every test case of every family on CUDA.
+// Needs a GPU: every test case of every family on CUDA. A parameter is a family, so that ci/gpu_steps_*.txt gives each
+// a process of its own: an error that a kernel leaves behind ends all that comes after it in its process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 
 #include "core/capture.h"
-#include "core/device_cuda.h"
+#include "core/gpu_for_tests.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/base/stream_gate.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {
 
-class CudaKernelsTest : public testing::Test {
+class CudaContextTest : public testing::Test {
  protected:
   void SetUp() override {
     if (const auto why = core::why_no_cuda()) GTEST_SKIP() << *why;
-    device = core::make_cuda_device(0, 0);
+    device = core::make_gpu_for_tests();
     stream = device->make_stream();
     cuda = std::make_unique<CudaContext>(*device, *stream);
     context.emplace(*cuda);
@@ -33,20 +37,25 @@ class CudaKernelsTest : public testing::Test {
   std::optional<Context> context;
 };
 
-TEST_F(CudaKernelsTest, ResultsAreTheReferences) {
-  for (const KernelCase& one : all_test_cases()) {
+class CudaKernelsTest : public CudaContextTest, public testing::WithParamInterface<KernelFamily> {};
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kernel_families()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(CudaKernelsTest, ResultsAreTheReferences) {
+  for (const KernelCase& one : GetParam().test_cases()) {
     EXPECT_EQ(result_errors(one, 1, runner()), "");
     EXPECT_EQ(result_errors(one, 2, runner(), 1), "") << "each operand one element off its alignment";
   }
 }
 
-TEST_F(CudaKernelsTest, RunsGiveTheSameBits) {
-  for (const KernelCase& one : all_test_cases()) EXPECT_EQ(determinism_errors(one, 3, {runner(), runner()}), "");
+TEST_P(CudaKernelsTest, RunsGiveTheSameBits) {
+  for (const KernelCase& one : GetParam().test_cases()) EXPECT_EQ(determinism_errors(one, 3, {runner(), runner()}), "");
 }
 
 // Kernels that update an operand would update it again.
-TEST_F(CudaKernelsTest, AGraphGivesTheSameBits) {
-  for (const KernelCase& one : all_test_cases()) {
+TEST_P(CudaKernelsTest, AGraphGivesTheSameBits) {
+  for (const KernelCase& one : GetParam().test_cases()) {
     const auto updates = [](const CaseOperand& operand) { return operand.access == Access::update; };
     if (!one.deterministic || std::any_of(one.operands.begin(), one.operands.end(), updates)) continue;
     const ReferenceData<double> inputs = draw_inputs(one, 4);
@@ -63,13 +72,32 @@ TEST_F(CudaKernelsTest, AGraphGivesTheSameBits) {
   }
 }
 
-TEST_F(CudaKernelsTest, TheWorkspaceGrowsAndStays) {
+TEST_F(CudaContextTest, TheWorkspaceGrowsAndStays) {
   void* const small = cuda->workspace(1);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(small) % 256, 0U);
   EXPECT_EQ(cuda->workspace(1000), small);
   void* const large = cuda->workspace(std::size_t{64} << 20);
   EXPECT_NE(large, small);
   EXPECT_EQ(cuda->workspace(1), large);
+}
+
+TEST_F(CudaContextTest, WhatIsBehindAGateBeginsWhenItIsOpened) {
+  StreamGate gate(*cuda);
+  for (int turn = 0; turn < 3; ++turn) {
+    gate.close();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_FALSE(stream->done());
+    gate.open();
+    stream->synchronize();
+    EXPECT_FALSE(gate.lost_patience());
+  }
+}
+
+TEST_F(CudaContextTest, AGateThatNobodyOpensOpensItself) {
+  StreamGate gate(*cuda, std::chrono::milliseconds(20));
+  gate.close();
+  stream->synchronize();
+  EXPECT_TRUE(gate.lost_patience());
 }
 
 }  // namespace

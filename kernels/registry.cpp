@@ -21,24 +21,26 @@
 namespace lockstep::kernels {
 namespace {
 
-struct Family {
-  std::vector<KernelCase> (*test_cases)();
-  std::vector<KernelCase> (*bench_cases)();
-};
-
 constexpr std::array kFamilies{
-    Family{gemm_test_cases, gemm_bench_cases},           Family{attention_test_cases, attention_bench_cases},
-    Family{gelu_test_cases, gelu_bench_cases},           Family{softmax_test_cases, softmax_bench_cases},
-    Family{norm_test_cases, norm_bench_cases},           Family{dropout_test_cases, dropout_bench_cases},
-    Family{residual_test_cases, residual_bench_cases},   Family{cross_entropy_test_cases, cross_entropy_bench_cases},
-    Family{embedding_test_cases, embedding_bench_cases}, Family{optimizer_test_cases, optimizer_bench_cases},
-    Family{cast_test_cases, cast_bench_cases},           Family{quantize_test_cases, quantize_bench_cases},
-    Family{bucket_test_cases, bucket_bench_cases},       Family{reduction_test_cases, reduction_bench_cases},
+    KernelFamily{"gemm", gemm_test_cases, gemm_bench_cases},
+    KernelFamily{"attention", attention_test_cases, attention_bench_cases},
+    KernelFamily{"gelu", gelu_test_cases, gelu_bench_cases},
+    KernelFamily{"softmax", softmax_test_cases, softmax_bench_cases},
+    KernelFamily{"norm", norm_test_cases, norm_bench_cases},
+    KernelFamily{"dropout", dropout_test_cases, dropout_bench_cases},
+    KernelFamily{"residual", residual_test_cases, residual_bench_cases},
+    KernelFamily{"cross_entropy", cross_entropy_test_cases, cross_entropy_bench_cases},
+    KernelFamily{"embedding", embedding_test_cases, embedding_bench_cases},
+    KernelFamily{"optimizer", optimizer_test_cases, optimizer_bench_cases},
+    KernelFamily{"cast", cast_test_cases, cast_bench_cases},
+    KernelFamily{"quantize", quantize_test_cases, quantize_bench_cases},
+    KernelFamily{"bucket", bucket_test_cases, bucket_bench_cases},
+    KernelFamily{"reduction", reduction_test_cases, reduction_bench_cases},
 };
 
-std::vector<KernelCase> cases_of_all(std::vector<KernelCase> (*Family::*cases)()) {
+std::vector<KernelCase> cases_of_all(std::vector<KernelCase> (*KernelFamily::*cases)()) {
   std::vector<KernelCase> all;
-  for (const Family& family : kFamilies) {
+  for (const KernelFamily& family : kFamilies) {
     std::vector<KernelCase> some = (family.*cases)();
     all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
   }
@@ -47,12 +49,16 @@ std::vector<KernelCase> cases_of_all(std::vector<KernelCase> (*Family::*cases)()
 
 }  // namespace
 
+std::span<const KernelFamily> kernel_families() {
+  return kFamilies;
+}
+
 std::vector<KernelCase> all_test_cases() {
-  return cases_of_all(&Family::test_cases);
+  return cases_of_all(&KernelFamily::test_cases);
 }
 
 std::vector<KernelCase> all_bench_cases() {
-  return cases_of_all(&Family::bench_cases);
+  return cases_of_all(&KernelFamily::bench_cases);
 }
 
 }  // namespace lockstep::kernels

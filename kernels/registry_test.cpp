@@ -15,5 +15,14 @@ TEST(Registry, EachCaseHasAnotherName) {
   }
 }
 
+TEST(Registry, FamiliesHaveNamesOfTheirOwnAndCases) {
+  std::set<std::string> names;
+  for (const KernelFamily& family : kernel_families()) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name;
+    EXPECT_FALSE(family.test_cases().empty()) << family.name;
+    EXPECT_FALSE(family.bench_cases().empty()) << family.name;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::kernels

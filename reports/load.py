@@ -1,6 +1,8 @@
 """Record files to Records. Strict: the first thing that is wrong ends the reading with one line, FILE:LINE: what."""
 import gzip
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
@@ -22,6 +24,11 @@ _PLURALS = {"history": "histories"}
 _KINDS = ("run", *_MADE_BY)
 
 
+def is_partial(name: str) -> bool:
+    """Whether the file is what a program left that was stopped (core/record_file.h): rows.partial.jsonl."""
+    return ".partial" in Path(name).suffixes[-2:]
+
+
 def load(files: Iterable[str]) -> Records:
     """All lines of the files, in order. Raises ReportError."""
     reader = _Reader()
@@ -41,18 +48,18 @@ class _Reader:
         self._first_seen: dict[str, str] = {}
 
     def read_file(self, name: str) -> None:
-        lines = _lines_of(name)
+        lines = _whole_lines_of(name) if is_partial(name) else _lines_of(name)
         if not lines:
             raise ReportError(f"{name}: the file is empty; it must hold records (docs/record_format.md)")
         for number, line in enumerate(lines, start=1):
             place = f"{name}:{number}"
             try:
-                self._take(_parse(line), place)
+                self._take(_parse(line), place, is_partial(name))
             except _BadLine as bad:
                 cut = " (the file seems to be cut off here)" if number == len(lines) and bad.is_syntax else ""
                 raise ReportError(f"{place}: {bad}{cut}") from None
 
-    def _take(self, data: dict[str, Any], place: str) -> None:
+    def _take(self, data: dict[str, Any], place: str, partial: bool) -> None:
         kind = data.get("record")
         if kind not in _KINDS:
             raise _BadLine(f"field 'record' is {shown(kind)}, must be one of {', '.join(_KINDS)}")
@@ -63,7 +70,7 @@ class _Reader:
         if problem:
             raise _BadLine(problem)
         if kind == "run":
-            self._take_run(run_from(data), place)
+            self._take_run(replace(run_from(data), partial=partial), place)
         else:
             self.lines[kind].append(_MADE_BY[kind](data, self._run_of(data)))
 
@@ -104,6 +111,12 @@ def _lines_of(name: str) -> list[str]:
         raise ReportError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
+
+
+def _whole_lines_of(name: str) -> list[str]:
+    """Without a last line that has no end: the program was stopped while it wrote it."""
+    lines = _lines_of(name)
+    return lines if Path(name).read_bytes().endswith(b"\n") else lines[:-1]
 
 
 def _reject_constant(name: str) -> None:

@@ -95,6 +95,7 @@ class Run:
     basis: str
     gpu: Optional[Gpu] = None  # of ranks on GPUs
     gate: Optional[Compared] = None  # of the regression gate
+    partial: bool = False  # its program was stopped, and its file says so by its name
 
 
 @dataclass(frozen=True)

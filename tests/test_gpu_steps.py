@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = ROOT / "ci"
+LISTS = ("gpu_steps_first.txt", "gpu_steps_second.txt", "gpu_steps_sanitize.txt")
 USAGE = 6  # core::Failure
 NO_GPU = re.compile(r"no CUDA device: |built without (CUDA|NCCL)|not built in")
 HAS_GPU = Path("/dev/nvidiactl").exists()
@@ -20,6 +21,7 @@ HAS_GPU = Path("/dev/nvidiactl").exists()
 class GpuStep:
     file: str
     name: str
+    limit_s: int
     words: tuple[str, ...]  # from the program on, without what runs it
 
     def __str__(self) -> str:
@@ -30,18 +32,21 @@ class GpuStep:
         return self.words[0].rsplit("/", 1)[1]
 
 
-def steps() -> list[GpuStep]:
+def steps_of(file: str, text: str) -> list[GpuStep]:
     """A command may begin with settings and with a tool; the program is the first word in a folder of ours."""
     found = []
-    for file in ("gpu_steps.txt", "gpu_sanitize_steps.txt"):
-        for line in (CI / file).read_text(encoding="utf-8").splitlines():
-            if line.startswith("#") or not line.strip():
-                continue
-            name, _, _, command = line.split("|", 3)
-            words = command.split()
-            first = next(k for k, word in enumerate(words) if re.match(r"\{[BS]\}/", word))
-            found.append(GpuStep(file, name.strip(), tuple(words[first:])))
+    for line in text.splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        name, seconds, _, command = line.split("|", 3)
+        words = command.split()
+        first = next(k for k, word in enumerate(words) if re.match(r"\{[BS]\}/", word))
+        found.append(GpuStep(file, name.strip(), int(seconds.split("/")[1]), tuple(words[first:])))
     return found
+
+
+def steps() -> list[GpuStep]:
+    return [step for file in LISTS for step in steps_of(file, (CI / file).read_text(encoding="utf-8"))]
 
 
 def steps_in(folder: str) -> list[GpuStep]:
@@ -77,6 +82,62 @@ def test_a_flag_that_is_not_known_would_be_seen(programs):
         assert done.returncode == USAGE, done.stdout + done.stderr
 
 
+TEST_DEADLINE_S = int(re.search(r"kGpuTestDeadline\{(\d+)\}", (ROOT / "core/gpu_for_tests.h").read_text())[1])
+
+
+def deadline_problem(step: GpuStep) -> str | None:
+    """Who waits gives up and says for what before the script kills the step: twice, and something is left to end."""
+    if step.words[0].startswith("{S}"):
+        return None
+    deadline_s = TEST_DEADLINE_S
+    if step.words[0].startswith("{B}/bin/"):
+        if "-T" not in step.words:
+            return "passes no -T"
+        deadline_s = int(step.words[step.words.index("-T") + 1])
+    if "sanitize" not in step.file and not 4 <= deadline_s <= 6:
+        return f"waits {deadline_s} s; allowed: 4 to 6"
+    return f"waits {deadline_s} s of {step.limit_s} s; allowed: a third" if 3 * deadline_s > step.limit_s else None
+
+
+@pytest.mark.parametrize("step", steps(), ids=str)
+def test_what_hangs_says_so_before_it_is_killed(step):
+    assert deadline_problem(step) is None
+
+
+@pytest.mark.parametrize("row, problem", [
+    ("a | 5/30 | gpu | {B}/bin/mini_train --device cuda", "passes no -T"),
+    ("a | 5/30 | gpu | {B}/bin/mini_train --device cuda -T 60", "waits 60 s; allowed: 4 to 6"),
+    ("a | 5/14 | gpu | {B}/bin/mini_train --device cuda -T 5", "waits 5 s of 14 s; allowed: a third"),
+    ("a | 5/8  | gpu | {B}/tests/core_device_gpu_test", f"waits {TEST_DEADLINE_S} s of 8 s; allowed: a third")])
+def test_a_step_that_would_be_killed_first_is_seen(row, problem):
+    assert deadline_problem(steps_of("gpu_steps_first.txt", row)[0]) == problem
+
+
+def test_tests_on_gpus_have_no_deadlines_of_their_own():
+    """But those that see one pass, which are shorter."""
+    files = [file for file in ROOT.glob("[a-z]*/**/*_gpu_test.cpp") if "build" not in file.parts]
+    assert len(files) >= 5
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "gpu_for_tests.h" in text, file
+        assert not re.search(r"make_cuda_device\(|chrono::(seconds|minutes)\(", text), file
+
+
+def test_what_compute_sanitizer_repeats_is_a_test_of_one_rank():
+    for file in LISTS:
+        for line in (CI / file).read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#") and "again" in line.split("|")[2]:
+                assert "{B}/tests/cuda_kernels_gpu_test" in line
+
+
+def test_every_family_of_kernels_has_a_step_and_a_process():
+    """The names are those that the registry gives to the test's parameters."""
+    text = (ROOT / "kernels/registry.cpp").read_text(encoding="utf-8")
+    families = set(re.findall(r'KernelFamily\{"(\w+)"', text))
+    chosen = [filter_of(step, "--gtest_filter") for step in steps() if step.file == LISTS[0] and step.name.startswith("test-")]
+    assert families and sorted(f"*/{family}" for family in families) == sorted(chosen)
+
+
 def filter_of(step: GpuStep, flag: str) -> str | None:
     return next((word.partition("=")[2] for word in step.words if word.startswith(flag + "=")), None)
 
@@ -85,10 +146,11 @@ def filter_of(step: GpuStep, flag: str) -> str | None:
 def test_each_alternative_of_a_filter_of_kernels_chooses_some(programs, step):
     """Kernels and shapes are the same on both devices, so that the CPU's list will do."""
     chosen = filter_of(step, "--benchmark_filter")
-    before, alternatives, after = re.fullmatch(r"(.*?)\((.*)\)(.*)", chosen).groups()
+    before, alternatives, after = re.fullmatch(r"(.*?)\((.*)\)(.*)|.*", chosen).groups(default="")
+    before = before or (chosen if not alternatives else "")
     listed = programs.run("kernels_bench", "--device", "cpu", "--threads", "1", "--benchmark_list_tests").stdout
     for alternative in alternatives.split("|"):
-        assert re.search(before + alternative + after, listed), f"{alternative} chooses nothing"
+        assert re.search(before + alternative + after, listed, re.MULTILINE), f"{alternative} chooses nothing"
 
 
 @pytest.mark.parametrize("step", steps_in("{B}/tests/"), ids=str)
@@ -96,9 +158,9 @@ def test_a_filter_of_tests_chooses_some(programs, step):
     program = programs.folder.parent / "tests" / step.program
     if not program.exists():
         pytest.skip(f"{step.program} is built with CUDA only")
-    chosen = filter_of(step, "--gtest_filter") or "*"
-    listed = programs.run(str(program), "--gtest_list_tests", f"--gtest_filter={chosen}").stdout
-    assert re.search(r"^  \w", listed, re.MULTILINE), f"{chosen} chooses nothing"
+    for pattern in (filter_of(step, "--gtest_filter") or "*").split(":"):
+        listed = programs.run(str(program), "--gtest_list_tests", f"--gtest_filter={pattern}").stdout
+        assert re.search(r"^  \w", listed, re.MULTILINE), f"{pattern} chooses nothing"
 
 
 @pytest.mark.parametrize("step", steps_in("{S}/"), ids=str)
@@ -113,6 +175,6 @@ def test_a_script_is_there_and_names_the_flags_that_it_gets(step):
 
 def test_words_that_are_filled_in_are_those_that_the_script_knows():
     known = set(re.findall(r"'(\{\w+\})'", (CI / "gpu_check.sh").read_text(encoding="utf-8")))
-    for file in ("gpu_steps.txt", "gpu_sanitize_steps.txt"):
+    for file in LISTS:
         rows = [line for line in (CI / file).read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
         assert set(re.findall(r"\{\w+\}", "\n".join(rows))) <= known

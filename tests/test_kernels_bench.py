@@ -31,8 +31,8 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_killed_run_leaves_the_records_of_what_was_done(bench: str, tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    with subprocess.Popen([bench, *SMALL, "--benchmark_min_time=0.2", "--json", path], stdout=subprocess.DEVNULL,
+    path = tmp_path / "r.partial.jsonl"
+    with subprocess.Popen([bench, *SMALL, "--benchmark_min_time=0.2", "--json", tmp_path / "r.jsonl"], stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL) as running:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and (not path.exists() or path.read_bytes().count(b"\n") < 3):

@@ -46,6 +46,21 @@ def test_more_than_all_of_the_peak_is_said_to_be_wrong(programs: Programs) -> No
     assert "more than 100 % is impossible: the peak, 1000 FLOP/s (--peak-gflops), is too low" in text
 
 
+def test_a_killed_run_leaves_the_record_of_its_steps(programs: Programs, tmp_path: Path) -> None:
+    path = tmp_path / "t.partial.jsonl"
+    command = [str(programs.folder / "mini_train"), *SMALL, "--steps", "100000", "--json", str(tmp_path / "t.jsonl")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and (not path.exists() or b'"loss"' not in path.read_bytes()):
+            time.sleep(0.05)
+        time.sleep(3)  # written anew once a second
+        running.kill()
+    assert not (tmp_path / "t.jsonl").exists()
+    run, training = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert run["record"] == "run" and training["record"] == "training"
+    assert len(training["steps"]) >= 3 and training["validation"] is None and training["timeline"]
+
+
 @pytest.mark.parametrize("layout", [
     ("--dp", "2", "--batch", "2", "--zero", "3"), ("--dp", "4", "--batch", "1", "--zero", "2", "--shard-ranks", "2"), ("--tp", "2", "--sequence-parallel"),
     ("--pp", "2", "--schedule", "zb_h1", "--microbatches", "2", "--batch", "2"),

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def test_bad_input_gets_one_line_and_leaves_nothing(programs: Programs, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_leaves_no_partial_file(programs: Programs, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_whole_rows_that_fitted(programs: Programs, tmp_path: Path) -> None:
     target = tmp_path / "records.jsonl"
     command = [str(programs.folder / "all_reduce_perf"), "-b", "8", "-e", "1K", "-f", "2", "--ranks", "2", "--algo", "all",
                "--json", str(target)]
@@ -166,7 +167,32 @@ def test_a_full_disk_leaves_no_partial_file(programs: Programs, tmp_path: Path) 
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
     assert result.returncode != 0
     assert str(target) in result.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["records.partial.jsonl"]
+    rows_of_a_stopped_run(tmp_path / "records.partial.jsonl")
+
+
+def rows_of_a_stopped_run(path: Path) -> list[dict]:
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n"), "whole lines"
+    run, *rows = [json.loads(line) for line in text.splitlines()]
+    assert run["record"] == "run" and rows and all(row["record"] == "row" and row["samples_us"] for row in rows)
+    return rows
+
+
+def test_a_killed_sweep_leaves_its_rows_under_a_name_that_says_partial(programs: Programs, tmp_path: Path) -> None:
+    path = tmp_path / "r.partial.jsonl"
+    command = [str(programs.folder / "all_reduce_perf"), "-b", "8", "-e", "16M", "-f", "2", "-n", "200", "--ranks", "2",
+               "--json", str(tmp_path / "r.jsonl")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and (not path.exists() or path.read_bytes().count(b"\n") < 3):
+            time.sleep(0.01)
+        running.kill()
+    assert not (tmp_path / "r.jsonl").exists()
+    assert len(rows_of_a_stopped_run(path)) >= 2
+    page = subprocess.run([sys.executable, "-m", "reports", str(path), "--summary"], capture_output=True, text=True,
+                          cwd=Path(__file__).resolve().parent.parent, timeout=60, check=False)
+    assert page.returncode == 0 and "has a partial record" in page.stdout, page.stdout + page.stderr
 
 
 def children_of(pid: int) -> list[int]:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "core/device_cuda.h"
 #include "core/error.h"
 #include "core/statistics.h"
 
@@ -76,17 +77,18 @@ void for_chosen(const Bench& bench, Do&& take) {
 }
 
 // To fill the operands that cold calls go through; what a check takes is not known.
-double seconds_to_prepare(const Instance& instance, const core::Caches& caches) {
+double seconds_to_prepare(const Instance& instance, double cold_bytes) {
   constexpr double kFilledBytesASecond = 2e9;
-  return instance.setting.cache == Cache::cold ? cold_bytes_of(caches) / kFilledBytesASecond : 0;
+  return instance.setting.cache == Cache::cold ? cold_bytes / kFilledBytesASecond : 0;
 }
 
 // Google Benchmark spends about as much again on finding the number of iterations.
 double seconds_each(const Bench& bench, double seconds_left) {
   constexpr double kTimedShare = 0.4;
   constexpr double kLeast = 1e-3;
+  const double cold_bytes = bench.cold_bytes();
   double left = seconds_left;
-  for_chosen(bench, [&](const Instance& instance) { left -= seconds_to_prepare(instance, bench.machine.caches); });
+  for_chosen(bench, [&](const Instance& instance) { left -= seconds_to_prepare(instance, cold_bytes); });
   return std::max(kTimedShare * left / std::max(num_chosen(bench), 1), kLeast);
 }
 
@@ -95,6 +97,12 @@ double seconds_each(const Bench& bench, double seconds_left) {
 std::optional<double> Bench::seconds_left() const {
   if (flags.time_budget_s <= 0) return std::nullopt;
   return flags.time_budget_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double Bench::cold_bytes() const {
+  if (flags.device == "cpu") return footprint_of(Level::memory, 1, machine.caches);
+  const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
+  return gpus.empty() ? 0 : cold_bytes_of_gpu(gpus.front().l2_bytes);
 }
 
 void make_instances(Bench& bench) {
@@ -134,10 +142,6 @@ void register_benchmarks(Bench& bench, Workbench& workbench) {
     benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
     if (seconds > 0) benchmark->MinTime(seconds);
   }
-}
-
-double cold_bytes_of(const core::Caches& caches) {
-  return footprint_of(Level::memory, 1, caches);
 }
 
 }  // namespace lockstep::kernel_bench

@@ -24,6 +24,8 @@ struct Bench {
 
   // Seconds of --time-budget that are left; nothing without one.
   std::optional<double> seconds_left() const;
+  // What has to be rotated through so that no cache of the device holds it from call to call.
+  double cold_bytes() const;
   std::optional<Bound> bound_of_instance(const Instance& instance) const {
     return bound_of(work_of(*instance.one), instance.setting, ceilings, machine.caches);
   }
@@ -38,8 +40,5 @@ int num_chosen(const Bench& bench);
 
 // With a time budget: what is left of it is shared out, and an instance that would begin after its end is left out.
 void register_benchmarks(Bench& bench, Workbench& workbench);
-
-// What has to be rotated through so that no cache holds it from call to call.
-double cold_bytes_of(const core::Caches& caches);
 
 }  // namespace lockstep::kernel_bench

@@ -228,6 +228,11 @@ double footprint_of(Level level, int threads, const core::Caches& caches) {
   return 2 * bytes_of(caches.l3_bytes, kCommonL3);
 }
 
+double cold_bytes_of_gpu(std::size_t l2_bytes) {
+  constexpr double kLargest = 128 << 20;  // where it is not told: no GPU had a larger one in 2025 (B200: 126 MB)
+  return 2 * (l2_bytes == 0 ? kLargest : static_cast<double>(l2_bytes));
+}
+
 Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches) {
   Ceilings all;
   // A read passes over one array of the whole footprint.

@@ -37,6 +37,8 @@ using Ceilings = std::vector<Ceiling>;
 Level level_of(double footprint_bytes, int threads, const core::Caches& caches);
 // Bytes of all threads' operands that stand for a level: half of a cache; for memory twice the last level.
 double footprint_of(Level level, int threads, const core::Caches& caches);
+// The same for memory and a GPU, whose last cache is its second: its size, as the device says, or 0.
+double cold_bytes_of_gpu(std::size_t l2_bytes);
 
 // All ceilings of the CPU with this pool, about two seconds' work.
 Ceilings measure_cpu_ceilings(kernels::ThreadPool& pool, const core::Caches& caches);

@@ -37,6 +37,9 @@ void declare(CLI::App& app, BenchFlags& flags) {
   app.add_option("--time-budget", flags.time_budget_s,
                  "seconds for the whole run; benchmarks that would begin later are left out")
       ->check(CLI::NonNegativeNumber);
+  app.add_option("-T,--timeout", flags.timeout_s, "seconds after which a wait for a GPU fails")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
   app.add_option("--check", flags.check, "0: do not hold results against their references")->capture_default_str();
   app.add_option("--ceilings", flags.ceilings, "0: do not measure what the machine can do; no shares then")
       ->capture_default_str();

@@ -18,6 +18,7 @@ struct BenchFlags {
   std::string device = "cpu";
   std::string json_file;     // empty: no records
   std::string gemm;          // implementation of products on the CPU; empty: the fastest for each shape
+  int timeout_s = 60;        // of every wait for a GPU
   double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
   bool check = true;
   bool ceilings = true;

@@ -36,8 +36,8 @@ std::unique_ptr<Place> make_cpu_place(int threads) {
   return std::make_unique<CpuPlace>(threads);
 }
 
-std::unique_ptr<core::Device> make_device(const std::string& name) {
-  return name == "cpu" ? core::make_cpu_device() : core::make_cuda_device(/*index=*/0, /*rank=*/0);
+std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout) {
+  return name == "cpu" ? core::make_cpu_device() : core::make_cuda_device(/*index=*/0, /*rank=*/0, timeout);
 }
 
 std::vector<std::string> timings_of(const std::string& device) {

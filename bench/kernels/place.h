@@ -1,6 +1,7 @@
 // Where kernels are timed: the CPU with a pool of bound threads, or a CUDA device, each with its own clock.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,7 +28,7 @@ std::unique_ptr<Place> make_cpu_place(int threads);
 // `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed.
 std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing);
 
-std::unique_ptr<core::Device> make_device(const std::string& name);  // "cpu", "cuda"
-std::vector<std::string> timings_of(const std::string& device);      // {"host"}, {"events", "graph"}
+std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout);  // "cpu", "cuda"
+std::vector<std::string> timings_of(const std::string& device);  // {"host"}, {"events", "graph"}
 
 }  // namespace lockstep::kernel_bench

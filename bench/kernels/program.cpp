@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "bench/kernels/device_ceilings.h"
-#include "bench/kernels/record_lines.h"
 #include "bench/kernels/records.h"
 #include "bench/kernels/reporter.h"
 #include "bench/serve/orders.h"
 #include "core/error.h"
 #include "core/gpu_record.h"
+#include "core/record.h"
 
 namespace lockstep::kernel_bench {
 namespace {
@@ -46,7 +46,8 @@ Ceilings cpu_ceilings(core::Device& device, int threads, const core::Caches& cac
 }
 
 void measure_ceilings(Bench& bench) {
-  const std::unique_ptr<core::Device> device = make_device(bench.flags.device);
+  const std::unique_ptr<core::Device> device =
+      make_device(bench.flags.device, std::chrono::seconds(bench.flags.timeout_s));
   if (bench.flags.device == "cuda") {
     bench.ceilings = measure_cuda_ceilings(*device);
     return;
@@ -72,13 +73,13 @@ class Collector {
 
   void begin() {
     if (bench_.flags.json_file.empty()) return;
-    lines_.emplace(bench_.flags.json_file);
-    lines_->write(run_);
+    writer_.emplace(bench_.flags.json_file);
+    writer_->write(run_);
   }
 
   void take_ceilings() {
-    if (!lines_) return;
-    for (const Ceiling& ceiling : bench_.ceilings) lines_->write(ceiling_record(run_.run, ceiling));
+    if (!writer_) return;
+    for (const Ceiling& ceiling : bench_.ceilings) writer_->write(ceiling_record(run_.run, ceiling));
   }
 
   // False if the instance was left out.
@@ -89,17 +90,18 @@ class Collector {
       ++left_out_;
       return false;
     }
-    if (lines_) {
+    if (writer_) {
       core::KernelRecord record = kernel_record(run_.run, bench_, instance, repetitions);
       record.gpu_states = watch_.now();
-      lines_->write(record);
+      writer_->write(record);
     }
     warn_of_shared_cores(instance);
     status_ = std::max(status_, exit_status_of(instance));
     return true;
   }
 
-  int finish() const {
+  int finish() {
+    if (writer_) writer_->commit();
     if (left_out_ > 0) {
       std::fprintf(stderr, "kernels_bench: --time-budget %g was over before %d of %d benchmarks, which were left out\n",
                    bench_.flags.time_budget_s, left_out_, met_);
@@ -111,7 +113,7 @@ class Collector {
   const Bench& bench_;
   core::RunRecord run_;
   core::GpuWatch watch_;
-  std::optional<RecordLines> lines_;
+  std::optional<core::RecordWriter> writer_;
   std::map<std::string, const Instance*> instances_;
   int status_ = 0;
   int met_ = 0;
@@ -119,8 +121,8 @@ class Collector {
 };
 
 WorkbenchOptions workbench_options(const Bench& bench) {
-  return {bench.flags.device, bench.flags.seed, bench.flags.check, cold_bytes_of(bench.machine.caches),
-          bench.flags.gemm};
+  return {bench.flags.device, bench.flags.seed, bench.flags.check,
+          bench.cold_bytes(), bench.flags.gemm, std::chrono::seconds(bench.flags.timeout_s)};
 }
 
 // Instances as the cases of a worker. What an order asks for first is made ready then, so that a worker of many cases

@@ -104,5 +104,10 @@ TEST(Roofline, LevelsGoByTheThreadsCachesAndHalfOfTheSharedOne) {
   }
 }
 
+TEST(Roofline, ColdIsPastTheSecondCacheOfAGpuAlsoWhereItIsNotTold) {
+  EXPECT_DOUBLE_EQ(cold_bytes_of_gpu(std::size_t{50} << 20), 100 << 20);
+  EXPECT_GT(cold_bytes_of_gpu(0), cold_bytes_of_gpu(std::size_t{120} << 20));
+}
+
 }  // namespace
 }  // namespace lockstep::kernel_bench

@@ -15,7 +15,7 @@ bool is_checkable(const kernels::KernelCase& one) {
 }
 
 Workbench::Workbench(const WorkbenchOptions& options)
-    : options_(options), device_(make_device(options.device)), arena_(*device_) {}
+    : options_(options), device_(make_device(options.device, options.timeout)), arena_(*device_) {}
 
 void Workbench::prepare(Instance& instance) {
   if (prepared_ == &instance) return;

@@ -17,6 +17,7 @@ struct WorkbenchOptions {
   bool check = true;
   double cold_bytes = 0;  // of operands that cold calls rotate through
   std::string gemm;       // BenchFlags::gemm
+  std::chrono::seconds timeout{60};
 };
 
 // Whether a reference in f64 is done with in about a second.

@@ -13,6 +13,7 @@
 #include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
 #include "core/device_cuda.h"
+#include "core/wait.h"
 #include "schedules/step/moving.h"
 #include "schedules/step/trace.h"
 #include "trainer/data/bigram.h"
@@ -26,6 +27,30 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.length);
 }
 
+// The record of a run that may be stopped at any time: once a second it is written as it is then, without what is known
+// at the end alone.
+class GrowingRecord {
+ public:
+  explicit GrowingRecord(const TrainFlags& flags) : run_(run_record(flags)), writer_(flags.json_file) {
+    writer_.write(run_);
+  }
+
+  const core::RunRecord& run() const { return run_; }
+  bool is_due() const { return !is_begun_ || core::Clock::now() - written_at_ > std::chrono::seconds(1); }
+  void write(const core::TrainingRecord& record) {
+    is_begun_ ? writer_.rewrite(record) : writer_.write(record);
+    is_begun_ = true;
+    written_at_ = core::Clock::now();
+  }
+  void commit() { writer_.commit(); }
+
+ private:
+  core::RunRecord run_;
+  core::RecordWriter writer_;
+  bool is_begun_ = false;
+  core::Clock::time_point written_at_;
+};
+
 // Where rank 0 prints, the others are silent.
 class Teller {
  public:
@@ -37,6 +62,12 @@ class Teller {
         gemm_(std::move(gemm)),
         log_(flags, peak_flops),
         energy_(std::move(meter)) {}
+
+  // From here on there is a record of `data`.
+  void begin_record(const std::string& data) {
+    data_ = data;
+    record_.emplace(flags_);
+  }
 
   trainer::TrainObserver observer() {
     trainer::TrainObserver observer;
@@ -51,24 +82,28 @@ class Teller {
     return observer;
   }
 
-  void write_record(const std::string& data, double unigram_nats, double bigram_nats) const {
-    core::RecordWriter writer(flags_.json_file);
-    const core::RunRecord run = run_record(flags_);
-    writer.write(run);
-    core::TrainingRecord record = log_.record(run, step_, data, unigram_nats, bigram_nats);
-    record.gemm = gemm_;
+  void end_record(double unigram_nats, double bigram_nats) {
+    core::TrainingRecord record = record_so_far();
+    log_.add_validations(record, unigram_nats, bigram_nats);
     record.energy = energy_.record(flags_.options.tokens_a_step());
-    writer.write(record);
-    writer.commit();
+    record_->write(record);
+    record_->commit();
   }
 
  private:
+  core::TrainingRecord record_so_far() const {
+    core::TrainingRecord record = log_.record(record_->run(), step_, data_);
+    record.gemm = gemm_;
+    return record;
+  }
+
   void tell(const trainer::StepReport& report, const schedules::StepTimeline& ran) {
     energy_.end_step();
     const schedules::StepTimeline timeline = ran.empty() ? ran : schedules::when_bytes_move(step_, ran);
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
     most_mfu_ = std::max(most_mfu_, mfu_of(flags_, report, peak_flops_));
+    if (record_ && log_.has_timed_step() && record_->is_due()) record_->write(record_so_far());
     std::vector<schedules::Breakdown> ranks;
     if (!timeline.empty()) ranks = schedules::breakdown_of(step_, timeline, trainer::blocking_lanes(flags_.options));
     if (last || report.step == 1 || report.step % flags_.report_every == 0) {
@@ -92,6 +127,8 @@ class Teller {
   StepEnergy energy_;
   schedules::Step step_;
   double most_mfu_ = 0;
+  std::string data_;  // the corpus's name
+  std::optional<GrowingRecord> record_;
 };
 
 // Of the GPUs that ranks take, all like the first.
@@ -151,13 +188,14 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
   Teller teller(flags, print_here, peak_flops, gemm, tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
+  if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;
   if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));
   const double unigram_nats = trainer::unigram_entropy_nats(corpus.training(), corpus.validation());
   const double bigram_nats = trainer::bigram_entropy_nats(corpus.training(), corpus.validation());
   print_here(ending_text(result, unigram_nats, bigram_nats));
-  if (!flags.json_file.empty()) teller.write_record(corpus.name(), unigram_nats, bigram_nats);
+  if (!flags.json_file.empty()) teller.end_record(unigram_nats, bigram_nats);
   return 0;
 }
 

@@ -147,7 +147,7 @@ const TrainingLog::Timed& TrainingLog::typical() const {
 }
 
 core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const schedules::Step& step,
-                                         const std::string& data, double unigram_nats, double bigram_nats) const {
+                                         const std::string& data) const {
   const trainer::TrainOptions& options = flags_.options;
   const Timed& timed = typical();
   return {.run = run.run,
@@ -164,15 +164,19 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .flop_convention = flop_convention(),
           .peak_flops = peak_flops_,
           .steps = steps_,
-          .validations = validations_,
-          .unigram_loss = unigram_nats,
-          .bigram_loss = bigram_nats,
+          .validations = {},
           .timed_step = timed.report.step,
           .parts_ms =
               pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
           .graph = options.graph,
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
           .timeline = pipeline::timeline_record(step, timed.timeline)};
+}
+
+void TrainingLog::add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const {
+  record.validations = validations_;
+  record.unigram_loss = unigram_nats;
+  record.bigram_loss = bigram_nats;
 }
 
 }  // namespace lockstep::mini_train

@@ -27,7 +27,7 @@ void add_gpus(const trainer::TrainOptions& options, core::RunRecord& run);
 // Of a run under mpirun; its library is named with its threads, as what overlaps depends on them.
 void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run);
 
-// What happened, as it happens; a record at the end. Steps of a long run are thinned out to 2000 or fewer.
+// What happened, as it happens, and a record of that at any time. Steps of a long run are thinned out to 2000 or fewer.
 class TrainingLog {
  public:
   TrainingLog(const TrainFlags& flags, double peak_flops) : flags_(flags), peak_flops_(peak_flops) {}
@@ -35,8 +35,10 @@ class TrainingLog {
   void add_step(const trainer::StepReport& report, const schedules::StepTimeline& timeline);
   void add_validation(std::int64_t step, double loss) { validations_.push_back({step, loss}); }
 
-  core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data,
-                              double unigram_nats, double bigram_nats) const;
+  bool has_timed_step() const { return !timed_.empty(); }
+  // Once there is a step with times; without validations.
+  core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data) const;
+  void add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const;
 
  private:
   struct Timed {

@@ -13,9 +13,9 @@ struct GpuPlace {
 };
 GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus);
 
-// Ranks of one process that may share a device. It has 32 connections (core/cuda_inventory.cpp), and a rank has two
-// streams, one for kernels and one for copies: what stands behind another rank's waiting kernel in a connection that
-// they share may be what that kernel waits for.
+// Ranks of one process that may share a device. It has 32 connections (core/cuda_inventory.cpp), a rank has a stream
+// for kernels, a trainer's rank a second, and one stream of the process is for copies: what stands behind another
+// rank's waiting kernel in a connection that they share may be what that kernel waits for.
 inline constexpr int kMostRanksOfAProcess = 16;
 
 // Thread blocks that each of the ranks on a device may have run at the same time, if they are to run all at once, one

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,6 +16,7 @@
 #include "collectives/verify.h"
 #include "core/device_block.h"
 #include "core/error.h"
+#include "core/gpu_for_tests.h"
 
 namespace lockstep::backends {
 namespace {
@@ -125,7 +125,7 @@ TEST(NcclPlans, EveryAlgorithmOfTheCatalogueIsExact) {
   for (int ranks = 1; ranks <= most_ranks(); ++ranks) {
     BackendOptions options;
     options.num_ranks = ranks;
-    options.timeout = std::chrono::seconds(20);
+    options.timeout = core::kGpuTestDeadline;
     EXPECT_NO_THROW(run_together(backends, options,
                                  [](std::span<Endpoint* const> endpoints) {
                                    for (const Kind kind : collectives::all_kinds()) {

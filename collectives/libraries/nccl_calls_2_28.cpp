@@ -1,7 +1,26 @@
-// The calls that came with NCCL 2.28.
+// The calls that came with NCCL 2.28. The library that is opened may be older than the header.
 #include <nccl.h>
 
 #include "collectives/libraries/nccl_calls.h"
+#include "collectives/libraries/nccl_opened.h"
+
+using lockstep::libraries::nccl_opened;
+
+ncclResult_t ncclAlltoAll(const void* input, void* output, std::size_t count, ncclDataType_t dtype, ncclComm_t comm,
+                          cudaStream_t stream) {
+  static const auto call = nccl_opened().find<decltype(ncclAlltoAll)>("ncclAlltoAll");
+  return call(input, output, count, dtype, comm, stream);
+}
+ncclResult_t ncclGather(const void* input, void* output, std::size_t count, ncclDataType_t dtype, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  static const auto call = nccl_opened().find<decltype(ncclGather)>("ncclGather");
+  return call(input, output, count, dtype, root, comm, stream);
+}
+ncclResult_t ncclScatter(const void* input, void* output, std::size_t count, ncclDataType_t dtype, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
+  static const auto call = nccl_opened().find<decltype(ncclScatter)>("ncclScatter");
+  return call(input, output, count, dtype, root, comm, stream);
+}
 
 namespace lockstep::libraries {
 namespace {
@@ -25,6 +44,8 @@ int scatter(const NcclArguments& a) {
 }  // namespace
 
 NcclCall nccl_exchange_call(Kind kind) {
+  constexpr int kFirstVersion = 22800;
+  if (nccl_version_code() < kFirstVersion) return nullptr;
   switch (kind) {
     case Kind::all_to_all:
       return all_to_all;

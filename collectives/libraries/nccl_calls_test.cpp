@@ -58,5 +58,11 @@ TEST(NcclCalls, TheVersionIsThatOfTheLibrary) {
       << nccl_version();
 }
 
+TEST(NcclCalls, ReachTheLibraryThatIsOpened) {
+  EXPECT_STREQ(ncclGetErrorString(ncclSuccess), "no error");
+  EXPECT_EQ(ncclGroupStart(), ncclSuccess);
+  EXPECT_EQ(ncclGroupEnd(), ncclSuccess);
+}
+
 }  // namespace
 }  // namespace lockstep::libraries

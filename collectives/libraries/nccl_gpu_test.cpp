@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "collectives/libraries/nccl_library.h"
-#include "core/device_cuda.h"
 #include "core/error.h"
+#include "core/gpu_for_tests.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -60,9 +60,9 @@ float expected_value(const Operation& operation, int num_ranks, int rank, int bl
 
 void run_rank(transports::World& world, const Operation& operation, const NcclChoice& choice = {}) {
   const int rank = world.rank();
-  const auto device = core::make_cuda_device(rank, rank);
+  const auto device = core::make_gpu_for_tests(rank, rank);
   const auto stream = device->make_stream();
-  const auto group = join_nccl(world, *device, {.leads_process = world.rank() == 0});
+  const auto group = join_nccl(world, *device, {.leads_process = world.rank() == 0, .timeout = core::kGpuTestDeadline});
   const auto in_elems = static_cast<std::size_t>(input_offsets(operation, world.num_ranks(), rank).back());
   const auto out_elems = static_cast<std::size_t>(output_offsets(operation, world.num_ranks(), rank).back());
   std::vector<float> input(in_elems);
@@ -128,8 +128,9 @@ TEST(NcclOnGpus, TwoRanksOnOneGpuAreRefused) {
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&room, rank] {
       ThreadWorld world(room, rank, 2);
-      const auto device = core::make_cuda_device(0, rank);
-      EXPECT_THROW(join_nccl(world, *device, {.leads_process = world.rank() == 0}), core::Error);
+      const auto device = core::make_gpu_for_tests(rank);
+      EXPECT_THROW(join_nccl(world, *device, {.leads_process = world.rank() == 0, .timeout = core::kGpuTestDeadline}),
+                   core::Error);
     });
   }
 }

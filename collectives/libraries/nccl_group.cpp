@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "collectives/libraries/nccl_buffers.h"
@@ -15,6 +14,8 @@
 #include "collectives/libraries/nccl_collective.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/libraries/nccl_member.h"
+#include "collectives/libraries/nccl_opened.h"
+#include "core/backoff.h"
 #include "core/cuda_call.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
@@ -126,9 +127,10 @@ class NcclGroupImpl final : public NcclGroup {
 
   void wait(core::Stream& stream) override {
     const core::Deadline deadline = core::Deadline::after(place_.nccl.timeout);
+    const core::Backoff backoff;
     while (!stream.done()) {
       all_.check(deadline);
-      std::this_thread::yield();
+      backoff.pause();
     }
   }
 
@@ -181,6 +183,11 @@ class NcclGroupImpl final : public NcclGroup {
 
 std::optional<std::string> why_no_nccl() {
   if (const auto why = core::why_no_cuda()) return "NCCL needs a GPU: " + *why;
+  try {
+    nccl_opened();
+  } catch (const core::Error& error) {
+    return error.what();
+  }
   return std::nullopt;
 }
 

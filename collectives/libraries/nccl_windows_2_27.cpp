@@ -2,6 +2,19 @@
 #include <nccl.h>
 
 #include "collectives/libraries/nccl_api.h"
+#include "collectives/libraries/nccl_opened.h"
+
+using lockstep::libraries::nccl_opened;
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t size_bytes, ncclWindow_t* window,
+                                    int flags) {
+  static const auto call = nccl_opened().find<decltype(ncclCommWindowRegister)>("ncclCommWindowRegister");
+  return call(comm, memory, size_bytes, window, flags);
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  static const auto call = nccl_opened().find<decltype(ncclCommWindowDeregister)>("ncclCommWindowDeregister");
+  return call(comm, window);
+}
 
 namespace lockstep::libraries {
 

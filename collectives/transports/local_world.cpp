@@ -89,12 +89,15 @@ LocalGroup::Shared LocalGroup::make_once(std::uint64_t number, const std::functi
 }
 
 void LocalGroup::run(const std::function<void(LocalWorld&)>& body) {
-  core::run_ranks(options_.sharing, options_.num_ranks, *abort_, [&](int rank) {
-    std::optional<core::CoreBinding> binding;  // rank 0's thread is the caller's, and goes back to where it was
-    if (options_.bind && options_.num_ranks <= num_cores_) binding.emplace(rank);
-    LocalWorld world(*this, rank);
-    body(world);
-  });
+  core::run_ranks(
+      options_.sharing, options_.num_ranks, *abort_,
+      [&](int rank) {
+        std::optional<core::CoreBinding> binding;  // rank 0's thread is the caller's, and goes back to where it was
+        if (options_.bind && options_.num_ranks <= num_cores_) binding.emplace(rank);
+        LocalWorld world(*this, rank);
+        body(world);
+      },
+      options_.deadline + std::chrono::seconds(1));  // those who wait for work of a GPU have the same deadline
 }
 
 LocalWorld::LocalWorld(LocalGroup& group, int rank)

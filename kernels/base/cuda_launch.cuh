@@ -43,7 +43,7 @@ void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream_of(cuda);
-  core::check_cuda(cudaLaunchKernelEx(&config, kernel, args...), name, cuda.place());
+  core::check_launch(cudaLaunchKernelEx(&config, kernel, args...), name, cuda.place(), cuda.queue());
 }
 
 }  // namespace lockstep::kernels

@@ -1,4 +1,4 @@
-// CudaContext and check_cuda where kernels run on an emulated grid: memory is the host's.
+// CudaContext, check_cuda and check_launch where kernels run on an emulated grid: memory is the host's.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -11,6 +11,10 @@ namespace lockstep::core {
 
 void check_cuda(int status, const char* call, CudaPlace /*place*/) {
   if (status != 0) throw Error(Failure::cuda, std::string(call) + " failed on the emulated device");
+}
+
+void check_launch(int status, const char* kernel, CudaPlace place, Stream& /*stream*/) {
+  check_cuda(status, kernel, place);
 }
 
 }  // namespace lockstep::core

@@ -1,13 +1,11 @@
-#include "kernels/gemm/cublaslt_library.h"
-
+// cuBLASLt is opened at run time, when the first product on a GPU asks for it. It takes 50 to 80 ms to load (25,000
+// pages of relocations), which every start of every program would pay, also of those that use no GPU; and programs that
+// were built with CUDA run where it is not installed.
 #include <cublasLt.h>
-#include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <array>
-#include <string>
 
-#include "core/error.h"
+#include "core/open_library.h"
 
 namespace lockstep::kernels {
 namespace {
@@ -34,49 +32,32 @@ struct Functions {
   decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
 };
 
-template <class Function>
-void look_up(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) throw core::Error(core::Failure::cuda, fmt::format("cuBLASLt has no {}", name));
-}
-
-Functions functions_of(void* library) {
-  Functions found{};
-  look_up(library, "cublasLtCreate", found.create);
-  look_up(library, "cublasLtDestroy", found.destroy);
-  look_up(library, "cublasLtGetStatusString", found.status_string);
-  look_up(library, "cublasLtMatmul", found.matmul);
-  look_up(library, "cublasLtMatmulAlgoGetHeuristic", found.heuristic);
-  look_up(library, "cublasLtMatmulDescCreate", found.desc_create);
-  look_up(library, "cublasLtMatmulDescDestroy", found.desc_destroy);
-  look_up(library, "cublasLtMatmulDescSetAttribute", found.desc_set);
-  look_up(library, "cublasLtMatmulPreferenceCreate", found.preference_create);
-  look_up(library, "cublasLtMatmulPreferenceDestroy", found.preference_destroy);
-  look_up(library, "cublasLtMatmulPreferenceSetAttribute", found.preference_set);
-  look_up(library, "cublasLtMatrixLayoutCreate", found.layout_create);
-  look_up(library, "cublasLtMatrixLayoutDestroy", found.layout_destroy);
-  look_up(library, "cublasLtMatrixLayoutSetAttribute", found.layout_set);
-  return found;
+Functions functions_of(const core::OpenedLibrary& library) {
+  return {
+      .create = library.find<decltype(cublasLtCreate)>("cublasLtCreate"),
+      .destroy = library.find<decltype(cublasLtDestroy)>("cublasLtDestroy"),
+      .status_string = library.find<decltype(cublasLtGetStatusString)>("cublasLtGetStatusString"),
+      .matmul = library.find<decltype(cublasLtMatmul)>("cublasLtMatmul"),
+      .heuristic = library.find<decltype(cublasLtMatmulAlgoGetHeuristic)>("cublasLtMatmulAlgoGetHeuristic"),
+      .desc_create = library.find<decltype(cublasLtMatmulDescCreate)>("cublasLtMatmulDescCreate"),
+      .desc_destroy = library.find<decltype(cublasLtMatmulDescDestroy)>("cublasLtMatmulDescDestroy"),
+      .desc_set = library.find<decltype(cublasLtMatmulDescSetAttribute)>("cublasLtMatmulDescSetAttribute"),
+      .preference_create = library.find<decltype(cublasLtMatmulPreferenceCreate)>("cublasLtMatmulPreferenceCreate"),
+      .preference_destroy = library.find<decltype(cublasLtMatmulPreferenceDestroy)>("cublasLtMatmulPreferenceDestroy"),
+      .preference_set =
+          library.find<decltype(cublasLtMatmulPreferenceSetAttribute)>("cublasLtMatmulPreferenceSetAttribute"),
+      .layout_create = library.find<decltype(cublasLtMatrixLayoutCreate)>("cublasLtMatrixLayoutCreate"),
+      .layout_destroy = library.find<decltype(cublasLtMatrixLayoutDestroy)>("cublasLtMatrixLayoutDestroy"),
+      .layout_set = library.find<decltype(cublasLtMatrixLayoutSetAttribute)>("cublasLtMatrixLayoutSetAttribute"),
+  };
 }
 
 const Functions& functions() {
-  static const Functions opened = functions_of(open_cublaslt(kPlaces));
+  static const Functions opened = functions_of(core::OpenedLibrary("cuBLASLt", core::Failure::cuda, kPlaces));
   return opened;
 }
 
 }  // namespace
-
-void* open_cublaslt(std::span<const char* const> places) {
-  std::string reasons;
-  for (const char* const place : places) {
-    void* const library = dlopen(place, RTLD_LAZY | RTLD_LOCAL);
-    if (library != nullptr) return library;
-    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", dlerror());
-  }
-  throw core::Error(core::Failure::cuda,
-                    fmt::format("cuBLASLt cannot be opened (its folder belongs into LD_LIBRARY_PATH): {}", reasons));
-}
-
 }  // namespace lockstep::kernels
 
 // By the library's own names and types, so that who calls them cannot tell.

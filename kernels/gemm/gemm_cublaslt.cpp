@@ -301,6 +301,7 @@ bool CublasltGemm::run(const Product& product, void* workspace) {
   const auto algorithm = state_->algorithm_for(product, described, workspace);
   if (!algorithm) return false;
   state_->check(state_->queue(product, described, *algorithm, workspace, product.c.data), "cublasLtMatmul");
+  core::check_launch(cudaSuccess, "cublasLtMatmul", state_->cuda.place(), state_->cuda.queue());
   return true;
 }
 

@@ -29,7 +29,15 @@ def have(lines: list) -> str:
 
 
 def notes_on_runs(records: Records) -> list[Note]:
-    return [*_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+    return [*_stopped(records), *_machines(records), *_builds(records), *_bases(records), *_days(records), *_empty_runs(records)]
+
+
+def _stopped(records: Records) -> Iterable[Note]:
+    stopped = [run for run in records.runs if run.partial]
+    if stopped:
+        told = joined([f"{run.program} of {run.started}" for run in stopped])
+        yield Note("error", f"{counted(len(stopped), 'run')} {have(stopped)} a partial record, from a program that was "
+                            f"stopped before its end: {told}.")
 
 
 def machine_text(machine: Machine) -> str:

@@ -69,6 +69,17 @@ def test_bad_file_gives_one_line_and_exit_code_2(name, tmp_path, capsys):
     assert not (tmp_path / "report").exists()
 
 
+def test_a_stopped_programs_file_is_read_up_to_its_last_whole_line_and_said_to_be_partial(tmp_path, capsys):
+    file = tmp_path / "rows.partial.jsonl"
+    file.write_text(lines_with(WORLD.run(), row()) + lines_with(row())[:100])
+    records = load([str(file)])
+    assert len(records.rows) == 1 and records.runs[0].partial
+    assert main([str(file), "--summary"]) == 0
+    assert "1 run has a partial record, from a program that was stopped before its end" in capsys.readouterr().out
+    whole = load([write(tmp_path / "rows.jsonl", [WORLD.run(), row()])])
+    assert not whole.runs[0].partial
+
+
 def test_missing_file_directory_and_binary(tmp_path, capsys):
     binary = tmp_path / "b.jsonl"
     binary.write_bytes(b"\xff\xfe")

@@ -1,7 +1,9 @@
 // The catalogue on ranks whose buffers are in a device's memory: shared by the tests on GPUs and on emulated grids.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,6 +51,9 @@ inline std::string run_ranks_on(int num_ranks, const MakeRank& make_rank, const 
   LocalOptions local;
   local.num_ranks = num_ranks;
   local.bind = false;
+  // Kernels of the group give up first.
+  local.deadline = std::max<std::chrono::milliseconds>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(2 * options.timeout), std::chrono::seconds(5));
   LocalGroup group(local);
   ExitDoor door(num_ranks);
   try {

@@ -1,0 +1,106 @@
+#include "core/record_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+
+namespace lockstep::core {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string reason(int error_number) {
+  return std::generic_category().message(error_number);
+}
+
+void refuse_special_target(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) return;
+  throw usage_error("cannot write " + path + ": it is there and no regular file; allowed: a new file's name");
+}
+
+}  // namespace
+
+std::string partial_path(const std::string& path) {
+  fs::path name(path);
+  const std::string extension = name.extension().string();
+  return name.replace_extension(".partial" + extension).string();
+}
+
+RecordFile::RecordFile(std::string path) : path_(std::move(path)), partial_(partial_path(path_)) {
+  refuse_special_target(path_);
+  descriptor_ = open(partial_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    throw usage_error("cannot write " + path_ + ": " + reason(errno) +
+                      "; allowed: a file in a folder that is there and can be written");
+  }
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  close(descriptor_);
+  throw usage_error("cannot write " + path_ + ": another program is writing it; allowed: another name");
+}
+
+RecordFile::~RecordFile() {
+  if (descriptor_ < 0) return;
+  struct stat status {};
+  const bool earlier_stays = num_lines_ == 0 && fstat(descriptor_, &status) == 0 && status.st_size > 0;
+  if (num_lines_ <= 1 && !earlier_stays) unlink(partial_.c_str());
+  close(descriptor_);
+}
+
+void RecordFile::fail(int error_number) {
+  throw Error(Failure::internal, "cannot write " + path_ + ": " + reason(error_number));
+}
+
+// What follows an earlier run's or a longer line's bytes goes first or last, so that only whole lines are ever there.
+void RecordFile::write_at(std::size_t at, const std::string& line) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
+  const std::string text = line + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t written = pwrite(descriptor_, text.data() + done, text.size() - done, static_cast<off_t>(at + done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error_number = errno;
+      if (ftruncate(descriptor_, static_cast<off_t>(at)) != 0) fail(errno);
+      end_ = at;
+      fail(error_number);
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  last_begins_ = at;
+  const std::size_t new_end = at + text.size();
+  if (new_end < end_ && ftruncate(descriptor_, static_cast<off_t>(new_end)) != 0) fail(errno);
+  end_ = new_end;
+}
+
+void RecordFile::write_line(const std::string& line) {
+  write_at(end_, line);
+  ++num_lines_;
+}
+
+void RecordFile::rewrite_line(const std::string& line) {
+  LOCKSTEP_CHECK(num_lines_ > 0, "there is a line to write anew");
+  write_at(last_begins_, line);
+}
+
+void RecordFile::commit() {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);
+  if (fsync(descriptor_) != 0) fail(errno);
+  if (rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  close(descriptor_);
+  descriptor_ = -1;
+  const fs::path folder = fs::path(path_).parent_path();
+  sync_folder(folder.empty() ? "." : folder.string());  // the rename itself must survive, too
+}
+
+}  // namespace lockstep::core
