@@ -85,7 +85,10 @@ TEST(ProgramTime, SumsCountAndLandingMessagesDoNot) {
   EXPECT_EQ(own, 3);
 }
 
-// No schedule beats the ports, or the latencies of the plan's longest chain of messages, whoever stores what where.
+// No schedule beats the ports, or the latencies of the plan's longest chain of messages, whoever stores what where;
+// with costs neither. (Costs may make a call end earlier all the same: messages then come in another order, and a port
+// that serves them as they come is as anomalous as Graham's list schedules: Bounds on multiprocessing timing anomalies,
+// 1969.)
 void expect_links_kept(const Case& c) {
   const auto counts = plan::count(c.plan, plan::contents_of(c.plan), c.operation);
   std::int64_t busiest = 0;
@@ -94,10 +97,9 @@ void expect_links_kept(const Case& c) {
   }
   const std::string of = c.plan.algorithm + ", " + std::to_string(c.plan.num_ranks) + " ranks" +
                          (c.operation.in_place ? ", in place" : "");
-  const std::int64_t links_ns = play(c);
-  EXPECT_GE(links_ns, busiest > 0 ? busiest + kLatencyNs : 0) << of;
-  EXPECT_GE(links_ns, counts.steps * kLatencyNs) << of;
-  EXPECT_GE(play(c, 100), links_ns) << of << ", with costs";
+  const std::int64_t least_ns = std::max(busiest > 0 ? busiest + kLatencyNs : 0, counts.steps * kLatencyNs);
+  EXPECT_GE(play(c), least_ns) << of;
+  EXPECT_GE(play(c, 100), least_ns) << of << ", with costs";
 }
 
 TEST(ProgramTime, EveryAlgorithmKeepsToTheLinksAndEnds) {

@@ -1,11 +1,11 @@
 // Emulated links: a message between local ranks takes as long as a stated link would take.
 //
 // Each rank has one full-duplex port. A message occupies the sender's outgoing and the receiver's incoming side for
-// bytes / bandwidth, both at once and for itself alone, and arrives one latency after it has left. It takes the earliest
-// time from the moment on at which it was ready, in several pieces where others are in between, as packets would; also
-// time before messages that were booked earlier. So a port is a calendar, not a queue. (In a queue, a message that waits
-// for one busy side keeps its other side idle for everybody who is booked later; and gaps a little shorter than a
-// message, as ranks come at slightly different times, would be lost for good.)
+// bytes / bandwidth, both at once and for itself alone, and arrives one latency after it has left. It takes the
+// earliest time from the moment on at which it was ready, in several pieces where others are in between, as packets
+// would; also time before messages that were booked earlier. So a port is a calendar, not a queue. (In a queue, a
+// message that waits for one busy side keeps its other side idle for everybody who is booked later; and gaps a little
+// shorter than a message, as ranks come at slightly different times, would be lost for good.)
 //
 // All of this is in stated times, which nobody has to be awake for. Whoever books sees to it that the wall clock
 // follows.
