@@ -10,15 +10,14 @@
 #include <random>
 
 #include "core/cores.h"
+#include "core/error.h"
 #include "core/statistics.h"
 #include "kernels/attention/attention_cases.h"
 #include "kernels/attention/attention_reference.h"
 #include "kernels/base/context.h"
 
+namespace lockstep::kernels {
 namespace {
-
-using namespace lockstep;
-using namespace lockstep::kernels;
 
 struct Flags {
   AttentionShape shape{.batch = 1, .heads = 2, .queries = 1024, .keys = 0, .head_columns = 64, .causal = false};
@@ -108,22 +107,30 @@ void time_calls(const Flags& flags, const KernelCase& one, Arrays& arrays, const
               *std::min_element(times_us.begin(), times_us.end()));
 }
 
+void run(const Flags& flags) {
+  const KernelCase forward = attention_case(AttentionForward{.shape = flags.shape}, flags.dtype);
+  const KernelCase backward = attention_case(AttentionBackward{.shape = flags.shape}, flags.dtype);
+  Arrays arrays = drawn(backward);  // whose first operands are the forward's
+  ThreadPool pool(flags.threads, 0);
+  time_calls(flags, forward, arrays, Context(pool));
+  time_calls(flags, backward, arrays, Context(pool));
+  if (!holds(flags.shape, backward, forward.operands[3], arrays)) {
+    throw core::Error(core::Failure::wrong_data, "o or dq is wrong");
+  }
+}
+
 }  // namespace
+}  // namespace lockstep::kernels
 
 int main(int argc, char** argv) {
   CLI::App app("Times attention's CPU kernels on one shape", "attention_loop");
   try {
-    const Flags flags = parse(app, argc, argv);
-    const KernelCase forward = attention_case(AttentionForward{.shape = flags.shape}, flags.dtype);
-    const KernelCase backward = attention_case(AttentionBackward{.shape = flags.shape}, flags.dtype);
-    Arrays arrays = drawn(backward);  // whose first operands are the forward's
-    ThreadPool pool(flags.threads, 0);
-    time_calls(flags, forward, arrays, Context(pool));
-    time_calls(flags, backward, arrays, Context(pool));
-    if (holds(flags.shape, backward, forward.operands[3], arrays)) return 0;
-    std::fprintf(stderr, "attention_loop: o or dq is wrong\n");
-    return 1;
+    lockstep::kernels::run(lockstep::kernels::parse(app, argc, argv));
+    return 0;
   } catch (const CLI::Error& error) {
     return app.exit(error);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "attention_loop: %s\n", error.what());
+    return 1;
   }
 }

@@ -30,8 +30,7 @@ double own_part(const LaneProgram& lane, const Instruction& instruction, int ran
          static_cast<double>(sources.size() + destinations.size());
 }
 
-ProgramTime::ProgramTime(const plan::Program& program, std::int64_t element_bytes)
-    : program_(program), element_bytes_(element_bytes) {
+ProgramTime::ProgramTime(const plan::Program& program, std::int64_t element_bytes) : program_(program) {
   for (int rank = 0; rank < program.num_ranks; ++rank) {
     for (int lane = 0; lane < program.num_lanes; ++lane) {
       const auto& instructions = program.ranks[at(rank)].lanes[at(lane)].instructions;

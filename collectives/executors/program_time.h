@@ -57,7 +57,6 @@ class ProgramTime {
   void add_consequences(int rank, int lane);
 
   const plan::Program& program_;
-  const std::int64_t element_bytes_;
   std::size_t stride_ = 0;  // instructions of the longest lane
   // A node for every lane's entry and for every instruction of it, [first_[lane of rank] + instructions done].
   std::vector<std::uint32_t> first_;
