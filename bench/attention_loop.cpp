@@ -107,7 +107,7 @@ void time_calls(const Flags& flags, const KernelCase& one, Arrays& arrays, const
               *std::min_element(times_us.begin(), times_us.end()));
 }
 
-void run(const Flags& flags) {
+void time_and_check(const Flags& flags) {
   const KernelCase forward = attention_case(AttentionForward{.shape = flags.shape}, flags.dtype);
   const KernelCase backward = attention_case(AttentionBackward{.shape = flags.shape}, flags.dtype);
   Arrays arrays = drawn(backward);  // whose first operands are the forward's
@@ -123,12 +123,14 @@ void run(const Flags& flags) {
 }  // namespace lockstep::kernels
 
 int main(int argc, char** argv) {
-  CLI::App app("Times attention's CPU kernels on one shape", "attention_loop");
   try {
-    lockstep::kernels::run(lockstep::kernels::parse(app, argc, argv));
-    return 0;
-  } catch (const CLI::Error& error) {
-    return app.exit(error);
+    CLI::App app("Times attention's CPU kernels on one shape", "attention_loop");
+    try {
+      lockstep::kernels::time_and_check(lockstep::kernels::parse(app, argc, argv));
+      return 0;
+    } catch (const CLI::Error& error) {
+      return app.exit(error);
+    }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "attention_loop: %s\n", error.what());
     return 1;
