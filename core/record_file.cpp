@@ -60,7 +60,8 @@ void RecordFile::fail(int error_number) {
   throw Error(Failure::internal, "cannot write " + path_ + ": " + reason(error_number));
 }
 
-// What follows an earlier run's or a longer line's bytes goes first or last, so that only whole lines are ever there.
+// Bytes that an earlier run or a longer line left are cut off, before the first line and after each, so that only whole
+// lines are ever there.
 void RecordFile::write_at(std::size_t at, const std::string& line) {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (num_lines_ == 0 && ftruncate(descriptor_, 0) != 0) fail(errno);

@@ -41,7 +41,7 @@ struct ValidationRecord {
   double loss = 0;  // nats a token
 };
 
-// What computed the products of matrices, on the CPU.
+// The implementation that computed the products of matrices, on the CPU.
 struct GemmRecord {
   std::string implementation;  // "amx", "packed", "onednn", "per-shape"
   std::string chosen_by;       // "probe", "flag", "checkpoint"

@@ -84,7 +84,7 @@ class Bound {
     return full_rounds * (round_trip(0) + (room ? 0 : weights)) + round_trip(0) + t_.weight_gradient;
   }
 
-  // What all microbatches hold over time, over what may be held.
+  // The activations that all microbatches hold over time, over those that may be held.
   double area() const { return m_ * (round_trip(0) + memory_.w_share * t_.weight_gradient) / memory_.most; }
 
  private:

@@ -10,8 +10,8 @@
 
 namespace lockstep::schedules {
 
-// What a rank may hold, in units of one microbatch's activations of its share of the model: each microbatch counts 1
-// from its forward to its input gradient, and `w_share` from there to its weight gradient.
+// The activations that a rank may hold, in units of one microbatch's activations of its share of the model: each
+// microbatch counts 1 from its forward to its input gradient, and `w_share` from there to its weight gradient.
 struct MemoryLimit {
   double most = 1;     // at least 1 and w_share: any schedule needs as much
   double w_share = 1;  // from 0 on; above 1 where the backward makes more than was kept for it

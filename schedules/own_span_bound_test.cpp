@@ -21,7 +21,7 @@ constexpr double kSame = 1e-6;
 constexpr std::array kTimes{Times{1, 1, 1, 0}, Times{1, 1.25, 0.5, 0.125}, Times{2, 1, 1.5, 0}, Times{1, 2, 3, 0.5}};
 constexpr std::array kShares{0.0, 0.375, 1.0};
 
-// What follows is slow and obvious, and knows nothing of the library's own playing and counting.
+// The rest is slow and obvious, and knows nothing of the library's own playing and counting.
 
 struct Pass {
   char op;  // F, I or W
@@ -142,7 +142,7 @@ class Shortest {
       EXPECT_LE(bound, own_[i] + kSame) << shape.ranks << " ranks, " << shape.microbatches << " microbatches, limit "
                                         << limits_[i] << ", share " << w_share_ << ", f " << times.forward;
       met += bound > own_[i] - kSame ? 1 : 0;
-      // What the search finds is the best that there is.
+      // The schedule that the search finds is the best that there is.
       const Schedule found = zb_search({shape, times, memory});
       EXPECT_NEAR(spans_of(found, times, play(found, times)).own, own_[i], kSame)
           << shape.ranks << " ranks, " << shape.microbatches << " microbatches, limit " << limits_[i];

@@ -24,7 +24,7 @@ struct Bench {
 
   // Seconds of --time-budget that are left; nothing without one.
   std::optional<double> seconds_left() const;
-  // What has to be rotated through so that no cache of the device holds it from call to call.
+  // Bytes of operands to rotate through so that no cache of the device holds any from call to call.
   double cold_bytes() const;
   std::optional<Bound> bound_of_instance(const Instance& instance) const {
     return bound_of(work_of(*instance.one), instance.setting, ceilings, machine.caches);

@@ -11,8 +11,9 @@ namespace lockstep::kernel_bench {
 namespace {
 
 constexpr std::size_t kAlignment = 128;
-// Of an arena: as much as is made of huge pages (core/device_cpu.h). Where small operands lie in physically indexed
-// caches is then the same in every process; on small pages processes of one build differed by up to 19 %.
+// The least size of an arena: as much as is made of huge pages (core/device_cpu.h). Where small operands lie in
+// physically indexed caches is then the same in every process; on small pages processes of one build differed by up to
+// 19 %.
 constexpr std::size_t kLeastBytes = std::size_t{4} << 20;
 // Between operands, so that they do not begin at the same place of a page: a load close behind a store to the same
 // place of another page waits for it on x86.

@@ -53,8 +53,8 @@ void Workbench::take_case(const kernels::KernelCase& one) {
     case_errors_ = kernels::result_errors(one, options_.seed, runner);
     while (!case_errors_.empty() && case_errors_.back() == '\n') case_errors_.pop_back();
   }
-  // What nobody checks need not be drawn whole, which takes 0.2 s of a case with 16 MB; unless an input follows from
-  // others.
+  // Operands that nobody checks need not be drawn whole, which takes 0.2 s of a case with 16 MB; unless an input
+  // follows from others.
   const bool exact = is_checkable(one) && (options_.check || one.derive);
   patterns_ = exact ? exact_patterns(one, options_.seed) : short_patterns(one, options_.seed);
   case_ = &one;

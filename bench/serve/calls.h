@@ -1,5 +1,5 @@
-// What a worker times: calls of a case, one after the other. Two sources define it, and a program links one of them:
-// calls.cpp, or planted_calls.cpp, whose calls take longer by a known share, for tests of the regression gate.
+// The work that a worker times: calls of a case, one after the other. Two sources define it, and a program links one of
+// them: calls.cpp, or planted_calls.cpp, whose calls take longer by a known share, for tests of the regression gate.
 #pragma once
 
 #include <cstdint>

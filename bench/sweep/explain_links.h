@@ -1,4 +1,4 @@
-// What a row should take on emulated links: its program played on the links as they are stated
+// The time that a row should take on emulated links: its program played on the links as they are stated
 // (executors/program_time.h), with the ranks' own sums and copies at the speed of this machine. Nothing that is
 // predicted comes from timed messages.
 #pragma once

@@ -13,7 +13,7 @@ namespace lockstep::mini_train {
 
 inline constexpr const char* kProbeGemms = "probe";  // the default of --gemm
 
-// What a decision follows from.
+// The facts that a decision follows from.
 struct GemmQuestion {
   std::string flag;               // --gemm
   core::DType dtype;              // the run's
@@ -22,8 +22,8 @@ struct GemmQuestion {
   std::function<std::vector<kernels::GemmTime>()> probe;  // times those; called at most once
 };
 
-// What the flag names, or else the checkpoint, or else the fastest by the probe. Throws a usage Error if what the flag
-// names is not here.
+// The implementation that the flag names, or else the checkpoint, or else the fastest by the probe. Throws a usage
+// Error if what the flag names is not here.
 core::GemmRecord decide_gemm(const GemmQuestion& question);
 
 // The decision for a run on the CPU. `threads`: of all ranks of this process together, as many as have cores. Under

@@ -17,7 +17,7 @@ from gate.worker import Worker
 
 SAME = Kind(0.0, 0)
 
-# Of two workers side by side, the one that runs first is slower by 5 % for all of its life.
+# The one of two workers side by side that runs first is slower by 5 % for all of its life.
 SECOND_IS_FASTER = """
     import json, os, sys
     mark, us = sys.argv[1], None

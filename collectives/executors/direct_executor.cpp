@@ -20,7 +20,7 @@ using plan::Wait;
 using transports::LocalWorld;
 using transports::RankBoard;
 
-// What all ranks need alike.
+// The part that all ranks share.
 struct Lowered {
   explicit Lowered(plan::Program made) : program(std::move(made)) {}
   const plan::Program program;

@@ -59,7 +59,7 @@ void PacedCall::play() {
   }
 }
 
-// Who is to blame if nobody ever plays the call.
+// The rank to blame if nobody ever plays the call.
 int PacedCall::late_peer() const {
   for (int peer = 0; peer < world_.num_ranks(); ++peer) {
     if (group_.board(peer).paced.calls_done.load(std::memory_order_acquire) < call_) return peer;

@@ -17,7 +17,7 @@ namespace lockstep::executors {
 
 class PacedCall {
  public:
-  // What is passed outlives this.
+  // The arguments outlive this.
   PacedCall(transports::LocalWorld& world, const plan::Program& program, const ProgramTime& time,
             const std::string& label);
 

@@ -21,8 +21,8 @@
 
 namespace lockstep::executors {
 
-// What part of an instruction's bytes, read and written, is the rank's own work: all but those that it stores in other
-// ranks' memory; 0 for a message that only lands.
+// The part of an instruction's bytes, read and written, that is the rank's own work: all but those that it stores in
+// other ranks' memory; 0 for a message that only lands.
 double own_part(const plan::LaneProgram& lane, const plan::Instruction& instruction, int rank);
 
 class ProgramTime {
@@ -44,8 +44,8 @@ class ProgramTime {
 
  private:
   class Playing;
-  // What happens when a lane has done so many instructions, or a rank has entered: another instruction is let go, or a
-  // message for it sets out.
+  // The consequence of a lane having done so many instructions, or a rank has entered: another instruction is let go,
+  // or a message for it sets out.
   struct Consequence {
     std::uint32_t of_node;
     std::uint32_t index;        // of the instruction in its lane

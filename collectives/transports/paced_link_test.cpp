@@ -102,7 +102,7 @@ struct Booked {
   std::int64_t bytes, ready, end;
 };
 
-// What is ready at `a` or later and has left by `b` has to fit between them: for all a and b.
+// Messages that are ready at `a` or later and have left by `b` have to fit between them: for all a and b.
 void expect_bandwidth_kept(std::vector<Booked> booked, int Booked::*side, int port, const std::string& of) {
   std::erase_if(booked, [&](const Booked& b) { return b.*side != port; });
   std::sort(booked.begin(), booked.end(), [](const Booked& a, const Booked& b) { return a.end < b.end; });

@@ -14,10 +14,10 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Of the exponential's polynomial: its error is a twentieth of bf16's.
+// The degree of the exponential's polynomial: its error is a twentieth of bf16's.
 constexpr int kWeightDegree = 3;
 
-// What all key tiles read of the head's queries.
+// The head's queries, as all key tiles read them.
 void pack_queries(const AttentionBackward& args, const AttentionPiece& piece, const TiledBackwardMemory& memory) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);

@@ -14,7 +14,7 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Of the exponential's polynomial: the log-sum-exp is f32 and has its error.
+// The degree of the exponential's polynomial: the log-sum-exp is f32 and has its error.
 constexpr int kWeightDegree = 4;
 
 // Columns of ot whose maximum rose.

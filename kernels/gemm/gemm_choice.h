@@ -24,7 +24,7 @@ class GemmChoice {
   // Only the implementation of this name is used from now on, or, for "own", the best of ours; "" lifts that. Throws a
   // usage Error if there is none such; products that it cannot compute throw one, too.
   void force(std::string_view name);
-  // Of all that are here, in the fixed order: AMX, ours for any CPU, oneDNN.
+  // All implementations that are here, in the fixed order: AMX, ours for any CPU, oneDNN.
   std::vector<std::string> names() const;
   std::vector<std::string> names(core::DType dtype) const;  // of those, the ones that multiply it
 

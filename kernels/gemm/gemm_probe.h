@@ -36,7 +36,7 @@ std::string fastest_gemm(std::span<const GemmTime> times);
 
 // All that there are, in the fixed order: ours on AMX, ours on any CPU, oneDNN.
 inline constexpr std::array kGemmNames{"amx", "packed", "onednn"};
-// Of those the ones that are built in and can compute products of this dtype here.
+// Those of them that are built in and can compute products of this dtype here.
 std::vector<std::string> gemm_implementations(core::DType dtype);
 
 // Times these on so many threads: a layer of 256 inputs and 768 outputs, its forward and both gradients, on 128 rows a

@@ -232,7 +232,7 @@ TEST(GemmChoice, ByRuleBitsRepeatFromPoolToPool) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-// What is named comes first where it can compute the product, and the fixed order follows where it cannot.
+// The named one comes first where it can compute the product, and the fixed order follows where it cannot.
 TEST(GemmChoice, ByRuleTheNamedImplementationComesFirst) {
   ThreadPool pool(1);
   std::vector<float> memory(48);

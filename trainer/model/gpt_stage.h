@@ -61,7 +61,7 @@ enum class Mode : std::uint8_t {
 
 class GptStage {
  public:
-  // What is passed outlives this. `store` has the parameters of parameters_of(config, place), in that order.
+  // The arguments outlive this. `store` has the parameters of parameters_of(config, place), in that order.
   GptStage(const GptShape& shape, const StagePlace& place, parallel::ParameterStore& store, parallel::Memory& memory,
            const kernels::Context& where);
   ~GptStage();

@@ -17,7 +17,7 @@ namespace lockstep::trainer {
 
 class StepGraph {
  public:
-  // What is passed outlives this. Work is queued (RankModel::lanes()), and no stage sends messages.
+  // The arguments outlive this. Work is queued (RankModel::lanes()), and no stage sends messages.
   StepGraph(TrainWorker& worker, RankModel& model);
 
   // Runs a step as recorded, after TrainWorker::give(); returns when it is done. Records it first if it has not yet

@@ -28,7 +28,7 @@ struct RankStage {
 
 class RankModel {
  public:
-  // What is passed outlives this. `shape.tensor` is this rank's. Parameters are initialised from the seed. `lanes`:
+  // The arguments outlive this. `shape.tensor` is this rank's. Parameters are initialised from the seed. `lanes`:
   // where the mesh has queues.
   RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
             backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,

@@ -19,7 +19,7 @@ namespace lockstep::trainer {
 
 class StageMessages {
  public:
-  // What is passed outlives this. `lanes`: where work is queued.
+  // The arguments outlive this. `lanes`: where work is queued.
   StageMessages(transports::Transport& messages, core::Device& device, const LaneQueues* lanes);
   ~StageMessages();
   StageMessages(const StageMessages&) = delete;

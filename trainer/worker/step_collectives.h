@@ -35,7 +35,7 @@ enum class CollectiveUse : std::uint8_t {
 
 class StepCollectives {
  public:
-  // What is passed outlives this.
+  // The arguments outlive this.
   StepCollectives(backends::MeshRank& mesh, const ChannelMap& channels, CollectiveOptions options,
                   parallel::Memory& memory);
 

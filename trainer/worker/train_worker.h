@@ -28,7 +28,7 @@ struct MicrobatchTokens {
 
 class TrainWorker final : public schedules::StageWorker {
  public:
-  // What is passed outlives this.
+  // The arguments outlive this.
   TrainWorker(const schedules::Step& step, RankModel& model);
 
   // What the next step takes from the host. Before begin_step(), or before a graph of a step is launched.
