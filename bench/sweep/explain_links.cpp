@@ -28,13 +28,19 @@ class Passes {
       : operation_(operation), memory_(memory), piece_(piece_bytes / element_bytes(operation)) {
     std::memset(memory.data(), 0, memory.size());
   }
-  // Returns the bytes read and written, at least so many.
-  std::int64_t run(std::int64_t least_bytes) const {
+  // At least so many bytes, read and written; and the processor time of each pass, added up, as a paced call takes it.
+  struct Done {
+    std::int64_t bytes = 0;
+    std::int64_t core_ns = 0;
+  };
+  Done run(std::int64_t least_bytes, bool is_timed) const {
     const std::int64_t third = static_cast<std::int64_t>(memory_.size()) / 3 / element_bytes(operation_);
-    std::int64_t done = 0;
-    for (std::int64_t at = 0; done < least_bytes; at = at + 2 * piece_ <= third ? at + piece_ : 0) {
+    Done done;
+    for (std::int64_t at = 0; done.bytes < least_bytes; at = at + 2 * piece_ <= third ? at + piece_ : 0) {
+      const std::int64_t begin_ns = is_timed ? transports::thread_time_ns() : 0;
       pass(at, third);
-      done += 3 * piece_ * element_bytes(operation_);
+      if (is_timed) done.core_ns += transports::thread_time_ns() - begin_ns;
+      done.bytes += 3 * piece_ * element_bytes(operation_);
     }
     return done;
   }
@@ -55,7 +61,8 @@ class Passes {
 };
 
 struct Round {
-  std::int64_t begin_ns, end_ns, core_ns, bytes;
+  std::int64_t begin_ns, end_ns, bytes;
+  double core_us_per_byte;
 };
 
 }  // namespace
@@ -67,26 +74,25 @@ MachineCost measure_machine_cost(transports::World& world, const Operation& oper
   const std::int64_t least = 64 * element_bytes(operation);
   const std::int64_t piece =
       std::clamp(row / world.num_ranks(), least, executors::DirectOptions{}.segment_bytes) / least * least;
-  const std::int64_t wanted = std::max(2 * row, 3 * piece);
+  const auto used = static_cast<std::size_t>(std::max<std::int64_t>({2 * row, 3 * piece, kLeastBytes}));
   if (static_cast<std::int64_t>(memory.size()) < 3 * piece) return {};
-  memory = memory.first(std::min(memory.size(), static_cast<std::size_t>(wanted)));
+  memory = memory.first(std::min(memory.size(), used));
   const Passes passes(operation, memory, piece);
-  std::vector<double> core(static_cast<std::size_t>(world.num_ranks()), std::numeric_limits<double>::max());
+  std::vector<double> core;
   double machine = std::numeric_limits<double>::max();
   for (int i = 0; i < kRounds; ++i) {
+    const Passes::Done timed = passes.run(static_cast<std::int64_t>(used), true);
     world.barrier();
-    Round mine{transports::now_ns(), 0, transports::thread_time_ns(), 0};
-    mine.bytes = passes.run(std::max<std::int64_t>(kLeastBytes, wanted));
-    mine.core_ns = transports::thread_time_ns() - mine.core_ns;
+    Round mine{transports::now_ns(), 0, passes.run(static_cast<std::int64_t>(used), false).bytes, 0};
     mine.end_ns = transports::now_ns();
-    const std::vector<Round> rounds = transports::all_gather_value(world, mine);
+    mine.core_us_per_byte = static_cast<double>(timed.core_ns) / 1e3 / static_cast<double>(timed.bytes);
     Round all = mine;
     all.bytes = 0;
-    for (std::size_t r = 0; r < rounds.size(); ++r) {
-      all.begin_ns = std::min(all.begin_ns, rounds[r].begin_ns);
-      all.end_ns = std::max(all.end_ns, rounds[r].end_ns);
-      all.bytes += rounds[r].bytes;
-      core[r] = std::min(core[r], static_cast<double>(rounds[r].core_ns) / 1e3 / static_cast<double>(rounds[r].bytes));
+    for (const Round& round : transports::all_gather_value(world, mine)) {
+      all.begin_ns = std::min(all.begin_ns, round.begin_ns);
+      all.end_ns = std::max(all.end_ns, round.end_ns);
+      all.bytes += round.bytes;
+      core.push_back(round.core_us_per_byte);
     }
     machine = std::min(machine, static_cast<double>(all.end_ns - all.begin_ns) / 1e3 / static_cast<double>(all.bytes));
   }

@@ -11,11 +11,10 @@
 
 namespace lockstep::sweep {
 
-// Measured with all ranks at work, in passes as long as the row's and over as much memory. The best of several rounds:
-// whoever else computes on the machine can only make a round slower.
+// Measured with all ranks at work, in passes as long as the row's and over as much memory as a batch of its calls.
 struct MachineCost {
-  double core_us_per_byte = 0;     // a core's time for what a pass reads and writes
-  double machine_us_per_byte = 0;  // the machine's, all ranks together
+  double core_us_per_byte = 0;     // processor time for what a pass reads and writes; the median of several rounds
+  double machine_us_per_byte = 0;  // the machine's, all ranks together; the best round, as others can only slow it down
 };
 
 // All ranks call this. Overwrites `memory`, this rank's.

@@ -21,6 +21,10 @@ void PacedCall::enter(std::uint64_t call) {
   call_ = call;
   mine_.costs_ns = costs_ns_;
   mine_.entered_ns = entry_ns();
+  mine_.entered.open(call);
+  for (int peer = 0; peer < world_.num_ranks(); ++peer) {
+    world_.wait(peer, group_.board(peer).paced.entered, call, label_);
+  }
 }
 
 std::int64_t PacedCall::entry_ns() const {

@@ -21,6 +21,8 @@ class PacedCall {
   PacedCall(transports::LocalWorld& world, const plan::Program& program, const ProgramTime& time,
             const std::string& label);
 
+  // Waits for all to enter: whoever began to work at once would keep its core from those who have yet to come, and so
+  // would make them late.
   void enter(std::uint64_t call);
   // Does the work of an instruction, and notes its cost: this thread's time, as ranks may share cores.
   template <class Work>

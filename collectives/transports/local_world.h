@@ -54,6 +54,7 @@ struct alignas(64) CallBases {
 
 // With emulated links: one rank's part of the call that is under way (executors/paced_call.h).
 struct PacedRank {
+  core::Gate entered;  // calls
   std::int64_t entered_ns = 0;
   const std::int64_t* costs_ns = nullptr;  // of the rank's instructions
   std::int64_t leaves_ns = 0;              // the stated time
