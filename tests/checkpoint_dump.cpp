@@ -16,18 +16,19 @@
 #include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/save_checkpoint.h"
-#include "trainer/model/gpt.h"
+#include "workload/parameters.h"
 
 namespace {
 
 namespace core = lockstep::core;
 using namespace lockstep::trainer;  // NOLINT(google-build-using-namespace)
 
-const GptConfig kConfig{.name = "small", .layers = 2, .hidden = 8, .heads = 2, .vocabulary = 11, .length = 5};
+const lockstep::workload::Model kConfig =
+    lockstep::workload::parse_model("layers=2,hidden=8,heads=2,vocabulary=11,sequence=5,dropout=no");
 
 std::vector<WholeTensor> tensors_of(const std::string& prefix) {
   std::vector<WholeTensor> all;
-  for (const auto& parameter : parameters_of(kConfig, place_of(kConfig, 1, 0))) {
+  for (const auto& parameter : parameters_of(kConfig, {}, slice_of(kConfig, {}, 1, 0))) {
     all.push_back({prefix + parameter.name, parameter.shape});
   }
   return all;

@@ -20,12 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using lockstep::core::DType;
 using lockstep::tests::write_npy;
-using lockstep::trainer::GptConfig;
 using lockstep::trainer::GptShape;
-using lockstep::trainer::Recompute;
 using lockstep::trainer::tests::Model;
 using lockstep::trainer::tests::ModelOptions;
 using lockstep::trainer::tests::random_text;
+using lockstep::workload::Recompute;
 
 template <class T>
 std::vector<double> in_f64(const std::vector<T>& values) {
@@ -38,17 +37,20 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const GptConfig config{.name = "dumped", .layers = 3, .hidden = 48, .heads = 4, .vocabulary = 97, .length = 40};
-  const ModelOptions plain{.shape = {.config = config, .batch = 2, .length = 24}, .microbatches = 2};
+  const ModelOptions plain{
+      .shape = {.model = lockstep::workload::parse_model(
+                    "layers=3,hidden=48,heads=4,vocabulary=97,sequence=24,positions=40,dropout=no"),
+                .layout = {.microbatch_size = 2, .early_stop = true, .compute = DType::f32}},
+      .microbatches = 2};
   std::vector<Case> all;
   for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
     all.push_back({std::string(lockstep::core::short_name_of(compute)), plain});
-    all.back().options.shape.compute = compute;
+    all.back().options.shape.layout.compute = compute;
   }
   Case spread{"f32_spread", plain};
   spread.options.shape.tensor.ranks = 2;
-  spread.options.shape.sequence_parallel = true;
-  spread.options.shape.recompute = Recompute::full;
+  spread.options.shape.layout.sequence_parallel = true;
+  spread.options.shape.layout.recompute = Recompute::full;
   spread.options.stages = 3;
   spread.options.split = true;
   all.push_back(spread);
@@ -78,9 +80,9 @@ void dump(const fs::path& folder, const Case& one) {
   write_text(folder, one.options);
   const GptShape& shape = one.options.shape;
   std::ofstream(folder / "case.json") << nlohmann::json{{"name", one.name},
-                                                        {"layers", shape.config.layers},
-                                                        {"heads", shape.config.heads},
-                                                        {"length", shape.length},
+                                                        {"layers", shape.model.layers},
+                                                        {"heads", shape.model.heads},
+                                                        {"length", shape.model.sequence},
                                                         {"loss", loss},
                                                         {"microbatches", one.options.microbatches},
                                                         {"parameters", parameters}};

@@ -34,7 +34,7 @@ def losses_of(done: subprocess.CompletedProcess[str]) -> list[float]:
 def test_a_run_says_what_it_is_and_where_its_time_went(programs: Programs) -> None:
     done = mini_train(programs, "--dp", "2", "--zero", "1")
     text = done.stdout
-    assert "# GPT custom: 2 layers, hidden 32" in text and "dp 2, tp 1, pp 1, ZeRO 1; 8 sequences of 16 tokens" in text
+    assert "# GPT nano,layers=2,hidden=32,sequence=16: 2 layers, hidden 32" in text and "dp 2, tp 1, pp 1, ZeRO 1; 8 sequences of 16 tokens" in text
     assert "6 N + 12 L H Q T" in text and "--peak-gflops" in text
     assert "#   forward" in text and "#   backward" in text and "exposed: gathers of weights" in text
     assert len(losses_of(done)) == 5
@@ -137,16 +137,16 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
 
 
 @pytest.mark.parametrize(("words", "text"), [
-    (["--tp", "3"], "--tp is 3, and the number of heads is 4; allowed: 1 2 4"),
+    (["--tp", "3"], "layout: tp is 3, and heads is 4; allowed: 1 2 4"),
     (["--pp", "4"], "allowed: at most one stage a layer"),
-    (["--dp", "4", "--zero", "3", "--shard-ranks", "3"], "--shard-ranks is 3, and --dp is 4; allowed: 1 2 4"),
-    (["--dp", "4", "--shard-ranks", "2"], "--zero is 0, which shares nothing out; allowed: with --zero 1 2 3"),
+    (["--dp", "4", "--zero", "3", "--shard-ranks", "3"], "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4"),
+    (["--dp", "4", "--shard-ranks", "2"], "layout: shard_ranks is 2; allowed: 0, as zero is 0"),
     (["--dp", "4", "--zero", "3", "--compression", "int8"], "or --shard-ranks less than --dp"),
     (["--zero", "4"], "--zero 4: out of range; allowed: an integer from 0 to 3"),
     (["--schedule", "pipedream", "--pp", "2", "--microbatches", "4"], "trains on old weights"),
     (["--schedule", "dualpipe", "--pp", "2", "--microbatches", "2"], "microbatches is 2; allowed: at least 4"),
     (["--schedule", "nonsense"], "nonsense"),
-    (["--model", "huge"], "model 'huge' is not known; allowed: nano"),
+    (["--model", "huge"], "'huge' is not known; allowed: nano"),
     (["--dtype", "f64"], "--dtype f64: not a dtype to train in; allowed: f32 bf16 f16"),
     (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
     (["--graph"], "--graph together with --device cpu; allowed: --device cuda"),

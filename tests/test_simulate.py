@@ -132,12 +132,12 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--model", "nope"], "'nope' is not known; allowed: gpt2-124m"),
+        (["--model", "nope"], "'nope' is not known; allowed: nano"),
         (["--machine", "nope"], "allowed: dgx-a100"),
         (["--machine", "./missing.json"], "missing.json: cannot be read"),
         (["--layout", "tp=x"], "tp=x: not a whole number; allowed"),
         (["--layout", "tp=5"], "tp is 5"),
-        (["--layout", "pp=7"], "layers is 96"),
+        (["--layout", "pp=97"], "layers is 96, and there are 97 stages"),
         (["--layout", "dp=3,batch=64"], "no multiple of dp x microbatch"),
         (["--layout", "schedule=nope"], "schedule 'nope' is not known; allowed: naive"),
         (["--layout", "pp=8,batch=12,schedule=dualpipe_v"], "microbatches is 12; allowed"),

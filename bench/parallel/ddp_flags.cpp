@@ -40,7 +40,7 @@ std::vector<Link> links_of(const FlagValue& value) {
 
 const std::array kFlags{
     Flag{"--dtype", "f32", "of weights and activations: f32, bf16 or f16, with f32 master weights",
-         [](DdpFlags& f, const FlagValue& v) { f.step.options.compute = mini_train::dtype_of(v); }},
+         [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.compute = mini_train::dtype_of(v); }},
     Flag{"--grad-dtype", "f32", "of gradients as they are kept and reduced: f32, or as --dtype",
          [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.gradient = mini_train::dtype_of(v); }},
     Flag{"--bucket-cap-mb", "25", "MiB of gradients that are reduced together, a list; the first bucket has 1; 0: one",

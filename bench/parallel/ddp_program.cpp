@@ -31,7 +31,7 @@ bool tells(const DdpFlags& flags) {
 void check(const DdpFlags& flags, const DdpCase& one) {
   const trainer::TrainOptions options = options_of(flags, one);
   if (options.mpi != nullptr) return;
-  trainer::check_memory(ddp_steps(options).made, trainer::shape_of(options, 0), options.layout,
+  trainer::check_memory(ddp_steps(options).made, options.model, options.layout,
                         static_cast<std::int64_t>(core::available_host_bytes()));
 }
 

@@ -224,7 +224,7 @@ DdpResult on_ranks(const DdpFlags& flags, const DdpCase& one, const Tamper& tamp
   const DdpSteps steps = ddp_steps(options);
   const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
   const trainer::ChannelMap channels(all);
-  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   Shared shared{options, flags, steps, channels, corpus, tamper, {}, {}};
   count(steps, shared.result);
   backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {

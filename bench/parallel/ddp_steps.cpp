@@ -11,9 +11,9 @@ using schedules::Lane;
 using schedules::Task;
 
 trainer::TrainStep made_with(const trainer::TrainOptions& options, bool overlap) {
-  trainer::TrainLayout layout = options.layout;
+  workload::Layout layout = options.layout;
   layout.overlap_gradients = overlap;
-  return trainer::make_train_step(trainer::shape_of(options, 0), layout);
+  return trainer::make_train_step(options.model, layout);
 }
 
 template <class LeftOut>

@@ -20,10 +20,10 @@ using schedules::StepTimeline;
 DdpFlags small_flags() {
   DdpFlags flags;
   flags.step.program = "ddp_overlap_bench";
-  flags.step.options.model = trainer::find_gpt("nano");
+  flags.step.options.model = workload::parse_model("nano");
   flags.step.options.model.layers = 4;
-  flags.step.options.batch = 2;
-  flags.step.options.length = 16;
+  flags.step.options.layout.microbatch_size = 2;
+  flags.step.options.model.sequence = 16;
   flags.step.turns = 2;
   flags.step.warm_turns = 1;
   return flags;
@@ -78,7 +78,7 @@ TEST(DdpTimes, TheRecurrenceOfWhatIsThere) {
 TEST(DdpRun, GradientsAreThoseWithoutOverlapAndThoseOfOneRank) {
   for (const core::DType gradient : {core::DType::f32, core::DType::bf16}) {
     DdpFlags flags = small_flags();
-    flags.step.options.compute = core::DType::bf16;
+    flags.step.options.layout.compute = core::DType::bf16;
     flags.step.options.layout.gradient = gradient;
     flags.step.options.layout.microbatches = 2;
     const DdpResult result = run_ddp(flags, {3, 0.1, {}});
@@ -163,11 +163,11 @@ TEST(DdpProgram, RefusesBeforeTheHeading) {
   refused([](DdpFlags& flags) { flags.step.options.algorithm = "one_shot"; });
   refused([](DdpFlags& flags) { flags.step.options.algorithm = "ring:lanes=99"; });
   refused([](DdpFlags& flags) { flags.step.options.model.heads = 7; });
-  refused([](DdpFlags& flags) { flags.step.options.length = 1 << 20; });
-  refused([](DdpFlags& flags) { flags.step.options.batch = 1 << 20; });  // too little memory
+  refused([](DdpFlags& flags) { flags.step.options.model.sequence = 1 << 20; });
+  refused([](DdpFlags& flags) { flags.step.options.layout.microbatch_size = 1 << 20; });  // too little memory
   refused([](DdpFlags& flags) { flags.step.json_file = "/nowhere/at/all.jsonl"; });
   refused([](DdpFlags& flags) {
-    flags.step.options.compute = flags.step.options.layout.gradient = core::DType::bf16;
+    flags.step.options.layout.compute = flags.step.options.layout.gradient = core::DType::bf16;
     flags.compressions = {parallel::Compression::none, parallel::Compression::int8};
   });
 }

@@ -82,16 +82,15 @@ std::string link_text(const Link& link) {
 
 std::string ddp_heading_text(const DdpFlags& flags) {
   const trainer::TrainOptions& options = flags.step.options;
-  const trainer::GptConfig& model = options.model;
+  const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# lockstep version {}, {}: data-parallel training steps, run in four ways\n"
       "# GPT {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; {} sequences of {} tokens a rank, {} "
       "microbatch{}, {} thread{} a rank\n",
-      core::build().version, flags.step.program, model.name, model.layers, model.hidden, model.parameters(),
-      core::short_name_of(options.compute), core::short_name_of(options.layout.gradient),
-      options.batch * options.layout.microbatches, options.length > 0 ? options.length : model.length,
-      options.layout.microbatches, options.layout.microbatches == 1 ? "" : "es", options.threads,
-      options.threads == 1 ? "" : "s");
+      core::build().version, flags.step.program, model.name, model.layers, model.hidden, parameters_of(model),
+      core::short_name_of(options.layout.compute), core::short_name_of(options.layout.gradient),
+      options.layout.microbatch_size * options.layout.microbatches, options.model.sequence, options.layout.microbatches,
+      options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");
   text += fmt::format("# collectives: {}; {}\n", options.algorithm,
                       options.mpi != nullptr ? "by messages of MPI"
                       : emulates(flags) ? "links are EMULATED in wall-clock time, kernels and sums are this machine's"

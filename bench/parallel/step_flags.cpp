@@ -18,19 +18,21 @@ constexpr const char* kRun = "Ranks and times";
 
 const std::array kFlagsOfModel{
     Flag{"--model", "micro", "a size by name (mini_train --list)",
-         [](StepFlags& f, const FlagValue& v) { f.options.model = mini_train::model_of(v); }},
+         [](StepFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layers", "", "layers, in place of the named size's",
-         [](StepFlags& f, const FlagValue& v) { f.options.model.layers = v.integer(1, 10000); }},
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "layers", v.integer(1, 10000)); }},
     Flag{"--hidden", "", "hidden size",
-         [](StepFlags& f, const FlagValue& v) { f.options.model.hidden = v.integer(1, 1 << 20); }},
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
-         [](StepFlags& f, const FlagValue& v) { f.options.model.heads = v.integer(1, 4096); }},
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "heads", v.integer(1, 4096)); }},
     Flag{"--vocabulary", "", "words; bytes need 256",
-         [](StepFlags& f, const FlagValue& v) { f.options.model.vocabulary = v.integer(256, 1 << 24); }},
+         [](StepFlags& f, const FlagValue& v) {
+           mini_train::change_model(f.model, "vocabulary", v.integer(256, 1 << 24));
+         }},
     Flag{"--length", "", "tokens a sequence [the model's positions]",
-         [](StepFlags& f, const FlagValue& v) { f.options.length = v.integer(1, 1 << 20); }},
+         [](StepFlags& f, const FlagValue& v) { mini_train::change_length(f.model, v.integer(1, 1 << 20)); }},
     Flag{"--batch", "4", "sequences a microbatch, of each rank",
-         [](StepFlags& f, const FlagValue& v) { f.options.batch = v.integer(1, 1 << 20); }},
+         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
     Flag{"--seed", "1", "of initial weights and of the order of the data",
          [](StepFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, 1 << 30)); }},
 };
@@ -62,8 +64,7 @@ void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
   flags.program = std::filesystem::path(argv[0]).filename().string();
   flags.command.assign(argv, argv + argc);
   flags.command.front() = flags.program;
-  flags.options.model = trainer::find_gpt("micro");
-  flags.options.batch = 4;
+  flags.options.layout.microbatch_size = 4;
 }
 
 void declare_step_flags(sweep::CommandLine& line, StepFlags& flags) {
@@ -75,6 +76,7 @@ void declare_step_flags(sweep::CommandLine& line, StepFlags& flags) {
 
 void read_step_flags(const sweep::CommandLine& line, StepFlags& flags) {
   read_all(line, kFlagsOfModel, flags);
+  flags.options.model = mini_train::model_of({"--model", flags.model});
   read_all(line, kFlagsOfRun, flags);
 }
 

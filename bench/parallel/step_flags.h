@@ -15,6 +15,7 @@ inline constexpr int kMostReplicas = 64;
 struct StepFlags {
   std::string program;
   std::vector<std::string> command;  // as given, the program without its folder
+  std::string model = "micro";       // --model, and what other flags change of it
   trainer::TrainOptions options;     // but for what is swept
   std::vector<int> replicas{2};      // swept
   std::int64_t turns = 10;           // at most: runs of each way that is timed

@@ -27,13 +27,13 @@ StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainSte
 
 // Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
 void StepRank::load(std::int32_t replica) {
-  const auto tokens = static_cast<std::size_t>(options_.batch * options_.length);
+  const auto tokens = static_cast<std::size_t>(options_.layout.microbatch_size * options_.model.sequence);
   for (std::size_t m = 0; m < batches_.size(); ++m) {
     const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + replica;
     batches_[m].tokens.resize(tokens);
     batches_[m].targets.resize(tokens);
-    trainer::draw_samples(corpus_.training(), options_.seed, 1, place * options_.batch, options_.length,
-                          batches_[m].tokens, batches_[m].targets);
+    trainer::draw_samples(corpus_.training(), options_.seed, 1, place * options_.layout.microbatch_size,
+                          options_.model.sequence, batches_[m].tokens, batches_[m].targets);
   }
 }
 

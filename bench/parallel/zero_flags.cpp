@@ -91,7 +91,7 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
   options.layout.zero = row.stage;
   options.layout.prefetch = row.prefetch;
   options.layout.gradient = row.gradient;
-  options.compute = row.compute;
+  options.layout.compute = row.compute;
   return trainer::checked(options);
 }
 

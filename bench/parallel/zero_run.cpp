@@ -14,8 +14,8 @@
 #include "bench/trainer/serve_steps.h"
 #include "core/statistics.h"
 #include "schedules/step/count.h"
-#include "trainer/step/bucket_plan.h"
 #include "trainer/train/rank_setup.h"
+#include "workload/parameters.h"
 
 namespace lockstep::parallel_bench {
 namespace {
@@ -31,7 +31,7 @@ double norm_bytes_sent(std::int32_t ranks) {
 
 std::vector<BucketElems> buckets_of(StepRank& rank) {
   const trainer::RankStage& stage = rank.model().stages().front();
-  const std::size_t tied = trainer::word_embedding_of(*stage.plan);
+  const std::size_t tied = workload::word_embedding_of(stage.plan->parameters);
   std::vector<BucketElems> buckets;
   for (std::int32_t b = 0; b < stage.store->num_buckets(); ++b) {
     buckets.push_back({stage.store->padded_elems(b), b == stage.store->bucket_of(tied)});
@@ -65,7 +65,7 @@ class ZeroRank {
     const BytesByKind peak = most_by_total(rank_.model().memory().at_peak());
     if (rank_.rank() != 0) return;
     const std::vector<BucketElems> buckets = buckets_of(rank_);
-    result.parameters = options_.model.parameters();
+    result.parameters = parameters_of(options_.model);
     for (const BucketElems& bucket : buckets) result.padded += bucket.padded;
     result.held = held;
     result.peak_of_each = peak_of_each;
@@ -130,10 +130,10 @@ std::string difference(const std::string& what, double found, double wanted) {
 // Calls body(rank, index) on all ranks of a row.
 void on_ranks(const ZeroFlags& flags, const ZeroRow& row, const std::function<void(ZeroRank&, int index)>& body) {
   const trainer::TrainOptions options = options_of(flags, row);
-  const trainer::TrainStep made = trainer::make_train_step(trainer::shape_of(options, 0), options.layout);
+  const trainer::TrainStep made = trainer::make_train_step(options.model, options.layout);
   const std::array<const schedules::Step*, 1> steps{&made.step};
   const trainer::ChannelMap channels(steps);
-  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
     ZeroRank rank(flags, options, made, corpus, channels, mesh);
     body(rank, mesh.messages.rank());

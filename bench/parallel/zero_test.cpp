@@ -19,11 +19,9 @@ std::int64_t of(const parallel::BytesByKind& bytes, MemoryKind kind) {
 ZeroFlags small_flags() {
   ZeroFlags flags;
   flags.step.program = "zero_bench";
-  flags.step.options.model = trainer::find_gpt("nano");
-  flags.step.options.model.layers = 3;
-  flags.step.options.model.hidden = 64;
-  flags.step.options.batch = 1;
-  flags.step.options.length = 16;
+  flags.step.options.model = workload::parse_model("nano,layers=3,hidden=64");
+  flags.step.options.layout.microbatch_size = 1;
+  flags.step.options.model.sequence = 16;
   flags.step.turns = 2;
   flags.step.warm_turns = 1;
   return flags;

@@ -11,7 +11,7 @@ namespace lockstep::layer_bench {
 namespace {
 
 using parallel::Linear;
-using parallel::Split;
+using workload::Split;
 
 class AttentionBlock final : public Block {
  public:

@@ -18,9 +18,9 @@ namespace {
 
 using Visit = std::function<void(std::int64_t, std::int64_t, std::int64_t)>;
 
-void for_each_run(const Result& result, parallel::TensorPlace place, const Visit& visit) {
+void for_each_run(const Result& result, workload::TensorPlace place, const Visit& visit) {
   if (result.runs) return result.runs(visit);
-  parallel::for_each_run(result.whole, place, visit);
+  workload::for_each_run(result.whole, place, visit);
 }
 
 double largest_of(const std::vector<float>& values) {
@@ -55,7 +55,7 @@ double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {
          core::sum_tolerance(shape.dtype, static_cast<std::size_t>(of_dtype));
 }
 
-std::int64_t wrong_elems(const Result& result, parallel::TensorPlace place, const std::vector<float>& found,
+std::int64_t wrong_elems(const Result& result, workload::TensorPlace place, const std::vector<float>& found,
                          const std::vector<float>& whole, double allowed) {
   const double largest = largest_of(whole);
   std::int64_t wrong = 0;

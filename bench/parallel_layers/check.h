@@ -23,7 +23,7 @@ Reference reference_of(BlockKind kind, const Shape& shape, int threads);
 double allowed_difference(BlockKind kind, const Shape& shape, int ranks);
 
 // Elements of a share that are further away; a NaN is. Padding, which is in no run, has to be zero.
-std::int64_t wrong_elems(const Result& result, parallel::TensorPlace place, const std::vector<float>& found,
+std::int64_t wrong_elems(const Result& result, workload::TensorPlace place, const std::vector<float>& found,
                          const std::vector<float>& whole, double allowed);
 
 // Elements whose bits differ. Of equal length.

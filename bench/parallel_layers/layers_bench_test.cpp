@@ -75,7 +75,7 @@ TEST(Check, FindsWhatIsFarAndWhatIsNoNumber) {
   EXPECT_EQ(wrong_elems(of_its_own, {}, {1.07F, -8, 3.02F, 0.5F}, whole, 0.01), 1);
   EXPECT_EQ(wrong_elems(result, {}, {1, -8, std::nanf(""), 0.5F}, whole, 1), 1);
   // The second of two ranks has the last of three words, and one that is none.
-  const Result words{{.name = "table", .shape = {3, 1}, .split = parallel::Split::rows}};
+  const Result words{{.name = "table", .shape = {3, 1}, .split = workload::Split::rows}};
   EXPECT_EQ(wrong_elems(words, {2, 1}, {3, 0}, {1, 2, 3}, 0), 0);
   EXPECT_EQ(wrong_elems(words, {2, 1}, {3, 0.5F}, {1, 2, 3}, 0), 1) << "padding that is not zero";
   EXPECT_EQ(unlike_elems({0.0F, 1}, {-0.0F, 1}), 1);

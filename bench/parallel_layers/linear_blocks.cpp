@@ -7,9 +7,9 @@ namespace lockstep::layer_bench {
 namespace {
 
 using parallel::Linear;
-using parallel::Split;
+using workload::Split;
 
-parallel::Parameter columns_of_all(const Place& place, std::string name) {
+workload::Parameter columns_of_all(const Place& place, std::string name) {
   return {.name = std::move(name),
           .shape = {place.shape.rows(), place.shape.inner()},
           .split = Split::columns,

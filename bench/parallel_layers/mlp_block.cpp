@@ -8,7 +8,7 @@ namespace lockstep::layer_bench {
 namespace {
 
 using parallel::Linear;
-using parallel::Split;
+using workload::Split;
 
 class MlpBlock final : public Block {
  public:

@@ -52,11 +52,11 @@ parallel::Tensor Place::make(std::int64_t elems) const {
   return workspace.memory.make(parallel::MemoryKind::activations, shape.dtype, elems);
 }
 
-parallel::Tensor Place::random(const parallel::Parameter& whole) const {
+parallel::Tensor Place::random(const workload::Parameter& whole) const {
   return random_share(workspace.memory, shape.dtype, whole, tensor());
 }
 
-parallel::Tensor Place::random_in_tiles(const parallel::Parameter& whole) const {
+parallel::Tensor Place::random_in_tiles(const workload::Parameter& whole) const {
   parallel::Tensor rows = random(whole);
   if (!tiles().reorders()) return rows;
   parallel::Tensor in_tiles = make(rows.elems());
@@ -64,10 +64,10 @@ parallel::Tensor Place::random_in_tiles(const parallel::Parameter& whole) const 
   return in_tiles;
 }
 
-parallel::Parameter rows_of_all(const Place& place, std::string name) {
+workload::Parameter rows_of_all(const Place& place, std::string name) {
   return {.name = std::move(name),
           .shape = {place.shape.rows(), place.shape.hidden},
-          .split = place.sharing.sequence_parallel ? parallel::Split::rows : parallel::Split::none,
+          .split = place.sharing.sequence_parallel ? workload::Split::rows : workload::Split::none,
           .deviation = 1};
 }
 

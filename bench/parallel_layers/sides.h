@@ -22,7 +22,7 @@
 #include "kernels/base/view.h"
 #include "parallel/layers/workspace.h"
 #include "parallel/memory/memory.h"
-#include "parallel/parameters/parameter.h"
+#include "workload/parameter.h"
 
 namespace lockstep::layer_bench {
 
@@ -33,16 +33,16 @@ struct Place {
   const parallel::Workspace& workspace;
   Exchanger* exchanger = nullptr;
 
-  parallel::TensorPlace tensor() const { return {sharing.ranks, sharing.index}; }
+  workload::TensorPlace tensor() const { return {sharing.ranks, sharing.index}; }
   Tiles tiles() const { return {shape.rows(), sharing}; }
   parallel::Tensor make(std::int64_t elems) const;  // of the dtype
-  parallel::Tensor random(const parallel::Parameter& whole) const;
-  parallel::Tensor random_in_tiles(const parallel::Parameter& whole) const;  // all rows
+  parallel::Tensor random(const workload::Parameter& whole) const;
+  parallel::Tensor random_in_tiles(const workload::Parameter& whole) const;  // all rows
 };
 
 // What a pass leaves, and what it is a share of.
 struct Result {
-  parallel::Parameter whole;  // [rows, columns]
+  workload::Parameter whole;  // [rows, columns]
   const parallel::Tensor* found = nullptr;
   // Elements are held to a bound of their own, not of the largest.
   bool elementwise = false;
@@ -52,7 +52,7 @@ struct Result {
 };
 
 // rows x hidden, of which ranks have all or, with sequence parallelism, a share of the rows.
-parallel::Parameter rows_of_all(const Place& place, std::string name);
+workload::Parameter rows_of_all(const Place& place, std::string name);
 
 class Entry {
  public:

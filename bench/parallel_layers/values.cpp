@@ -26,10 +26,10 @@ void to_device(parallel::Memory& memory, const parallel::Tensor& to, const std::
 
 }  // namespace
 
-parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const parallel::Parameter& whole,
-                              parallel::TensorPlace place) {
-  std::vector<float> values(static_cast<std::size_t>(parallel::elems_of_share(whole, place.ranks)));
-  parallel::for_each_run(whole, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
+                              workload::TensorPlace place) {
+  std::vector<float> values(static_cast<std::size_t>(workload::elems_of_share(whole, place.ranks)));
+  workload::for_each_run(whole, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
     const std::span all(values);
     parallel::fill_initial_values(whole, kSeed, from,
                                   all.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(count)));

@@ -8,15 +8,15 @@
 
 #include "core/dtype.h"
 #include "parallel/memory/memory.h"
-#include "parallel/parameters/parameter.h"
+#include "workload/parameter.h"
 
 namespace lockstep::layer_bench {
 
 inline constexpr std::uint64_t kSeed = 1;  // of all of them
 
 // Normal values with this deviation, rounded to the dtype; padding is zero. The same for every way to share them out.
-parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const parallel::Parameter& whole,
-                              parallel::TensorPlace place);
+parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
+                              workload::TensorPlace place);
 // `count` numbers in [0, below).
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below);
 parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids);

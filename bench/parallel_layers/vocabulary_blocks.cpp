@@ -10,10 +10,10 @@ namespace {
 
 using parallel::Tensor;
 
-parallel::Parameter table_of(const Place& place, float deviation) {
+workload::Parameter table_of(const Place& place, float deviation) {
   return {.name = "table",
           .shape = {place.shape.vocabulary, place.shape.hidden},
-          .split = parallel::Split::rows,
+          .split = workload::Split::rows,
           .deviation = deviation};
 }
 

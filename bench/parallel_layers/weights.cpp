@@ -9,7 +9,7 @@ namespace lockstep::layer_bench {
 namespace {
 
 // Products are about as large as what goes in.
-parallel::Parameter matrix(const std::string& name, std::int64_t outputs, std::int64_t inputs, parallel::Split split,
+workload::Parameter matrix(const std::string& name, std::int64_t outputs, std::int64_t inputs, workload::Split split,
                            std::int32_t blocks) {
   return {.name = name + ".weight",
           .shape = {outputs, inputs},
@@ -18,11 +18,11 @@ parallel::Parameter matrix(const std::string& name, std::int64_t outputs, std::i
           .deviation = 1 / std::sqrt(static_cast<float>(inputs))};
 }
 
-parallel::Parameter vector(const std::string& name, std::int64_t outputs, parallel::Split split, std::int32_t blocks) {
-  const bool is_shared_out = split == parallel::Split::rows;
+workload::Parameter vector(const std::string& name, std::int64_t outputs, workload::Split split, std::int32_t blocks) {
+  const bool is_shared_out = split == workload::Split::rows;
   return {.name = name + ".bias",
           .shape = {outputs},
-          .split = is_shared_out ? split : parallel::Split::none,
+          .split = is_shared_out ? split : workload::Split::none,
           .blocks = is_shared_out ? blocks : 1,
           .deviation = 1};
 }
@@ -30,11 +30,11 @@ parallel::Parameter vector(const std::string& name, std::int64_t outputs, parall
 }  // namespace
 
 LinearShare::LinearShare(const Place& place, std::string name, std::int64_t outputs, std::int64_t inputs,
-                         parallel::Split split, std::int32_t blocks)
+                         workload::Split split, std::int32_t blocks)
     : memory_(place.workspace.memory),
       of_weight_(matrix(name, outputs, inputs, split, blocks)),
       of_bias_(vector(name, outputs, split, blocks)),
-      adds_bias_(split == parallel::Split::rows || place.sharing.index == 0),
+      adds_bias_(split == workload::Split::rows || place.sharing.index == 0),
       weight_(place.random(of_weight_)),
       bias_(place.random(of_bias_)),
       d_weight_(memory_.make(parallel::MemoryKind::gradients, core::DType::f32, weight_.elems())),

@@ -1,5 +1,7 @@
 #include "bench/pipeline/real.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -31,15 +33,12 @@ TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlag
   options.layout.pp = schedule.num_ranks();
   options.layout.microbatches = schedule.num_microbatches;
   options.layout.own_schedule = std::make_shared<const schedules::Schedule>(schedule);
-  options.model = {.name = "of --mode real",
-                   .layers = std::int64_t{flags.model.layers} * schedule.num_ranks(),
-                   .hidden = flags.model.hidden,
-                   .heads = flags.model.heads,
-                   .vocabulary = 256,
-                   .length = flags.model.length};
-  options.length = flags.model.length;
-  options.batch = flags.model.batch;
-  options.compute = core::parse_dtype(flags.model.dtype);
+  options.model =
+      workload::parse_model(fmt::format("layers={},hidden={},heads={},vocabulary=256,sequence={},dropout=no",
+                                        std::int64_t{flags.model.layers} * schedule.num_ranks(), flags.model.hidden,
+                                        flags.model.heads, flags.model.length));
+  options.layout.microbatch_size = flags.model.batch;
+  options.layout.compute = core::parse_dtype(flags.model.dtype);
   options.steps = kWarmUpSteps + flags.repeat;
   options.timeout = std::chrono::seconds(flags.timeout_s);
   return options;
@@ -93,7 +92,7 @@ RealRun folded(const Step& trained, const StepTimeline& timeline, const Step& st
 
 std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
   const TrainOptions options = trainer::checked(options_for(schedule, flags));
-  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   std::vector<RealRun> runs;
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, trainer::RankTrainer& trainer) {
     for (std::int64_t s = 1; s <= options.steps; ++s) {
@@ -130,7 +129,8 @@ schedules::Times isolated_times_ms(const PipelineFlags& flags) {
 
 double kept_share_for_w(const PipelineFlags& flags) {
   const schedules::Schedule alone = schedules::make_schedule("zb_h1", {1, 1, 1});
-  return trainer::kept_share_for_w(trainer::shape_of(trainer::checked(options_for(alone, flags)), 0));
+  const TrainOptions options = trainer::checked(options_for(alone, flags));
+  return trainer::kept_share_for_w(options.model, options.layout);
 }
 
 EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {

@@ -44,12 +44,12 @@ double ring_growth(std::int64_t n, std::int64_t m) {
   return n == m || m < 2 ? 1 : share(n) / share(m);
 }
 
-Step priced_beyond(Step step, const trainer::TrainLayout& many, const Step& measured, const trainer::TrainLayout& two,
+Step priced_beyond(Step step, const workload::Layout& many, const Step& measured, const workload::Layout& two,
                    const Prices& prices) {
   const double shard = many.zero > 0 ? static_cast<double>(two.dp) / many.dp : 1;
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
-    const trainer::Coordinates at = trainer::coordinates_of(many, rank);
-    const auto pieces = pieces_of(measured, trainer::rank_at(two, {at.tp, 0, at.pp}), prices);
+    const workload::Coordinates at = workload::coordinates_of(many, rank);
+    const auto pieces = pieces_of(measured, workload::rank_at(two, {at.tp, 0, at.pp}), prices);
     for (Task& task : step.of_rank[static_cast<std::size_t>(rank)].tasks) {
       const auto piece = pieces.find(piece_of(step, task));
       LOCKSTEP_CHECK(piece != pieces.end(), "a piece that two replicas have as well");

@@ -9,13 +9,14 @@
 
 #include "bench/scaling/prices.h"
 #include "schedules/step/step.h"
-#include "trainer/step/train_layout.h"
+#include "workload/groups.h"
+#include "workload/layout.h"
 
 namespace lockstep::scaling {
 
 // `measured`: the step of `two`, which is `many` but for dp, with prices of its pieces; `step`: that of `many`.
-schedules::Step priced_beyond(schedules::Step step, const trainer::TrainLayout& many, const schedules::Step& measured,
-                              const trainer::TrainLayout& two, const Prices& prices);
+schedules::Step priced_beyond(schedules::Step step, const workload::Layout& many, const schedules::Step& measured,
+                              const workload::Layout& two, const Prices& prices);
 
 // What n ranks send of the same payload, over what m ranks do.
 double ring_growth(std::int64_t n, std::int64_t m);

@@ -7,13 +7,9 @@
 namespace lockstep::scaling {
 namespace {
 
-schedules::Step step_of(const trainer::TrainLayout& layout) {
-  trainer::GptShape shape;
-  shape.config = {.name = "t", .layers = 4, .hidden = 16, .heads = 2, .length = 8};
-  shape.tensor = {layout.tp, 0};
-  shape.batch = 1;
-  shape.length = 8;
-  return trainer::make_train_step(shape, layout).step;
+schedules::Step step_of(const workload::Layout& layout) {
+  const auto model = workload::parse_model("layers=4,hidden=16,heads=2,vocabulary=256,sequence=8,dropout=no");
+  return trainer::make_train_step(model, layout).step;
 }
 
 // Each piece alone takes 1000 ps.
@@ -33,12 +29,11 @@ TEST(Beyond, CollectivesOfReplicasGrowAsARingsBytes) {
 
 TEST(Beyond, KernelsStayShardsShrinkAndEveryPieceIsFound) {
   for (const std::int32_t zero : {0, 1, 2, 3}) {
-    for (const trainer::TrainLayout& base :
-         {trainer::TrainLayout{.zero = zero}, trainer::TrainLayout{.tp = 2, .zero = zero},
-          trainer::TrainLayout{.pp = 2, .zero = zero, .microbatches = 4}}) {
-      trainer::TrainLayout two = base;
+    for (const workload::Layout& base : {workload::Layout{.zero = zero}, workload::Layout{.tp = 2, .zero = zero},
+                                         workload::Layout{.pp = 2, .zero = zero, .microbatches = 4}}) {
+      workload::Layout two = base;
       two.dp = 2;
-      trainer::TrainLayout many = base;
+      workload::Layout many = base;
       many.dp = 4;
       const schedules::Step measured = step_of(two);
       const schedules::Step step = priced_beyond(step_of(many), many, measured, two, all_alike(measured));

@@ -113,7 +113,7 @@ mini_train::TrainFlags train_flags_of(const ScalingFlags& flags, const std::stri
   return std::get<mini_train::TrainFlags>(std::move(parsed));
 }
 
-std::int64_t batch_of(const ScalingFlags& flags, const trainer::TrainLayout& layout, Mode mode) {
+std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout, Mode mode) {
   const std::int64_t sequences = flags.batch * (mode == Mode::weak ? layout.ranks() : 1);
   const std::int64_t parts = std::int64_t{layout.dp} * layout.microbatches;
   if (sequences % parts != 0) {
@@ -176,7 +176,7 @@ trainer::TrainOptions two_replicas_of(trainer::TrainOptions many) {
 trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode) {
   try {
     trainer::TrainOptions options = train_flags_of(flags, layout).options;
-    options.batch = batch_of(flags, options.layout, mode);
+    options.layout.microbatch_size = batch_of(flags, options.layout, mode);
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {
     throw core::usage_error("--layouts " + layout + ": " + error.what());

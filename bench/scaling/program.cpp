@@ -34,8 +34,9 @@ std::vector<Case> cases_of(const ScalingFlags& flags) {
 }
 
 trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
-  if (options.data.empty()) return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
-  return trainer::Corpus::of_files(options.data, options.length);
+  if (options.data.empty())
+    return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+  return trainer::Corpus::of_files(options.data, options.model.sequence);
 }
 
 // An equal part of what is left for each case that is left.

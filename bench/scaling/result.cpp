@@ -42,7 +42,7 @@ Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Resu
   result.mode = mode;
   result.name = mini_train::layout_record(many.layout).text;
   result.options = many;
-  const trainer::TrainStep made = trainer::make_train_step(trainer::shape_of(many, 0), many.layout);
+  const trainer::TrainStep made = trainer::make_train_step(many.model, many.layout);
   const schedules::Step step =
       priced_beyond(made.step, many.layout, two.times.step, two.options.layout, two.times.prices);
   result.times.step = step;

@@ -27,15 +27,15 @@ std::string difference_text(const core::NamedNumbers& from, const core::NamedNum
 
 std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
                          int cores) {
-  const trainer::GptConfig& model = options.model;
+  const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# GPT {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens a step and rank (weak) or in all "
       "(strong); data: {}\n"
       "# {} thread{} a rank, {} cores: layouts with more are marked *, as their ranks share cores\n"
       "# isolated: each piece timed alone, put together by the simulator; contended: and slowed down as measured in "
       "company; measured: the median of whole steps, in turns with these\n",
-      model.name, model.layers, model.hidden, model.parameters(), core::short_name_of(options.compute), flags.batch,
-      options.length, data, options.threads, options.threads == 1 ? "" : "s", cores);
+      model.name, model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
+      flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores);
   if (options.link) {
     text += fmt::format("# EMULATED links: {} us, {} GB/s\n", options.link->latency_us, options.link->gbps);
   }

@@ -21,24 +21,19 @@ using schedules::Task;
 constexpr Company kWithCollectives{
     8, {false, false, false, false, true, true, false}};  // gather and reduce have threads of their own
 
-Step step_of(const trainer::TrainLayout& layout) {
-  trainer::GptShape shape;
-  shape.config = {.name = "t", .layers = 4, .hidden = 256, .heads = 2, .length = 8};
-  shape.tensor = {layout.tp, 0};
-  shape.sequence_parallel = layout.sequence_parallel;
-  shape.batch = 1;
-  shape.length = 8;
-  return trainer::make_train_step(shape, layout).step;
+Step step_of(const workload::Layout& layout) {
+  const auto model = workload::parse_model("layers=4,hidden=256,heads=2,vocabulary=256,sequence=8,dropout=no");
+  return trainer::make_train_step(model, layout).step;
 }
 
 std::vector<Step> steps() {
   std::vector<Step> all;
-  for (const trainer::TrainLayout& layout :
-       {trainer::TrainLayout{}, trainer::TrainLayout{.dp = 2, .bucket_cap_bytes = 1 << 20},
-        trainer::TrainLayout{.dp = 4, .zero = 3}, trainer::TrainLayout{.tp = 2, .sequence_parallel = true},
-        trainer::TrainLayout{.pp = 4, .schedule = "zb_h1", .microbatches = 8},
-        trainer::TrainLayout{.pp = 4, .zero = 2, .schedule = "chimera", .microbatches = 4},
-        trainer::TrainLayout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 4}}) {
+  for (const workload::Layout& layout :
+       {workload::Layout{}, workload::Layout{.dp = 2, .bucket_cap_bytes = 1 << 20},
+        workload::Layout{.dp = 4, .zero = 3}, workload::Layout{.tp = 2, .sequence_parallel = true},
+        workload::Layout{.pp = 4, .schedule = "zb_h1", .microbatches = 8},
+        workload::Layout{.pp = 4, .zero = 2, .schedule = "chimera", .microbatches = 4},
+        workload::Layout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 4}}) {
     all.push_back(step_of(layout));
   }
   return all;

@@ -29,7 +29,7 @@ std::string with_field(const std::string& text, const std::string& name, const s
 
 }  // namespace
 
-std::vector<simulator::Layout> swept_layouts(const std::string& base, const std::vector<std::string>& sweep) {
+std::vector<workload::Layout> swept_layouts(const std::string& base, const std::vector<std::string>& sweep) {
   std::vector<std::string> texts{base};
   for (const std::string& part : sweep) {
     const std::size_t equals = part.find('=');
@@ -44,8 +44,8 @@ std::vector<simulator::Layout> swept_layouts(const std::string& base, const std:
     }
     texts = std::move(more);
   }
-  std::vector<simulator::Layout> layouts;
-  for (const std::string& text : texts) layouts.push_back(simulator::parse_layout(text));
+  std::vector<workload::Layout> layouts;
+  for (const std::string& text : texts) layouts.push_back(workload::parse_layout(text));
   return layouts;
 }
 

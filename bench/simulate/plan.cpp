@@ -26,7 +26,7 @@ SearchSpace space_of(const SimulateFlags& flags) {
   SearchSpace space;
   space.gpus = flags.gpus;
   space.global_batch = flags.batch;
-  if (!flags.layout.empty()) space.base = simulator::parse_layout(flags.layout);
+  if (!flags.layout.empty()) space.base = workload::parse_layout(flags.layout);
   const sweep::FlagValue names{"--schedules", flags.schedules};
   for (const sweep::FlagValue& name : names.list()) {
     space.schedules.emplace_back(schedules::entry_named(name.text).name);
@@ -103,7 +103,7 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const s
 }  // namespace
 
 int run_plan(const SimulateFlags& flags, const pipeline::Print& print) {
-  const simulator::Model model = simulator::parse_model(flags.model);
+  const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const SearchSpace space = space_of(flags);
   std::optional<core::RecordWriter> writer;

@@ -38,9 +38,9 @@ simulator::PredictOptions options_of(const SimulateFlags& flags) {
 }
 
 int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
-  const simulator::Model model = simulator::parse_model(flags.model);
+  const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
-  const std::vector<simulator::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
+  const std::vector<workload::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
   const bool single = layouts.size() == 1;
   if (!flags.trace_file.empty() && !single) {
     throw core::usage_error("--trace " + flags.trace_file + ": there are " + std::to_string(layouts.size()) +
@@ -54,7 +54,7 @@ int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
   options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
 
   print(heading_text(model, machine) + columns_text());
-  for (const simulator::Layout& layout : layouts) {
+  for (const workload::Layout& layout : layouts) {
     const std::string misfit = misfit_of(model, layout);
     if (!misfit.empty() && !single) {
       print("# " + text_of(layout) + ": " + misfit + "\n");
@@ -78,12 +78,12 @@ int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
 
 // Layouts as the cases of a worker (bench/serve/orders.h); a call predicts one.
 int serve_predictions(const SimulateFlags& flags) {
-  const simulator::Model model = simulator::parse_model(flags.model);
+  const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
-  const std::vector<simulator::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
+  const std::vector<workload::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
   const simulator::PredictOptions options = options_of(flags);
   std::vector<std::string> names;
-  for (const simulator::Layout& layout : layouts) {
+  for (const workload::Layout& layout : layouts) {
     if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
       throw core::usage_error("--serve: " + text_of(layout) + ": " + misfit);
     }

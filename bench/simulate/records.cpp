@@ -9,7 +9,7 @@ namespace {
 
 // Below ZeRO 2 gradients are reduced where they lie, and below ZeRO 3 weights are gathered where they lie: memory that
 // is there anyway.
-bool is_counted(schedules::Held kind, const simulator::Layout& layout) {
+bool is_counted(schedules::Held kind, const workload::Layout& layout) {
   if (kind == schedules::Held::gradients) return layout.zero >= 2;
   return kind != schedules::Held::parameters || layout.zero == 3;
 }
@@ -19,11 +19,11 @@ std::string kind_text(schedules::Held kind) {
 }
 
 // What is always there, and what comes and goes.
-core::MemoryRecord memory_record(const simulator::Prediction& made, const simulator::Layout& layout) {
+core::MemoryRecord memory_record(const simulator::Prediction& made, const workload::Layout& layout) {
   core::MemoryRecord record{"bytes", {}};
   const std::size_t ranks_a_place = made.memory_over_time.size() / made.memory.size();
   for (std::size_t r = 0; r < made.memory_over_time.size(); ++r) {
-    const simulator::MemoryBytes& place = made.memory[r / ranks_a_place];
+    const workload::MemoryBytes& place = made.memory[r / ranks_a_place];
     auto& kinds = record.of_rank.emplace_back();
     kinds["weights"] = {{0, place.weights}};
     kinds["gradients"] = {{0, place.gradients}};
@@ -58,8 +58,8 @@ core::RunRecord run_record(const SimulateFlags& flags) {
   return run;
 }
 
-core::SimulationRecord simulation_record(const core::RunRecord& run, const simulator::Model& model,
-                                         const simulator::Layout& layout, const simulator::Machine& machine,
+core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,
+                                         const workload::Layout& layout, const simulator::Machine& machine,
                                          const simulator::Prediction& made, double wall_s) {
   core::SimulationRecord record;
   record.run = run.run;
@@ -78,7 +78,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const simul
   record.schedule = layout.schedule;
   record.machine = machine.name;
   record.ranks = layout.ranks();
-  record.global_batch = layout.global_batch;
+  record.global_batch = layout.global_batch();
   record.step_ms = made.step_s * 1e3;
   for (const auto& [name, ps] : pipeline::named_parts(made.parts[made.busiest])) {
     record.parts_ms.emplace_back(name, static_cast<double>(ps) / 1e9);
@@ -92,7 +92,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const simul
   record.model_tflops_a_gpu = made.model_flops / device_tera_seconds;
   record.hardware_tflops_a_gpu = made.hardware_flops / device_tera_seconds;
   record.tokens_per_s = made.tokens_per_s;
-  const simulator::MemoryBytes& memory = made.memory[made.fullest];
+  const workload::MemoryBytes& memory = made.memory[made.fullest];
   record.memory_bytes = {{"weights", memory.weights},     {"gradients", memory.gradients},
                          {"optimizer", memory.optimizer}, {"activations", memory.activations},
                          {"buffers", memory.buffers},     {"total", memory.total()}};

@@ -9,8 +9,8 @@
 namespace lockstep::simulate {
 
 core::RunRecord run_record(const SimulateFlags& flags);
-core::SimulationRecord simulation_record(const core::RunRecord& run, const simulator::Model& model,
-                                         const simulator::Layout& layout, const simulator::Machine& machine,
+core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,
+                                         const workload::Layout& layout, const simulator::Machine& machine,
                                          const simulator::Prediction& made, double wall_s);
 
 }  // namespace lockstep::simulate

@@ -10,11 +10,11 @@ namespace {
 
 using schedules::Breakdown;
 using schedules::Lane;
-using simulator::Layout;
 using simulator::Machine;
-using simulator::MemoryBytes;
-using simulator::Model;
 using simulator::Prediction;
+using workload::Layout;
+using workload::MemoryBytes;
+using workload::Model;
 
 constexpr double kPsPerMs = 1e9;
 constexpr double kGiga = 1e9;
@@ -27,7 +27,7 @@ double percent(std::int64_t part_ps, const Prediction& made) {
   return 100 * static_cast<double>(part_ps) / (made.step_s * 1e12);
 }
 
-std::string memory_line(const char* kind, double bytes, const MemoryBytes& all) {
+std::string memory_line(const char* kind, double bytes, const workload::MemoryBytes& all) {
   return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
 }
 
@@ -82,7 +82,7 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
     text += fmt::format("#   {:<17} {:>12.3f} ms  {:>5.1f} %\n", name, static_cast<double>(ps) / kPsPerMs,
                         percent(ps, made));
   }
-  const MemoryBytes& memory = made.memory[made.fullest];
+  const workload::MemoryBytes& memory = made.memory[made.fullest];
   text += fmt::format("# Memory of pipeline place {}, which needs most\n", made.fullest);
   text += memory_line("weights", memory.weights, memory) + memory_line("gradients", memory.gradients, memory) +
           memory_line("optimizer", memory.optimizer, memory) + memory_line("activations", memory.activations, memory) +
@@ -107,13 +107,13 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
 
 std::string list_text() {
   std::string text = "models:";
-  for (const std::string& name : simulator::model_names()) text += " " + name;
+  for (const std::string& name : workload::model_names()) text += " " + name;
   text += "\nfields of a model:\n";
-  for (const std::string& field : simulator::model_fields()) text += "  " + field + "\n";
+  for (const std::string& field : workload::model_fields()) text += "  " + field + "\n";
   text += "machines:";
   for (const std::string& name : simulator::machine_names()) text += " " + name;
   text += "\nfields of a layout:\n";
-  for (const std::string& field : simulator::layout_fields()) text += "  " + field + "\n";
+  for (const std::string& field : workload::layout_fields()) text += "  " + field + "\n";
   text += "schedules:";
   for (const auto& entry : schedules::catalogue()) text += " " + std::string(entry.name);
   return text + "\n";

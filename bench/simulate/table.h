@@ -14,11 +14,11 @@ std::string flop_convention();
 // Bytes that a rank sends in a step, by what for: messages between stages, and collectives by their group.
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
 
-std::string heading_text(const simulator::Model& model, const simulator::Machine& machine);
+std::string heading_text(const workload::Model& model, const simulator::Machine& machine);
 std::string columns_text();
-std::string row_text(const simulator::Layout& layout, const simulator::Prediction& made);
+std::string row_text(const workload::Layout& layout, const simulator::Prediction& made);
 // Of one layout: where the time and the memory go.
-std::string details_text(const simulator::Layout& layout, const simulator::Machine& machine,
+std::string details_text(const workload::Layout& layout, const simulator::Machine& machine,
                          const simulator::Prediction& made, double wall_s);
 std::string list_text();
 

@@ -15,9 +15,31 @@ core::DType dtype_of(const FlagValue& value) {
   throw value.refused("not a dtype to train in", "f32 bf16 f16");
 }
 
-trainer::GptConfig model_of(const FlagValue& value) {
+workload::Model model_of(const FlagValue& value) {
   try {
-    return trainer::find_gpt(value.text);
+    return workload::parse_model(value.text);
+  } catch (const core::Error& error) {
+    throw value.refused(error);
+  }
+}
+
+void change_model(std::string& model, const char* field, std::int64_t value) {
+  model += std::string(",") + field + "=" + std::to_string(value);
+}
+
+void change_length(std::string& model, std::int64_t length) {
+  const workload::Model so_far = model_of({"--model", model});
+  if (length > so_far.positions) {
+    throw core::usage_error("--length is " + std::to_string(length) + "; allowed: 1 to " +
+                            std::to_string(so_far.positions) + ", the positions of " + so_far.name +
+                            ", or --model with positions=" + std::to_string(length));
+  }
+  change_model(model, "sequence", length);
+}
+
+workload::Layout layout_of(const FlagValue& value) {
+  try {
+    return workload::parse_layout(value.text);
   } catch (const core::Error& error) {
     throw value.refused(error);
   }

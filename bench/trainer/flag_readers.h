@@ -1,6 +1,7 @@
 // Readers of flags that programs which train share.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 
@@ -10,12 +11,18 @@
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
 #include "parallel/compress/compress.h"
-#include "trainer/model/gpt.h"
+#include "workload/layout.h"
+#include "workload/model.h"
 
 namespace lockstep::mini_train {
 
 core::DType dtype_of(const sweep::FlagValue& value);  // f32, bf16, f16
-trainer::GptConfig model_of(const sweep::FlagValue& value);
+workload::Model model_of(const sweep::FlagValue& value);
+// Changes a field of a model's text, as --layers 2 does for "nano": "nano,layers=2".
+void change_model(std::string& model, const char* field, std::int64_t value);
+// --length: a sequence has as many tokens as the model has positions, or fewer. Throws a usage Error.
+void change_length(std::string& model, std::int64_t length);
+workload::Layout layout_of(const sweep::FlagValue& value);
 transports::LinkSpec link_of(const sweep::FlagValue& value);
 parallel::Compression compression_of(const sweep::FlagValue& value);
 backends::DeviceChoice device_of(const sweep::FlagValue& value);  // cpu, cuda, cuda:1

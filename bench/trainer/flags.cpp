@@ -19,10 +19,10 @@ using Flag = sweep::FlagOf<TrainFlags>;
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 constexpr int kMostRanks = 1024;
 
-trainer::Recompute recompute_of(const FlagValue& v) {
-  if (v.text == "none") return trainer::Recompute::none;
-  if (v.text == "selective") return trainer::Recompute::selective;
-  if (v.text == "full") return trainer::Recompute::full;
+workload::Recompute recompute_of(const FlagValue& v) {
+  if (v.text == "none") return workload::Recompute::none;
+  if (v.text == "selective") return workload::Recompute::selective;
+  if (v.text == "full") return workload::Recompute::full;
   throw v.refused("not a way to recompute", "none selective full");
 }
 
@@ -42,51 +42,58 @@ constexpr const char* kTraining = "Training";
 constexpr const char* kRun = "Ranks and output";
 
 const std::array kFlagsOfModel{
-    Flag{"--model", "nano", "a size by name; --list shows them",
-         [](TrainFlags& f, const FlagValue& v) { f.options.model = model_of(v); }},
+    Flag{"--model", "nano",
+         "a name, which --list shows, or numbers, and numbers after a name: nano,layers=2 (as simulate --model)",
+         [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
+    Flag{"--layout", "",
+         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout, whose --fields explains them); the flags "
+         "below change single fields of it",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout = layout_of(v); }},
     Flag{"--layers", "", "layers, in place of the named size's",
-         [](TrainFlags& f, const FlagValue& v) { f.options.model.layers = v.integer(1, 10000); }},
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "layers", v.integer(1, 10000)); }},
     Flag{"--hidden", "", "hidden size",
-         [](TrainFlags& f, const FlagValue& v) { f.options.model.hidden = v.integer(1, 1 << 20); }},
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
-         [](TrainFlags& f, const FlagValue& v) { f.options.model.heads = v.integer(1, 4096); }},
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "heads", v.integer(1, 4096)); }},
     Flag{"--vocabulary", "", "words; bytes need 256",
-         [](TrainFlags& f, const FlagValue& v) { f.options.model.vocabulary = v.integer(256, 1 << 24); }},
-    Flag{"--length", "", "tokens a sequence [the model's positions]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.length = v.integer(1, 1 << 20); }},
-    Flag{"--dtype", "f32", "of weights and activations: f32, bf16 or f16, with f32 master weights",
-         [](TrainFlags& f, const FlagValue& v) { f.options.compute = dtype_of(v); }},
-    Flag{"--grad-dtype", "f32", "of gradients as they are kept and reduced: f32, or as --dtype",
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
+    Flag{"--length", "", "tokens a sequence [the model's]",
+         [](TrainFlags& f, const FlagValue& v) { change_length(f.model, v.integer(1, 1 << 20)); }},
+    Flag{"--dtype", "", "of weights and activations: f32, bf16 or f16, with f32 master weights [f32, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.compute = dtype_of(v); }},
+    Flag{"--grad-dtype", "", "of gradients as they are kept and reduced: f32, or as --dtype [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
     Flag{"--data", "", "text files, a list; tokens are bytes [a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = sweep::text_list(v); }},
 };
 
 const std::array kFlagsOfLayout{
-    Flag{"--dp", "1", "data-parallel ranks",
+    Flag{"--dp", "", "data-parallel ranks [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.dp = sweep::integer(v, 1, kMostRanks); }},
-    Flag{"--tp", "1", "tensor-parallel ranks",
+    Flag{"--tp", "", "tensor-parallel ranks [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.tp = sweep::integer(v, 1, kMostRanks); }},
-    Flag{"--pp", "1", "pipeline ranks",
+    Flag{"--pp", "", "pipeline ranks [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = sweep::integer(v, 1, kMostRanks); }},
-    Flag{"--zero", "0", "ZeRO stage over the data-parallel ranks",
+    Flag{"--zero", "", "ZeRO stage over the data-parallel ranks [0, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = sweep::integer(v, 0, 3); }},
-    Flag{"--shard-ranks", "0",
-         "neighbours that share a set of shards, of which the others have replicas (HSDP); 0: all data-parallel ranks",
+    Flag{"--shard-ranks", "",
+         "neighbours that share a set of shards, of which the others have replicas (HSDP); 0: all data-parallel ranks "
+         "[0, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = sweep::integer(v, 0, kMostRanks); }},
-    Flag{"--schedule", "1f1b", "of the pipeline (pipeline_perf --list)",
+    Flag{"--schedule", "", "of the pipeline (pipeline_perf --list) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
-    Flag{"--chunks", "1", "stages a rank, of schedules that take them",
+    Flag{"--chunks", "", "stages a rank, of schedules that take them [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = sweep::integer(v, 1, 1024); }},
-    Flag{"--microbatches", "1", "a step, of each data-parallel rank; gradients add up",
+    Flag{"--microbatches", "", "a step, of each data-parallel rank; gradients add up [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatches = sweep::integer(v, 1, 65536); }},
-    Flag{"--bucket-cap-mb", "25", "MiB of gradients that are reduced together; the first bucket has 1; 0: one bucket",
+    Flag{"--bucket-cap-mb", "",
+         "MiB of gradients that are reduced together; the first bucket has 1; 0: one bucket [25, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
          }},
-    Flag{"--recompute", "none", "activations that are made again: none, selective or full",
+    Flag{"--recompute", "", "activations that are made again: none, selective or full [none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute = recompute_of(v); }},
-    Flag{"--overlap", "1", "reduce gradients beside the backward, and gather ahead",
+    Flag{"--overlap", "", "reduce gradients beside the backward, and gather ahead [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout.overlap_gradients = v.zero_or_one();
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
@@ -100,8 +107,8 @@ const std::array kFlagsOfLayout{
 const std::array kFlagsOfTraining{
     Flag{"--steps", "20", "optimizer steps",
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
-    Flag{"--batch", "8", "sequences a microbatch",
-         [](TrainFlags& f, const FlagValue& v) { f.options.batch = v.integer(1, 1 << 20); }},
+    Flag{"--batch", "", "sequences a microbatch [8, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
     Flag{"--lr", "1e-3", "learning rate at its peak",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number(0, 1e6); }},
     Flag{"--min-lr", "", "floor of the cosine [a tenth of --lr]",
@@ -174,16 +181,6 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.trace_step = v.integer(1, kMany); }},
 };
 
-// Numbers of its own make it a model of its own.
-void name_model(const sweep::CommandLine& line, trainer::GptConfig& model) {
-  for (const char* const flag : {"--layers", "--hidden", "--heads", "--vocabulary"}) {
-    if (line.value(flag)) model.name = "custom";
-  }
-  if (model.hidden % model.heads == 0) return;
-  throw core::usage_error("--heads is " + std::to_string(model.heads) + ", and --hidden is " +
-                          std::to_string(model.hidden) + "; allowed: a divisor of it");
-}
-
 // --device has been read before.
 void check_nccl(const backends::DeviceChoice& device) {
   if (!device.nccl) return;
@@ -198,7 +195,7 @@ void check_nccl(const backends::DeviceChoice& device) {
 
 void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
   trainer::TrainOptions& options = flags.options;
-  name_model(line, options.model);
+  options.model = model_of({"--model", flags.model});
   options.rate.steps = options.steps;
   if (!line.value("--min-lr")) options.rate.floor = options.rate.peak / 10;
   if (!line.value("--warmup")) options.rate.warmup = options.steps / 10;
@@ -226,7 +223,6 @@ std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const
   flags.program = std::filesystem::path(argv[0]).filename().string();
   flags.command.assign(argv, argv + argc);
   flags.command.front() = flags.program;
-  flags.options.model = trainer::find_gpt("nano");
   sweep::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and says where the time goes.");
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfLayout, kLayout);

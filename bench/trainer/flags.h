@@ -15,6 +15,7 @@ namespace lockstep::mini_train {
 struct TrainFlags {
   std::string program;               // "mini_train"
   std::vector<std::string> command;  // as given, the program without its folder
+  std::string model = "nano";        // --model, and what other flags change of it; options.model is what it says
   trainer::TrainOptions options;
   bool mpi = false;                                                       // --transport mpi
   transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for

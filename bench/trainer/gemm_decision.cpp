@@ -65,11 +65,11 @@ core::GemmRecord decide_gemm(const GemmQuestion& question) {
 
 core::GemmRecord decide_gemm(const std::string& flag, const trainer::TrainOptions& options, int threads) {
   const std::unique_ptr<transports::Transport> ranks = options.mpi == nullptr ? nullptr : options.mpi->make_transport();
-  const std::vector<std::string> here = on_all_ranks(ranks.get(), options.compute);
+  const std::vector<std::string> here = on_all_ranks(ranks.get(), options.layout.compute);
   const std::string checkpoint =
-      options.resume.empty() ? "" : trainer::gemm_of_checkpoint(options.resume, options.compute);
-  const auto probe = [&] { return probe_on_all_ranks(ranks.get(), here, options.compute, threads); };
-  return decide_gemm({flag, options.compute, checkpoint, here, probe});
+      options.resume.empty() ? "" : trainer::gemm_of_checkpoint(options.resume, options.layout.compute);
+  const auto probe = [&] { return probe_on_all_ranks(ranks.get(), here, options.layout.compute, threads); };
+  return decide_gemm({flag, options.layout.compute, checkpoint, here, probe});
 }
 
 std::string gemm_text(const core::GemmRecord& gemm) {

@@ -61,7 +61,7 @@ TEST(GemmDecision, AMissingImplementationIsRefused) {
 
 TEST(GemmDecision, OfOneProcessIsOfWhatIsHere) {
   trainer::TrainOptions options;
-  options.compute = core::DType::f16;
+  options.layout.compute = core::DType::f16;
   EXPECT_EQ(decide_gemm(kProbeGemms, options, 1).implementation, "packed");
 }
 

@@ -23,8 +23,9 @@ namespace lockstep::mini_train {
 namespace {
 
 trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
-  if (options.data.empty()) return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
-  return trainer::Corpus::of_files(options.data, options.length);
+  if (options.data.empty())
+    return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+  return trainer::Corpus::of_files(options.data, options.model.sequence);
 }
 
 // The record of a run that may be stopped at any time: once a second it is written as it is then, without what is known
@@ -134,9 +135,9 @@ class Teller {
 // Of the GPUs that ranks take, all like the first.
 double peak_of_gpus(const trainer::TrainOptions& options) {
   const int chosen = options.device.index;
-  if (chosen >= 0) return measured_cuda_peak_flops(options.compute, chosen);
+  if (chosen >= 0) return measured_cuda_peak_flops(options.layout.compute, chosen);
   const int gpus = std::min(options.layout.ranks(), static_cast<int>(core::cuda_devices().size()));
-  return gpus * measured_cuda_peak_flops(options.compute, 0);
+  return gpus * measured_cuda_peak_flops(options.layout.compute, 0);
 }
 
 // Threads that this process's ranks run kernels on, of which each has a core.
@@ -152,10 +153,10 @@ double peak_of(const TrainFlags& flags) {
   if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;
   if (options.device.cuda) return peak_of_gpus(options);
   const int threads = threads_here(options);
-  if (options.mpi == nullptr) return measured_peak_flops(options.compute, threads);
+  if (options.mpi == nullptr) return measured_peak_flops(options.layout.compute, threads);
   const auto ranks = options.mpi->make_transport();
   ranks->barrier();
-  const auto peaks = transports::all_gather_value(*ranks, measured_peak_flops(options.compute, threads));
+  const auto peaks = transports::all_gather_value(*ranks, measured_peak_flops(options.layout.compute, threads));
   const transports::MpiPlacement& placement = options.mpi->placement();
   if (!placement.oversubscribed) return std::accumulate(peaks.begin(), peaks.end(), 0.0);
   return *std::max_element(peaks.begin(), peaks.end()) / threads * core::usable_cores() * placement.num_hosts;

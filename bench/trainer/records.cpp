@@ -25,11 +25,11 @@ std::string public_name(const std::string& data) {
   return data.starts_with('/') ? std::filesystem::path(data).filename().string() : data;
 }
 
-const char* recompute_name(trainer::Recompute recompute) {
+const char* recompute_name(workload::Recompute recompute) {
   switch (recompute) {
-    case trainer::Recompute::selective:
+    case workload::Recompute::selective:
       return "selective";
-    case trainer::Recompute::full:
+    case workload::Recompute::full:
       return "full";
     default:
       return "none";
@@ -48,19 +48,19 @@ core::NamedNumbers memory_bytes(const parallel::BytesByKind& bytes) {
 }  // namespace
 
 core::ModelRecord model_record(const trainer::TrainOptions& options) {
-  const trainer::GptConfig& model = options.model;
+  const workload::Model& model = options.model;
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
   return {.name = model.name,
           .numbers = {{"layers", number(model.layers)},
                       {"hidden", number(model.hidden)},
                       {"heads", number(model.heads)},
                       {"vocabulary", number(model.vocabulary)},
-                      {"length", number(options.length)}},
-          .parameters = model.parameters()};
+                      {"length", number(options.model.sequence)}},
+          .parameters = parameters_of(model)};
 }
 
 // The names are those of scaling's --layouts.
-core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
+core::LayoutRecord layout_record(const workload::Layout& layout) {
   core::LayoutRecord record;
   const auto add_word = [&](const std::string& name, const std::string& value) {
     record.text += (record.text.empty() ? "" : ",") + name + "=" + value;
@@ -78,8 +78,8 @@ core::LayoutRecord layout_record(const trainer::TrainLayout& layout) {
   add("microbatches", layout.microbatches, 1);
   add("sequence_parallel", layout.sequence_parallel ? 1 : 0, 0);
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
-  if (layout.schedule != trainer::TrainLayout{}.schedule) add_word("schedule", layout.schedule);
-  if (layout.recompute != trainer::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
+  if (layout.schedule != workload::Layout{}.schedule) add_word("schedule", layout.schedule);
+  if (layout.recompute != workload::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
   if (!layout.overlap_gradients) add_word("overlap", "0");
   return record;
 }
@@ -156,7 +156,7 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .model = model_record(options),
           .layout = layout_record(options.layout),
           .schedule = options.layout.schedule,
-          .dtype = std::string(core::short_name_of(options.compute)),
+          .dtype = std::string(core::short_name_of(options.layout.compute)),
           .ranks = run.ranks,
           .threads = options.threads,
           .data = public_name(data),

@@ -18,7 +18,7 @@ class MpiWorld;
 namespace lockstep::mini_train {
 
 core::ModelRecord model_record(const trainer::TrainOptions& options);
-core::LayoutRecord layout_record(const trainer::TrainLayout& layout);  // text: what it has beyond one of each
+core::LayoutRecord layout_record(const workload::Layout& layout);  // text: what it has beyond one of each
 
 // "measured", or "emulated" where links are.
 std::string basis_of(const trainer::TrainOptions& options);

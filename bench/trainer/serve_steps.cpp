@@ -12,7 +12,7 @@
 namespace lockstep::mini_train {
 
 std::string step_name(const trainer::TrainOptions& options) {
-  return "step/" + options.model.name + "/" + std::string(core::short_name_of(options.compute)) + "/" +
+  return "step/" + options.model.name + "/" + std::string(core::short_name_of(options.layout.compute)) + "/" +
          layout_text(options.layout) + "/threads:" + std::to_string(options.threads);
 }
 

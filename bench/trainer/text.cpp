@@ -9,6 +9,7 @@
 #include "collectives/transports/mpi_transport.h"
 #include "core/device_cuda.h"
 #include "core/size.h"
+#include "trainer/model/gpt_stage.h"
 #include "trainer/optimization/flops.h"
 #include "trainer/train/rank_setup.h"
 
@@ -18,8 +19,8 @@ namespace {
 using schedules::Lane;
 
 trainer::FlopShape flop_shape(const TrainFlags& flags) {
-  const trainer::GptConfig& model = flags.options.model;
-  return {model.layers, model.hidden, model.vocabulary, flags.options.length};
+  const workload::Model& model = flags.options.model;
+  return {model.layers, model.hidden, model.vocabulary, flags.options.model.sequence};
 }
 
 struct Share {
@@ -54,28 +55,30 @@ std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
 
 }  // namespace
 
-std::string layout_text(const trainer::TrainLayout& layout) {
+std::string layout_text(const workload::Layout& layout) {
   std::string text = fmt::format("dp {}, tp {}{}, pp {}", layout.dp, layout.tp,
                                  layout.sequence_parallel ? " with sequence parallelism" : "", layout.pp);
   if (layout.zero > 0) text += fmt::format(", ZeRO {}", layout.zero);
   if (layout.shard_ranks > 0) {
     text += fmt::format(" over {} rank{}", layout.shard_ranks, layout.shard_ranks == 1 ? "" : "s");
-    if (trainer::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", trainer::replicas_of(layout));
+    if (workload::replicas_of(layout) > 1) text += fmt::format(" in {} replicas", workload::replicas_of(layout));
   }
   if (layout.pp > 1) text += fmt::format(", schedule {}", layout.schedule);
   if (layout.microbatches > 1) text += fmt::format(", {} microbatches", layout.microbatches);
-  if (layout.recompute != trainer::Recompute::none) {
-    text += fmt::format(", {} recomputation", layout.recompute == trainer::Recompute::full ? "full" : "selective");
+  if (layout.recompute != workload::Recompute::none) {
+    text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");
   }
   return text;
 }
 
 std::string models_text() {
-  std::string text = fmt::format("{:<8} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", "name", "layers", "hidden", "heads",
+  std::string text = fmt::format("{:<10} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", "name", "layers", "hidden", "heads",
                                  "vocabulary", "positions", "parameters");
-  for (const trainer::GptConfig& model : trainer::known_gpts()) {
-    text += fmt::format("{:<8} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
-                        model.heads, model.vocabulary, model.length, model.parameters());
+  for (const std::string& name : workload::model_names()) {
+    const workload::Model model = workload::parse_model(name);
+    if (!trainer::is_trainable(model)) continue;
+    text += fmt::format("{:<10} {:>7} {:>7} {:>6} {:>11} {:>10} {:>13}\n", model.name, model.layers, model.hidden,
+                        model.heads, model.vocabulary, model.positions, parameters_of(model));
   }
   return text;
 }
@@ -98,17 +101,17 @@ std::string mpi_text(const trainer::TrainOptions& options) {
 
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops) {
   const trainer::TrainOptions& options = flags.options;
-  const trainer::GptConfig& model = options.model;
+  const workload::Model& model = options.model;
   return fmt::format(
       "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
       "{}{}{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
-      model.name, model.layers, model.hidden, model.heads, model.vocabulary, model.parameters(),
-      core::short_name_of(options.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
-      options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.sequences_a_step(),
-      options.length, data, device_text(options), link_text(options), mpi_text(options), flop_convention(),
+      model.name, model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
+      core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
+      options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
+      options.model.sequence, data, device_text(options), link_text(options), mpi_text(options), flop_convention(),
       trainer::flops_a_token(flop_shape(flags)), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
 }
@@ -132,7 +135,7 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
                   mfu_of(flags, report, peak_flops) * 100);
   if (exposed >= 0) text += fmt::format("  exposed {:>4.1f} %", exposed * 100);
   text += fmt::format("  memory {}", core::format_size(parallel::total_of(report.peak_bytes)));
-  if (flags.options.compute == core::DType::f16) text += fmt::format("  loss scale {:g}", report.loss_scale);
+  if (flags.options.layout.compute == core::DType::f16) text += fmt::format("  loss scale {:g}", report.loss_scale);
   if (report.skipped) text += "  skipped: gradients are not finite";
   return text + "\n";
 }

@@ -11,7 +11,7 @@ namespace lockstep::mini_train {
 
 std::string models_text();
 // "dp 2, tp 1, pp 1, ZeRO 3".
-std::string layout_text(const trainer::TrainLayout& layout);
+std::string layout_text(const workload::Layout& layout);
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
 // What MPI allows and what follows from it; empty without MPI. Also for other programs that run training steps.
 std::string mpi_text(const trainer::TrainOptions& options);

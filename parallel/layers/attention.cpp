@@ -61,19 +61,40 @@ Tensor AttentionLayer::core_gradient(const Workspace& workspace, const Attention
   return d_qkv;
 }
 
+Tensor AttentionLayer::projection_gradient(const Workspace& workspace, const LinearWeights& weights,
+                                           kernels::In dy) const {
+  Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
+  of_projection().input_gradient(workspace, weights.weight, dy, d_o.out());
+  return d_o;
+}
+
+void AttentionLayer::qkv_gradient(const Workspace& workspace, const LinearWeights& weights, kernels::In d_qkv,
+                                  kernels::Out dx) const {
+  of_qkv().input_gradient(workspace, weights.weight, d_qkv, dx);
+}
+
+void AttentionLayer::projection_weight_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In dy,
+                                                const LinearGradients& into) const {
+  of_projection().weight_gradient(workspace, saved.o.in(), dy, into);
+}
+
+void AttentionLayer::qkv_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_qkv,
+                                         const LinearGradients& into) const {
+  of_qkv().weight_gradient(workspace, x, d_qkv, into);
+}
+
 Tensor AttentionLayer::input_gradient(const Workspace& workspace, const AttentionWeights& weights,
                                       const AttentionSaved& saved, kernels::In dy, kernels::Out dx) const {
-  const Tensor d_o = workspace.memory.make(MemoryKind::activations, dy.dtype, rows() * own_columns());
-  of_projection().input_gradient(workspace, weights.projection.weight, dy, d_o.out());
+  const Tensor d_o = projection_gradient(workspace, weights.projection, dy);
   Tensor d_qkv = core_gradient(workspace, saved, d_o.in());
-  of_qkv().input_gradient(workspace, weights.qkv.weight, d_qkv.in(), dx);
+  qkv_gradient(workspace, weights.qkv, d_qkv.in(), dx);
   return d_qkv;
 }
 
 void AttentionLayer::weight_gradient(const Workspace& workspace, kernels::In x, const AttentionSaved& saved,
                                      kernels::In d_qkv, kernels::In dy, const AttentionGradients& into) const {
-  of_projection().weight_gradient(workspace, saved.o.in(), dy, into.projection);
-  of_qkv().weight_gradient(workspace, x, d_qkv, into.qkv);
+  projection_weight_gradient(workspace, saved, dy, into.projection);
+  qkv_weight_gradient(workspace, x, d_qkv, into.qkv);
 }
 
 }  // namespace lockstep::parallel

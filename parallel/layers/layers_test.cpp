@@ -19,7 +19,7 @@
 #include "parallel/layers/norm.h"
 #include "parallel/layers/vocabulary.h"
 #include "parallel/memory/memory.h"
-#include "parallel/parameters/parameter.h"
+#include "workload/parameter.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -81,9 +81,9 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
   }
   Tensor zeros(std::int64_t elems) { return memory_.make_zeroed(MemoryKind::gradients, core::DType::f32, elems); }
   static Values values(const Tensor& tensor) { return {tensor.as<float>(), tensor.as<float>() + tensor.elems()}; }
-  static Values share(const Parameter& parameter, TensorPlace place, const Values& whole) {
-    Values made(static_cast<std::size_t>(elems_of_share(parameter, place.ranks)));
-    for_each_run(parameter, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+  static Values share(const workload::Parameter& parameter, workload::TensorPlace place, const Values& whole) {
+    Values made(static_cast<std::size_t>(workload::elems_of_share(parameter, place.ranks)));
+    workload::for_each_run(parameter, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
       std::copy_n(whole.begin() + from, count, made.begin() + to);
     });
     return made;
@@ -100,22 +100,22 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     LinearGradients gradients() const { return {d_weight.inout(), d_bias.inout()}; }
   };
   struct Whole {
-    Parameter weight, bias;
+    workload::Parameter weight, bias;
     Values weight_values, bias_values;
   };
   static Whole column_parallel(std::int64_t outputs, std::int64_t inputs, unsigned seed, std::int32_t blocks = 1) {
-    return {{.name = "w", .shape = {outputs, inputs}, .split = Split::rows, .blocks = blocks},
-            {.name = "b", .shape = {outputs}, .split = Split::rows, .blocks = blocks},
+    return {{.name = "w", .shape = {outputs, inputs}, .split = workload::Split::rows, .blocks = blocks},
+            {.name = "b", .shape = {outputs}, .split = workload::Split::rows, .blocks = blocks},
             weight_values(outputs, inputs, seed),
             random_values(outputs, seed + 1)};
   }
   static Whole row_parallel(std::int64_t outputs, std::int64_t inputs, unsigned seed) {
-    return {{.name = "w", .shape = {outputs, inputs}, .split = Split::columns},
+    return {{.name = "w", .shape = {outputs, inputs}, .split = workload::Split::columns},
             {.name = "b", .shape = {outputs}},
             weight_values(outputs, inputs, seed),
             random_values(outputs, seed + 1)};
   }
-  Share share_of(const Whole& whole, TensorPlace place) {
+  Share share_of(const Whole& whole, workload::TensorPlace place) {
     Share made{.weight = tensor(share(whole.weight, place, whole.weight_values)),
                .bias = tensor(share(whole.bias, place, whole.bias_values)),
                .d_weight = {},
@@ -124,7 +124,7 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     made.d_bias = zeros(made.bias.elems());
     return made;
   }
-  static void expect_share(const Whole& whole, TensorPlace place, const Share& found, const Share& expected) {
+  static void expect_share(const Whole& whole, workload::TensorPlace place, const Share& found, const Share& expected) {
     expect_near(values(found.d_weight), share(whole.weight, place, values(expected.d_weight)), "weight gradient");
     expect_near(values(found.d_bias), share(whole.bias, place, values(expected.d_bias)), "bias gradient");
   }
@@ -135,10 +135,10 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     Outcome alone;
     const Share whole_first = share_of(first, {});
     const Share whole_second = share_of(second, {});
-    run(TensorPlace{}, whole_first, whole_second, alone);
+    run(workload::TensorPlace{}, whole_first, whole_second, alone);
     Outcome together;
     for (std::int32_t r = 0; r < ranks(); ++r) {
-      const TensorPlace place{ranks(), r};
+      const workload::TensorPlace place{ranks(), r};
       const Share first_share = share_of(first, place);
       const Share second_share = share_of(second, place);
       run(place, first_share, second_share, together);
@@ -162,7 +162,7 @@ TEST_P(LayersTest, TermsOfAnMlpAddUp) {
   const Values dy = random_values(kRows * kHidden, 2);
   const Whole up = column_parallel(kInner, kHidden, 3);
   const Whole down = row_parallel(kHidden, kInner, 5);
-  const auto run = [&](TensorPlace place, const Share& up_share, const Share& down_share, Outcome& outcome) {
+  const auto run = [&](workload::TensorPlace place, const Share& up_share, const Share& down_share, Outcome& outcome) {
     const MlpLayer layer{kRows, kHidden, kInner / place.ranks};
     const MlpWeights weights{up_share.weights(), down_share.weights(place.index == 0)};
     const Tensor x_here = tensor(x);
@@ -186,7 +186,8 @@ TEST_P(LayersTest, TermsOfAttentionAddUpOverHeads) {
   const Values dy = random_values(kRows * kHidden, 2);
   const Whole qkv = column_parallel(3 * kHidden, kHidden, 3, 3);
   const Whole projection = row_parallel(kHidden, kHidden, 5);
-  const auto run = [&](TensorPlace place, const Share& qkv_share, const Share& projection_share, Outcome& outcome) {
+  const auto run = [&](workload::TensorPlace place, const Share& qkv_share, const Share& projection_share,
+                       Outcome& outcome) {
     const AttentionLayer layer{kBatch, kLength, kHidden, kHeads / place.ranks, kHidden / kHeads};
     const AttentionWeights weights{qkv_share.weights(), projection_share.weights(place.index == 0)};
     const Tensor x_here = tensor(x);
@@ -209,7 +210,7 @@ TEST_P(LayersTest, TermsOfAttentionAddUpOverHeads) {
 // 61 words: the last rank's table ends in padding.
 TEST_P(LayersTest, TermsOfAnEmbeddingAddUpWhateverThePadding) {
   constexpr std::int64_t kWords = 61;
-  const Parameter table{.name = "wte", .shape = {kWords, kHidden}, .split = Split::rows};
+  const workload::Parameter table{.name = "wte", .shape = {kWords, kHidden}, .split = workload::Split::rows};
   const Values words = random_values(kWords * kHidden, 1);
   const Values positions = random_values(kLength * kHidden, 2);
   const Values dy = random_values(kRows * kHidden, 3);
@@ -220,7 +221,7 @@ TEST_P(LayersTest, TermsOfAnEmbeddingAddUpWhateverThePadding) {
   const Tensor dy_here = tensor(dy);
   Values sum;
   for (std::int32_t r = 0; r < ranks(); ++r) {
-    const TensorPlace place{ranks(), r};
+    const workload::TensorPlace place{ranks(), r};
     const Tensor share_here = tensor(share(table, place, words));
     const std::int64_t rows = share_here.elems() / kHidden;
     const EmbeddingLayer layer{kRows, kLength, kHidden, words_of(kWords, rows, r)};
@@ -255,7 +256,7 @@ TEST_P(LayersTest, TermsOfAnEmbeddingAddUpWhateverThePadding) {
 TEST_P(LayersTest, TheHeadGivesTheLossOfTheWholeVocabulary) {
   constexpr std::int64_t kWords = 61;
   constexpr float kScale = 0.25F;
-  const Parameter table{.name = "wte", .shape = {kWords, kHidden}, .split = Split::rows};
+  const workload::Parameter table{.name = "wte", .shape = {kWords, kHidden}, .split = workload::Split::rows};
   const Values words = random_values(kWords * kHidden, 1);
   const Tensor x = tensor(random_values(kRows * kHidden, 2));
   std::vector<std::int32_t> of_rows;

@@ -36,6 +36,14 @@ struct MlpLayer {
   void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
   // A term of y [rows, hidden].
   void down(const Workspace& workspace, const LinearWeights& weights, const MlpSaved& saved, kernels::Out y) const;
+  // From dy to the gradient of what went into the GELU, and from that to a term of dx.
+  Tensor down_gradient(const Workspace& workspace, const LinearWeights& weights, const MlpSaved& saved,
+                       kernels::In dy) const;
+  void up_gradient(const Workspace& workspace, const LinearWeights& weights, kernels::In d_pre, kernels::Out dx) const;
+  void down_weight_gradient(const Workspace& workspace, const MlpSaved& saved, kernels::In dy,
+                            const LinearGradients& into) const;
+  void up_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_pre,
+                          const LinearGradients& into) const;
   // From dy to a term of dx. Returns the gradient of what went into the GELU, for the weights'.
   Tensor input_gradient(const Workspace& workspace, const MlpWeights& weights, const MlpSaved& saved, kernels::In dy,
                         kernels::Out dx) const;

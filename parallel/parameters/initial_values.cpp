@@ -35,7 +35,7 @@ NormalPair normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair)
 }  // namespace
 
 // Elements 2k and 2k + 1 are a pair.
-void fill_initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
+void fill_initial_values(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
                          std::span<float> values) {
   if (parameter.deviation == 0) {
     std::fill(values.begin(), values.end(), parameter.fill);

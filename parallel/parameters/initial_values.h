@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <span>
 
-#include "parallel/parameters/parameter.h"
+#include "workload/parameter.h"
 
 namespace lockstep::parallel {
 
 // Elements [whole_begin, whole_begin + values.size()) of the whole parameter. Each is a function of (seed, name, its
 // index) alone, so that it does not depend on who asks for which part.
-void fill_initial_values(const Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
+void fill_initial_values(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
                          std::span<float> values);
 
 }  // namespace lockstep::parallel

@@ -8,14 +8,15 @@
 namespace lockstep::parallel {
 namespace {
 
-std::vector<float> values_of(const Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::size_t count) {
+std::vector<float> values_of(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t begin,
+                             std::size_t count) {
   std::vector<float> values(count, -7);
   fill_initial_values(parameter, seed, begin, values);
   return values;
 }
 
 TEST(InitialValues, PartsAreThoseOfTheWhole) {
-  const Parameter matrix{.name = "h.0.mlp.c_fc.weight", .shape = {10, 10}, .deviation = 0.02F};
+  const workload::Parameter matrix{.name = "h.0.mlp.c_fc.weight", .shape = {10, 10}, .deviation = 0.02F};
   const std::vector<float> whole = values_of(matrix, 1, 0, 100);
   for (std::int64_t begin = 0; begin < 10; ++begin) {
     for (std::size_t count = 1; count < 6; ++count) {
@@ -26,22 +27,22 @@ TEST(InitialValues, PartsAreThoseOfTheWhole) {
 }
 
 TEST(InitialValues, AreOfSeedAndName) {
-  const Parameter a{.name = "a", .shape = {8}, .deviation = 1};
-  const Parameter b{.name = "b", .shape = {8}, .deviation = 1};
+  const workload::Parameter a{.name = "a", .shape = {8}, .deviation = 1};
+  const workload::Parameter b{.name = "b", .shape = {8}, .deviation = 1};
   EXPECT_EQ(values_of(a, 1, 0, 8), values_of(a, 1, 0, 8));
   EXPECT_NE(values_of(a, 1, 0, 8), values_of(a, 2, 0, 8));
   EXPECT_NE(values_of(a, 1, 0, 8), values_of(b, 1, 0, 8));
 }
 
 TEST(InitialValues, WithoutADeviationAreAllTheSame) {
-  const Parameter ones{.name = "ln.weight", .shape = {4}, .fill = 1};
+  const workload::Parameter ones{.name = "ln.weight", .shape = {4}, .fill = 1};
   EXPECT_EQ(values_of(ones, 1, 0, 4), std::vector<float>(4, 1.0F));
 }
 
 // Moments and tails of 2^20 normal numbers, within five of their standard errors.
 TEST(InitialValues, AreNormal) {
   const std::size_t count = std::size_t{1} << 20;
-  const Parameter many{.name = "many", .shape = {1 << 20}, .deviation = 3};
+  const workload::Parameter many{.name = "many", .shape = {1 << 20}, .deviation = 3};
   const std::vector<float> values = values_of(many, 5, 0, count);
   const auto n = static_cast<double>(count);
   double sum = 0;

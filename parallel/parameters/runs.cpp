@@ -24,7 +24,7 @@ std::vector<ParameterStore::Data::Piece> ParameterStore::Data::pieces_of(const B
         left.begin = piece.end;
       }
     };
-    for_each_run(parameters[of.members[i]], place, add);
+    workload::for_each_run(parameters[of.members[i]], place, add);
   }
   return pieces;
 }

@@ -29,7 +29,8 @@ namespace {
 
 // The parts of a bucket's members, each once.
 template <class PartCommits>
-std::vector<PartCommits> parts_of(const std::vector<Parameter>& parameters, const std::vector<std::size_t>& members) {
+std::vector<PartCommits> parts_of(const std::vector<workload::Parameter>& parameters,
+                                  const std::vector<std::size_t>& members) {
   std::vector<PartCommits> parts;
   for (const std::size_t member : members) {
     const std::int32_t part = parameters[member].part;
@@ -45,9 +46,9 @@ Tensor ParameterStore::Data::zeroed(MemoryKind kind, core::DType dtype, std::int
   return make_zeroed(memory, where, kind, dtype, elems);
 }
 
-ParameterStore::ParameterStore(Memory& memory, const kernels::Context& where, std::vector<Parameter> parameters,
-                               TensorPlace place, std::vector<std::vector<std::size_t>> buckets,
-                               const StoreOptions& options)
+ParameterStore::ParameterStore(Memory& memory, const kernels::Context& where,
+                               std::vector<workload::Parameter> parameters, workload::TensorPlace place,
+                               std::vector<std::vector<std::size_t>> buckets, const StoreOptions& options)
     : data_(new Data{.memory = memory,
                      .where = where,
                      .parameters = std::move(parameters),
@@ -67,7 +68,8 @@ ParameterStore::~ParameterStore() = default;
 
 void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
   std::vector<std::int64_t> elems;
-  for (const std::size_t member : members) elems.push_back(elems_of_share(parameters.at(member), place.ranks));
+  for (const std::size_t member : members)
+    elems.push_back(workload::elems_of_share(parameters.at(member), place.ranks));
   Bucket& made = buckets.emplace_back();
   made.flat = lay_out(elems, options.shards);
   made.own = stage == 0 ? FlatRange{0, made.flat.elems} : made.flat.shard(options.shards, options.shard);
@@ -95,7 +97,7 @@ void ParameterStore::Data::allocate(Bucket& made) {
 
 // ---- what it has
 
-const std::vector<Parameter>& ParameterStore::parameters() const {
+const std::vector<workload::Parameter>& ParameterStore::parameters() const {
   return data_->parameters;
 }
 

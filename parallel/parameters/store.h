@@ -21,7 +21,7 @@
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
-#include "parallel/parameters/parameter.h"
+#include "workload/parameter.h"
 
 namespace lockstep::parallel {
 
@@ -47,13 +47,14 @@ struct AdamWOptions {
 class ParameterStore {
  public:
   // `buckets`: indices of parameters; each parameter is in one of them. `where` and `memory` outlive this.
-  ParameterStore(Memory& memory, const kernels::Context& where, std::vector<Parameter> parameters, TensorPlace place,
-                 std::vector<std::vector<std::size_t>> buckets, const StoreOptions& options);
+  ParameterStore(Memory& memory, const kernels::Context& where, std::vector<workload::Parameter> parameters,
+                 workload::TensorPlace place, std::vector<std::vector<std::size_t>> buckets,
+                 const StoreOptions& options);
   ~ParameterStore();
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
-  const std::vector<Parameter>& parameters() const;
+  const std::vector<workload::Parameter>& parameters() const;
   std::int32_t num_buckets() const;
   std::int64_t padded_elems(std::int32_t bucket) const;  // of the whole bucket; a multiple of the shards
   std::int32_t bucket_of(std::size_t parameter) const;
@@ -66,8 +67,9 @@ class ParameterStore {
   // f32, to be added to. With narrow gradients it is a working copy: what is there so far, in f32, which commit()
   // rounds once and gives up.
   kernels::InOut gradient(std::size_t parameter);
-  // Gradients of a part (of all parameters with Parameter::part) are complete for this microbatch. A bucket of stages 2
-  // and 3 all of whose parts are is closed: what is added later goes to a new one, so that the reduction may be late.
+  // Gradients of a part (of all parameters with workload::Parameter::part) are complete for this microbatch. A bucket
+  // of stages 2 and 3 all of whose parts are is closed: what is added later goes to a new one, so that the reduction
+  // may be late.
   void commit(std::int32_t part);
 
   // ---- for collectives, in the lane's thread; what they return stays valid until the call that ends it. Calls for

@@ -76,8 +76,8 @@ struct ParameterStore::Bucket {
 struct ParameterStore::Data {
   Memory& memory;
   const kernels::Context where;
-  const std::vector<Parameter> parameters;
-  const TensorPlace place;
+  const std::vector<workload::Parameter> parameters;
+  const workload::TensorPlace place;
   const StoreOptions options;
   const std::int32_t stage;  // that has an effect
   std::deque<Bucket> buckets = {};

@@ -20,9 +20,9 @@ namespace {
 using core::DType;
 using State = ParameterStore::State;
 
-std::vector<std::vector<float>> initial_values(const std::vector<Parameter>& parameters, std::uint64_t seed) {
+std::vector<std::vector<float>> initial_values(const std::vector<workload::Parameter>& parameters, std::uint64_t seed) {
   std::vector<std::vector<float>> all;
-  for (const Parameter& parameter : parameters) {
+  for (const workload::Parameter& parameter : parameters) {
     all.emplace_back(static_cast<std::size_t>(parameter.elems()));
     fill_initial_values(parameter, seed, 0, all.back());
   }
@@ -74,12 +74,13 @@ TEST(Store, InitialValuesAreTheSameInEveryLayout) {
 
 // Tensor ranks and shards together have each element of a parameter that is split once, of others once a tensor rank.
 TEST(Store, RunsCoverEachElementOverAllPlaces) {
-  const std::vector<Parameter> parameters = small_model();
+  const std::vector<workload::Parameter> parameters = small_model();
   const auto expected = initial_values(parameters, 9);
   for (const std::int32_t tensor_ranks : {1, 2, 4}) {
     for (const std::int32_t shards : {1, 2, 3}) {
       std::vector<std::vector<int>> seen;
-      for (const Parameter& parameter : parameters) seen.emplace_back(static_cast<std::size_t>(parameter.elems()));
+      for (const workload::Parameter& parameter : parameters)
+        seen.emplace_back(static_cast<std::size_t>(parameter.elems()));
       for (std::int32_t index = 0; index < tensor_ranks; ++index) {
         Ranks ranks({.zero = 1}, shards, {.place = {tensor_ranks, index}});
         ranks.each([&](ParameterStore& store) {
@@ -94,7 +95,7 @@ TEST(Store, RunsCoverEachElementOverAllPlaces) {
         });
       }
       for (std::size_t p = 0; p < parameters.size(); ++p) {
-        const int times = parameters[p].split == Split::none ? tensor_ranks : 1;
+        const int times = parameters[p].split == workload::Split::none ? tensor_ranks : 1;
         EXPECT_EQ(seen[p], std::vector<int>(seen[p].size(), times)) << parameters[p].name << " tp " << tensor_ranks;
       }
     }
@@ -102,10 +103,10 @@ TEST(Store, RunsCoverEachElementOverAllPlaces) {
 }
 
 TEST(Store, WeightsHaveTheShapeOfTheShare) {
-  const std::vector<Parameter> parameters = small_model();
+  const std::vector<workload::Parameter> parameters = small_model();
   Ranks ranks({}, 1, {.place = {4, 3}});
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    EXPECT_EQ(ranks.store(0).weight(p).elems, elems_of_share(parameters[p], 4));
+    EXPECT_EQ(ranks.store(0).weight(p).elems, workload::elems_of_share(parameters[p], 4));
   }
   EXPECT_EQ(ranks.store(0).bucket_of(0), 2);
   EXPECT_EQ(ranks.store(0).num_buckets(), 3);
@@ -151,11 +152,11 @@ TEST(Store, MemoryIsThatOfTheFormulas) {
 
 // 16 psi for mixed precision, from allocations: parameters that need no padding.
 TEST(Store, SixteenBytesAParameter) {
-  const std::vector<Parameter> even = {{.name = "a", .shape = {128, 8}, .decays = true},
-                                       {.name = "b", .shape = {256}},
-                                       {.name = "c", .shape = {128}},
-                                       {.name = "d", .shape = {128}},
-                                       {.name = "e", .shape = {256}}};
+  const std::vector<workload::Parameter> even = {{.name = "a", .shape = {128, 8}, .decays = true},
+                                                 {.name = "b", .shape = {256}},
+                                                 {.name = "c", .shape = {128}},
+                                                 {.name = "d", .shape = {128}},
+                                                 {.name = "e", .shape = {256}}};
   static constexpr std::int64_t kPsi = 1024 + 256 + 128 + 128 + 256;
   for (const std::int64_t n : {1, 2, 4}) {
     const std::int64_t expected[] = {16 * kPsi, 4 * kPsi + 12 * kPsi / n, 2 * kPsi + 14 * kPsi / n, 16 * kPsi / n};
@@ -275,7 +276,7 @@ TEST(Store, EachParameterIsInOneBucket) {
   Memory memory(*device);
   kernels::ThreadPool pool(1);
   const kernels::Context where(pool);
-  const std::vector<Parameter> two = {{.name = "a", .shape = {3}}, {.name = "b", .shape = {3}}};
+  const std::vector<workload::Parameter> two = {{.name = "a", .shape = {3}}, {.name = "b", .shape = {3}}};
   const auto make = [&](std::vector<std::vector<std::size_t>> buckets, StoreOptions options) {
     const ParameterStore store(memory, where, two, {}, std::move(buckets), options);
   };

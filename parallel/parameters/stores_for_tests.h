@@ -20,12 +20,18 @@
 
 namespace lockstep::parallel {
 
-inline std::vector<Parameter> small_model() {
+inline std::vector<workload::Parameter> small_model() {
   return {
-      {.name = "wte", .shape = {11, 6}, .split = Split::rows, .part = 0, .deviation = 0.5F, .decays = true},
+      {.name = "wte", .shape = {11, 6}, .split = workload::Split::rows, .part = 0, .deviation = 0.5F, .decays = true},
       {.name = "ln", .shape = {6}, .part = 1, .fill = 1},
-      {.name = "qkv", .shape = {12, 6}, .split = Split::rows, .blocks = 3, .part = 1, .deviation = 1, .decays = true},
-      {.name = "proj", .shape = {6, 8}, .split = Split::columns, .part = 1, .deviation = 2, .decays = true},
+      {.name = "qkv",
+       .shape = {12, 6},
+       .split = workload::Split::rows,
+       .blocks = 3,
+       .part = 1,
+       .deviation = 1,
+       .decays = true},
+      {.name = "proj", .shape = {6, 8}, .split = workload::Split::columns, .part = 1, .deviation = 2, .decays = true},
       {.name = "bias", .shape = {70}, .part = 2, .fill = 0.25F},
   };
 }
@@ -57,8 +63,8 @@ inline void put(const kernels::Out& to, std::int64_t begin, const std::vector<fl
 }
 
 struct RanksSetup {
-  TensorPlace place = {};
-  std::vector<Parameter> parameters = small_model();
+  workload::TensorPlace place = {};
+  std::vector<workload::Parameter> parameters = small_model();
   int num_threads = 1;
   bool distant = false;  // memory is not the host's
 };
@@ -148,7 +154,7 @@ class Ranks {
   // What all ranks own together, by parameter. Elements that none owns are NaN; two ranks that own one are a failure.
   std::vector<std::vector<float>> whole(ParameterStore::State state) {
     std::vector<std::vector<float>> all;
-    for (const Parameter& parameter : store(0).parameters()) {
+    for (const workload::Parameter& parameter : store(0).parameters()) {
       all.emplace_back(static_cast<std::size_t>(parameter.elems()), std::numeric_limits<float>::quiet_NaN());
     }
     for (const auto& rank : ranks_) {

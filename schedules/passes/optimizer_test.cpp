@@ -6,7 +6,6 @@
 #include "schedules/catalogue.h"
 #include "schedules/passes/offload.h"
 #include "schedules/passes/recipes_for_tests.h"
-#include "schedules/passes/recompute.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/simple_play.h"
 
@@ -45,32 +44,6 @@ TEST(Optimizer, WaitsForTheLastReduction) {
   const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 100; }});
   EXPECT_EQ(end_of(timeline), 2 * 30 + 100 + 5);
   EXPECT_THROW(add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::norm), core::Error);
-}
-
-std::string shown(const std::vector<Piece>& pieces) {
-  std::string text;
-  for (const Piece& piece : pieces) {
-    const char* op = piece.op == Op::recompute ? "R" : piece.op == Op::backward ? "B" : "C";
-    text += op + std::to_string(piece.part) + " ";
-  }
-  return text;
-}
-
-TEST(Recompute, RepeatsPartsBeforeTheirBackward) {
-  StageRecipe recipe = recipe_of_parts(4);
-  recipe.forward.push_back({.op = Op::layer_collective, .part = 3, .comm = Comm::all_reduce});
-  const auto backward = [&](const Recomputation& what) { return shown(with_recomputation(recipe, what).backward); };
-  const auto all = [](const Piece&) { return true; };
-  EXPECT_EQ(backward({}), "B3 B2 B1 B0 ");
-  EXPECT_EQ(backward({.again = all}), "R3 C3 B3 R2 B2 R1 B1 R0 B0 ");
-  EXPECT_EQ(backward({.again = all, .parts_together = 2}), "R2 R3 C3 B3 B2 R0 R1 B1 B0 ");
-  EXPECT_EQ(backward({.again = all, .parts_together = 3}), "R3 C3 B3 R0 R1 R2 B2 B1 B0 ");
-  EXPECT_EQ(backward({.again = all, .parts_together = 2, .first_part = 1}), "R3 C3 B3 R1 R2 B2 B1 B0 ");
-  EXPECT_EQ(backward({.again = [](const Piece& piece) { return piece.part == 1; }}), "B3 B2 R1 B1 B0 ");
-  const StageRecipe full = with_recomputation(recipe, {.again = all});
-  EXPECT_EQ(full.input_gradient.size(), 4U + 5U);
-  EXPECT_EQ(full.weight_gradient.size(), 4U);
-  EXPECT_EQ(full.forward.size(), 5U);
 }
 
 TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {

@@ -28,7 +28,7 @@ struct CollectivePrediction {
   double time_us() const { return latency_us + transfer_us; }
 };
 
-// `members`: for each level of the machine, how many members one switch of it joins (simulator/layout/groups.h); the
+// `members`: for each level of the machine, how many members one switch of it joins (workload/groups.h); the
 // last is all of them.
 CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,
                                         double bytes, std::span<const std::int64_t> members);

@@ -14,12 +14,11 @@ std::vector<std::int32_t> divisors_up_to(std::int64_t number, std::int64_t most)
   return found;
 }
 
-using Visit = std::function<void(const Layout&)>;
+using Visit = std::function<void(const workload::Layout&)>;
 
 // Devices to each kind of parallelism. Tensor-parallel ranks stay within the innermost level of the network.
-void for_sizes(const Model& model, const Machine& machine, const SearchSpace& space, const Visit& visit) {
-  Layout layout = space.base;
-  layout.global_batch = space.global_batch;
+void for_sizes(const workload::Model& model, const Machine& machine, const SearchSpace& space, const Visit& visit) {
+  workload::Layout layout = space.base;
   if (space.gpus % layout.cp != 0) return;
   const std::int64_t gpus = space.gpus / layout.cp;
   for (const std::int32_t tp : divisors_up_to(gpus, machine.levels.front().ranks)) {
@@ -36,8 +35,8 @@ void for_sizes(const Model& model, const Machine& machine, const SearchSpace& sp
   }
 }
 
-void for_schedules(const SearchSpace& space, const Layout& sizes, const Visit& visit) {
-  Layout layout = sizes;
+void for_schedules(const SearchSpace& space, const workload::Layout& sizes, const Visit& visit) {
+  workload::Layout layout = sizes;
   if (sizes.pp == 1) {
     layout.schedule = "1f1b";
     layout.chunks = 1;
@@ -57,12 +56,16 @@ void for_schedules(const SearchSpace& space, const Layout& sizes, const Visit& v
   }
 }
 
-void for_memory_choices(const SearchSpace& space, const Layout& shape, const Visit& visit) {
-  Layout layout = shape;
+void for_memory_choices(const SearchSpace& space, const workload::Layout& shape, const Visit& visit) {
+  workload::Layout layout = shape;
   for (const std::int64_t microbatch : space.microbatches) {
+    const std::int64_t each = layout.dp * microbatch;
+    if (space.global_batch % each != 0) continue;
     layout.microbatch_size = microbatch;
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
-      if (recompute == Recompute::selective && layout.flash) continue;  // nothing of the scores is kept anyway
+    layout.microbatches = static_cast<std::int32_t>(space.global_batch / each);
+    for (const workload::Recompute recompute :
+         {workload::Recompute::none, workload::Recompute::selective, workload::Recompute::full}) {
+      if (recompute == workload::Recompute::selective && layout.flash) continue;  // scores are not kept anyway
       layout.recompute = recompute;
       for (const std::int32_t zero : {0, 1, 2, 3}) {
         if (zero > 0 && layout.dp * layout.cp == 1) continue;
@@ -79,12 +82,15 @@ void for_memory_choices(const SearchSpace& space, const Layout& shape, const Vis
 
 }  // namespace
 
-std::vector<Layout> legal_layouts(const Model& model, const Machine& machine, const SearchSpace& space) {
-  std::vector<Layout> found;
-  for_sizes(model, machine, space, [&](const Layout& sizes) {
-    for_schedules(space, sizes, [&](const Layout& shape) {
-      for_memory_choices(space, shape, [&](const Layout& layout) {
-        if (misfit_of(model, layout).empty()) found.push_back(layout);
+std::vector<workload::Layout> legal_layouts(const workload::Model& model, const Machine& machine,
+                                            const SearchSpace& space) {
+  std::vector<workload::Layout> found;
+  for_sizes(model, machine, space, [&](const workload::Layout& sizes) {
+    for_schedules(space, sizes, [&](const workload::Layout& shape) {
+      for_memory_choices(space, shape, [&](const workload::Layout& layout) {
+        // A stage with more layers than the others makes them wait.
+        const bool even = !layout.layers_of.empty() || model.layers % stages_a_pipe(layout) == 0;
+        if (even && misfit_of(model, layout).empty()) found.push_back(layout);
       });
     });
   });

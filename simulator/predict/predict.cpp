@@ -10,7 +10,10 @@
 #include "simulator/network/collective_time.h"
 #include "simulator/network/expand.h"
 #include "simulator/network/topology.h"
-#include "simulator/predict/build_step.h"
+#include "simulator/prices/collective_price.h"
+#include "simulator/prices/fold_pieces.h"
+#include "simulator/prices/kernel_price.h"
+#include "workload/groups.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -18,24 +21,52 @@ namespace {
 constexpr double kPsPerSecond = 1e12;
 constexpr double kPsPerUs = 1e6;
 
-std::vector<std::int64_t> places_of_pipeline(const Layout& layout) {
+std::vector<std::int64_t> places_of_pipeline(const workload::Layout& layout) {
   std::vector<std::int64_t> places;
   for (std::int64_t r = 0; r < layout.pp; ++r) places.push_back(r * (layout.ranks() / layout.pp));
   return places;
 }
 
-std::vector<std::int64_t> all_places(const Layout& layout) {
+std::vector<std::int64_t> all_places(const workload::Layout& layout) {
   std::vector<std::int64_t> places;
   for (std::int64_t r = 0; r < layout.ranks(); ++r) places.push_back(r);
   return places;
 }
 
-Simulation run(const schedules::Step& step, const StepGroups& groups, const Machine& machine,
+// Written-out members as evenly spaced runs.
+std::vector<workload::RankSet> runs_of(const std::vector<std::int32_t>& ranks) {
+  std::vector<workload::RankSet> runs;
+  for (std::size_t i = 0; i < ranks.size();) {
+    const std::size_t next = std::min(i + 1, ranks.size() - 1);
+    const std::int64_t stride = std::max(1, ranks[next] - ranks[i]);
+    std::size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] - ranks[end - 1] == stride) ++end;
+    runs.push_back({ranks[i], stride, static_cast<std::int64_t>(end - i)});
+    i = end;
+  }
+  return runs;
+}
+
+// For each group of a step, how many of its true members one switch of each level joins.
+std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& step, const workload::Layout& layout,
+                                                         const Machine& machine, std::span<const std::int64_t> places) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const schedules::Group& group : step.groups) {
+    const std::int64_t first = places[static_cast<std::size_t>(group.ranks.front())];
+    const bool is_whole = group.members == 0;
+    all.push_back(
+        members_a_level(machine, is_whole ? runs_of(group.ranks) : workload::members_of(layout, group, first)));
+  }
+  return all;
+}
+
+Simulation run(const schedules::Step& step, const workload::Layout& layout, const Machine& machine,
                std::vector<std::int64_t> places) {
+  const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   const MachineNetwork network(machine, std::move(places));
   const auto collective_time = [&](const schedules::Group&, const schedules::Task& task) {
     const auto best = best_collective(machine, task.comm, static_cast<double>(task.amount),
-                                      groups.members[static_cast<std::size_t>(task.peer)]);
+                                      members[static_cast<std::size_t>(task.peer)]);
     return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
   };
   return simulate(step, network, collective_time);
@@ -66,11 +97,12 @@ schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules:
 }
 
 // Of each stage of a schedule.
-std::vector<schedules::ActivationBytes> activations_of_stages(const Model& model, const Layout& layout,
+std::vector<schedules::ActivationBytes> activations_of_stages(const workload::Model& model,
+                                                              const workload::Layout& layout,
                                                               const schedules::Schedule& schedule) {
   std::vector<schedules::ActivationBytes> all;
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
-    const StageActivations of_stage =
+    const workload::StageActivations of_stage =
         activations_of(model, layout, slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe));
     all.push_back({.until_input_gradient = std::llround(of_stage.kept - of_stage.later),
                    .until_weight_gradient = std::llround(of_stage.later)});
@@ -84,11 +116,11 @@ std::size_t busiest_of(const std::vector<schedules::Breakdown>& parts) {
   return static_cast<std::size_t>(most - parts.begin());
 }
 
-void add_rates(Prediction& made, const Model& model, const Layout& layout, const Machine& machine) {
-  const double tokens = static_cast<double>(layout.global_batch * model.sequence);
+void add_rates(Prediction& made, const workload::Model& model, const workload::Layout& layout, const Machine& machine) {
+  const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
   made.model_flops = training_flops(model, tokens, false);
-  made.hardware_flops = training_flops(model, tokens, layout.recompute == Recompute::full);
-  if (layout.recompute == Recompute::selective) made.hardware_flops += tokens * token_flops(model).attention;
+  made.hardware_flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
+  if (layout.recompute == workload::Recompute::selective) made.hardware_flops += tokens * token_flops(model).attention;
   const double peak = machine.device.matrix_tflops * 1e12 * static_cast<double>(layout.ranks());
   made.mfu = made.model_flops / (peak * made.step_s);
   made.hfu = made.hardware_flops / (peak * made.step_s);
@@ -97,40 +129,54 @@ void add_rates(Prediction& made, const Model& model, const Layout& layout, const
 
 }  // namespace
 
-Prediction predict(const Model& model, const Layout& layout, const Machine& machine, const PredictOptions& options) {
+workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
+                             const schedules::Schedule& schedule, const Machine& machine, Detail detail) {
+  workload::Pricing pricing;
+  pricing.kernel = [&machine](const workload::KernelCall& call) { return kernel_ps(machine.device, call); };
+  pricing.simplify = merge_kernels;
+  if (detail == Detail::folded) {
+    pricing.simplify = [price = price_in(model, layout, schedule, machine)](const schedules::StageRecipe& recipe) {
+      return fold_pieces(recipe, price);
+    };
+  }
+  return pricing;
+}
+
+Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
+                   const PredictOptions& options) {
   if (options.collectives == Collectives::plans && options.extent != Extent::all_ranks) {
     throw core::usage_error("collectives as plans need every rank; allowed: with all ranks simulated");
   }
   const std::string misfit = misfit_of(model, layout);
   if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
-  const schedules::Schedule schedule = schedules::make_schedule(layout.schedule, shape_of(layout));
-  PipelineStep built = build_step(model, layout, machine, schedule, options.detail);
+  const schedules::Schedule schedule = schedule_of(layout);
+  const auto works = works_of(model, layout, schedule, pricing_of(model, layout, schedule, machine, options.detail));
+  schedules::Step step = build_step(model, layout, schedule, works);
 
   Prediction made;
   std::vector<std::int64_t> places = places_of_pipeline(layout);
   if (options.extent == Extent::all_ranks) {
-    WholeStep whole = unfold(built.step, layout, machine);
-    built = {std::move(whole.step), std::move(whole.groups)};
+    step = unfolded(step, layout);
     places = all_places(layout);
   }
-  made.sent = schedules::count_sent(built.step);
-  if (options.collectives == Collectives::plans) expand_collectives(built.step, ring_plan);
+  made.sent = schedules::count_sent(step);
+  if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
-  Simulation simulation = run(built.step, built.groups, machine, std::move(places));
+  Simulation simulation = run(step, layout, machine, std::move(places));
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;
-  made.parts = schedules::breakdown_of(built.step, simulation.timeline);
+  made.parts = schedules::breakdown_of(step, simulation.timeline);
   made.busiest = busiest_of(made.parts);
-  made.bubbles = bubbles_of_step(built.step, simulation.timeline, made.parts);
+  made.bubbles = bubbles_of_step(step, simulation.timeline, made.parts);
   made.memory = memory_of(model, layout, schedule);
   made.fullest = worst_of(made.memory);
   made.fits = made.memory[made.fullest].total() <= static_cast<double>(machine.device.memory_bytes);
   add_rates(made, model, layout, machine);
   if (options.keep_timeline) {
     made.memory_over_time =
-        schedules::memory_over_time(built.step, simulation.timeline, activations_of_stages(model, layout, schedule));
-    made.step = std::move(built.step);
+        schedules::memory_over_time(step, simulation.timeline, activations_of_stages(model, layout, schedule));
+    made.step = std::move(step);
     made.timeline = std::move(simulation.timeline);
   }
   return made;

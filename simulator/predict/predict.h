@@ -12,10 +12,11 @@
 #include "schedules/step/memory.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
-#include "simulator/layout/layout.h"
 #include "simulator/machine/machine.h"
-#include "simulator/memory/memory.h"
-#include "simulator/model/model.h"
+#include "workload/build_step.h"
+#include "workload/layout.h"
+#include "workload/memory.h"
+#include "workload/model.h"
 
 namespace lockstep::simulator {
 
@@ -47,10 +48,10 @@ struct Prediction {
   double step_s = 0;
   std::vector<schedules::Breakdown> parts;  // of each rank that was simulated
   std::size_t busiest = 0;                  // the one that computes longest
-  schedules::Bubbles bubbles;       // of forward and backward; collectives inside layers that are waited for are work
-  std::vector<MemoryBytes> memory;  // of each place in the pipeline
-  std::size_t fullest = 0;          // the place that needs most
-  bool fits = true;                 // in the device's memory
+  schedules::Bubbles bubbles;  // of forward and backward; collectives inside layers that are waited for are work
+  std::vector<workload::MemoryBytes> memory;  // of each place in the pipeline
+  std::size_t fullest = 0;                    // the place that needs most
+  bool fits = true;                           // in the device's memory
 
   double model_flops = 0;     // a step's, over all ranks; training_flops(), nothing counted twice
   double hardware_flops = 0;  // and what is recomputed
@@ -68,8 +69,12 @@ struct Prediction {
   std::vector<schedules::RankMemory> memory_over_time;
 };
 
+// How the kernels of a layout are priced on a machine.
+workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
+                             const schedules::Schedule& schedule, const Machine& machine, Detail detail);
+
 // Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
-Prediction predict(const Model& model, const Layout& layout, const Machine& machine,
+Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options = {});
 
 }  // namespace lockstep::simulator

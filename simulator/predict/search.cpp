@@ -10,9 +10,8 @@
 #include <tuple>
 
 #include "schedules/catalogue.h"
-#include "simulator/memory/memory.h"
-#include "simulator/predict/build_step.h"
 #include "simulator/predict/step_bound.h"
+#include "workload/memory.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -41,7 +40,7 @@ void for_all(std::size_t count, int threads, const Work& work) {
 
 // Many layouts share the lists of a schedule.
 using ShapeKey = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>;
-ShapeKey key_of(const Layout& layout) {
+ShapeKey key_of(const workload::Layout& layout) {
   const schedules::PipelineShape shape = shape_of(layout);
   return {layout.schedule, shape.ranks, shape.microbatches, shape.chunks};
 }
@@ -54,7 +53,8 @@ struct Candidate {
 
 class Search {
  public:
-  Search(const Model& model, const Machine& machine, std::vector<Layout> layouts, std::size_t top, int threads)
+  Search(const workload::Model& model, const Machine& machine, std::vector<workload::Layout> layouts, std::size_t top,
+         int threads)
       : model_(model), machine_(machine), layouts_(std::move(layouts)), top_(top), threads_(threads) {}
 
   SearchResult run() {
@@ -86,7 +86,7 @@ class Search {
     for (const auto& entry : by_shape) groups.push_back(&entry.second);
     std::vector<Candidate> all(layouts_.size());
     for_all(groups.size(), threads_, [&](std::size_t g) {
-      const Layout& first = layouts_[groups[g]->front()];
+      const workload::Layout& first = layouts_[groups[g]->front()];
       const schedules::Schedule schedule = schedules::make_schedule(first.schedule, shape_of(first));
       for (const std::size_t i : *groups[g]) all[i] = weigh(i, schedule);
     });
@@ -102,18 +102,19 @@ class Search {
   }
 
   Candidate weigh(std::size_t index, const schedules::Schedule& schedule) const {
-    const Layout& layout = layouts_[index];
-    const std::vector<MemoryBytes> memory = memory_of(model_, layout, schedule);
+    const workload::Layout& layout = layouts_[index];
+    const std::vector<workload::MemoryBytes> memory = memory_of(model_, layout, schedule);
     Candidate made{.index = index, .memory_bytes = memory[worst_of(memory)].total()};
     if (made.memory_bytes > static_cast<double>(machine_.device.memory_bytes)) return made;
-    made.bound_s = step_bound_s(schedule, stage_works(model_, layout, machine_, schedule, Detail::folded));
+    made.bound_s = step_bound_s(
+        schedule, works_of(model_, layout, schedule, pricing_of(model_, layout, schedule, machine_, Detail::folded)));
     return made;
   }
 
   void simulate_wave(const std::vector<Candidate>& wave) {
     std::vector<FoundLayout> found(wave.size());
     for_all(wave.size(), threads_, [&](std::size_t i) {
-      const Layout& layout = layouts_[wave[i].index];
+      const workload::Layout& layout = layouts_[wave[i].index];
       found[i] = {layout, wave[i].bound_s, predict(model_, layout, machine_, {.detail = Detail::folded})};
     });
     for (FoundLayout& one : found) result_.best.push_back(std::move(one));
@@ -127,9 +128,9 @@ class Search {
     return result_.best.size() < top_ ? std::numeric_limits<double>::infinity() : result_.best.back().prediction.step_s;
   }
 
-  const Model& model_;
+  const workload::Model& model_;
   const Machine& machine_;
-  std::vector<Layout> layouts_;
+  std::vector<workload::Layout> layouts_;
   std::size_t top_;
   int threads_;
   SearchResult result_;
@@ -137,15 +138,16 @@ class Search {
 
 }  // namespace
 
-void predict_in_pieces(const Model& model, const Machine& machine, std::vector<FoundLayout>& best, int threads) {
+void predict_in_pieces(const workload::Model& model, const Machine& machine, std::vector<FoundLayout>& best,
+                       int threads) {
   for_all(best.size(), threads, [&](std::size_t i) { best[i].prediction = predict(model, best[i].layout, machine); });
   std::stable_sort(best.begin(), best.end(), [](const FoundLayout& a, const FoundLayout& b) {
     return a.prediction.step_s < b.prediction.step_s;
   });
 }
 
-SearchResult search_layouts(const Model& model, const Machine& machine, const SearchSpace& space, std::size_t top,
-                            int threads) {
+SearchResult search_layouts(const workload::Model& model, const Machine& machine, const SearchSpace& space,
+                            std::size_t top, int threads) {
   return Search(model, machine, legal_layouts(model, machine, space), top, threads).run();
 }
 

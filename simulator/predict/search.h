@@ -10,27 +10,28 @@
 #include <string>
 #include <vector>
 
-#include "simulator/layout/layout.h"
 #include "simulator/machine/machine.h"
-#include "simulator/model/model.h"
 #include "simulator/predict/predict.h"
+#include "workload/layout.h"
+#include "workload/model.h"
 
 namespace lockstep::simulator {
 
 struct SearchSpace {
   std::int64_t gpus = 1;
   std::int64_t global_batch = 1;
-  Layout base;                                      // what all layouts share: cp, flash, overlaps, ...
+  workload::Layout base;                            // what all layouts share: cp, flash, overlaps, ...
   std::vector<std::string> schedules;               // of pipelines; names of schedules/catalogue.h
   std::vector<std::int32_t> chunks{2, 3, 4, 6, 8};  // of schedules that take them
   std::vector<std::int64_t> microbatches{1, 2, 4, 8, 16};
 };
 
 // All layouts of the space that the model can have, in a fixed order.
-std::vector<Layout> legal_layouts(const Model& model, const Machine& machine, const SearchSpace& space);
+std::vector<workload::Layout> legal_layouts(const workload::Model& model, const Machine& machine,
+                                            const SearchSpace& space);
 
 struct FoundLayout {
-  Layout layout;
+  workload::Layout layout;
   double bound_s = 0;
   Prediction prediction;
 };
@@ -46,10 +47,11 @@ struct SearchResult {
 
 // Layouts are compared with a layer as one kernel (Detail::folded). Runs on `threads` threads; the result does not
 // depend on how many.
-SearchResult search_layouts(const Model& model, const Machine& machine, const SearchSpace& space, std::size_t top,
-                            int threads);
+SearchResult search_layouts(const workload::Model& model, const Machine& machine, const SearchSpace& space,
+                            std::size_t top, int threads);
 
 // Predicts them anew, every piece of its own, and sorts by that.
-void predict_in_pieces(const Model& model, const Machine& machine, std::vector<FoundLayout>& best, int threads);
+void predict_in_pieces(const workload::Model& model, const Machine& machine, std::vector<FoundLayout>& best,
+                       int threads);
 
 }  // namespace lockstep::simulator

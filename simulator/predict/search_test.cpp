@@ -5,14 +5,13 @@
 #include <algorithm>
 
 #include "schedules/catalogue.h"
-#include "simulator/predict/build_step.h"
 #include "simulator/predict/step_bound.h"
 
 namespace lockstep::simulator {
 namespace {
 
-Model small_model() {
-  return parse_model("gpt3-2.7b");
+workload::Model small_model() {
+  return workload::parse_model("gpt3-2.7b");
 }
 
 SearchSpace small_space() {
@@ -36,8 +35,8 @@ TEST(Search, FindsWhatSimulatingAllFinds) {
   machine.device.memory_bytes = 16'000'000'000;
   std::vector<double> all;
   std::int64_t too_large = 0;
-  const std::vector<Layout> layouts = legal_layouts(small_model(), machine, small_space());
-  for (const Layout& layout : layouts) {
+  const std::vector<workload::Layout> layouts = legal_layouts(small_model(), machine, small_space());
+  for (const workload::Layout& layout : layouts) {
     const Prediction made = predict(small_model(), layout, machine, {.detail = Detail::folded});
     if (made.fits) {
       all.push_back(made.step_s);
@@ -73,9 +72,11 @@ TEST(Search, NoStepIsShorterThanItsBound) {
   SearchSpace space = small_space();
   space.microbatches = {2};
   double closest = 0;
-  for (const Layout& layout : legal_layouts(small_model(), machine, space)) {
+  for (const workload::Layout& layout : legal_layouts(small_model(), machine, space)) {
     const schedules::Schedule schedule = schedules::make_schedule(layout.schedule, shape_of(layout));
-    const double bound = step_bound_s(schedule, stage_works(small_model(), layout, machine, schedule, Detail::folded));
+    const double bound =
+        step_bound_s(schedule, works_of(small_model(), layout, schedule,
+                                        pricing_of(small_model(), layout, schedule, machine, Detail::folded)));
     const double step = predict(small_model(), layout, machine, {.detail = Detail::folded}).step_s;
     EXPECT_LE(bound, step * (1 + 1e-12)) << text_of(layout);
     closest = std::max(closest, bound / step);

@@ -36,8 +36,8 @@ struct StageTimes {
 
 class Bound {
  public:
-  Bound(const Schedule& schedule, const std::vector<StageWork>& works) {
-    for (const StageWork& work : works) {
+  Bound(const Schedule& schedule, const std::vector<workload::StageWork>& works) {
+    for (const workload::StageWork& work : works) {
       const schedules::StageRecipe& r = work.recipe;
       times_.push_back({sum_of(r.forward), sum_of(r.backward), sum_of(r.input_gradient), sum_of(r.weight_gradient)});
     }
@@ -70,7 +70,7 @@ class Bound {
 
 }  // namespace
 
-double step_bound_s(const Schedule& schedule, const std::vector<StageWork>& works) {
+double step_bound_s(const Schedule& schedule, const std::vector<workload::StageWork>& works) {
   const Bound bound(schedule, works);
   std::int64_t longest = 0;
   for (const auto& list : schedule.of_rank) longest = std::max(longest, bound.of_rank(list));

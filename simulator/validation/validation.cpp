@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "simulator/machine/json_fields.h"
-#include "simulator/predict/build_step.h"
 #include "simulator/predict/predict.h"
+#include "simulator/prices/collective_price.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -15,15 +15,18 @@ namespace {
 constexpr double kPsPerMs = 1e9;
 
 // One layer on its own.
-schedules::StageCosts layer_costs(const Model& model, const Layout& layout, const Machine& machine) {
-  StageSlice slice;
+schedules::StageCosts layer_costs(const workload::Model& model, const workload::Layout& layout,
+                                  const Machine& machine) {
+  workload::StageSlice slice;
   slice.layers = 1;
-  return totals_of(work_of(model, layout, machine.device, slice), price_in(layout, machine));
+  const schedules::Schedule schedule = schedule_of(layout);
+  const workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
+  return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine));
 }
 
-double tflops_a_gpu(const Model& model, const Layout& layout, const Prediction& made) {
-  const double tokens = static_cast<double>(layout.global_batch * model.sequence);
-  const double flops = training_flops(model, tokens, layout.recompute == Recompute::full);
+double tflops_a_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
+  const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
+  const double flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
   return flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
 }
 
@@ -50,8 +53,8 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
 }
 
 Validated validate(const ValidationCase& of, const Machine& machine) {
-  const Model model = parse_model(of.model);
-  const Layout layout = parse_layout(of.layout);
+  const workload::Model model = workload::parse_model(of.model);
+  const workload::Layout layout = workload::parse_layout(of.layout);
   if (of.measure == "step_s") return {of, predict(model, layout, machine).step_s};
   if (of.measure == "tflops_a_gpu") return {of, tflops_a_gpu(model, layout, predict(model, layout, machine))};
   const schedules::StageCosts layer = layer_costs(model, layout, machine);

@@ -23,7 +23,7 @@ constexpr std::array<NamedState, 3> kStates = {{
 
 void add(ParameterStore& store, State state, std::string_view prefix, Held& to) {
   const std::size_t first = to.tensors.size();
-  for (const parallel::Parameter& parameter : store.parameters()) {
+  for (const workload::Parameter& parameter : store.parameters()) {
     to.tensors.push_back({std::string(prefix) + parameter.name, parameter.shape});
   }
   for (const ParameterStore::Run& run : store.runs(state)) {

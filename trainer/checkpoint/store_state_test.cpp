@@ -29,15 +29,15 @@ struct Layout {
   std::int32_t zero;
 };
 
-const std::vector<parallel::Parameter> kParameters = {
-    {.name = "words", .shape = {11, 6}, .split = parallel::Split::rows},
+const std::vector<workload::Parameter> kParameters = {
+    {.name = "words", .shape = {11, 6}, .split = workload::Split::rows},
     {.name = "norm", .shape = {6}},
-    {.name = "qkv", .shape = {12, 6}, .split = parallel::Split::rows, .blocks = 3},
-    {.name = "proj", .shape = {6, 8}, .split = parallel::Split::columns},
+    {.name = "qkv", .shape = {12, 6}, .split = workload::Split::rows, .blocks = 3},
+    {.name = "proj", .shape = {6, 8}, .split = workload::Split::columns},
 };
 
 struct Rank {
-  Rank(const kernels::Context& where, parallel::TensorPlace place, const parallel::StoreOptions& options)
+  Rank(const kernels::Context& where, workload::TensorPlace place, const parallel::StoreOptions& options)
       : store(memory, where, kParameters, place, {{3, 1}, {2, 0}}, options) {}
 
   std::unique_ptr<core::Device> device = core::make_cpu_device();
@@ -53,7 +53,7 @@ class World {
         const parallel::StoreOptions options{
             .compute = core::DType::bf16, .zero = layout.zero, .shards = layout.shards, .shard = d};
         ranks_.push_back(
-            std::make_unique<Rank>(kernels::Context(pool_), parallel::TensorPlace{layout.tensor_ranks, t}, options));
+            std::make_unique<Rank>(kernels::Context(pool_), workload::TensorPlace{layout.tensor_ranks, t}, options));
       }
     }
   }

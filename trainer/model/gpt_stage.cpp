@@ -10,8 +10,9 @@
 #include "core/pinned_memory.h"
 #include "kernels/cast/cast.h"
 #include "parallel/parameters/device_memory.h"
-#include "trainer/model/parameter_order.h"
+#include "schedules/catalogue.h"
 #include "trainer/model/part_run.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -28,7 +29,7 @@ struct Microbatch {
   const HeadRun* head = nullptr;  // one of the parts
 };
 
-std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const StagePlace& place) {
+std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const workload::StageSlice& place) {
   auto made = std::make_unique<Microbatch>();
   const std::int32_t parts = place.num_parts();
   made->boundaries.resize(static_cast<std::size_t>(parts) + 1);
@@ -37,16 +38,17 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const Sta
   if (place.embedding) {
     ++at;
     made->parts.push_back(make_embedding_run(stage, 0, made->tokens, *at));
-    first += kEmbeddingParameters;
+    first += workload::kEmbeddingParameters;
   }
   for (std::int64_t layer = 0; layer < place.layers; ++layer) {
     const std::int32_t part = place.part_of_layer(place.first_layer + layer);
-    made->parts.push_back(make_layer_run(stage, part, first, *at, *(at + 1)));
+    const bool first_of_group = layer % stage.shape.layout.recompute_every == 0;
+    made->parts.push_back(make_layer_run(stage, part, first, first_of_group, *at, *(at + 1)));
     ++at;
-    first += kLayerParameters;
+    first += workload::kLayerParameters;
   }
   if (place.head) {
-    const std::size_t words = place.embedding ? kWords : first + kOwnWords;
+    const std::size_t words = place.embedding ? workload::kWords : first + workload::kOwnWords;
     std::unique_ptr<HeadRun> head = make_head_run(stage, parts - 1, first, words, made->targets, *at);
     made->head = head.get();
     made->parts.push_back(std::move(head));
@@ -94,35 +96,39 @@ std::vector<float> on_host(const parallel::Workspace& workspace, const Tensor& v
   return host;
 }
 
-void check_divides(const std::string& what, std::int64_t value, const std::string& by, std::int64_t divisor) {
-  if (value % divisor == 0) return;
-  throw core::usage_error(what + " " + std::to_string(value) + " and " + by + " " + std::to_string(divisor) +
-                          " do not go together; allowed: " + by + " that divide " + std::to_string(value));
+void refuse(const std::string& what, const std::string& allowed) {
+  throw core::usage_error("mini_train does not have " + what + "; allowed: " + allowed);
 }
 
 }  // namespace
 
-void check(const GptShape& shape) {
-  const GptConfig& config = shape.config;
-  check_divides("hidden size", config.hidden, "heads", config.heads);
-  check_divides("heads", config.heads, "tensor-parallel ranks", shape.tensor.ranks);
-  if (shape.sequence_parallel) {
-    check_divides("rows of a microbatch (sequences x tokens)", shape.rows(), "sequence-parallel ranks",
-                  shape.tensor.ranks);
-  }
-  if (shape.length < 1 || shape.length > config.length) {
-    throw core::usage_error("sequence length " + std::to_string(shape.length) + "; allowed by " + config.name +
-                            ": 1 to " + std::to_string(config.length));
-  }
+bool is_trainable(const workload::Model& model) {
+  return model.experts == 0 && !model.gated && model.biases && model.tied_embeddings && model.learned_positions &&
+         model.norm == workload::Norm::layer && model.kv_heads == model.heads &&
+         model.heads * model.head_size == model.hidden && !model.dropout;
 }
 
-std::int64_t message_bytes(const GptShape& shape) {
-  return shape.own_rows() * shape.config.hidden * static_cast<std::int64_t>(core::size_of(shape.compute));
+void check_trainable(const workload::Model& model, const workload::Layout& layout) {
+  if (!is_trainable(model)) {
+    refuse(model.name,
+           "GPT-2's architecture without dropout, such as nano, gpt2-124m or "
+           "hidden=256,layers=4,heads=4,dropout=no");
+  }
+  if (layout.cp > 1) refuse("context-parallel ranks", "cp=1");
+  if (!layout.flash) refuse("attention that keeps its scores", "flash=yes");
+  if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");
+  const schedules::Versions versions =
+      layout.own_schedule != nullptr ? schedules::Versions::one : schedules::entry_named(layout.schedule).versions;
+  // Schedules whose results differ from plain accumulation are simulated only.
+  if (versions != schedules::Versions::one) {
+    refuse("schedule " + layout.schedule + ", which trains on old weights",
+           "a schedule with one version of them (simulate and pipeline_perf run the others)");
+  }
 }
 
 struct GptStage::State {
   StageContext stage;
-  StagePlace place;
+  workload::StageSlice place;
   std::mutex mutex = {};  // of the map: threads of lanes ask for microbatches side by side
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], from step to step
@@ -143,10 +149,10 @@ struct GptStage::State {
   }
 };
 
-GptStage::GptStage(const GptShape& shape, const StagePlace& place, parallel::ParameterStore& store,
+GptStage::GptStage(const GptShape& shape, const workload::StageSlice& place, parallel::ParameterStore& store,
                    parallel::Memory& memory, const kernels::Context& where)
     : state_(new State{.stage = {.shape = shape, .store = store, .workspace = {memory, where}}, .place = place}) {
-  check(shape);
+  check_trainable(shape.model, shape.layout);
 }
 
 GptStage::~GptStage() = default;
@@ -174,15 +180,15 @@ void GptStage::load(std::int32_t microbatch) {
 }
 
 void GptStage::run(const schedules::Task& kernel) {
-  state_->part_of(kernel).run(static_cast<What>(kernel.what), kernel.op);
+  state_->part_of(kernel).run(workload::piece_named(kernel.what), kernel.op);
 }
 
 GptStage::Exchange GptStage::exchange(const schedules::Task& collective) {
-  return state_->part_of(collective).exchange(static_cast<What>(collective.what));
+  return state_->part_of(collective).exchange(workload::piece_named(collective.what));
 }
 
 void GptStage::exchanged(const schedules::Task& collective) {
-  state_->part_of(collective).exchanged(static_cast<What>(collective.what));
+  state_->part_of(collective).exchanged(workload::piece_named(collective.what));
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {

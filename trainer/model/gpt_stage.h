@@ -15,43 +15,27 @@
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
-#include "schedules/passes/recipe.h"
 #include "schedules/step/step.h"
-#include "trainer/model/gpt.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+#include "workload/parameter.h"
 
 namespace lockstep::trainer {
 
-enum class Recompute : std::uint8_t {
-  none,
-  selective,  // the core of attention (arXiv:2205.05198, section 5)
-  full,       // whole layers, from their input
-};
-
 // What is the same for all stages of a rank.
 struct GptShape {
-  GptConfig config = {};
-  parallel::TensorPlace tensor = {};
-  bool sequence_parallel = false;
-  std::int64_t batch = 1;   // sequences a microbatch
-  std::int64_t length = 1;  // tokens a sequence
-  core::DType compute = core::DType::f32;
-  Recompute recompute = Recompute::none;
+  workload::Model model = {};
+  workload::Layout layout = {};
+  workload::TensorPlace tensor = {};
 
-  std::int64_t rows() const { return batch * length; }
-  // Rows of activations between layers that this rank has.
-  std::int64_t own_rows() const { return sequence_parallel ? rows() / tensor.ranks : rows(); }
+  // Rows are tokens: of a microbatch, and of those that this rank has between layers.
+  std::int64_t rows() const { return layout.microbatch_size * model.sequence; }
+  std::int64_t own_rows() const { return layout.sequence_parallel ? rows() / tensor.ranks : rows(); }
 };
 
-// Throws a usage Error that names the numbers that do not divide, or a length beyond the model's.
-void check(const GptShape& shape);
-
-// The pieces of a stage, collectives in group `tensor` among them; amounts of kernels are 0 (nobody waits by them),
-// those of collectives are payload bytes. A full backward is input and weight gradients piece by piece, so that the
-// all-reduce of an input's gradient runs beside the weight's gradient.
-schedules::StageRecipe recipe_of(const GptShape& shape, const StagePlace& place);
-
-// Bytes of what goes to the next stage, and of the gradient that comes back.
-std::int64_t message_bytes(const GptShape& shape);
+bool is_trainable(const workload::Model& model);
+// Throws a usage Error that names what of the model or the layout this trainer does not have, and what is allowed.
+void check_trainable(const workload::Model& model, const workload::Layout& layout);
 
 enum class Mode : std::uint8_t {
   train,
@@ -61,9 +45,9 @@ enum class Mode : std::uint8_t {
 
 class GptStage {
  public:
-  // The arguments outlive this. `store` has the parameters of parameters_of(config, place), in that order.
-  GptStage(const GptShape& shape, const StagePlace& place, parallel::ParameterStore& store, parallel::Memory& memory,
-           const kernels::Context& where);
+  // The arguments outlive this. `store` has the parameters of workload::parameters_of(), in that order.
+  GptStage(const GptShape& shape, const workload::StageSlice& place, parallel::ParameterStore& store,
+           parallel::Memory& memory, const kernels::Context& where);
   ~GptStage();
   GptStage(const GptStage&) = delete;
   GptStage& operator=(const GptStage&) = delete;

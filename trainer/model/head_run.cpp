@@ -6,63 +6,63 @@
 #include "parallel/layers/vocabulary.h"
 #include "parallel/parameters/device_memory.h"
 #include "trainer/model/norm_gradients.h"
-#include "trainer/model/parameter_order.h"
 #include "trainer/model/part_run.h"
 #include "trainer/model/shared_rows.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
 
 using schedules::Op;
+using workload::PieceName;
+using workload::Side;
+using Kind = workload::OperationKind;
 
 class VocabularyHeadRun final : public HeadRun {
  public:
   VocabularyHeadRun(const StageContext& stage, std::int32_t part, std::size_t first, std::size_t words,
                     const parallel::Tensor& targets, Boundary& in)
-      : stage_(stage), part_(part), norm_gamma_(first + kFinalNorm), words_(words), targets_(targets), in_(in) {}
+      : stage_(stage),
+        part_(part),
+        norm_gamma_(first + workload::kFinalNorm),
+        words_(words),
+        targets_(targets),
+        in_(in) {}
 
   const parallel::Tensor& losses() const override { return losses_; }
   const parallel::Tensor& logits() const override { return logits_; }
 
-  void run(What what, Op op) override {
-    switch (what) {
-      case What::head_in:
-        return head_in();
-      case What::logits:
-        return make_logits();
-      case What::loss:
-        return loss();
-      case What::head_input_gradient:
-        return input_gradient();
-      case What::head_weight_gradient:
-        return weight_gradient(op);
-      case What::head_in_backward:
-        return head_in_backward(op);
-      default:
-        LOCKSTEP_CHECK(false, "not a kernel of the head");
-    }
+  void run(PieceName what, Op op) override {
+    if (what == PieceName{Kind::head_norm, Side::forward}) return norm();
+    if (what == PieceName{Kind::logits, Side::forward}) return make_logits();
+    if (what == PieceName{Kind::loss, Side::forward}) return loss();
+    if (what == PieceName{Kind::logits, Side::input_gradient}) return input_gradient();
+    if (what == PieceName{Kind::logits, Side::weight_gradient}) return weight_gradient(op);
+    LOCKSTEP_CHECK((what == PieceName{Kind::head_norm, Side::input_gradient}), "a kernel of the head");
+    norm_backward(op);
   }
 
-  GptStage::Exchange exchange(What what) override {
-    if (what == What::gather_stats) {
+  GptStage::Exchange exchange(PieceName what) override {
+    if (what.kind == Kind::exchange_stats) {
       all_stats_ = make_f32(layer().stats_elems() * stage_.shape.tensor.ranks);
       return {stats_.in(), all_stats_.out()};
     }
-    return what == What::sum_head_gradient ? d_n_.exchange(stage_) : n_all_.exchange(stage_, n_);
+    return is_sum(what) ? d_n_.exchange(stage_) : n_all_.exchange(stage_, n_);
   }
 
-  void exchanged(What what) override {
-    if (what == What::gather_stats) stats_.reset();
-    if (what == What::sum_head_gradient) d_n_.exchanged(stage_);
+  void exchanged(PieceName what) override {
+    if (what.kind == Kind::exchange_stats) stats_.reset();
+    if (is_sum(what)) d_n_.exchanged(stage_);
   }
 
  private:
+  static bool is_sum(PieceName what) { return what == PieceName{Kind::enter_head, Side::input_gradient}; }
   parallel::HeadLayer layer() const {
     const GptShape& shape = stage_.shape;
     const std::int64_t rows = shape_of_share(stage_.store.parameters()[words_], shape.tensor.ranks).front();
     return {.rows = shape.rows(),
-            .hidden = shape.config.hidden,
-            .words = parallel::words_of(shape.config.vocabulary, rows, shape.tensor.index),
+            .hidden = shape.model.hidden,
+            .words = parallel::words_of(shape.model.vocabulary, rows, shape.tensor.index),
             .shards = shape.tensor.ranks};
   }
   parallel::Tensor make_f32(std::int64_t elems) const {
@@ -70,7 +70,7 @@ class VocabularyHeadRun final : public HeadRun {
   }
   bool trains() const { return stage_.mode == Mode::train; }
 
-  void head_in() {
+  void norm() {
     n_ = stage_.make_own_rows();
     const parallel::NormWeights weights{stage_.store.weight(norm_gamma_), stage_.store.weight(norm_gamma_ + 1)};
     stage_.norm().forward(stage_.workspace, weights, in_.x.in(), norm_, n_.out());
@@ -122,7 +122,7 @@ class VocabularyHeadRun final : public HeadRun {
     if (op == Op::weight_gradient) complete();
   }
 
-  void head_in_backward(Op op) {
+  void norm_backward(Op op) {
     stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_gamma_), in_.x.in(), norm_, d_n_.sum.inout(),
                            norm_gradients_.where(stage_, op, norm_gamma_));
     in_.d = std::move(d_n_.sum);

@@ -8,99 +8,80 @@
 #include "parallel/layers/mlp.h"
 #include "parallel/layers/norm.h"
 #include "trainer/model/norm_gradients.h"
-#include "trainer/model/parameter_order.h"
 #include "trainer/model/part_run.h"
 #include "trainer/model/shared_rows.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
 
 using schedules::Op;
+using workload::PieceName;
+using workload::Side;
+using Kind = workload::OperationKind;
+using workload::kDown;
+using workload::kNorm1;
+using workload::kNorm2;
+using workload::kProjection;
+using workload::kQkv;
+using workload::kUp;
 
 class LayerRun final : public PartRun {
  public:
-  LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, Boundary& in, Boundary& out)
-      : stage_(stage), part_(part), first_(first), in_(in), out_(out) {}
+  LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, bool first_of_group, Boundary& in,
+           Boundary& out)
+      : stage_(stage), part_(part), first_(first), first_of_group_(first_of_group), in_(in), out_(out) {}
 
-  void run(What what, Op op) override {
-    const bool keeps = stage_.mode == Mode::train && (stage_.shape.recompute != Recompute::full || op == Op::recompute);
-    switch (what) {
-      case What::attention_in:
-        return attention_in();
-      case What::qkv:
-        return qkv(keeps);
-      case What::core:
-        return core(keeps);
-      case What::project:
-        return project(keeps);
-      case What::mlp_in:
-        return mlp_in();
-      case What::mlp_up:
-        return mlp_up(keeps);
-      case What::mlp_down:
-        return mlp_down(keeps);
-      case What::mlp_out:
-        return mlp_out(keeps);
-      case What::mlp_input_gradient:
-        return mlp_input_gradient();
-      case What::mlp_weight_gradient:
-        return mlp_weight_gradient();
-      case What::mlp_in_backward:
-        return mlp_in_backward(op);
-      case What::attention_input_gradient:
-        return attention_input_gradient();
-      case What::attention_weight_gradient:
-        return attention_weight_gradient(op);
-      case What::attention_in_backward:
-        return attention_in_backward(op);
-      default:
-        LOCKSTEP_CHECK(false, "not a kernel of a layer");
+  void run(PieceName what, Op op) override {
+    switch (what.side) {
+      case Side::forward:
+        return forward(what.kind, op);
+      case Side::input_gradient:
+        return input_gradient(what.kind, op);
+      case Side::weight_gradient:
+        return weight_gradient(what.kind, op);
+      case Side::regather:
+        LOCKSTEP_CHECK(false, "not a kernel");
     }
   }
 
-  GptStage::Exchange exchange(What what) override {
-    switch (what) {
-      case What::gather_attention:
-      case What::regather_attention:
+  GptStage::Exchange exchange(PieceName what) override {
+    if (!gathers(what)) return sum_of(what).exchange(stage_);
+    switch (what.kind) {
+      case Kind::enter_attention:
+      case Kind::qkv:
         return n1_all_.exchange(stage_, n1_);
-      case What::gather_mlp:
-      case What::regather_mlp:
+      case Kind::enter_mlp:
+      case Kind::up:
         return n2_all_.exchange(stage_, n2_);
-      case What::gather_mlp_gradient:
+      case Kind::leave_mlp:
         return d_out_all_.exchange(stage_, out_.d);
-      case What::gather_attention_gradient:
-        return dh_all_.exchange(stage_, dh_);
       default:
-        return sum_of(what).exchange(stage_);
+        LOCKSTEP_CHECK(what.kind == Kind::leave_attention, "an exchange of a layer");
+        return dh_all_.exchange(stage_, dh_);
     }
   }
 
-  void exchanged(What what) override {
-    switch (what) {
-      case What::sum_attention:
-      case What::sum_mlp:
-      case What::sum_attention_gradient:
-      case What::sum_mlp_gradient:
-        return sum_of(what).exchanged(stage_);
-      default:
-        return;  // what was gathered is given up by the kernels that use it
-    }
+  // What was gathered is given up by the kernels that use it.
+  void exchanged(PieceName what) override {
+    if (!gathers(what)) sum_of(what).exchanged(stage_);
   }
 
  private:
   // ---- what pieces work with
 
   parallel::AttentionLayer attention() const {
-    const GptConfig& config = stage_.shape.config;
-    return {.batch = stage_.shape.batch,
-            .length = stage_.shape.length,
+    const workload::Model& config = stage_.shape.model;
+    return {.batch = stage_.shape.layout.microbatch_size,
+            .length = stage_.shape.model.sequence,
             .hidden = config.hidden,
             .heads = config.heads / stage_.shape.tensor.ranks,
             .head_columns = config.hidden / config.heads};
   }
   parallel::MlpLayer mlp() const {
-    const std::int64_t hidden = stage_.shape.config.hidden;
-    return {.rows = stage_.shape.rows(), .hidden = hidden, .inner = 4 * hidden / stage_.shape.tensor.ranks};
+    return {.rows = stage_.shape.rows(),
+            .hidden = stage_.shape.model.hidden,
+            .inner = stage_.shape.model.ffn_hidden / stage_.shape.tensor.ranks};
   }
   kernels::In weight(std::size_t parameter) const { return stage_.store.weight(first_ + parameter); }
   parallel::NormWeights norm_weights(std::size_t gamma) const { return {weight(gamma), weight(gamma + 1)}; }
@@ -111,23 +92,89 @@ class LayerRun final : public PartRun {
   parallel::LinearGradients gradients(std::size_t matrix) const {
     return {stage_.store.gradient(first_ + matrix), stage_.store.gradient(first_ + matrix + 1)};
   }
-  RowSum& sum_of(What what) {
-    switch (what) {
-      case What::sum_attention:
+  // Rows that enter a tensor-parallel part are gathered, and their gradient's terms are summed; of rows that leave it
+  // is the other way round.
+  static bool gathers(PieceName what) {
+    const bool enters = what.kind == Kind::enter_attention || what.kind == Kind::enter_mlp;
+    return what.side == Side::regather || enters == (what.side == Side::forward);
+  }
+  RowSum& sum_of(PieceName what) {
+    switch (what.kind) {
+      case Kind::leave_attention:
         return attention_out_;
-      case What::sum_mlp:
+      case Kind::leave_mlp:
         return mlp_out_;
-      case What::sum_attention_gradient:
+      case Kind::enter_attention:
         return d_n1_;
       default:
-        LOCKSTEP_CHECK(what == What::sum_mlp_gradient, "not an exchange of a layer");
+        LOCKSTEP_CHECK(what.kind == Kind::enter_mlp, "not an exchange of a layer");
         return d_n2_;
+    }
+  }
+  bool keeps(Op op) const {
+    return stage_.mode == Mode::train &&
+           (stage_.shape.layout.recompute != workload::Recompute::full || op == Op::recompute);
+  }
+
+  // ---- which function does what
+
+  void forward(Kind kind, Op op) {
+    switch (kind) {
+      case Kind::attention_norm:
+        return attention_norm();
+      case Kind::qkv:
+        return qkv(keeps(op));
+      case Kind::core:
+        return core(keeps(op));
+      case Kind::projection:
+        return project(keeps(op));
+      case Kind::mlp_norm:
+        return mlp_norm(op);
+      case Kind::up:
+        return up(keeps(op));
+      case Kind::down:
+        return down(keeps(op));
+      default:
+        LOCKSTEP_CHECK(kind == Kind::mlp_residual, "a kernel of a layer");
+        return residual(keeps(op));
+    }
+  }
+  void input_gradient(Kind kind, Op op) {
+    switch (kind) {
+      case Kind::down:
+        return down_gradient();
+      case Kind::up:
+        return up_gradient();
+      case Kind::mlp_norm:
+        return mlp_norm_backward(op);
+      case Kind::projection:
+        return projection_gradient();
+      case Kind::core:
+        return core_gradient();
+      case Kind::qkv:
+        return qkv_gradient();
+      default:
+        LOCKSTEP_CHECK(kind == Kind::attention_norm, "a kernel of a layer");
+        return attention_norm_backward(op);
+    }
+  }
+  void weight_gradient(Kind kind, Op op) {
+    switch (kind) {
+      case Kind::down:
+        return down_weight_gradient();
+      case Kind::up:
+        return up_weight_gradient();
+      case Kind::projection:
+        return projection_weight_gradient();
+      default:
+        LOCKSTEP_CHECK(kind == Kind::qkv, "a kernel of a layer");
+        return qkv_weight_gradient(op);
     }
   }
 
   // ---- forward
 
-  void attention_in() {
+  void attention_norm() {
     n1_ = stage_.make_own_rows();
     stage_.norm().forward(stage_.workspace, norm_weights(kNorm1), in_.x.in(), norm1_, n1_.out());
   }
@@ -148,19 +195,20 @@ class LayerRun final : public PartRun {
   void project(bool keeps) {
     attention().project(stage_.workspace, row_parallel(kProjection), attention_, attention_out_.begin(stage_));
     attention_out_.end(stage_);
-    if (!keeps || stage_.shape.recompute == Recompute::selective) attention_.reset_core();
+    if (!keeps || stage_.shape.layout.recompute == workload::Recompute::selective) attention_.reset_core();
   }
 
-  void mlp_in() {
+  void mlp_norm(Op op) {
     h_ = stage_.make_own_rows();
     n2_ = stage_.make_own_rows();
     stage_.norm().forward_of_sum(stage_.workspace, norm_weights(kNorm2), in_.x.in(), attention_out_.sum.in(), norm2_,
                                  h_.out(), n2_.out());
     attention_out_.sum.reset();
-    if (stage_.mode != Mode::train) in_.x.reset();
+    // Full recomputation keeps the input of the first layer of a group alone; the others' are made again.
+    if (stage_.mode != Mode::train || (!keeps(op) && !first_of_group_)) in_.x.reset();
   }
 
-  void mlp_up(bool keeps) {
+  void up(bool keeps) {
     mlp().up(stage_.workspace, column_parallel(kUp), n2_all_.of(n2_).in(), mlp_);
     n2_all_.reset();
     if (keeps) return;
@@ -168,13 +216,13 @@ class LayerRun final : public PartRun {
     norm2_.reset();
   }
 
-  void mlp_down(bool keeps) {
+  void down(bool keeps) {
     mlp().down(stage_.workspace, row_parallel(kDown), mlp_, mlp_out_.begin(stage_));
     mlp_out_.end(stage_);
     if (!keeps) mlp_.reset();
   }
 
-  void mlp_out(bool keeps) {
+  void residual(bool keeps) {
     const parallel::Tensor& sum = mlp_out_.sum;
     kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = h_.in(), .b = sum.in(), .y = sum.out()},
                  stage_.workspace.where);
@@ -184,62 +232,80 @@ class LayerRun final : public PartRun {
 
   // ---- backward
 
-  void mlp_input_gradient() {
-    const parallel::MlpWeights weights{column_parallel(kUp), row_parallel(kDown)};
-    d_pre_ = mlp().input_gradient(stage_.workspace, weights, mlp_, d_out_all_.of(out_.d).in(), d_n2_.begin(stage_));
-    d_n2_.end(stage_);
+  void down_gradient() {
+    d_pre_ = mlp().down_gradient(stage_.workspace, row_parallel(kDown), mlp_, d_out_all_.of(out_.d).in());
     mlp_.pre.reset();
   }
 
-  void mlp_weight_gradient() {
-    mlp().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), mlp_, d_pre_.in(), d_out_all_.of(out_.d).in(),
-                          {gradients(kUp), gradients(kDown)});
-    if (!h_.given()) out_.d.reset();  // mlp_in_backward was before
-    mlp_.reset();
+  void down_weight_gradient() {
+    mlp().down_weight_gradient(stage_.workspace, mlp_, d_out_all_.of(out_.d).in(), gradients(kDown));
+    mlp_.act.reset();
+    d_out_all_.reset();
+    if (!h_.given()) out_.d.reset();  // mlp_norm_backward was before
+  }
+
+  void up_gradient() {
+    mlp().up_gradient(stage_.workspace, column_parallel(kUp), d_pre_.in(), d_n2_.begin(stage_));
+    d_n2_.end(stage_);
+  }
+
+  void up_weight_gradient() {
+    mlp().up_weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(kUp));
     d_pre_.reset();
     n2_.reset();
     n2_all_.reset();
-    d_out_all_.reset();
   }
 
   // The gradient of the residual stream between the blocks.
-  void mlp_in_backward(Op op) {
+  void mlp_norm_backward(Op op) {
     stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm2), h_.in(), norm2_, out_.d.in(),
                                          d_n2_.sum.inout(), norm2_gradients_.where(stage_, op, first_ + kNorm2));
     dh_ = std::move(d_n2_.sum);
     h_.reset();
     norm2_.reset();
-    if (!d_pre_.given() || d_out_all_.given()) out_.d.reset();  // mlp_weight_gradient was before, or needs all rows
+    if (!mlp_.act.given() || d_out_all_.given()) out_.d.reset();  // down's weight gradient was before, or has all rows
   }
 
-  void attention_input_gradient() {
-    const parallel::AttentionWeights weights{column_parallel(kQkv), row_parallel(kProjection)};
-    d_qkv_ =
-        attention().input_gradient(stage_.workspace, weights, attention_, dh_all_.of(dh_).in(), d_n1_.begin(stage_));
-    d_n1_.end(stage_);
+  void projection_gradient() {
+    d_o_ = attention().projection_gradient(stage_.workspace, row_parallel(kProjection), dh_all_.of(dh_).in());
+  }
+
+  void projection_weight_gradient() {
+    attention().projection_weight_gradient(stage_.workspace, attention_, dh_all_.of(dh_).in(), gradients(kProjection));
+    has_projected_ = true;
+    dh_all_.reset();
+    if (!in_.x.given()) dh_.reset();                    // attention_norm_backward was before
+    if (!attention_.qkv.given()) attention_.o.reset();  // core_gradient was before
+  }
+
+  void core_gradient() {
+    d_qkv_ = attention().core_gradient(stage_.workspace, attention_, d_o_.in());
+    d_o_.reset();
     attention_.qkv.reset();
     attention_.lse.reset();
+    if (has_projected_) attention_.o.reset();
   }
 
-  void attention_weight_gradient(Op op) {
-    attention().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), attention_, d_qkv_.in(), dh_all_.of(dh_).in(),
-                                {gradients(kQkv), gradients(kProjection)});
-    if (!in_.x.given()) dh_.reset();  // attention_in_backward was before
-    attention_.reset_core();
+  void qkv_gradient() {
+    attention().qkv_gradient(stage_.workspace, column_parallel(kQkv), d_qkv_.in(), d_n1_.begin(stage_));
+    d_n1_.end(stage_);
+  }
+
+  void qkv_weight_gradient(Op op) {
+    attention().qkv_weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(kQkv));
     d_qkv_.reset();
     n1_.reset();
     n1_all_.reset();
-    dh_all_.reset();
     if (op == Op::weight_gradient) complete();
   }
 
-  void attention_in_backward(Op op) {
+  void attention_norm_backward(Op op) {
     stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm1), in_.x.in(), norm1_, dh_.in(),
                                          d_n1_.sum.inout(), norm1_gradients_.where(stage_, op, first_ + kNorm1));
     in_.d = std::move(d_n1_.sum);
     in_.x.reset();
     norm1_.reset();
-    if (!d_qkv_.given() || dh_all_.given()) dh_.reset();  // attention_weight_gradient was before, or needs all rows
+    if (has_projected_ || dh_all_.given()) dh_.reset();  // nobody else needs it, or has all rows
     if (op == Op::backward) complete();
   }
 
@@ -247,11 +313,13 @@ class LayerRun final : public PartRun {
     norm1_gradients_.release(stage_, first_ + kNorm1);
     norm2_gradients_.release(stage_, first_ + kNorm2);
     stage_.store.commit(part_);
+    has_projected_ = false;
   }
 
   const StageContext& stage_;
   std::int32_t part_;
   std::size_t first_;
+  bool first_of_group_;
   Boundary& in_;
   Boundary& out_;
 
@@ -274,6 +342,8 @@ class LayerRun final : public PartRun {
   RowSum d_n2_;
   parallel::Tensor dh_;
   RowGather dh_all_;
+  parallel::Tensor d_o_;        // of the core's output
+  bool has_projected_ = false;  // the projection's weight gradient is made
   parallel::Tensor d_qkv_;
   RowSum d_n1_;
   HeldNormGradients norm1_gradients_;
@@ -282,9 +352,9 @@ class LayerRun final : public PartRun {
 
 }  // namespace
 
-std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first, Boundary& in,
-                                        Boundary& out) {
-  return std::make_unique<LayerRun>(stage, part, first, in, out);
+std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
+                                        bool first_of_group, Boundary& in, Boundary& out) {
+  return std::make_unique<LayerRun>(stage, part, first, first_of_group, in, out);
 }
 
 }  // namespace lockstep::trainer

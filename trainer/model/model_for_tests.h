@@ -20,11 +20,11 @@
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/memory/memory.h"
-#include "parallel/parameters/parameter.h"
 #include "parallel/parameters/store.h"
 #include "schedules/passes/recipe.h"
-#include "trainer/model/gpt.h"
 #include "trainer/model/gpt_stage.h"
+#include "workload/parameters.h"
+#include "workload/recipe.h"
 
 namespace lockstep::trainer::tests {
 
@@ -64,8 +64,8 @@ inline Text random_text(const GptShape& shape, std::int32_t microbatch) {
   std::mt19937 random(17U + static_cast<std::uint32_t>(microbatch));
   Text text;
   for (std::int64_t i = 0; i < shape.rows(); ++i) {
-    text.tokens.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(shape.config.vocabulary)));
-    text.targets.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(shape.config.vocabulary)));
+    text.tokens.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(shape.model.vocabulary)));
+    text.targets.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(shape.model.vocabulary)));
   }
   return text;
 }
@@ -119,8 +119,8 @@ inline void do_collective(schedules::Comm comm, const std::vector<GptStage::Exch
 }
 
 // Values by which nothing hides: biases are not 0, norms' factors not 1, and scores and logits not nearly equal.
-inline std::vector<parallel::Parameter> lively(std::vector<parallel::Parameter> parameters) {
-  for (parallel::Parameter& one : parameters) {
+inline std::vector<workload::Parameter> lively(std::vector<workload::Parameter> parameters) {
+  for (workload::Parameter& one : parameters) {
     const bool is_factor = one.fill != 0;
     one.deviation = is_factor ? 1.0F : 0.3F;
     if (one.shape.size() == 2) one.deviation = 1 / std::sqrt(static_cast<float>(one.shape[1]));
@@ -131,9 +131,11 @@ inline std::vector<parallel::Parameter> lively(std::vector<parallel::Parameter> 
 class Model {
  public:
   Model(kernels::ThreadPool& pool, const ModelOptions& options) : options_(options), where_(pool) {
+    options_.shape.layout.tp = options.shape.tensor.ranks;
+    const workload::Layout& layout = options_.shape.layout;
     for (std::int32_t s = 0; s < options.stages; ++s) {
-      places_.push_back(place_of(options.shape.config, options.stages, s));
-      recipes_.push_back(recipe_of(options.shape, places_.back()));
+      places_.push_back(slice_of(options.shape.model, layout, options.stages, s));
+      recipes_.push_back(recipe_of(options.shape.model, layout, places_.back()));
       ranks_.emplace_back();
       for (std::int32_t t = 0; t < options.shape.tensor.ranks; ++t) ranks_.back().push_back(make_rank(s, t));
     }
@@ -195,8 +197,8 @@ class Model {
     return whole;
   }
 
-  std::vector<parallel::Parameter> parameters() const {
-    return parameters_of(options_.shape.config, place_of(options_.shape.config, 1, 0));
+  std::vector<workload::Parameter> parameters() const {
+    return parameters_of(options_.shape.model, {}, slice_of(options_.shape.model, {}, 1, 0));
   }
   const std::vector<std::vector<float>>& logits() const { return logits_; }  // by tensor rank
   // Activations that the first rank held between all forwards and all backwards.
@@ -219,8 +221,8 @@ class Model {
   ModelRank make_rank(std::int32_t stage, std::int32_t tensor) {
     GptShape shape = options_.shape;
     shape.tensor.index = tensor;
-    const StagePlace& place = places_[static_cast<std::size_t>(stage)];
-    std::vector<parallel::Parameter> parameters = parameters_of(shape.config, place);
+    const workload::StageSlice& place = places_[static_cast<std::size_t>(stage)];
+    std::vector<workload::Parameter> parameters = parameters_of(shape.model, {}, place);
     if (options_.lively) parameters = lively(std::move(parameters));
     std::vector<std::vector<std::size_t>> buckets(parameters.size());
     for (std::size_t p = 0; p < parameters.size(); ++p) buckets[p] = {p};
@@ -228,7 +230,7 @@ class Model {
     rank.memory = std::make_unique<parallel::Memory>(*rank.device);
     rank.store = std::make_unique<parallel::ParameterStore>(
         *rank.memory, where_, std::move(parameters), shape.tensor, std::move(buckets),
-        parallel::StoreOptions{.compute = shape.compute, .gradient = options_.gradient});
+        parallel::StoreOptions{.compute = shape.layout.compute, .gradient = options_.gradient});
     rank.store->initialize(options_.seed);
     rank.stage = std::make_unique<GptStage>(shape, place, *rank.store, *rank.memory, where_);
     return rank;
@@ -317,10 +319,10 @@ class Model {
   }
 
   template <class Put>
-  void place(const parallel::Parameter& parameter, std::size_t tensor, std::vector<float>& whole,
+  void place(const workload::Parameter& parameter, std::size_t tensor, std::vector<float>& whole,
              const Put& put) const {
     whole.resize(static_cast<std::size_t>(parameter.elems()));
-    parallel::for_each_run(parameter, {options_.shape.tensor.ranks, static_cast<std::int32_t>(tensor)},
+    workload::for_each_run(parameter, {options_.shape.tensor.ranks, static_cast<std::int32_t>(tensor)},
                            [&](std::int64_t share, std::int64_t begin, std::int64_t count) {
                              for (std::int64_t i = 0; i < count; ++i) {
                                put(share + i, whole[static_cast<std::size_t>(begin + i)]);
@@ -329,9 +331,9 @@ class Model {
   }
 
   void add_gradient(std::size_t stage, std::size_t p, std::vector<float>& whole) {
-    const parallel::Parameter& parameter = ranks_[stage][0].store->parameters()[p];
-    const bool partial = is_partial_over_tensor(parameter, options_.shape.sequence_parallel);
-    const bool same = parameter.split == parallel::Split::none && !partial;
+    const workload::Parameter& parameter = ranks_[stage][0].store->parameters()[p];
+    const bool partial = is_partial_over_tensor(parameter, options_.shape.layout.sequence_parallel);
+    const bool same = parameter.split == workload::Split::none && !partial;
     const kernels::InOut of_first = ranks_[stage][0].store->gradient(p);
     for (std::size_t t = 0; t < ranks_[stage].size(); ++t) {
       const kernels::InOut share = ranks_[stage][t].store->gradient(p);
@@ -347,7 +349,7 @@ class Model {
 
   ModelOptions options_;
   kernels::Context where_;
-  std::vector<StagePlace> places_;
+  std::vector<workload::StageSlice> places_;
   std::vector<schedules::StageRecipe> recipes_;
   std::vector<std::vector<ModelRank>> ranks_;  // by stage and tensor rank
   std::vector<std::vector<float>> logits_;

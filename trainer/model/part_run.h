@@ -13,7 +13,7 @@
 #include "parallel/parameters/store.h"
 #include "schedules/step/step.h"
 #include "trainer/model/gpt_stage.h"
-#include "trainer/model/pieces.h"
+#include "workload/operations.h"
 
 namespace lockstep::trainer {
 
@@ -26,10 +26,10 @@ struct StageContext {
   float gradient_scale = 1;
 
   parallel::Tensor make(std::int64_t elems) const {  // in the compute dtype
-    return workspace.memory.make(parallel::MemoryKind::activations, shape.compute, elems);
+    return workspace.memory.make(parallel::MemoryKind::activations, shape.layout.compute, elems);
   }
-  parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.config.hidden); }
-  parallel::LayerNorm norm() const { return {shape.own_rows(), shape.config.hidden}; }
+  parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.model.hidden); }
+  parallel::LayerNorm norm() const { return {shape.own_rows(), shape.model.hidden}; }
 };
 
 // Between two parts: activations, and their gradient. [own rows, hidden]
@@ -41,9 +41,9 @@ struct Boundary {
 class PartRun {
  public:
   virtual ~PartRun() = default;
-  virtual void run(What what, schedules::Op op) = 0;
-  virtual GptStage::Exchange exchange(What what) = 0;
-  virtual void exchanged(What what) = 0;
+  virtual void run(workload::PieceName what, schedules::Op op) = 0;
+  virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
+  virtual void exchanged(workload::PieceName what) = 0;
 };
 
 class HeadRun : public PartRun {
@@ -55,8 +55,9 @@ class HeadRun : public PartRun {
 // What is passed outlives what is made. The parameters of a part begin at `first`.
 std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
                                             Boundary& out);
-std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first, Boundary& in,
-                                        Boundary& out);
+// `first_of_group`: of the layers that full recomputation makes again together, the one whose input is kept.
+std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
+                                        bool first_of_group, Boundary& in, Boundary& out);
 // `words`: the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);

@@ -6,7 +6,7 @@ namespace lockstep::trainer {
 namespace {
 
 std::int64_t all_elems(const StageContext& stage) {
-  return stage.shape.rows() * stage.shape.config.hidden;
+  return stage.shape.rows() * stage.shape.model.hidden;
 }
 
 }  // namespace
@@ -21,13 +21,13 @@ void RowSum::end(const StageContext& stage) {
 }
 
 GptStage::Exchange RowSum::exchange(const StageContext& stage) {
-  if (!stage.shape.sequence_parallel) return {term_.in(), term_.out()};
+  if (!stage.shape.layout.sequence_parallel) return {term_.in(), term_.out()};
   sum = stage.make_own_rows();
   return {term_.in(), sum.out()};
 }
 
 void RowSum::exchanged(const StageContext& stage) {
-  if (stage.shape.sequence_parallel) {
+  if (stage.shape.layout.sequence_parallel) {
     term_.reset();
   } else {
     sum = std::move(term_);
@@ -35,7 +35,7 @@ void RowSum::exchanged(const StageContext& stage) {
 }
 
 GptStage::Exchange RowGather::exchange(const StageContext& stage, const parallel::Tensor& own) {
-  all_ = stage.workspace.memory.make(parallel::MemoryKind::buffers, stage.shape.compute, all_elems(stage));
+  all_ = stage.workspace.memory.make(parallel::MemoryKind::buffers, stage.shape.layout.compute, all_elems(stage));
   return {own.in(), all_.out()};
 }
 

@@ -7,30 +7,26 @@
 
 #include "parallel/memory/memory.h"
 #include "trainer/step/train_step.h"
+#include "workload/layout.h"
+#include "workload/model.h"
 
 namespace lockstep::trainer {
 
-// Bytes that one layer keeps of a microbatch from its forward to its backward, on one rank: table 2 of Korthikanti et
-// al. 2022 (arXiv:2205.05198) without dropout and without scores, which are not stored.
-std::int64_t kept_bytes_a_layer(const GptShape& shape);
-
-// Where the backward is split, bytes that one layer keeps of a microbatch from I to W: inputs of its four products and
-// the gradients of their outputs. Nearly what was kept for I, as dropout's masks and scores, which only I needs and
-// which are a large part in Qi et al. 2023 (arXiv:2401.10241, table 1), are not kept here; more with recomputation.
-std::int64_t kept_for_w_bytes_a_layer(const GptShape& shape);
-
-// The latter over the former.
-double kept_share_for_w(const GptShape& shape);
+// Of what one layer keeps of a microbatch from its forward to its backward, the share that a split backward still needs
+// from I to W: inputs of its four products and the gradients of their outputs. Nearly all of it, as dropout's masks and
+// scores, which only I needs and which are a large part in Qi et al. 2023 (arXiv:2401.10241, table 1), are not kept
+// here; more than all with recomputation.
+double kept_share_for_w(const workload::Model& model, const workload::Layout& layout);
 
 // At the peak of a step: weights, gradients and optimizer by the formulas of ZeRO (parallel/parameters/zero_bytes.h),
-// activations by the most that the schedule holds of microbatches under way, until I and until W, and what one layer's
-// backward works on.
-parallel::BytesByKind memory_need(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+// activations by the most that the schedule holds of microbatches under way, until I and until W
+// (workload/memory.h), and what one layer's backward works on.
+parallel::BytesByKind memory_need(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                                   std::int32_t rank);
 
 // Throws a usage Error that says what is needed, what is there, and what would help, if the ranks of this host need
 // more than `available_bytes` together.
-void check_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+void check_memory(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                   std::int64_t available_bytes);
 
 struct GpuRoom {
@@ -39,7 +35,7 @@ struct GpuRoom {
   std::int64_t free_bytes = 0;
 };
 // The same, of each of these GPUs.
-void check_gpu_memory(const TrainStep& made, const GptShape& shape, const TrainLayout& layout,
+void check_gpu_memory(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                       const std::vector<GpuRoom>& gpus);
 
 }  // namespace lockstep::trainer

@@ -11,18 +11,15 @@
 namespace lockstep::trainer {
 namespace {
 
-const TrainLayout kLayout{.dp = 4};
+const workload::Layout kLayout{.dp = 4, .microbatch_size = 2};
 
-GptShape small_shape() {
-  return {.config = {.name = "test", .layers = 2, .hidden = 32, .heads = 4, .vocabulary = 61, .length = 16},
-          .tensor = {1, 0},
-          .batch = 2,
-          .length = 16};
+workload::Model small_model() {
+  return workload::parse_model("layers=2,hidden=32,heads=4,vocabulary=61,sequence=16,dropout=no");
 }
 
 std::string refusal_of(const std::vector<GpuRoom>& gpus) {
   try {
-    check_gpu_memory(make_train_step(small_shape(), kLayout), small_shape(), kLayout, gpus);
+    check_gpu_memory(make_train_step(small_model(), kLayout), small_model(), kLayout, gpus);
   } catch (const core::Error& error) {
     EXPECT_EQ(error.failure(), core::Failure::usage);
     return error.what();
@@ -31,7 +28,7 @@ std::string refusal_of(const std::vector<GpuRoom>& gpus) {
 }
 
 std::int64_t need_of_a_rank() {
-  return parallel::total_of(memory_need(make_train_step(small_shape(), kLayout), small_shape(), kLayout, 0));
+  return parallel::total_of(memory_need(make_train_step(small_model(), kLayout), small_model(), kLayout, 0));
 }
 
 TEST(GpuMemory, RanksThatShareAGpuShareItsMemory) {
@@ -43,7 +40,7 @@ TEST(GpuMemory, RanksThatShareAGpuShareItsMemory) {
 TEST(GpuMemory, TheRefusalNamesTheGpuItsRanksAndWhatHelps) {
   const std::int64_t need = need_of_a_rank();
   const std::string told = refusal_of({{"cuda:0", {0, 2}, 2 * need}, {"cuda:1", {1, 3}, need}});
-  EXPECT_NE(told.find("test on 2 ranks of cuda:1 needs about "), std::string::npos) << told;
+  EXPECT_NE(told.find(small_model().name + " on 2 ranks of cuda:1 needs about "), std::string::npos) << told;
   EXPECT_NE(told.find("what helps: "), std::string::npos) << told;
   EXPECT_EQ(told.find('\n'), std::string::npos);
 }

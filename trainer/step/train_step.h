@@ -1,32 +1,30 @@
-// From a model and a layout to the one Step that all ranks run, and what each stage of it has.
+// From a model and a layout to the Steps that all ranks run, and what each stage of them has.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "schedules/step/step.h"
-#include "trainer/model/gpt_stage.h"
-#include "trainer/step/train_layout.h"
+#include "workload/buckets.h"
+#include "workload/layout.h"
+#include "workload/model.h"
 
 namespace lockstep::trainer {
 
-struct StagePlan {
-  StagePlace place;
-  std::vector<parallel::Parameter> parameters;
-  // In the order in which their gradients are complete. Parameters of one bucket are reduced, and sharded, at once.
-  std::vector<std::vector<std::size_t>> buckets;
-};
-
 struct TrainStep {
-  schedules::Step step;           // of all ranks
-  schedules::Step forward;        // of all ranks: forwards only, for validation and sampling
-  std::vector<StagePlan> stages;  // [stage of the pipeline]
+  schedules::Step step;                     // of all ranks
+  schedules::Step forward;                  // of all ranks: forwards only, for validation and sampling
+  std::vector<workload::StagePlan> stages;  // [stage of the pipeline]
 };
 
-// `shape`: of tensor rank 0; its recompute and sequence parallelism are the layout's. The layout has been checked.
-TrainStep make_train_step(const GptShape& shape, const TrainLayout& layout);
+// Throws a usage Error that names the field, its value, and which values would do, if the model cannot be laid out so,
+// or if this trainer does not have what they ask for.
+void check_layout(const workload::Model& model, const workload::Layout& layout);
+
+// The layout has been checked.
+TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout);
 
 // The stages that a rank has, ascending.
-std::vector<std::int32_t> stages_of(const TrainStep& made, const TrainLayout& layout, std::int32_t rank);
+std::vector<std::int32_t> stages_of(const TrainStep& made, const workload::Layout& layout, std::int32_t rank);
 
 }  // namespace lockstep::trainer

@@ -15,25 +15,32 @@
 #include "schedules/catalogue.h"
 #include "schedules/step/check_step.h"
 #include "schedules/step/count.h"
-#include "trainer/step/bucket_plan.h"
+#include "workload/groups.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
 
 using schedules::GroupKind;
 
-GptShape shape_for(const TrainLayout& layout, std::int64_t layers = 8) {
-  return {.config = {.name = "test", .layers = layers, .hidden = 32, .heads = 4, .vocabulary = 61, .length = 16},
-          .tensor = {layout.tp, 0},
-          .sequence_parallel = layout.sequence_parallel,
-          .batch = 2,
-          .length = 16,
-          .recompute = layout.recompute};
+workload::Model small_model(std::int64_t layers = 8) {
+  workload::Model model = workload::parse_model("layers=8,hidden=32,heads=4,vocabulary=61,sequence=16,dropout=no");
+  model.layers = layers;
+  return model;
 }
 
-std::string refusal_of(const TrainLayout& layout, const GptShape& shape) {
+// In f32, two sequences a microbatch.
+TrainStep step_of(workload::Layout layout) {
+  layout.microbatch_size = 2;
+  layout.compute = core::DType::f32;
+  layout.overlap_p2p = true;
+  layout.early_stop = true;
+  return make_train_step(small_model(), layout);
+}
+
+std::string refusal_of(const workload::Layout& layout, const workload::Model& model = small_model()) {
   try {
-    check_layout(layout, shape.config, shape.batch, shape.length);
+    check_layout(model, layout);
   } catch (const core::Error& error) {
     return error.what();
   }
@@ -42,11 +49,11 @@ std::string refusal_of(const TrainLayout& layout, const GptShape& shape) {
 
 // Ranks of Megatron-LM's groups at tp 2, dp 2, pp 4 (parallel_state.py: "tp-cp-ep-dp-pp").
 TEST(TrainLayout, RanksAreNumberedTensorFirstThenDataThenPipeline) {
-  const TrainLayout layout{.dp = 2, .tp = 2, .pp = 4};
+  const workload::Layout layout{.dp = 2, .tp = 2, .pp = 4};
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank)
     EXPECT_EQ(rank_at(layout, coordinates_of(layout, rank)), rank);
   EXPECT_EQ(coordinates_of(layout, 6).dp, 1);
-  const TrainStep made = make_train_step(shape_for(layout), layout);
+  const TrainStep made = step_of(layout);
   std::set<std::vector<std::int32_t>> data;
   std::set<std::vector<std::int32_t>> tensor;
   for (const schedules::Group& group : made.step.groups) {
@@ -71,38 +78,34 @@ std::set<std::vector<std::int32_t>> groups_of(const TrainStep& made, GroupKind k
 // shards is on neighbours.
 TEST(TrainLayout, NeighboursShareShardsAndReplicasAreFarApart) {
   using Groups = std::set<std::vector<std::int32_t>>;
-  TrainLayout layout{.dp = 4, .tp = 2, .pp = 2, .zero = 3, .shard_ranks = 2, .microbatches = 2};
-  const TrainStep made = make_train_step(shape_for(layout), layout);
+  workload::Layout layout{.dp = 4, .tp = 2, .pp = 2, .zero = 3, .shard_ranks = 2, .microbatches = 2};
+  const TrainStep made = step_of(layout);
   EXPECT_EQ(groups_of(made, GroupKind::data),
             (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
   EXPECT_EQ(groups_of(made, GroupKind::replicas),
             (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
   layout.shard_ranks = 4;  // all
-  EXPECT_EQ(groups_of(make_train_step(shape_for(layout), layout), GroupKind::replicas), Groups{});
+  EXPECT_EQ(groups_of(step_of(layout), GroupKind::replicas), Groups{});
   layout.shard_ranks = 1;  // no sharding
-  const TrainStep plain = make_train_step(shape_for(layout), layout);
+  const TrainStep plain = step_of(layout);
   EXPECT_EQ(groups_of(plain, GroupKind::data), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}, {8, 10, 12, 14}, {9, 11, 13, 15}}));
   EXPECT_EQ(groups_of(plain, GroupKind::replicas), Groups{});
 }
 
 TEST(TrainLayout, WhatDoesNotFitIsNamedWithWhatWould) {
-  const GptShape shape = shape_for({});
-  EXPECT_EQ(refusal_of({.tp = 3}, shape), "--tp is 3, and the number of heads is 4; allowed: 1 2 4");
-  EXPECT_EQ(refusal_of({.zero = 4}, shape), "--zero is 4; allowed: 0 1 2 3");
-  EXPECT_EQ(refusal_of({.dp = 4, .zero = 3, .shard_ranks = 3}, shape),
-            "--shard-ranks is 3, and --dp is 4; allowed: 1 2 4");
-  EXPECT_EQ(refusal_of({.dp = 4, .shard_ranks = 2}, shape),
-            "--shard-ranks is 2, and --zero is 0, which shares nothing out; allowed: with --zero 1 2 3");
-  EXPECT_EQ(refusal_of({.dp = 4, .zero = 1, .shard_ranks = -2}, shape), "--shard-ranks is -2; allowed: at least 1");
-  EXPECT_NE(refusal_of({.schedule = "pipedream"}, shape).find("old weights"), std::string::npos);
-  EXPECT_EQ(refusal_of({.pp = 4, .schedule = "dualpipe", .microbatches = 4}, shape),
-            "--schedule dualpipe: microbatches is 4; allowed: at least 8");
-  EXPECT_EQ(refusal_of({.pp = 3, .schedule = "chimera", .microbatches = 3}, shape),
-            "--schedule chimera: ranks is 3; allowed: even numbers");
-  EXPECT_NE(refusal_of({.pp = 16}, shape).find("16 stages"), std::string::npos);
-  EXPECT_NE(refusal_of({.schedule = "nonsense"}, shape).find("nonsense"), std::string::npos);
-  EXPECT_NE(refusal_of({.pp = 4, .schedule = "interleaved", .chunks = 2, .microbatches = 9}, shape), "");
-  EXPECT_EQ(refusal_of({.dp = 2, .tp = 2, .pp = 2, .microbatches = 4}, shape), "");
+  EXPECT_EQ(refusal_of({.tp = 3}), "layout: tp is 3, and heads is 4; allowed: 1 2 4");
+  EXPECT_EQ(refusal_of({.dp = 4, .zero = 3, .shard_ranks = 3}),
+            "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4");
+  EXPECT_EQ(refusal_of({.dp = 4, .shard_ranks = 2}), "layout: shard_ranks is 2; allowed: 0, as zero is 0");
+  EXPECT_NE(refusal_of({.schedule = "pipedream"}).find("old weights"), std::string::npos);
+  EXPECT_EQ(refusal_of({.pp = 4, .schedule = "dualpipe", .microbatches = 4}),
+            "layout: schedule dualpipe: microbatches is 4; allowed: at least 8");
+  EXPECT_EQ(refusal_of({.pp = 3, .schedule = "chimera", .microbatches = 3}),
+            "layout: schedule chimera: ranks is 3; allowed: even numbers");
+  EXPECT_NE(refusal_of({.pp = 16}).find("16 stages"), std::string::npos);
+  EXPECT_NE(refusal_of({.schedule = "nonsense"}).find("nonsense"), std::string::npos);
+  EXPECT_NE(refusal_of({.pp = 4, .schedule = "interleaved", .chunks = 2, .microbatches = 9}), "");
+  EXPECT_EQ(refusal_of({.dp = 2, .tp = 2, .pp = 2, .microbatches = 4}), "");
 }
 
 // make_train_step() itself checks each step of all ranks (schedules/step/check_step.h) and throws where one is wrong.
@@ -113,14 +116,14 @@ TEST(TrainStep, EveryLayoutMakesALegalStep) {
       for (const std::int32_t dp : {1, 2, 4}) {
         for (const std::int32_t zero : {0, 1, 2, 3}) {
           for (const std::int32_t tp : {1, 2}) {
-            TrainLayout layout{.dp = dp, .tp = tp, .pp = pp, .zero = zero, .schedule = schedule, .microbatches = 8};
+            workload::Layout layout{
+                .dp = dp, .tp = tp, .pp = pp, .zero = zero, .schedule = schedule, .microbatches = 8};
             if (dp == 4) layout.shard_ranks = 2;  // with sharding
             if (schedule == "interleaved") layout.chunks = 2;
             layout.sequence_parallel = zero % 2 == 1;
-            layout.recompute = static_cast<Recompute>(zero % 3);
-            const GptShape shape = shape_for(layout);
-            if (!refusal_of(layout, shape).empty()) continue;
-            const TrainStep made = make_train_step(shape, layout);
+            layout.recompute = static_cast<workload::Recompute>(zero % 3);
+            if (!refusal_of(layout).empty()) continue;
+            const TrainStep made = step_of(layout);
             EXPECT_EQ(made.step.num_ranks(), layout.ranks());
             EXPECT_EQ(made.forward.num_ranks(), layout.ranks());
           }
@@ -134,10 +137,9 @@ TEST(TrainStep, EveryLayoutMakesALegalStep) {
 TEST(TrainStep, DataParallelBytesAreThoseOfTheZeroStages) {
   for (const std::int32_t m : {1, 3}) {
     for (const std::int32_t zero : {0, 1, 2, 3}) {
-      const TrainLayout layout{.dp = 4, .zero = zero, .microbatches = m};
-      const GptShape shape = shape_for(layout);
-      const TrainStep made = make_train_step(shape, layout);
-      const double psi_bytes = 4.0 * static_cast<double>(shape.config.parameters());
+      const workload::Layout layout{.dp = 4, .zero = zero, .microbatches = m};
+      const TrainStep made = step_of(layout);
+      const double psi_bytes = 4.0 * static_cast<double>(parameters_of(small_model()));
       const double sent = schedules::count_sent(made.step)[0].of(GroupKind::data) / (psi_bytes * 3 / 4);
       // The word embedding is held while a step runs (it is also the head's matrix): gathered once.
       const double embedding = 61.0 * 32 * 4 / psi_bytes;
@@ -155,13 +157,12 @@ TEST(TrainStep, HybridBytesAreThoseOfASetAndOfReplicasOfAShard) {
   for (const std::int32_t m : {1, 3}) {
     for (const std::int32_t zero : {1, 2, 3}) {
       for (const std::int32_t s : {2, 4}) {
-        const TrainLayout layout{.dp = 8, .zero = zero, .shard_ranks = s, .microbatches = m};
-        const TrainLayout one_set{.dp = s, .zero = zero, .microbatches = m};
-        const GptShape shape = shape_for(layout);
-        const schedules::SentBytes sent = schedules::count_sent(make_train_step(shape, layout).step)[0];
-        const schedules::SentBytes in_set = schedules::count_sent(make_train_step(shape, one_set).step)[0];
+        const workload::Layout layout{.dp = 8, .zero = zero, .shard_ranks = s, .microbatches = m};
+        const workload::Layout one_set{.dp = s, .zero = zero, .microbatches = m};
+        const schedules::SentBytes sent = schedules::count_sent(step_of(layout).step)[0];
+        const schedules::SentBytes in_set = schedules::count_sent(step_of(one_set).step)[0];
         EXPECT_DOUBLE_EQ(sent.of(GroupKind::data), in_set.of(GroupKind::data));
-        const double psi_bytes = 4.0 * static_cast<double>(shape.config.parameters());
+        const double psi_bytes = 4.0 * static_cast<double>(parameters_of(small_model()));
         const std::int32_t r = 8 / s;
         const double over_replicas = 2 * psi_bytes / s * (r - 1) / r * (zero >= 2 ? m : 1);
         EXPECT_NEAR(sent.of(GroupKind::replicas) / over_replicas, 1, 1e-3) << "shards of buckets are rounded up";
@@ -172,8 +173,8 @@ TEST(TrainStep, HybridBytesAreThoseOfASetAndOfReplicasOfAShard) {
 
 // A bucket's sum over replicas neither holds up the next bucket's reduction, nor is overtaken by its own next one.
 TEST(TrainStep, ReplicasAreSummedInALaneOfTheirOwn) {
-  const TrainLayout layout{.dp = 4, .zero = 3, .shard_ranks = 2, .microbatches = 2};
-  const TrainStep made = make_train_step(shape_for(layout), layout);
+  const workload::Layout layout{.dp = 4, .zero = 3, .shard_ranks = 2, .microbatches = 2};
+  const TrainStep made = step_of(layout);
   const schedules::RankStep& rank = made.step.of_rank.front();
   std::map<std::int32_t, std::uint32_t> scattered;  // by bucket: its last task
   std::map<std::int32_t, std::uint32_t> summed;
@@ -200,12 +201,12 @@ TEST(TrainStep, ReplicasAreSummedInALaneOfTheirOwn) {
 
 TEST(TwoPipes, ARanksCopiesAreOnTheOppositePlace) {
   using Groups = std::set<std::vector<std::int32_t>>;
-  TrainLayout layout{.dp = 2, .pp = 4, .schedule = "chimera", .microbatches = 4};
-  const TrainStep made = make_train_step(shape_for(layout), layout);
+  workload::Layout layout{.dp = 2, .pp = 4, .schedule = "chimera", .microbatches = 4};
+  const TrainStep made = step_of(layout);
   EXPECT_EQ(groups_of(made, GroupKind::data), (Groups{{0, 1, 6, 7}, {2, 3, 4, 5}}));
   EXPECT_EQ(groups_of(made, GroupKind::embedding), (Groups{{0}, {1}, {6}, {7}})) << "each end has both";
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
-    const Coordinates at = coordinates_of(layout, rank);
+    const workload::Coordinates at = coordinates_of(layout, rank);
     const std::vector<std::int32_t> stages = stages_of(made, layout, rank);
     ASSERT_EQ(stages, (std::vector<std::int32_t>{at.pp, 4 + 3 - at.pp}));
     EXPECT_EQ(made.stages[static_cast<std::size_t>(stages[1])].place.first_layer,
@@ -214,7 +215,7 @@ TEST(TwoPipes, ARanksCopiesAreOnTheOppositePlace) {
   }
   layout.zero = 3;
   layout.shard_ranks = 2;
-  const TrainStep hybrid = make_train_step(shape_for(layout), layout);
+  const TrainStep hybrid = step_of(layout);
   EXPECT_EQ(groups_of(hybrid, GroupKind::data), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   EXPECT_EQ(groups_of(hybrid, GroupKind::replicas), (Groups{{0, 6}, {1, 7}, {2, 4}, {3, 5}}));
 }
@@ -223,8 +224,8 @@ TEST(TwoPipes, ARanksCopiesAreOnTheOppositePlace) {
 TEST(TwoPipes, SendTheGradientsOfBothStagesOverTwiceTheRanks) {
   for (const std::int32_t dp : {1, 2}) {
     for (const std::int32_t zero : {0, 1}) {
-      const TrainLayout layout{.dp = dp, .pp = 2, .zero = zero, .schedule = "dualpipe", .microbatches = 4};
-      const TrainStep made = make_train_step(shape_for(layout), layout);
+      const workload::Layout layout{.dp = dp, .pp = 2, .zero = zero, .schedule = "dualpipe", .microbatches = 4};
+      const TrainStep made = step_of(layout);
       std::int64_t elems = 0;
       for (const std::int32_t s : stages_of(made, layout, 0)) {
         for (const auto& parameter : made.stages[static_cast<std::size_t>(s)].parameters) elems += parameter.elems();
@@ -237,12 +238,11 @@ TEST(TwoPipes, SendTheGradientsOfBothStagesOverTwiceTheRanks) {
 
 TEST(TwoPipes, OfAUsersOwnMustBeMirrorImages) {
   const auto refused = [](const schedules::Schedule& own) -> std::string {
-    TrainLayout layout{.pp = own.num_ranks(), .microbatches = own.num_microbatches};
+    workload::Layout layout{.pp = own.num_ranks(), .microbatches = own.num_microbatches};
     layout.own_schedule = std::make_shared<const schedules::Schedule>(own);
-    const GptShape shape = shape_for(layout);
-    if (std::string refusal = refusal_of(layout, shape); !refusal.empty()) return refusal;
+    if (std::string refusal = refusal_of(layout); !refusal.empty()) return refusal;
     try {
-      make_train_step(shape, layout);
+      step_of(layout);
     } catch (const core::Error& error) {
       EXPECT_EQ(error.failure(), core::Failure::usage);
       return error.what();
@@ -262,13 +262,14 @@ TEST(TwoPipes, OfAUsersOwnMustBeMirrorImages) {
 
 TEST(BucketPlan, EveryParameterIsInOneBucketWhoseShardsLieAlikeWhereTheyAreShared) {
   for (const std::int32_t zero : {0, 1, 3}) {
-    const TrainLayout layout{.dp = 2, .pp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000};
-    const TrainStep made = make_train_step(shape_for(layout), layout);
-    for (const StagePlan& plan : made.stages) {
+    const workload::Layout layout{.dp = 2, .pp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000};
+    const TrainStep made = step_of(layout);
+    for (const workload::StagePlan& plan : made.stages) {
       std::vector<int> times(plan.parameters.size());
       for (const auto& bucket : plan.buckets) {
         for (const std::size_t p : bucket) ++times[p];
-        const bool has_embedding = std::find(bucket.begin(), bucket.end(), word_embedding_of(plan)) != bucket.end();
+        const bool has_embedding =
+            std::find(bucket.begin(), bucket.end(), workload::word_embedding_of(plan.parameters)) != bucket.end();
         if (has_embedding) {
           EXPECT_EQ(bucket.size(), 1u);
         }

@@ -24,7 +24,7 @@ std::unique_ptr<core::Device> distant(std::unique_ptr<core::Device> cpu) {
   return std::make_unique<parallel::DistantDevice>(std::move(cpu));
 }
 
-TrainOptions few_steps(const TrainLayout& layout) {
+TrainOptions few_steps(const workload::Layout& layout) {
   TrainOptions options = options_of(layout, kFewSteps);
   options.model.layers = 2;
   options.validation_sequences = 16;
@@ -68,7 +68,7 @@ TEST(DistantMemory, TensorParallel) {
   TrainOptions options = few_steps({.tp = 2});
   options.sample_bytes = 2;
   expect_the_same_far_away(options);
-  expect_the_same_far_away(few_steps({.tp = 2, .sequence_parallel = true, .recompute = Recompute::full}));
+  expect_the_same_far_away(few_steps({.tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full}));
 }
 
 TEST(DistantMemory, Pipelines) {
@@ -80,7 +80,7 @@ TEST(DistantMemory, AllOfThemInNarrowFormats) {
   for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
     TrainOptions options = few_steps(all_of_them());
     options.layout.gradient = dtype;
-    options.compute = dtype;
+    options.layout.compute = dtype;
     expect_the_same_far_away(options);
   }
 }
@@ -97,7 +97,7 @@ TEST(DistantMemory, CompressedGradients) {
 TEST(DistantMemory, CheckpointsGoBothWays) {
   const TemporaryFolder folder;
   TrainOptions options = few_steps({.dp = 2, .tp = 2, .zero = 2});
-  options.compute = core::DType::bf16;
+  options.layout.compute = core::DType::bf16;
   const TrainResult whole = run(options);
   for (const bool begins_distant : {false, true}) {
     TrainOptions first = options;
@@ -147,7 +147,7 @@ TEST(DistantMemory, IsClosedOutsideOfTasks) {
     return std::make_unique<parallel::DistantDevice>(core::make_cpu_device(pages.allocator()),
                                                      [&pages] { return pages.open(); });
   };
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   const auto wrap = [&pages](schedules::StageWorker& worker) { return std::make_unique<OpenInTasks>(worker, pages); };
   run_trainers(options, corpus, [&](const TrainStep& /*made*/, RankTrainer& trainer) {
     EXPECT_EQ(trainer.train_step(1, wrap).loss, near.steps[0].loss);

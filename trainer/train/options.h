@@ -9,12 +9,12 @@
 
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/paced_link.h"
-#include "core/dtype.h"
 #include "parallel/compress/compress.h"
-#include "trainer/model/gpt.h"
+#include "parallel/parameters/store.h"
 #include "trainer/optimization/learning_rate.h"
 #include "trainer/optimization/loss_scale.h"
-#include "trainer/step/train_layout.h"
+#include "workload/layout.h"
+#include "workload/model.h"
 
 namespace lockstep::transports {
 class MpiWorld;
@@ -22,12 +22,15 @@ class MpiWorld;
 
 namespace lockstep::trainer {
 
+// What a run begins with where its layout is not given as a text: f32, messages that leave beside kernels,
+// recomputation of no more than the backward needs.
+inline workload::Layout usual_layout() {
+  return {.microbatch_size = 8, .early_stop = true, .compute = core::DType::f32, .overlap_p2p = true};
+}
+
 struct TrainOptions {
-  GptConfig model;
-  TrainLayout layout;
-  std::int64_t batch = 8;                  // sequences a microbatch
-  std::int64_t length = 0;                 // tokens a sequence; 0: the model's positions
-  core::DType compute = core::DType::f32;  // f16: with dynamic loss scaling
+  workload::Model model;
+  workload::Layout layout = usual_layout();  // compute f16: with dynamic loss scaling
   std::uint64_t seed = 1;
 
   std::int64_t steps = 20;
@@ -69,8 +72,7 @@ struct TrainOptions {
   backends::DeviceChoice device;
   backends::WrapDevice wrap_device;  // for tests (backends::MeshOptions)
 
-  std::int64_t sequences_a_step() const { return batch * layout.microbatches * layout.dp; }
-  std::int64_t tokens_a_step() const { return sequences_a_step() * length; }
+  std::int64_t tokens_a_step() const { return layout.global_batch() * model.sequence; }
 };
 
 }  // namespace lockstep::trainer

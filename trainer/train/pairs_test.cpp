@@ -30,15 +30,15 @@ Row sizes() {
   return {3, 2, 3, 4, schedules_of_pairs().size(), 2, 3, 2};
 }
 
-TrainLayout layout_of(const Row& row) {
-  TrainLayout layout;
+workload::Layout layout_of(const Row& row) {
+  workload::Layout layout;
   layout.dp = 1 << row[0];
   layout.tp = 1 << row[1];
   layout.pp = 1 << row[2];
   layout.zero = static_cast<std::int32_t>(row[3]);
   layout.schedule = schedules_of_pairs()[row[4]];
   layout.sequence_parallel = row[5] == 1;
-  layout.recompute = static_cast<Recompute>(row[6]);
+  layout.recompute = static_cast<workload::Recompute>(row[6]);
   layout.shard_ranks = row[7] == 1 ? 2 : 0;
   layout.microbatches = 4;
   layout.bucket_cap_bytes = 20'000;
@@ -46,7 +46,7 @@ TrainLayout layout_of(const Row& row) {
   return layout;
 }
 
-bool is_possible(const TrainLayout& layout) {
+bool is_possible(const workload::Layout& layout) {
   if (layout.ranks() > kMostRanks) return false;
   if (layout.shard_ranks > 0 && replicas_of(layout) == 1) return false;  // full sharding
   try {
@@ -107,11 +107,10 @@ std::vector<Row> covering_rows() {
 // A model that has learned to look back two letters beats counting pairs of letters.
 TEST(Learning, BeatsTheBigramOnTextThatItHasNotSeen) {
   TrainOptions options = options_of({.dp = 2, .zero = 1}, 600);
-  options.model = {.name = "small", .layers = 2, .hidden = 64, .heads = 4, .vocabulary = 256, .length = 32};
-  options.length = 32;
+  options.model = workload::parse_model("layers=2,hidden=64,heads=4,vocabulary=256,sequence=32,dropout=no");
   options.synthetic_bytes = 1 << 17;
   options.rate.warmup = 60;
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   const TrainResult result = train(options, corpus);
   const double bigram = bigram_entropy_nats(corpus.training(), corpus.validation());
   EXPECT_LT(result.validation_loss, bigram - 0.5);
@@ -124,7 +123,7 @@ TEST(Pairs, EveryPairOfOptionsGivesTheLossesOfOneRank) {
   const std::vector<Row> rows = covering_rows();
   EXPECT_GT(rows.size(), 30u);  // 4 ZeRO stages x 8 schedules are 32 pairs alone
   for (const Row& row : rows) {
-    const TrainLayout layout = layout_of(row);
+    const workload::Layout layout = layout_of(row);
     EXPECT_EQ(difference(one, run(options_of(layout, kLongSteps)), 1e-5), "") << text_of(layout);
   }
 }

@@ -65,7 +65,7 @@ struct QueuedRun {
   std::vector<schedules::TaskSpan> last = {};  // of rank 0, in the last step
 };
 
-TrainOptions few_steps(const TrainLayout& layout) {
+TrainOptions few_steps(const workload::Layout& layout) {
   TrainOptions options = options_of(layout, kFewSteps);
   options.model.layers = 2;
   return options;
@@ -85,7 +85,7 @@ QueuedRun run_queued(TrainOptions options, const QueuedOptions& queued, int left
   };
   QueuedRun run;
   std::mutex mutex;
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
     auto& state = dynamic_cast<QueuedDevice&>(trainer.model().memory().device()).state();
     const std::int32_t rank = trainer.model().rank();
@@ -169,7 +169,7 @@ TEST(QueuedTrainer, ShardsInReplicas) {
 
 TEST(QueuedTrainer, TensorParallel) {
   expect_the_same_queued(few_steps({.tp = 2}));
-  expect_the_same_queued(few_steps({.tp = 2, .sequence_parallel = true, .recompute = Recompute::full}));
+  expect_the_same_queued(few_steps({.tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full}));
 }
 
 TEST(QueuedTrainer, Pipelines) {
@@ -181,14 +181,14 @@ TEST(QueuedTrainer, AllOfThemInNarrowFormats) {
   for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
     TrainOptions options = few_steps(all_of_them());
     options.layout.gradient = dtype;
-    options.compute = dtype;
+    options.layout.compute = dtype;
     expect_the_same_queued(options);
   }
 }
 
 TEST(QueuedTrainer, Float16SkipsWhatOverflows) {
   TrainOptions options = few_steps({.dp = 2, .bucket_cap_bytes = 20'000});
-  options.compute = core::DType::f16;
+  options.layout.compute = core::DType::f16;
   options.loss_scale.first = 1e9F;
   expect_the_same_queued(options);
   EXPECT_TRUE(run(options).steps.front().skipped);
@@ -197,12 +197,12 @@ TEST(QueuedTrainer, Float16SkipsWhatOverflows) {
 // To take memory may wait for the device, where a peer's collective may wait for this rank: all is taken before any
 // runs.
 TEST(QueuedTrainer, TakesNoMemoryFromTheFirstStepOn) {
-  const std::vector<TrainLayout> layouts{
+  const std::vector<workload::Layout> layouts{
       {.microbatches = 2}, {.dp = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
       {.tp = 2},           {.pp = 2, .schedule = "1f1b", .microbatches = 4},
       all_of_them(),
   };
-  for (const TrainLayout& layout : layouts) {
+  for (const workload::Layout& layout : layouts) {
     SCOPED_TRACE(text_of(layout));
     const QueuedRun queued = run_queued(few_steps(layout), {.threads = false, .late = 0});
     EXPECT_EQ(queued.takings, 0);
@@ -210,7 +210,7 @@ TEST(QueuedTrainer, TakesNoMemoryFromTheFirstStepOn) {
   }
 }
 
-TrainOptions as_graph(const TrainLayout& layout) {
+TrainOptions as_graph(const workload::Layout& layout) {
   TrainOptions options = few_steps(layout);
   options.graph = true;
   options.steps = 4;
@@ -236,21 +236,21 @@ int expect_the_same_as_graph(const TrainOptions& options) {
 }
 
 TEST(QueuedTrainer, AStepAsAGraph) {
-  std::vector<TrainLayout> layouts{
+  std::vector<workload::Layout> layouts{
       {.microbatches = 2},
       {.dp = 4, .zero = 3, .shard_ranks = 2, .bucket_cap_bytes = 20'000},
-      {.dp = 2, .tp = 2, .sequence_parallel = true, .recompute = Recompute::full},
+      {.dp = 2, .tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full},
   };
   for (const std::int32_t zero : {0, 1, 2, 3}) {
     layouts.push_back({.dp = 2, .zero = zero, .microbatches = 2, .bucket_cap_bytes = 20'000});
   }
-  for (const TrainLayout& layout : layouts) EXPECT_EQ(expect_the_same_as_graph(as_graph(layout)), 1);
+  for (const workload::Layout& layout : layouts) EXPECT_EQ(expect_the_same_as_graph(as_graph(layout)), 1);
 }
 
 // The loss scale is a constant of what is recorded: each time that it changes the step is recorded again.
 TEST(QueuedTrainer, AGraphIsRecordedAgainWithAnotherLossScale) {
   TrainOptions options = as_graph({.dp = 2, .bucket_cap_bytes = 20'000});
-  options.compute = core::DType::f16;
+  options.layout.compute = core::DType::f16;
   options.loss_scale.first = 1e9F;
   options.steps = 8;
   const std::vector<StepReport> steps = run_queued(options, {}).result.steps;
@@ -295,13 +295,13 @@ TEST(QueuedTrainer, AWaitThatAGraphMissesIsFound) {
 
 // A wait that is left out is found by the clocks, whatever has run when. (Some say what others imply.)
 TEST(QueuedTrainer, AWaitThatIsLeftOutIsFound) {
-  const std::vector<TrainLayout> layouts{
+  const std::vector<workload::Layout> layouts{
       {.dp = 2, .bucket_cap_bytes = 20'000},
       {.dp = 2, .zero = 3, .bucket_cap_bytes = 20'000},
       {.tp = 2},
       {.pp = 2, .schedule = "1f1b", .microbatches = 2},
   };
-  for (const TrainLayout& layout : layouts) {
+  for (const workload::Layout& layout : layouts) {
     SCOPED_TRACE(text_of(layout));
     TrainOptions options = few_steps(layout);
     options.steps = 1;

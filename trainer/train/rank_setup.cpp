@@ -11,14 +11,8 @@ namespace lockstep::trainer {
 using schedules::Lane;
 
 GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
-  const Coordinates at = coordinates_of(options.layout, rank);
-  return {.config = options.model,
-          .tensor = {options.layout.tp, at.tp},
-          .sequence_parallel = options.layout.sequence_parallel,
-          .batch = options.batch,
-          .length = options.length,
-          .compute = options.compute,
-          .recompute = options.layout.recompute};
+  const workload::Coordinates at = coordinates_of(options.layout, rank);
+  return {.model = options.model, .layout = options.layout, .tensor = {options.layout.tp, at.tp}};
 }
 
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded) {

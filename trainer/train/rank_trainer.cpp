@@ -17,7 +17,7 @@ using transports::now_ns;
 namespace {
 
 std::unique_ptr<LaneQueues> make_lanes(backends::MeshRank& mesh, const ChannelMap& channels,
-                                       const TrainLayout& layout) {
+                                       const workload::Layout& layout) {
   if (mesh.queues == nullptr) return nullptr;
   const auto context_in = [&](core::Stream& stream) {
     return make_cuda_context(mesh.device, stream, mesh.messages.rank());
@@ -43,12 +43,12 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       interpreter_(interpreter_of(options, mesh.threaded)),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
   if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
-  const auto tokens = static_cast<std::size_t>(options.batch * options.length);
+  const auto tokens = static_cast<std::size_t>(options.layout.microbatch_size * options.model.sequence);
   for (RankBatch& batch : batches_) {
     batch.tokens.resize(tokens);
     batch.targets.resize(tokens);
   }
-  if (options.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
+  if (options.layout.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
   if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model_);
 }
 
@@ -62,8 +62,8 @@ std::vector<MicrobatchTokens> RankTrainer::views() const {
 void RankTrainer::draw(std::int64_t step) {
   for (std::size_t m = 0; m < batches_.size(); ++m) {
     const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
-    draw_samples(corpus_.training(), options_.seed, step, place * options_.batch, options_.length, batches_[m].tokens,
-                 batches_[m].targets);
+    draw_samples(corpus_.training(), options_.seed, step, place * options_.layout.microbatch_size,
+                 options_.model.sequence, batches_[m].tokens, batches_[m].targets);
   }
 }
 
@@ -144,7 +144,7 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   }
   report.norm = training_.end().norm();
   report.skipped = training_.end().skipped();
-  if (options_.compute == core::DType::f16) {
+  if (options_.layout.compute == core::DType::f16) {
     loss_scale_ = next_loss_scale(options_.loss_scale, loss_scale_, !report.skipped);
   }
   return report;
@@ -156,7 +156,7 @@ schedules::StepTimeline RankTrainer::gather_timeline() {
 
 // The tensor ranks of the first data-parallel rank have a part of the words each, and give it to all.
 std::vector<float> RankTrainer::logits_behind(std::string_view text) {
-  const auto length = static_cast<std::size_t>(options_.length);
+  const auto length = static_cast<std::size_t>(options_.model.sequence);
   for (RankBatch& batch : batches_) {
     std::fill(batch.tokens.begin(), batch.tokens.end(), 0);
     std::fill(batch.targets.begin(), batch.targets.end(), 0);
@@ -195,7 +195,7 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
   core::Random random(options_.seed);
   std::string text = prompt;
   const auto next_logits = [&] {
-    const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.length));
+    const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.model.sequence));
     return logits_behind(std::string_view(text).substr(text.size() - seen));
   };
   if (lanes_ != nullptr) {  // as rehearse(): logits that stay are more than a step holds
@@ -217,17 +217,17 @@ void RankTrainer::gather_weights() {
 }
 
 double RankTrainer::validate() {
-  const std::int64_t a_pass = options_.sequences_a_step();
+  const std::int64_t a_pass = options_.layout.global_batch();
   const std::int64_t text = static_cast<std::int64_t>(corpus_.validation().size());
-  const std::int64_t wanted = std::min(options_.validation_sequences, max_windows(text, options_.length));
+  const std::int64_t wanted = std::min(options_.validation_sequences, max_windows(text, options_.model.sequence));
   const std::int64_t passes = (wanted + a_pass - 1) / a_pass;
   const bool counts = model_.place().tp == 0;
   double sum = 0;
   for (std::int64_t pass = 0; pass < passes; ++pass) {
     for (std::size_t m = 0; m < batches_.size(); ++m) {
       const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
-      take_windows(corpus_.validation(), pass * a_pass + place * options_.batch, passes * a_pass, options_.length,
-                   batches_[m].tokens, batches_[m].targets);
+      take_windows(corpus_.validation(), pass * a_pass + place * options_.layout.microbatch_size, passes * a_pass,
+                   options_.model.sequence, batches_[m].tokens, batches_[m].targets);
     }
     evaluate();
     if (counts) sum += forward_.loss_sum();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kFewSteps = 2;
 
-TrainOptions few_steps(const TrainLayout& layout) {
+TrainOptions few_steps(const workload::Layout& layout) {
   TrainOptions options = options_of(layout, kFewSteps);
   options.model.layers = 2;
   options.validation_sequences = 4;
@@ -33,7 +33,7 @@ TEST(RanksOfAStep, SplitBackwardsAndRecomputationWithZero2) {
                                        .schedule = "zb_h1",
                                        .microbatches = 4,
                                        .bucket_cap_bytes = 20'000,
-                                       .recompute = Recompute::full}));
+                                       .recompute = workload::Recompute::full}));
 }
 
 TEST(RanksOfAStep, ShardsInReplicasWithTwoThreadsARank) {

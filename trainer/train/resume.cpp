@@ -15,17 +15,17 @@ namespace {
 constexpr const char* kDtype = "dtype";
 constexpr const char* kGemm = "gemm";
 
-Integers integers_of(const GptConfig& model) {
+Integers integers_of(const workload::Model& model) {
   return {{"layers", model.layers},
           {"hidden", model.hidden},
           {"heads", model.heads},
           {"vocabulary", model.vocabulary},
-          {"positions", model.length}};
+          {"positions", model.positions}};
 }
 
 std::map<std::string, std::string> layout_of(const TrainOptions& options) {
-  const TrainLayout& layout = options.layout;
-  return {{kDtype, std::string(core::short_name_of(options.compute))},
+  const workload::Layout& layout = options.layout;
+  return {{kDtype, std::string(core::short_name_of(options.layout.compute))},
           {kGemm, options.gemm},
           {"dp", std::to_string(layout.dp)},
           {"tp", std::to_string(layout.tp)},
@@ -47,7 +47,7 @@ Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int
           .layout = layout_of(options),
           .integers = {{"tokens", step * options.tokens_a_step()},
                        {"seed", static_cast<std::int64_t>(options.seed)},
-                       {"sequences_a_step", options.sequences_a_step()},
+                       {"sequences_a_step", options.layout.global_batch()},
                        {"good_steps", scale.good_steps}},
           .reals = {{"loss_scale", scale.scale}}};
 }
@@ -90,10 +90,12 @@ std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {
 
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file) {
   const SafetensorsFile source(file);
-  const GptConfig& model = options.model;
-  require_same(
-      file, gpt2_sizes(source),
-      {{"layers", model.layers}, {"hidden", model.hidden}, {"vocabulary", model.vocabulary}, {"length", model.length}});
+  const workload::Model& model = options.model;
+  require_same(file, gpt2_sizes(source),
+               {{"layers", model.layers},
+                {"hidden", model.hidden},
+                {"vocabulary", model.vocabulary},
+                {"length", model.positions}});
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_masters(*stage.store, held);
   read_gpt2(source, held.tensors, held.pieces);

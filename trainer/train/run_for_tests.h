@@ -16,12 +16,12 @@ namespace lockstep::trainer {
 inline constexpr std::int64_t kSteps = 5;
 inline constexpr std::int64_t kBatch = 16;  // sequences a step, in every layout
 
-inline GptConfig tiny() {
-  return {.name = "tiny", .layers = 4, .hidden = 32, .heads = 4, .vocabulary = 256, .length = 16};
+inline workload::Model tiny() {
+  return workload::parse_model("layers=4,hidden=32,heads=4,vocabulary=256,sequence=16,dropout=no");
 }
 
 // dp x tp x pp with everything that is split, 8 ranks.
-inline TrainLayout all_of_them() {
+inline workload::Layout all_of_them() {
   return {.dp = 2,
           .tp = 2,
           .pp = 2,
@@ -32,12 +32,14 @@ inline TrainLayout all_of_them() {
           .sequence_parallel = true};
 }
 
-inline TrainOptions options_of(const TrainLayout& layout, std::int64_t steps = kSteps) {
+inline TrainOptions options_of(const workload::Layout& layout, std::int64_t steps = kSteps) {
   TrainOptions options;
   options.model = tiny();
   options.layout = layout;
-  options.batch = kBatch / (layout.dp * layout.microbatches);
-  options.length = 16;
+  options.layout.microbatch_size = kBatch / (layout.dp * layout.microbatches);
+  options.layout.early_stop = true;
+  options.layout.compute = core::DType::f32;
+  options.layout.overlap_p2p = true;
   options.steps = steps;
   options.rate = {.peak = 3e-3, .floor = 3e-4, .warmup = 2, .steps = steps};
   options.synthetic_bytes = 1 << 14;
@@ -47,10 +49,10 @@ inline TrainOptions options_of(const TrainLayout& layout, std::int64_t steps = k
 }
 
 inline TrainResult run(const TrainOptions& options) {
-  return train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.length));
+  return train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence));
 }
 
-inline TrainResult run(const TrainLayout& layout) {
+inline TrainResult run(const workload::Layout& layout) {
   return run(options_of(layout));
 }
 
@@ -59,23 +61,15 @@ struct MemoryOfARun {
   double predicted;
   double counted;
 };
-inline MemoryOfARun memory_of(const TrainLayout& layout) {
+inline MemoryOfARun memory_of(const workload::Layout& layout) {
   const TrainOptions options = options_of(layout);
-  const GptShape shape = shape_of(options, 0);
-  const TrainStep made = make_train_step(shape, layout);
+  const TrainStep made = make_train_step(options.model, options.layout);
   std::int64_t needed = 0;
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
-    needed = std::max(needed, parallel::total_of(memory_need(made, shape, layout, rank)));
+    needed = std::max(needed, parallel::total_of(memory_need(made, options.model, options.layout, rank)));
   }
   const std::int64_t taken = parallel::total_of(run(options).steps.back().peak_bytes);
   return {static_cast<double>(needed), static_cast<double>(taken)};
-}
-
-inline std::string text_of(const TrainLayout& layout) {
-  return "dp " + std::to_string(layout.dp) + " tp " + std::to_string(layout.tp) + " pp " + std::to_string(layout.pp) +
-         " zero " + std::to_string(layout.zero) + " shards " + std::to_string(layout.shard_ranks) + " " +
-         layout.schedule + " v " + std::to_string(layout.chunks) + " m " + std::to_string(layout.microbatches) +
-         (layout.sequence_parallel ? " sp" : "") + " recompute " + std::to_string(static_cast<int>(layout.recompute));
 }
 
 // Where the losses of one run are further from another's than `tolerance` of theirs (sums in another order), or norms

@@ -108,14 +108,7 @@ void check_device(const TrainOptions& options) {
 }  // namespace
 
 TrainOptions checked(TrainOptions options) {
-  if (options.length == 0) options.length = options.model.length;
-  check_layout(options.layout, options.model, options.batch, options.length);
-  check(shape_of(options, 0));
-  if (options.layout.gradient != core::DType::f32 && options.layout.gradient != options.compute) {
-    throw core::usage_error("--grad-dtype is " + std::string(core::short_name_of(options.layout.gradient)) +
-                            ", and --dtype is " + std::string(core::short_name_of(options.compute)) +
-                            "; allowed: f32, or as --dtype");
-  }
+  check_layout(options.model, options.layout);
   const bool compresses = options.compression != parallel::Compression::none;
   const bool all_reduces = zero_of(options.layout) == 0 || replicas_of(options.layout) > 1;
   if (compresses && (!all_reduces || options.layout.gradient != core::DType::f32)) {
@@ -130,11 +123,11 @@ TrainOptions checked(TrainOptions options) {
 
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
-  const TrainStep made = make_train_step(shape_of(options, 0), options.layout);
+  const TrainStep made = make_train_step(options.model, options.layout);
   if (options.mpi == nullptr && !options.device.cuda) {
-    check_memory(made, shape_of(options, 0), options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
+    check_memory(made, options.model, options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
   }
-  if (options.device.cuda) check_gpu_memory(made, shape_of(options, 0), options.layout, gpu_rooms(options));
+  if (options.device.cuda) check_gpu_memory(made, options.model, options.layout, gpu_rooms(options));
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   const ChannelMap channels(steps);
   backends::MeshOptions mesh = mesh_of(options);

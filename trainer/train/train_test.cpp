@@ -18,6 +18,7 @@
 #include "trainer/checkpoint/files_for_tests.h"
 #include "trainer/train/resume.h"
 #include "trainer/train/run_for_tests.h"
+#include "workload/memory.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -25,10 +26,10 @@ namespace {
 class Layouts : public ::testing::Test {
  protected:
   static const TrainResult& single() {
-    static const TrainResult result = run(TrainLayout{});
+    static const TrainResult result = run(workload::Layout{});
     return result;
   }
-  static void compare(const TrainLayout& layout) {
+  static void compare(const workload::Layout& layout) {
     EXPECT_EQ(difference(single(), run(layout), 1e-5), "") << text_of(layout);
   }
 };
@@ -40,8 +41,8 @@ TEST_F(Layouts, OneRankLearns) {
 
 TEST_F(Layouts, AccumulationIsTheSameBatch) {
   compare({.microbatches = 4});
-  compare({.microbatches = 4, .recompute = Recompute::full});
-  compare({.microbatches = 2, .recompute = Recompute::selective});
+  compare({.microbatches = 4, .recompute = workload::Recompute::full});
+  compare({.microbatches = 2, .recompute = workload::Recompute::selective});
 }
 
 TEST_F(Layouts, DataParallelRanksInAllZeroStages) {
@@ -62,7 +63,7 @@ TEST_F(Layouts, HybridShardingInAllZeroStages) {
 TEST_F(Layouts, TensorParallelRanks) {
   for (const bool sequence : {false, true}) {
     compare({.tp = 2, .sequence_parallel = sequence});
-    compare({.tp = 4, .microbatches = 2, .sequence_parallel = sequence, .recompute = Recompute::full});
+    compare({.tp = 4, .microbatches = 2, .sequence_parallel = sequence, .recompute = workload::Recompute::full});
   }
 }
 
@@ -80,7 +81,7 @@ TEST_F(Layouts, PipelinesOfAllSchedules) {
 // Where no sum is taken in another order. (Stages on several ranks sum the gradient of the word embedding, which is
 // also the head's matrix, in two parts.)
 TEST(SameBits, OfSchedulesOnOneRankRecomputationAndZeroStages) {
-  const auto expect_same = [](const TrainLayout& a, const TrainLayout& b, float most_norm = 1) {
+  const auto expect_same = [](const workload::Layout& a, const workload::Layout& b, float most_norm = 1) {
     TrainOptions options_of_one = options_of(a);
     TrainOptions options_of_other = options_of(b);
     options_of_one.most_norm = options_of_other.most_norm = most_norm;
@@ -92,14 +93,15 @@ TEST(SameBits, OfSchedulesOnOneRankRecomputationAndZeroStages) {
     EXPECT_EQ(one.validation_loss, other.validation_loss) << text_of(b);
   };
   expect_same({.microbatches = 4}, {.schedule = "gpipe", .microbatches = 4});
-  expect_same({.microbatches = 4}, {.schedule = "zb_h1", .microbatches = 4, .recompute = Recompute::selective});
-  expect_same({.microbatches = 4}, {.microbatches = 4, .recompute = Recompute::full});
+  expect_same({.microbatches = 4},
+              {.schedule = "zb_h1", .microbatches = 4, .recompute = workload::Recompute::selective});
+  expect_same({.microbatches = 4}, {.microbatches = 4, .recompute = workload::Recompute::full});
   for (const std::int32_t zero : {1, 2, 3}) {
     // Shards sum the squares of the norm in other pieces: nothing is clipped.
     expect_same({.dp = 2, .bucket_cap_bytes = 20'000}, {.dp = 2, .zero = zero, .bucket_cap_bytes = 20'000}, 0);
   }
   expect_same({.pp = 2, .microbatches = 4}, {.pp = 2, .schedule = "zb_h1", .microbatches = 4});
-  expect_same({.tp = 2, .microbatches = 2}, {.tp = 2, .microbatches = 2, .recompute = Recompute::full});
+  expect_same({.tp = 2, .microbatches = 2}, {.tp = 2, .microbatches = 2, .recompute = workload::Recompute::full});
 }
 
 void expect_same_steps(const TrainResult& one, const TrainResult& other, const std::string& what) {
@@ -135,9 +137,10 @@ TEST(SameBits, OfSetsOfAllRanksAndOfOne) {
 // What the run's rank 0 has sent in each lane is what the step says of its groups, to the byte.
 TEST(HybridSharding, SendsWhatTheStepCounts) {
   for (const std::int32_t zero : {1, 2, 3}) {
-    TrainOptions options = checked(options_of({.dp = 4, .zero = zero, .shard_ranks = 2, .microbatches = 2}));
-    options.model.hidden = 64;  // all parameters are whole shards: nothing is padded
-    const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+    TrainOptions options = options_of({.dp = 4, .zero = zero, .shard_ranks = 2, .microbatches = 2});
+    // All parameters are whole shards: nothing is padded.
+    options.model = workload::parse_model("layers=4,hidden=64,heads=4,vocabulary=256,sequence=16,dropout=no");
+    const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
     run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
       trainer.train_step(1);
       const StepCollectives& collectives = trainer.model().collectives();
@@ -161,20 +164,20 @@ TEST_F(Layouts, AllAtOnce) {
              .zero = zero,
              .schedule = "zb_h1",
              .microbatches = 2,
-             .recompute = Recompute::full});
+             .recompute = workload::Recompute::full});
   }
 }
 
 // Three steps, then the rest from the checkpoint.
-std::vector<StepReport> resumed(const TrainLayout& before, const TrainLayout& after, core::DType compute) {
+std::vector<StepReport> resumed(const workload::Layout& before, const workload::Layout& after, core::DType compute) {
   const TemporaryFolder folder;
   TrainOptions options = options_of(before);
-  options.compute = compute;
+  options.layout.compute = compute;
   options.checkpoint_folder = folder / "checkpoints";
   options.steps = 3;
   std::vector<StepReport> reports = run(options).steps;
   TrainOptions rest = options_of(after);
-  rest.compute = compute;
+  rest.layout.compute = compute;
   rest.resume = options.checkpoint_folder;
   for (const StepReport& report : run(rest).steps) reports.push_back(report);
   return reports;
@@ -199,19 +202,19 @@ TEST_F(Layouts, CompressedGradientsTrainNearlyAlike) {
   const TrainResult hybrid = run(options);
   EXPECT_EQ(difference(plain, hybrid, 1e-2), "");
   EXPECT_NE(hybrid.steps.back().loss, int8.steps.back().loss);
-  options.layout.gradient = options.compute = core::DType::bf16;
+  options.layout.gradient = options.layout.compute = core::DType::bf16;
   EXPECT_NE(error_of([&] { run(options); }).find("--grad-dtype f32"), std::string::npos);
 }
 
 // Of the fullest rank: the formulas meet what was counted within a quarter.
 TEST(MemoryNeed, IsWhatAStepTakes) {
-  for (const TrainLayout& layout :
-       {TrainLayout{}, TrainLayout{.microbatches = 4, .recompute = Recompute::full}, TrainLayout{.dp = 2, .zero = 3},
-        TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.dp = 4, .zero = 3, .shard_ranks = 2},
-        TrainLayout{.tp = 2, .microbatches = 2}, TrainLayout{.pp = 2, .microbatches = 4},
-        TrainLayout{.pp = 2, .schedule = "gpipe", .microbatches = 4},
-        TrainLayout{.pp = 2, .schedule = "zb_h1", .microbatches = 8},
-        TrainLayout{.pp = 2, .schedule = "zb_h2", .microbatches = 8, .recompute = Recompute::full}}) {
+  for (const workload::Layout& layout :
+       {workload::Layout{}, workload::Layout{.microbatches = 4, .recompute = workload::Recompute::full},
+        workload::Layout{.dp = 2, .zero = 3}, workload::Layout{.dp = 2, .zero = 1},
+        workload::Layout{.dp = 4, .zero = 3, .shard_ranks = 2}, workload::Layout{.tp = 2, .microbatches = 2},
+        workload::Layout{.pp = 2, .microbatches = 4}, workload::Layout{.pp = 2, .schedule = "gpipe", .microbatches = 4},
+        workload::Layout{.pp = 2, .schedule = "zb_h1", .microbatches = 8},
+        workload::Layout{.pp = 2, .schedule = "zb_h2", .microbatches = 8, .recompute = workload::Recompute::full}}) {
     const MemoryOfARun memory = memory_of(layout);
     EXPECT_NEAR(memory.predicted, memory.counted, memory.counted / 4) << text_of(layout);
   }
@@ -221,27 +224,25 @@ TEST(MemoryNeed, IsWhatAStepTakes) {
 // the last norm's output and the gradient of the embedding.
 TEST(MemoryNeed, WhatWaitsForWIsCounted) {
   const auto activations_of = [](const std::string& list) {
-    TrainLayout layout{.microbatches = 4};
+    workload::Layout layout{.microbatches = 4};
     layout.own_schedule = std::make_shared<const schedules::Schedule>(schedules::parse_csv(list, "list", 1));
     return run(options_of(layout)).steps.back().peak_bytes[static_cast<std::size_t>(parallel::MemoryKind::activations)];
   };
   const std::int64_t at_once = activations_of("0F0,0I0,0W0,0F1,0I1,0W1,0F2,0I2,0W2,0F3,0I3,0W3");
   const std::int64_t late = activations_of("0F0,0I0,0F1,0I1,0F2,0I2,0F3,0I3,0W0,0W1,0W2,0W3");
-  const GptShape shape = shape_of(options_of({.microbatches = 4}), 0);
-  const std::int64_t row = shape.rows() * 4;
-  const std::int64_t a_microbatch = shape.config.layers * kept_for_w_bytes_a_layer(shape) +
-                                    row * shape.config.vocabulary + 2 * row * shape.config.hidden;
-  EXPECT_NEAR(static_cast<double>(late - at_once), static_cast<double>(3 * a_microbatch),
-              0.02 * static_cast<double>(3 * a_microbatch));
-  EXPECT_GT(kept_share_for_w(shape), 0.9);
-  EXPECT_LT(kept_share_for_w(shape), 1);
+  const TrainOptions options = options_of({.microbatches = 4});
+  const double a_microbatch =
+      workload::activations_of(options.model, options.layout, slice_of(options.model, options.layout, 1, 0)).later;
+  EXPECT_NEAR(static_cast<double>(late - at_once), 3 * a_microbatch, 0.02 * 3 * a_microbatch);
+  EXPECT_GT(kept_share_for_w(options.model, options.layout), 0.9);
+  EXPECT_LT(kept_share_for_w(options.model, options.layout), 1);
 }
 
 TEST(MemoryNeed, TooMuchIsRefusedWithWhatHelps) {
   TrainOptions options = options_of({});
-  options.model = find_gpt("1558M");
+  options.model = workload::parse_model("gpt2-1.5b");
   options.model.layers = 4000;
-  options.batch = 1;
+  options.layout.microbatch_size = 1;
   const std::string refusal = error_of([&] { run(options); });
   EXPECT_NE(refusal.find("needs about"), std::string::npos) << refusal;
   EXPECT_NE(refusal.find("--zero 3"), std::string::npos) << refusal;
@@ -249,20 +250,20 @@ TEST(MemoryNeed, TooMuchIsRefusedWithWhatHelps) {
   options.layout = {.dp = 4, .zero = 3, .shard_ranks = 2};
   EXPECT_NE(error_of([&] { run(options); }).find("a larger --shard-ranks"), std::string::npos);
   options.layout = {};
-  options.model = find_gpt("nano");
-  options.length = 128;
-  options.batch = 1 << 20;
+  options.model = workload::parse_model("nano");
+  options.model.sequence = 128;
+  options.layout.microbatch_size = 1 << 20;
   EXPECT_NE(error_of([&] { run(options); }).find("--recompute full"), std::string::npos);
 }
 
 TEST(Resume, GivesTheSameBits) {
   for (const core::DType compute : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    for (const TrainLayout& layout :
-         {TrainLayout{.microbatches = 2}, TrainLayout{.dp = 2, .zero = 1}, TrainLayout{.dp = 2, .zero = 3},
-          TrainLayout{.dp = 4, .zero = 3, .shard_ranks = 2, .microbatches = 2},
-          TrainLayout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 2}}) {
+    for (const workload::Layout& layout : {workload::Layout{.microbatches = 2}, workload::Layout{.dp = 2, .zero = 1},
+                                           workload::Layout{.dp = 2, .zero = 3},
+                                           workload::Layout{.dp = 4, .zero = 3, .shard_ranks = 2, .microbatches = 2},
+                                           workload::Layout{.dp = 2, .tp = 2, .pp = 2, .zero = 2, .microbatches = 2}}) {
       TrainOptions whole = options_of(layout);
-      whole.compute = compute;
+      whole.layout.compute = compute;
       const TrainResult at_once = run(whole);
       const std::vector<StepReport> in_two = resumed(layout, layout, compute);
       ASSERT_EQ(in_two.size(), at_once.steps.size());
@@ -276,13 +277,13 @@ TEST(Resume, GivesTheSameBits) {
 }
 
 TEST_F(Layouts, ARunGoesOnInAnotherLayout) {
-  const TrainLayout layouts[] = {{.microbatches = 2},
-                                 {.dp = 4, .zero = 3},
-                                 {.dp = 4, .zero = 2, .shard_ranks = 2},
-                                 {.tp = 2, .pp = 2, .schedule = "zb_v", .microbatches = 4},
-                                 {.dp = 2, .tp = 4, .zero = 1, .sequence_parallel = true}};
-  for (const TrainLayout& before : layouts) {
-    for (const TrainLayout& after : layouts) {
+  const workload::Layout layouts[] = {{.microbatches = 2},
+                                      {.dp = 4, .zero = 3},
+                                      {.dp = 4, .zero = 2, .shard_ranks = 2},
+                                      {.tp = 2, .pp = 2, .schedule = "zb_v", .microbatches = 4},
+                                      {.dp = 2, .tp = 4, .zero = 1, .sequence_parallel = true}};
+  for (const workload::Layout& before : layouts) {
+    for (const workload::Layout& after : layouts) {
       const std::vector<StepReport> reports = resumed(before, after, core::DType::f32);
       for (std::size_t i = 0; i < reports.size(); ++i) {
         const double loss = single().steps[i].loss;
@@ -321,12 +322,12 @@ TEST(Resume, ShardsAreWrittenOnceAndReadInAnyLayout) {
   EXPECT_EQ(files, (std::vector<std::string>{"rank-00000.safetensors", "rank-00001.safetensors"}));
   const auto expected = contents_of(options.checkpoint_folder);
   EXPECT_GT(expected.size(), 3 * 4 * 12U);  // twelve parameters a layer, and both moments of each
-  for (const TrainLayout& layout : {TrainLayout{.microbatches = 2}, TrainLayout{.dp = 4, .zero = 3},
-                                    TrainLayout{.dp = 8, .zero = 1, .shard_ranks = 4},
-                                    TrainLayout{.dp = 4, .tp = 2, .zero = 2, .shard_ranks = 2}}) {
+  for (const workload::Layout& layout : {workload::Layout{.microbatches = 2}, workload::Layout{.dp = 4, .zero = 3},
+                                         workload::Layout{.dp = 8, .zero = 1, .shard_ranks = 4},
+                                         workload::Layout{.dp = 4, .tp = 2, .zero = 2, .shard_ranks = 2}}) {
     TrainOptions other = checked(options_of(layout));
     other.checkpoint_folder = folder / "other";
-    const Corpus corpus = Corpus::synthetic(other.seed, other.synthetic_bytes, other.length);
+    const Corpus corpus = Corpus::synthetic(other.seed, other.synthetic_bytes, other.model.sequence);
     run_trainers(other, corpus, [&](const TrainStep& /*made*/, RankTrainer& trainer) {
       save_run(trainer, other, resume_run(trainer, other, options.checkpoint_folder) + 1);
     });

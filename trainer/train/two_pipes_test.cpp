@@ -14,14 +14,14 @@
 namespace lockstep::trainer {
 namespace {
 
-void compare(const TrainLayout& layout, std::int64_t steps = kSteps) {
+void compare(const workload::Layout& layout, std::int64_t steps = kSteps) {
   static std::map<std::int64_t, TrainResult> of_one_rank;
   const auto [one, is_new] = of_one_rank.try_emplace(steps);
   if (is_new) one->second = run(options_of({}, steps));
   EXPECT_EQ(difference(one->second, run(options_of(layout, steps)), 1e-5), "") << text_of(layout);
 }
 
-std::vector<TrainLayout> two_pipes() {
+std::vector<workload::Layout> two_pipes() {
   return {{.pp = 2, .schedule = "chimera", .microbatches = 2},
           {.pp = 2, .schedule = "chimera", .microbatches = 8},
           {.pp = 4, .schedule = "chimera", .microbatches = 4},
@@ -32,18 +32,18 @@ std::vector<TrainLayout> two_pipes() {
 }
 
 TEST(TwoPipes, GiveTheLossesOfOneRank) {
-  for (const TrainLayout& layout : two_pipes()) compare(layout, 20);
+  for (const workload::Layout& layout : two_pipes()) compare(layout, 20);
 }
 
 // pairs_test.cpp has every pair of options.
 TEST(TwoPipes, WithDataTensorParallelRanksAndShards) {
   for (const std::int32_t zero : {0, 1, 2, 3}) {
-    TrainLayout layout = two_pipes()[zero % 2 == 0 ? 3 : 5];
+    workload::Layout layout = two_pipes()[zero % 2 == 0 ? 3 : 5];
     layout.zero = zero;
     layout.bucket_cap_bytes = 20'000;
     compare(layout);  // sharded over the two ranks of a stage
     layout.dp = 2;
-    layout.recompute = static_cast<Recompute>(zero % 3);
+    layout.recompute = static_cast<workload::Recompute>(zero % 3);
     compare(layout);
     layout.shard_ranks = zero > 0 ? 2 : 0;  // the copies are replicas
     layout.tp = 2;
@@ -64,7 +64,7 @@ std::vector<std::byte> bytes_of(const kernels::In& weight) {
 
 std::vector<Weights> weights_of_ranks(const TrainOptions& options) {
   std::vector<Weights> of_rank(static_cast<std::size_t>(options.layout.ranks()));
-  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.length);
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
     Weights& weights = of_rank[static_cast<std::size_t>(trainer.model().rank())];
     for (std::int64_t step = 1; step <= options.steps; ++step) {
@@ -82,9 +82,9 @@ std::vector<Weights> weights_of_ranks(const TrainOptions& options) {
 
 void expect_same_copies(const TrainOptions& options) {
   const std::vector<Weights> of_rank = weights_of_ranks(options);
-  const TrainLayout& layout = options.layout;
+  const workload::Layout& layout = options.layout;
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
-    const Coordinates first = data_rank_at(layout, coordinates_of(layout, rank), 0);
+    const workload::Coordinates first = data_rank_at(layout, coordinates_of(layout, rank), 0);
     const Weights& expected = of_rank[static_cast<std::size_t>(rank_at(layout, first))];
     ASSERT_FALSE(expected.empty());
     EXPECT_TRUE(of_rank[static_cast<std::size_t>(rank)] == expected) << text_of(layout) << ", rank " << rank;
@@ -92,14 +92,14 @@ void expect_same_copies(const TrainOptions& options) {
 }
 
 TEST(TwoPipes, CopiesOfAStageStayTheSameBits) {
-  for (TrainLayout layout : two_pipes()) {
+  for (workload::Layout layout : two_pipes()) {
     for (const std::int32_t zero : {0, 1}) {
       layout.zero = zero;
       expect_same_copies(options_of(layout));
     }
   }
   TrainOptions options = options_of({.dp = 2, .pp = 2, .zero = 2, .schedule = "dualpipe", .microbatches = 4});
-  options.compute = core::DType::bf16;
+  options.layout.compute = core::DType::bf16;
   expect_same_copies(options);
   options = options_of({.pp = 4, .schedule = "chimera", .microbatches = 4});
   options.compression = parallel::Compression::int8;
@@ -107,12 +107,12 @@ TEST(TwoPipes, CopiesOfAStageStayTheSameBits) {
 }
 
 TEST(TwoPipes, EndInCheckpointsOfAnyLayout) {
-  const TrainLayout layouts[] = {{.microbatches = 2},
-                                 {.pp = 2, .schedule = "chimera", .microbatches = 4},
-                                 {.dp = 2, .pp = 2, .zero = 3, .schedule = "dualpipe", .microbatches = 4}};
-  const TrainResult one = run(TrainLayout{});
-  for (const TrainLayout& before : layouts) {
-    for (const TrainLayout& after : layouts) {
+  const workload::Layout layouts[] = {{.microbatches = 2},
+                                      {.pp = 2, .schedule = "chimera", .microbatches = 4},
+                                      {.dp = 2, .pp = 2, .zero = 3, .schedule = "dualpipe", .microbatches = 4}};
+  const TrainResult one = run(workload::Layout{});
+  for (const workload::Layout& before : layouts) {
+    for (const workload::Layout& after : layouts) {
       const TemporaryFolder folder;
       TrainOptions options = options_of(before);
       options.steps = 3;
@@ -132,7 +132,7 @@ TEST(TwoPipes, EndInCheckpointsOfAnyLayout) {
 
 // Both ends make logits of the text: each has microbatches with it.
 TEST(TwoPipes, WriteTheSameText) {
-  const auto written = [](const TrainLayout& layout) {
+  const auto written = [](const workload::Layout& layout) {
     TrainOptions options = options_of(layout);
     options.sample_bytes = 8;
     options.temperature = 0;
@@ -145,7 +145,7 @@ TEST(TwoPipes, WriteTheSameText) {
 }
 
 TEST(TwoPipes, TakeTheMemoryThatWasPredicted) {
-  for (const TrainLayout& layout : two_pipes()) {
+  for (const workload::Layout& layout : two_pipes()) {
     const MemoryOfARun memory = memory_of(layout);
     EXPECT_NEAR(memory.predicted, memory.counted, memory.counted / 4) << text_of(layout);
   }

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "trainer/step/bucket_plan.h"
+#include "workload/buckets.h"
 
 namespace lockstep::trainer {
 
-RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
+RankModel::RankModel(const TrainStep& made, const workload::Layout& layout, const GptShape& shape, std::int32_t rank,
                      backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
                      const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes)
     : layout_(layout),
@@ -20,7 +20,7 @@ RankModel::RankModel(const TrainStep& made, const TrainLayout& layout, const Gpt
       memory_(mesh.device, lanes == nullptr ? nullptr : &lanes->stream(schedules::Lane::compute)),
       collectives_(mesh, channels, collectives, memory_) {
   const std::int32_t shards = shards_of(layout);
-  const parallel::StoreOptions options{.compute = shape.compute,
+  const parallel::StoreOptions options{.compute = shape.layout.compute,
                                        .gradient = layout.gradient,
                                        .zero = zero_of(layout),
                                        .shards = shards,

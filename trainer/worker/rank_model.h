@@ -11,17 +11,18 @@
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
 #include "trainer/model/gpt_stage.h"
-#include "trainer/step/train_layout.h"
 #include "trainer/step/train_step.h"
 #include "trainer/worker/channels.h"
 #include "trainer/worker/lane_queues.h"
 #include "trainer/worker/step_collectives.h"
+#include "workload/groups.h"
+#include "workload/layout.h"
 
 namespace lockstep::trainer {
 
 struct RankStage {
   std::int32_t stage = 0;  // of the pipeline
-  const StagePlan* plan = nullptr;
+  const workload::StagePlan* plan = nullptr;
   std::unique_ptr<parallel::ParameterStore> store;
   std::unique_ptr<GptStage> model;
 };
@@ -30,13 +31,13 @@ class RankModel {
  public:
   // The arguments outlive this. `shape.tensor` is this rank's. Parameters are initialised from the seed. `lanes`:
   // where the mesh has queues.
-  RankModel(const TrainStep& made, const TrainLayout& layout, const GptShape& shape, std::int32_t rank,
+  RankModel(const TrainStep& made, const workload::Layout& layout, const GptShape& shape, std::int32_t rank,
             backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
             const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes = nullptr);
 
   std::int32_t rank() const { return rank_; }
-  const Coordinates& place() const { return place_; }
-  const TrainLayout& layout() const { return layout_; }
+  const workload::Coordinates& place() const { return place_; }
+  const workload::Layout& layout() const { return layout_; }
   const GptShape& shape() const { return shape_; }
   const kernels::Context& where() const { return where_; }
   // Of kernels of tasks that reduce: in their lane's stream, where there are streams.
@@ -49,14 +50,14 @@ class RankModel {
   RankStage& stage(std::int32_t stage);
   const RankStage* find_stage(std::int32_t stage) const;
 
-  // The bucket that unit `part` of a gather names (trainer/step/bucket_plan.h).
+  // The bucket that unit `part` of a gather names (workload/buckets.h).
   std::int32_t bucket_of_unit(std::int32_t stage, std::int32_t unit);
 
  private:
-  const TrainLayout& layout_;
+  const workload::Layout& layout_;
   const GptShape shape_;
   const std::int32_t rank_;
-  const Coordinates place_;
+  const workload::Coordinates place_;
   const kernels::Context& where_;
   backends::MeshRank& mesh_;
   const LaneQueues* const lanes_;

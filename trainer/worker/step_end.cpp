@@ -8,7 +8,7 @@
 #include "kernels/reduce/reduction.h"
 #include "kernels/residual/residual.h"
 #include "parallel/parameters/device_memory.h"
-#include "trainer/step/bucket_plan.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -36,9 +36,10 @@ StepEnd::Shared StepEnd::shared_of(GroupKind kind) {
   shared.same = kind == GroupKind::embedding;
   for (RankStage& stage : model_.stages()) {
     for (std::size_t p = 0; p < stage.plan->parameters.size(); ++p) {
-      const bool sums = kind == GroupKind::embedding
-                            ? p == word_embedding_of(*stage.plan)
-                            : is_partial_over_tensor(stage.plan->parameters[p], model_.layout().sequence_parallel);
+      const bool sums =
+          kind == GroupKind::embedding
+              ? p == workload::word_embedding_of(stage.plan->parameters)
+              : workload::is_partial_over_tensor(stage.plan->parameters[p], model_.layout().sequence_parallel);
       if (!sums) continue;
       const kernels::InOut own = stage.store->own_gradient_of(p);
       if (own.given()) shared.pieces.push_back(own);
@@ -85,11 +86,11 @@ void StepEnd::unpack(GroupKind kind, const kernels::Context& where) {
 // Each gradient once over all ranks: of replicas, of shards or of all, the first; of what tensor ranks have alike, the
 // first rank's; of a word embedding on two stages, the first stage's.
 bool StepEnd::counts(const RankStage& stage, std::size_t parameter) const {
-  const Coordinates& at = model_.place();
+  const workload::Coordinates& at = model_.place();
   const std::int32_t first_replica = zero_of(model_.layout()) == 0 ? 1 : shards_of(model_.layout());
   if (data_index_of(model_.layout(), at) >= first_replica) return false;
-  if (stage.plan->parameters[parameter].split == parallel::Split::none && at.tp != 0) return false;
-  return parameter != word_embedding_of(*stage.plan) || stage.plan->place.embedding;
+  if (stage.plan->parameters[parameter].split == workload::Split::none && at.tp != 0) return false;
+  return parameter != workload::word_embedding_of(stage.plan->parameters) || stage.plan->place.embedding;
 }
 
 kernels::InOut StepEnd::own_square(const kernels::Context& where) {

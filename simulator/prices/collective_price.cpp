@@ -1,0 +1,90 @@
+#include "simulator/prices/collective_price.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "simulator/network/collective_time.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+using workload::RankSet;
+
+constexpr double kPsPerUs = 1e6;
+
+std::int64_t largest_on_a_switch(const NetworkLevel& level, const RankSet& set) {
+  // How members fall on switches repeats; the first switch may have fewer.
+  const std::int64_t switches = level.ranks / std::gcd<std::int64_t>(level.ranks, set.stride) + 1;
+  std::int64_t largest = 0;
+  for (std::int64_t i = 0, seen = 0; i < set.count && seen < switches; ++seen) {
+    const std::int64_t end = (set.at(i) / level.ranks + 1) * level.ranks;
+    const std::int64_t next = std::min(set.count, (end - set.first + set.stride - 1) / set.stride);
+    largest = std::max(largest, next - i);
+    i = next;
+  }
+  return largest;
+}
+
+std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price) {
+  std::int64_t total = 0;
+  std::int64_t beside = 0;  // what is left of collectives that run beside the next kernel
+  for (const schedules::Piece& piece : pieces) {
+    if (piece.op != schedules::Op::layer_collective) {
+      total += std::max(piece.amount, beside);
+      beside = 0;
+      continue;
+    }
+    const std::int64_t ps = price(piece.comm, piece.group, piece.amount);
+    (piece.beside_next ? beside : total) += ps;
+  }
+  return total + beside;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> members_a_level(const Machine& machine, std::span<const RankSet> members) {
+  std::int64_t count = 0;
+  for (const RankSet& set : members) count += set.count;
+  std::vector<std::int64_t> most;
+  for (const NetworkLevel& level : machine.levels) {
+    if (&level == &machine.levels.back()) {
+      most.push_back(count);
+      break;
+    }
+    // Runs of opposite pipeline places lie on switches of their own, but for a machine that fits into one.
+    std::int64_t largest = 0;
+    const std::int64_t last = members.back().at(members.back().count - 1);
+    for (const RankSet& set : members) largest = std::max(largest, largest_on_a_switch(level, set));
+    most.push_back(last / level.ranks == members.front().first / level.ranks ? count : largest);
+  }
+  return most;
+}
+
+CollectivePrice price_in(const workload::Model& model, const workload::Layout& layout,
+                         const schedules::Schedule& schedule, const Machine& machine) {
+  std::vector<std::vector<std::int64_t>> members(schedules::kNumGroupKinds,
+                                                 std::vector<std::int64_t>(machine.levels.size(), 1));
+  for (const schedules::Group& group : workload::groups_of_places(model, layout, schedule)) {
+    if (group.ranks.front() != 0) continue;
+    members[static_cast<std::size_t>(group.kind)] = members_a_level(machine, workload::members_of(layout, group, 0));
+  }
+  return [machine, members](Comm comm, GroupKind kind, std::int64_t bytes) {
+    const auto best =
+        best_collective(machine, comm, static_cast<double>(bytes), members[static_cast<std::size_t>(kind)]);
+    return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
+  };
+}
+
+schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price) {
+  schedules::StageCosts costs;
+  costs.forward_ps = total_of(work.recipe.forward, price);
+  costs.input_gradient_ps = total_of(work.recipe.input_gradient, price);
+  costs.weight_gradient_ps = std::max<std::int64_t>(0, total_of(work.recipe.backward, price) - costs.input_gradient_ps);
+  costs.message_bytes = work.message_bytes;
+  return costs;
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,101 @@
+#include "simulator/prices/fold_pieces.h"
+
+#include <algorithm>
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::Piece;
+
+class Folding {
+ public:
+  explicit Folding(const CollectivePrice& price) : price_(price) {}
+
+  std::vector<Piece> fold(const std::vector<Piece>& pieces) {
+    made_.clear();
+    first_ps_ = 0;
+    for (const Piece& piece : pieces) {
+      if (piece.comm == Comm::none) {
+        kernel(piece);
+      } else {
+        collective(piece);
+      }
+    }
+    settle();
+    if (!made_.empty()) made_.front().amount += first_ps_;
+    return merged();
+  }
+
+ private:
+  void kernel(Piece piece) {
+    piece.amount = std::max(piece.amount, beside_ps_);
+    beside_ps_ = 0;
+    made_.push_back(piece);
+  }
+
+  void collective(const Piece& piece) {
+    settle();  // a lane takes one collective after the other
+    beside_ps_ = price_(piece.comm, piece.group, piece.amount);
+    if (!piece.beside_next) settle();
+  }
+
+  // What is under way is waited for.
+  void settle() {
+    (made_.empty() ? first_ps_ : made_.back().amount) += beside_ps_;
+    beside_ps_ = 0;
+  }
+
+  std::vector<Piece> merged() const {
+    std::vector<Piece> fewer;
+    for (const Piece& piece : made_) {
+      if (!fewer.empty() && fewer.back().op == piece.op && fewer.back().part == piece.part) {
+        fewer.back().amount += piece.amount;
+      } else {
+        fewer.push_back(piece);
+      }
+    }
+    return fewer;
+  }
+
+  const CollectivePrice& price_;
+  std::vector<Piece> made_;
+  std::int64_t beside_ps_ = 0;
+  std::int64_t first_ps_ = 0;  // of collectives before the first kernel
+};
+
+std::vector<Piece> merged(const std::vector<Piece>& pieces) {
+  std::vector<Piece> fewer;
+  bool mergeable = false;
+  for (const Piece& piece : pieces) {
+    if (piece.comm != Comm::none) {
+      mergeable = false;
+      fewer.push_back(piece);
+      continue;
+    }
+    if (piece.amount == 0) continue;
+    if (mergeable && fewer.back().op == piece.op && fewer.back().part == piece.part) {
+      fewer.back().amount += piece.amount;
+      continue;
+    }
+    // What follows a kernel that a collective runs beside waits for that collective: it stays a piece of its own.
+    mergeable = fewer.empty() || !fewer.back().beside_next;
+    fewer.push_back(piece);
+  }
+  return fewer;
+}
+
+}  // namespace
+
+schedules::StageRecipe merge_kernels(const schedules::StageRecipe& recipe) {
+  return {merged(recipe.forward), merged(recipe.backward), merged(recipe.input_gradient),
+          merged(recipe.weight_gradient)};
+}
+
+schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price) {
+  Folding folding(price);
+  return {folding.fold(recipe.forward), folding.fold(recipe.backward), folding.fold(recipe.input_gradient),
+          folding.fold(recipe.weight_gradient)};
+}
+
+}  // namespace lockstep::simulator

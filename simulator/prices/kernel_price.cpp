@@ -1,0 +1,29 @@
+#include "simulator/prices/kernel_price.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::simulator {
+namespace {
+
+using workload::KernelClass;
+
+// 1e12 FLOP/s are one FLOP a picosecond.
+double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, double flops) {
+  const KernelClass of = workload::class_of(call);
+  if (of == KernelClass::pass) return flops / device.vector_tflops;
+  const bool narrow = workload::dtype_of(call) != core::DType::f32;
+  const double matrix = workload::matrix_flops_of(call);
+  const double peak = narrow ? device.matrix_tflops : device.f32_tflops();
+  return matrix / (peak * share_at(of == KernelClass::product ? device.product : device.attention, matrix));
+}
+
+}  // namespace
+
+std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& call) {
+  const kernels::Cost cost = workload::cost_of(call);
+  const double memory_ps = cost.bytes / (device.memory_gbps * share_at(device.memory, cost.bytes)) * 1e3;
+  return std::llround(std::max(compute_ps(device, call, cost.flops), memory_ps) + device.launch_us * 1e6);
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,257 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "simulator/prices/collective_price.h"
+#include "simulator/prices/fold_pieces.h"
+#include "simulator/prices/kernel_price.h"
+#include "workload/build_step.h"
+#include "workload/memory.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+using schedules::Op;
+using schedules::Piece;
+
+// 1 TFLOP/s of products, and memory and launches that cost nothing.
+DeviceSpec products_only() {
+  DeviceSpec device;
+  device.matrix_tflops = 1;
+  device.vector_tflops = 1e9;
+  device.memory_gbps = 1e15;
+  return device;
+}
+
+// Priced on a device, kernels in a row as one piece.
+workload::StageWork work_of(const workload::Model& model, const workload::Layout& layout, const DeviceSpec& device,
+                            const workload::StageSlice& slice) {
+  const workload::Pricing pricing{
+      .kernel = [&device](const workload::KernelCall& call) { return kernel_ps(device, call); },
+      .simplify = merge_kernels};
+  return workload::work_of(model, layout, slice, pricing);
+}
+
+std::int64_t kernels_ps(const std::vector<Piece>& pieces, Op op) {
+  std::int64_t ps = 0;
+  for (const Piece& piece : pieces) ps += piece.op == op ? piece.amount : 0;
+  return ps;
+}
+double collective_bytes(const std::vector<Piece>& pieces, Comm comm) {
+  double bytes = 0;
+  for (const Piece& piece : pieces) {
+    if (piece.op == Op::layer_collective && piece.comm == comm) bytes += static_cast<double>(piece.amount);
+  }
+  return bytes;
+}
+
+workload::StageSlice slice(std::int64_t layers, bool embedding, bool head) {
+  workload::StageSlice made;
+  made.layers = layers;
+  made.embedding = embedding;
+  made.head = head;
+  return made;
+}
+
+// A FLOP takes a picosecond here: whole models take what Narayanan et al. 2021 count.
+TEST(Recipes, OfAModelTakeItsFlops) {
+  const workload::Model m = workload::parse_model("megatron-1.7b");
+  const auto s = static_cast<double>(m.sequence);
+  const workload::Layout kept = workload::parse_layout("flash=no");
+  const workload::Layout again = workload::parse_layout("flash=no,recompute=full");
+  const workload::StageSlice whole = slice(m.layers, true, true);
+  const auto step_ps = [&](const workload::Layout& layout) {
+    const workload::StageWork work = work_of(m, layout, products_only(), whole);
+    return static_cast<double>(kernels_ps(work.recipe.forward, Op::forward) +
+                               kernels_ps(work.recipe.backward, Op::backward) +
+                               kernels_ps(work.recipe.backward, Op::recompute));
+  };
+  EXPECT_NEAR(step_ps(kept) / training_flops(m, s, false), 1, 1e-6);
+  EXPECT_NEAR(step_ps(again) / training_flops(m, s, true), 1, 1e-6);
+}
+
+// Korthikanti et al. 2022, section 6.1 and appendix: selective recomputation adds the core's forward.
+TEST(Recipes, WithSelectiveRecomputationDoTheCoreAgain) {
+  const workload::Model m = workload::parse_model("megatron-175b");
+  const workload::Layout layout = workload::parse_layout("tp=8,flash=no,recompute=selective");
+  const workload::StageWork work = work_of(m, layout, products_only(), slice(1, false, false));
+  const double core = token_flops(m).attention / static_cast<double>(m.layers) * static_cast<double>(m.sequence) / 8;
+  EXPECT_NEAR(static_cast<double>(kernels_ps(work.recipe.backward, Op::recompute)) / core, 1, 1e-6);
+  // Flash attention keeps its output and a number a row, which are made again: half of the scores are masked.
+  const workload::StageWork flash =
+      work_of(m, workload::parse_layout("tp=8,recompute=selective"), products_only(), slice(1, false, false));
+  EXPECT_NEAR(static_cast<double>(kernels_ps(flash.recipe.backward, Op::recompute)) / core, 0.5, 0.02);
+}
+
+TEST(Recipes, SplitABackwardIntoBothGradients) {
+  const workload::Model m = workload::parse_model("megatron-22b");
+  const DeviceSpec device = load_machine("dgx-a100").device;
+  for (const char* text : {"tp=1", "tp=8", "tp=8,sp=yes", "tp=8,sp=yes,flash=no,recompute=selective",
+                           "tp=8,recompute=full", "tp=8,overlap_tp=no"}) {
+    const workload::StageWork work = work_of(m, workload::parse_layout(text), device, slice(3, true, true));
+    const auto& r = work.recipe;
+    EXPECT_EQ(kernels_ps(r.backward, Op::backward),
+              kernels_ps(r.input_gradient, Op::input_gradient) + kernels_ps(r.weight_gradient, Op::weight_gradient))
+        << text;
+    EXPECT_EQ(kernels_ps(r.backward, Op::recompute), kernels_ps(r.input_gradient, Op::recompute)) << text;
+    for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter}) {
+      EXPECT_EQ(collective_bytes(r.backward, comm),
+                collective_bytes(r.input_gradient, comm) + collective_bytes(r.weight_gradient, comm))
+          << text;
+    }
+  }
+}
+
+// Six all-reduces a layer with full recomputation, 12 b s h (t-1)/t bytes of a rank's on the wire.
+TEST(Recipes, ExchangeAgainWhatTheyRecompute) {
+  const workload::Model m = workload::parse_model("megatron-22b");
+  const double bsh = 2 * static_cast<double>(m.sequence * m.hidden);
+  const DeviceSpec device = products_only();
+  const workload::StageWork kept = work_of(m, workload::parse_layout("tp=8"), device, slice(1, false, false));
+  const workload::StageWork again =
+      work_of(m, workload::parse_layout("tp=8,recompute=full"), device, slice(1, false, false));
+  EXPECT_EQ(collective_bytes(kept.recipe.forward, Comm::all_reduce), 2 * bsh);
+  EXPECT_EQ(collective_bytes(kept.recipe.backward, Comm::all_reduce), 2 * bsh);
+  EXPECT_EQ(collective_bytes(again.recipe.backward, Comm::all_reduce), 4 * bsh);
+}
+
+TEST(Recipes, ReduceInputGradientsBesideWeightGradients) {
+  const workload::Model m = workload::parse_model("megatron-22b");
+  const DeviceSpec device = load_machine("dgx-a100").device;
+  const auto besides = [&](const char* layout) {
+    int count = 0;
+    const auto& pieces = work_of(m, workload::parse_layout(layout), device, slice(1, false, false)).recipe.backward;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!pieces[i].beside_next) continue;
+      ++count;
+      EXPECT_EQ(pieces.at(i + 1).op, Op::backward);
+    }
+    return count;
+  };
+  EXPECT_EQ(besides("tp=8"), 2);
+  EXPECT_EQ(besides("tp=8,overlap_tp=no"), 0);
+  EXPECT_EQ(besides("tp=8,sp=yes"), 4) << "and two gathers of kept inputs";
+}
+
+TEST(Recipes, NumberTheirParts) {
+  const workload::Model m = workload::parse_model("gpt2-124m");
+  const workload::StageWork work = work_of(m, workload::parse_layout("tp=1,recompute=full,recompute_every=2"),
+                                           load_machine("dgx-a100").device, slice(3, true, true));
+  EXPECT_EQ(work.recipe.forward.front().part, 0);
+  EXPECT_EQ(work.recipe.forward.back().part, 4);
+  std::vector<std::pair<Op, std::int32_t>> order;
+  for (const Piece& piece : work.recipe.backward) {
+    const std::pair<Op, std::int32_t> at{piece.op, piece.part};
+    if (order.empty() || order.back() != at) order.push_back(at);
+  }
+  using P = std::pair<Op, std::int32_t>;
+  EXPECT_EQ(order, (std::vector<P>{P{Op::backward, 4}, P{Op::recompute, 3}, P{Op::backward, 3}, P{Op::recompute, 1},
+                                   P{Op::recompute, 2}, P{Op::backward, 2}, P{Op::backward, 1}, P{Op::backward, 0}}));
+}
+
+TEST(Recipes, SendWhatLiesBetweenStages) {
+  const workload::Model m = workload::parse_model("megatron-175b");
+  const auto bsh = 2 * m.sequence * m.hidden;
+  const auto message = [&](const char* layout) {
+    return work_of(m, workload::parse_layout(layout), products_only(), slice(1, false, false)).message_bytes;
+  };
+  EXPECT_EQ(message("tp=8"), bsh);
+  EXPECT_EQ(message("tp=8,scatter_gather=yes"), bsh / 8);
+  EXPECT_EQ(message("tp=8,sp=yes"), bsh / 8);
+  EXPECT_EQ(message("tp=8,sp=yes,scatter_gather=yes"), bsh / 8);
+  EXPECT_EQ(message("tp=8,cp=2,microbatch=4"), 2 * bsh);
+}
+
+TEST(Totals, AddKernelsAndWhatTheyWaitFor) {
+  const Piece kernel{Op::backward, 0, 100};
+  Piece beside{Op::layer_collective, 0, 8, Comm::all_reduce, GroupKind::tensor, true};
+  const Piece waited{Op::layer_collective, 0, 8, Comm::all_reduce, GroupKind::tensor, false};
+  workload::StageWork work;
+  work.recipe.backward = {kernel, beside, kernel, waited, kernel};
+  work.recipe.input_gradient = {kernel, waited};
+  const auto cost = [&](std::int64_t ps) {
+    return totals_of(work, [ps](Comm, GroupKind, std::int64_t) { return ps; });
+  };
+  EXPECT_EQ(cost(30).input_gradient_ps, 130);
+  EXPECT_EQ(cost(30).weight_gradient_ps, 330 - 130) << "hidden beside a kernel";
+  EXPECT_EQ(cost(150).weight_gradient_ps, 100 + 150 + 150 + 100 - 250) << "longer than the kernel";
+}
+
+TEST(KernelPrice, IsTheRoofline) {
+  DeviceSpec device;
+  device.matrix_tflops = 2;
+  device.vector_tflops = 1;
+  device.memory_gbps = 10;
+  device.launch_us = 3;
+  device.product = {{1e6, 0.5}};
+  device.memory = {{1e3, 0.5}};
+  using workload::KernelClass;
+  const auto ps = [&](KernelClass of, core::DType dtype, double flops, double bytes) {
+    return kernel_ps(device, {workload::OtherKernel{of, dtype, flops, bytes}});
+  };
+  EXPECT_EQ(ps(KernelClass::product, core::DType::bf16, 1e9, 0), 1'000'000'000 + 3'000'000);
+  EXPECT_EQ(ps(KernelClass::product, core::DType::f32, 1e9, 0), 2'000'000'000 + 3'000'000) << "no TF32";
+  EXPECT_EQ(ps(KernelClass::pass, core::DType::bf16, 0, 1e6), 200'000'000 + 3'000'000);
+  EXPECT_EQ(ps(KernelClass::product, core::DType::bf16, 1e6, 1e6), 200'000'000 + 3'000'000);
+}
+
+workload::Layout sizes(std::int32_t tp, std::int32_t cp, std::int32_t ep, std::int32_t dp, std::int32_t pp) {
+  return {.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep};
+}
+
+TEST(Groups, LieOnLevels) {
+  Machine machine;
+  machine.levels = {{.name = "nvlink", .ranks = 8}, {.name = "rail", .ranks = 32}, {.name = "spine", .ranks = 64}};
+  const auto lies = [&](const workload::Layout& layout, workload::Group kind) {
+    return members_a_level(machine, std::vector<workload::RankSet>{group_of(layout, kind, 0)});
+  };
+  const workload::Layout megatron = sizes(8, 1, 1, 6, 64);
+  EXPECT_EQ(lies(megatron, workload::Group::tensor), (std::vector<std::int64_t>{8, 8, 8}));
+  EXPECT_EQ(lies(megatron, workload::Group::gradients), (std::vector<std::int64_t>{1, 4, 6}));
+  EXPECT_EQ(lies(megatron, workload::Group::pipeline), (std::vector<std::int64_t>{1, 1, 64}));
+  const workload::Layout data_only = sizes(1, 1, 1, 20, 1);
+  EXPECT_EQ(lies(data_only, workload::Group::gradients), (std::vector<std::int64_t>{8, 20, 20}));
+  EXPECT_EQ(lies(sizes(3, 1, 1, 20, 1), workload::Group::tensor), (std::vector<std::int64_t>{3, 3, 3}));
+  EXPECT_EQ(members_a_level(machine, std::vector<workload::RankSet>{{6, 1, 3}}), (std::vector<std::int64_t>{2, 3, 3}))
+      << "6 7 | 8";
+}
+
+// The same by looking at every member.
+TEST(Groups, LieOnLevelsAsEveryMemberSays) {
+  Machine machine;
+  machine.levels = {{.name = "node", .ranks = 8}, {.name = "leaf", .ranks = 48}, {.name = "spine", .ranks = 96}};
+  for (std::int64_t first = 0; first < 10; ++first) {
+    for (std::int64_t stride = 1; stride < 20; ++stride) {
+      for (const std::int64_t count : {1, 2, 7, 40}) {
+        const workload::RankSet set{first, stride, count};
+        std::vector<std::int64_t> most;
+        for (const std::int64_t ranks : {8, 48}) {
+          std::map<std::int64_t, std::int64_t> on_switch;
+          for (std::int64_t i = 0; i < count; ++i) ++on_switch[set.at(i) / ranks];
+          std::int64_t largest = 0;
+          for (const auto& [number, members] : on_switch) largest = std::max(largest, members);
+          most.push_back(largest);
+        }
+        most.push_back(count);
+        EXPECT_EQ(members_a_level(machine, std::vector<workload::RankSet>{set}), most)
+            << first << " + " << stride << " x " << count;
+      }
+    }
+  }
+}
+
+TEST(Optimizer, WorksOnItsShard) {
+  const workload::Model m = workload::parse_model("megatron-1.7b");
+  const DeviceSpec device = load_machine("dgx-a100").device;
+  const workload::StageSlice whole = slice(m.layers, true, true);
+  const workload::StageWork all = work_of(m, workload::parse_layout("dp=32"), device, whole);
+  const workload::StageWork part = work_of(m, workload::parse_layout("dp=32,zero=1"), device, whole);
+  EXPECT_GT(all.optimizer_ps, 0);
+  EXPECT_LT(part.optimizer_ps, all.optimizer_ps / 16);
+}
+
+}  // namespace
+}  // namespace lockstep::simulator

@@ -1,0 +1,146 @@
+#include "workload/buckets.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "workload/groups.h"
+#include "workload/parameters.h"
+
+namespace lockstep::workload {
+namespace {
+
+using Bucket = std::vector<std::size_t>;
+
+std::int64_t elems_of(const StagePlan& plan, const Bucket& bucket, std::int32_t tensor_ranks) {
+  std::int64_t elems = 0;
+  for (const std::size_t p : bucket) elems += elems_of_share(plan.parameters[p], tensor_ranks);
+  return elems;
+}
+
+std::int32_t first_part_of(const StagePlan& plan, const Bucket& bucket) {
+  std::int32_t part = plan.parameters[bucket.front()].part;
+  for (const std::size_t p : bucket) part = std::min(part, plan.parameters[p].part);
+  return part;
+}
+
+schedules::GroupKind group_of(const Parameter& parameter) {
+  return parameter.expert ? schedules::GroupKind::expert_data : schedules::GroupKind::data;
+}
+
+// PyTorch's, over all parameters but the one that is to be alone.
+std::vector<Bucket> ddp_buckets(const StagePlan& plan, const Layout& layout, std::size_t alone) {
+  std::vector<schedules::Parameter> parameters;
+  std::vector<std::size_t> index;
+  for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
+    if (p == alone) continue;
+    index.push_back(p);
+    parameters.push_back({.elements = elems_of_share(plan.parameters[p], layout.tp),
+                          .grad_bytes = static_cast<std::int32_t>(core::size_of(layout.gradient)),
+                          .part = plan.parameters[p].part,
+                          .group = group_of(plan.parameters[p])});
+  }
+  const schedules::BucketRules rules =
+      layout.bucket_cap_bytes == 0 ? schedules::one_bucket() : schedules::ddp_rules(layout.bucket_cap_bytes);
+  std::vector<Bucket> buckets;
+  for (const schedules::GradientBucket& bucket : schedules::gradient_buckets(parameters, rules)) {
+    Bucket& made = buckets.emplace_back();
+    for (const std::size_t p : bucket.parameters) made.push_back(index[p]);
+  }
+  return buckets;
+}
+
+// One a part, and one more of its experts, the last part first.
+std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
+  std::vector<Bucket> of_part(2 * static_cast<std::size_t>(plan.place.num_parts()));
+  for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
+    const Parameter& parameter = plan.parameters[p];
+    if (p != alone) of_part[2 * static_cast<std::size_t>(parameter.part) + (parameter.expert ? 1 : 0)].push_back(p);
+  }
+  std::reverse(of_part.begin(), of_part.end());
+  std::erase_if(of_part, [](const Bucket& bucket) { return bucket.empty(); });
+  return of_part;
+}
+
+// Up to ZeRO 2 they are PyTorch's buckets (1 MiB first, then the cap); with ZeRO 3 one for each part. A word embedding
+// that another stage has, too, or that is gathered for the whole step, is alone in its bucket: its shards then lie
+// alike on both stages.
+std::vector<Bucket> buckets_for(const StagePlan& plan, const Layout& layout) {
+  const std::int32_t zero = zero_of(layout);
+  const bool shared = plan.tied && plan.place.embedding != plan.place.head;  // with another stage
+  const std::size_t word_embedding = word_embedding_of(plan.parameters);
+  const bool is_alone = word_embedding < plan.parameters.size() && (shared || zero == 3);
+  const std::size_t alone = is_alone ? word_embedding : plan.parameters.size();
+  std::vector<Bucket> buckets = zero == 3 ? part_buckets(plan, alone) : ddp_buckets(plan, layout, alone);
+  if (!is_alone) return buckets;
+  // Its gradient is complete with its part's: behind all buckets of later parts.
+  const std::int32_t part = plan.parameters[alone].part;
+  const auto place = std::find_if(buckets.begin(), buckets.end(),
+                                  [&](const Bucket& bucket) { return first_part_of(plan, bucket) < part; });
+  buckets.insert(place, Bucket{alone});
+  return buckets;
+}
+
+}  // namespace
+
+StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& slice) {
+  StagePlan plan{
+      .place = slice, .tied = model.tied_embeddings, .parameters = parameters_of(model, layout, slice), .buckets = {}};
+  plan.buckets = buckets_for(plan, layout);
+  return plan;
+}
+
+std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout) {
+  std::vector<schedules::GradientBucket> buckets;
+  for (const Bucket& bucket : plan.buckets) {
+    buckets.push_back(
+        {.bytes = elems_of(plan, bucket, layout.tp) * static_cast<std::int64_t>(core::size_of(layout.gradient)),
+         .part = first_part_of(plan, bucket),
+         .group = group_of(plan.parameters[bucket.front()]),
+         .parameters = bucket});
+  }
+  return buckets;
+}
+
+std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout) {
+  std::vector<schedules::Unit> units;
+  for (auto bucket = plan.buckets.rbegin(); bucket != plan.buckets.rend(); ++bucket) {
+    const std::int64_t elems = elems_of(plan, *bucket, layout.tp);
+    const bool tied =
+        plan.tied && plan.place.embedding && plan.place.head && bucket->front() == word_embedding_of(plan.parameters);
+    units.push_back({.first_part = first_part_of(plan, *bucket),
+                     .parameter_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.compute)),
+                     .gradient_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.gradient)),
+                     .group = group_of(plan.parameters[bucket->front()]),
+                     .held = tied});
+  }
+  return units;
+}
+
+double updated_elems_of(const StagePlan& plan, const Layout& layout) {
+  double elems = 0;
+  for (const Parameter& parameter : plan.parameters) {
+    const std::int32_t shards = parameter.expert ? expert_shards_of(layout) : shards_of(layout);
+    elems += static_cast<double>(elems_of_share(parameter, layout.tp)) / (zero_of(layout) > 0 ? shards : 1);
+  }
+  return elems;
+}
+
+std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout) {
+  std::int64_t most = 0;
+  for (const StagePlan& plan : plans) {
+    std::int64_t elems = 0;
+    for (const Parameter& parameter : plan.parameters) {
+      if (is_partial_over_tensor(parameter, layout.sequence_parallel)) elems += elems_of_share(parameter, layout.tp);
+    }
+    most = std::max(most, elems);
+  }
+  return most * static_cast<std::int64_t>(core::size_of(layout.gradient));
+}
+
+std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout) {
+  const std::int64_t elems = elems_of_share(plan.parameters[word_embedding_of(plan.parameters)], layout.tp);
+  const std::int64_t shards = zero_of(layout) > 0 ? shards_of(layout) : 1;
+  return (elems + shards - 1) / shards * static_cast<std::int64_t>(core::size_of(layout.gradient));
+}
+
+}  // namespace lockstep::workload

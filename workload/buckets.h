@@ -1,0 +1,39 @@
+// Which parameters of a stage lie, are reduced and are sharded together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "schedules/passes/buckets.h"
+#include "schedules/passes/sharding.h"
+#include "workload/layout.h"
+#include "workload/parameter.h"
+
+namespace lockstep::workload {
+
+struct StagePlan {
+  StageSlice place;
+  bool tied = true;  // the head is the word embedding
+  std::vector<Parameter> parameters;
+  // In the order in which their gradients are complete. Parameters of one bucket are reduced, and sharded, at once.
+  std::vector<std::vector<std::size_t>> buckets;
+};
+StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& slice);
+
+// As passes want them; bucket k is plan.buckets[k]. Bytes are those of the parameters on one tensor rank, without
+// padding.
+std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout);
+// Unit u is bucket number_of_buckets - 1 - u: gathers go in the forward's order, reductions the other way round.
+std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout);
+
+// Elements that one rank updates: all of its parameters, or its shards of them.
+double updated_elems_of(const StagePlan& plan, const Layout& layout);
+
+// Payload of the sum over tensor ranks of what each has seen a part of the rows for (is_partial_over_tensor), at most
+// of any rank; 0 if there is none.
+std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout);
+// Payload of the sum of the word embedding's gradient over the stages that have it: of a shard, where it is sharded.
+std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout);
+
+}  // namespace lockstep::workload

@@ -1,0 +1,170 @@
+#include "workload/build_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "schedules/passes/optimizer.h"
+#include "schedules/passes/reduce_gradients.h"
+#include "schedules/passes/split_stages.h"
+#include "schedules/step/lower.h"
+#include "schedules/step/unfold.h"
+#include "workload/groups.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using schedules::GradientBucket;
+using schedules::GroupKind;
+using schedules::Schedule;
+using schedules::Step;
+using schedules::Unit;
+
+// A forward of each microbatch, in the order in which the schedule has them.
+Schedule forwards_of(Schedule schedule) {
+  schedule.name += " (forward only)";
+  for (auto& actions : schedule.of_rank) {
+    std::erase_if(actions, [](const schedules::Action& action) { return action.op != schedules::Op::forward; });
+    for (schedules::Action& action : actions) action.with_next = false;
+  }
+  return schedule;
+}
+
+// A list of `Item`s for each stage.
+template <class Item, class Make>
+std::vector<std::vector<Item>> for_stages(const std::vector<StageWork>& works, const Make& make) {
+  std::vector<std::vector<Item>> all;
+  all.reserve(works.size());
+  for (const StageWork& work : works) all.push_back(make(work.plan));
+  return all;
+}
+
+std::vector<std::vector<Unit>> all_units(const Layout& layout, const std::vector<StageWork>& works) {
+  return for_stages<Unit>(works, [&](const StagePlan& plan) { return units_of(plan, layout); });
+}
+
+// Forward and backward in pieces, without what data-parallel ranks do.
+Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedule,
+               const std::vector<StageWork>& works) {
+  std::vector<schedules::StageCosts> costs;
+  std::vector<schedules::StageRecipe> recipes;
+  for (const StageWork& work : works) {
+    costs.push_back({.message_bytes = work.message_bytes});  // the pieces have the times
+    recipes.push_back(work.recipe);
+  }
+  Step step = schedules::lower(schedule, costs,
+                               layout.overlap_p2p ? schedules::Sends::asynchronous : schedules::Sends::awaited);
+  step.groups = groups_of_places(model, layout, schedule);
+  schedules::split_stages(step, recipes);
+  return step;
+}
+
+void add_data_parallel(Step& step, const Layout& layout, const std::vector<StageWork>& works) {
+  if (data_ranks_of(layout) == 1) return;
+  std::vector<GroupKind> then_over;
+  if (replicas_of(layout) > 1) then_over.push_back(GroupKind::replicas);
+  const std::int32_t zero = zero_of(layout);
+  schedules::reduce_gradients(
+      step, for_stages<GradientBucket>(works, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); }),
+      {.comm = zero == 0 ? Comm::all_reduce : Comm::reduce_scatter,
+       .every_microbatch = zero >= 2,
+       .overlapped = layout.overlap_gradients,
+       .then_over = std::move(then_over)});
+  if (zero < 3) return;
+  schedules::shard_parameters(step, all_units(layout, works),
+                              {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,
+                               .in_flight = layout.prefetch ? 2 : 1,
+                               .backward_prefetch = layout.prefetch});
+}
+
+// What follows the last gradient: sums over other groups, the norm, the update, the gathers of its result.
+void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StageWork>& works) {
+  std::vector<StagePlan> plans;
+  for (const StageWork& work : works) plans.push_back(work.plan);
+  const std::int64_t partial = partial_norm_bytes(plans, layout);
+  if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, GroupKind::tensor, partial);
+  if (model.tied_embeddings && step.stages_a_pipe > 1) {
+    schedules::reduce_at_end(step, GroupKind::embedding, tied_gradient_bytes(plans.front(), layout));
+  }
+  std::vector<std::int64_t> optimizer_ps(static_cast<std::size_t>(step.num_ranks()));
+  for (std::size_t stage = 0; stage < works.size(); ++stage) {
+    optimizer_ps[static_cast<std::size_t>(step.rank_of_stage[stage])] += works[stage].optimizer_ps;
+  }
+  schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
+  if (zero_of(layout) == 1 || zero_of(layout) == 2) schedules::gather_after_step(step, all_units(layout, works));
+}
+
+}  // namespace
+
+std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
+  const auto count = static_cast<std::int64_t>(elems);
+  if (count == 0) return {};
+  kernels::SumOfSquares norm{.count = count};
+  norm = kernels::shaped(norm, layout.gradient);
+  kernels::AdamW update{.count = count, .narrow_weights = layout.compute != core::DType::f32};
+  update = kernels::shaped(update, layout.gradient);
+  if (update.narrow_weights) update.weights.dtype = layout.compute;
+  return {{norm, 1}, {update, 1}};
+}
+
+StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing) {
+  StageWork work{.plan = plan_of(model, layout, slice), .recipe = recipe_of(model, layout, slice, pricing.kernel)};
+  if (pricing.simplify) work.recipe = pricing.simplify(work.recipe);
+  work.message_bytes = message_bytes(model, layout);
+  if (!pricing.kernel) return work;
+  for (const KernelCall& call : optimizer_calls(layout, updated_elems_of(work.plan, layout))) {
+    work.optimizer_ps += pricing.kernel(call);
+  }
+  return work;
+}
+
+std::vector<StageWork> works_of(const Model& model, const Layout& layout, const Schedule& schedule,
+                                const Pricing& pricing) {
+  std::vector<StageWork> works;
+  works.reserve(static_cast<std::size_t>(schedule.num_stages()));
+  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    const StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
+    const auto same =
+        std::find_if(works.begin(), works.end(), [&](const StageWork& work) { return work.plan.place.like(slice); });
+    if (same == works.end()) {
+      works.push_back(work_of(model, layout, slice, pricing));
+      continue;
+    }
+    StageWork work = *same;
+    work.plan = plan_of(model, layout, slice);  // parameters have the layers' names
+    works.push_back(std::move(work));
+  }
+  return works;
+}
+
+Step build_step(const Model& model, const Layout& layout, const Schedule& schedule,
+                const std::vector<StageWork>& works) {
+  Step step = pieces_of(model, layout, schedule, works);
+  add_data_parallel(step, layout, works);
+  add_end_of_step(step, model, layout, works);
+  return step;
+}
+
+Step build_forward(const Model& model, const Layout& layout, const Schedule& schedule,
+                   const std::vector<StageWork>& works) {
+  Step step = pieces_of(model, layout, forwards_of(schedule), works);
+  if (zero_of(layout) == 3) {
+    schedules::shard_parameters(step, all_units(layout, works), {.keep = schedules::Keep::while_used});
+  }
+  return step;
+}
+
+Step unfolded(const Step& step, const Layout& layout) {
+  return schedules::unfold(step, static_cast<std::int32_t>(layout.ranks() / layout.pp),
+                           [&](const schedules::Group& folded, std::int32_t rank) {
+                             std::vector<std::int32_t> members;
+                             for (const RankSet& run : members_of(layout, folded, rank)) {
+                               for (std::int64_t i = 0; i < run.count; ++i) {
+                                 members.push_back(static_cast<std::int32_t>(run.at(i)));
+                               }
+                             }
+                             return members;
+                           });
+}
+
+}  // namespace lockstep::workload

@@ -1,0 +1,49 @@
+// From a model and a layout to the one Step that all ranks run, and what each stage of it has. Every interpreter takes
+// this Step: the simulator with prices, the trainer with functions for its pieces.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "schedules/schedule.h"
+#include "schedules/step/step.h"
+#include "workload/buckets.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+#include "workload/recipe.h"
+
+namespace lockstep::workload {
+
+// How kernels are priced where somebody waits by the step; a task's amount is 0 without.
+struct Pricing {
+  KernelPrice kernel = {};
+  // Puts a recipe of fewer pieces in place of a stage's, where that is enough.
+  std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
+};
+
+// What one stage has, and does for a microbatch.
+struct StageWork {
+  StagePlan plan;
+  schedules::StageRecipe recipe;
+  std::int64_t message_bytes = 0;  // of the stage's output on one rank; its gradient has as many
+  std::int64_t optimizer_ps = 0;   // one update of what a rank updates (its shards under ZeRO)
+};
+// Of each stage of the schedule; recipes of stages that are alike are worked out once.
+std::vector<StageWork> works_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
+                                const Pricing& pricing = {});
+StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});
+
+// The norm of the gradients, and the update of `elems` parameters by AdamW.
+std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems);
+
+// One rank for each place in the pipeline; groups name it, and how many members they have in truth.
+schedules::Step build_step(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
+                           const std::vector<StageWork>& works);
+// Forwards only, for validation and sampling.
+schedules::Step build_forward(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
+                              const std::vector<StageWork>& works);
+// The step of all ranks: rank r of it is rank r of the layout (workload/groups.h).
+schedules::Step unfolded(const schedules::Step& step, const Layout& layout);
+
+}  // namespace lockstep::workload

@@ -1,0 +1,221 @@
+#include "workload/groups.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::GroupKind;
+
+// Context and data ranks of one pipeline place and tensor rank, taken as one line.
+std::int64_t line_of(const Layout& layout) {
+  return std::int64_t{layout.cp} * layout.dp;
+}
+
+// Ranks between neighbours of a group, and how many it has; its members differ in one digit of the rank's number.
+struct Spacing {
+  std::int64_t stride = 1;
+  std::int64_t count = 1;
+};
+
+Spacing spacing_of(const Layout& l, Group kind) {
+  const std::int64_t tensor = l.tp;
+  const std::int64_t line = line_of(l);
+  const std::int64_t shard = l.shard_ranks == 0 ? line : l.shard_ranks;
+  switch (kind) {
+    case Group::tensor:
+      return {1, tensor};
+    case Group::context:
+      return {tensor, l.cp};
+    case Group::data:
+      return {tensor * l.cp, l.dp};
+    case Group::gradients:
+      return {tensor, line};
+    case Group::expert:
+      return {tensor, l.ep};
+    case Group::expert_data:
+      return {tensor * l.ep, line / l.ep};
+    case Group::shards:
+      return {tensor, shard};
+    case Group::replicas:
+      return {tensor * shard, line / shard};
+    case Group::pipeline:
+      return {tensor * line, l.pp};
+    case Group::model:
+      break;
+  }
+  LOCKSTEP_CHECK(false, "a group that is not evenly spaced");
+  return {};
+}
+
+std::vector<std::vector<std::int64_t>> model_groups(const Layout& layout) {
+  const std::int64_t line = line_of(layout);
+  std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(line));
+  for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
+    groups[static_cast<std::size_t>(rank / layout.tp % line)].push_back(rank);
+  }
+  return groups;
+}
+
+// The ranks that have the first and the last stage, whose word embedding is one. Each alone where it has both: where
+// the pipe comes back, and where the opposite pipe begins (whose copies are among the data ranks).
+std::vector<schedules::Group> embedding_groups(const Model& model, const schedules::Schedule& schedule) {
+  if (!model.tied_embeddings || schedule.stages_a_pipe == 1) return {};
+  const std::int32_t first = schedule.rank_of_stage.front();
+  const std::int32_t last = schedule.rank_of_stage[static_cast<std::size_t>(schedule.stages_a_pipe) - 1];
+  if (first == last) return {{GroupKind::embedding, {first}, 1}};
+  if (schedule.num_pipes() > 1) return {{GroupKind::embedding, {first}, 1}, {GroupKind::embedding, {last}, 1}};
+  return {{GroupKind::embedding, {std::min(first, last), std::max(first, last)}, 2}};
+}
+
+// Ranks at these places of the pipeline, and otherwise at the place of `rank`.
+RankSet same_place(const Layout& layout, const std::vector<std::int32_t>& places, std::int64_t rank) {
+  const std::int64_t each = layout.ranks() / layout.pp;
+  const std::int64_t stride = places.size() > 1 ? (places[1] - places[0]) * each : 1;
+  return {places.front() * each + rank % each, stride, static_cast<std::int64_t>(places.size())};
+}
+
+// The ranks with these data indices: those of the first pipe's place, then those of the second's.
+std::vector<RankSet> data_members(const Layout& layout, const Coordinates& at, const RankSet& indices) {
+  const std::int64_t line = line_of(layout);
+  std::vector<RankSet> runs;
+  for (std::int64_t i = 0; i < indices.count;) {
+    const std::int64_t end = (indices.at(i) / line + 1) * line;
+    const std::int64_t next = std::min(indices.count, (end - indices.first + indices.stride - 1) / indices.stride);
+    const Coordinates first = data_rank_at(layout, at, static_cast<std::int32_t>(indices.at(i)));
+    runs.push_back({rank_at(layout, first), layout.tp * indices.stride, next - i});
+    i = next;
+  }
+  return runs;
+}
+
+}  // namespace
+
+Coordinates coordinates_of(const Layout& layout, std::int64_t rank) {
+  const std::int64_t line = line_of(layout);
+  const std::int64_t place = rank / layout.tp % line;
+  const auto narrow = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  return {.tp = narrow(rank % layout.tp),
+          .dp = narrow(place / layout.cp),
+          .pp = narrow(rank / layout.tp / line),
+          .cp = narrow(place % layout.cp),
+          .ep = narrow(place % layout.ep)};
+}
+
+std::int32_t rank_at(const Layout& layout, const Coordinates& at) {
+  return at.tp + layout.tp * (at.cp + layout.cp * (at.dp + layout.dp * at.pp));
+}
+
+std::int32_t data_ranks_of(const Layout& layout) {
+  return static_cast<std::int32_t>(line_of(layout)) * pipes_of(layout);
+}
+
+std::int32_t data_index_of(const Layout& layout, const Coordinates& at) {
+  const bool second_half = pipes_of(layout) > 1 && at.pp >= layout.pp / 2;
+  return (second_half ? static_cast<std::int32_t>(line_of(layout)) : 0) + at.cp + layout.cp * at.dp;
+}
+
+Coordinates data_rank_at(const Layout& layout, const Coordinates& at, std::int32_t index) {
+  const auto line = static_cast<std::int32_t>(line_of(layout));
+  const bool stays = index / line == data_index_of(layout, at) / line;
+  const std::int32_t place = index % line;
+  return {.tp = at.tp,
+          .dp = place / layout.cp,
+          .pp = stays ? at.pp : layout.pp - 1 - at.pp,
+          .cp = place % layout.cp,
+          .ep = place % layout.ep};
+}
+
+std::int32_t zero_of(const Layout& layout) {
+  const std::int32_t share = layout.shard_ranks > 0 ? layout.shard_ranks : data_ranks_of(layout);
+  return share > 1 ? layout.zero : 0;
+}
+
+std::int32_t shards_of(const Layout& layout) {
+  return zero_of(layout) > 0 && layout.shard_ranks > 0 ? layout.shard_ranks : data_ranks_of(layout);
+}
+
+std::int32_t replicas_of(const Layout& layout) {
+  return data_ranks_of(layout) / shards_of(layout);
+}
+
+std::int32_t expert_shards_of(const Layout& layout) {
+  return data_ranks_of(layout) / layout.ep;
+}
+
+RankSet group_of(const Layout& layout, Group kind, std::int64_t rank) {
+  const Spacing spacing = spacing_of(layout, kind);
+  const std::int64_t digit = rank / spacing.stride % spacing.count;
+  return {rank - digit * spacing.stride, spacing.stride, spacing.count};
+}
+
+std::vector<std::vector<std::int64_t>> groups_of(const Layout& layout, Group kind) {
+  if (kind == Group::model) return model_groups(layout);
+  const std::int64_t line = line_of(layout);
+  std::vector<std::vector<std::int64_t>> groups;
+  for (std::int64_t place = 0; place < line; ++place) {
+    for (std::int64_t stage = 0; stage < layout.pp; ++stage) {
+      for (std::int64_t part = 0; part < layout.tp; ++part) {
+        const std::int64_t rank = part + layout.tp * (place + line * stage);
+        const RankSet set = group_of(layout, kind, rank);
+        if (set.first != rank) continue;
+        std::vector<std::int64_t>& members = groups.emplace_back();
+        for (std::int64_t i = 0; i < set.count; ++i) members.push_back(set.at(i));
+      }
+    }
+  }
+  return groups;
+}
+
+std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
+                                               const schedules::Schedule& schedule) {
+  std::vector<schedules::Group> groups;
+  for (const auto& [kind, members] :
+       {std::pair{GroupKind::tensor, layout.tp}, {GroupKind::context, layout.cp}, {GroupKind::expert, layout.ep}}) {
+    for (std::int32_t p = 0; members > 1 && p < layout.pp; ++p) groups.push_back({kind, {p}, members});
+  }
+  // The two ends of opposite pipes have the same stages, and so the same parameters.
+  const std::int32_t pipes = pipes_of(layout);
+  for (std::int32_t p = 0; p < layout.pp / pipes; ++p) {
+    std::vector<std::int32_t> places{p};
+    if (pipes > 1) places.push_back(layout.pp - 1 - p);
+    groups.push_back({GroupKind::data, places, shards_of(layout)});
+    if (replicas_of(layout) > 1) groups.push_back({GroupKind::replicas, places, replicas_of(layout)});
+    if (model.experts > 0) groups.push_back({GroupKind::expert_data, places, expert_shards_of(layout)});
+  }
+  for (schedules::Group& group : embedding_groups(model, schedule)) groups.push_back(std::move(group));
+  schedules::Group world{GroupKind::world, {}, layout.ranks()};
+  for (std::int32_t p = 0; p < layout.pp; ++p) world.ranks.push_back(p);
+  groups.push_back(std::move(world));
+  return groups;
+}
+
+std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& folded, std::int64_t rank) {
+  const Coordinates at = coordinates_of(layout, rank);
+  const std::int32_t index = data_index_of(layout, at);
+  const std::int32_t shards = shards_of(layout);
+  switch (folded.kind) {
+    case GroupKind::tensor:
+      return {group_of(layout, Group::tensor, rank)};
+    case GroupKind::context:
+      return {group_of(layout, Group::context, rank)};
+    case GroupKind::expert:
+      return {group_of(layout, Group::expert, rank)};
+    case GroupKind::data:
+      return data_members(layout, at, {index / shards * shards, 1, shards});
+    case GroupKind::replicas:
+      return data_members(layout, at, {index % shards, shards, replicas_of(layout)});
+    case GroupKind::expert_data:
+      return data_members(layout, at, {at.ep, layout.ep, expert_shards_of(layout)});
+    case GroupKind::embedding:
+      return {same_place(layout, folded.ranks, rank)};
+    default:
+      LOCKSTEP_CHECK(folded.kind == GroupKind::world, "a group that layouts have");
+      return {{0, 1, layout.ranks()}};
+  }
+}
+
+}  // namespace lockstep::workload

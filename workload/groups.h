@@ -1,0 +1,78 @@
+// Which ranks work together. Ranks are numbered as Megatron does: tensor first, then context, then data, then pipeline;
+// experts are spread over the context and data ranks, taken as one line.
+//
+//   rank = tp + t (cp + c (dp + d pp))     place in the line: cp + c dp = ep + e edp
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedules/step/step.h"
+#include "workload/layout.h"
+
+namespace lockstep::workload {
+
+struct Coordinates {
+  std::int32_t tp = 0;
+  std::int32_t dp = 0;
+  std::int32_t pp = 0;
+  std::int32_t cp = 0;
+  std::int32_t ep = 0;
+  friend bool operator==(const Coordinates&, const Coordinates&) = default;
+};
+Coordinates coordinates_of(const Layout& layout, std::int64_t rank);
+std::int32_t rank_at(const Layout& layout, const Coordinates& at);  // `ep` follows from the others
+
+// ---- ranks that have the same parameters
+
+// Data-parallel and context-parallel ranks, and with two pipes those of place pp - 1 - p beside those of place p. Which
+// of them a rank is, and where the one with an index is: neighbours come first, then the opposite place.
+std::int32_t data_ranks_of(const Layout& layout);
+std::int32_t data_index_of(const Layout& layout, const Coordinates& at);
+Coordinates data_rank_at(const Layout& layout, const Coordinates& at, std::int32_t index);
+
+// The ZeRO stage that makes a difference: none where a set of shards is on one rank.
+std::int32_t zero_of(const Layout& layout);
+// Neighbouring data ranks that share a set of shards (or, without any, reduce whole gradients) among themselves, and
+// how many replicas of the set there are. The one with index i has shard i % shards_of() of replica i / shards_of().
+std::int32_t shards_of(const Layout& layout);
+std::int32_t replicas_of(const Layout& layout);
+// Ranks that share out what expert-parallel ranks have alike.
+std::int32_t expert_shards_of(const Layout& layout);
+
+// ---- groups
+
+enum class Group : std::uint8_t {
+  tensor,
+  context,
+  data,         // the same data-parallel place of all else; without context ranks
+  gradients,    // that reduce dense gradients: data x context
+  expert,       // that exchange tokens
+  expert_data,  // that reduce the gradients of the same experts
+  shards,       // of `gradients`, that share a set of shards (ZeRO, HSDP)
+  replicas,     // of `gradients`, that have the same shard
+  pipeline,
+  model,  // tensor x pipeline, of one context and data place: not evenly spaced
+};
+
+// Evenly spaced ranks: first, first + stride, ...
+struct RankSet {
+  std::int64_t first = 0;
+  std::int64_t stride = 1;
+  std::int64_t count = 1;
+  std::int64_t at(std::int64_t i) const { return first + stride * i; }
+};
+// The group of `kind` that `rank` is in; any kind but `model`.
+RankSet group_of(const Layout& layout, Group kind, std::int64_t rank);
+// All groups of a kind, members written out, for small worlds. Ordered as Megatron's: by the first member's place in
+// the line, then its stage, then its tensor rank.
+std::vector<std::vector<std::int64_t>> groups_of(const Layout& layout, Group kind);
+
+// The groups of a step that has one rank for each place in the pipeline: each names the places, and how many members it
+// has in truth. Groups of one member are left out, but for data and world.
+std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
+                                               const schedules::Schedule& schedule);
+// The members of such a group that `rank`, which is one of them, is in.
+std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& folded, std::int64_t rank);
+
+}  // namespace lockstep::workload

@@ -1,0 +1,54 @@
+// A call of a kernel as a step has it: arguments with shapes and dtypes, and no data. Its cost is the kernel's own.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+
+#include "core/dtype.h"
+#include "kernels/attention/attention.h"
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/norm/norm.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/residual/residual.h"
+
+namespace lockstep::workload {
+
+// Whose share of a device's peak a kernel reaches.
+enum class KernelClass : std::uint8_t { product, attention, pass };
+
+// Work of a kernel that other frameworks launch and this library does not have.
+struct OtherKernel {
+  KernelClass of = KernelClass::pass;
+  core::DType dtype = core::DType::bf16;
+  double flops = 0;
+  double bytes = 0;  // to and from memory
+};
+
+struct KernelCall {
+  using Arguments =
+      std::variant<OtherKernel, kernels::GemmForward, kernels::GemmInputGradient, kernels::GemmWeightGradient,
+                   kernels::AttentionForward, kernels::AttentionBackward, kernels::NormForward, kernels::NormBackward,
+                   kernels::ResidualAdd, kernels::EmbeddingForward, kernels::EmbeddingBackward, kernels::CrossEntropy,
+                   kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW>;
+  Arguments arguments;
+  double count = 1;  // so many of these, one after the other
+};
+
+// With the views' lengths and dtypes filled in (kernels::shaped).
+template <class Args>
+KernelCall kernel_call(Args args, core::DType dtype, double count = 1) {
+  return {kernels::shaped(std::move(args), dtype), count};
+}
+
+KernelClass class_of(const KernelCall& call);
+core::DType dtype_of(const KernelCall& call);
+kernels::Cost cost_of(const KernelCall& call);  // of one of `count`
+// The part of the FLOPs that matrix units do: two a multiply-add of products, all of attention; of one of `count`.
+double matrix_flops_of(const KernelCall& call);
+
+}  // namespace lockstep::workload

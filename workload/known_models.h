@@ -1,0 +1,35 @@
+// Models by name, with where their numbers come from.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "workload/model.h"
+
+namespace lockstep::workload {
+
+// What the models of a family share.
+enum class Family : std::uint8_t {
+  gpt2,  // as it is trained today, without dropout
+  gpt,   // GPT-3 and Megatron-LM's, with dropout
+  llama,
+  mixtral,
+};
+
+struct KnownModel {
+  std::string_view name;
+  Family family;
+  std::int64_t layers;
+  std::int64_t hidden;
+  std::int64_t heads;
+  std::int64_t kv_heads;
+  std::int64_t ffn_hidden;
+  std::int64_t vocabulary;
+  std::int64_t sequence;
+  std::string_view source;
+};
+std::span<const KnownModel> known_models();
+Model model_of(const KnownModel& known);
+
+}  // namespace lockstep::workload

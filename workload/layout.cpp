@@ -1,0 +1,167 @@
+#include "workload/layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "schedules/catalogue.h"
+#include "schedules/placement.h"
+
+namespace lockstep::workload {
+namespace {
+
+std::string number(std::int64_t value) {
+  return std::to_string(value);
+}
+
+std::string divisors_of(std::int64_t value) {
+  std::string found;
+  int listed = 0;
+  for (std::int64_t d = 1; d <= value; ++d) {
+    if (value % d != 0) continue;
+    if (++listed > 16) return found + " ...";
+    found += (found.empty() ? "" : " ") + number(d);
+  }
+  return found;
+}
+
+// "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"
+std::string must_divide(const char* what, std::int64_t value, const char* of, std::int64_t total) {
+  if (total % value == 0) return "";
+  return std::string(what) + " is " + number(value) + ", and " + of + " is " + number(total) +
+         "; allowed: " + divisors_of(total);
+}
+
+std::string first_of(std::initializer_list<std::string> answers) {
+  for (const std::string& answer : answers) {
+    if (!answer.empty()) return answer;
+  }
+  return "";
+}
+
+std::string tensor_misfit(const Model& model, const Layout& layout) {
+  return first_of({must_divide("tp", layout.tp, "heads", model.heads),
+                   must_divide("tp", layout.tp, "kv_heads", model.kv_heads),
+                   must_divide("tp", layout.tp, "ffn_hidden", model.ffn_hidden)});
+}
+
+std::string sequence_misfit(const Model& model, const Layout& layout) {
+  if (auto cut = must_divide("cp", layout.cp, "sequence", model.sequence); !cut.empty()) return cut;
+  if (!layout.sequence_parallel) return "";
+  return must_divide("tp", layout.tp, "microbatch x sequence / cp",
+                     layout.microbatch_size * model.sequence / layout.cp);
+}
+
+std::string expert_misfit(const Model& model, const Layout& layout) {
+  if (model.experts == 0) {
+    return layout.ep == 1 ? "" : "ep is " + number(layout.ep) + "; allowed: 1, as the model has no experts";
+  }
+  if (layout.tp > 1 && !layout.sequence_parallel) {
+    return "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor ranks";
+  }
+  return first_of({must_divide("ep", layout.ep, "experts", model.experts),
+                   must_divide("ep", layout.ep, "dp x cp", std::int64_t{layout.dp} * layout.cp)});
+}
+
+std::string gradient_misfit(const Layout& layout) {
+  if (layout.gradient == core::DType::f32 || layout.gradient == layout.compute) return "";
+  return "grad_dtype is " + std::string(core::short_name_of(layout.gradient)) + ", and dtype is " +
+         std::string(core::short_name_of(layout.compute)) + "; allowed: f32, or as dtype";
+}
+
+std::string shard_misfit(const Layout& layout) {
+  if (layout.shard_ranks == 0) return "";
+  if (layout.zero == 0) return "shard_ranks is " + number(layout.shard_ranks) + "; allowed: 0, as zero is 0";
+  if (layout.ep > 1) {
+    return "shard_ranks is " + number(layout.shard_ranks) + "; allowed: 0, as ep is " + number(layout.ep) +
+           " and experts are sharded over all ranks that have them";
+  }
+  return must_divide("shard_ranks", layout.shard_ranks, "dp x cp", std::int64_t{layout.dp} * layout.cp);
+}
+
+// A user's own schedule was checked when it was read; what remains is how its pipes lie.
+std::string own_misfit(const schedules::Schedule& own) {
+  if (own.num_pipes() == 1) return "";
+  if (own.num_ranks() % 2 == 0 && own.rank_of_stage == schedules::opposite_placement(own.num_ranks())) return "";
+  return "the schedule " + own.name + " has " + number(own.num_pipes()) + " pipes on " + number(own.num_ranks()) +
+         " ranks; allowed: one, or two on an even number of ranks, from the first to the last and from the last to the "
+         "first";
+}
+
+std::string schedule_misfit(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return own_misfit(*layout.own_schedule);
+  const std::string misfit = schedules::misfit_of(schedules::entry_named(layout.schedule), shape_of(layout));
+  return misfit.empty() ? "" : "schedule " + layout.schedule + ": " + misfit;
+}
+
+std::string split_misfit(const Model& model, const Layout& layout) {
+  const std::int32_t stages = stages_a_pipe(layout);
+  if (layout.layers_of.empty()) {
+    if (model.layers >= stages) return "";
+    return "layers is " + number(model.layers) + ", and there are " + number(stages) +
+           " stages; allowed: at most one stage a layer";
+  }
+  if (layout.layers_of.size() != static_cast<std::size_t>(stages)) {
+    return "layers names " + number(static_cast<std::int64_t>(layout.layers_of.size())) +
+           " stages; allowed: " + number(stages);
+  }
+  const std::int64_t sum = std::accumulate(layout.layers_of.begin(), layout.layers_of.end(), std::int64_t{0});
+  if (sum == model.layers) return "";
+  return "layers of the stages add up to " + number(sum) + "; allowed: " + number(model.layers);
+}
+
+}  // namespace
+
+std::string misfit_of(const Model& model, const Layout& layout) {
+  if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
+                              expert_misfit(model, layout), shard_misfit(layout), gradient_misfit(layout)});
+      !misfit.empty()) {
+    return misfit;
+  }
+  if (auto misfit = schedule_misfit(layout); !misfit.empty()) return misfit;
+  return split_misfit(model, layout);
+}
+
+schedules::PipelineShape shape_of(const Layout& layout) {
+  return {layout.pp, layout.microbatches, layout.chunks};
+}
+
+schedules::Schedule schedule_of(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return *layout.own_schedule;
+  return schedules::make_schedule(layout.schedule, shape_of(layout));
+}
+
+std::int32_t stages_a_pipe(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return layout.own_schedule->stages_a_pipe;
+  if (layout.chunks > 1) return layout.pp * layout.chunks;
+  // What a schedule has a rank does not depend on the shape: a small one shows it. Four microbatches fit all.
+  const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
+  const schedules::PipelineShape small{2, 4, 1};
+  if (!schedules::misfit_of(entry, small).empty()) return layout.pp;
+  return layout.pp * entry.make(small).chunks();
+}
+
+std::int32_t pipes_of(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return layout.own_schedule->num_pipes();
+  return schedules::entry_named(layout.schedule).weight_copies;
+}
+
+StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage) {
+  LOCKSTEP_CHECK(stage >= 0 && stage < stages, "a stage of the pipeline");
+  StageSlice slice;
+  slice.embedding = stage == 0;
+  slice.head = stage == stages - 1;
+  if (layout.layers_of.empty()) {
+    const std::int64_t even = model.layers / stages;
+    const std::int64_t longer = model.layers % stages;  // stages with one more
+    slice.first_layer = stage * even + std::min<std::int64_t>(stage, longer);
+    slice.layers = even + (stage < longer ? 1 : 0);
+    return slice;
+  }
+  const auto end = layout.layers_of.begin() + stage;
+  slice.first_layer = std::accumulate(layout.layers_of.begin(), end, std::int64_t{0});
+  slice.layers = *end;
+  return slice;
+}
+
+}  // namespace lockstep::workload

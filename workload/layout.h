@@ -1,0 +1,103 @@
+// How a training step is laid out over ranks: the sizes of each kind of parallelism, what is sharded, recomputed and
+// overlapped, the pipeline's schedule, and the dtypes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
+#include "workload/model.h"
+
+namespace lockstep::workload {
+
+enum class Recompute : std::uint8_t {
+  none,
+  selective,  // the core of attention: scores, softmax, dropout, and the values weighed by them (arXiv:2205.05198)
+  full,       // whole layers, from the input of every recompute_every-th
+};
+
+struct Layout {
+  std::int32_t dp = 1;           // data-parallel ranks
+  std::int32_t tp = 1;           // tensor-parallel ranks
+  std::int32_t pp = 1;           // pipeline ranks
+  std::int32_t cp = 1;           // context-parallel ranks: each has a part of every sequence
+  std::int32_t ep = 1;           // expert-parallel ranks, taken from the dp x cp ranks
+  std::int32_t zero = 0;         // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
+  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards, the others have replicas of it
+                                 // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
+  std::string schedule = "1f1b";                                 // of schedules/catalogue.h
+  std::int32_t chunks = 1;                                       // stages a rank, where the schedule takes them
+  std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a checked one of a user's, in place of `schedule`
+  std::int32_t microbatches = 1;                                 // of each data-parallel rank, a step
+  std::int64_t microbatch_size = 1;                              // sequences
+  std::vector<std::int32_t> layers_of = {};                      // layers of each stage; empty: spread evenly
+  std::int64_t bucket_cap_bytes = 25LL << 20;                    // of gradients; 0: one bucket a stage
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+  std::int32_t recompute_every = 1;  // layers between kept inputs
+  bool early_stop = false;           // recomputation of a layer ends with the last result that its backward needs
+  core::DType compute = core::DType::bf16;  // weights and activations; f32 master weights where it is narrower
+  core::DType gradient = core::DType::f32;  // gradients as they are kept and reduced
+  bool reshard = true;                      // ZeRO 3: give weights up after the forward, and gather them again
+  bool flash = true;                        // attention never writes its scores to memory
+  bool overlap_gradients = true;            // buckets are reduced beside the backward; else after it
+  bool prefetch = true;                     // ZeRO 3: units are gathered ahead of their use
+  bool overlap_tp = true;                   // tensor-parallel reductions of input gradients run beside weight gradients
+  bool overlap_p2p = false;                 // the compute lane does not wait for its messages to leave
+  bool scatter_gather = false;  // between stages each tensor rank sends its part (arXiv:2104.04473, section 4.1)
+
+  std::int32_t ranks() const { return tp * cp * dp * pp; }
+  std::int64_t global_batch() const { return microbatch_size * microbatches * dp; }  // sequences a step
+};
+
+// "tp=8,pp=64,dp=6,microbatch=1,batch=3072,recompute=full". Throws a usage Error that names the field and what is
+// allowed. layout_fields() lists the fields with what they take, a line each.
+Layout parse_layout(std::string_view text);
+std::vector<std::string> layout_fields();
+// The text that makes this layout: what differs from the defaults, and always tp, pp, dp and batch.
+std::string text_of(const Layout& layout);
+
+// Why a model cannot be laid out so, with what could ("tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"). Empty: it
+// can.
+std::string misfit_of(const Model& model, const Layout& layout);
+
+// Words of the vocabulary that one tensor rank has. One that tp does not divide is padded, so that all have as many.
+inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {
+  return (model.vocabulary + layout.tp - 1) / layout.tp;
+}
+
+schedules::PipelineShape shape_of(const Layout& layout);
+// The schedule that the layout names, or the user's own.
+schedules::Schedule schedule_of(const Layout& layout);
+// Stages of one pipe; some schedules have a fixed number a rank (ZB-V has two) and say so in their lists only.
+std::int32_t stages_a_pipe(const Layout& layout);
+// Pipes of the schedule, each with a copy of the model: 2 in opposite directions (Chimera, DualPipe), else 1.
+std::int32_t pipes_of(const Layout& layout);
+
+// What one stage of a pipe has.
+struct StageSlice {
+  std::int64_t first_layer = 0;
+  std::int64_t layers = 0;
+  bool embedding = false;
+  bool head = false;
+
+  // Parts in the forward's order: the embedding if it is here, the layers, the head if it is here.
+  std::int32_t num_parts() const { return static_cast<std::int32_t>(layers) + (embedding ? 1 : 0) + (head ? 1 : 0); }
+  std::int32_t part_of_layer(std::int64_t layer) const {
+    return static_cast<std::int32_t>(layer - first_layer) + (embedding ? 1 : 0);
+  }
+  // Stages that are alike but for their place cost the same.
+  bool like(const StageSlice& other) const {
+    return layers == other.layers && embedding == other.embedding && head == other.head;
+  }
+};
+// `stage` counts within its pipe; `stages`: stages_a_pipe(layout), or of a schedule at hand. Where the layout does not
+// say how many layers a stage has, they are spread evenly, and the first layers % stages stages have one more.
+StageSlice slice_of(const Model& model, const Layout& layout, std::int32_t stages, std::int32_t stage);
+
+}  // namespace lockstep::workload

@@ -1,0 +1,137 @@
+#include "workload/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace lockstep::workload {
+namespace {
+
+std::string refusal_of(const char* text) {
+  try {
+    parse_layout(text);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LayoutText, IsReadAndWritten) {
+  const Layout layout = parse_layout("tp=8, pp=64,dp=6,microbatch=1,batch=3072,recompute=full,sp=yes,grad_dtype=bf16");
+  EXPECT_EQ(layout.ranks(), 3072);
+  EXPECT_EQ(layout.microbatches, 512);
+  EXPECT_EQ(layout.global_batch(), 3072);
+  EXPECT_TRUE(layout.sequence_parallel);
+  EXPECT_EQ(layout.recompute, Recompute::full);
+  EXPECT_EQ(layout.gradient, core::DType::bf16);
+  EXPECT_EQ(text_of(parse_layout(text_of(layout))), text_of(layout));
+  EXPECT_EQ(text_of(layout), "tp=8,pp=64,dp=6,sp=yes,batch=3072,recompute=full,grad_dtype=bf16");
+}
+
+TEST(LayoutText, EveryFieldComesBack) {
+  const char* all =
+      "tp=2,pp=4,dp=8,cp=2,ep=4,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,batch=64,zero=3,"
+      "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_"
+      "grads=no,"
+      "overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
+  EXPECT_EQ(text_of(parse_layout(all)), all);
+  EXPECT_EQ(parse_layout(all).layers_of, (std::vector<std::int32_t>{3, 4, 4, 4, 4, 4, 4, 3}));
+}
+
+TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
+  EXPECT_EQ(refusal_of("tp=eight"),
+            "layout: tp=eight: not a whole number; allowed: whole numbers from 1 to 2147483647");
+  EXPECT_EQ(refusal_of("dp=0"), "layout: dp=0: out of range; allowed: whole numbers from 1 to 2147483647");
+  EXPECT_EQ(refusal_of("recompute=half"), "layout: recompute=half: not known; allowed: none selective full");
+  EXPECT_EQ(refusal_of("tp=2,tp=4"), "layout: tp=4: is given twice; allowed: each field once");
+  EXPECT_EQ(refusal_of("zero=4"), "layout: zero=4: out of range; allowed: whole numbers from 0 to 3");
+  EXPECT_EQ(refusal_of("tp=1000000,dp=1000000"), "layout: tp x cp x dp x pp is 1e+12; allowed: at most 1.07374e+09");
+  EXPECT_EQ(refusal_of("schedule=2f2b").rfind("schedule '2f2b' is not known; allowed: naive, gpipe", 0), 0u);
+  EXPECT_NE(refusal_of("tensor=8").find("layout: tensor=8: no such field; allowed: tp pp dp cp"), std::string::npos);
+  EXPECT_NE(refusal_of("tp").find("layout: tp: has no '='"), std::string::npos);
+  EXPECT_EQ(
+      refusal_of("layers=3:x4"),
+      "layout: layers=3:x4: no list of layers; allowed: layers of each stage, or stages x layers, between colons: "
+      "7:8x14:7");
+  EXPECT_NE(refusal_of("tp=2,").find("layout: an empty field: has no '='"), std::string::npos);
+  EXPECT_NE(refusal_of("bucket_mb=-1").find("out of range"), std::string::npos);
+  EXPECT_EQ(refusal_of("dp=3,batch=7"),
+            "layout: batch is 7, which is no multiple of dp x microbatch, 3; allowed: such as 6 or 9");
+  EXPECT_EQ(refusal_of("dp=4,batch=2"),
+            "layout: batch is 2, which is no multiple of dp x microbatch, 4; allowed: such as 4");
+  EXPECT_EQ(refusal_of("dtype=f64"), "layout: dtype=f64: not known; allowed: f32 bf16 f16");
+}
+
+struct Misfit {
+  const char* model;
+  const char* layout;
+  const char* answer;
+};
+
+TEST(LayoutMisfit, SaysWhatIsAllowed) {
+  for (const Misfit& row : {
+           Misfit{"gpt2-124m,vocabulary=51200", "tp=5", "tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"},
+           Misfit{"llama3-70b", "tp=16", "tp is 16, and kv_heads is 8; allowed: 1 2 4 8"},
+           Misfit{"nano", "pp=5,batch=5", "layers is 4, and there are 5 stages; allowed: at most one stage a layer"},
+           Misfit{"nano", "dtype=f16,grad_dtype=bf16",
+                  "grad_dtype is bf16, and dtype is f16; allowed: f32, or as dtype"},
+           Misfit{"gpt3-175b", "ep=2,dp=2", "ep is 2; allowed: 1, as the model has no experts"},
+           Misfit{"mixtral-8x7b", "ep=3,dp=3", "ep is 3, and experts is 8; allowed: 1 2 4 8"},
+           Misfit{"mixtral-8x7b", "ep=4,dp=2", "ep is 4, and dp x cp is 2; allowed: 1 2"},
+           Misfit{"mixtral-8x7b", "tp=2",
+                  "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor "
+                  "ranks"},
+           Misfit{"gpt3-175b", "zero=3,dp=8,shard_ranks=3", "shard_ranks is 3, and dp x cp is 8; allowed: 1 2 4 8"},
+           Misfit{"mixtral-8x7b", "dp=8,ep=4,zero=3,shard_ranks=4",
+                  "shard_ranks is 4; allowed: 0, as ep is 4 and experts are sharded over all ranks that have them"},
+           Misfit{"gpt3-175b", "dp=8,shard_ranks=4", "shard_ranks is 4; allowed: 0, as zero is 0"},
+           Misfit{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
+           Misfit{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},
+           Misfit{"gpt3-175b", "pp=4,batch=4,schedule=dualpipe",
+                  "schedule dualpipe: microbatches is 4; allowed: at least 8"},
+           Misfit{"gpt3-175b", "pp=4,batch=8,chunks=2",
+                  "schedule 1f1b: chunks is 2; allowed: 1, as the schedule has its own stages"},
+       }) {
+    EXPECT_EQ(misfit_of(parse_model(row.model), parse_layout(row.layout)), row.answer) << row.layout;
+  }
+}
+
+TEST(LayoutMisfit, IsEmptyForWhatWasRun) {
+  EXPECT_EQ(misfit_of(parse_model("megatron-529.6b"),
+                      parse_layout("tp=8,pp=35,dp=9,batch=2520,schedule=interleaved,chunks=3,recompute=full")),
+            "");
+  EXPECT_EQ(misfit_of(parse_model("llama3-405b"), parse_layout("tp=8,pp=16,dp=2,batch=64,layers=7:14x8:7")), "");
+  EXPECT_EQ(misfit_of(parse_model("gpt3-175b"), parse_layout("tp=8,pp=8,batch=64,schedule=zb_v")), "");
+}
+
+TEST(Stages, FollowTheSchedulesOwnPlacement) {
+  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=1f1b")), 8);
+  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=interleaved,chunks=3")), 24);
+  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=zb_v")), 16);
+  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=dualpipe")), 8);
+  EXPECT_EQ(stages_a_pipe(parse_layout("pp=8,schedule=dualpipe_v")), 16);
+}
+
+TEST(Stages, HaveEveryLayerOnce) {
+  const Model model = parse_model("llama3-405b");
+  const Layout layout = parse_layout("pp=16,layers=7:14x8:7");
+  std::int64_t next = 0;
+  for (std::int32_t stage = 0; stage < 16; ++stage) {
+    const StageSlice slice = slice_of(model, layout, 16, stage);
+    EXPECT_EQ(slice.first_layer, next);
+    EXPECT_EQ(slice.embedding, stage == 0);
+    EXPECT_EQ(slice.head, stage == 15);
+    next += slice.layers;
+  }
+  EXPECT_EQ(next, model.layers);
+}
+
+TEST(Layout, AVocabularyThatTensorRanksDoNotDivideIsPadded) {
+  const Model model = parse_model("gpt2-124m");
+  EXPECT_EQ(misfit_of(model, parse_layout("tp=2")), "");
+  EXPECT_EQ(words_a_rank(model, parse_layout("tp=1")), 50257);
+  EXPECT_EQ(words_a_rank(model, parse_layout("tp=2")), 25129);
+}
+
+}  // namespace
+}  // namespace lockstep::workload

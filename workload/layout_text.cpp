@@ -1,0 +1,210 @@
+#include <array>
+#include <limits>
+#include <sstream>
+
+#include "schedules/catalogue.h"
+#include "workload/fields.h"
+#include "workload/layout.h"
+
+namespace lockstep::workload {
+namespace {
+
+constexpr double kMostRanks = 1 << 30;
+constexpr double kMiB = 1 << 20;
+constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
+constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
+
+// "7:8x14:7": layers of each stage; 8x14 is eight stages of 14.
+std::vector<std::int32_t> layer_list(const FieldValue& value) {
+  const auto whole = [&](std::string_view text, std::int64_t min) {
+    try {
+      return FieldValue{value.of, value.name, text}.integer(min, 100'000);
+    } catch (const core::Error&) {
+      throw value.refused("no list of layers", "layers of each stage, or stages x layers, between colons: 7:8x14:7");
+    }
+  };
+  std::vector<std::int32_t> layers;
+  for (const std::string_view part : split(value.text, ':')) {
+    const std::size_t times = part.find('x');
+    const bool repeated = times != std::string_view::npos;
+    const std::int64_t stages = repeated ? whole(part.substr(0, times), 1) : 1;
+    const std::int64_t number = whole(repeated ? part.substr(times + 1) : part, 0);
+    layers.insert(layers.end(), static_cast<std::size_t>(stages), static_cast<std::int32_t>(number));
+  }
+  return layers;
+}
+
+std::string text_of(const std::vector<std::int32_t>& layers) {
+  std::string text;
+  for (std::size_t i = 0, next = 0; i < layers.size(); i = next) {
+    while (next < layers.size() && layers[next] == layers[i]) ++next;
+    const std::string times = next - i > 1 ? std::to_string(next - i) + "x" : "";
+    text += (text.empty() ? "" : ":") + times + std::to_string(layers[i]);
+  }
+  return text;
+}
+
+std::string text_of(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+std::string text_of(bool value) {
+  return value ? "yes" : "no";
+}
+std::string text_of(std::int64_t value) {
+  return std::to_string(value);
+}
+
+core::DType dtype_of(const FieldValue& value) {
+  return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
+}
+
+// A layout as it is given: sequences a step, where the struct has microbatches.
+struct Given {
+  Layout layout = {};
+  std::int64_t batch = 0;  // 0: dp x microbatch
+};
+
+// A field, and how it is written back.
+struct LayoutField {
+  Field<Given> field;
+  std::string (*text)(const Layout& layout);
+};
+
+const std::array kFields{
+    LayoutField{{"tp", "tensor-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.tp = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.tp); }},
+    LayoutField{{"pp", "pipeline ranks; 1", [](Given& g, const FieldValue& v) { g.layout.pp = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.pp); }},
+    LayoutField{{"dp", "data-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.dp = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.dp); }},
+    LayoutField{{"cp", "context-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.cp = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.cp); }},
+    LayoutField{
+        {"ep", "expert-parallel ranks, of dp x cp; 1", [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
+        [](const Layout& l) { return std::to_string(l.ep); }},
+    LayoutField{{"sp", "sequence parallel: yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.sequence_parallel); }},
+    LayoutField{{"schedule", "a pipeline schedule; 1f1b",
+                 [](Given& g, const FieldValue& v) { g.layout.schedule = schedules::entry_named(v.text).name; }},
+                [](const Layout& l) { return l.schedule; }},
+    LayoutField{{"chunks", "stages a rank; 1", [](Given& g, const FieldValue& v) { g.layout.chunks = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.chunks); }},
+    LayoutField{{"layers", "layers of each stage, as in 7:8x14:7; all alike",
+                 [](Given& g, const FieldValue& v) { g.layout.layers_of = layer_list(v); }},
+                [](const Layout& l) { return text_of(l.layers_of); }},
+    LayoutField{{"microbatch", "sequences of a microbatch; 1",
+                 [](Given& g, const FieldValue& v) { g.layout.microbatch_size = v.integer(1); }},
+                [](const Layout& l) { return text_of(l.microbatch_size); }},
+    LayoutField{{"batch", "sequences of a step; dp x microbatch",
+                 [](Given& g, const FieldValue& v) { g.batch = v.integer(1); }},
+                [](const Layout& l) { return text_of(l.global_batch()); }},
+    LayoutField{{"zero", "0 1 2 3; 0",
+                 [](Given& g, const FieldValue& v) { g.layout.zero = static_cast<std::int32_t>(v.integer(0, 3)); }},
+                [](const Layout& l) { return std::to_string(l.zero); }},
+    LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0, which is all",
+                 [](Given& g, const FieldValue& v) { g.layout.shard_ranks = v.int32(0); }},
+                [](const Layout& l) { return std::to_string(l.shard_ranks); }},
+    LayoutField{{"reshard", "zero=3 gives weights up after the forward: yes no; yes",
+                 [](Given& g, const FieldValue& v) { g.layout.reshard = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.reshard); }},
+    LayoutField{
+        {"recompute", "none selective full; none",
+         [](Given& g, const FieldValue& v) { g.layout.recompute = static_cast<Recompute>(v.one_of(kRecompute)); }},
+        [](const Layout& l) { return std::string(kRecompute.at(static_cast<std::size_t>(l.recompute))); }},
+    LayoutField{{"recompute_every", "layers between kept inputs, with recompute=full; 1",
+                 [](Given& g, const FieldValue& v) { g.layout.recompute_every = v.int32(1); }},
+                [](const Layout& l) { return std::to_string(l.recompute_every); }},
+    LayoutField{{"early_stop", "recompute=full leaves out what a layer's backward does not need: yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.early_stop = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.early_stop); }},
+    LayoutField{{"flash", "attention keeps no scores: yes no; yes",
+                 [](Given& g, const FieldValue& v) { g.layout.flash = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.flash); }},
+    LayoutField{{"bucket_mb", "of gradients, 2^20 bytes, 0 for one bucket; 25",
+                 [](Given& g, const FieldValue& v) {
+                   g.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number(0) * kMiB);
+                 }},
+                [](const Layout& l) { return text_of(static_cast<double>(l.bucket_cap_bytes) / kMiB); }},
+    LayoutField{{"overlap_grads", "yes no; yes",
+                 [](Given& g, const FieldValue& v) { g.layout.overlap_gradients = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.overlap_gradients); }},
+    LayoutField{
+        {"overlap_params", "yes no; yes", [](Given& g, const FieldValue& v) { g.layout.prefetch = v.yes_or_no(); }},
+        [](const Layout& l) { return text_of(l.prefetch); }},
+    LayoutField{
+        {"overlap_tp", "yes no; yes", [](Given& g, const FieldValue& v) { g.layout.overlap_tp = v.yes_or_no(); }},
+        [](const Layout& l) { return text_of(l.overlap_tp); }},
+    LayoutField{
+        {"overlap_p2p", "yes no; no", [](Given& g, const FieldValue& v) { g.layout.overlap_p2p = v.yes_or_no(); }},
+        [](const Layout& l) { return text_of(l.overlap_p2p); }},
+    LayoutField{{"scatter_gather", "yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.scatter_gather = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.scatter_gather); }},
+    LayoutField{{"dtype", "weights and activations: f32 bf16 f16; bf16",
+                 [](Given& g, const FieldValue& v) { g.layout.compute = dtype_of(v); }},
+                [](const Layout& l) { return std::string(core::short_name_of(l.compute)); }},
+    LayoutField{{"grad_dtype", "gradients as they are kept and reduced: f32, or as dtype; f32",
+                 [](Given& g, const FieldValue& v) { g.layout.gradient = dtype_of(v); }},
+                [](const Layout& l) { return std::string(core::short_name_of(l.gradient)); }},
+};
+
+}  // namespace
+
+namespace {
+
+std::int32_t microbatches_of(const Given& given) {
+  const std::int64_t each = given.layout.dp * given.layout.microbatch_size;
+  if (given.batch == 0) return 1;
+  if (given.batch % each != 0) {
+    const std::int64_t below = given.batch / each * each;
+    const std::string lower = below > 0 ? std::to_string(below) + " or " : "";
+    throw core::usage_error("layout: batch is " + std::to_string(given.batch) +
+                            ", which is no multiple of dp x microbatch, " + std::to_string(each) +
+                            "; allowed: such as " + lower + std::to_string(below + each));
+  }
+  if (given.batch / each > std::numeric_limits<std::int32_t>::max()) {
+    throw core::usage_error("layout: batch gives " + std::to_string(given.batch / each) +
+                            " microbatches; allowed: below 2^31");
+  }
+  return static_cast<std::int32_t>(given.batch / each);
+}
+
+}  // namespace
+
+Layout parse_layout(std::string_view text) {
+  std::vector<Field<Given>> table;
+  for (const LayoutField& row : kFields) table.push_back(row.field);
+  Given given;
+  read_fields<Given>(given, "layout", split(text, ','), table);
+  Layout& layout = given.layout;
+  const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
+  if (ranks > kMostRanks) {
+    throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +
+                            text_of(kMostRanks));
+  }
+  layout.microbatches = microbatches_of(given);
+  return layout;
+}
+
+std::vector<std::string> layout_fields() {
+  std::vector<std::string> fields;
+  for (const LayoutField& row : kFields) fields.push_back(std::string(row.field.name) + ": " + row.field.takes);
+  return fields;
+}
+
+std::string text_of(const Layout& layout) {
+  std::string text;
+  const Layout usual;
+  for (const LayoutField& row : kFields) {
+    const std::string_view name = row.field.name;
+    const std::string value = row.text(layout);
+    if (value == row.text(usual) && name != "tp" && name != "pp" && name != "dp" && name != "batch") continue;
+    text += (text.empty() ? "" : ",") + std::string(name) + "=" + value;
+  }
+  return text;
+}
+
+}  // namespace lockstep::workload

@@ -1,0 +1,49 @@
+// How much memory a rank needs, by what for. Weights, gradients and optimizer states as Rajbhandari et al. 2019
+// (arXiv:1910.02054), activations as Korthikanti et al. 2022 (arXiv:2205.05198), counted from the same list of
+// operations that the recipes are priced from (workload/operations.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedules/schedule.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+
+namespace lockstep::workload {
+
+struct MemoryBytes {
+  double weights = 0;  // in the compute dtype, as the kernels take them
+  double gradients = 0;
+  double optimizer = 0;    // two moments in f32, and a master copy where weights are narrower
+  double activations = 0;  // kept from forward to backward, of all microbatches under way
+  double buffers = 0;      // a recomputed layer, gathered weights, buckets, messages on their way
+  double total() const { return weights + gradients + optimizer + activations + buffers; }
+};
+
+// What a stage keeps of one microbatch: from its forward to its backward, or to its input gradient; and what a separate
+// weight gradient still needs after that (inputs of products, and gradients of their outputs).
+struct StageActivations {
+  double kept = 0;
+  double later = 0;
+};
+// What is made again of one microbatch before its backward.
+double recomputed_bytes(const Model& model, const Layout& layout);
+StageActivations activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
+
+// The most that lies in a rank's memory at once while it goes through its list. `of_stage`: one for each stage.
+double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
+                        std::span<const StageActivations> of_stage);
+
+// Of a pipeline rank that has these stages, and at its worst moment so many bytes of activations. `versions`: of the
+// weights (schedules::weight_versions).
+MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
+                           double activation_bytes, std::int32_t versions = 1);
+
+// Of all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
+std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
+// The rank that needs most.
+std::size_t worst_of(std::span<const MemoryBytes> ranks);
+
+}  // namespace lockstep::workload

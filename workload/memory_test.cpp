@@ -1,0 +1,190 @@
+#include "workload/memory.h"
+
+#include <gtest/gtest.h>
+
+#include "schedules/catalogue.h"
+
+namespace lockstep::workload {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+StageSlice layers(std::int64_t count) {
+  StageSlice slice;
+  slice.layers = count;
+  return slice;
+}
+
+double kept(const Model& model, const std::string& layout, const StageSlice& slice) {
+  return activations_of(model, parse_layout(layout), slice).kept;
+}
+
+// Korthikanti et al. 2022, table 2: s b h = 1 below, a s / h per layer.
+TEST(Activations, OfALayerAreTable2) {
+  for (const char* name : {"megatron-22b", "megatron-175b", "megatron-530b", "megatron-1t"}) {
+    const Model m = parse_model(name);
+    const double sbh = static_cast<double>(m.sequence) * 4 * static_cast<double>(m.hidden);
+    const double scores =
+        5 * static_cast<double>(m.heads) * static_cast<double>(m.sequence) / static_cast<double>(m.hidden);
+    const auto in_sbh = [&](const std::string& more) {
+      return kept(m, "microbatch=4,flash=no," + more, layers(1)) / sbh;
+    };
+    EXPECT_DOUBLE_EQ(in_sbh("tp=1"), 34 + scores);
+    EXPECT_DOUBLE_EQ(in_sbh("tp=8"), 10 + 24.0 / 8 + scores / 8);
+    EXPECT_DOUBLE_EQ(in_sbh("tp=8,sp=yes"), (34 + scores) / 8);
+    EXPECT_DOUBLE_EQ(in_sbh("tp=8,recompute=selective"), 10 + 24.0 / 8);
+    EXPECT_DOUBLE_EQ(in_sbh("tp=8,sp=yes,recompute=selective"), 34.0 / 8);
+    EXPECT_DOUBLE_EQ(in_sbh("tp=8,recompute=full"), 2);
+  }
+}
+
+// What calculon's validation (calculon/llm/validation.py) stores for figures 1 and 7 of the same paper: output of the
+// formulas, in GiB and in % of what is kept without recomputation. The first stage has the most: L layers' worth, and
+// more where stages are interleaved.
+double first_stage_bytes(const Model& model, const std::string& text) {
+  const Layout layout = parse_layout(text);
+  EXPECT_EQ(misfit_of(model, layout), "") << text;
+  const schedules::Schedule schedule = schedules::make_schedule(layout.schedule, shape_of(layout));
+  const StageSlice slice = layers(model.layers / schedule.stages_a_pipe);  // without embedding and head
+  const std::vector<StageActivations> of_stage(static_cast<std::size_t>(schedule.num_stages()),
+                                               activations_of(model, layout, slice));
+  return peak_activations(schedule, 0, of_stage);
+}
+
+struct Figures {
+  const char* model;
+  const char* layout;
+  double kept_gib;
+  double best_gib;  // sequence parallel, selective recomputation
+  double sequence;  // % of kept_gib
+  double selective;
+  double both;
+};
+// Full recomputation is 2 s b h a layer, at 2 / 26.3 and so on of the whole.
+const std::vector<Figures> kFigures{
+    {"megatron-22b", "tp=8,microbatch=4", 59.25, 9.5625, 66.84, 49.42, 16.18},
+    {"megatron-175b", "tp=8,pp=8,batch=64,schedule=interleaved,chunks=3", 66.84375, 12.3515625, 62.04, 56.53, 18.49},
+    {"megatron-530b", "tp=8,pp=35,batch=280,schedule=interleaved,chunks=3", 114.0234375, 23.076171875, 58.31, 62.04,
+     20.27},
+    {"megatron-1t", "tp=8,pp=64,batch=512", 131.25, 26.5625, 58.31, 62.04, 20.27},
+};
+
+TEST(Activations, OfTheFirstStageAreFigures1And7) {
+  for (const Figures& row : kFigures) {
+    const Model model = parse_model(row.model);
+    const std::string layout = std::string(row.layout) + ",flash=no";
+    const double kept = first_stage_bytes(model, layout);
+    const double best = first_stage_bytes(model, layout + ",sp=yes,recompute=selective");
+    EXPECT_DOUBLE_EQ(kept / kGiB, row.kept_gib) << row.model;
+    EXPECT_DOUBLE_EQ(best / kGiB, row.best_gib) << row.model;
+    EXPECT_NEAR(100 * first_stage_bytes(model, layout + ",sp=yes") / kept, row.sequence, 0.2) << row.model;
+    EXPECT_NEAR(100 * first_stage_bytes(model, layout + ",recompute=selective") / kept, row.selective, 0.2);
+    EXPECT_NEAR(100 * best / kept, row.both, 0.2) << row.model;
+  }
+}
+
+TEST(Parameters, OfFigure1Take18Bytes) {
+  // 12 l h^2, as the figure has it: matrices of the layers only.
+  for (const auto& [name, ranks, gib] : {std::tuple<const char*, double, double>{"megatron-22b", 8, 45.5625},
+                                         {"megatron-175b", 64, 45.5625},
+                                         {"megatron-530b", 280, 31.640625},
+                                         {"megatron-1t", 512, 32.958984375}}) {
+    const Model m = parse_model(name);
+    const double matrices = 12 * static_cast<double>(m.layers * m.hidden * m.hidden);
+    EXPECT_DOUBLE_EQ(18 * matrices / ranks / kGiB, gib) << name;
+  }
+  const Model m = parse_model("megatron-22b");
+  const std::vector<StageSlice> stages{layers(m.layers)};
+  const MemoryBytes bytes = memory_of_rank(m, parse_layout("tp=8"), stages, 0);
+  const auto h = static_cast<double>(m.hidden);
+  // Norms and what is added after a sum, 6 h, are whole on every rank; the other biases, 7 h, are cut.
+  EXPECT_DOUBLE_EQ(bytes.weights + bytes.gradients + bytes.optimizer,
+                   18 * static_cast<double>(m.layers) * (12 * h * h / 8 + 6 * h + 7 * h / 8));
+}
+
+// Separate weight gradients keep 32 s b h a layer (zero-bubble paper, arXiv:2401.10241, section 3.2).
+TEST(Activations, ThatWeightGradientsNeedAre32) {
+  const Model m = parse_model("megatron-22b");
+  const double sbh = static_cast<double>(m.sequence * m.hidden);
+  EXPECT_DOUBLE_EQ(activations_of(m, parse_layout("tp=1,flash=no"), layers(1)).later, 32 * sbh);
+}
+
+TEST(Activations, OfTheHeadAreThePapers) {
+  const Model m = parse_model("megatron-22b");
+  const auto sbh = static_cast<double>(m.sequence * m.hidden);
+  StageSlice head;
+  head.head = true;
+  const double ratio = static_cast<double>(m.vocabulary) / static_cast<double>(m.hidden);
+  EXPECT_DOUBLE_EQ(kept(m, "tp=8,sp=yes", head), 4 * sbh / 8 * (1 + ratio));
+}
+
+// Rajbhandari et al. 2019, figure 1: 7.5 billion parameters, 64 ranks, 12 bytes of optimizer states; in 1e9 bytes.
+TEST(Zero, IsItsFigure1) {
+  const Model m = parse_model("hidden=4096,layers=37,heads=32,vocabulary=1000,sequence=1024");
+  const std::vector<StageSlice> stages{layers(m.layers)};
+  const double psi = static_cast<double>(parameters_of_layer(m) * m.layers);
+  for (const auto& [stage, bytes] :
+       {std::pair<const char*, double>{"0", 16}, {"1", 4 + 12.0 / 64}, {"2", 2 + 14.0 / 64}, {"3", 16.0 / 64}}) {
+    const Layout layout = parse_layout(std::string("dp=64,grad_dtype=bf16,zero=") + stage);
+    const MemoryBytes found = memory_of_rank(m, layout, stages, 0);
+    EXPECT_NEAR((found.weights + found.gradients + found.optimizer) / psi, bytes, 1e-9) << stage;
+  }
+  const Layout hybrid = parse_layout("dp=64,grad_dtype=bf16,zero=3,shard_ranks=8");
+  const MemoryBytes found = memory_of_rank(m, hybrid, stages, 0);
+  EXPECT_NEAR((found.weights + found.gradients + found.optimizer) / psi, 2, 1e-9) << "shards over 8";
+}
+
+TEST(Zero, SpreadsExpertsOverTheRanksThatHaveThem) {
+  const Model m = parse_model("mixtral-8x7b,sequence=2048");
+  const std::vector<StageSlice> stages{layers(1)};
+  const MemoryBytes one = memory_of_rank(m, parse_layout("dp=16,ep=8,zero=1"), stages, 0);
+  const auto expert = static_cast<double>(layer_parameters(m).mlp);
+  const auto dense = static_cast<double>(parameters_of_layer(m)) - 8 * expert;
+  EXPECT_NEAR(one.optimizer, 12 * (dense / 16 + expert / 2), 1);
+  EXPECT_NEAR(one.weights, 2 * (dense + expert), 1);
+}
+
+TEST(Memory, IsMostOnTheFirstStageAndLeastWithoutActivations) {
+  const Model m = parse_model("megatron-175b");
+  const Layout layout = parse_layout("tp=8,pp=8,batch=64,sp=yes,recompute=selective");
+  const auto ranks = memory_of(m, layout, schedules::make_schedule("1f1b", shape_of(layout)));
+  ASSERT_EQ(ranks.size(), 8u);
+  EXPECT_EQ(worst_of(ranks), 0u);
+  for (std::size_t r = 1; r < 7; ++r) EXPECT_LT(ranks[r].activations, ranks[r - 1].activations) << r;
+  EXPECT_GT(ranks[7].weights, ranks[6].weights) << "the head's copy of the embedding";
+}
+
+TEST(Memory, OfTwoPipesHasBothStages) {
+  const Model m = parse_model("megatron-175b");
+  const Layout one = parse_layout("tp=8,pp=8,batch=32");
+  const Layout two = parse_layout("tp=8,pp=8,batch=32,schedule=dualpipe");
+  const auto single = memory_of(m, one, schedules::make_schedule("1f1b", shape_of(one)));
+  const auto twice = memory_of(m, two, schedules::make_schedule("dualpipe", shape_of(two)));
+  EXPECT_DOUBLE_EQ(twice[3].weights, single[3].weights + single[4].weights);
+  EXPECT_DOUBLE_EQ(twice[0].weights, single[0].weights + single[7].weights);
+}
+
+TEST(Memory, CountsVersionsOfWeights) {
+  const Model m = parse_model("megatron-175b");
+  const Layout flushed = parse_layout("tp=8,pp=8,batch=32");
+  const Layout stale = parse_layout("tp=8,pp=8,batch=32,schedule=pipedream");
+  const auto one = memory_of(m, flushed, schedules::make_schedule("1f1b", shape_of(flushed)));
+  const auto many = memory_of(m, stale, schedules::make_schedule("pipedream", shape_of(stale)));
+  EXPECT_DOUBLE_EQ(many[0].weights, 8 * one[0].weights);
+  EXPECT_DOUBLE_EQ(many[7].weights, one[7].weights);
+}
+
+TEST(Memory, OfRecomputationIsOneLayerAtATime) {
+  const Model m = parse_model("megatron-22b");
+  const std::vector<StageSlice> stages{layers(48)};
+  const Layout none = parse_layout("tp=8,microbatch=4,flash=no");
+  const Layout every = parse_layout("tp=8,microbatch=4,flash=no,recompute=full");
+  const Layout fourth = parse_layout("tp=8,microbatch=4,flash=no,recompute=full,recompute_every=4");
+  const double layer = activations_of(m, none, layers(1)).kept;
+  EXPECT_DOUBLE_EQ(memory_of_rank(m, every, stages, 0).buffers, layer);
+  EXPECT_DOUBLE_EQ(memory_of_rank(m, fourth, stages, 0).buffers, 4 * layer);
+  EXPECT_DOUBLE_EQ(activations_of(m, fourth, layers(48)).kept, activations_of(m, every, layers(48)).kept / 4);
+}
+
+}  // namespace
+}  // namespace lockstep::workload

@@ -1,0 +1,203 @@
+#include "workload/model.h"
+
+#include <algorithm>
+#include <array>
+
+#include "workload/fields.h"
+#include "workload/known_models.h"
+
+namespace lockstep::workload {
+namespace {
+
+constexpr std::int64_t kMost = 1'000'000'000;
+constexpr std::array<std::string_view, 2> kNorms{"layer", "rms"};
+
+const std::array kFields{
+    Field<Model>{"layers", "1 or more", [](Model& m, const FieldValue& v) { m.layers = v.integer(1, 100'000); }},
+    Field<Model>{"hidden", "1 or more", [](Model& m, const FieldValue& v) { m.hidden = v.integer(1, 10'000'000); }},
+    Field<Model>{"heads", "1 or more", [](Model& m, const FieldValue& v) { m.heads = v.integer(1, 1'000'000); }},
+    Field<Model>{"kv_heads", "1 or more; as many as heads",
+                 [](Model& m, const FieldValue& v) { m.kv_heads = v.integer(1, 1'000'000); }},
+    Field<Model>{"head_size", "1 or more; hidden / heads",
+                 [](Model& m, const FieldValue& v) { m.head_size = v.integer(1, 1'000'000); }},
+    Field<Model>{"ffn_hidden", "1 or more; 4 hidden",
+                 [](Model& m, const FieldValue& v) { m.ffn_hidden = v.integer(1, 100'000'000); }},
+    Field<Model>{"vocabulary", "1 or more; 51200",
+                 [](Model& m, const FieldValue& v) { m.vocabulary = v.integer(1, kMost); }},
+    Field<Model>{"sequence", "1 or more; 2048",
+                 [](Model& m, const FieldValue& v) { m.sequence = v.integer(1, kMost); }},
+    Field<Model>{"positions", "rows of learned positions, at least sequence; as many",
+                 [](Model& m, const FieldValue& v) { m.positions = v.integer(1, kMost); }},
+    Field<Model>{"experts", "0 or more; 0", [](Model& m, const FieldValue& v) { m.experts = v.integer(0, 100'000); }},
+    Field<Model>{"experts_a_token", "1 or more; 2 with experts",
+                 [](Model& m, const FieldValue& v) { m.experts_a_token = v.integer(1, 100'000); }},
+    Field<Model>{"gated", "yes no; no", [](Model& m, const FieldValue& v) { m.gated = v.yes_or_no(); }},
+    Field<Model>{"biases", "yes no; yes", [](Model& m, const FieldValue& v) { m.biases = v.yes_or_no(); }},
+    Field<Model>{"tied_embeddings", "yes no; yes",
+                 [](Model& m, const FieldValue& v) { m.tied_embeddings = v.yes_or_no(); }},
+    Field<Model>{"learned_positions", "yes no; yes",
+                 [](Model& m, const FieldValue& v) { m.learned_positions = v.yes_or_no(); }},
+    Field<Model>{"dropout", "yes no; yes", [](Model& m, const FieldValue& v) { m.dropout = v.yes_or_no(); }},
+    Field<Model>{"norm", "layer rms; layer",
+                 [](Model& m, const FieldValue& v) { m.norm = static_cast<Norm>(v.one_of(kNorms)); }},
+};
+
+Model model_named(std::string_view name) {
+  std::string names;
+  for (const KnownModel& known : known_models()) {
+    if (known.name == name) return model_of(known);
+    names += " " + std::string(known.name);
+  }
+  throw core::usage_error("model: '" + std::string(name) + "' is not known; allowed:" + names +
+                          ", or numbers as in hidden=4096,layers=32,heads=32");
+}
+
+// What was left out of numbers takes the usual value.
+void fill_in(Model& model) {
+  const auto usual = [](std::int64_t& field, std::int64_t value) { field = field == 0 ? value : field; };
+  usual(model.kv_heads, model.heads);
+  if (model.heads > 0) usual(model.head_size, model.hidden / model.heads);
+  usual(model.ffn_hidden, 4 * model.hidden);
+  usual(model.vocabulary, 51200);
+  usual(model.sequence, 2048);
+  usual(model.positions, model.sequence);
+  if (model.experts > 0) usual(model.experts_a_token, std::min<std::int64_t>(2, model.experts));
+}
+
+std::int64_t norm_parameters(const Model& model) {
+  return model.hidden * (model.norm == Norm::layer ? 2 : 1);
+}
+std::int64_t linear(const Model& model, std::int64_t in, std::int64_t out) {
+  return in * out + (model.biases ? out : 0);
+}
+// Matrices of a layer that a token meets: products of 2 operations an element.
+std::int64_t active_matrices(const Model& model) {
+  const std::int64_t queries = model.heads * model.head_size;
+  const std::int64_t keys = model.kv_heads * model.head_size;
+  const std::int64_t mlp = (model.gated ? 3 : 2) * model.hidden * model.ffn_hidden;
+  const bool mixture = model.experts > 0;
+  return model.hidden * (2 * queries + 2 * keys) + (mixture ? model.experts_a_token * mlp : mlp) +
+         model.hidden * model.experts;
+}
+
+}  // namespace
+
+Model parse_model(std::string_view text) {
+  std::vector<std::string_view> parts = split(text, ',');
+  Model model;
+  if (!name_and_value(parts.front()).has_value) {
+    model = model_named(parts.front());
+    parts.erase(parts.begin());
+  }
+  // What follows from other numbers follows from the new ones, unless it is given itself.
+  const auto given = [&](std::string_view name) {
+    for (const std::string_view part : parts) {
+      if (name_and_value(part).name == name) return true;
+    }
+    return false;
+  };
+  if (given("hidden") || given("heads")) {
+    model.head_size = 0;
+    if (given("heads")) model.kv_heads = 0;
+    if (given("hidden")) model.ffn_hidden = 0;
+  }
+  read_fields<Model>(model, "model", parts, kFields);
+  // Shorter sequences leave a table of positions as it is; longer ones need a longer table.
+  if (!given("positions")) model.positions = std::max(model.positions, model.sequence);
+  if (model.heads > 0 && model.head_size == 0 && model.hidden % model.heads != 0) {
+    throw core::usage_error("model: heads is " + std::to_string(model.heads) + ", and hidden is " +
+                            std::to_string(model.hidden) + "; allowed: divisors of hidden, or a head_size");
+  }
+  fill_in(model);
+  if (model.name.empty() || !parts.empty()) model.name = std::string(text);
+  if (const std::string misfit = misfit_of(model); !misfit.empty()) throw core::usage_error("model: " + misfit);
+  return model;
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const KnownModel& known : known_models()) names.emplace_back(known.name);
+  return names;
+}
+
+std::vector<std::string> model_fields() {
+  std::vector<std::string> fields;
+  for (const Field<Model>& field : kFields) fields.push_back(std::string(field.name) + ": " + field.takes);
+  return fields;
+}
+
+std::string misfit_of(const Model& model) {
+  for (const auto& [what, value] : {std::pair<const char*, std::int64_t>{"layers", model.layers},
+                                    {"hidden", model.hidden},
+                                    {"heads", model.heads},
+                                    {"kv_heads", model.kv_heads},
+                                    {"head_size", model.head_size},
+                                    {"ffn_hidden", model.ffn_hidden},
+                                    {"vocabulary", model.vocabulary},
+                                    {"sequence", model.sequence}}) {
+    if (value < 1) return std::string(what) + " is " + std::to_string(value) + "; allowed: at least 1";
+  }
+  if (model.heads % model.kv_heads != 0) {
+    return "kv_heads is " + std::to_string(model.kv_heads) + "; allowed: divisors of heads, " +
+           std::to_string(model.heads);
+  }
+  if (model.learned_positions && model.positions < model.sequence) {
+    return "sequence is " + std::to_string(model.sequence) + "; allowed: 1 to " + std::to_string(model.positions) +
+           ", the learned positions";
+  }
+  if (model.experts > 0 && (model.experts_a_token < 1 || model.experts_a_token > model.experts)) {
+    return "experts_a_token is " + std::to_string(model.experts_a_token) + "; allowed: 1 to " +
+           std::to_string(model.experts);
+  }
+  return "";
+}
+
+LayerParameters layer_parameters(const Model& model) {
+  const std::int64_t queries = model.heads * model.head_size;
+  const std::int64_t keys = model.kv_heads * model.head_size;
+  const std::int64_t up = model.ffn_hidden * (model.gated ? 2 : 1);
+  LayerParameters found;
+  found.attention = linear(model, model.hidden, queries + 2 * keys) + linear(model, queries, model.hidden);
+  found.mlp = linear(model, model.hidden, up) + linear(model, model.ffn_hidden, model.hidden);
+  found.router = model.hidden * model.experts;
+  found.norms = 2 * norm_parameters(model);
+  return found;
+}
+
+std::int64_t parameters_of_layer(const Model& model) {
+  const LayerParameters layer = layer_parameters(model);
+  return layer.attention + layer.norms + layer.router + layer.mlp * std::max<std::int64_t>(1, model.experts);
+}
+
+std::int64_t embedding_parameters(const Model& model) {
+  return model.hidden * (model.vocabulary + (model.learned_positions ? model.positions : 0));
+}
+
+std::int64_t head_parameters(const Model& model) {
+  return norm_parameters(model) + (model.tied_embeddings ? 0 : model.hidden * model.vocabulary);
+}
+
+std::int64_t parameters_of(const Model& model) {
+  return model.layers * parameters_of_layer(model) + embedding_parameters(model) + head_parameters(model);
+}
+
+std::int64_t active_parameters_of(const Model& model) {
+  if (model.experts == 0) return parameters_of(model);
+  return parameters_of(model) - model.layers * (model.experts - model.experts_a_token) * layer_parameters(model).mlp;
+}
+
+TokenFlops token_flops(const Model& model) {
+  TokenFlops found;
+  found.layers = 2.0 * static_cast<double>(model.layers) * static_cast<double>(active_matrices(model));
+  found.attention = 4.0 * static_cast<double>(model.layers) * static_cast<double>(model.sequence) *
+                    static_cast<double>(model.heads * model.head_size);
+  found.head = 2.0 * static_cast<double>(model.hidden) * static_cast<double>(model.vocabulary);
+  return found;
+}
+
+double training_flops(const Model& model, double tokens, bool layers_again) {
+  const TokenFlops token = token_flops(model);
+  return tokens * ((layers_again ? 4.0 : 3.0) * (token.layers + token.attention) + 3.0 * token.head);
+}
+
+}  // namespace lockstep::workload

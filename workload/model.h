@@ -1,0 +1,69 @@
+// A transformer: its sizes, how many parameters each part has, and how many floating-point operations a token takes.
+// Known models come by name, others by their numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::workload {
+
+enum class Norm : std::uint8_t { layer, rms };  // LayerNorm has a weight and a bias, RMSNorm a weight
+
+struct Model {
+  std::string name;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;    // fewer than heads: grouped-query attention
+  std::int64_t head_size = 0;   // of a head of queries, keys and values
+  std::int64_t ffn_hidden = 0;  // width of the MLP, or of one expert
+  std::int64_t vocabulary = 0;  // rows of the embedding, padding included
+  std::int64_t sequence = 0;    // tokens of a sequence
+  std::int64_t positions = 0;   // rows of learned positions, at least as many as tokens
+  std::int64_t experts = 0;     // 0: no mixture of experts
+  std::int64_t experts_a_token = 0;
+  bool gated = false;             // SwiGLU: three matrices; else GELU and two
+  bool biases = true;             // of the linear layers
+  bool tied_embeddings = true;    // the head is the embedding's matrix
+  bool learned_positions = true;  // else rotary, which has no parameters
+  bool dropout = true;
+  Norm norm = Norm::layer;
+};
+
+// What a name is or a text of numbers says: "gpt3-175b", or "hidden=4096,layers=32,heads=32,..." with the fields of
+// model_fields(); numbers after a name change that model ("gpt3-175b,sequence=4096"). Throws a usage Error that names
+// the field and what is allowed.
+Model parse_model(std::string_view text);
+std::vector<std::string> model_names();
+std::vector<std::string> model_fields();
+// Why the numbers make no model ("heads is 0; allowed: at least 1"). Empty: they do.
+std::string misfit_of(const Model& model);
+
+struct LayerParameters {
+  std::int64_t attention = 0;
+  std::int64_t mlp = 0;     // the dense MLP, or one expert
+  std::int64_t router = 0;  // of a mixture of experts
+  std::int64_t norms = 0;
+};
+LayerParameters layer_parameters(const Model& model);
+std::int64_t parameters_of_layer(const Model& model);   // all experts
+std::int64_t embedding_parameters(const Model& model);  // words and positions
+std::int64_t head_parameters(const Model& model);       // the last norm; its matrix too unless it is tied
+std::int64_t parameters_of(const Model& model);
+std::int64_t active_parameters_of(const Model& model);  // of those, the ones that a token meets
+
+// How operations are counted, which published numbers rarely say. Products only, two operations a multiply-add;
+// scores of attention in full, also where a causal kernel skips half of them.
+struct TokenFlops {
+  double layers = 0;     // of all layers' matrices, forward
+  double attention = 0;  // scores, and the values weighed by them, forward
+  double head = 0;       // forward
+};
+TokenFlops token_flops(const Model& model);
+// A training step's operations for `tokens` tokens: forward once, backward twice that. With `layers_again` the layers'
+// forward counts twice, as with full recomputation (Narayanan et al. 2021, appendix: 96 B s l h^2 (...)).
+double training_flops(const Model& model, double tokens, bool layers_again);
+
+}  // namespace lockstep::workload

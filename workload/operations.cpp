@@ -1,0 +1,448 @@
+#include "workload/operations.h"
+
+#include <array>
+#include <cmath>
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+
+// Names are printed with the field's words; the order is that of OperationKind.
+constexpr std::array<std::string_view, 36> kNames{
+    "none",
+    "word embedding",
+    "leave tensor ranks",
+    "positions",
+    "dropout",
+    "norm",
+    "enter tensor ranks",
+    "queries, keys, values",
+    "rotary positions",
+    "keys and values",
+    "attention",
+    "scores",
+    "softmax",
+    "dropout of scores",
+    "values",
+    "projection",
+    "leave tensor ranks",
+    "dropout and residual",
+    "norm",
+    "router",
+    "permute",
+    "dispatch",
+    "enter tensor ranks",
+    "mlp up",
+    "activation",
+    "mlp down",
+    "leave tensor ranks",
+    "combine",
+    "unpermute",
+    "residual",
+    "norm",
+    "enter tensor ranks",
+    "logits",
+    "statistics of the loss",
+    "predicted logits",
+    "sums",
+};
+
+// The sizes of one rank's part, by the letters of the papers.
+struct Sizes {
+  Sizes(const Model& m, const Layout& l)
+      : model(m),
+        layout(l),
+        sequence_parallel(l.sequence_parallel && l.tp > 1),
+        fused(!m.dropout),
+        element(static_cast<double>(core::size_of(l.compute))),
+        tensor(l.tp),
+        tokens(tokens_of(m, l)),
+        rows(rows_of(m, l)),
+        hidden(static_cast<double>(m.hidden)),
+        queries(static_cast<double>(m.heads * m.head_size) / tensor),
+        keys(static_cast<double>(m.kv_heads * m.head_size) / tensor),
+        ffn(static_cast<double>(m.ffn_hidden) / tensor),
+        head_size(static_cast<double>(m.head_size)),
+        scores(static_cast<double>(m.heads) / tensor * tokens * static_cast<double>(m.sequence)) {}
+
+  const Model& model;
+  const Layout& layout;
+  bool sequence_parallel;
+  bool fused;      // this library's kernels; else Megatron-LM's
+  double element;  // bytes of an activation
+  double tensor;   // t
+  double tokens;   // s b: inside of tensor-parallel parts
+  double rows;     // between them: s b, or s b / t with sequence parallelism
+  double hidden;   // h
+  double queries;  // columns of the queries here: h / t
+  double keys;     // of the keys, and of the values
+  double ffn;
+  double head_size;
+  double scores;  // elements, a s s b / t
+};
+
+std::int64_t whole(double size) {
+  return std::llround(size);
+}
+
+KernelCall other(const Sizes& at, KernelClass of, double flops, double bytes) {
+  return {OtherKernel{of, at.layout.compute, flops, bytes}, 1};
+}
+
+Operation pass(OperationKind kind, const Sizes& at, double forward_bytes, double backward_bytes, double kept) {
+  Operation op{.kind = kind};
+  op.forward = {other(at, KernelClass::pass, 0, forward_bytes)};
+  if (backward_bytes > 0) op.input_gradient = {other(at, KernelClass::pass, 0, backward_bytes)};
+  op.kept_bytes = kept;
+  return op;
+}
+
+// How a product's neighbours are part of it.
+struct Fused {
+  kernels::Epilogue epilogue = kernels::Epilogue::none;
+  bool through_gelu = false;  // backward: its input came out of a GELU
+};
+
+// `count` products of rows x inputs by inputs x outputs. The weight's gradient is added to what is there.
+Operation product(OperationKind kind, const Sizes& at, double rows, double outputs, double inputs, double count,
+                  const Fused& fused = {}) {
+  const kernels::GemmShape shape{whole(rows), whole(inputs), whole(outputs)};
+  const core::DType dtype = at.layout.compute;
+  const bool bias = at.fused && at.model.biases && kind != OperationKind::logits;
+  Operation op{.kind = kind};
+  op.forward = {kernel_call(kernels::GemmForward{.shape = shape, .epilogue = fused.epilogue}, dtype, count)};
+  op.input_gradient = {
+      kernel_call(kernels::GemmInputGradient{.shape = shape, .through_gelu = fused.through_gelu}, dtype, count)};
+  op.weight_gradient = {kernel_call(kernels::GemmWeightGradient{.shape = shape, .with_bias = bias}, dtype, count)};
+  op.kept_bytes = at.element * count * rows * inputs;
+  op.later_bytes = at.element * count * rows * (inputs + outputs);
+  return op;
+}
+
+kernels::Epilogue bias_of(const Sizes& at) {
+  return at.fused && at.model.biases ? kernels::Epilogue::bias : kernels::Epilogue::none;
+}
+
+// A product whose input comes out of enter(): with sequence parallelism it is kept in parts.
+Operation entered_product(OperationKind kind, const Sizes& at, double rows, double outputs, double count,
+                          const Fused& fused = {}) {
+  Operation op = product(kind, at, rows, outputs, at.hidden, count, fused);
+  if (!at.sequence_parallel) return op;
+  const double gathered = op.kept_bytes;
+  op.kept_bytes = gathered / at.tensor;
+  op.later_bytes -= gathered - op.kept_bytes;
+  op.regather = {Comm::all_gather, GroupKind::tensor, gathered};
+  return op;
+}
+
+// A product whose output goes into leave(): with sequence parallelism the gradient of it is kept in parts.
+Operation left_product(OperationKind kind, const Sizes& at, double rows, double inputs, double count,
+                       const Fused& fused = {}) {
+  Operation op = product(kind, at, rows, at.hidden, inputs, count, fused);
+  if (at.sequence_parallel && at.fused) op.later_bytes -= at.element * count * rows * at.hidden * (1 - 1 / at.tensor);
+  return op;
+}
+
+Operation exchange(OperationKind kind, GroupKind group, Comm forward, Comm backward, double bytes) {
+  Operation op{.kind = kind};
+  op.forward_exchange = {forward, group, forward == Comm::none ? 0 : bytes};
+  op.backward_exchange = {backward, group, backward == Comm::none ? 0 : bytes};
+  return op;
+}
+
+// Into a tensor-parallel part, and out of it (Shoeybi et al. 2019, arXiv:1909.08053, f and g; with sequence
+// parallelism Korthikanti et al. 2022, arXiv:2205.05198, g and g bar).
+void enter(OperationKind kind, std::vector<Operation>& ops, const Sizes& at, double tokens) {
+  if (at.tensor == 1) return;
+  const Comm forward = at.sequence_parallel ? Comm::all_gather : Comm::none;
+  const Comm backward = at.sequence_parallel ? Comm::reduce_scatter : Comm::all_reduce;
+  ops.push_back(exchange(kind, GroupKind::tensor, forward, backward, at.element * tokens * at.hidden));
+}
+void leave(OperationKind kind, std::vector<Operation>& ops, const Sizes& at, double tokens) {
+  if (at.tensor == 1) return;
+  const Comm forward = at.sequence_parallel ? Comm::reduce_scatter : Comm::all_reduce;
+  const Comm backward = at.sequence_parallel ? Comm::all_gather : Comm::none;
+  ops.push_back(exchange(kind, GroupKind::tensor, forward, backward, at.element * tokens * at.hidden));
+}
+
+kernels::Norm norm_of(const Model& model) {
+  return model.norm == Norm::layer ? kernels::Norm::layer : kernels::Norm::rms;
+}
+
+// Bytes of mean and 1 / deviation of each row.
+double statistics_bytes(const Sizes& at) {
+  return at.rows * 4 * (at.model.norm == Norm::layer ? 2 : 1);
+}
+
+// Reads x, writes y. Backward: reads x, dy and the gradient that passes by, writes dx. Here with the residual addition
+// before it, if `of_sum`, and with the gradient that passes by, if `with_residual`.
+Operation norm(OperationKind kind, const Sizes& at, bool of_sum, bool with_residual) {
+  const double x = at.element * at.rows * at.hidden;
+  if (!at.fused) return pass(kind, at, 2 * x, 4 * x, x);
+  const core::DType dtype = at.layout.compute;
+  Operation op{.kind = kind};
+  op.forward = {kernel_call(
+      kernels::NormForward{
+          .norm = norm_of(at.model), .rows = whole(at.rows), .columns = at.model.hidden, .with_residual = of_sum},
+      dtype)};
+  op.input_gradient = {kernel_call(kernels::NormBackward{.norm = norm_of(at.model),
+                                                         .rows = whole(at.rows),
+                                                         .columns = at.model.hidden,
+                                                         .with_residual = with_residual},
+                                   dtype)};
+  op.kept_bytes = x + statistics_bytes(at);
+  return op;
+}
+
+// Dropout and the residual: reads both, writes the sum and a mask of bytes. Without dropout only the last one of a
+// layer is a kernel of its own.
+void residual(OperationKind kind, std::vector<Operation>& ops, const Sizes& at) {
+  const double elements = at.rows * at.hidden;
+  if (!at.fused) {
+    ops.push_back(pass(kind, at, (3 * at.element + 1) * elements, (2 * at.element + 1) * elements, elements));
+    ops.back().keeps_output = true;
+  } else if (kind == OperationKind::mlp_residual) {
+    Operation op{.kind = kind};
+    op.forward = {kernel_call(kernels::ResidualAdd{.count = whole(elements)}, at.layout.compute)};
+    ops.push_back(op);
+  }
+}
+
+Operation core(Operation op) {
+  op.core = true;
+  return op;
+}
+
+// Scores in memory: a product, softmax, dropout, and the product with the values (2205.05198, section 4.1).
+void attention_in_passes(std::vector<Operation>& ops, const Sizes& at) {
+  const double written = at.element * at.scores;
+  const KernelCall one = other(at, KernelClass::attention, 2 * at.scores * at.head_size,
+                               written + at.element * at.tokens * (at.queries + at.keys));
+  Operation batched;
+  batched.forward = {one};
+  batched.input_gradient = {one, one};
+  batched.kind = OperationKind::scores;
+  ops.push_back(core(batched));
+  ops.push_back(core(pass(OperationKind::softmax, at, 2 * written, 3 * written, written)));
+  if (at.model.dropout) {
+    const double bytes = 2 * written + at.scores;
+    ops.push_back(core(pass(OperationKind::scores_dropout, at, bytes, bytes, written + at.scores)));
+  }
+  batched.kind = OperationKind::values;
+  ops.push_back(core(batched));
+}
+
+// Dao et al. 2022 (arXiv:2205.14135): scores stay on the chip. A causal kernel skips what lies above the diagonal; the
+// backward has five products where the forward has two. Kept are the output and a row's sum in f32.
+Operation flash_attention(const Sizes& at) {
+  Operation op{.kind = OperationKind::core};
+  op.kept_bytes = at.element * at.tokens * at.queries + 4 * at.tokens * at.queries / at.head_size;
+  op.keeps_output = true;
+  if (at.model.kv_heads == at.model.heads && at.layout.cp == 1) {
+    const kernels::AttentionShape shape{.batch = at.layout.microbatch_size,
+                                        .heads = at.model.heads / at.layout.tp,
+                                        .queries = at.model.sequence,
+                                        .keys = at.model.sequence,
+                                        .head_columns = at.model.head_size,
+                                        .qkv_stride = 3 * whole(at.queries)};
+    op.forward = {kernel_call(kernels::AttentionForward{.shape = shape}, at.layout.compute)};
+    op.input_gradient = {kernel_call(kernels::AttentionBackward{.shape = shape}, at.layout.compute)};
+    return op;
+  }
+  const double flops = 0.5 * 4 * at.scores * at.head_size;
+  const double bytes = at.element * at.tokens * (2 * at.queries + 2 * at.keys * at.layout.cp);
+  op.forward = {other(at, KernelClass::attention, flops, bytes)};
+  op.input_gradient = {other(at, KernelClass::attention, 2.5 * flops, 2 * bytes)};
+  return op;
+}
+
+void attention(std::vector<Operation>& ops, const Sizes& at) {
+  if (!at.model.learned_positions) {
+    const double turned = 2 * at.element * at.tokens * (at.queries + at.keys);
+    ops.push_back(pass(OperationKind::rotary, at, turned, turned, 0));
+  }
+  // Keys and values of all context ranks go round beside the attention of those that are there (Liu et al. 2023,
+  // arXiv:2310.01889); backward they go round again and their gradients come back: twice the bytes.
+  const double around = 2 * at.element * at.tokens * at.keys * at.layout.cp;
+  if (at.layout.cp > 1) {
+    ops.push_back(exchange(OperationKind::exchange_keys, GroupKind::context, Comm::all_gather, Comm::none, around));
+    ops.back().beside = true;
+  }
+  if (at.layout.flash) {
+    ops.push_back(core(flash_attention(at)));
+  } else {
+    attention_in_passes(ops, at);
+  }
+  if (at.layout.cp > 1) ops.back().regather = {Comm::all_gather, GroupKind::context, 2 * around};
+}
+
+// Of `tokens` tokens, in `count` equal parts (experts).
+void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double count) {
+  const bool gated = at.model.gated;
+  const bool in_products = at.fused && !gated && at.model.biases;  // bias and GELU
+  const double wide = at.element * tokens * at.ffn;
+  Operation up = entered_product(OperationKind::up, at, tokens / count, at.ffn * (gated ? 2 : 1), count,
+                                 {in_products ? kernels::Epilogue::bias_gelu : kernels::Epilogue::none});
+  if (in_products) up.kept_bytes += wide;  // what goes into the GELU
+  ops.push_back(up);
+  if (!in_products) {
+    ops.push_back(gated ? pass(OperationKind::activation, at, 3 * wide, 5 * wide, 2 * wide)
+                        : pass(OperationKind::activation, at, 2 * wide, 3 * wide, wide));
+  }
+  ops.push_back(left_product(OperationKind::down, at, tokens / count, at.ffn, count, {bias_of(at), in_products}));
+}
+
+// Each token goes to `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
+// after, forward and backward).
+void mixture(std::vector<Operation>& ops, const Sizes& at) {
+  const auto copies = static_cast<double>(at.model.experts_a_token);
+  const double row_bytes = at.element * at.rows * at.hidden;
+  const auto all_to_all = [&](OperationKind kind) {
+    if (at.layout.ep == 1) return;
+    ops.push_back(exchange(kind, GroupKind::expert, Comm::all_to_all, Comm::all_to_all, copies * row_bytes));
+  };
+  ops.push_back(product(OperationKind::router, at, at.rows, static_cast<double>(at.model.experts), at.hidden, 1));
+  ops.push_back(pass(OperationKind::permute, at, (1 + copies) * row_bytes, (1 + copies) * row_bytes, 0));
+  all_to_all(OperationKind::dispatch);
+  enter(OperationKind::enter_mlp, ops, at, copies * at.tokens);
+  mlp(ops, at, copies * at.tokens, static_cast<double>(at.model.experts) / at.layout.ep);
+  leave(OperationKind::leave_mlp, ops, at, copies * at.tokens);
+  all_to_all(OperationKind::combine);
+  ops.push_back(
+      pass(OperationKind::unpermute, at, (1 + copies) * row_bytes, (1 + 2 * copies) * row_bytes, copies * row_bytes));
+}
+
+// The loss of logits in f32, as Megatron-LM has it: cast, maximum, subtract, exponent, sum; backward scale and cast.
+// Tensor ranks exchange maximum, sum and the predicted logit of each token (1909.08053, section 3).
+void loss_in_passes(std::vector<Operation>& ops, const Sizes& at, double logits) {
+  ops.push_back(pass(OperationKind::loss, at, 30 * logits, 14 * logits, 4 * logits));
+  if (at.tensor == 1) return;
+  for (const OperationKind kind :
+       {OperationKind::exchange_stats, OperationKind::exchange_predicted, OperationKind::exchange_sum}) {
+    ops.push_back(exchange(kind, GroupKind::tensor, Comm::all_reduce, Comm::none, 4 * at.tokens));
+  }
+}
+
+// The gradient takes the logits' place. Tensor ranks gather three floats a token.
+void fused_loss(std::vector<Operation>& ops, const Sizes& at, std::int64_t columns) {
+  constexpr double kStatsBytes = 3 * sizeof(float);
+  const std::int64_t rows = whole(at.tokens);
+  Operation loss{.kind = OperationKind::loss};
+  if (at.layout.tp == 1) {
+    loss.forward = {kernel_call(kernels::CrossEntropy{.rows = rows, .columns = columns, .valid_columns = columns},
+                                at.layout.compute)};
+  } else {
+    ops.back().forward.push_back(kernel_call(
+        kernels::CrossEntropyStats{.rows = rows, .columns = columns, .valid_columns = columns, .first_id = 0},
+        at.layout.compute));
+    ops.push_back(exchange(OperationKind::exchange_stats, GroupKind::tensor, Comm::all_gather, Comm::none,
+                           at.tensor * at.tokens * kStatsBytes));
+    loss.forward = {kernel_call(
+        kernels::CrossEntropyFinish{
+            .rows = rows, .columns = columns, .valid_columns = columns, .first_id = 0, .shards = at.layout.tp},
+        at.layout.compute)};
+  }
+  loss.kept_bytes = at.element * at.tokens * static_cast<double>(columns);
+  ops.push_back(loss);
+}
+
+}  // namespace
+
+std::string_view name_of(OperationKind kind) {
+  return kind == OperationKind::loss ? "cross-entropy" : kNames.at(static_cast<std::size_t>(kind));
+}
+
+double tokens_of(const Model& model, const Layout& layout) {
+  return static_cast<double>(model.sequence) / layout.cp * static_cast<double>(layout.microbatch_size);
+}
+
+double rows_of(const Model& model, const Layout& layout) {
+  return tokens_of(model, layout) / (layout.sequence_parallel ? layout.tp : 1);
+}
+
+double input_bytes(const Model& model, const Layout& layout) {
+  return static_cast<double>(core::size_of(layout.compute)) * rows_of(model, layout) *
+         static_cast<double>(model.hidden);
+}
+
+std::int64_t message_bytes(const Model& model, const Layout& layout) {
+  const bool in_parts = layout.sequence_parallel || !layout.scatter_gather;  // as they lie, sharded or not
+  const double output = input_bytes(model, layout);
+  return static_cast<std::int64_t>(in_parts ? output : output / layout.tp);
+}
+
+double kept_bytes(const std::vector<Operation>& operations) {
+  double bytes = 0;
+  for (const Operation& op : operations) bytes += op.kept_bytes;
+  return bytes;
+}
+
+std::vector<Operation> layer_operations(const Model& model, const Layout& layout) {
+  const Sizes at(model, layout);
+  std::vector<Operation> ops;
+  ops.push_back(norm(OperationKind::attention_norm, at, false, true));
+  enter(OperationKind::enter_attention, ops, at, at.tokens);
+  Operation qkv = entered_product(OperationKind::qkv, at, at.tokens, at.queries + 2 * at.keys, 1, {bias_of(at)});
+  qkv.kept_bytes += at.element * at.tokens * (at.queries + 2 * at.keys);  // all three, for the backward of attention
+  ops.push_back(qkv);
+  attention(ops, at);
+  Operation projection = left_product(OperationKind::projection, at, at.tokens, at.queries, 1, {bias_of(at)});
+  if (layout.flash) projection.kept_bytes = 0;  // the attention has kept its output
+  ops.push_back(projection);
+  leave(OperationKind::leave_attention, ops, at, at.tokens);
+  residual(OperationKind::attention_residual, ops, at);
+  ops.push_back(norm(OperationKind::mlp_norm, at, true, true));
+  if (model.experts > 0) {
+    mixture(ops, at);
+  } else {
+    enter(OperationKind::enter_mlp, ops, at, at.tokens);
+    mlp(ops, at, at.tokens, 1);
+    leave(OperationKind::leave_mlp, ops, at, at.tokens);
+  }
+  residual(OperationKind::mlp_residual, ops, at);
+  return ops;
+}
+
+std::vector<Operation> embedding_operations(const Model& model, const Layout& layout) {
+  const Sizes at(model, layout);
+  std::vector<Operation> ops;
+  Operation embed{.kind = OperationKind::embed};
+  const std::int64_t length = at.fused && model.learned_positions ? model.sequence / layout.cp : 0;
+  embed.forward = {kernel_call(
+      kernels::EmbeddingForward{
+          .tokens = whole(at.tokens), .length = length, .rows = words_a_rank(model, layout), .columns = model.hidden},
+      layout.compute)};
+  embed.weight_gradient = {kernel_call(
+      kernels::EmbeddingBackward{
+          .tokens = whole(at.tokens), .length = length, .rows = words_a_rank(model, layout), .columns = model.hidden},
+      layout.compute)};
+  ops.push_back(embed);
+  leave(OperationKind::leave_embedding, ops, at, at.tokens);
+  if (at.fused) return ops;
+  const double elements = at.rows * at.hidden;
+  if (model.learned_positions) {
+    ops.push_back(pass(OperationKind::positions, at, 3 * at.element * elements, at.element * elements, 0));
+  }
+  ops.push_back(pass(OperationKind::embedding_dropout, at, (2 * at.element + 1) * elements,
+                     (2 * at.element + 1) * elements, elements));
+  return ops;
+}
+
+std::vector<Operation> head_operations(const Model& model, const Layout& layout) {
+  const Sizes at(model, layout);
+  const std::int64_t columns = words_a_rank(model, layout);
+  std::vector<Operation> ops;
+  ops.push_back(norm(OperationKind::head_norm, at, false, false));
+  enter(OperationKind::enter_head, ops, at, at.tokens);
+  ops.push_back(entered_product(OperationKind::logits, at, at.tokens, static_cast<double>(columns), 1));
+  if (at.fused) {
+    fused_loss(ops, at, columns);
+  } else {
+    loss_in_passes(ops, at, at.tokens * static_cast<double>(columns));
+  }
+  return ops;
+}
+
+}  // namespace lockstep::workload

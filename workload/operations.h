@@ -1,0 +1,123 @@
+// What a stage does for one microbatch on one rank, operation by operation: kernel calls, exchanges, and the bytes that
+// are kept for the backward. Recipes, prices, memory and the trainer's functions all come from this one list.
+//
+// The forward goes through the operations in order, the backward in reverse. An operation is either kernels or an
+// exchange whose backward is another exchange (tensor parallel: nothing and all-reduce; sequence parallel: all-gather
+// and reduce-scatter).
+//
+// Models without dropout run as this library's kernels do: a residual addition is part of the norm behind it, bias and
+// GELU are part of the product before them, and the gradient of the logits overwrites them. Models with dropout run
+// kernel by kernel as Megatron-LM launches them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "schedules/step/step.h"
+#include "workload/kernel_call.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+
+namespace lockstep::workload {
+
+enum class OperationKind : std::uint8_t {
+  none,
+  // ---- embedding
+  embed,  // words, and positions without dropout
+  leave_embedding,
+  positions,
+  embedding_dropout,
+  // ---- attention
+  attention_norm,
+  enter_attention,
+  qkv,
+  rotary,
+  exchange_keys,  // keys and values of context ranks
+  core,           // scores, softmax and the values weighed by them, in one kernel
+  scores,
+  softmax,
+  scores_dropout,
+  values,
+  projection,
+  leave_attention,
+  attention_residual,  // with dropout
+  // ---- mlp
+  mlp_norm,  // of the residual stream; without dropout also its addition
+  router,
+  permute,
+  dispatch,
+  enter_mlp,
+  up,
+  activation,  // where it is no part of a product
+  down,
+  leave_mlp,
+  combine,
+  unpermute,
+  mlp_residual,
+  // ---- head
+  head_norm,
+  enter_head,
+  logits,
+  exchange_stats,  // of each token, for the loss over a vocabulary that is shared out
+  exchange_predicted,
+  exchange_sum,
+  loss,
+};
+std::string_view name_of(OperationKind kind);
+
+struct Exchange {
+  schedules::Comm comm = schedules::Comm::none;  // none: there is no collective
+  schedules::GroupKind group = schedules::GroupKind::tensor;
+  double bytes = 0;  // payload, as schedules::Task::amount
+};
+
+struct Operation {
+  OperationKind kind = OperationKind::none;
+  std::vector<KernelCall> forward = {};
+  std::vector<KernelCall> input_gradient = {};
+  std::vector<KernelCall> weight_gradient = {};
+  Exchange forward_exchange = {};
+  Exchange backward_exchange = {};
+  // Before the backward of an operation, beside it: inputs that were kept in parts are gathered again.
+  Exchange regather = {};
+  bool beside = false;    // the forward's collective runs beside the next operation
+  double kept_bytes = 0;  // from the forward to the input gradient
+  // From the input gradient to the weight gradient: a product's input and the gradient of its output.
+  double later_bytes = 0;
+  bool core = false;          // of attention: run again by selective recomputation instead of kept
+  bool keeps_output = false;  // what is kept is made here, and not an input
+};
+
+std::vector<Operation> layer_operations(const Model& model, const Layout& layout);
+std::vector<Operation> embedding_operations(const Model& model, const Layout& layout);
+std::vector<Operation> head_operations(const Model& model, const Layout& layout);
+
+// ---- the pieces of a recipe, whose Piece::what says which of an operation's sides they are
+
+enum class Side : std::uint8_t { forward, input_gradient, weight_gradient, regather };
+struct PieceName {
+  OperationKind kind = OperationKind::none;
+  Side side = Side::forward;
+  friend bool operator==(const PieceName&, const PieceName&) = default;
+};
+constexpr std::uint8_t what_of(PieceName name) {
+  return static_cast<std::uint8_t>(static_cast<unsigned>(name.kind) << 2U | static_cast<unsigned>(name.side));
+}
+constexpr PieceName piece_named(std::uint8_t what) {
+  return {static_cast<OperationKind>(what >> 2U), static_cast<Side>(what & 3U)};
+}
+
+// ---- sizes
+
+// Tokens of a microbatch on one rank: all of them, or this context rank's part.
+double tokens_of(const Model& model, const Layout& layout);
+// Rows of activations between layers on one rank: its tokens, or its share of them with sequence parallelism.
+double rows_of(const Model& model, const Layout& layout);
+// Bytes of a layer's input on one rank.
+double input_bytes(const Model& model, const Layout& layout);
+// Bytes of what a stage sends on, and of the gradient that comes back.
+std::int64_t message_bytes(const Model& model, const Layout& layout);
+double kept_bytes(const std::vector<Operation>& operations);
+
+}  // namespace lockstep::workload

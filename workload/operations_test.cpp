@@ -1,0 +1,112 @@
+#include "workload/operations.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+
+// Of products and attention.
+double flops_of(const std::vector<KernelCall>& calls) {
+  double flops = 0;
+  for (const KernelCall& call : calls) flops += call.count * matrix_flops_of(call);
+  return flops;
+}
+
+struct Flops {
+  double forward = 0;
+  double backward = 0;
+};
+Flops flops_of(const std::vector<Operation>& ops) {
+  Flops flops;
+  for (const Operation& op : ops) {
+    flops.forward += flops_of(op.forward);
+    flops.backward += flops_of(op.input_gradient) + flops_of(op.weight_gradient);
+  }
+  return flops;
+}
+
+// What kernels do is what is counted: 24 s b h^2 (1 + s / 6h) a layer forward, twice that backward, and 2 s b h V.
+TEST(Operations, DoTheFlopsThatAreCounted) {
+  for (const char* name : {"megatron-22b", "llama3-70b", "mixtral-8x7b,sequence=4096"}) {
+    const Model m = parse_model(name);
+    for (const char* text : {"tp=1,flash=no", "tp=8,sp=yes,flash=no,microbatch=2", "tp=4,sp=yes,cp=2,flash=no"}) {
+      const Layout layout = parse_layout(text);
+      const double share = tokens_of(m, layout) / layout.tp;  // tokens of a microbatch that are one rank's work
+      const TokenFlops token = token_flops(m);
+      Flops layer = flops_of(layer_operations(m, layout));
+      if (m.experts > 0 && layout.tp > 1) layer.forward = layer.backward / 2;  // see below
+      const double expected = share * (token.layers + token.attention) / static_cast<double>(m.layers);
+      // Sequence-parallel ranks share out the router's product as well.
+      EXPECT_NEAR(layer.forward / expected, 1, 1e-9) << name << " " << text;
+      EXPECT_NEAR(layer.backward / expected, 2, 1e-9) << name << " " << text;
+      EXPECT_NEAR(flops_of(head_operations(m, layout)).forward / (share * token.head), 1, 1e-9) << name << " " << text;
+    }
+  }
+}
+
+TEST(Operations, OfFlashAttentionSkipWhatIsMasked) {
+  const Model m = parse_model("megatron-22b");
+  const TokenFlops token = token_flops(m);
+  const double tokens = tokens_of(m, parse_layout("tp=1"));
+  const Flops layer = flops_of(layer_operations(m, parse_layout("tp=1")));
+  const double matrices = tokens * token.layers / static_cast<double>(m.layers);
+  const double scores = tokens * token.attention / static_cast<double>(m.layers);
+  // Attention counts its exponentials, and the diagonal in full.
+  EXPECT_NEAR(layer.forward, matrices + scores / 2, 0.03 * scores / 2);
+  EXPECT_NEAR(layer.backward, 2 * matrices + 2.5 * scores / 2, 0.03 * 2.5 * scores / 2);
+}
+
+struct Moved {
+  std::map<Comm, double> forward;
+  std::map<Comm, double> backward;
+};
+Moved moved_by(const std::vector<Operation>& ops, GroupKind group) {
+  Moved moved;
+  for (const Operation& op : ops) {
+    if (op.forward_exchange.group == group) moved.forward[op.forward_exchange.comm] += op.forward_exchange.bytes;
+    if (op.backward_exchange.group == group) moved.backward[op.backward_exchange.comm] += op.backward_exchange.bytes;
+    if (op.regather.group == group) moved.backward[op.regather.comm] += op.regather.bytes;
+  }
+  return moved;
+}
+
+// Four all-reduces of b s h a layer; or four all-gathers and four reduce-scatters, and two gathers more beside the
+// backward's products.
+TEST(Operations, ExchangeWhatMegatronDoes) {
+  const Model m = parse_model("megatron-22b");
+  const double bsh = 2 * static_cast<double>(m.sequence * m.hidden);
+  const Moved tensor = moved_by(layer_operations(m, parse_layout("tp=8")), GroupKind::tensor);
+  EXPECT_EQ(tensor.forward.at(Comm::all_reduce), 2 * bsh);
+  EXPECT_EQ(tensor.backward.at(Comm::all_reduce), 2 * bsh);
+  const Moved sequence = moved_by(layer_operations(m, parse_layout("tp=8,sp=yes")), GroupKind::tensor);
+  EXPECT_EQ(sequence.forward.at(Comm::all_gather), 2 * bsh);
+  EXPECT_EQ(sequence.forward.at(Comm::reduce_scatter), 2 * bsh);
+  EXPECT_EQ(sequence.backward.at(Comm::all_gather), 4 * bsh);
+  EXPECT_EQ(sequence.backward.at(Comm::reduce_scatter), 2 * bsh);
+  EXPECT_TRUE(moved_by(layer_operations(m, parse_layout("tp=1")), GroupKind::tensor).forward[Comm::all_reduce] == 0);
+}
+
+TEST(Operations, SendEachTokenToItsExpertsAndBack) {
+  const Model m = parse_model("mixtral-8x7b,sequence=4096");
+  const double row = 2 * static_cast<double>(m.sequence * m.hidden);
+  const Moved moved = moved_by(layer_operations(m, parse_layout("dp=8,ep=8")), GroupKind::expert);
+  EXPECT_EQ(moved.forward.at(Comm::all_to_all), 2 * 2 * row) << "two experts a token; there and back";
+  EXPECT_EQ(moved.backward.at(Comm::all_to_all), 2 * 2 * row);
+  EXPECT_EQ(moved_by(layer_operations(m, parse_layout("dp=8")), GroupKind::expert).forward.count(Comm::all_to_all), 0u);
+}
+
+TEST(Operations, PassKeysAndValuesRoundContextRanks) {
+  const Model m = parse_model("llama3-8b");
+  const Moved moved = moved_by(layer_operations(m, parse_layout("cp=4")), GroupKind::context);
+  const double keys_and_values = 2 * 2 * static_cast<double>(m.sequence * m.kv_heads * m.head_size);
+  EXPECT_EQ(moved.forward.at(Comm::all_gather), keys_and_values);
+  EXPECT_EQ(moved.backward.at(Comm::all_gather), 2 * keys_and_values);
+}
+
+}  // namespace
+}  // namespace lockstep::workload

@@ -1,0 +1,137 @@
+#include "workload/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace lockstep::workload {
+namespace {
+
+// As openai/gpt-2 has it, src/model.py: 0.02 for matrices and words, 0.01 for positions. Projections into the residual
+// stream are scaled by one over the root of its additions, two a layer (Radford et al. 2019, section 2.3).
+constexpr float kDeviation = 0.02F;
+constexpr float kPositionDeviation = 0.01F;
+constexpr const char* kWordsName = "wte.weight";
+
+float residual_deviation(const Model& model) {
+  return kDeviation / std::sqrt(2 * static_cast<float>(model.layers));
+}
+
+// Writes the parameters of one part.
+class PartWriter {
+ public:
+  PartWriter(const Model& model, std::vector<Parameter>& to, std::int32_t part, std::string prefix = "")
+      : model_(model), to_(to), part_(part), prefix_(std::move(prefix)) {}
+
+  void matrix(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
+              std::vector<std::int64_t> block_rows = {}) {
+    put({.name = prefix_ + name,
+         .shape = {outputs, inputs},
+         .split = split,
+         .blocks = equal_blocks(block_rows),
+         .deviation = deviation,
+         .decays = true});
+  }
+  void norm(const std::string& name) {
+    put({.name = prefix_ + name + ".weight", .shape = {model_.hidden}, .fill = 1});
+    if (model_.norm == Norm::layer) put({.name = prefix_ + name + ".bias", .shape = {model_.hidden}});
+  }
+  // The bias of a column-parallel layer is shared out as its outputs are; of a row-parallel one it is whole.
+  void linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
+              std::vector<std::int64_t> block_rows = {}) {
+    matrix(name + ".weight", outputs, inputs, split, deviation, block_rows);
+    if (!model_.biases) return;
+    Parameter bias{.name = prefix_ + name + ".bias", .shape = {outputs}};
+    if (split == Split::rows) {
+      bias.split = Split::rows;
+      bias.blocks = equal_blocks(block_rows);
+    }
+    put(std::move(bias));
+  }
+  void experts() { expert_ = true; }
+
+ private:
+  // Blocks of unlike sizes (fewer keys than queries) are shared out as so many blocks of the smallest size.
+  static std::int32_t equal_blocks(const std::vector<std::int64_t>& rows) {
+    if (rows.empty()) return 1;
+    const std::int64_t least = *std::min_element(rows.begin(), rows.end());
+    std::int64_t blocks = 0;
+    for (const std::int64_t each : rows) blocks += each / least;
+    return static_cast<std::int32_t>(blocks);
+  }
+  void put(Parameter parameter) {
+    parameter.part = part_;
+    parameter.expert = expert_;
+    to_.push_back(std::move(parameter));
+  }
+
+  const Model& model_;
+  std::vector<Parameter>& to_;
+  std::int32_t part_;
+  std::string prefix_;
+  bool expert_ = false;
+};
+
+void add_words(const Model& model, std::int32_t part, const char* name, std::vector<Parameter>& to) {
+  PartWriter(model, to, part).matrix(name, model.vocabulary, model.hidden, Split::rows, kDeviation);
+}
+
+void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix) {
+  const std::int64_t up = model.ffn_hidden * (model.gated ? 2 : 1);
+  const std::vector<std::int64_t> halves(model.gated ? 2 : 1, model.ffn_hidden);
+  writer.linear(prefix + "c_fc", up, model.hidden, Split::rows, kDeviation, halves);
+  writer.linear(prefix + "c_proj", model.hidden, model.ffn_hidden, Split::columns, residual_deviation(model));
+}
+
+void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std::int32_t part,
+               std::vector<Parameter>& to) {
+  const std::int64_t queries = model.heads * model.head_size;
+  const std::int64_t keys = model.kv_heads * model.head_size;
+  PartWriter writer(model, to, part, "h." + std::to_string(layer) + ".");
+  writer.norm("ln_1");
+  writer.linear("attn.c_attn", queries + 2 * keys, model.hidden, Split::rows, kDeviation, {queries, keys, keys});
+  writer.linear("attn.c_proj", model.hidden, queries, Split::columns, residual_deviation(model));
+  writer.norm("ln_2");
+  if (model.experts == 0) return add_mlp(model, writer, "mlp.");
+  writer.matrix("mlp.router.weight", model.experts, model.hidden, Split::none, kDeviation);
+  writer.experts();
+  for (std::int64_t e = 0; e < model.experts / layout.ep; ++e) {
+    add_mlp(model, writer, "mlp.experts." + std::to_string(e) + ".");
+  }
+}
+
+}  // namespace
+
+std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice) {
+  std::vector<Parameter> all;
+  if (slice.embedding) {
+    add_words(model, 0, kWordsName, all);
+    if (model.learned_positions) {
+      PartWriter(model, all, 0).matrix("wpe.weight", model.positions, model.hidden, Split::none, kPositionDeviation);
+    }
+  }
+  for (std::int64_t i = 0; i < slice.layers; ++i) {
+    const std::int64_t layer = slice.first_layer + i;
+    add_layer(model, layout, layer, slice.part_of_layer(layer), all);
+  }
+  if (slice.head) {
+    const std::int32_t part = slice.num_parts() - 1;
+    PartWriter(model, all, part).norm("ln_f");
+    if (!model.tied_embeddings) add_words(model, part, "lm_head.weight", all);
+    if (model.tied_embeddings && !slice.embedding) add_words(model, part, kWordsName, all);
+  }
+  return all;
+}
+
+std::size_t word_embedding_of(const std::vector<Parameter>& parameters) {
+  const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                  [](const Parameter& parameter) { return parameter.name == kWordsName; });
+  return static_cast<std::size_t>(found - parameters.begin());
+}
+
+bool is_partial_over_tensor(const Parameter& parameter, bool sequence_parallel) {
+  return sequence_parallel && parameter.name.find("ln_") != std::string::npos;
+}
+
+}  // namespace lockstep::workload

@@ -1,0 +1,187 @@
+#include "workload/recipe.h"
+
+#include <utility>
+#include <vector>
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Op;
+using schedules::Piece;
+
+// The pieces of one part: what it does forward, again, and backward.
+struct PartRecipe {
+  std::vector<Piece> forward = {};
+  std::vector<Piece> again = {};               // recomputation of the whole part
+  std::vector<Piece> again_for_backward = {};  // of what the part's own backward needs
+  std::vector<Piece> backward = {};
+  std::vector<Piece> input_gradient = {};
+  std::vector<Piece> weight_gradient = {};
+};
+
+class PartWriter {
+ public:
+  PartWriter(const Layout& layout, const KernelPrice& price, std::vector<Operation> operations)
+      : layout_(layout), price_(price), ops_(std::move(operations)) {}
+
+  PartRecipe recipe(bool recomputed) const {
+    PartRecipe made;
+    made.forward = forward(Op::forward, ops_.size());
+    if (recomputed) {
+      made.again = forward(Op::recompute, ops_.size());
+      made.again_for_backward = forward(Op::recompute, layout_.early_stop ? needed() : ops_.size());
+    }
+    backward(made);
+    return made;
+  }
+
+ private:
+  std::vector<Piece> forward(Op op, std::size_t count) const {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < count; ++i) {
+      kernels(pieces, op, ops_[i].forward, {ops_[i].kind, Side::forward});
+      collective(pieces, ops_[i].forward_exchange, ops_[i].beside, {ops_[i].kind, Side::forward});
+    }
+    return pieces;
+  }
+
+  // Operations up to the last that makes something that is kept: nobody needs a layer's output a second time
+  // (torch.utils.checkpoint's early stop).
+  std::size_t needed() const {
+    std::size_t last = ops_.size();
+    while (last > 0 && ops_[last - 1].kept_bytes == 0) --last;
+    return last > 0 && !ops_[last - 1].keeps_output ? last - 1 : last;
+  }
+
+  // Both gradients as one list, and each in a list of its own.
+  void backward(PartRecipe& to) const {
+    for (std::size_t i = ops_.size(); i-- > 0;) {
+      const Operation& op = ops_[i];
+      if (layout_.recompute == Recompute::selective && !op.core && i > 0 && ops_[i - 1].core) core_again(to);
+      const bool has_weight = !op.weight_gradient.empty();
+      const PieceName regather{op.kind, Side::regather};
+      collective(to.backward, op.regather, true, regather);
+      collective(has_weight ? to.weight_gradient : to.input_gradient, op.regather, !has_weight, regather);
+
+      const PieceName input{op.kind, Side::input_gradient};
+      kernels(to.backward, Op::backward, op.input_gradient, input);
+      kernels(to.input_gradient, Op::input_gradient, op.input_gradient, input);
+      // The gradient that enters a tensor-parallel part leaves while the weight's gradient of the product is made.
+      const bool beside = i > 0 && leaves_beside(i - 1);
+      if (beside) collective(to.backward, ops_[i - 1].backward_exchange, true, input_of(i - 1));
+
+      const PieceName weight{op.kind, Side::weight_gradient};
+      kernels(to.backward, Op::backward, op.weight_gradient, weight);
+      kernels(to.weight_gradient, Op::weight_gradient, op.weight_gradient, weight);
+      if (!leaves_beside(i)) collective(to.backward, op.backward_exchange, false, input);
+      collective(to.input_gradient, op.backward_exchange, false, input);
+    }
+  }
+
+  // The core of attention once more: it is needed first by the weight's gradient of the product behind it.
+  void core_again(PartRecipe& to) const {
+    for (const Operation& op : ops_) {
+      if (!op.core) continue;
+      kernels(to.backward, Op::recompute, op.forward, {op.kind, Side::forward});
+      kernels(to.input_gradient, Op::recompute, op.forward, {op.kind, Side::forward});
+    }
+  }
+
+  PieceName input_of(std::size_t i) const { return {ops_[i].kind, Side::input_gradient}; }
+  bool leaves_beside(std::size_t i) const {
+    const Exchange& exchange = ops_[i].backward_exchange;
+    return layout_.overlap_tp && exchange.comm != schedules::Comm::none &&
+           exchange.group == schedules::GroupKind::tensor && i + 1 < ops_.size() &&
+           !ops_[i + 1].weight_gradient.empty();
+  }
+
+  void kernels(std::vector<Piece>& to, Op op, const std::vector<KernelCall>& calls, PieceName name) const {
+    if (calls.empty()) return;
+    Piece piece{.op = op, .what = what_of(name)};
+    for (const KernelCall& call : calls) {
+      if (price_) piece.amount += static_cast<std::int64_t>(call.count * static_cast<double>(price_(call)) + 0.5);
+    }
+    to.push_back(piece);
+  }
+  static void collective(std::vector<Piece>& to, const Exchange& exchange, bool beside, PieceName name) {
+    if (exchange.comm == schedules::Comm::none) return;
+    to.push_back({.op = Op::layer_collective,
+                  .amount = static_cast<std::int64_t>(exchange.bytes),
+                  .comm = exchange.comm,
+                  .group = exchange.group,
+                  .beside_next = beside,
+                  .what = what_of(name)});
+  }
+
+  const Layout& layout_;
+  const KernelPrice& price_;
+  std::vector<Operation> ops_;
+};
+
+void append(std::vector<Piece>& to, const std::vector<Piece>& pieces, std::int32_t part) {
+  for (const Piece& piece : pieces) {
+    to.push_back(piece);
+    to.back().part = part;
+  }
+}
+
+// Puts the recipes of a stage's parts one after the other.
+class StageWriter {
+ public:
+  explicit StageWriter(schedules::StageRecipe& into) : into_(into) {}
+
+  void forward(const PartRecipe& part, std::int32_t index) { append(into_.forward, part.forward, index); }
+  void backward(const PartRecipe& part, std::int32_t index) {
+    append(into_.backward, part.backward, index);
+    append(into_.input_gradient, part.input_gradient, index);
+    append(into_.weight_gradient, part.weight_gradient, index);
+  }
+  void again(const std::vector<Piece>& pieces, std::int32_t index) {
+    append(into_.backward, pieces, index);
+    append(into_.input_gradient, pieces, index);
+  }
+
+ private:
+  schedules::StageRecipe& into_;
+};
+
+// Layers go backward in groups of recompute_every, each after its forward has been done again.
+void layers_backward(StageWriter& writer, const PartRecipe& layer, const Layout& layout, std::int32_t first,
+                     std::int32_t count) {
+  const std::int32_t group = layout.recompute == Recompute::full ? layout.recompute_every : count;
+  for (std::int32_t end = count; end > 0;) {
+    const std::int32_t begin = (end - 1) / group * group;
+    for (std::int32_t i = begin; i + 1 < end; ++i) writer.again(layer.again, first + i);
+    writer.again(layer.again_for_backward, first + end - 1);
+    for (std::int32_t i = end; i-- > begin;) writer.backward(layer, first + i);
+    end = begin;
+  }
+}
+
+}  // namespace
+
+schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const StageSlice& slice,
+                                 const KernelPrice& price) {
+  const auto part = [&](std::vector<Operation> operations, bool recomputed) {
+    return PartWriter(layout, price, std::move(operations)).recipe(recomputed);
+  };
+  const PartRecipe layer = part(layer_operations(model, layout), layout.recompute == Recompute::full);
+  PartRecipe embedding;
+  PartRecipe head;
+  if (slice.embedding) embedding = part(embedding_operations(model, layout), false);
+  if (slice.head) head = part(head_operations(model, layout), false);
+
+  const std::int32_t first = slice.embedding ? 1 : 0;
+  const auto layers = static_cast<std::int32_t>(slice.layers);
+  schedules::StageRecipe recipe;
+  StageWriter writer(recipe);
+  writer.forward(embedding, 0);
+  for (std::int32_t i = 0; i < layers; ++i) writer.forward(layer, first + i);
+  writer.forward(head, first + layers);
+  writer.backward(head, first + layers);
+  layers_backward(writer, layer, layout, first, layers);
+  writer.backward(embedding, 0);
+  return recipe;
+}
+
+}  // namespace lockstep::workload

@@ -1,0 +1,25 @@
+// A stage's operations in the order in which they run: the recipe that schedules/passes put in place of the whole F, B,
+// I and W of a schedule.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "schedules/passes/recipe.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+#include "workload/operations.h"
+
+namespace lockstep::workload {
+
+// What one of a kernel call's `count` calls takes, in picoseconds. The empty function: nobody waits by it.
+using KernelPrice = std::function<std::int64_t(const KernelCall& call)>;
+
+// Every kernel and every collective is a piece, whose `part` counts as StageSlice::num_parts() does and whose `what` is
+// what_of() its name. Order of a full backward, as Megatron-LM's: an input's gradient is reduced over the tensor ranks
+// while the weight's gradient is made, and with sequence parallelism what that needs is gathered again while the
+// input's is made (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const StageSlice& slice,
+                                 const KernelPrice& price = {});
+
+}  // namespace lockstep::workload

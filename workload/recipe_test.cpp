@@ -1,0 +1,181 @@
+#include "workload/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using schedules::Op;
+using schedules::Piece;
+using Kind = OperationKind;
+
+const Model& small() {
+  static const Model model = parse_model("layers=4,hidden=16,heads=4,vocabulary=61,sequence=8,dropout=no");
+  return model;
+}
+constexpr std::int64_t kRowsBytes = std::int64_t{2} * 8 * 16 * 2;  // b s h in bf16
+
+schedules::StageRecipe recipe_of(const std::string& layout, const StageSlice& slice) {
+  return workload::recipe_of(small(), parse_layout("microbatch=2," + layout), slice);
+}
+StageSlice whole() {
+  return {.layers = small().layers, .embedding = true, .head = true};
+}
+StageSlice middle() {
+  return {.layers = 1};
+}
+
+// Payload bytes of each kind of collective in lists.
+std::map<Comm, std::int64_t> payload(const std::vector<const std::vector<Piece>*>& lists) {
+  std::map<Comm, std::int64_t> bytes;
+  for (const std::vector<Piece>* list : lists) {
+    for (const Piece& piece : *list) {
+      if (piece.comm != Comm::none) bytes[piece.comm] += piece.amount;
+    }
+  }
+  return bytes;
+}
+
+std::vector<std::uint8_t> kernels_of(const std::vector<Piece>& pieces, std::int32_t part) {
+  std::vector<std::uint8_t> kernels;
+  for (const Piece& piece : pieces) {
+    if (piece.comm == Comm::none && piece.part == part) kernels.push_back(piece.what);
+  }
+  return kernels;
+}
+
+TEST(PieceName, ComesBackFromItsNumber) {
+  for (int kind = 0; kind <= static_cast<int>(Kind::loss); ++kind) {
+    for (const Side side : {Side::forward, Side::input_gradient, Side::weight_gradient, Side::regather}) {
+      const PieceName name{static_cast<Kind>(kind), side};
+      EXPECT_EQ(piece_named(what_of(name)), name);
+    }
+    EXPECT_FALSE(name_of(static_cast<Kind>(kind)).empty());
+  }
+}
+
+TEST(Recipe, OneTensorRankExchangesNothing) {
+  for (const char* layout : {"recompute=full", "recompute=full,sp=yes"}) {
+    const auto recipe = recipe_of(layout, whole());
+    EXPECT_TRUE(payload({&recipe.forward, &recipe.backward, &recipe.input_gradient, &recipe.weight_gradient}).empty());
+  }
+}
+
+// Megatron: 4 all-reduces of b s h a layer, 2 forward and 2 backward (8 bsh (t-1)/t elements sent).
+TEST(Recipe, ALayerHasFourAllReduces) {
+  const auto recipe = recipe_of("tp=4", middle());
+  const std::map<Comm, std::int64_t> expected{{Comm::all_reduce, 4 * kRowsBytes}};
+  EXPECT_EQ(payload({&recipe.forward, &recipe.backward}), expected);
+  EXPECT_EQ(payload({&recipe.forward, &recipe.input_gradient, &recipe.weight_gradient}), expected);
+}
+
+// arXiv:2205.05198, section 4.2.2: as many bytes as gathers and scatters, and norms' outputs gathered again.
+TEST(Recipe, SequenceParallelLayersGatherAndScatter) {
+  const auto recipe = recipe_of("tp=4,sp=yes", middle());
+  const std::map<Comm, std::int64_t> expected{{Comm::all_gather, (4 + 2) * kRowsBytes},
+                                              {Comm::reduce_scatter, 4 * kRowsBytes}};
+  EXPECT_EQ(payload({&recipe.forward, &recipe.backward}), expected);
+  EXPECT_EQ(payload({&recipe.forward, &recipe.input_gradient, &recipe.weight_gradient}), expected);
+}
+
+std::vector<Kind> repeated_in(const std::vector<Piece>& pieces) {
+  std::vector<Kind> repeated;
+  for (const Piece& piece : pieces) {
+    if (piece.op == Op::recompute) repeated.push_back(piece_named(piece.what).kind);
+  }
+  return repeated;
+}
+
+TEST(Recipe, FullRecomputationStopsEarlyWhereItIsAskedTo) {
+  const std::vector<Kind> needed{Kind::attention_norm, Kind::qkv,      Kind::core,
+                                 Kind::projection,     Kind::mlp_norm, Kind::up};
+  const auto early = recipe_of("tp=4,recompute=full,early_stop=yes", middle());
+  EXPECT_EQ(payload({&early.backward})[Comm::all_reduce], 3 * kRowsBytes);
+  EXPECT_EQ(repeated_in(early.backward), needed);
+  EXPECT_EQ(repeated_in(early.input_gradient), needed);
+  std::vector<Kind> all = needed;
+  all.push_back(Kind::down);
+  all.push_back(Kind::mlp_residual);
+  const auto late = recipe_of("tp=4,recompute=full", middle());
+  EXPECT_EQ(payload({&late.backward})[Comm::all_reduce], 4 * kRowsBytes);
+  EXPECT_EQ(repeated_in(late.backward), all);
+}
+
+TEST(Recipe, SelectiveRecomputationRepeatsTheCoreOfEachLayer) {
+  const auto recipe = recipe_of("recompute=selective", whole());
+  for (const auto* list : {&recipe.backward, &recipe.input_gradient}) {
+    EXPECT_EQ(repeated_in(*list), std::vector<Kind>(static_cast<std::size_t>(small().layers), Kind::core));
+  }
+}
+
+// The loss exchanges three floats a token, not logits.
+TEST(Recipe, TheHeadGathersThreeFloatsAToken) {
+  const auto recipe = recipe_of("tp=4", {.layers = 1, .head = true});
+  EXPECT_EQ(payload({&recipe.forward})[Comm::all_gather], 4 * 16 * 3 * 4);
+}
+
+// Reductions leave behind the last kernel of a part: it has to complete all gradients, the norm's among them.
+TEST(Recipe, TheLastKernelOfAPartCompletesItsGradients) {
+  for (const char* layout : {"tp=2", "tp=2,sp=yes"}) {
+    const auto recipe = recipe_of(layout, whole());
+    for (std::int32_t part = 0; part < whole().num_parts(); ++part) {
+      PieceName full{Kind::attention_norm, Side::input_gradient};
+      PieceName split{Kind::qkv, Side::weight_gradient};
+      if (part == 0) full = split = {Kind::embed, Side::weight_gradient};
+      if (part == whole().num_parts() - 1) {
+        full = {Kind::head_norm, Side::input_gradient};
+        split = {Kind::logits, Side::weight_gradient};
+      }
+      EXPECT_EQ(piece_named(kernels_of(recipe.backward, part).back()), full);
+      EXPECT_EQ(piece_named(kernels_of(recipe.weight_gradient, part).back()), split);
+    }
+  }
+}
+
+TEST(Recipe, SplitListsHaveTheKernelsOfTheFullBackward) {
+  const auto recipe = recipe_of("tp=2,sp=yes", whole());
+  for (std::int32_t part = 0; part < whole().num_parts(); ++part) {
+    std::vector<std::uint8_t> together = kernels_of(recipe.backward, part);
+    std::vector<std::uint8_t> split = kernels_of(recipe.input_gradient, part);
+    for (const std::uint8_t what : kernels_of(recipe.weight_gradient, part)) split.push_back(what);
+    std::sort(together.begin(), together.end());
+    std::sort(split.begin(), split.end());
+    EXPECT_EQ(together, split);
+  }
+  for (const Piece& piece : recipe.backward) EXPECT_TRUE(piece.comm != Comm::none || piece.op == Op::backward);
+  for (const Piece& piece : recipe.weight_gradient) {
+    EXPECT_TRUE(piece.comm != Comm::none || piece.op == Op::weight_gradient);
+  }
+}
+
+// A collective beside a kernel needs a kernel to be beside, and one that waits for it, in the same list.
+TEST(Recipe, NoListEndsBesideSomething) {
+  for (const char* layout :
+       {"tp=2", "tp=2,sp=yes", "tp=2,recompute=full", "tp=2,sp=yes,recompute=full,early_stop=yes"}) {
+    const auto recipe = recipe_of(layout, whole());
+    for (const auto* list : {&recipe.forward, &recipe.backward, &recipe.input_gradient, &recipe.weight_gradient}) {
+      ASSERT_GE(list->size(), 2U);
+      EXPECT_FALSE(list->back().beside_next || (list->end() - 2)->beside_next) << layout;
+    }
+  }
+}
+
+// A price goes to every kernel, and to nothing else.
+TEST(Recipe, PricesEveryKernel) {
+  const KernelPrice one = [](const KernelCall&) { return 7; };
+  const auto recipe = workload::recipe_of(small(), parse_layout("tp=2"), whole(), one);
+  for (const Piece& piece : recipe.forward) {
+    if (piece.comm == Comm::none) EXPECT_EQ(piece.amount % 7, 0);
+    EXPECT_GT(piece.amount, 0);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::workload
