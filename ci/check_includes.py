@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only
 (what CUDA sources share, .cuh, may include CUDA's, what Highway sources share, -inl.h, Highway's, and no other .h may
-include those); and that each header compiles alone (those that their own source includes first are left to the build).
+include those); and that each header compiles alone (ci/check_alone.py sees to those that their own source includes first).
 Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
 
     ci/check_includes.py [--root FOLDER] [--table FILE] [--cxx COMPILER] [--no-compile]

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs CI's stages, all or those named, in this order; stops at the first that fails and says how to repeat it.
-#   ci/run.sh                  all of them, as ci/test.sh does
+#   ci/run.sh                  all of them
 #   ci/run.sh build ctest      these
 #   ci/run.sh --list           their names
+# Up to `gate` they are ci/test.sh, which everybody runs; CI runs the others after it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -12,13 +13,11 @@ stage_repeat="$root/ci/run.sh"
 mkdir -p "$stage_logs"
 python=/usr/bin/python3   # Debian's, which has the packages that ci/install.sh installs
 
-stages=(install format includes configure build ctest pytest gate tidy asan tsan)
+stages=(install format includes configure build ctest pytest gate alone tidy asan tsan)
 
 stage_install() { ci/install.sh build report test peers; }
 
 stage_configure() {
-  cmake --preset asan
-  cmake --preset tsan
   cmake --preset ci
   say "backends of preset ci: $(sed -nE 's/^--   ([A-Z]+) +(ON|OFF) .*/\1 \2/p' "$stage_logs/configure.log" | tail -n 3 | paste -sd ' ')"
 }
@@ -65,17 +64,27 @@ stage_gate() {
   close_with "$(tail -n 1 "$stage_logs/gate.log")"
 }
 
+# Preset dev compiles each source alone, and so its compile_commands.json has them all.
+stage_alone() {
+  cmake --preset dev
+  "$python" ci/check_alone.py --build build/dev
+  say "$(tail -n 1 "$stage_logs/alone.log")"
+}
+
 stage_tidy() {
-  "$python" ci/tidy.py --build build/ci
+  cmake --preset dev
+  "$python" ci/tidy.py --build build/dev
   say "$(tail -n 1 "$stage_logs/tidy.log")"
 }
 
 stage_asan() {
+  cmake --preset asan
   cmake --build --preset asan --target tests_sanitized
   run_ctest asan asan --label-exclude '^(slow|gpu)$'
 }
 
 stage_tsan() {
+  cmake --preset tsan
   cmake --build --preset tsan --target tests_ranks
   run_ctest tsan tsan --label-regex '^ranks$' --label-exclude '^slow$'
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which sources of a target can be compiled as one: the presets release, asan and tsan, and clang-tidy, take several at a time, as most
-of their time goes into headers. Names of unnamed namespaces must differ within a group; a source that Highway compiles
+"""Which sources of a target can be compiled as one: the presets release, ci, asan and tsan, and clang-tidy, take several at a time, as
+most of their time goes into headers. Names of unnamed namespaces must differ within a group; a source that Highway compiles
 once for each instruction set stays alone.
 
     ci/source_groups.py FILE ...      prints "GROUP FILE" for each that is not alone in its group
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-LARGEST_GROUP = 10
+LARGEST_GROUP = 20
 _TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:(?:struct|class|enum class|enum|union|concept)\s+(\w+)|using\s+(\w+)\s*=)")
 _VALUE = re.compile(r"[\w:<>,*&\[\]\s]*?\b(\w+)(?:<[^()]*>)?\s*[({=\[;]")
 _TEST = re.compile(r"TEST(?:_[FP])?\((\w+), (\w+)\)")

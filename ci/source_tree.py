@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +14,22 @@ FOLDERS = ("core", "kernels", "collectives", "parallel", "schedules", "simulator
 HEADERS = (".h", ".cuh")
 SOURCES = (".cpp", ".cu")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def compile_commands(root: Path, build: Path) -> dict[str, dict[str, str]]:
+    """Our C++ sources in a build folder's compile_commands.json, which must compile each alone: path from the root -> entry."""
+    database = build / "compile_commands.json"
+    if not database.is_file():
+        raise SystemExit(f"{database} is not there; configure first: cmake --preset {build.name}")
+    entries = {os.path.relpath(entry["file"], root): entry for entry in json.loads(database.read_text(encoding="utf-8"))}
+    return {path: e for path, e in entries.items() if path.split(os.sep)[0] in FOLDERS and path.endswith(".cpp")}
+
+
+def chosen_sources(sources: dict[str, dict[str, str]], files: list[str], build: Path) -> list[str]:
+    """The files named on the command line, or all sources, sorted."""
+    if unknown := sorted(set(files) - set(sources)):
+        raise SystemExit(f"not among the C++ sources that {build} compiles each alone: {' '.join(unknown)}")
+    return files or sorted(sources)
 
 
 @dataclass(frozen=True)

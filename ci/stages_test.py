@@ -1,5 +1,6 @@
 """The stage runner and the scripts' handling of bad arguments."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -71,4 +72,11 @@ def test_unknown_arguments_are_named_with_what_is_allowed():
 
 def test_the_stages_are_listed_from_any_folder():
     done = run_script("run.sh", "--list")
-    assert done.stdout.split() == "install format includes configure build ctest pytest gate tidy asan tsan".split()
+    assert done.stdout.split() == "install format includes configure build ctest pytest gate alone tidy asan tsan".split()
+
+
+def test_ci_leaves_no_stage_out():
+    """Those that ci/test.sh names and those that .ci/run adds are all that there are, in their order."""
+    texts = (CI / "test.sh").read_text(), (CI.parent / ".ci" / "run").read_text()
+    named = [re.search(r"run\.sh\"((?: \w+)+)$", text, re.MULTILINE).group(1).split() for text in texts]
+    assert sum(named, []) == run_script("run.sh", "--list").stdout.split()

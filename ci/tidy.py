@@ -3,7 +3,7 @@
 header of ours that they see. Prints the findings; exits with 1 if there are any. Sources that ci/source_groups.py puts
 together are first read as one, in half the time; only where that is not clean, each is read alone, and that counts.
 
-    ci/tidy.py --build build/ci [--tests] [--jobs N] [FILE ...]
+    ci/tidy.py --build build/dev [--tests] [--jobs N] [FILE ...]
 """
 
 from __future__ import annotations
@@ -20,30 +20,23 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from source_groups import groups
-from source_tree import FOLDERS, SourceTree, Stamps
+from source_tree import SourceTree, Stamps, chosen_sources, compile_commands
 
 CLANG_TIDY = "clang-tidy-14"
 # Of a group: its members are headers to clang-tidy, and it is no matter that they are named .cpp or hide names.
 GROUP_OPTIONS = ("--quiet", "--checks=-bugprone-suspicious-include", "--extra-arg=-Wno-shadow")
-# The build's precompiled headers, which are in g++'s own form.
-PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S*/cmake_pch\.hxx")
 # What Highway compiles once for each instruction set is read once: the text is the same.
 ONE_INSTRUCTION_SET = " -DHWY_COMPILE_ONLY_STATIC "
 HEADER_FILTER = re.compile(r"^HeaderFilterRegex: *'(.*)'", re.MULTILINE)
 
 
 def compiled_sources(root: Path, build: Path, ours: Path) -> dict[str, str]:
-    """Our C++ sources in the build's compile_commands.json: path from the root -> command as clang-tidy takes it. Writes
-    these to `ours`/compile_commands.json."""
-    database = build / "compile_commands.json"
-    if not database.is_file():
-        raise SystemExit(f"ci/tidy.py: {database} is not there; configure first: cmake --preset {build.name}")
+    """The build's C++ sources: path from the root -> command as clang-tidy takes it. Writes these to
+    `ours`/compile_commands.json."""
     entries = {}
-    for entry in json.loads(database.read_text(encoding="utf-8")):
-        path = os.path.relpath(entry["file"], root)
-        if path.split(os.sep)[0] in FOLDERS and path.endswith(".cpp"):
-            compiler, options = PRECOMPILED.sub("", entry["command"]).split(" ", 1)
-            entries[path] = {**entry, "command": compiler + ONE_INSTRUCTION_SET + options}
+    for path, entry in compile_commands(root, build).items():
+        compiler, options = entry["command"].split(" ", 1)
+        entries[path] = {**entry, "command": compiler + ONE_INSTRUCTION_SET + options}
     ours.mkdir(parents=True, exist_ok=True)
     (ours / "compile_commands.json").write_text(json.dumps(list(entries.values()), indent=1), encoding="utf-8")
     return {path: entry["command"] for path, entry in entries.items()}
@@ -108,9 +101,9 @@ def main() -> int:
     stamps = Stamps(database / "tidy")
     rules = (root / ".clang-tidy").read_text(encoding="utf-8")
     sources = compiled_sources(root, build, database)
-    if unknown := sorted(set(options.files) - set(sources)):
-        raise SystemExit(f"ci/tidy.py: not among the C++ sources that {build} compiles: {' '.join(unknown)}")
-    chosen = options.files or sorted(s for s in sources if options.tests or not s.endswith("_test.cpp"))
+    chosen = chosen_sources(sources, options.files, build)
+    if not options.files and not options.tests:
+        chosen = [path for path in chosen if not path.endswith("_test.cpp")]
     digests = {path: tree.digest(path, rules, sources[path]) for path in chosen}
     waiting = [path for path in chosen if not stamps.has(digests[path])]
 

@@ -57,8 +57,8 @@ endif()
 include(LockstepQuickBuild)
 
 # With LOCKSTEP_UNITE a target's sources are compiled several at a time, those that ci/source_groups.py puts together: most
-# of what each costs alone is headers. Presets ci and dev compile each source alone, so that each is seen to have its
-# includes.
+# of what each costs alone is headers. Preset dev compiles each source alone; CI's stage `alone` reads each alone, so that
+# each is seen to have its includes.
 function(lockstep_unite_later name)
   if(LOCKSTEP_UNITE)
     cmake_language(EVAL CODE "cmake_language(DEFER CALL lockstep_unite ${name})")  # when it has all of its sources
@@ -133,5 +133,6 @@ function(lockstep_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE lockstep_flags ${arg_LINKS})
+  lockstep_quick_program(${name})
   add_dependencies(programs ${name})
 endfunction()

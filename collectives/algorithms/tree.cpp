@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms/numbers.h"
+#include "core/index.h"
 
 namespace lockstep::algorithms {
 
@@ -10,10 +11,6 @@ using plan::PlanBuilder;
 using plan::Slice;
 
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 int size_of(const Tree& tree) {
   return static_cast<int>(tree.parent.size());

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::executors {
 namespace {
@@ -13,10 +14,6 @@ using plan::Instruction;
 using plan::LaneProgram;
 using plan::Place;
 using plan::Wait;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 

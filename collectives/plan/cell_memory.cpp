@@ -3,15 +3,9 @@
 #include <algorithm>
 
 #include "collectives/plan/chunk_range.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
-namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 CellMemory::CellMemory(const Plan& plan, const collectives::Operation& operation, int segments)
     : plan_(plan),

@@ -5,13 +5,10 @@
 #include <algorithm>
 
 #include "collectives/plan/check_parts.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class RankRaces {
  public:

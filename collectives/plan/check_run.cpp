@@ -4,13 +4,10 @@
 
 #include "collectives/plan/check_parts.h"
 #include "collectives/plan/symbolic_memory.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // All that a lane can wait for is an event: step s done is event s; location l free to be written is num_steps + l.
 class SymbolicRun {

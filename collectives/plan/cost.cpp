@@ -10,13 +10,10 @@
 #include "collectives/plan/messages.h"
 #include "collectives/plan/sizes.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A message in line at its sender's port: the first of its lane.
 struct InLine {

@@ -8,13 +8,10 @@
 #include "collectives/plan/cost.h"
 #include "collectives/plan/messages.h"
 #include "collectives/plan/sizes.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // A step's depth is the number of messages on the longest chain that ends with it.
 int longest_chain(const Plan& plan, const StepIds& ids) {

@@ -2,13 +2,10 @@
 
 #include "collectives/plan/messages.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Which steps other steps name in their `after`: [lane][step] of one rank.
 std::vector<std::vector<bool>> after_targets(const RankSteps& rank) {

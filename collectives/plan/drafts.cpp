@@ -4,12 +4,10 @@
 #include <map>
 #include <utility>
 
+#include "core/index.h"
+
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The waits that say something new after those of earlier instructions of the lane, the strongest of each other lane.
 class WaitFilter {

@@ -9,13 +9,10 @@
 
 #include "collectives/plan/cost.h"
 #include "collectives/plan/messages.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 std::string label_of(const Moved& moved) {
   return moved.origin < 0 ? fmt::format("{}", moved.chunk) : fmt::format("{}.{}", moved.origin, moved.chunk);

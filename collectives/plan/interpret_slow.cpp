@@ -11,13 +11,10 @@
 #include <vector>
 
 #include "collectives/plan/chunk_range.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 using Elements = std::vector<std::uint64_t>;
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/plan/plan.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 
@@ -33,7 +34,6 @@ class Locations {
   int output_chunk(int location) const { return output_chunk_[at(location)]; }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   struct Rank {
     int begin = 0;  // the input's first location
     int scratch_begin = 0;

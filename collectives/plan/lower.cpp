@@ -9,15 +9,12 @@
 #include "collectives/plan/dataflow.h"
 #include "collectives/plan/drafts.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
 
 using collectives::Operation;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // A send as it was issued.
 struct Message {

@@ -7,6 +7,7 @@
 #include "collectives/plan/interpret_slow.h"
 #include "collectives/plan/step_ids.h"
 #include "collectives/plan/text.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
@@ -29,7 +30,6 @@ class Mutator {
  private:
   static Step& step_in(Plan& plan, const StepPlace& where) { return lane_in(plan, where)[at(where.step)]; }
   static Lane& lane_in(Plan& plan, const StepPlace& where) { return plan.ranks[at(where.rank)].lanes[at(where.lane)]; }
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   const Step& original() const { return step_at(plan_, where_); }
 
   template <class Edit>

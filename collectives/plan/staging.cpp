@@ -3,13 +3,10 @@
 #include "collectives/plan/dataflow.h"
 #include "collectives/plan/lower.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Copies what sends read to fresh scratch slots, the same slice once until it is written again.
 class SendStaging {

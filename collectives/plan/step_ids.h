@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "collectives/plan/plan.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 
@@ -36,7 +37,6 @@ class StepIds {
   int lane_of(int step_id) const { return lane_id(place(step_id).rank, place(step_id).lane); }
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   std::vector<int> first_lane_{0};  // [rank], and one for the end
   std::vector<int> first_step_{0};  // [lane id], and one for the end
   std::vector<StepPlace> places_;   // [step id]

@@ -9,6 +9,7 @@
 #include "collectives/plan/check.h"
 #include "collectives/plan/locations.h"
 #include "collectives/plan/symbols.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 
@@ -29,7 +30,6 @@ class SymbolicMemory {
   std::vector<WrongOutput> compare_outputs() const;
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   void put_inputs();
   void find_expected_outputs();
   std::string refuse_write(int step_id, const StepPlace& where, const Step& step);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/plan/check.h"
+#include "core/index.h"
 
 namespace lockstep::plan {
 
@@ -26,7 +27,6 @@ class Symbols {
   std::string describe(int cell) const;
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   std::uint64_t* words_of(int cell) { return words_.data() + at(cell) * num_words_; }
   const std::uint64_t* words_of(int cell) const { return words_.data() + at(cell) * num_words_; }
 
