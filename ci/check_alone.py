@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Compiles each source by itself, without making code. CI's builds compile several sources as one, and do not see that one
-lacks an include which another has, or hides a name (-Wshadow). Skips those that passed and have not changed, nor any header
-of ours that they see. Prints the compiler's errors; exits with 1 if there are any.
+"""Compiles each source and each header by itself, without making code. CI's builds compile several sources as one, and do not
+see that one lacks an include which another has, or hides a name (-Wshadow). Headers that a source includes before all else
+are seen with it; those that ci/includes.txt says show others' headers are left out. Skips what passed and has not changed,
+nor any header of ours that it sees. Prints the compiler's errors; exits with 1 if there are any.
 
     ci/check_alone.py --build build/dev [--jobs N] [FILE ...]
 """
@@ -17,10 +18,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from source_tree import SourceTree, Stamps, chosen_sources, compile_commands
+from check_includes import Table
+from source_tree import SOURCES, SourceTree, Stamps, compile_commands
 
 # What makes code, and the compiler cache, which keeps none of this.
 CODE = re.compile(r"^\S*ccache | -(?:O\S+|g\S*)(?= )| -o \S+(?= )| -c(?= )")
+# A header is included by an empty source, so that it is not the main file.
+HEADER = "g++ -fsyntax-only -std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror -I {root} -include {path} -x c++ /dev/null"
 
 
 def parsing(command: str) -> str:
@@ -29,14 +33,22 @@ def parsing(command: str) -> str:
     return f"{compiler} -fsyntax-only {options}"
 
 
-def errors_of(directory: str, command: str) -> str | None:
-    done = subprocess.run(shlex.split(command), cwd=directory, capture_output=True, text=True)
-    return None if done.returncode == 0 else f"{done.stderr.rstrip()}\nrepeat with: {command}"
+def headers_of_none(tree: SourceTree, table: Table) -> list[str]:
+    """Headers that no source includes before all else."""
+    first = {includes[0].name for path in tree.files(*SOURCES) if (includes := tree.includes(path)) and includes[0].quoted}
+    return [path for path in tree.files(".h") if path not in first and path not in table.shows]
+
+
+def errors_of(root: Path, path: str, command: str) -> str | None:
+    done = subprocess.run(shlex.split(command), cwd=root, capture_output=True, text=True)
+    return None if done.returncode == 0 else f"{path}:1: does not compile alone: {command}\n{done.stderr.rstrip()}"
 
 
 def main() -> int:
+    here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--root", type=Path, default=here.parent)
+    parser.add_argument("--table", type=Path, default=here / "includes.txt")
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("files", nargs="*", help="only these; paths from the root")
@@ -44,21 +56,22 @@ def main() -> int:
     root, build = options.root.resolve(), options.build.resolve()
 
     tree, stamps = SourceTree(root), Stamps(root / "build" / "lint" / "alone")
-    entries = compile_commands(root, build)
-    chosen = chosen_sources(entries, options.files, build)
-    commands = {path: parsing(entries[path]["command"]) for path in chosen}
+    commands = {path: parsing(entry["command"]) for path, entry in compile_commands(root, build).items()}
+    commands |= {path: HEADER.format(root=root, path=path) for path in headers_of_none(tree, Table.read(options.table))}
+    if unknown := sorted(set(options.files) - set(commands)):
+        raise SystemExit(f"neither a source that {build} compiles alone nor a header that needs it: {' '.join(unknown)}")
+    chosen = options.files or sorted(commands)
     digests = {path: tree.digest(path, commands[path]) for path in chosen}
     waiting = [path for path in chosen if not stamps.has(digests[path])]
 
     findings = []
     with ThreadPoolExecutor(max_workers=options.jobs) as pool:
-        results = pool.map(lambda path: errors_of(entries[path]["directory"], commands[path]), waiting)
-        for path, found in zip(waiting, results):
+        for path, found in zip(waiting, pool.map(lambda path: errors_of(root, path, commands[path]), waiting)):
             if found:
                 findings.append(found)
             else:
                 stamps.add(digests[path])
-    print("\n".join(findings + [f"compiled alone: {len(chosen)} sources, {len(chosen) - len(waiting)} unchanged since they "
+    print("\n".join(findings + [f"compiled alone: {len(chosen)} files, {len(chosen) - len(waiting)} unchanged since they "
                                 f"passed, {len(findings)} with errors"]))
     return 1 if findings else 0
 

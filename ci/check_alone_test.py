@@ -14,6 +14,9 @@ SOURCES = {
     "core/a.h": "#pragma once\ninline int one() { return 1; }\n",
     "core/a.cpp": '#include "core/a.h"\nint a() { return one(); }\n',
     "core/b.cpp": "int b() { return 2; }\n",
+    "core/none.h": "#pragma once\nstruct None {};\n",
+    "core/shown.h": "#pragma once\n#include <not_installed.h>\n",
+    "includes.txt": "core:\ncore/shown.h shows not_installed.h\n",
 }
 
 
@@ -31,6 +34,7 @@ def tree(tmp_path: Path) -> Path:
 
 def check(root: Path, *arguments: str):
     command = [sys.executable, CI / "check_alone.py", "--root", root, "--build", root / "build/dev", *arguments]
+    command += ["--table", root / "includes.txt"]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -40,12 +44,12 @@ def test_only_what_makes_code_is_left_out_of_a_command():
 
 
 def test_sources_that_passed_are_remembered_until_a_header_changes(tree):
-    assert "2 sources, 0 unchanged since they passed, 0 with errors" in check(tree).stdout
-    assert "2 sources, 2 unchanged since they passed, 0 with errors" in check(tree).stdout
+    assert "3 files, 0 unchanged since they passed, 0 with errors" in check(tree).stdout
+    assert "3 files, 3 unchanged since they passed, 0 with errors" in check(tree).stdout
     (tree / "core/a.h").write_text("#pragma once\ninline int two() { return 2; }\n")
     done = check(tree)
     assert done.returncode == 1
-    assert "core/a.cpp:2" in done.stdout and "1 unchanged since they passed, 1 with errors" in done.stdout
+    assert "core/a.cpp:2" in done.stdout and "2 unchanged since they passed, 1 with errors" in done.stdout
 
 
 @pytest.mark.parametrize("text", ["int b() { return one(); }\n", "int b(int x) { { int x = 1; return x; } }\n"])
@@ -56,6 +60,13 @@ def test_a_missing_include_and_a_hidden_name_are_found_and_not_remembered(tree, 
         assert done.returncode == 1
         assert "core/b.cpp:1" in done.stdout and "1 with errors" in done.stdout
     assert not (tree / "x.o").exists()
+
+
+def test_a_header_that_leans_on_its_includer_is_found(tree):
+    (tree / "core/none.h").write_text("#pragma once\ninline std::string name() { return {}; }\n")
+    done = check(tree)
+    assert done.returncode == 1
+    assert "core/none.h:1: does not compile alone" in done.stdout
 
 
 def test_a_file_that_is_not_built_is_named(tree):

@@ -1,23 +1,20 @@
 #!/usr/bin/env python3
 """Checks who includes whom, by ci/includes.txt; that headers include the standard library and our own headers only
 (what CUDA sources share, .cuh, may include CUDA's, what Highway sources share, -inl.h, Highway's, and no other .h may
-include those); and that each header compiles alone (ci/check_alone.py sees to those that their own source includes first).
-Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
+include those). Prints file:line, what is wrong and what is allowed; exits with 1 if anything is.
 
-    ci/check_includes.py [--root FOLDER] [--table FILE] [--cxx COMPILER] [--no-compile]
+    ci/check_includes.py [--root FOLDER] [--table FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from source_tree import HEADERS, SOURCES, SourceTree, Stamps
+from source_tree import HEADERS, SOURCES, SourceTree
 
 STANDARD_HEADERS = frozenset(
     """algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono cinttypes climits
@@ -29,7 +26,6 @@ STANDARD_HEADERS = frozenset(
     system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray variant vector
     version""".split()
 )
-COMPILE_FLAGS = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
 
 
 @dataclass
@@ -129,51 +125,11 @@ def check_file(tree: SourceTree, table: Table, path: str) -> list[str]:
     return problems
 
 
-def compile_alone(tree: SourceTree, path: str, cxx: str) -> str | None:
-    """Included by an empty source, so that the header is not the main file."""
-    command = [cxx, *COMPILE_FLAGS, "-I", str(tree.root), "-include", path, "-x", "c++", "/dev/null"]
-    done = subprocess.run(command, cwd=tree.root, capture_output=True, text=True)
-    if done.returncode == 0:
-        return None
-    return f"{path}:1: does not compile alone: {' '.join(command)}\n{done.stderr.rstrip()}"
-
-
-def is_compiled_alone_by_its_source(tree: SourceTree, path: str) -> bool:
-    """x.cpp that includes x.h before all else shows the same whenever it is compiled."""
-    source = path.removesuffix(".h") + ".cpp"
-    if not (tree.root / source).is_file():
-        return False
-    includes = tree.includes(source)
-    return bool(includes) and includes[0].quoted and includes[0].name == path
-
-
-def check_headers_alone(tree: SourceTree, table: Table, cxx: str) -> list[str]:
-    stamps = Stamps(tree.root / "build" / "lint" / "headers")
-    waiting = []
-    for path in tree.files(".h"):
-        if path in table.shows or is_compiled_alone_by_its_source(tree, path):
-            continue
-        digest = tree.digest(path, cxx, *COMPILE_FLAGS)
-        if not stamps.has(digest):
-            waiting.append((path, digest))
-    problems = []
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        results = pool.map(lambda item: compile_alone(tree, item[0], cxx), waiting)
-        for (_, digest), problem in zip(waiting, results):
-            if problem:
-                problems.append(problem)
-            else:
-                stamps.add(digest)
-    return problems
-
-
 def main() -> int:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=here.parent)
     parser.add_argument("--table", type=Path, default=here / "includes.txt")
-    parser.add_argument("--cxx", default="g++")
-    parser.add_argument("--no-compile", action="store_true", help="skip compiling each header alone")
     options = parser.parse_args()
 
     tree = SourceTree(options.root.resolve())
@@ -182,8 +138,6 @@ def main() -> int:
     files = tree.files(*HEADERS, *SOURCES)
     for path in files:
         problems += check_file(tree, table, path)
-    if not options.no_compile:
-        problems += check_headers_alone(tree, table, options.cxx)
     print("\n".join(problems + [f"include check: {len(files)} files, {len(problems)} problems"]))
     return 1 if problems else 0
 

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-LARGEST_GROUP = 20
+LARGEST_GROUP = 10
 _TYPE = re.compile(r"(?:template\s*<.*>\s*)?(?:(?:struct|class|enum class|enum|union|concept)\s+(\w+)|using\s+(\w+)\s*=)")
 _VALUE = re.compile(r"[\w:<>,*&\[\]\s]*?\b(\w+)(?:<[^()]*>)?\s*[({=\[;]")
 _TEST = re.compile(r"TEST(?:_[FP])?\((\w+), (\w+)\)")
@@ -39,7 +39,7 @@ def local_names(text: str) -> set[str]:
     return names
 
 
-def groups(paths: list[Path]) -> list[list[Path]]:
+def groups(paths: list[Path], largest: int = LARGEST_GROUP) -> list[list[Path]]:
     """The sources in their order, each in the first group that has room and none of its names."""
     made: list[tuple[list[Path], set[str]]] = []
     alone: list[list[Path]] = []
@@ -50,7 +50,7 @@ def groups(paths: list[Path]) -> list[list[Path]]:
             continue
         names = local_names(text)
         for members, taken in made:
-            if len(members) < LARGEST_GROUP and not names & taken:
+            if len(members) < largest and not names & taken:
                 break
         else:
             members, taken = [], set()

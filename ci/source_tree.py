@@ -25,13 +25,6 @@ def compile_commands(root: Path, build: Path) -> dict[str, dict[str, str]]:
     return {path: e for path, e in entries.items() if path.split(os.sep)[0] in FOLDERS and path.endswith(".cpp")}
 
 
-def chosen_sources(sources: dict[str, dict[str, str]], files: list[str], build: Path) -> list[str]:
-    """The files named on the command line, or all sources, sorted."""
-    if unknown := sorted(set(files) - set(sources)):
-        raise SystemExit(f"not among the C++ sources that {build} compiles each alone: {' '.join(unknown)}")
-    return files or sorted(sources)
-
-
 @dataclass(frozen=True)
 class Include:
     line: int

@@ -20,13 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from source_groups import groups
-from source_tree import SourceTree, Stamps, chosen_sources, compile_commands
+from source_tree import SourceTree, Stamps, compile_commands
 
 CLANG_TIDY = "clang-tidy-14"
 # Of a group: its members are headers to clang-tidy, and it is no matter that they are named .cpp or hide names.
 GROUP_OPTIONS = ("--quiet", "--checks=-bugprone-suspicious-include", "--extra-arg=-Wno-shadow")
 # What Highway compiles once for each instruction set is read once: the text is the same.
 ONE_INSTRUCTION_SET = " -DHWY_COMPILE_ONLY_STATIC "
+LARGEST_GROUP = 20  # larger than builds take: no code is made
 HEADER_FILTER = re.compile(r"^HeaderFilterRegex: *'(.*)'", re.MULTILINE)
 
 
@@ -64,7 +65,8 @@ def grouped(root: Path, sources: dict[str, str], paths: list[str]) -> list[list[
     alike: dict[tuple, list[Path]] = {}
     for path in paths:
         alike.setdefault((os.path.dirname(path), *flags(sources[path])), []).append(root / path)
-    found = [[str(path.relative_to(root)) for path in group] for members in alike.values() for group in groups(members)]
+    found = [[str(path.relative_to(root)) for path in group]
+             for members in alike.values() for group in groups(members, LARGEST_GROUP)]
     return sorted(found, key=lambda group: -sum((root / path).stat().st_size for path in group))
 
 
@@ -101,9 +103,9 @@ def main() -> int:
     stamps = Stamps(database / "tidy")
     rules = (root / ".clang-tidy").read_text(encoding="utf-8")
     sources = compiled_sources(root, build, database)
-    chosen = chosen_sources(sources, options.files, build)
-    if not options.files and not options.tests:
-        chosen = [path for path in chosen if not path.endswith("_test.cpp")]
+    if unknown := sorted(set(options.files) - set(sources)):
+        raise SystemExit(f"ci/tidy.py: not among the C++ sources that {build} compiles alone: {' '.join(unknown)}")
+    chosen = options.files or sorted(s for s in sources if options.tests or not s.endswith("_test.cpp"))
     digests = {path: tree.digest(path, rules, sources[path]) for path in chosen}
     waiting = [path for path in chosen if not stamps.has(digests[path])]
 

@@ -67,7 +67,8 @@ endfunction()
 function(lockstep_unite name)
   get_target_property(sources ${name} SOURCES)
   list(FILTER sources EXCLUDE REGEX "^/")  # ours, not those that the build writes
-  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$")  # alone in the library, so that a test may have another in its place
+  # Alone in the library, so that a test may have another in its place.
+  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$|(^|/)(cuda_call|cuda_context|gemm_cublaslt)\\.cpp$")
   if(NOT sources)
     return()
   endif()

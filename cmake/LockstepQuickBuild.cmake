@@ -21,9 +21,10 @@ set(lockstep_counted
   lockstep_core lockstep_collectives lockstep_plan lockstep_algorithms lockstep_schedules
   lockstep_reduce lockstep_kernels lockstep_kernel_cases
   lockstep_serve lockstep_calls lockstep_kernel_bench lockstep_gate_generation)
-# Tests that emulate hardware or hold vector code in their own sources.
+# Tests whose time goes into their own sources: they emulate hardware, hold vector code or read large tables.
 set(lockstep_hot_tests
-  attention_tiled_test attention_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test)
+  attention_tiled_test attention_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test
+  direct_lowering_test schedules_test trainer_queued_test)
 
 # lockstep_precompile(name headers ...): an object library that is there for its precompiled header.
 function(lockstep_precompile name)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/verify_patterns.h"
 #include "core/error.h"
@@ -21,10 +22,6 @@ constexpr std::uint64_t kRoundStride = 4002;
 std::int64_t largest_block(const Operation& operation) {
   if (!operation.matrix || operation.matrix->counts.empty()) return operation.count;
   return *std::max_element(operation.matrix->counts.begin(), operation.matrix->counts.end());
-}
-
-std::size_t period_for(const Operation& operation) {
-  return static_cast<std::size_t>(largest_block(operation) % kPeriod == 0 ? kOtherPeriod : kPeriod);
 }
 
 // Calls f(at, pattern_at, size) for each stretch of a block that is contiguous both in the block and in the pattern.
@@ -63,33 +60,50 @@ std::int64_t blocks_end(const std::vector<std::int64_t>& offsets, const Operatio
 
 }  // namespace
 
-Verifier::Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps)
-    : operation_(operation),
-      num_ranks_(num_ranks),
-      seed_(seed),
-      average_ulps_(operation.op == core::ReduceOp::avg && core::is_floating(operation.dtype) ? average_ulps : 0),
-      period_(period_for(operation)) {
+std::size_t pattern_period(const Operation& operation) {
+  return static_cast<std::size_t>(largest_block(operation) % kPeriod == 0 ? kOtherPeriod : kPeriod);
+}
+
+Patterns make_patterns(const Operation& operation, int num_ranks, std::uint64_t seed) {
   LOCKSTEP_CHECK(num_ranks > 0, "no ranks");
   const bool reduces = has_op(operation.kind);
-  inputs_.reserve(static_cast<std::size_t>(num_ranks));
+  Patterns made{pattern_period(operation), {}, {}};
+  made.inputs.reserve(static_cast<std::size_t>(num_ranks));
   for (int rank = 0; rank < num_ranks; ++rank) {
-    inputs_.push_back(reduces ? operand_pattern(operation.dtype, operation.op, rank, num_ranks, seed, period_)
-                              : copy_pattern(operation.dtype, rank, seed, period_));
+    made.inputs.push_back(reduces ? operand_pattern(operation.dtype, operation.op, rank, num_ranks, seed, made.period)
+                                  : copy_pattern(operation.dtype, rank, seed, made.period));
   }
-  if (!reduces) return;
-  reduced_ = inputs_.front();
-  for (std::size_t r = 1; r < inputs_.size(); ++r) {
-    core::reduce_scalar(operation.dtype, operation.op, reduced_.data(), reduced_.data(), inputs_[r].data(), period_);
+  if (!reduces) return made;
+  std::vector<std::byte>& reduced = made.reduced = made.inputs.front();
+  for (std::size_t r = 1; r < made.inputs.size(); ++r) {
+    core::reduce_scalar(operation.dtype, operation.op, reduced.data(), reduced.data(), made.inputs[r].data(),
+                        made.period);
   }
   if (operation.op == core::ReduceOp::avg) {
-    core::finish_average(operation.dtype, reduced_.data(), period_, num_ranks);
+    core::finish_average(operation.dtype, reduced.data(), made.period, num_ranks);
   }
+  return made;
+}
+
+Verifier::Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps)
+    : Verifier(operation, std::make_shared<const Patterns>(make_patterns(operation, num_ranks, seed)), seed,
+               average_ulps) {}
+
+Verifier::Verifier(const Operation& operation, std::shared_ptr<const Patterns> patterns, std::uint64_t seed,
+                   int average_ulps)
+    : operation_(operation),
+      num_ranks_(static_cast<int>(patterns->inputs.size())),
+      seed_(seed),
+      average_ulps_(operation.op == core::ReduceOp::avg && core::is_floating(operation.dtype) ? average_ulps : 0),
+      patterns_(std::move(patterns)) {
+  LOCKSTEP_CHECK(patterns_->period == pattern_period(operation), "patterns of another period");
 }
 
 std::size_t Verifier::phase_bytes(int block, std::uint64_t round) const {
+  const std::size_t period = patterns_->period;
   const std::uint64_t shift =
-      seed_ % period_ + static_cast<std::uint64_t>(block) * kBlockStride + (round % period_) * kRoundStride;
-  return static_cast<std::size_t>(shift % period_) * core::size_of(operation_.dtype);
+      seed_ % period + static_cast<std::uint64_t>(block) * kBlockStride + (round % period) * kRoundStride;
+  return static_cast<std::size_t>(shift % period) * core::size_of(operation_.dtype);
 }
 
 std::vector<Verifier::Piece> Verifier::input_pieces(int rank, std::uint64_t round) const {
@@ -99,7 +113,7 @@ std::vector<Verifier::Piece> Verifier::input_pieces(int rank, std::uint64_t roun
   for (std::size_t b = 0; b + 1 < offsets.size(); ++b) {
     pieces.push_back({static_cast<std::size_t>(offsets[b]) * size,
                       static_cast<std::size_t>(offsets[b + 1] - offsets[b]) * size,
-                      &inputs_[static_cast<std::size_t>(rank)], phase_bytes(static_cast<int>(b), round)});
+                      &patterns_->inputs[static_cast<std::size_t>(rank)], phase_bytes(static_cast<int>(b), round)});
   }
   return pieces;
 }
@@ -112,7 +126,7 @@ std::vector<Verifier::Piece> Verifier::output_pieces(int rank, std::uint64_t rou
     const Origin origin = origin_of(operation_.kind, num_ranks_, operation_.root, rank, static_cast<int>(b));
     pieces.push_back({static_cast<std::size_t>(offsets[b]) * size,
                       static_cast<std::size_t>(offsets[b + 1] - offsets[b]) * size,
-                      origin.reduced ? &reduced_ : &inputs_[static_cast<std::size_t>(origin.rank)],
+                      origin.reduced ? &patterns_->reduced : &patterns_->inputs[static_cast<std::size_t>(origin.rank)],
                       phase_bytes(origin.block, round)});
   }
   return pieces;

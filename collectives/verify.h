@@ -20,11 +20,22 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "collectives/collective.h"
 
 namespace lockstep::collectives {
+
+// What ranks put in and what becomes of it: the same for all operations that reduce alike and have the same period.
+struct Patterns {
+  using Pattern = std::vector<std::byte>;  // `period` elements
+  std::size_t period;
+  std::vector<Pattern> inputs;  // [rank]
+  Pattern reduced;              // of all inputs; empty unless the collective reduces
+};
+Patterns make_patterns(const Operation& operation, int num_ranks, std::uint64_t seed);
+std::size_t pattern_period(const Operation& operation);
 
 // Made once an operation; const calls may come from several threads at once.
 // The buffers hold the blocks of input_offsets() and output_offsets() and are aligned to the element.
@@ -33,6 +44,9 @@ class Verifier {
   // `average_ulps`: how far a result of avg may lie off for floats, for libraries that scale inputs in place of
   // dividing the sum (NCCL; nccl-tests grants it 2). Everything else is always exact.
   Verifier(const Operation& operation, int num_ranks, std::uint64_t seed, int average_ulps = 0);
+  // With the patterns of another verifier: of so many ranks and this seed.
+  Verifier(const Operation& operation, std::shared_ptr<const Patterns> patterns, std::uint64_t seed,
+           int average_ulps = 0);
 
   void fill_input(int rank, std::uint64_t round, void* input) const;
   // What no correct output holds: every element differs from what it must become. In place: poison first, then fill.
@@ -41,12 +55,11 @@ class Verifier {
   std::int64_t count_wrong(int rank, std::uint64_t round, const void* output) const;
 
  private:
-  using Pattern = std::vector<std::byte>;  // period_ elements
   // A block of a buffer: where it lies, and where in which pattern it begins.
   struct Piece {
     std::size_t offset_bytes;
     std::size_t size_bytes;
-    const Pattern* pattern;
+    const Patterns::Pattern* pattern;
     std::size_t phase_bytes;
   };
   std::vector<Piece> input_pieces(int rank, std::uint64_t round) const;
@@ -58,9 +71,7 @@ class Verifier {
   int num_ranks_;
   std::uint64_t seed_;
   int average_ulps_;
-  std::size_t period_;           // elements
-  std::vector<Pattern> inputs_;  // [rank]
-  Pattern reduced_;              // of all inputs; empty unless the collective reduces
+  std::shared_ptr<const Patterns> patterns_;
 };
 
 std::int64_t input_bytes(const Operation& operation, int num_ranks, int rank);

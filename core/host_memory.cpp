@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kHugeFromBytes = std::size_t{4} << 20;
+constexpr std::size_t kAskFromBytes = std::size_t{1} << 20;  // to ask takes 0.1 ms: it is files that are read
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
 // MemAvailable of /proc/meminfo, which counts what the page cache would give back.
@@ -106,8 +107,10 @@ void* map_huge(std::size_t size_bytes, std::size_t wanted_bytes) {
 }
 
 void* allocate_private(std::size_t size_bytes) {
-  const std::size_t available_bytes = available_host_bytes();
-  if (size_bytes > available_bytes) refuse(size_bytes, std::to_string(available_bytes) + " are available");
+  if (size_bytes >= kAskFromBytes) {
+    const std::size_t available_bytes = available_host_bytes();
+    if (size_bytes > available_bytes) refuse(size_bytes, std::to_string(available_bytes) + " are available");
+  }
   const std::size_t mapped = mapped_bytes(size_bytes);
   return size_bytes >= kHugeFromBytes ? map_huge(mapped, size_bytes) : map(mapped, size_bytes);
 }

@@ -8,7 +8,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/executors/direct_executor.h"
-#include "collectives/verify.h"
+#include "collectives/verifier_for_tests.h"
 
 namespace lockstep::executors {
 
@@ -58,7 +58,7 @@ inline void expect_exact(LocalWorld& world, const plan::Plan& plan, const Operat
                          collectives::Collective& collective) {
   constexpr int kRounds = 3;
   const RankBuffers buffers = allocate(world, operation);
-  const collectives::Verifier verifier(operation, world.num_ranks(), 11);
+  const collectives::Verifier verifier = collectives::verifier_for_tests(operation, world.num_ranks());
   for (int round = 0; round < kRounds; ++round) {
     verifier.fill_poison(world.rank(), static_cast<std::uint64_t>(round), buffers.output);
     verifier.fill_input(world.rank(), static_cast<std::uint64_t>(round), buffers.input);

@@ -10,7 +10,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/plan/lower.h"
-#include "collectives/verify.h"
+#include "collectives/verifier_for_tests.h"
 #include "kernels/reduce/reduce.h"
 
 namespace lockstep::executors {
@@ -29,7 +29,10 @@ enum class Order { random, first_ranks_first, last_ranks_first };
 class SlowEngine {
  public:
   SlowEngine(const Program& program, const Operation& operation, int num_ranks)
-      : program_(program), operation_(operation), verifier_(operation, num_ranks, 5), ranks_(num_ranks) {
+      : program_(program),
+        operation_(operation),
+        verifier_(collectives::verifier_for_tests(operation, num_ranks)),
+        ranks_(num_ranks) {
     for (int rank = 0; rank < num_ranks; ++rank) add_rank(rank);
   }
 

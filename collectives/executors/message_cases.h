@@ -8,7 +8,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/executors/message_executor.h"
-#include "collectives/verify.h"
+#include "collectives/verifier_for_tests.h"
 
 namespace lockstep::executors {
 
@@ -59,7 +59,7 @@ class RankBuffers {
 inline std::int64_t count_wrong_results(collectives::Collective& collective, const collectives::Operation& operation,
                                         int num_ranks, int rank, std::uint64_t rounds = 3) {
   RankBuffers buffers(operation, num_ranks, rank);
-  const collectives::Verifier verifier(operation, num_ranks, 11);
+  const collectives::Verifier verifier = collectives::verifier_for_tests(operation, num_ranks);
   std::int64_t wrong = 0;
   for (std::uint64_t round = 0; round < rounds; ++round) {
     verifier.fill_poison(rank, round, buffers.output());

@@ -12,7 +12,6 @@ namespace {
 
 using plan::Instruction;
 using plan::LaneProgram;
-using plan::Place;
 using plan::Wait;
 
 }  // namespace
@@ -22,7 +21,7 @@ double own_part(const LaneProgram& lane, const Instruction& instruction, int ran
   const auto destinations = lane.destinations_of(instruction);
   if (destinations.empty() || (sources.size() == 1 && sources.front().rank != rank)) return 0;
   const auto own =
-      std::count_if(destinations.begin(), destinations.end(), [rank](const Place& p) { return p.rank == rank; });
+      std::count_if(destinations.begin(), destinations.end(), [rank](const plan::Place& p) { return p.rank == rank; });
   return static_cast<double>(sources.size() + static_cast<std::size_t>(own)) /
          static_cast<double>(sources.size() + destinations.size());
 }

@@ -9,9 +9,9 @@
 namespace lockstep::schedules {
 namespace {
 
-class RankList {
+class ListedRank {
  public:
-  explicit RankList(const RankStep& rank) {
+  explicit ListedRank(const RankStep& rank) {
     for (std::size_t i = 0; i < rank.tasks.size(); ++i) {
       if (rank.tasks[i].op == Op::reduce_grad) last_reduction_[rank.tasks[i].stage] = i;
     }
@@ -51,7 +51,7 @@ Schedule schedule_of(const Step& step) {
                     .num_microbatches = step.num_microbatches,
                     .stages_a_pipe = step.stages_a_pipe,
                     .rank_of_stage = step.rank_of_stage};
-  for (const RankStep& rank : step.of_rank) schedule.of_rank.push_back(RankList(rank).take());
+  for (const RankStep& rank : step.of_rank) schedule.of_rank.push_back(ListedRank(rank).take());
   return schedule;
 }
 

@@ -72,7 +72,10 @@ inline std::string run_ranks_on(int num_ranks, const MakeRank& make_rank, const 
 class TestBuffers {
  public:
   TestBuffers(core::Device& device, const Operation& operation, const LocalWorld& world, std::size_t shift_bytes)
-      : device_(device), operation_(operation), rank_(world.rank()), verifier_(operation, world.num_ranks(), 11) {
+      : device_(device),
+        operation_(operation),
+        rank_(world.rank()),
+        verifier_(collectives::verifier_for_tests(operation, world.num_ranks())) {
     input_.resize(static_cast<std::size_t>(input_bytes(operation, world.num_ranks(), rank_)));
     output_.resize(static_cast<std::size_t>(output_bytes(operation, world.num_ranks(), rank_)));
     constexpr std::size_t kAligned = 256;

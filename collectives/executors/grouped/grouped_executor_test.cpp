@@ -133,7 +133,9 @@ constexpr std::uint64_t kCalls = 2;  // in a row, so that ranks are in different
 // What all ranks queue for some calls, and the memory that it works on.
 struct Recorded {
   Recorded(const plan::Plan& plan, const Operation& operation)
-      : device(core::make_cpu_device()), verifier(operation, plan.num_ranks, 11), ranks(at(plan.num_ranks)) {
+      : device(core::make_cpu_device()),
+        verifier(collectives::verifier_for_tests(operation, plan.num_ranks)),
+        ranks(at(plan.num_ranks)) {
     for (int rank = 0; rank < plan.num_ranks; ++rank) {
       collectives.push_back(make_grouped_collective(plan, operation, rank, *device, ranks[at(rank)]));
       for (std::uint64_t call = 0; call < kCalls; ++call) {
