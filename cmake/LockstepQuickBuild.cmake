@@ -1,5 +1,5 @@
 # Builds that are made once and from nothing, as CI's, in less time. Tests and libraries have their standard headers
-# precompiled; tests are compiled at -O0, libraries and programs at -O1, and nvcc leaves its optimizations out. What is
+# precompiled; tests and main() are compiled at -O0, libraries at -O1, and nvcc leaves its optimizations out. What is
 # counted or what tests spend their time in stays optimized: the two lists below.
 option(LOCKSTEP_QUICK_BUILD "Precompiled headers, and only what must be fast is optimized: as CI does" OFF)
 if(NOT LOCKSTEP_QUICK_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # clang wants all definitions to be the same
@@ -62,6 +62,8 @@ function(lockstep_quick_library name)
   endif()
 endfunction()
 
+# A program's own source is its main(): the rest is in libraries.
 function(lockstep_quick_program name)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 endfunction()
+set(lockstep_quick_flags -O1)  # what records of such a build say last of its flags

@@ -12,6 +12,8 @@ namespace lockstep::core {
 namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+constexpr std::size_t kHugeFromBytes = std::size_t{4} << 20;  // below, clearing a huge page costs more than it saves
+constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kSmallAlignment = 128;
 
 std::size_t round_up(std::size_t value, std::size_t unit) {
@@ -21,14 +23,15 @@ std::size_t round_up(std::size_t value, std::size_t unit) {
 }  // namespace
 
 SharedRegion::SharedRegion(Sharing sharing, std::size_t size_bytes)
-    : size_bytes_(round_up(size_bytes, kHugePageBytes)) {
+    : size_bytes_(round_up(size_bytes, size_bytes < kHugeFromBytes ? kPageBytes : kHugePageBytes)) {
   const int visibility = sharing == Sharing::threads ? MAP_PRIVATE : MAP_SHARED;
   void* mapping = mmap(nullptr, size_bytes_, PROT_READ | PROT_WRITE, visibility | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) {
     throw Error(Failure::internal, "cannot map " + std::to_string(size_bytes_) +
                                        " bytes of memory for the ranks: " + std::strerror(errno));
   }
-  madvise(mapping, size_bytes_, MADV_HUGEPAGE);  // a wish: fewer TLB misses where the kernel grants it
+  // A wish: fewer TLB misses where the kernel grants it.
+  if (size_bytes_ >= kHugeFromBytes) madvise(mapping, size_bytes_, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(mapping);
 }
 

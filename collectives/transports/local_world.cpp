@@ -17,9 +17,11 @@ std::size_t control_bytes(int num_ranks) {
   return (std::size_t{1} << 16) + a_rank * static_cast<std::size_t>(num_ranks);
 }
 
-std::size_t round_up_to_huge_page(std::size_t size_bytes) {
+// Ranks with little memory, as those of a group within a mesh, have it in small pages.
+std::size_t round_up_to_page(std::size_t size_bytes, const LocalOptions& options) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  return (size_bytes + kHugePage - 1) / kHugePage * kHugePage;
+  const std::size_t page = options.memory_bytes_per_rank < kHugePage ? 4096 : kHugePage;
+  return (size_bytes + page - 1) / page * page;
 }
 
 }  // namespace
@@ -27,9 +29,9 @@ std::size_t round_up_to_huge_page(std::size_t size_bytes) {
 LocalGroup::LocalGroup(const LocalOptions& options)
     : options_(options),
       num_cores_(core::usable_cores()),
-      control_bytes_(round_up_to_huge_page(control_bytes(options.num_ranks))) {
+      control_bytes_(round_up_to_page(control_bytes(options.num_ranks), options)) {
   const auto ranks = static_cast<std::size_t>(options.num_ranks);
-  const std::size_t rank_bytes = round_up_to_huge_page(options.memory_bytes_per_rank);
+  const std::size_t rank_bytes = round_up_to_page(options.memory_bytes_per_rank, options);
   region_ = std::make_unique<core::SharedRegion>(options.sharing, control_bytes_ + ranks * rank_bytes);
   core::Arena control(region_->data(), control_bytes_);
   for (std::size_t r = 0; r < ranks; ++r) boards_.push_back(control.make<RankBoard>());
@@ -47,7 +49,7 @@ LocalGroup::LocalGroup(const LocalOptions& options)
 LocalGroup::~LocalGroup() = default;
 
 core::Arena LocalGroup::arena_of(int rank) const {
-  const std::size_t rank_bytes = round_up_to_huge_page(options_.memory_bytes_per_rank);
+  const std::size_t rank_bytes = round_up_to_page(options_.memory_bytes_per_rank, options_);
   return {region_->data() + control_bytes_ + rank_bytes * static_cast<std::size_t>(rank), rank_bytes};
 }
 
