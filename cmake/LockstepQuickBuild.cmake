@@ -1,9 +1,10 @@
 # Builds that are made once and from nothing, as CI's, in less time. Tests and libraries have their standard headers
-# precompiled; tests and main() are compiled at -O0, libraries at -O1, and nvcc leaves its optimizations out. What is
-# counted or what tests spend their time in stays optimized: the two lists below.
+# precompiled; tests are compiled at -O0, libraries at -O1, and nvcc leaves its optimizations out. What is counted or what
+# tests spend their time in stays optimized: the two lists below. So do programs' own sources: of an inline function that
+# several objects have, the linker takes the first, and theirs come before the libraries'.
 option(LOCKSTEP_QUICK_BUILD "Precompiled headers, and only what must be fast is optimized: as CI does" OFF)
 if(NOT LOCKSTEP_QUICK_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # clang wants all definitions to be the same
-  foreach(what library test program)
+  foreach(what library test)
     function(lockstep_quick_${what} name)
     endfunction()
   endforeach()
@@ -19,7 +20,7 @@ target_compile_options(lockstep_flags INTERFACE
 # Libraries that are as in a release: the gate counts their instructions.
 set(lockstep_counted
   lockstep_core lockstep_collectives lockstep_plan lockstep_algorithms lockstep_schedules
-  lockstep_reduce lockstep_kernels lockstep_kernel_cases
+  lockstep_reduce lockstep_kernels lockstep_kernel_cases lockstep_kernel_checks
   lockstep_serve lockstep_calls lockstep_kernel_bench lockstep_gate_generation)
 # Tests whose time goes into their own sources: they emulate hardware, hold vector code or read large tables.
 set(lockstep_hot_tests
@@ -62,8 +63,4 @@ function(lockstep_quick_library name)
   endif()
 endfunction()
 
-# A program's own source is its main(): the rest is in libraries.
-function(lockstep_quick_program name)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
-endfunction()
 set(lockstep_quick_flags -O1)  # what records of such a build say last of its flags
