@@ -76,7 +76,8 @@ TEST(TwoDoors, MakeTheSameStep) {
     workload::Pricing pricing = pricing_of(model, layout, schedule, machine, simulator::Detail::pieces);
     pricing.simplify = {};  // what the simulator leaves together
     const auto works = works_of(model, layout, schedule, pricing);
-    expect_equal(trained.step, unfolded(build_step(model, layout, schedule, works), layout));
+    expect_equal(trained.step,
+                 unfolded(build_step(model, layout, schedule, plans_of(model, layout, schedule), works), layout));
   }
 }
 

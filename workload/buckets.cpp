@@ -116,15 +116,6 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
   return units;
 }
 
-double updated_elems_of(const StagePlan& plan, const Layout& layout) {
-  double elems = 0;
-  for (const Parameter& parameter : plan.parameters) {
-    const std::int32_t shards = parameter.expert ? expert_shards_of(layout) : shards_of(layout);
-    elems += static_cast<double>(elems_of_share(parameter, layout.tp)) / (zero_of(layout) > 0 ? shards : 1);
-  }
-  return elems;
-}
-
 std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout) {
   std::int64_t most = 0;
   for (const StagePlan& plan : plans) {

@@ -9,6 +9,7 @@
 #include "schedules/step/lower.h"
 #include "schedules/step/unfold.h"
 #include "workload/groups.h"
+#include "workload/parameters.h"
 
 namespace lockstep::workload {
 namespace {
@@ -32,15 +33,15 @@ Schedule forwards_of(Schedule schedule) {
 
 // A list of `Item`s for each stage.
 template <class Item, class Make>
-std::vector<std::vector<Item>> for_stages(const std::vector<StageWork>& works, const Make& make) {
+std::vector<std::vector<Item>> for_stages(const std::vector<StagePlan>& plans, const Make& make) {
   std::vector<std::vector<Item>> all;
-  all.reserve(works.size());
-  for (const StageWork& work : works) all.push_back(make(work.plan));
+  all.reserve(plans.size());
+  for (const StagePlan& plan : plans) all.push_back(make(plan));
   return all;
 }
 
-std::vector<std::vector<Unit>> all_units(const Layout& layout, const std::vector<StageWork>& works) {
-  return for_stages<Unit>(works, [&](const StagePlan& plan) { return units_of(plan, layout); });
+std::vector<std::vector<Unit>> all_units(const Layout& layout, const std::vector<StagePlan>& plans) {
+  return for_stages<Unit>(plans, [&](const StagePlan& plan) { return units_of(plan, layout); });
 }
 
 // Forward and backward in pieces, without what data-parallel ranks do.
@@ -59,28 +60,27 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
   return step;
 }
 
-void add_data_parallel(Step& step, const Layout& layout, const std::vector<StageWork>& works) {
+void add_data_parallel(Step& step, const Layout& layout, const std::vector<StagePlan>& plans) {
   if (data_ranks_of(layout) == 1) return;
   std::vector<GroupKind> then_over;
   if (replicas_of(layout) > 1) then_over.push_back(GroupKind::replicas);
   const std::int32_t zero = zero_of(layout);
   schedules::reduce_gradients(
-      step, for_stages<GradientBucket>(works, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); }),
+      step, for_stages<GradientBucket>(plans, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); }),
       {.comm = zero == 0 ? Comm::all_reduce : Comm::reduce_scatter,
        .every_microbatch = zero >= 2,
        .overlapped = layout.overlap_gradients,
        .then_over = std::move(then_over)});
   if (zero < 3) return;
-  schedules::shard_parameters(step, all_units(layout, works),
+  schedules::shard_parameters(step, all_units(layout, plans),
                               {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,
                                .in_flight = layout.prefetch ? 2 : 1,
                                .backward_prefetch = layout.prefetch});
 }
 
 // What follows the last gradient: sums over other groups, the norm, the update, the gathers of its result.
-void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StageWork>& works) {
-  std::vector<StagePlan> plans;
-  for (const StageWork& work : works) plans.push_back(work.plan);
+void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
+                     const std::vector<StageWork>& works) {
   const std::int64_t partial = partial_norm_bytes(plans, layout);
   if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, GroupKind::tensor, partial);
   if (model.tied_embeddings && step.stages_a_pipe > 1) {
@@ -91,7 +91,7 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
     optimizer_ps[static_cast<std::size_t>(step.rank_of_stage[stage])] += works[stage].optimizer_ps;
   }
   schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
-  if (zero_of(layout) == 1 || zero_of(layout) == 2) schedules::gather_after_step(step, all_units(layout, works));
+  if (zero_of(layout) == 1 || zero_of(layout) == 2) schedules::gather_after_step(step, all_units(layout, plans));
 }
 
 }  // namespace
@@ -108,48 +108,55 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
 }
 
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing) {
-  StageWork work{.plan = plan_of(model, layout, slice), .recipe = recipe_of(model, layout, slice, pricing.kernel)};
+  StageWork work{.recipe = recipe_of(model, layout, slice, pricing.kernel)};
   if (pricing.simplify) work.recipe = pricing.simplify(work.recipe);
   work.message_bytes = message_bytes(model, layout);
   if (!pricing.kernel) return work;
-  for (const KernelCall& call : optimizer_calls(layout, updated_elems_of(work.plan, layout))) {
+  const ElemCount elems = count_elems(model, layout, slice);
+  for (const KernelCall& call : optimizer_calls(layout, zero_of(layout) > 0 ? elems.shard : elems.whole)) {
     work.optimizer_ps += pricing.kernel(call);
   }
   return work;
 }
 
+std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const Schedule& schedule) {
+  std::vector<StagePlan> plans;
+  for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    plans.push_back(
+        plan_of(model, layout, slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe)));
+  }
+  return plans;
+}
+
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const Schedule& schedule,
                                 const Pricing& pricing) {
+  std::vector<StageSlice> slices;
   std::vector<StageWork> works;
-  works.reserve(static_cast<std::size_t>(schedule.num_stages()));
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
     const StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
     const auto same =
-        std::find_if(works.begin(), works.end(), [&](const StageWork& work) { return work.plan.place.like(slice); });
-    if (same == works.end()) {
-      works.push_back(work_of(model, layout, slice, pricing));
-      continue;
-    }
-    StageWork work = *same;
-    work.plan = plan_of(model, layout, slice);  // parameters have the layers' names
+        std::find_if(slices.begin(), slices.end(), [&](const StageSlice& other) { return other.like(slice); });
+    StageWork work = same == slices.end() ? work_of(model, layout, slice, pricing)
+                                          : works[static_cast<std::size_t>(same - slices.begin())];
+    slices.push_back(slice);
     works.push_back(std::move(work));
   }
   return works;
 }
 
-Step build_step(const Model& model, const Layout& layout, const Schedule& schedule,
+Step build_step(const Model& model, const Layout& layout, const Schedule& schedule, const std::vector<StagePlan>& plans,
                 const std::vector<StageWork>& works) {
   Step step = pieces_of(model, layout, schedule, works);
-  add_data_parallel(step, layout, works);
-  add_end_of_step(step, model, layout, works);
+  add_data_parallel(step, layout, plans);
+  add_end_of_step(step, model, layout, plans, works);
   return step;
 }
 
 Step build_forward(const Model& model, const Layout& layout, const Schedule& schedule,
-                   const std::vector<StageWork>& works) {
+                   const std::vector<StagePlan>& plans, const std::vector<StageWork>& works) {
   Step step = pieces_of(model, layout, forwards_of(schedule), works);
   if (zero_of(layout) == 3) {
-    schedules::shard_parameters(step, all_units(layout, works), {.keep = schedules::Keep::while_used});
+    schedules::shard_parameters(step, all_units(layout, plans), {.keep = schedules::Keep::while_used});
   }
   return step;
 }

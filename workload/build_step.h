@@ -22,14 +22,16 @@ struct Pricing {
   std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
 };
 
-// What one stage has, and does for a microbatch.
+// What each stage of the schedule has.
+std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
+
+// What one stage does for a microbatch.
 struct StageWork {
-  StagePlan plan;
   schedules::StageRecipe recipe;
   std::int64_t message_bytes = 0;  // of the stage's output on one rank; its gradient has as many
   std::int64_t optimizer_ps = 0;   // one update of what a rank updates (its shards under ZeRO)
 };
-// Of each stage of the schedule; recipes of stages that are alike are worked out once.
+// Of each stage of the schedule; stages that are alike are worked out once.
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
                                 const Pricing& pricing = {});
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});
@@ -39,10 +41,10 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems);
 
 // One rank for each place in the pipeline; groups name it, and how many members they have in truth.
 schedules::Step build_step(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
-                           const std::vector<StageWork>& works);
+                           const std::vector<StagePlan>& plans, const std::vector<StageWork>& works);
 // Forwards only, for validation and sampling.
 schedules::Step build_forward(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
-                              const std::vector<StageWork>& works);
+                              const std::vector<StagePlan>& plans, const std::vector<StageWork>& works);
 // The step of all ranks: rank r of it is rank r of the layout (workload/groups.h).
 schedules::Step unfolded(const schedules::Step& step, const Layout& layout);
 

@@ -22,16 +22,16 @@ enum class Recompute : std::uint8_t {
 };
 
 struct Layout {
-  std::int32_t dp = 1;           // data-parallel ranks
-  std::int32_t tp = 1;           // tensor-parallel ranks
-  std::int32_t pp = 1;           // pipeline ranks
-  std::int32_t cp = 1;           // context-parallel ranks: each has a part of every sequence
-  std::int32_t ep = 1;           // expert-parallel ranks, taken from the dp x cp ranks
-  std::int32_t zero = 0;         // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
-  std::int32_t shard_ranks = 0;  // neighbouring ranks that share a set of shards, the others have replicas of it
-                                 // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
-  std::string schedule = "1f1b";                                 // of schedules/catalogue.h
-  std::int32_t chunks = 1;                                       // stages a rank, where the schedule takes them
+  std::int32_t dp = 1;            // data-parallel ranks
+  std::int32_t tp = 1;            // tensor-parallel ranks
+  std::int32_t pp = 1;            // pipeline ranks
+  std::int32_t cp = 1;            // context-parallel ranks: each has a part of every sequence
+  std::int32_t ep = 1;            // expert-parallel ranks, taken from the dp x cp ranks
+  std::int32_t zero = 0;          // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
+  std::int32_t shard_ranks = 0;   // neighbouring ranks that share a set of shards, the others have replicas of it
+                                  // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
+  std::string schedule = "1f1b";  // of schedules/catalogue.h
+  std::int32_t chunks = 1;        // stages a rank, where the schedule takes them
   std::shared_ptr<const schedules::Schedule> own_schedule = {};  // a checked one of a user's, in place of `schedule`
   std::int32_t microbatches = 1;                                 // of each data-parallel rank, a step
   std::int64_t microbatch_size = 1;                              // sequences

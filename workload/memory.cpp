@@ -48,31 +48,16 @@ double kept_of_layers(const std::vector<Operation>& ops, const Model& model, con
   return static_cast<double>(inputs) * input_bytes(model, layout);
 }
 
-// Parameters of a rank, whole and sharded, and of its largest part.
-struct Held {
-  double whole = 0;
-  double sharded = 0;
-  double largest_part = 0;
-};
-Held held_by(const Model& model, const Layout& layout, std::span<const StageSlice> stages) {
-  Held held;
-  for (const StageSlice& slice : stages) {
-    std::vector<double> parts(static_cast<std::size_t>(slice.num_parts()));
-    for (const Parameter& parameter : parameters_of(model, layout, slice)) {
-      const auto elements = static_cast<double>(elems_of_share(parameter, layout.tp));
-      held.whole += elements;
-      held.sharded += elements / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
-      parts[static_cast<std::size_t>(parameter.part)] += elements;
-    }
-    for (const double part : parts) held.largest_part = std::max(held.largest_part, part);
-  }
-  return held;
+void add(ElemCount& to, const ElemCount& more) {
+  to.whole += more.whole;
+  to.shard += more.shard;
+  to.largest_part = std::max(to.largest_part, more.largest_part);
 }
 
 // Gathered weights of the unit at work and the next; a bucket being filled and one being reduced where gradients are
 // sharded; a message coming and one leaving, each way, where there is a pipeline.
-double buffer_bytes(const Model& model, const Layout& layout, const Held& held) {
-  double bytes = recomputed_bytes(model, layout);
+double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& held, double recomputed) {
+  double bytes = recomputed;
   if (layout.zero == 3) bytes += weight_bytes(layout) * std::min(held.whole, 2 * held.largest_part);
   if (layout.zero >= 2) {
     const double gradients = gradient_bytes(layout) * held.whole;
@@ -129,32 +114,56 @@ double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
   return peak;
 }
 
+namespace {
+
+MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount& held, double activation_bytes,
+                      double recomputed, std::int32_t versions) {
+  MemoryBytes bytes;
+  bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? held.shard : held.whole) * versions;
+  bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? held.shard : held.whole);
+  bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? held.shard : held.whole);
+  bytes.activations = activation_bytes;
+  bytes.buffers = buffer_bytes(model, layout, held, recomputed);
+  return bytes;
+}
+
+// What stages that are alike have: worked out once.
+struct OfStage {
+  StageSlice slice;
+  StageActivations activations;
+  ElemCount elems;
+};
+
+}  // namespace
+
 MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
                            double activation_bytes, std::int32_t versions) {
-  const Held held = held_by(model, layout, stages);
-  MemoryBytes bytes;
-  bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? held.sharded : held.whole) * versions;
-  bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? held.sharded : held.whole);
-  bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? held.sharded : held.whole);
-  bytes.activations = activation_bytes;
-  bytes.buffers = buffer_bytes(model, layout, held);
-  return bytes;
+  ElemCount held;
+  for (const StageSlice& slice : stages) add(held, count_elems(model, layout, slice));
+  return memory_of(model, layout, held, activation_bytes, recomputed_bytes(model, layout), versions);
 }
 
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule) {
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
-  std::vector<std::vector<StageSlice>> of_rank(schedule.of_rank.size());
+  std::vector<OfStage> known;
   std::vector<StageActivations> of_stage;
+  std::vector<ElemCount> of_rank(schedule.of_rank.size());
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
     const StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
-    of_rank[static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)])].push_back(slice);
-    of_stage.push_back(activations_of(model, layout, slice));
+    auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& one) { return one.slice.like(slice); });
+    if (same == known.end()) {
+      known.push_back({slice, activations_of(model, layout, slice), count_elems(model, layout, slice)});
+      same = known.end() - 1;
+    }
+    of_stage.push_back(same->activations);
+    add(of_rank[static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)])], same->elems);
   }
+  const double recomputed = recomputed_bytes(model, layout);
   std::vector<MemoryBytes> found;
   for (std::int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
-    found.push_back(memory_of_rank(model, layout, of_rank[static_cast<std::size_t>(rank)],
-                                   peak_activations(schedule, rank, of_stage),
-                                   schedules::weight_versions(entry, shape_of(layout), rank)));
+    found.push_back(memory_of(model, layout, of_rank[static_cast<std::size_t>(rank)],
+                              peak_activations(schedule, rank, of_stage), recomputed,
+                              schedules::weight_versions(entry, shape_of(layout), rank)));
   }
   return found;
 }

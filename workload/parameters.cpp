@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "workload/groups.h"
+
 namespace lockstep::workload {
 namespace {
 
@@ -122,6 +124,37 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
     if (model.tied_embeddings && !slice.embedding) add_words(model, part, kWordsName, all);
   }
   return all;
+}
+
+namespace {
+
+ElemCount count_of_each(const Model& model, const Layout& layout, const StageSlice& slice) {
+  ElemCount count;
+  std::vector<double> parts(static_cast<std::size_t>(slice.num_parts()));
+  for (const Parameter& parameter : parameters_of(model, layout, slice)) {
+    const auto elems = static_cast<double>(elems_of_share(parameter, layout.tp));
+    count.whole += elems;
+    count.shard += elems / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
+    parts[static_cast<std::size_t>(parameter.part)] += elems;
+  }
+  for (const double part : parts) count.largest_part = std::max(count.largest_part, part);
+  return count;
+}
+
+}  // namespace
+
+// Layers are alike: one of them is counted.
+ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice) {
+  StageSlice ends = slice;
+  ends.layers = 0;
+  ElemCount count = count_of_each(model, layout, ends);
+  if (slice.layers == 0) return count;
+  const ElemCount layer = count_of_each(model, layout, {.layers = 1});
+  const auto layers = static_cast<double>(slice.layers);
+  count.whole += layers * layer.whole;
+  count.shard += layers * layer.shard;
+  count.largest_part = std::max(count.largest_part, layer.largest_part);
+  return count;
 }
 
 std::size_t word_embedding_of(const std::vector<Parameter>& parameters) {

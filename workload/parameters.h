@@ -16,6 +16,15 @@ namespace lockstep::workload {
 // stages, and it starts from the same values). Of a mixture's experts, those that one expert-parallel rank has.
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
+// How many parameters one tensor rank has of a stage: all of them, its shard with ZeRO or FSDP, and of the largest
+// part.
+struct ElemCount {
+  double whole = 0;
+  double shard = 0;
+  double largest_part = 0;
+};
+ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice);
+
 // Where parameters_of() puts the parameters of a part of a dense model with biases, counted from the part's first. A
 // weight and the bias behind it, of linear layers and norms alike, are named by the weight.
 inline constexpr std::size_t kNorm1 = 0;

@@ -151,7 +151,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
   const schedules::Schedule schedule = schedule_of(layout);
   const auto works = works_of(model, layout, schedule, pricing_of(model, layout, schedule, machine, options.detail));
-  schedules::Step step = build_step(model, layout, schedule, works);
+  schedules::Step step = build_step(model, layout, schedule, plans_of(model, layout, schedule), works);
 
   Prediction made;
   std::vector<std::int64_t> places = places_of_pipeline(layout);

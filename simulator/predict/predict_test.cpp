@@ -126,13 +126,14 @@ struct Passes {
 Passes passes_of(const std::string& text) {
   const workload::Layout layout = workload::parse_layout(text);
   const schedules::Schedule schedule = schedule_of(layout);
-  const auto works = works_of(small_model(), layout, schedule);
+  const auto plans = plans_of(small_model(), layout, schedule);
   double parameters = 0;
-  for (const workload::Parameter& parameter : works[0].plan.parameters) {
+  for (const workload::Parameter& parameter : plans[0].parameters) {
     parameters += static_cast<double>(parameter.elems());
   }
   Passes passes;
-  const schedules::Step step = build_step(small_model(), layout, schedule, works);
+  const schedules::Step step =
+      build_step(small_model(), layout, schedule, plans, works_of(small_model(), layout, schedule));
   for (const schedules::Task& task : step.of_rank[0].tasks) {
     const auto bytes = static_cast<double>(task.amount);
     if (task.op == schedules::Op::reduce_grad) passes.reduced += bytes / (parameters * 4);

@@ -1,7 +1,5 @@
 #include "trainer/step/train_step.h"
 
-#include <utility>
-
 #include "core/error.h"
 #include "schedules/step/check_step.h"
 #include "trainer/model/gpt_stage.h"
@@ -36,11 +34,11 @@ void check_layout(const workload::Model& model, const workload::Layout& layout) 
 
 TrainStep make_train_step(const workload::Model& model, const workload::Layout& layout) {
   const schedules::Schedule schedule = schedule_of(layout);
-  std::vector<workload::StageWork> works = works_of(model, layout, schedule);
+  const std::vector<workload::StageWork> works = works_of(model, layout, schedule);
   TrainStep made;
-  made.step = checked(unfolded(build_step(model, layout, schedule, works), layout), layout);
-  made.forward = checked(unfolded(build_forward(model, layout, schedule, works), layout), layout);
-  for (workload::StageWork& work : works) made.stages.push_back(std::move(work.plan));
+  made.stages = plans_of(model, layout, schedule);
+  made.step = checked(unfolded(build_step(model, layout, schedule, made.stages, works), layout), layout);
+  made.forward = checked(unfolded(build_forward(model, layout, schedule, made.stages, works), layout), layout);
   return made;
 }
 
