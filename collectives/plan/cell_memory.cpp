@@ -19,7 +19,7 @@ CellMemory::CellMemory(const Plan& plan, const collectives::Operation& operation
     memory.offsets = {input_offsets(operation, plan_.num_ranks, rank),
                       output_offsets(operation, plan_.num_ranks, rank)};
     const std::array<int, 3> chunks{input_chunks(plan_, rank), output_chunks(plan_, rank), plan_.scratch_chunks};
-    for (std::size_t b = 0; b < 3; ++b) memory.cells[b].resize(at(chunks[b] * segments_));
+    for (std::size_t b = 0; b < 3; ++b) memory.cells[b].resize(at(std::int64_t{segments_} * chunks[b]));
     memory.scratch_content.resize(at(plan_.scratch_chunks));
     fill_contents(memory);
     for (const auto& offsets : memory.offsets) {
