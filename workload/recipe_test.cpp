@@ -172,7 +172,9 @@ TEST(Recipe, PricesEveryKernel) {
   const KernelPrice one = [](const KernelCall&) { return 7; };
   const auto recipe = workload::recipe_of(small(), parse_layout("tp=2"), whole(), one);
   for (const Piece& piece : recipe.forward) {
-    if (piece.comm == Comm::none) EXPECT_EQ(piece.amount % 7, 0);
+    if (piece.comm == Comm::none) {
+      EXPECT_EQ(piece.amount % 7, 0);
+    }
     EXPECT_GT(piece.amount, 0);
   }
 }
