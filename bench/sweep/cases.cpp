@@ -81,7 +81,7 @@ std::vector<Operation> operations_of(const SweepFlags& flags, int num_ranks) {
   return operations;
 }
 
-void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks) {
+void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices) {
   for (const std::string& name : flags.algorithms) {
     if (std::none_of(backends.begin(), backends.end(), [&](const auto* one) { return can_run(*one, name); })) {
       throw refused(name, *backends.front());
@@ -94,6 +94,7 @@ void check_algorithms(const SweepFlags& flags, const Backends& backends, int num
   }
   for (const auto* backend : backends) {
     const auto& names = flags.algorithms;
+    if (!choices.own_plans.empty() && backend->has_plans()) continue;
     if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return can_run(*backend, name); })) {
       throw refused(names.front(), *backend);
     }
@@ -132,14 +133,21 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
 }
 
 std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends, const Operation& operation,
-                                      int num_ranks, const tuning::Table& table) {
+                                      int num_ranks, const Choices& choices) {
   std::vector<Contender> contenders;
   for (const auto* backend : backends) {
-    for (const std::string& name : algorithms_of(flags, *backend, operation, num_ranks, table)) {
+    for (const std::string& name : algorithms_of(flags, *backend, operation, num_ranks, choices.table)) {
       contenders.push_back({backend, name});
     }
+    if (!backend->has_plans()) continue;
+    for (const OwnPlan& plan : choices.own_plans) contenders.push_back({backend, plan->algorithm, plan});
   }
   return contenders;
+}
+
+backends::Prepared prepare(backends::Endpoint& endpoint, const Operation& operation, const Contender& contender) {
+  if (contender.own_plan) return endpoint.prepare_plan(operation, *contender.own_plan);
+  return endpoint.prepare(operation, contender.algorithm);
 }
 
 }  // namespace lockstep::sweep

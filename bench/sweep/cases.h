@@ -17,9 +17,18 @@ std::vector<collectives::Operation> operations_of(const SweepFlags& flags, int n
 // The backends of a session.
 using Backends = std::vector<const backends::Backend*>;
 
+// A user's own plan (own_plans.h), proved. Its algorithm is the label of its rows: "plan:NAME".
+using OwnPlan = std::shared_ptr<const plan::Plan>;
+
+// What names of algorithms are looked up in, and what runs beside them.
+struct Choices {
+  const tuning::Table& table;
+  const std::vector<OwnPlan>& own_plans;
+};
+
 // Throws a usage Error for an algorithm that the collective does not have, that none of the backends can run, or that
 // is impossible at this number of ranks; and for a backend that has none of those that are wanted.
-void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks);
+void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices);
 
 bool has_in_place(collectives::Kind kind);  // not where input and output blocks differ in size
 
@@ -33,11 +42,16 @@ std::shared_ptr<const collectives::CountMatrix> uneven_counts(std::int64_t mean_
 struct Contender {
   const backends::Backend* backend;
   std::string algorithm;
+  OwnPlan own_plan = nullptr;  // of this name, where it is no algorithm of the catalogue or a library
 };
 
-// Those of one operation: `all` and `auto` replaced by what they mean, each once, by each backend that can run it.
+// Those of one operation: `all` and `auto` replaced by what they mean, each once, by each backend that can run it; then
+// the user's own plans.
 std::vector<Contender> contenders_for(const SweepFlags& flags, const Backends& backends,
-                                      const collectives::Operation& operation, int num_ranks,
-                                      const tuning::Table& table);
+                                      const collectives::Operation& operation, int num_ranks, const Choices& choices);
+
+// All ranks together.
+backends::Prepared prepare(backends::Endpoint& endpoint, const collectives::Operation& operation,
+                           const Contender& contender);
 
 }  // namespace lockstep::sweep

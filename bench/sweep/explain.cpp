@@ -63,7 +63,7 @@ plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool
   for (int round = 0; round < kRounds; ++round) {
     for (std::int64_t bytes : kShiftBytes) {
       const collectives::Operation operation = ring_shift(bytes);
-      Trial trial(endpoint, operation, "direct", pool, rounds, options);
+      Trial trial(endpoint, operation, endpoint.prepare(operation, "direct"), pool, rounds, options);
       trial.warm_up(2);
       while (trial.measured().samples_us.size() < kSamples) {
         trial.run_batch(kSamples - static_cast<int>(trial.measured().samples_us.size()));
@@ -80,7 +80,7 @@ plan::CostModel measure_cost_model(backends::Endpoint& endpoint, std::byte* pool
 }
 
 PlanFacts facts_of(const plan::Plan& plan, const collectives::Operation& operation, const plan::CostModel* model) {
-  const plan::Contents contents = plan::contents_of(plan);
+  const plan::Contents contents = plan::contents_of(plan, {.capacity = plan::kUnbounded});
   const plan::Counts counts = plan::count(plan, contents, operation);
   PlanFacts facts{counts.steps, counts.busiest().bytes_sent, 0};
   for (const plan::RankCounts& rank : counts.ranks) facts.wire_bytes_total += rank.bytes_sent;

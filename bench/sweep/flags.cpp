@@ -147,6 +147,8 @@ const std::array kOwnFlags{
          }},
     Flag{"--algo", "auto", "algorithms, as name or name:option=value, or all; auto: from the machine's measured table",
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
+    Flag{"--plan", "", "files with plans of your own (docs/plan_format.md): each is proved, run and verified",
+         [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
     Flag{"--transport", "local", "what moves the bytes: local, mpi, cuda, nccl",
          [](Reading& r, const FlagValue& v) { r.flags.transports = transport_list(v); }},
     Flag{"--protocol", "auto",
@@ -185,6 +187,9 @@ void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kOwnFlags, kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
+  line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and end", kOwnGroup);
+  line.add_switch("--draw", flags.draw, "draw the plans that would run, a row a rank and a column a round, and end",
+                  kOwnGroup);
   line.add_switch("--serve", flags.serve, "run rows as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   kOwnGroup);
   line.add_switch("--stats", flags.stats, "columns: p50 p95 p99 of the timed iterations", kOwnGroup);
@@ -259,6 +264,9 @@ void check_together(const SweepFlags& flags, bool ranks_known) {
     throw core::usage_error(
         "-I,--per_iter_timing with -G: a graph's iterations are timed together; allowed: one of the two");
   }
+  if ((flags.print_plan || flags.draw) && !(flags.json_file.empty() && flags.nccl_json_file.empty())) {
+    throw core::usage_error("--print-plan or --draw with a file for records: nothing is run; allowed: one of the two");
+  }
   if (flags.processes && !only_local(flags)) {
     throw core::usage_error("--processes forks local ranks; allowed with --transport local, others have mpirun's");
   }
@@ -293,7 +301,8 @@ std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind
   refuse_all(line);
   decide_ranks(reading);
   drop_what_the_kind_lacks(flags);
-  check_together(flags, flags.ranks_given || only_local(flags));
+  if (!flags.plan_files.empty() && !line.value("--algo")) flags.algorithms.clear();
+  check_together(flags, flags.ranks_given || (only_local(flags) && flags.plan_files.empty()));
   check_device_flags(flags.device, flags.transports);
   return flags;
 }

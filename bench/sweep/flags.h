@@ -36,6 +36,10 @@ struct SweepFlags {
   SizeRange sizes;
   std::vector<std::string> algorithms{"auto"};  // "name:key=value", "all" or "auto"; see algorithms::parse_choice
 
+  std::vector<std::string> plan_files;  // --plan: the user's own; without --algo they run alone
+  bool print_plan = false;              // show what would run, in place of running it: as text, as a drawing
+  bool draw = false;
+
   bool ranks_given = false;  // by --ranks, -t or -g
   int threads = 0;           // -t and -g as given, 1 where only the other is; 0: --ranks, or neither
   int gpus_a_thread = 0;

@@ -65,8 +65,8 @@ class Server {
     ready_.reset();
     const auto at = std::find(session_.backends.begin(), session_.backends.end(), row.contender.backend);
     backends::Endpoint& endpoint = *endpoints_[static_cast<std::size_t>(at - session_.backends.begin())];
-    ready_ = std::make_unique<Trial>(endpoint, row.operation, row.contender.algorithm, pool_, rounds_,
-                                     trial_options(session_));
+    ready_ = std::make_unique<Trial>(endpoint, row.operation, prepare(endpoint, row.operation, row.contender), pool_,
+                                     rounds_, trial_options(session_));
     ready_->run_batch(kMostCallsOfABatch);
     if (session_.flags.check && ready_->measured().wrong > 0) {
       throw core::Error(core::Failure::wrong_data,

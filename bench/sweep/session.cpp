@@ -111,8 +111,8 @@ void Session::tell_running(const Operation& operation, const Contender& contende
 
 Placement Session::prepare(const Operation& operation, const Contender& contender) {
   backends::Endpoint& endpoint = endpoint_of(*contender.backend);
-  auto trial =
-      std::make_unique<Trial>(endpoint, operation, contender.algorithm, pool_, rounds_, trial_options(session_));
+  auto trial = std::make_unique<Trial>(endpoint, operation, sweep::prepare(endpoint, operation, contender), pool_,
+                                       rounds_, trial_options(session_));
   trial->warm_up(flags_.warmup_iterations);
   return {contender, operation, std::move(trial)};
 }
@@ -250,13 +250,13 @@ TrialOptions trial_options(const SessionPlan& session) {
           .blocking = flags.device.blocking};
 }
 
-SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const tuning::Table& table) {
-  check_algorithms(flags, backends, num_ranks);
+SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices) {
+  check_algorithms(flags, backends, num_ranks, choices);
   const auto shares = static_cast<double>(flags.transports.size() * flags.ranks.size());
   const double budget_s = flags.time_budget_s * static_cast<double>(backends.size()) / shares;
   SessionPlan session{flags, backends, num_ranks, budget_s, operations_of(flags, num_ranks), {}};
   for (const Operation& operation : session.operations) {
-    session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, table));
+    session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, choices));
   }
   return session;
 }

@@ -47,7 +47,7 @@ struct SessionPlan {
 using FindBackend = std::function<const backends::Backend&(std::string_view name)>;
 std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find);
 
-SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const tuning::Table& table);
+SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices);
 TrialOptions trial_options(const SessionPlan& session);
 // Device memory that a rank of the session needs.
 std::size_t session_bytes(const SessionPlan& session);

@@ -7,6 +7,7 @@
 
 #include "bench/sweep/gpu_facts.h"
 #include "bench/sweep/nccl_json.h"
+#include "bench/sweep/own_plans.h"
 #include "bench/sweep/places.h"
 #include "bench/sweep/recorder.h"
 #include "bench/sweep/report.h"
@@ -45,7 +46,8 @@ class Sweep {
         mpi_(mpi),
         output_(output),
         machine_(core::this_machine()),
-        prints_(mpi == nullptr || mpi->placement().rank == 0) {
+        prints_(mpi == nullptr || mpi->placement().rank == 0),
+        own_plans_(read_own_plans(flags)) {
     plan_sessions();
     if (prints_ && !flags.json_file.empty()) recorder_.emplace(flags.json_file);
     if (prints_ && !flags.nccl_json_file.empty()) {
@@ -58,6 +60,7 @@ class Sweep {
 
  private:
   void plan_sessions();
+  std::vector<int> numbers_of_ranks() const;
   int serve();
   void run_session_of(const SessionPlan& session);
   void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);
@@ -81,6 +84,7 @@ class Sweep {
   const SweepOutput& output_;
   const core::Machine machine_;  // seen before ranks are bound to cores
   const bool prints_;
+  const std::vector<OwnPlan> own_plans_;
   std::optional<Recorder> recorder_;
   std::optional<NcclJson> nccl_json_;
   std::vector<SessionPlan> sessions_;
@@ -117,6 +121,7 @@ std::vector<std::string> Sweep::notes(const SessionPlan& session, const std::vec
     for (const std::string& note : sharing_notes(places)) lines.push_back(note);
   }
   if (!flags_.link.empty()) lines.push_back("EMULATED links: " + flags_.link + "; times are not this machine's own");
+  for (const OwnPlan& plan : own_plans_) lines.push_back(plan->algorithm + ": the user's own plan, proved");
   const auto looks_up = [](const auto* backend) { return backend->has_plans() && !backend->auto_is_library(); };
   for (const std::string& algorithm : flags_.algorithms) {
     if (algorithm == "auto" && std::any_of(session.backends.begin(), session.backends.end(), looks_up))
@@ -252,11 +257,17 @@ void Sweep::plan_sessions() {
       check_ranks(*backend);
       check_registration(*backend);
     }
-    const std::vector<int> ranks = mpi_ != nullptr ? std::vector{mpi_->placement().num_ranks} : flags_.ranks;
-    for (int num_ranks : ranks) {
-      sessions_.push_back(plan_session(flags_, backends, num_ranks, environment_.tuning));
+    for (int num_ranks : numbers_of_ranks()) {
+      check_own_plans(flags_, own_plans_, num_ranks);
+      sessions_.push_back(plan_session(flags_, backends, num_ranks, {environment_.tuning, own_plans_}));
     }
   }
+}
+
+std::vector<int> Sweep::numbers_of_ranks() const {
+  if (mpi_ != nullptr) return {mpi_->placement().num_ranks};
+  if (!flags_.ranks_given && !own_plans_.empty()) return {own_plans_.front()->num_ranks};
+  return flags_.ranks;
 }
 
 backends::BackendOptions Sweep::backend_options(const SessionPlan& session) const {
@@ -317,6 +328,10 @@ int Sweep::serve() {
 }
 
 int Sweep::run() {
+  if (flags_.print_plan || flags_.draw) {
+    if (prints_) output_.print(plans_text(flags_, sessions_));
+    return 0;
+  }
   if (flags_.serve) return serve();
   for (int cycle = 0; cycle < flags_.run_cycles; ++cycle) {
     for (const SessionPlan& session : sessions_) run_session_of(session);

@@ -81,9 +81,17 @@ class TestMember final : public backends::GpuMember {
              const backends::BackendOptions& options)
       : name_(std::move(name)),
         stream_(dynamic_cast<QueueStream&>(*gpu.stream)),
-        endpoint_{world, *gpu.device, stream_,
-                  [this](const collectives::Operation& operation, std::string_view algorithm) {
-                    return prepare(operation, algorithm);
+        endpoint_{world,
+                  *gpu.device,
+                  stream_,
+                  [this](const collectives::Operation& operation, plan::Plan plan) {
+                    auto collective = queued(plan, operation);
+                    std::string label = plan.algorithm;
+                    return backends::Prepared{std::move(collective), std::move(label), name_, std::move(plan)};
+                  },
+                  [this](const collectives::Operation& operation, std::string_view asked) {
+                    const plan::Plan ring = backends::plan_for(operation, endpoint_.world.num_ranks(), "ring");
+                    return backends::Prepared{queued(ring, operation), std::string(asked), "library", std::nullopt};
                   },
                   [this] { stream_.synchronize(); }} {
     if (options.registration != libraries::NcclRegistration::none) register_buffers();
@@ -106,15 +114,10 @@ class TestMember final : public backends::GpuMember {
                          }};
   }
 
-  backends::Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
+  std::unique_ptr<collectives::Collective> queued(const plan::Plan& plan, const collectives::Operation& operation) {
     auto& world = dynamic_cast<transports::LocalWorld&>(endpoint_.world);
-    const bool library = backends::asks_library(algorithm);
-    plan::Plan plan = backends::plan_for(operation, world.num_ranks(), library ? "ring" : algorithm);
-    auto collective = std::make_unique<QueuedCollective>(executors::make_direct(plan, operation, world, {}), stream_,
-                                                         name_, world.rank() == 0);
-    if (library) return {std::move(collective), std::string(algorithm), "library", std::nullopt};
-    std::string label = plan.algorithm;
-    return {std::move(collective), std::move(label), name_, std::move(plan)};
+    return std::make_unique<QueuedCollective>(executors::make_direct(plan, operation, world, {}), stream_, name_,
+                                              world.rank() == 0);
   }
 
   const std::string name_;

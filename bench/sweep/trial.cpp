@@ -1,6 +1,7 @@
 #include "bench/sweep/trial.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "bench/serve/calls.h"
 #include "core/capture.h"
@@ -63,12 +64,12 @@ std::size_t call_bytes(const Operation& operation, int num_ranks, const TrialOpt
   return slot_bytes(operation, num_ranks, options.unalign_elems);
 }
 
-Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, std::string_view algorithm, std::byte* pool,
+Trial::Trial(backends::Endpoint& endpoint, const Operation& operation, backends::Prepared prepared, std::byte* pool,
              std::uint64_t& rounds, const TrialOptions& options)
     : endpoint_(endpoint),
       operation_(operation),
       options_(options),
-      prepared_(endpoint.prepare(operation, algorithm)),
+      prepared_(std::move(prepared)),
       verifier_(operation, endpoint.world.num_ranks(), options.seed,
                 prepared_.executor == "library" ? 2 : 0),  // libraries may scale before they sum
       rounds_(rounds) {

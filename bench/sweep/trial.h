@@ -51,7 +51,7 @@ class Trial {
   // Rounds number the calls of all trials that share a pool: no two have the same inputs, so that what an earlier call
   // left behind is never taken for a result. `pool` is memory of endpoint.device of at least pool_bytes(); the rows of
   // a sweep share it.
-  Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, std::string_view algorithm,
+  Trial(backends::Endpoint& endpoint, const collectives::Operation& operation, backends::Prepared prepared,
         std::byte* pool, std::uint64_t& rounds, const TrialOptions& options);
 
   void warm_up(int iterations);

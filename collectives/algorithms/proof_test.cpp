@@ -3,6 +3,7 @@
 
 #include "collectives/algorithms/every_choice.h"
 #include "collectives/plan/check.h"
+#include "collectives/plan/text.h"
 
 namespace lockstep::algorithms {
 namespace {
@@ -43,6 +44,16 @@ TEST(Proof, EveryChoiceFor64And100And128Ranks) {
     }
   }
   EXPECT_GT(proved, 300);
+}
+
+TEST(Proof, EveryPlanComesBackFromItsText) {
+  for (const Choice& choice : every_choice()) {
+    for (int num_ranks = 1; num_ranks <= 9; ++num_ranks) {
+      if (refusal(choice, num_ranks, 0)) continue;
+      const plan::Plan plan = make_plan(choice, num_ranks, 0);
+      EXPECT_EQ(plan::parse_plan(plan::to_text(plan)), plan) << title(choice) << ", " << num_ranks << " ranks";
+    }
+  }
 }
 
 // In place, peers reading in place: what does not work by nature is run by executors from a copy. docs/metrics.md says

@@ -8,6 +8,7 @@
 #include "collectives/backends/local_backend.h"
 #include "collectives/backends/mpi_backend.h"
 #include "collectives/backends/nccl_backend.h"
+#include "collectives/backends/plan_choice.h"
 #include "core/error.h"
 
 namespace lockstep::backends {
@@ -42,6 +43,11 @@ void run_on_gpu(transports::World& world, std::span<const Backend* const> backen
 }
 
 }  // namespace
+
+Prepared Endpoint::prepare(const collectives::Operation& operation, std::string_view algorithm) const {
+  if (prepare_library && asks_library(algorithm)) return prepare_library(operation, algorithm);
+  return prepare_plan(operation, plan_for(operation, world.num_ranks(), algorithm));
+}
 
 void run_together(std::span<const Backend* const> backends, const BackendOptions& options, const EndpointsBody& body) {
   if (backends.size() == 1 && backends.front()->run != nullptr) {

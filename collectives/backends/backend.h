@@ -53,9 +53,10 @@ struct Endpoint {
   transports::World& world;
   core::Device& device;
   core::Stream& stream;
-  // `algorithm` as a user writes it: "ring:lanes=2", "library". All ranks prepare the same operations in the same
-  // order. Throws a usage Error for what does not exist or is impossible.
-  std::function<Prepared(const collectives::Operation&, std::string_view algorithm)> prepare;
+  // All ranks prepare the same operations in the same order; a plan has passed the checker (plan/check.h).
+  std::function<Prepared(const collectives::Operation&, plan::Plan)> prepare_plan;
+  // The vendor's own collective, as a user asks for it: "library:algo=ring". Nothing where the backend has none.
+  std::function<Prepared(const collectives::Operation&, std::string_view asked)> prepare_library = nullptr;
   // Until what run() has enqueued on the stream is done; on the host it is done already.
   std::function<void()> finish = [] {};
   // To be called some time after finish(): throws Error where what is done has failed.
@@ -66,6 +67,10 @@ struct Endpoint {
     std::function<void(void*)> release;
   };
   std::optional<Buffers> buffers = std::nullopt;
+
+  // Either of the two: `algorithm` as a user writes it, "ring:lanes=2" or "library". Throws a usage Error for what does
+  // not exist or is impossible.
+  Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) const;
 };
 
 struct BackendOptions {

@@ -9,7 +9,6 @@
 #include "collectives/backends/cuda_reach.h"
 #include "collectives/backends/gpu_places.h"
 #include "collectives/backends/host_places.h"
-#include "collectives/backends/plan_choice.h"
 #include "collectives/executors/cuda/cuda_ranks.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
@@ -61,9 +60,10 @@ class CudaMember final : public GpuMember {
         endpoint_{world,
                   *gpu.device,
                   *gpu.stream,
-                  [this](const collectives::Operation& operation, std::string_view algorithm) {
-                    return prepare(operation, algorithm);
+                  [this](const collectives::Operation& operation, plan::Plan plan) {
+                    return prepare(operation, std::move(plan));
                   },
+                  nullptr,
                   [stream = gpu.stream.get()] { stream->synchronize(); },
                   [this] { ranks_.check(); }} {}
 
@@ -72,8 +72,7 @@ class CudaMember final : public GpuMember {
   void leave() override { ranks_.disband(); }
 
  private:
-  Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
-    plan::Plan plan = plan_for(operation, endpoint_.world.num_ranks(), algorithm);
+  Prepared prepare(const collectives::Operation& operation, plan::Plan plan) {
     auto collective = ranks_.prepare(plan, operation);
     std::string label = plan.algorithm;
     if (protocol_ != "auto") label += ":protocol=" + protocol_;

@@ -1,6 +1,7 @@
 #include "collectives/backends/local_backend.h"
 
-#include "collectives/backends/plan_choice.h"
+#include <utility>
+
 #include "collectives/executors/direct_executor.h"
 #include "collectives/transports/local_world.h"
 #include "core/device_cpu.h"
@@ -16,8 +17,7 @@ core::HostAllocator allocator_of(LocalWorld& world) {
           [](void*, std::size_t) {}};
 }
 
-Prepared prepare_plan(LocalWorld& world, const collectives::Operation& operation, std::string_view algorithm) {
-  plan::Plan plan = plan_for(operation, world.num_ranks(), algorithm);
+Prepared prepare_plan(LocalWorld& world, const collectives::Operation& operation, plan::Plan plan) {
   auto collective = executors::make_direct(plan, operation, world, {});
   std::string label = plan.algorithm;
   return {std::move(collective), std::move(label), "direct", std::move(plan)};
@@ -26,8 +26,8 @@ Prepared prepare_plan(LocalWorld& world, const collectives::Operation& operation
 void run_rank(LocalWorld& world, const std::function<void(Endpoint&)>& body) {
   const auto device = core::make_cpu_device(allocator_of(world));
   const auto stream = device->make_stream();
-  Endpoint endpoint{world, *device, *stream, [&world](const collectives::Operation& operation, std::string_view name) {
-                      return prepare_plan(world, operation, name);
+  Endpoint endpoint{world, *device, *stream, [&world](const collectives::Operation& operation, plan::Plan plan) {
+                      return prepare_plan(world, operation, std::move(plan));
                     }};
   body(endpoint);
 }

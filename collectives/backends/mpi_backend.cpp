@@ -1,6 +1,7 @@
 #include "collectives/backends/mpi_backend.h"
 
-#include "collectives/backends/plan_choice.h"
+#include <utility>
+
 #include "collectives/executors/message_executor.h"
 #include "collectives/libraries/mpi_library.h"
 #include "collectives/transports/mpi_transport.h"
@@ -10,13 +11,14 @@
 namespace lockstep::backends {
 namespace {
 
-Prepared prepare_library(transports::MpiWorld& mpi, const collectives::Operation& operation) {
+Prepared prepare_library(transports::MpiWorld& mpi, const collectives::Operation& operation, std::string_view asked) {
+  if (asked != kLibrary)
+    throw core::usage_error(std::string(asked) + ": MPI's own collectives have no options; allowed: library");
   return {libraries::make_mpi_collective(operation, mpi), std::string(kLibrary), "library", std::nullopt};
 }
 
-Prepared prepare_plan(transports::Transport& transport, const collectives::Operation& operation,
-                      std::string_view algorithm, std::chrono::milliseconds timeout) {
-  plan::Plan plan = plan_for(operation, transport.num_ranks(), algorithm);
+Prepared prepare_plan(transports::Transport& transport, const collectives::Operation& operation, plan::Plan plan,
+                      std::chrono::milliseconds timeout) {
   executors::MessageOptions options;
   options.timeout = timeout;
   auto collective = executors::make_message_collective(plan, operation, transport, options);
@@ -39,11 +41,13 @@ void run_mpi(const BackendOptions& options, const std::function<void(Endpoint&)>
   const auto transport = mpi.make_transport();
   const auto device = core::make_cpu_device();
   const auto stream = device->make_stream();
-  const auto prepare = [&](const collectives::Operation& operation, std::string_view algorithm) {
-    if (algorithm == kLibrary) return prepare_library(mpi, operation);
-    return prepare_plan(*transport, operation, algorithm, options.timeout);
-  };
-  Endpoint endpoint{*transport, *device, *stream, prepare};
+  Endpoint endpoint{*transport, *device, *stream,
+                    [&](const collectives::Operation& operation, plan::Plan plan) {
+                      return prepare_plan(*transport, operation, std::move(plan), options.timeout);
+                    },
+                    [&mpi](const collectives::Operation& operation, std::string_view asked) {
+                      return prepare_library(mpi, operation, asked);
+                    }};
   body(endpoint);
 }
 

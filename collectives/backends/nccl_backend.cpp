@@ -7,7 +7,6 @@
 
 #include "collectives/backends/host_places.h"
 #include "collectives/backends/nccl_stream.h"
-#include "collectives/backends/plan_choice.h"
 #include "collectives/executors/grouped/grouped_executor.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/device_cuda.h"
@@ -33,9 +32,14 @@ class NcclMembership final : public GpuMember {
             world, *gpu.device,
             {.leads_process = leads_process(world), .timeout = options.timeout, .registration = options.registration})),
         messages_(*group_, *gpu.device, *gpu.stream, world.rank()),
-        endpoint_{world, *gpu.device, *gpu.stream,
-                  [this](const collectives::Operation& operation, std::string_view algorithm) {
-                    return prepare(operation, algorithm);
+        endpoint_{world,
+                  *gpu.device,
+                  *gpu.stream,
+                  [this](const collectives::Operation& operation, plan::Plan plan) {
+                    return prepare_plan(operation, std::move(plan));
+                  },
+                  [this](const collectives::Operation& operation, std::string_view asked) {
+                    return prepare_library(operation, asked);
                   },
                   [this] { group_->wait(endpoint_.stream); }} {
     if (options.registration == libraries::NcclRegistration::none) return;
@@ -48,13 +52,13 @@ class NcclMembership final : public GpuMember {
  private:
   static bool leads_process(transports::World& world) { return !host_places(world).one_process || world.rank() == 0; }
 
-  Prepared prepare(const collectives::Operation& operation, std::string_view algorithm) {
-    if (asks_library(algorithm)) {
-      const libraries::NcclChoice choice = libraries::parse_nccl_choice(algorithm);
-      auto collective = group_->prepare(operation, choice, endpoint_.stream);
-      return {std::move(collective), std::string(algorithm), "library", std::nullopt};
-    }
-    plan::Plan plan = plan_for(operation, endpoint_.world.num_ranks(), algorithm);
+  Prepared prepare_library(const collectives::Operation& operation, std::string_view asked) {
+    const libraries::NcclChoice choice = libraries::parse_nccl_choice(asked);
+    auto collective = group_->prepare(operation, choice, endpoint_.stream);
+    return {std::move(collective), std::string(asked), "library", std::nullopt};
+  }
+
+  Prepared prepare_plan(const collectives::Operation& operation, plan::Plan plan) {
     auto collective =
         executors::make_grouped_collective(plan, operation, endpoint_.world.rank(), endpoint_.device, messages_);
     std::string label = plan.algorithm;

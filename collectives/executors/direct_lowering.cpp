@@ -1,7 +1,6 @@
 #include "collectives/executors/direct_lowering.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "collectives/plan/check.h"
@@ -22,8 +21,7 @@ std::int64_t longest_block(const collectives::Operation& operation) {
 
 // A plan that gives the right result when input and output overlap.
 Plan made_fit_for_in_place(const Plan& plan) {
-  constexpr int kUnbounded = std::numeric_limits<int>::max();
-  if (plan::check(plan, {.capacity = kUnbounded, .in_place = true}).ok()) return plan;
+  if (plan::check(plan, {.capacity = plan::kUnbounded, .in_place = true}).ok()) return plan;
   return plan::stage_input(plan);
 }
 

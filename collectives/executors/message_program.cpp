@@ -62,8 +62,6 @@ std::vector<int> steps_in_order(const plan::Plan& plan, const plan::StepIds& ids
   return order;
 }
 
-constexpr int kAnyCapacity = 1 << 30;
-
 // What the sizes of a plan's chunks are for one operation.
 class Sizes {
  public:
@@ -71,7 +69,7 @@ class Sizes {
       : plan_(plan),
         operation_(operation),
         ids_(plan),
-        contents_(contents_of(plan, {kAnyCapacity, operation.in_place})),
+        contents_(contents_of(plan, {plan::kUnbounded, operation.in_place})),
         messages_(match_messages(plan, ids_)) {
     for (int id = 0; id < ids_.num_steps(); ++id) {
       for (int i = 0; i < chunks_of(step(id)); ++i) slot_elems_ = std::max(slot_elems_, elems(id, i));
@@ -316,7 +314,7 @@ std::vector<char> overwritten_sends(const std::vector<MessageProgram>& programs,
 plan::Plan usable_plan(const plan::Plan& plan, const collectives::Operation& operation) {
   if (!operation.in_place) return plan;
   const bool overlap_by_chunk = operation.kind != collectives::Kind::all_to_all_v;  // whose blocks differ in size
-  if (overlap_by_chunk && check(plan, {kAnyCapacity, true}).ok()) return plan;
+  if (overlap_by_chunk && check(plan, {plan::kUnbounded, true}).ok()) return plan;
   return plan::stage_input(plan);
 }
 

@@ -7,6 +7,7 @@
 // running it once is enough, and what this does not prove.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@ namespace lockstep::plan {
 // A capacity: sends copy nothing and never wait; the receiver reads the sender's slice when its recv runs, and a step
 // that would write to memory that a receiver has yet to read waits for it.
 inline constexpr int kReadInPlace = 0;
+// A capacity: sends never wait. Executors copy what they cannot read in place, so a plan that passes so runs on all.
+inline constexpr int kUnbounded = std::numeric_limits<int>::max();
 
 struct CheckOptions {
-  // Messages that may be under way in each (from, to, lane) channel before the next send waits, or kReadInPlace.
+  // Messages that may be under way in each (from, to, lane) channel before the next send waits; kReadInPlace and
+  // kUnbounded are special.
   int capacity = 1;
   // Input and output of each rank overlap as collectives::in_place_alias() says.
   bool in_place = false;

@@ -145,18 +145,19 @@ class Parser {
     for (std::size_t begin = 0; begin < text_.size();) {
       const std::size_t end = std::min(text_.find('\n', begin), text_.size());
       LineReader line(source_, ++number, text_.substr(begin, end - begin));
-      if (!line.at_end()) parse_line(line);
+      if (!line.at_end()) parse_line(line, number);
       begin = end + 1;
     }
     if (!has_header_)
       throw core::usage_error(fmt::format("{}: holds no plan; its first line must be {}", source_, kHeader));
     return std::move(plan_);
   }
+  StepLines& lines() { return lines_; }
 
  private:
   static constexpr std::string_view kHeader = "'plan COLLECTIVE NAME ranks=N root=R chunks=K scratch=S'";
 
-  void parse_line(LineReader& line) {
+  void parse_line(LineReader& line, int number) {
     const std::size_t column = line.column();
     const std::string allowed = !has_header_ ? std::string(kHeader)
                                 : lane_      ? "'rank R lane L', send, recv, recv_reduce, copy or reduce"
@@ -170,6 +171,7 @@ class Parser {
     if (line.accept("after")) step.after = parse_after(line);
     line.end();
     lane_->push_back(step);
+    lane_lines_->push_back(number);
   }
 
   void header(LineReader& line) {
@@ -186,6 +188,7 @@ class Parser {
     plan_.scratch_chunks = field(line, "scratch");
     line.end();
     plan_.ranks.resize(static_cast<std::size_t>(plan_.num_ranks));
+    lines_.resize(plan_.ranks.size());
     has_header_ = true;
   }
 
@@ -218,6 +221,9 @@ class Parser {
     line.end();
     lanes.emplace_back();
     lane_ = &lanes.back();
+    auto& lines_of_rank = lines_[static_cast<std::size_t>(rank)];
+    lines_of_rank.emplace_back();
+    lane_lines_ = &lines_of_rank.back();
   }
 
   std::string_view text_;
@@ -225,12 +231,17 @@ class Parser {
   Plan plan_;
   bool has_header_ = false;
   Lane* lane_ = nullptr;  // where steps go
+  StepLines lines_;
+  std::vector<int>* lane_lines_ = nullptr;
 };
 
 }  // namespace
 
-Plan parse_plan(std::string_view text, std::string_view source) {
-  return Parser(text, source).parse();
+Plan parse_plan(std::string_view text, std::string_view source, StepLines* lines) {
+  Parser parser(text, source);
+  Plan plan = parser.parse();
+  if (lines != nullptr) *lines = std::move(parser.lines());
+  return plan;
 }
 
 }  // namespace lockstep::plan

@@ -56,6 +56,15 @@ TEST(Text, SpacesAndCommentsAreFree) {
   EXPECT_TRUE(plan.ranks[0].lanes.empty());
 }
 
+TEST(Text, TheLineOfEveryStepIsKnown) {
+  StepLines lines;
+  parse_plan("# a plan\n" + kHead +
+                 "rank 1 lane 0\n\n  send input[0] -> 0\n  recv output[0] <- 0\nrank 1 lane 1\nrank 0 lane 0\n"
+                 "copy output[0] <- input[0]\n",
+             "f.plan", &lines);
+  EXPECT_EQ(lines, (StepLines{{{9}}, {{5, 6}, {}}}));
+}
+
 TEST(Text, ErrorsNameLineColumnAndWhatIsAllowed) {
   EXPECT_EQ(complaint(""),
             "f.plan: holds no plan; its first line must be 'plan COLLECTIVE NAME ranks=N root=R chunks=K scratch=S'");
