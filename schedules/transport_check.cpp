@@ -121,45 +121,10 @@ class Channels {
   std::vector<std::int32_t> runnable_;
 };
 
-using Pair = std::pair<std::int32_t, std::int32_t>;  // sender and receiver
-
-// The messages of each pair, as they are sent or as they are received.
-std::map<Pair, std::vector<Action>> messages_in_order(const Schedule& schedule, bool sends) {
-  std::map<Pair, std::vector<Action>> order;
-  for (std::int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
-    for (const Action& action : schedule.of_rank[static_cast<std::size_t>(rank)]) {
-      if (!is_message(action.op) || is_send(action.op) != sends) continue;
-      const std::int32_t peer = peer_of(schedule, action);
-      order[sends ? Pair(rank, peer) : Pair(peer, rank)].push_back(action);
-    }
-  }
-  return order;
-}
-
-Action send_of(const Action& receive) {
-  const bool activations = receive.op == Op::recv_activations;
-  return {activations ? Op::send_activations : Op::send_gradient, message_of(receive).stage, receive.microbatch};
-}
-
 }  // namespace
 
 std::string hang_of(const Schedule& with_messages, const ChannelRules& rules) {
   return Channels(with_messages, rules).run();
-}
-
-std::string mix_up_of(const Schedule& with_messages) {
-  const auto received = messages_in_order(with_messages, false);
-  for (const auto& [pair, sends] : messages_in_order(with_messages, true)) {
-    const auto found = received.find(pair);
-    const std::size_t count = found == received.end() ? 0 : std::min(found->second.size(), sends.size());
-    for (std::size_t k = 0; k < count; ++k) {
-      const Action wanted = send_of(found->second[k]);
-      if (sends[k] == wanted) continue;
-      return "rank " + std::to_string(pair.second) + " gets " + token_of(sends[k]) + " of rank " +
-             std::to_string(pair.first) + " where it expects what " + token_of(wanted) + " sends";
-    }
-  }
-  return "";
 }
 
 }  // namespace lockstep::schedules

@@ -23,9 +23,4 @@ struct ChannelRules {
 // ...".
 std::string hang_of(const Schedule& with_messages, const ChannelRules& rules);
 
-// Channels without tags give each receive the message of its pair that was sent first (NCCL). Empty if that is always
-// the one that is meant; else the first one that is not: "rank 1 gets 4SEND_F2 of rank 0 where it expects what 0SEND_F3
-// sends".
-std::string mix_up_of(const Schedule& with_messages);
-
 }  // namespace lockstep::schedules

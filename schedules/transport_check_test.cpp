@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "schedules/count.h"
 #include "schedules/every_schedule.h"
 #include "schedules/messages.h"
 #include "schedules/text.h"
@@ -32,19 +31,6 @@ TEST(TransportCheck, MoreSlotsNeverHang) {
     }
     EXPECT_TRUE(went) << schedule.name;
   });
-}
-
-// Messages of a pair that are taken in another order than they were sent are those that count_ordering() counts.
-TEST(TransportCheck, WithoutTagsMessagesAreMixedUpWhereTheirOrderDiffers) {
-  int mixed = 0;
-  for_every_schedule(6, [&](const CatalogueEntry&, const PipelineShape&, const Schedule& schedule) {
-    const bool differs = count_ordering(schedule).pairs_out_of_order > 0;
-    EXPECT_EQ(!mix_up_of(with_messages(schedule)).empty(), differs) << schedule.name;
-    mixed += differs ? 1 : 0;
-  });
-  EXPECT_GT(mixed, 10);
-  const Schedule schedule = parse_csv("0F0,0F1,0B0,0B1\n1F1,1F0,1B1,1B0\n", "s.csv");
-  EXPECT_EQ(mix_up_of(with_messages(schedule)), "rank 1 gets 0SEND_F0 of rank 0 where it expects what 0SEND_F1 sends");
 }
 
 }  // namespace

@@ -25,8 +25,5 @@ inline bool is_power_of_two(int n) {
 inline int lowest_bit(int x) {
   return x & -x;
 }
-inline int ceil_divide(int a, int b) {
-  return (a + b - 1) / b;
-}
 
 }  // namespace lockstep::algorithms

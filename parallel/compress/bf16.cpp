@@ -14,21 +14,13 @@ class Bf16AllReduce final : public collectives::Collective {
   Bf16AllReduce(const GradientReduction& reduction, std::unique_ptr<collectives::Collective> inner, Memory& memory,
                 const kernels::Context& where)
       : elems_(reduction.elems),
-        feedback_(reduction.feedback),
         inner_(std::move(inner)),
         where_(where),
         narrow_(memory.make(MemoryKind::buffers, DType::bf16, elems_)) {}
 
   void run(const void* input, void* output) override {
-    kernels::In x{input, DType::f32, elems_};
-    if (feedback_ != nullptr) x = feedback_->of_input().corrected(x, where_);
+    const kernels::In x{input, DType::f32, elems_};
     kernels::run(kernels::Cast{elems_, DType::f32, DType::bf16, 1, x, narrow_.out()}, where_);
-    if (feedback_ != nullptr) {
-      const auto sent = [this](std::int64_t begin, std::int64_t count, const kernels::Out& to) {
-        kernels::run(kernels::Cast{count, DType::bf16, DType::f32, 1, narrow_.in(begin, count), to}, where_);
-      };
-      feedback_->of_input().subtract(elems_, sent, where_);
-    }
     inner_->run(narrow_.data(), narrow_.data());
     const kernels::Out y{output, DType::f32, elems_};
     kernels::run(kernels::Cast{elems_, DType::bf16, DType::f32, 1, narrow_.in(), y}, where_);
@@ -36,7 +28,6 @@ class Bf16AllReduce final : public collectives::Collective {
 
  private:
   const std::int64_t elems_;
-  ErrorFeedback* const feedback_;
   const std::unique_ptr<collectives::Collective> inner_;  // in place
   const kernels::Context where_;
   const Tensor narrow_;

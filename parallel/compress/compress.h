@@ -20,7 +20,6 @@
 #include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
-#include "parallel/compress/error_feedback.h"
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {
@@ -47,9 +46,8 @@ struct GradientReduction {
   core::ReduceOp op = core::ReduceOp::sum;  // or avg
   bool in_place = false;
   int num_ranks = 1;
-  int rank = 0;                       // of this one among them
-  std::string algorithm = "auto";     // of the all-reduce of none and bf16
-  ErrorFeedback* feedback = nullptr;  // none if null; bf16 and int8 only
+  int rank = 0;                    // of this one among them
+  std::string algorithm = "auto";  // of the all-reduce of none and bf16
 };
 
 // An all-reduce for any caller of Collective::run(input, output): f32 on `memory`'s device. Kernels run on `where`, in

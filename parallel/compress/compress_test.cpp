@@ -11,7 +11,6 @@
 
 #include "collectives/backends/mesh.h"
 #include "collectives/plan/count.h"
-#include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/random.h"
 
@@ -27,8 +26,6 @@ struct Case {
   core::ReduceOp op = core::ReduceOp::sum;
   bool in_place = false;
   std::string algorithm = "auto";
-  bool feedback = false;
-  int calls = 1;
 };
 
 std::int64_t bytes_sent(const backends::Prepared& prepared, const collectives::Operation& operation) {
@@ -39,16 +36,14 @@ std::int64_t bytes_sent(const backends::Prepared& prepared, const collectives::O
 }
 
 struct Outcome {
-  std::vector<Vector> last;                // [rank]: what the last call gave
-  std::vector<std::vector<double>> added;  // [rank]: what all calls gave
-  std::int64_t bytes = 0;                  // sent by all ranks in a call, counted in the plans
+  std::vector<Vector> results;  // [rank]
+  std::int64_t bytes = 0;       // sent by all ranks, counted in the plans
 };
 
-// `inputs`: [rank], the same in each call.
+// `inputs`: [rank]
 Outcome reduce(const Case& c, const std::vector<Vector>& inputs) {
   Outcome outcome;
-  outcome.last.resize(inputs.size());
-  outcome.added.assign(inputs.size(), std::vector<double>(static_cast<std::size_t>(c.elems)));
+  outcome.results.resize(inputs.size());
   backends::Channel all(inputs.size());
   std::iota(all.begin(), all.end(), 0);
   backends::MeshOptions options;
@@ -64,20 +59,14 @@ Outcome reduce(const Case& c, const std::vector<Vector>& inputs) {
       if (rank == 0) outcome.bytes += bytes_sent(prepared, operation);
       return prepared;
     };
-    ErrorFeedback feedback(memory, c.elems, c.num_ranks);
-    GradientReduction reduction{c.compression, c.elems, c.op, c.in_place, c.num_ranks, rank, c.algorithm};
-    if (c.feedback) reduction.feedback = &feedback;
+    const GradientReduction reduction{c.compression, c.elems, c.op, c.in_place, c.num_ranks, rank, c.algorithm};
     const backends::Prepared prepared = prepare_reduction(reduction, prepare, memory, where);
     const Tensor x = memory.make(MemoryKind::gradients, core::DType::f32, c.elems);
     const Tensor apart = memory.make(MemoryKind::gradients, core::DType::f32, c.elems);
     const Tensor& y = c.in_place ? x : apart;
-    const auto size = static_cast<std::size_t>(x.bytes());
-    for (int call = 0; call < c.calls; ++call) {
-      std::memcpy(x.data(), inputs[r].data(), size);
-      prepared.collective->run(x.data(), y.data());
-      outcome.last[r].assign(y.as<float>(), y.as<float>() + c.elems);
-      for (std::size_t i = 0; i < outcome.last[r].size(); ++i) outcome.added[r][i] += outcome.last[r][i];
-    }
+    std::memcpy(x.data(), inputs[r].data(), static_cast<std::size_t>(x.bytes()));
+    prepared.collective->run(x.data(), y.data());
+    outcome.results[r].assign(y.as<float>(), y.as<float>() + c.elems);
   });
   return outcome;
 }
@@ -152,14 +141,15 @@ void expect_within_bounds(const Case& c) {
   for (std::size_t i = 0; i < inputs.front().size(); ++i) {
     const double bound =
         c.compression == Compression::bf16 ? bf16_bound(inputs, i, c.algorithm == "ring") : int8_bound(inputs, i);
-    const double error = std::abs(outcome.last[0][i] * divisor - exact_sum(inputs, i));
+    const double error = std::abs(outcome.results[0][i] * divisor - exact_sum(inputs, i));
     ASSERT_LE(error, bound * (1 + 1e-6)) << name_of(c.compression) << ' ' << c.num_ranks << ' ' << c.elems << ' ' << i;
     largest_share = std::max(largest_share, error / bound);
   }
   if (c.elems >= 1000) {
     EXPECT_GT(largest_share, 0.2) << "has it been compressed at all?";
   }
-  for (const Vector& y : outcome.last) EXPECT_TRUE(same_bits(y, outcome.last[0])) << c.num_ranks << ' ' << c.elems;
+  for (const Vector& y : outcome.results)
+    EXPECT_TRUE(same_bits(y, outcome.results[0])) << c.num_ranks << ' ' << c.elems;
 }
 
 TEST(Compression, ErrorsAreWithinTheFormatsBoundsAndAllRanksGetTheSameBits) {
@@ -186,8 +176,8 @@ TEST(Compression, WithoutItAllRanksGetTheSameBitsToo) {
       for (std::int64_t elems : {5, 1500, 40'001}) {
         const Outcome outcome = reduce({.num_ranks = ranks, .elems = elems, .in_place = true, .algorithm = algorithm},
                                        random_inputs(ranks, elems));
-        for (const Vector& y : outcome.last) {
-          EXPECT_TRUE(same_bits(y, outcome.last[0])) << algorithm << ' ' << ranks << ' ' << elems;
+        for (const Vector& y : outcome.results) {
+          EXPECT_TRUE(same_bits(y, outcome.results[0])) << algorithm << ' ' << ranks << ' ' << elems;
         }
       }
     }
@@ -204,7 +194,7 @@ TEST(Compression, WhatTheFormatHoldsIsExact) {
     const std::vector<Vector> inputs(static_cast<std::size_t>(ranks), x);
     const Outcome outcome = reduce({Compression::int8, ranks, 3000}, inputs);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      ASSERT_EQ(outcome.last.back()[i], static_cast<float>(ranks) * x[i]) << ranks << ' ' << i;
+      ASSERT_EQ(outcome.results.back()[i], static_cast<float>(ranks) * x[i]) << ranks << ' ' << i;
     }
     // bf16 holds integers up to 256.
     std::vector<Vector> small(static_cast<std::size_t>(ranks), Vector(3000));
@@ -213,7 +203,7 @@ TEST(Compression, WhatTheFormatHoldsIsExact) {
     }
     const Outcome rounded = reduce({Compression::bf16, ranks, 3000}, small);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      ASSERT_EQ(rounded.last.back()[i], static_cast<float>(exact_sum(small, i))) << ranks << ' ' << i;
+      ASSERT_EQ(rounded.results.back()[i], static_cast<float>(exact_sum(small, i))) << ranks << ' ' << i;
     }
   }
 }
@@ -224,7 +214,7 @@ TEST(Compression, NaNAndInfinityStayVisible) {
       auto inputs = random_inputs(3, 2000);
       inputs[1][1234] = bad;
       const Outcome outcome = reduce({compression, 3, 2000}, inputs);
-      for (const Vector& y : outcome.last) {
+      for (const Vector& y : outcome.results) {
         EXPECT_FALSE(std::isfinite(y[1234])) << name_of(compression);
         for (std::size_t i = 0; i < y.size(); ++i) {
           ASSERT_TRUE(std::isfinite(y[i]) || block_begin(i) == block_begin(1234)) << name_of(compression) << ' ' << i;
@@ -249,47 +239,6 @@ TEST(Compression, WireBytesAreThoseOfThePlans) {
   EXPECT_EQ(wire_bytes(Compression::none, 1 << 20, 4), 6 << 20);
   EXPECT_EQ(wire_bytes(Compression::bf16, 1 << 20, 4), 3 << 20);
   EXPECT_EQ(wire_bytes(Compression::int8, 1 << 20, 4), 6 * (1 << 18) * 65 / 64);
-}
-
-// The same gradient again and again: what is reported in all differs from the truth by what is still kept back, and not
-// by the number of calls times an error.
-TEST(Compression, FeedbackLosesNothing) {
-  constexpr int kCalls = 40;
-  constexpr std::int64_t kElems = 20'000;  // residuals of a share are longer than a piece
-  const auto inputs = random_inputs(2, kElems);
-  const auto worst = [&](Compression compression, bool feedback, const std::vector<Vector>& x) {
-    const Outcome outcome =
-        reduce({.compression = compression, .num_ranks = 2, .elems = kElems, .feedback = feedback, .calls = kCalls}, x);
-    double most = 0;  // of the bound of one call
-    for (std::size_t i = 0; i < kElems; ++i) {
-      const double bound = compression == Compression::bf16 ? bf16_bound(x, i) : int8_bound(x, i);
-      if (bound == 0) continue;
-      most = std::max(most, std::abs(outcome.added[1][i] - kCalls * exact_sum(x, i)) / bound);
-    }
-    return most;
-  };
-  // What is compressed is larger by what was kept: a scale by 1/254, a number in bf16 by 2^-8.
-  EXPECT_LE(worst(Compression::int8, true, inputs), 1.02);
-  EXPECT_GT(worst(Compression::int8, false, inputs), 5);
-  // bf16 keeps what the inputs lose, not what sums do: the other rank has zeros.
-  const std::vector<Vector> one_sided{inputs[0], Vector(kElems, 0.0F)};
-  EXPECT_LE(worst(Compression::bf16, true, one_sided), 1.02);
-  EXPECT_GT(worst(Compression::bf16, false, one_sided), 5);
-}
-
-TEST(Compression, FeedbackForgetsABadStep) {
-  const auto device = core::make_cpu_device();
-  Memory memory(*device);
-  kernels::ThreadPool pool(1);
-  const kernels::Context where(pool);
-  ErrorFeedback feedback(memory, 10, 2);
-  const Vector bad(10, std::numeric_limits<float>::infinity());
-  const kernels::In x{bad.data(), core::DType::f32, 10};
-  EXPECT_TRUE(std::isinf(feedback.of_input().corrected(x, where).as<float>()[3]));
-  feedback.forget();
-  const Vector good(10, 2.0F);
-  const kernels::In y{good.data(), core::DType::f32, 10};
-  EXPECT_EQ(feedback.of_input().corrected(y, where).as<float>()[3], 2.0F);
 }
 
 TEST(Compression, NamesAreParsed) {

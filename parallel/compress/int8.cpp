@@ -32,12 +32,10 @@ class Int8AllReduce final : public collectives::Collective {
   void dequantize(const Tensor& messages, int rank, std::int64_t begin, const kernels::Out& y) const;
   void quantize_shares(const void* input);
   void sum_own_share();
-  void keep_errors_of_input();
 
   const int num_ranks_;
   const int rank_;
-  const std::int64_t average_over_;  // 0: not at all
-  ErrorFeedback* const feedback_;
+  const std::int64_t average_over_;                          // 0: not at all
   const std::unique_ptr<collectives::Collective> exchange_;  // all-to-all of messages
   const std::unique_ptr<collectives::Collective> gather_;    // all-gather of messages, in place
   const kernels::Context where_;
@@ -54,7 +52,6 @@ Int8AllReduce::Int8AllReduce(const GradientReduction& reduction, std::unique_ptr
     : num_ranks_(reduction.num_ranks),
       rank_(reduction.rank),
       average_over_(reduction.op == core::ReduceOp::avg ? reduction.num_ranks : 0),
-      feedback_(reduction.feedback),
       exchange_(std::move(exchange)),
       gather_(std::move(gather)),
       where_(where),
@@ -88,26 +85,11 @@ void Int8AllReduce::dequantize(const Tensor& messages, int rank, std::int64_t be
 }
 
 void Int8AllReduce::quantize_shares(const void* input) {
-  kernels::In x{input, DType::f32, shares_.elems};
-  if (feedback_ != nullptr) x = feedback_->of_input().corrected(x, where_);
+  const kernels::In x{input, DType::f32, shares_.elems};
   for (int rank = 0; rank < num_ranks_; ++rank) {
     const std::int64_t used = shares_.used(rank);
     if (used > 0) quantize({x.as<float>() + shares_.begin(rank), DType::f32, used}, sent_, rank);
   }
-  if (feedback_ != nullptr) keep_errors_of_input();
-}
-
-void Int8AllReduce::keep_errors_of_input() {
-  // A piece may lie in several shares; each part of it begins at a whole block of its share.
-  const auto sent = [this](std::int64_t begin, std::int64_t count, const kernels::Out& to) {
-    for (std::int64_t at = begin; at < begin + count;) {
-      const auto rank = static_cast<int>(at / shares_.share);
-      const std::int64_t part = std::min(begin + count, shares_.begin(rank) + shares_.used(rank)) - at;
-      dequantize(sent_, rank, at - shares_.begin(rank), {to.as<float>() + (at - begin), DType::f32, part});
-      at += part;
-    }
-  };
-  feedback_->of_input().subtract(shares_.elems, sent, where_);
 }
 
 // In the order of ranks, piece by piece; then quantised into the own place of what is gathered.
@@ -124,15 +106,7 @@ void Int8AllReduce::sum_own_share() {
     sum.destination = sum_.out(begin, count);
     kernels::run(sum, where_);
   }
-  if (feedback_ == nullptr) return quantize(sum_.in(0, used), sent_, rank_);
-  Residual& residual = feedback_->of_share();
-  quantize(residual.corrected(sum_.in(0, used), where_), sent_, rank_);
-  residual.subtract(
-      used,
-      [this](std::int64_t begin, std::int64_t count, const kernels::Out& to) {
-        dequantize(sent_, rank_, begin, {to.data, DType::f32, count});
-      },
-      where_);
+  quantize(sum_.in(0, used), sent_, rank_);
 }
 
 void Int8AllReduce::run(const void* input, void* output) {

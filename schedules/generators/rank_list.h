@@ -50,7 +50,6 @@ class RankList {
   bool has_forward(std::int32_t stage) const { return next_[index(stage)].forward < count_; }
   bool has_backward(std::int32_t stage) const { return next_[index(stage)].backward < count_; }
   std::int32_t backwards(std::int32_t stage) const { return next_[index(stage)].backward; }
-  std::size_t num_pending() const { return pending_.size(); }
   std::vector<Action> take() { return std::move(list_); }
 
  private:

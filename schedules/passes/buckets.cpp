@@ -15,17 +15,14 @@ class Filling {
 
   // Returns whether the bucket is full.
   bool add(std::size_t index, const Parameter& parameter) {
-    const std::int64_t bytes = parameter.elements * parameter.grad_bytes;
     open_.part = open_.parameters.empty() ? parameter.part : std::min(open_.part, parameter.part);
     open_.parameters.push_back(index);
-    open_.bytes += bytes;
-    size_ += rules_.in_elements ? parameter.elements : bytes;
-    return size_ >= limit();
+    open_.bytes += parameter.elements * parameter.grad_bytes;
+    return open_.bytes >= limit();
   }
   bool is_open() const { return !open_.parameters.empty(); }
   GradientBucket close() {
     ++closed_;
-    size_ = 0;
     return std::exchange(open_, {.group = open_.group});
   }
 
@@ -37,7 +34,6 @@ class Filling {
 
   const BucketRules& rules_;
   GradientBucket open_;
-  std::int64_t size_ = 0;
   std::size_t closed_ = 0;
 };
 
@@ -45,10 +41,6 @@ class Filling {
 
 BucketRules ddp_rules(std::int64_t cap_bytes) {
   return {.limits = {kDdpFirstBucketBytes, cap_bytes}};
-}
-
-BucketRules megatron_rules(std::int64_t data_ranks) {
-  return {.limits = {std::max<std::int64_t>(40'000'000, 1'000'000 * data_ranks)}, .in_elements = true};
 }
 
 BucketRules one_bucket() {

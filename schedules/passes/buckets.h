@@ -20,8 +20,7 @@ struct Parameter {
 
 // A bucket takes parameters until it holds at least its limit. A parameter is never split, so buckets overshoot.
 struct BucketRules {
-  std::vector<std::int64_t> limits = {};  // of the first bucket, the second, ...; the last goes on; empty: no limit
-  bool in_elements = false;               // else in bytes
+  std::vector<std::int64_t> limits = {};  // bytes of the first bucket, the second, ...; the last goes on; empty: none
 };
 
 inline constexpr std::int64_t kDdpFirstBucketBytes = std::int64_t{1} << 20;
@@ -29,8 +28,6 @@ inline constexpr std::int64_t kDdpBucketBytes = std::int64_t{25} << 20;
 // PyTorch's DistributedDataParallel from its second iteration on (reducer.cpp, compute_bucket_assignment_by_size and
 // rebuild_buckets): the first bucket is small so that the first reduction starts early.
 BucketRules ddp_rules(std::int64_t cap_bytes = kDdpBucketBytes);
-// Megatron-LM's DistributedDataParallel: larger with more ranks, as a ring's steps are latency.
-BucketRules megatron_rules(std::int64_t data_ranks);
 BucketRules one_bucket();
 
 struct GradientBucket {
