@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/backends/backend.h"
+
 namespace lockstep::sweep {
 
 // What the host waits for within a batch of calls (-z).
@@ -24,8 +26,9 @@ struct DeviceFlags {
   std::string protocol = "auto";  // of the cuda transport: auto, simple, packets
 };
 
+// By the table of backends; throws a usage Error for a name that it does not have.
 inline bool on_gpus(std::string_view transport) {
-  return transport == "cuda" || transport == "nccl";
+  return backends::find_backend(transport).on_gpus();
 }
 
 // Throws a usage Error: one line that names the flag, the transport that cannot do it, and why.

@@ -11,6 +11,7 @@
 
 #include "bench/sweep/command_line.h"
 #include "bench/sweep/flag_values.h"
+#include "collectives/backends/backend.h"
 
 namespace lockstep::sweep {
 namespace {
@@ -48,12 +49,19 @@ std::vector<int> root_list(const FlagValue& value) {
   return integer_list(value, 0, kMaxRanks - 1);
 }
 
+std::string transport_names(const std::string& between) {
+  std::string names;
+  for (const backends::Backend& backend : backends::all_backends()) {
+    names += (names.empty() ? "" : between) + std::string(backend.name);
+  }
+  return names;
+}
+
 std::vector<std::string> transport_list(const FlagValue& value) {
   for (const FlagValue& part : value.list()) {
-    constexpr std::array kTransports{"local", "mpi", "cuda", "nccl"};
-    if (std::find(kTransports.begin(), kTransports.end(), part.text) == kTransports.end()) {
-      throw part.refused("unknown transport", "local mpi cuda nccl");
-    }
+    const auto is_it = [&part](const backends::Backend& backend) { return backend.name == part.text; };
+    const auto all = backends::all_backends();
+    if (std::none_of(all.begin(), all.end(), is_it)) throw part.refused("unknown transport", transport_names(" "));
   }
   return text_list(value);
 }
@@ -75,6 +83,7 @@ std::string json_file(const FlagValue& value) {
   return value.text;
 }
 
+constexpr const char* kTransport = "--transport";
 constexpr const char* kNcclGroup = "nccl-tests' flags";
 constexpr const char* kOwnGroup = "Beyond nccl-tests";
 constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning here: only their defaults are accepted";
@@ -149,8 +158,6 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
     Flag{"--plan", "", "files with plans of your own (docs/plan_format.md): each is proved, run and verified",
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
-    Flag{"--transport", "local", "what moves the bytes: local, mpi, cuda, nccl",
-         [](Reading& r, const FlagValue& v) { r.flags.transports = transport_list(v); }},
     Flag{"--protocol", "auto",
          "with --transport cuda: auto by size, simple, packets or multimem for plans that can be run so",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
@@ -185,6 +192,7 @@ constexpr std::array kRefusedFlags{
 void declare(CommandLine& line, SweepFlags& flags) {
   declare_all(line, kNcclFlags, kNcclGroup);
   declare_all(line, kOwnFlags, kOwnGroup);
+  line.add(kTransport, "local", "what moves the bytes: " + transport_names(", "), kOwnGroup);
   line.add_switch("--processes", flags.processes, "local ranks are forked processes, not threads", kOwnGroup);
   line.add_switch("--explain", flags.explain, "columns: algorithm, steps, wire bytes, predicted time", kOwnGroup);
   line.add_switch("--print-plan", flags.print_plan, "print the plans that would run, and end", kOwnGroup);
@@ -298,6 +306,7 @@ std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind
   if (auto help = line.parse(argc, argv)) return *help;
   read_all(line, kNcclFlags, reading);
   read_all(line, kOwnFlags, reading);
+  if (const auto value = line.value(kTransport)) flags.transports = transport_list(*value);
   refuse_all(line);
   decide_ranks(reading);
   drop_what_the_kind_lacks(flags);

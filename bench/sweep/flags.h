@@ -29,7 +29,7 @@ struct SweepFlags {
 
   // Swept, in this order of nesting: every combination is a row of its own.
   std::vector<int> ranks{4};
-  std::vector<std::string> transports{"local"};  // local, mpi, cuda, nccl
+  std::vector<std::string> transports{"local"};  // names of backends
   std::vector<core::DType> dtypes{core::DType::f32};
   std::vector<core::ReduceOp> ops{core::ReduceOp::sum};  // one entry where the collective has no operation
   std::vector<int> roots{0};                             // empty: every root (-r -1); {0} where there is none

@@ -3,12 +3,12 @@
 #include <array>
 
 #include "collectives/algorithms/algorithm.h"
-#include "collectives/backends/cuda_backend.h"
-#include "collectives/backends/gpu_ranks.h"
-#include "collectives/backends/local_backend.h"
-#include "collectives/backends/mpi_backend.h"
-#include "collectives/backends/nccl_backend.h"
+#include "collectives/backends/backend_kinds.h"
+#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/host_places.h"
 #include "collectives/backends/plan_choice.h"
+#include "collectives/transports/local_world.h"
+#include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 
 namespace lockstep::backends {
@@ -18,12 +18,37 @@ std::optional<std::string> always_there() {
   return std::nullopt;
 }
 
+// The GPU that is the rank's turn on its host, and a stream of it. All ranks of the world call it together.
+RankGpu open_gpu(transports::World& world, const BackendOptions& options) {
+  const HostPlaces places = host_places(world);
+  const int gpus = static_cast<int>(core::cuda_devices().size());
+  const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, gpus);
+  RankGpu gpu;
+  gpu.device = core::make_cuda_device(place.device, world.rank(), options.timeout);
+  gpu.stream = gpu.device->make_stream();
+  return gpu;
+}
+
 constexpr std::array kBackends{
     Backend{"local", "direct", false, always_there, run_local},
     Backend{"mpi", "message", true, mpi_absence, run_mpi},
     Backend{"cuda", "cuda", false, cuda_absence, nullptr, core::cuda_devices, open_gpu, join_cuda},
     Backend{"nccl", "nccl", true, nccl_absence, nullptr, core::cuda_devices, open_gpu, join_nccl},
 };
+
+// Ranks on GPUs are threads of this process, or mpirun's: runs run_rank(world) on every one of this process.
+void run_gpu_ranks(const BackendOptions& options, const std::function<void(transports::World&)>& run_rank) {
+  if (options.link) {
+    throw core::usage_error("--link emulates links between local ranks; allowed with --transport local");
+  }
+  if (options.mpi != nullptr) return run_rank(*options.mpi->make_transport());
+  transports::LocalOptions local;
+  local.num_ranks = options.num_ranks;
+  local.deadline = options.timeout;
+  local.bind = false;
+  transports::LocalGroup group(local);
+  group.run([&](transports::LocalWorld& world) { run_rank(world); });
+}
 
 // The last to join is the first to go.
 void run_on_gpu(transports::World& world, std::span<const Backend* const> backends, const BackendOptions& options,

@@ -1,4 +1,4 @@
-#include "collectives/backends/cuda_backend.h"
+#include "collectives/backends/backend_kinds.h"
 
 #include <cstdint>
 #include <limits>

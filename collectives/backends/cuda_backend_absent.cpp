@@ -1,5 +1,5 @@
 // Takes the place of cuda_backend.cpp in builds without CUDA.
-#include "collectives/backends/cuda_backend.h"
+#include "collectives/backends/backend_kinds.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
 

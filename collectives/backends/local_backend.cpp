@@ -1,4 +1,4 @@
-#include "collectives/backends/local_backend.h"
+#include "collectives/backends/backend_kinds.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "collectives/backends/nccl_backend.h"
+#include "collectives/backends/backend_kinds.h"
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 // Takes the place of nccl_backend.cpp in builds without NCCL.
-#include "collectives/backends/nccl_backend.h"
+#include "collectives/backends/backend_kinds.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/error.h"
 
