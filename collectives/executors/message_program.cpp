@@ -13,6 +13,7 @@
 #include "collectives/plan/sizes.h"
 #include "collectives/verify.h"
 #include "core/error.h"
+#include "core/index.h"
 
 namespace lockstep::executors {
 namespace {
@@ -21,10 +22,6 @@ using plan::Buffer;
 using plan::Op;
 using plan::Slice;
 using plan::Step;
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
 
 Action action_of(Op op) {
   switch (op) {
@@ -42,26 +39,6 @@ Action action_of(Op op) {
   return Action::reduce;
 }
 
-// The steps of a rank in an order that its lanes and `after` edges allow. Steps of a checked plan that touch the same
-// memory have the same order in all such orders.
-std::vector<int> steps_in_order(const plan::Plan& plan, const plan::StepIds& ids, int rank) {
-  const auto& lanes = plan.ranks[at(rank)].lanes;
-  std::vector<int> next(lanes.size(), 0);
-  std::vector<int> order;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (std::size_t l = 0; l < lanes.size(); ++l) {
-      while (at(next[l]) < lanes[l].size()) {
-        const plan::After& after = lanes[l][at(next[l])].after;
-        if (after.lane >= 0 && next[at(after.lane)] <= after.step) break;
-        order.push_back(ids.id(rank, static_cast<int>(l), next[l]++));
-        moved = true;
-      }
-    }
-  }
-  return order;
-}
-
 // What the sizes of a plan's chunks are for one operation.
 class Sizes {
  public:
@@ -70,7 +47,9 @@ class Sizes {
         operation_(operation),
         ids_(plan),
         contents_(contents_of(plan, {plan::kUnbounded, operation.in_place})),
-        messages_(match_messages(plan, ids_)) {
+        messages_(match_messages(plan, ids_)),
+        steps_of_(static_cast<std::size_t>(plan.num_ranks)) {
+    for (const int id : dependence_order(plan, ids_, messages_)) steps_of_[at(ids_.place(id).rank)].push_back(id);
     for (int id = 0; id < ids_.num_steps(); ++id) {
       for (int i = 0; i < chunks_of(step(id)); ++i) slot_elems_ = std::max(slot_elems_, elems(id, i));
     }
@@ -78,6 +57,9 @@ class Sizes {
 
   const plan::StepIds& ids() const { return ids_; }
   const Step& step(int id) const { return step_at(plan_, ids_.place(id)); }
+  // The steps of a rank in an order that its lanes and `after` edges allow. Those that touch the same memory have the
+  // same order in all such orders, as the plan is checked.
+  const std::vector<int>& steps_of(int rank) const { return steps_of_[at(rank)]; }
   std::int64_t slot_elems() const { return slot_elems_; }  // of a scratch slot: the largest chunk there is
   bool completes(int id, int i) const { return contents_.at(id, i).complete; }
 
@@ -125,6 +107,7 @@ class Sizes {
   plan::StepIds ids_;
   plan::Contents contents_;
   plan::Messages messages_;
+  std::vector<std::vector<int>> steps_of_;  // [rank]
   std::int64_t slot_elems_ = 0;
 };
 
@@ -152,7 +135,7 @@ class ProgramWriter {
   MessageProgram write() {
     program_.recvs.resize(plan_.ranks[at(rank_)].lanes.size());
     program_.scratch_bytes = plan_.scratch_chunks * sizes_.slot_elems() * elem_bytes_;
-    for (int id : steps_in_order(plan_, sizes_.ids(), rank_)) add_step(id);
+    for (const int id : sizes_.steps_of(rank_)) add_step(id);
     for (auto& [channel, queue] : sends_) program_.sends.push_back(std::move(queue));
     take_staging_slots();
     link();

@@ -1,178 +1,114 @@
-// The message executor's rules without memory and without time.
 #include "collectives/executors/message_rounds.h"
 
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
+
+#include "collectives/executors/message_run.h"
+#include "core/index.h"
 
 namespace lockstep::executors {
 namespace {
 
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
-
-constexpr int kDone = -1;  // in waits
-
-struct RankState {
-  struct Sends {
-    std::size_t next = 0;
-    int under_way = 0;
-  };
-  struct Recvs {
-    std::size_t posted = 0;
-    std::size_t landed = 0;
-    std::size_t retired = 0;
-  };
-  std::vector<int> waits;    // [op]
-  std::vector<char> taken;   // [op] messages that left the sender and have arrived
-  std::vector<Sends> sends;  // [queue]
-  std::vector<Recvs> recvs;  // [queue]
-  std::size_t left = 0;      // operations that are not done
-  MessageRounds rounds;
-  MessageRound round;  // the one that is being written
-};
-
-struct Sent {
-  int op;
-  std::size_t queue;
-};
-
-// Sends and posted receives of a channel that have not met.
+// Sends and posted receives of a channel that have not met: operations of the two ends.
 struct Channel {
-  std::deque<Sent> sends;
+  std::deque<int> sends;
   std::deque<int> recvs;
+};
+using Channels = std::map<std::tuple<int, int, int>, Channel>;  // by from, to, lane
+
+// One rank without memory: notes what is done, round by round.
+class DryPort {
+ public:
+  using Request = int;  // the operation
+
+  DryPort(const MessageProgram& program, int rank, Channels& channels)
+      : program_(program), rank_(rank), channels_(channels), met_(program.ops.size(), 0) {}
+
+  Request recv(int op) {
+    channels_[{op_at(op).peer, rank_, op_at(op).lane}].recvs.push_back(op);
+    return op;
+  }
+  Request send(int op) {
+    channels_[{rank_, op_at(op).peer, op_at(op).lane}].sends.push_back(op);
+    return op;
+  }
+  bool done(Request op) const { return met_[at(op)] != 0; }
+  void work(int op) { round_.work.push_back(op); }
+
+  void meet(int op) {
+    met_[at(op)] = 1;
+    (is_recv(op_at(op).action) ? round_.recvs : round_.sends).push_back(op);
+  }
+  // What comes now is of the next round, if there was a message in this one.
+  void close_round() {
+    if (!round_.sends.empty() || !round_.recvs.empty()) rounds_.push_back(std::exchange(round_, {}));
+  }
+  MessageRounds take_rounds() {
+    if (!round_.work.empty()) rounds_.push_back(std::exchange(round_, {}));
+    return std::move(rounds_);
+  }
+
+ private:
+  const MessageOp& op_at(int op) const { return program_.ops[at(op)]; }
+
+  const MessageProgram& program_;
+  const int rank_;
+  Channels& channels_;
+  std::vector<char> met_;  // [op] messages that have
+  MessageRounds rounds_;
+  MessageRound round_;  // the one that is being written
 };
 
 class DryRun {
  public:
-  DryRun(const std::vector<MessageProgram>& programs, const MessageLimits& limits)
-      : programs_(programs), limits_(limits), ranks_(programs.size()) {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      for (const MessageOp& op : programs[r].ops) ranks_[r].waits.push_back(op.waits);
-      ranks_[r].taken.resize(programs[r].ops.size(), 0);
-      ranks_[r].sends.resize(programs[r].sends.size());
-      ranks_[r].recvs.resize(programs[r].recvs.size());
-      ranks_[r].left = programs[r].ops.size();
+  DryRun(const std::vector<MessageProgram>& programs, const MessageLimits& limits) {
+    for (const MessageProgram& program : programs) {
+      ports_.push_back(std::make_unique<DryPort>(program, static_cast<int>(ports_.size()), channels_));
+      ranks_.emplace_back(program, limits, *ports_.back());
     }
   }
 
   bool ends() {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      for (int op : programs_[r].first) complete(r, op);
-    }
+    for (auto& rank : ranks_) rank.begin();
     while (next_round()) {
     }
-    for (RankState& rank : ranks_) close_round(rank);
-    return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.left == 0; });
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.ended(); });
   }
 
   std::vector<MessageRounds> take_rounds() {
     std::vector<MessageRounds> rounds;
-    for (RankState& rank : ranks_) rounds.push_back(std::move(rank.rounds));
+    for (auto& port : ports_) rounds.push_back(port->take_rounds());
     return rounds;
   }
 
  private:
-  const MessageOp& op_at(std::size_t rank, int op) const { return programs_[rank].ops[at(op)]; }
-
   // Whether any message went.
   bool next_round() {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      for (std::size_t q = 0; q < ranks_[r].recvs.size(); ++q) post(r, q);
-      for (std::size_t q = 0; q < ranks_[r].sends.size(); ++q) start(r, q);
-    }
+    for (auto& rank : ranks_) rank.start();
     bool moved = false;
-    for (auto& [between, channel] : channels_) moved |= meet(channel, std::get<0>(between), std::get<1>(between));
+    for (auto& [ends, channel] : channels_) {
+      while (!channel.sends.empty() && !channel.recvs.empty()) {
+        ports_[at(std::get<0>(ends))]->meet(channel.sends.front());
+        ports_[at(std::get<1>(ends))]->meet(channel.recvs.front());
+        channel.sends.pop_front();
+        channel.recvs.pop_front();
+        moved = true;
+      }
+    }
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      const std::vector<int> sent = ranks_[r].round.sends;
-      if (!sent.empty() || !ranks_[r].round.recvs.empty()) close_round(ranks_[r]);
-      for (int op : sent) complete(r, op);
-      for (std::size_t q = 0; q < ranks_[r].recvs.size(); ++q) land(r, q);
+      ports_[r]->close_round();
+      ranks_[r].take();
     }
     return moved;
   }
 
-  static void close_round(RankState& rank) {
-    const MessageRound& round = rank.round;
-    if (round.work.empty() && round.sends.empty() && round.recvs.empty()) return;
-    rank.rounds.push_back(std::exchange(rank.round, {}));
-  }
-
-  void post(std::size_t rank, std::size_t q) {
-    const Queue& queue = programs_[rank].recvs[q];
-    RankState::Recvs& recvs = ranks_[rank].recvs[q];
-    while (recvs.retired < recvs.posted && ranks_[rank].waits[at(queue[recvs.retired])] == kDone) ++recvs.retired;
-    while (recvs.posted < std::min(queue.size(), recvs.retired + at(limits_.recv_window))) {
-      const int index = queue[recvs.posted];
-      const MessageOp& op = op_at(rank, index);
-      if (op.action == Action::recv && ranks_[rank].waits[at(index)] != 0) break;
-      channels_[{at(op.peer), rank, op.lane}].recvs.push_back(index);
-      ++recvs.posted;
-    }
-  }
-
-  void start(std::size_t rank, std::size_t q) {
-    const Queue& queue = programs_[rank].sends[q];
-    RankState::Sends& sends = ranks_[rank].sends[q];
-    while (sends.next < queue.size() && sends.under_way < limits_.send_window &&
-           ranks_[rank].waits[at(queue[sends.next])] == 0) {
-      const int index = queue[sends.next++];
-      const MessageOp& op = op_at(rank, index);
-      ++sends.under_way;
-      channels_[{rank, at(op.peer), op.lane}].sends.push_back({index, q});
-    }
-  }
-
-  bool meet(Channel& channel, std::size_t from, std::size_t to) {
-    bool met = false;
-    while (!channel.sends.empty() && !channel.recvs.empty()) {
-      const Sent sent = channel.sends.front();
-      const int received = channel.recvs.front();
-      channel.sends.pop_front();
-      channel.recvs.pop_front();
-      ranks_[from].round.sends.push_back(sent.op);
-      ranks_[to].round.recvs.push_back(received);
-      ranks_[to].taken[at(received)] = 1;
-      --ranks_[from].sends[sent.queue].under_way;
-      met = true;
-    }
-    return met;
-  }
-
-  // In order, as MessageCollective does.
-  void land(std::size_t rank, std::size_t q) {
-    const Queue& queue = programs_[rank].recvs[q];
-    RankState::Recvs& recvs = ranks_[rank].recvs[q];
-    while (recvs.landed < recvs.posted && ranks_[rank].taken[at(queue[recvs.landed])]) {
-      const int index = queue[recvs.landed++];
-      if (op_at(rank, index).action == Action::recv || --ranks_[rank].waits[at(index)] == 0) complete(rank, index);
-    }
-  }
-
-  // And the work that waited for nothing else.
-  void complete(std::size_t rank, int first) {
-    std::vector<int> done{first};
-    while (!done.empty()) {
-      const int index = done.back();
-      done.pop_back();
-      ranks_[rank].waits[at(index)] = kDone;
-      --ranks_[rank].left;
-      const MessageOp& op = op_at(rank, index);
-      if (runs_when_released(op.action)) ranks_[rank].round.work.push_back(index);
-      for (std::uint32_t i = 0; i < op.num_next; ++i) {
-        const int next = programs_[rank].next[op.first_next + i];
-        if (--ranks_[rank].waits[at(next)] == 0 && runs_when_released(op_at(rank, next).action)) done.push_back(next);
-      }
-    }
-  }
-
-  const std::vector<MessageProgram>& programs_;
-  MessageLimits limits_;
-  std::vector<RankState> ranks_;
-  std::map<std::tuple<std::size_t, std::size_t, int>, Channel> channels_;  // by from, to, lane
+  Channels channels_;
+  std::vector<std::unique_ptr<DryPort>> ports_;  // [rank]
+  std::vector<MessageRun<DryPort>> ranks_;
 };
 
 }  // namespace

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include "collectives/plan/check_parts.h"
+#include "collectives/plan/lane_run.h"
 #include "collectives/plan/symbolic_memory.h"
 #include "core/index.h"
 
 namespace lockstep::plan {
 namespace {
 
-// All that a lane can wait for is an event: step s done is event s; location l free to be written is num_steps + l.
+// Events beyond the steps: location l free to be written is num_steps + l.
 class SymbolicRun {
  public:
   SymbolicRun(const Plan& plan, const StepIds& ids, const Messages& messages, const Locations& locations,
@@ -23,21 +24,11 @@ class SymbolicRun {
         problems_(problems),
         first_cell_(first_cells_of_messages()),
         memory_(plan, locations, options.in_place, first_cell_.back() - locations.size()),
-        done_(at(ids.num_steps()), 0),
         unread_sends_(at(locations.size()), 0),
-        first_waiter_(at(ids.num_steps() + locations.size()), -1),
-        next_waiter_(at(ids.num_lanes()), -1) {}
+        lanes_(ids, ids.num_steps() + locations.size()) {}
 
   void run() {
-    for (int lane = 0; lane < ids_.num_lanes(); ++lane) {
-      next_.push_back(ids_.lane_begin(lane));
-      ready_.push_back(lane);
-    }
-    while (!ready_.empty() && problems_.empty()) {
-      const int lane = ready_.back();
-      ready_.pop_back();
-      run_lane(lane);
-    }
+    lanes_.run([this](int id) { return awaited(id); }, [this](int id) { return execute(id); });
     if (problems_.empty()) report_deadlock();
     if (!problems_.empty()) return;
     for (const auto& wrong : memory_.compare_outputs()) problems_.add({wrong.rank, -1, -1}, wrong.what);
@@ -56,38 +47,18 @@ class SymbolicRun {
     return first;
   }
 
-  void run_lane(int lane) {
-    for (int& id = next_[at(lane)]; id < ids_.lane_end(lane); ++id) {
-      const int event = awaited(id);
-      if (event >= 0) {
-        next_waiter_[at(lane)] = first_waiter_[at(event)];
-        first_waiter_[at(event)] = lane;
-        return;
-      }
-      execute(id);
-      if (!problems_.empty()) return;
-      done_[at(id)] = 1;
-      wake(id);
-    }
-  }
-
-  void wake(int event) {
-    for (int lane = first_waiter_[at(event)]; lane >= 0; lane = next_waiter_[at(lane)]) ready_.push_back(lane);
-    first_waiter_[at(event)] = -1;
-  }
-
   // The event that a step has to wait for now; -1: it can run.
   int awaited(int id) const {
     const StepPlace& where = ids_.place(id);
     const Step& step = step_at(plan_, where);
     const int after = ids_.id(where.rank, step.after);
-    if (after >= 0 && !done_[at(after)]) return after;
+    if (after >= 0 && !lanes_.done(after)) return after;
     const int message = messages_.of_step[at(id)];
     if (step.op == Op::send && !reads_in_place() && messages_.list[at(message)].position >= capacity_) {
       const int makes_room = messages_.list[at(message - capacity_)].recv;
-      if (!done_[at(makes_room)]) return makes_room;
+      if (!lanes_.done(makes_room)) return makes_room;
     }
-    if (reads_peer(step.op) && !done_[at(messages_.list[at(message)].send)]) return messages_.list[at(message)].send;
+    if (reads_peer(step.op) && !lanes_.done(messages_.list[at(message)].send)) return messages_.list[at(message)].send;
     return reads_in_place() && writes_dst(step.op) ? unread_location(where.rank, step.dst) : -1;
   }
 
@@ -99,20 +70,25 @@ class SymbolicRun {
     return -1;
   }
 
-  void execute(int id) {
+  bool execute(int id) {
     const StepPlace& where = ids_.place(id);
     const Step& step = step_at(plan_, where);
     find_message_cells(id, step);
     const bool sends_in_place = step.op == Op::send && reads_in_place();
     std::string problem = memory_.run(id, where, step, sends_in_place ? std::span<const int>() : cells_, contents_);
-    if (!problem.empty()) return problems_.add(where, std::move(problem));
+    if (!problem.empty()) {
+      problems_.add(where, std::move(problem));
+      lanes_.stop();
+      return false;
+    }
     if (sends_in_place) {
       for (const int location : cells_) ++unread_sends_[at(location)];
     } else if (reads_peer(step.op) && reads_in_place()) {
       for (const int location : cells_) {
-        if (--unread_sends_[at(location)] == 0) wake(ids_.num_steps() + location);
+        if (--unread_sends_[at(location)] == 0) lanes_.happen(ids_.num_steps() + location);
       }
     }
+    return true;
   }
 
   // Where the chunks of a step's message are: in the message, or still in the sender's memory.
@@ -129,8 +105,8 @@ class SymbolicRun {
 
   void report_deadlock() {
     for (int lane = 0; lane < ids_.num_lanes() && !problems_.full(); ++lane) {
-      const int id = next_[at(lane)];
-      if (id < ids_.lane_end(lane)) {
+      const int id = lanes_.stands_at(lane);
+      if (id >= 0) {
         problems_.add(ids_.place(id), "deadlock: waits for " + describe_event(id, awaited(id)));
       }
     }
@@ -148,7 +124,7 @@ class SymbolicRun {
   // A receive that has yet to read a location.
   int reader_of(int location) const {
     for (const Message& message : messages_.list) {
-      if (!done_[at(message.send)] || done_[at(message.recv)]) continue;
+      if (!lanes_.done(message.send) || lanes_.done(message.recv)) continue;
       const StepPlace& sender = ids_.place(message.send);
       const Slice& src = step_at(plan_, sender).src;
       for (int i = 0; i < src.count; ++i) {
@@ -173,13 +149,9 @@ class SymbolicRun {
   Problems& problems_;
   std::vector<int> first_cell_;  // [message], and one for the end
   SymbolicMemory memory_;
-  std::vector<char> done_;         // [step id]
   std::vector<int> unread_sends_;  // [location] if reads_in_place
-  std::vector<int> next_;          // [lane id] step id
-  std::vector<int> first_waiter_;  // [event] lane id, head of a list; -1: nobody
-  std::vector<int> next_waiter_;   // [lane id] rest of that list
-  std::vector<int> ready_;         // lane ids
-  std::vector<int> cells_;         // of the message of the step that is being run
+  LaneRun lanes_;
+  std::vector<int> cells_;  // of the message of the step that is being run
 };
 
 }  // namespace

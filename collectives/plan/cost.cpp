@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "collectives/plan/lane_run.h"
 #include "collectives/plan/messages.h"
 #include "collectives/plan/sizes.h"
 #include "core/error.h"
@@ -57,24 +58,22 @@ class Simulation {
         stations_(at(plan.num_ranks)),
         posted_(at(ids.num_lanes())),
         sent_(at(ids.num_lanes()), 0),
-        begun_(at(ids.num_steps()), 0),
-        done_(at(ids.num_steps()), 0),
         arrived_(messages_.list.size(), 0),
-        waiting_(at(ids.num_steps()) + messages_.list.size()) {
+        lanes_(ids, ids.num_steps() + static_cast<int>(messages_.list.size())) {
     prediction_.spans.resize(at(ids.num_steps()));
   }
 
   Prediction run() {
-    for (int lane = 0; lane < ids_.num_lanes(); ++lane) next_.push_back(ids_.lane_begin(lane));
-    for (int lane = 0; lane < ids_.num_lanes(); ++lane) run_lane(lane);
     while (true) {
-      run_ready_lanes();
+      lanes_.run([this](int id) { return awaited(id); }, [this](int id) { return begin(id); });
       const bool all_known = events_.empty() || events_.top().time_us > now_us_;
       if (all_known) give_out_ports();
       if (events_.empty()) break;
       take_event();
     }
-    LOCKSTEP_CHECK(std::all_of(done_.begin(), done_.end(), [](char d) { return d != 0; }), "the plan was not checked");
+    for (int lane = 0; lane < ids_.num_lanes(); ++lane) {
+      LOCKSTEP_CHECK(lanes_.stands_at(lane) < 0, "the plan was not checked");
+    }
     prediction_.time_us = now_us_;
     return std::move(prediction_);
   }
@@ -88,40 +87,25 @@ class Simulation {
     const Event event = events_.top();
     events_.pop();
     now_us_ = event.time_us;
-    event.is_arrival ? arrive(event.id) : finish(event.id);
+    event.is_arrival ? arrive(event.id) : lanes_.finish(event.id);
   }
 
-  // Goes on until the lane has to wait for an event: a step done, or a message arrived (num_steps + message).
-  void run_lane(int lane) {
-    while (next_[at(lane)] < ids_.lane_end(lane)) {
-      const int id = next_[at(lane)];
-      const int event = begun_[at(id)] ? id : awaited(id);
-      if (event < 0) begin(id);
-      if (event < 0 && done_[at(id)]) {
-        ++next_[at(lane)];
-        continue;
-      }
-      waiting_[at(event < 0 ? id : event)].push_back(lane);
-      return;
-    }
-  }
-
+  // A step, or a message's arrival: num_steps + message.
   int awaited(int id) const {
     const int after = ids_.id(ids_.place(id).rank, step_of(id).after);
-    if (after >= 0 && !done_[at(after)]) return after;
+    if (after >= 0 && !lanes_.done(after)) return after;
     const int message = messages_.of_step[at(id)];
     if (reads_peer(step_of(id).op) && !arrived_[at(message)]) return ids_.num_steps() + message;
     return -1;
   }
 
-  void begin(int id) {
-    begun_[at(id)] = 1;
+  // Whether it is done at once.
+  bool begin(int id) {
     const Op op = step_of(id).op;
     if (op == Op::send) post(messages_.of_step[at(id)]);
     if (op == Op::send || op == Op::recv) {
       if (op == Op::recv) prediction_.spans[at(id)] = {now_us_, now_us_};
-      set_done(id);
-      return;
+      return true;
     }
     Station& here = stations_[at(ids_.place(id).rank)];
     const double per_byte = op == Op::copy ? model_.copy_us_per_byte : model_.gamma_us_per_byte;
@@ -129,29 +113,7 @@ class Simulation {
     here.core_free_us = begin_us + per_byte * static_cast<double>(bytes_[at(id)]);
     prediction_.spans[at(id)] = {begin_us, here.core_free_us};
     events_.push({here.core_free_us, num_events_++, false, id});
-  }
-
-  void set_done(int id) {
-    done_[at(id)] = 1;
-    wake(id);
-  }
-
-  void wake(int event) {
-    ready_.insert(ready_.end(), waiting_[at(event)].begin(), waiting_[at(event)].end());
-    waiting_[at(event)].clear();
-  }
-
-  void run_ready_lanes() {
-    while (!ready_.empty()) {
-      const int lane = ready_.front();
-      ready_.pop_front();
-      run_lane(lane);
-    }
-  }
-
-  void finish(int id) {
-    ++next_[at(ids_.lane_of(id))];
-    set_done(id);
+    return false;
   }
 
   void post(int message) {
@@ -206,7 +168,7 @@ class Simulation {
     posted_[at(lane)].pop_front();
     if (!posted_[at(lane)].empty()) get_in_line(lane);
     arrived_[at(message)] = 1;
-    wake(ids_.num_steps() + message);
+    lanes_.happen(ids_.num_steps() + message);
   }
 
   const Plan& plan_;
@@ -217,16 +179,12 @@ class Simulation {
   double now_us_ = 0;
   std::int64_t num_events_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::vector<Station> stations_;          // [rank]
-  std::set<int> changed_;                  // ranks with a port or a message in line that they had not before
-  std::vector<std::deque<int>> posted_;    // [lane id] messages that have not arrived
-  std::vector<int> sent_;                  // [lane id] messages that have
-  std::vector<int> next_;                  // [lane id] step id
-  std::vector<char> begun_;                // [step id]
-  std::vector<char> done_;                 // [step id]
-  std::vector<char> arrived_;              // [message]
-  std::vector<std::vector<int>> waiting_;  // [event] lane ids
-  std::deque<int> ready_;                  // lane ids whose event has happened
+  std::vector<Station> stations_;        // [rank]
+  std::set<int> changed_;                // ranks with a port or a message in line that they had not before
+  std::vector<std::deque<int>> posted_;  // [lane id] messages that have not arrived
+  std::vector<int> sent_;                // [lane id] messages that have
+  std::vector<char> arrived_;            // [message]
+  LaneRun lanes_;
   Prediction prediction_;
 };
 

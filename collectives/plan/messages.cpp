@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "collectives/plan/lane_run.h"
 #include "core/error.h"
 
 namespace lockstep::plan {
@@ -62,34 +63,19 @@ Messages match_messages(const Plan& plan, const StepIds& ids) {
 std::vector<int> dependence_order(const Plan& plan, const StepIds& ids, const Messages& messages) {
   const auto at = [](int i) { return static_cast<std::size_t>(i); };
   std::vector<int> order;
-  std::vector<char> done(at(ids.num_steps()), 0);
-  std::vector<std::vector<int>> waiting(at(ids.num_steps()));  // [step id] lanes that wait for it
-  std::vector<int> next;                                       // [lane id] step id
-  std::vector<int> ready;                                      // lane ids
-  for (int lane = 0; lane < ids.num_lanes(); ++lane) {
-    next.push_back(ids.lane_begin(lane));
-    ready.push_back(lane);
-  }
-  while (!ready.empty()) {
-    const int lane = ready.back();
-    ready.pop_back();
-    while (next[at(lane)] < ids.lane_end(lane)) {
-      const int id = next[at(lane)];
-      const Step& step = step_at(plan, ids.place(id));
-      const int after = ids.id(ids.place(id).rank, step.after);
-      const int send = reads_peer(step.op) ? messages.list[at(messages.of_step[at(id)])].send : -1;
-      const int missing = after >= 0 && !done[at(after)] ? after : send >= 0 && !done[at(send)] ? send : -1;
-      if (missing >= 0) {
-        waiting[at(missing)].push_back(lane);
-        break;
-      }
-      order.push_back(id);
-      done[at(id)] = 1;
-      ++next[at(lane)];
-      ready.insert(ready.end(), waiting[at(id)].begin(), waiting[at(id)].end());
-    }
-  }
-  LOCKSTEP_CHECK(order.size() == done.size(), "the plan was not checked: it waits for itself");
+  LaneRun lanes(ids, ids.num_steps());
+  const auto awaited = [&](int id) {
+    const Step& step = step_at(plan, ids.place(id));
+    const int after = ids.id(ids.place(id).rank, step.after);
+    if (after >= 0 && !lanes.done(after)) return after;
+    const int send = reads_peer(step.op) ? messages.list[at(messages.of_step[at(id)])].send : -1;
+    return send >= 0 && !lanes.done(send) ? send : -1;
+  };
+  lanes.run(awaited, [&order](int id) {
+    order.push_back(id);
+    return true;
+  });
+  LOCKSTEP_CHECK(order.size() == at(ids.num_steps()), "the plan was not checked: it waits for itself");
   return order;
 }
 
