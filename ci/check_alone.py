@@ -24,7 +24,7 @@ from source_tree import SOURCES, SourceTree, Stamps, compile_commands
 # What makes code, and the compiler cache, which keeps none of this.
 CODE = re.compile(r"^\S*ccache | -(?:O\S+|g\S*)(?= )| -o \S+(?= )| -c(?= )")
 # A header is included by an empty source, so that it is not the main file.
-HEADER = "g++ -fsyntax-only -std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror -I {root} -include {path} -x c++ /dev/null"
+HEADER = "g++ -fsyntax-only -std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror -I {root} -I {build}/made -include {path} -x c++ /dev/null"
 
 
 def parsing(command: str) -> str:
@@ -57,7 +57,7 @@ def main() -> int:
 
     tree, stamps = SourceTree(root), Stamps(root / "build" / "lint" / "alone")
     commands = {path: parsing(entry["command"]) for path, entry in compile_commands(root, build).items()}
-    commands |= {path: HEADER.format(root=root, path=path) for path in headers_of_none(tree, Table.read(options.table))}
+    commands |= {path: HEADER.format(root=root, build=build, path=path) for path in headers_of_none(tree, Table.read(options.table))}
     if unknown := sorted(set(options.files) - set(commands)):
         raise SystemExit(f"neither a source that {build} compiles alone nor a header that needs it: {' '.join(unknown)}")
     chosen = options.files or sorted(commands)

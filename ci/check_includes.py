@@ -35,6 +35,7 @@ class Table:
     allowed: dict[str, set[str]] = field(default_factory=dict)  # folder -> folders
     allowed_in_tests: dict[str, set[str]] = field(default_factory=dict)
     shows: dict[str, set[str]] = field(default_factory=dict)  # header -> third-party headers that it may include
+    made: dict[str, str] = field(default_factory=dict)  # header that the build makes -> script that makes it
 
     @staticmethod
     def read(path: Path) -> "Table":
@@ -44,11 +45,13 @@ class Table:
                 continue
             if m := re.fullmatch(r"(\S+) shows (\S+)", line.strip()):
                 table.shows.setdefault(m.group(1), set()).add(m.group(2))
+            elif m := re.fullmatch(r"(\S+) made by (\S+)", line.strip()):
+                table.made[m.group(1)] = m.group(2)
             elif m := re.fullmatch(r"(\S+)( \(tests\))?:(.*)", line.strip()):
                 rows = table.allowed_in_tests if m.group(2) else table.allowed
                 rows[m.group(1)] = set(m.group(3).split())
             else:
-                raise SystemExit(f"{path}:{number}: neither 'folder: folders' nor 'header shows header': {line}")
+                raise SystemExit(f"{path}:{number}: neither 'folder: folders', 'header shows header' nor 'header made by script': {line}")
         return table
 
     def row_of(self, path: str) -> str | None:
@@ -86,7 +89,7 @@ def is_for_highway(path: str) -> bool:
 
 def check_edge(tree: SourceTree, table: Table, path: str, row: str, name: str) -> str | None:
     """What is wrong with `path` including our header `name`."""
-    if not (tree.root / name).is_file():
+    if not (tree.root / name).is_file() and name not in table.made:
         return f'"{name}" is no file of ours; write the path from the root, and <> for others\' headers'
     if Path(path).suffix == ".h" and Path(name).suffix == ".cuh":
         return f'"{name}" is for CUDA sources; only .cu and .cuh files may include it'

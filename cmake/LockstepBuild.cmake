@@ -18,9 +18,7 @@ if(LOCKSTEP_CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
 endif()
 
-if(LOCKSTEP_UNITE)
-  find_program(LOCKSTEP_PYTHON python3 HINTS /usr/bin REQUIRED)
-endif()
+find_program(LOCKSTEP_PYTHON python3 HINTS /usr/bin REQUIRED)
 
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

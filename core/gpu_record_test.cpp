@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/fake_nvml_for_tests.h"
-#include "core/training_record.h"
+#include "core/record.h"
 
 namespace lockstep::core {
 namespace {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <optional>
 
 #include "core/cores.h"
 #include "core/random.h"
@@ -102,12 +103,26 @@ Machine this_machine() {
   return machine;
 }
 
-std::string Machine::fingerprint() const {
+std::string fingerprint(const Machine& machine) {
   const auto bytes = [](const std::optional<std::int64_t>& size) { return size.value_or(-1); };
-  std::string text = fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", cpu.value_or(""), cores, bytes(memory_bytes), kernel,
-                                 bytes(caches.l1d_bytes), bytes(caches.l2_bytes), bytes(caches.l3_bytes), hosts);
-  for (const std::string& gpu : gpus) text += "|" + gpu;
+  std::string text =
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", machine.cpu.value_or(""), machine.cores, bytes(machine.memory_bytes),
+                  machine.kernel.value_or(""), bytes(machine.caches.l1d_bytes), bytes(machine.caches.l2_bytes),
+                  bytes(machine.caches.l3_bytes), machine.hosts);
+  for (const std::string& gpu : machine.gpus) text += "|" + gpu;
   return hex(hash_of(text));
+}
+
+RunRecord new_run(const std::string& program, const std::vector<std::string>& command) {
+  return {.run = new_run_id(),
+          .program = program,
+          .command = command,
+          .started = utc_now(),
+          .git = source(),
+          .build = build(),
+          .machine = this_machine(),
+          .transport = "local",
+          .rank_kind = "threads"};
 }
 
 std::vector<std::string> public_command(const std::vector<std::string>& command) {

@@ -23,8 +23,8 @@ RunRecord sample_run() {
   run.program = "all_reduce_perf";
   run.command = {"all_reduce_perf", "--json", "/home/someone/r.jsonl"};
   run.started = "2026-01-31T23:59:59Z";
-  run.source = {"unknown", std::nullopt};
-  run.build = {"0.1.0", "GNU 12.2.0", "-O3", "Release"};
+  run.git = {"unknown", std::nullopt};
+  run.build = {"GNU 12.2.0", "-O3", "Release", "0.1.0"};
   run.machine.cpu = "A processor";
   run.machine.cores = 2;
   run.machine.kernel = "Linux 6.1.0";
@@ -68,7 +68,7 @@ TEST(RecordTest, RunIsTheDocumentedLine) {
       "command": ["all_reduce_perf", "--json", "r.jsonl"], "started": "2026-01-31T23:59:59Z",
       "git": {"revision": "unknown", "dirty": null},
       "build": {"compiler": "GNU 12.2.0", "flags": "-O3", "type": "Release", "version": "0.1.0"},
-      "machine": {"fingerprint": ")" + sample_run().machine.fingerprint() +
+      "machine": {"fingerprint": ")" + fingerprint(sample_run().machine) +
                                            R"(", "cpu": "A processor", "cores": 2,
                   "memory_bytes": null, "kernel": "Linux 6.1.0",
                   "caches": {"l1d_bytes": null, "l2_bytes": 2097152, "l3_bytes": null},

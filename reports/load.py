@@ -1,27 +1,15 @@
 """Record files to Records. Strict: the first thing that is wrong ends the reading with one line, FILE:LINE: what."""
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Iterable
 
 from reports.errors import ReportError
-from reports.gate_records import history_from, verdict_from
-from reports.layer_records import layer_from
-from reports.records import Records, Run, ceiling_from, kernel_from, row_from, run_from
-from reports.schema import problem_in, shown
-from reports.sharding_records import sharding_from
-from reports.step_records import schedule_from, simulation_from
-from reports.training_records import scaling_from, training_from
+from reports.records import Records, Run, line_from, plural, run_from
+from reports.schema import KINDS, problem_in, shown
 from reports.units import counted
 
 VERSION = 1
-_MADE_BY = {"row": row_from, "kernel": kernel_from, "ceiling": ceiling_from, "schedule": schedule_from,
-            "simulation": simulation_from, "training": training_from, "scaling": scaling_from,
-            "sharding": sharding_from, "layer": layer_from, "verdict": verdict_from,
-            "history": history_from}
-_PLURALS = {"history": "histories"}
-_KINDS = ("run", *_MADE_BY)
 
 
 def is_partial(name: str) -> bool:
@@ -38,13 +26,13 @@ def load(files: Iterable[str]) -> Records:
     if not any(reader.lines.values()):
         raise ReportError(f"{', '.join(names)}: no records but {counted(len(reader.runs), 'run line')}")
     return Records(names, tuple(reader.runs.values()),
-                   **{_PLURALS.get(kind, f"{kind}s"): tuple(lines) for kind, lines in reader.lines.items()})
+                   **{plural(kind): tuple(lines) for kind, lines in reader.lines.items()})
 
 
 class _Reader:
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
-        self.lines: dict[str, list[Any]] = {kind: [] for kind in _MADE_BY}
+        self.lines: dict[str, list[Any]] = {kind: [] for kind in KINDS if kind != "run"}
         self._first_seen: dict[str, str] = {}
 
     def read_file(self, name: str) -> None:
@@ -61,8 +49,8 @@ class _Reader:
 
     def _take(self, data: dict[str, Any], place: str, partial: bool) -> None:
         kind = data.get("record")
-        if kind not in _KINDS:
-            raise _BadLine(f"field 'record' is {shown(kind)}, must be one of {', '.join(_KINDS)}")
+        if kind not in KINDS:
+            raise _BadLine(f"field 'record' is {shown(kind)}, must be one of {', '.join(KINDS)}")
         if kind == "run" and data.get("version") != VERSION:
             raise _BadLine(f"record format version {shown(data.get('version'))}; this program reads version {VERSION}"
                            " only, and does not mix versions")
@@ -70,9 +58,9 @@ class _Reader:
         if problem:
             raise _BadLine(problem)
         if kind == "run":
-            self._take_run(replace(run_from(data), partial=partial), place)
+            self._take_run(run_from(data, partial), place)
         else:
-            self.lines[kind].append(_MADE_BY[kind](data, self._run_of(data)))
+            self.lines[kind].append(line_from(data, self._run_of(data)))
 
     def _take_run(self, run: Run, place: str) -> None:
         if run.run in self.runs:

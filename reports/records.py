@@ -1,52 +1,57 @@
-"""The records of docs/record_format.md as dataclasses: what the loader makes and everything else reads."""
+"""The records of docs/record_format.md as objects: what the loader makes and everything else reads. Their fields are the
+schema's; here stands what is computed from them."""
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from reports.gate_records import GateCase, GateSeries
-from reports.layer_records import Layer
-from reports.run_records import Build, Link, Machine, Run, Stats, only, run_from
-from reports.sharding_records import Sharding
-from reports.step_records import ScheduleLine, Simulation
-from reports.training_records import Scaling, Training
+from reports.analysis.gate.words import Told
+from reports.schema import KINDS, class_of, fields_of, kind_schema, made
+from reports.units import counted, joined
 
-__all__ = ["Build", "Ceiling", "Kernel", "Link", "Machine", "PlanCounts", "Records", "Row", "Run", "ScheduleLine",
-           "Simulation", "Stats", "ceiling_from", "kernel_from", "row_from", "run_from"]
+Link = class_of("LinkRecord")  # an emulated one
+Stats = class_of("StatsRecord")
+PlanCounts = class_of("PlanRecord")
+Ceiling = class_of("CeilingRecord")
+Task = class_of("TaskRecord")  # -1: of no stage, of no microbatch, of the whole stage. Times are ms from the step's start
+Times = class_of("StageTimesRecord")
+Memory = class_of("MemoryRecord")
+Overlap = class_of("OverlapRecord")
+Reductions = class_of("ReductionsRecord")
+StepTime = class_of("StepTimeRecord")
+Sharding = class_of("ShardingRecord")
+Compared = class_of("GateRecord")
+GateChange = class_of("GateChangeRecord")
+GateSeries = class_of("HistoryRecord")
+Timeline = tuple[tuple[Task, ...], ...]  # a rank's tasks, in the order in which they were issued
+Points = tuple[tuple[float, float], ...]  # ms, value: kept until the next
+
+DIRECTIONS = ("forward", "backward")
 
 
-@dataclass(frozen=True)
-class PlanCounts:
-    steps: int
-    wire_bytes_max: int
-    wire_bytes_total: int
-    predicted_us: Optional[float]
+@fields_of("Machine")
+class Machine:
+    @property
+    def gpu_models(self) -> str:
+        """NVIDIA H200, or 2 × NVIDIA H200; empty without one."""
+        return joined([f"{number} × {gpu}" if number > 1 else gpu for gpu, number in Counter(self.gpus).items()])
 
 
-@dataclass(frozen=True)
+@fields_of("Build", "Source")
+class Build:
+    """What was built, of which source: lines of one plot come from one build."""
+
+    @property
+    def short_revision(self) -> str:
+        return self.revision[:10] + (" with uncommitted changes" if self.dirty else "")
+
+
+@fields_of("RunRecord", and_also=["partial"])
+class Run:
+    """`partial`: its program was stopped, and its file says so by its name."""
+
+
+@fields_of("RowRecord")
 class Row:
-    run: Run
-    collective: str
-    algorithm: str
-    executor: str
-    transport: str
-    ranks: int
-    bytes: int
-    count: int
-    dtype: str
-    op: str
-    root: int
-    in_place: bool
-    basis: str
-    status: str
-    error: Optional[str]
-    wrong: Optional[int]
-    iterations: int
-    time_us: Optional[float]
-    algbw_gbps: Optional[float]
-    busbw_gbps: Optional[float]
-    samples_us: tuple[float, ...]
-    stats: Optional[Stats]
-    plan: Optional[PlanCounts]
-
     @property
     def ok(self) -> bool:
         return self.status == "ok"
@@ -57,35 +62,9 @@ class Row:
         return self.run.oversubscribed and (self.ranks == self.run.ranks or self.ranks > self.run.machine.cores)
 
 
-@dataclass(frozen=True)
+@fields_of("KernelRecord")
 class Kernel:
     """One kernel, shape and dtype, timed one way. Shares and rates are those of the program, at the median."""
-
-    run: Run
-    kernel: str
-    shape: str
-    dtype: str
-    device: str
-    threads: int
-    cores: tuple[int, ...]  # where each thread was seen; empty on a GPU
-    cache: str
-    timing: str
-    implementation: Optional[str]
-    basis: str
-    status: str
-    checked: bool
-    error: Optional[str]
-    flops: float
-    bytes: float
-    iterations: int
-    time_us: Optional[float]
-    samples_us: tuple[float, ...]
-    stats: Optional[Stats]
-    gbps: Optional[float]
-    gflops: Optional[float]
-    bound: Optional[str]
-    ceiling_us: Optional[float]
-    share: Optional[float]
 
     @property
     def ok(self) -> bool:
@@ -101,19 +80,96 @@ class Kernel:
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """What the machine can do; `stats` are in `unit`."""
+@fields_of("ScheduleRecord")
+class ScheduleLine:
+    @property
+    def peak(self) -> float:
+        return max(self.peak_activations.until_w, default=0)
 
-    run: Run
-    device: str
-    threads: int
-    name: str
-    level: Optional[str]
-    dtype: Optional[str]
-    value: float
-    unit: str
-    stats: Optional[Stats]
+    @property
+    def has_buckets(self) -> bool:
+        """Of a real step, whose gradients travel in buckets."""
+        return self.overlap is not None and self.overlap.reductions is not None
+
+
+@fields_of("SimulationRecord")
+class Simulation:
+    """One step of a model in one layout on one machine."""
+
+    @property
+    def makespan_ms(self) -> float:
+        return self.step_ms
+
+
+@fields_of("EnergyRecord")
+class Energy:
+    @property
+    def of(self) -> str:
+        """2 GPUs, or 1 CPU package."""
+        return counted(self.devices, "GPU" if self.source == "nvml" else "CPU package")
+
+
+@fields_of("TrainingRecord")
+class Training:
+    """A run, with the time of one of its steps."""
+
+
+@fields_of("ScalingRecord")
+class Scaling:
+    """One layout's step."""
+
+    def step(self, kind: str) -> Optional[StepTime]:
+        return next((one for one in self.steps if one.kind == kind), None)
+
+
+@fields_of("LayerRecord")
+class Layer:
+    """Of one layer in so many tiles."""
+
+    def time(self, direction: str, way: str) -> Any:
+        return next(time for time in self.times if (time.direction, time.way) == (direction, way))
+
+    def median_us(self, way: str) -> float:
+        """Forward and backward."""
+        return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
+
+    def spread(self, way: str) -> float:
+        """Half of p5 to p95, of the median; both directions."""
+        stats = [self.time(direction, way).stats for direction in DIRECTIONS]
+        whole = sum(one.median for one in stats)
+        return sum(one.p95 - one.p5 for one in stats) / 2 / whole if whole else 0.0
+
+    def parts_us(self, way: str) -> dict[str, float]:
+        """Likewise; of the turns in the median."""
+        times = [self.time(direction, way) for direction in DIRECTIONS]
+        return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
+
+
+@fields_of("VerdictRecord")
+class GateCase:
+    """Ratios are head over base, turned round where more is better: above 1 is worse."""
+
+    @property
+    def told(self) -> Told:
+        return Told(self.case, self.channel, self.verdict, self.ratio, self.low, self.high)
+
+
+def run_from(data: dict[str, Any], partial: bool = False) -> Run:
+    told = {**data["git"], **data["build"]}
+    build = Build(**{name: told[name] for name in told if name in Build.__dataclass_fields__})
+    return made(data, kind_schema("run"), build=build, partial=partial)
+
+
+def line_from(data: dict[str, Any], run: Run) -> Any:
+    """Of any kind but a run, checked."""
+    if data["record"] == "sharding":
+        data = {"shard_ranks": data["ranks"], **data}  # before there was hybrid sharding
+    return made(data, kind_schema(data["record"]), run=run)
+
+
+def plural(kind: str) -> str:
+    """The name of a kind's lines in Records."""
+    return {"history": "histories"}.get(kind, f"{kind}s")
 
 
 @dataclass(frozen=True)
@@ -135,9 +191,7 @@ class Records:
     @property
     def lines(self) -> tuple:
         """All but the runs."""
-        return (*self.rows, *self.kernels, *self.ceilings, *self.schedules, *self.simulations, *self.trainings,
-                *self.scalings, *self.shardings, *self.layers, *self.verdicts,
-                *self.histories)
+        return tuple(line for kind in KINDS[1:] for line in getattr(self, plural(kind)))
 
     def of_collectives(self) -> "Records":
         """The rows and their runs."""
@@ -179,28 +233,3 @@ class Records:
         is_first = bool(self.lines) and self.lines[0].run.run in mine
         runs = tuple(run for run in self.runs if run.run in mine or is_first and run.run not in used)
         return Records(self.files, runs, **kept)
-
-
-def row_from(data: dict[str, Any], run: Run) -> Row:
-    known = {name: data[name] for name in Row.__dataclass_fields__}
-    known["run"] = run
-    known["samples_us"] = tuple(data["samples_us"])
-    known["stats"] = data["stats"] and only(Stats, data["stats"])
-    known["plan"] = data["plan"] and only(PlanCounts, data["plan"])
-    return Row(**known)
-
-
-def kernel_from(data: dict[str, Any], run: Run) -> Kernel:
-    known = {name: data[name] for name in Kernel.__dataclass_fields__}
-    known["run"] = run
-    known["cores"] = tuple(data["cores"])
-    known["samples_us"] = tuple(data["samples_us"])
-    known["stats"] = data["stats"] and only(Stats, data["stats"])
-    return Kernel(**known)
-
-
-def ceiling_from(data: dict[str, Any], run: Run) -> Ceiling:
-    known = {name: data[name] for name in Ceiling.__dataclass_fields__}
-    known["run"] = run
-    known["stats"] = data["stats"] and only(Stats, data["stats"])
-    return Ceiling(**known)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from reports.schema import kind_schema, problem_in
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -15,6 +18,15 @@ def find_binaries() -> Path | None:
     chosen = os.environ.get("LOCKSTEP_BIN")
     folders = [Path(chosen)] if chosen else [ROOT / "build" / preset / "bin" for preset in ("ci", "release", "dev")]
     return next((folder for folder in folders if (folder / "all_reduce_perf").exists()), None)
+
+
+def records_of(path: Path) -> list[dict]:
+    """All lines, each of which follows the schema and has no field beyond it."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        assert problem_in(line, line["record"]) is None
+        assert set(line) <= set(kind_schema(line["record"])["properties"])
+    return lines
 
 
 class Programs:

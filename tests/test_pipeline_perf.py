@@ -8,21 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Programs
+from conftest import ROOT, Programs, records_of
 
 
 def pipeline(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:
     return programs.run("pipeline_perf", *words)
-
-
-def records_of(path: Path) -> list[dict]:
-    """All lines, each of which follows the schema."""
-    import jsonschema
-    schema = json.loads((ROOT / "docs" / "record.schema.json").read_text(encoding="utf-8"))
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    for line in lines:
-        jsonschema.validate(line, schema)
-    return lines
 
 
 def rows_of(text: str) -> dict[str, list[str]]:

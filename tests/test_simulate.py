@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
+import conftest
+
 SMALL = ("--model", "gpt3-1.3b", "--machine", "dgx-a100")
 USAGE = 6
 
 
 def records_of(path: Path, kind: str = "simulation") -> list[dict]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        jsonschema.validate(line, SCHEMA)
+    lines = conftest.records_of(path)
     assert lines[0]["record"] == "run" and lines[0]["basis"] == "simulated"
     return [line for line in lines if line["record"] == kind]
 
@@ -111,7 +108,7 @@ def test_plan_says_what_the_smallest_layout_needs(programs):
 
 def test_a_machine_of_our_own_file(programs, tmp_path):
     """What --calibrate writes and what --machine reads are one format: a built-in description, changed by hand."""
-    source = ROOT / "simulator" / "machine" / "machines" / "dgx-a100.json"
+    source = conftest.ROOT / "simulator" / "machine" / "machines" / "dgx-a100.json"
     half = tmp_path / "half.json"
     text = source.read_text()
     description = json.loads(text)

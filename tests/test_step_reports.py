@@ -11,7 +11,7 @@ from reports.analysis.steps.lanes import lanes_of
 from reports.cli import main
 from reports.load import load
 from reports.plots.memory_lines import total_of
-from reports.step_records import ScheduleLine
+from reports.records import ScheduleLine
 
 STEP = ("--stages", "4", "--microbatches", "8", "--t-f", "2", "--t-i", "2.5", "--t-w", "1.5", "--t-comm", "0.3")
 

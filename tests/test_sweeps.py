@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import nccl_output
-from conftest import ROOT, Programs
+from conftest import ROOT, Programs, records_of
 
 ALL_PROGRAMS = ["all_reduce_perf", "reduce_scatter_perf", "all_gather_perf", "broadcast_perf", "reduce_perf",
                 "alltoall_perf", "alltoallv_perf", "sendrecv_perf", "gather_perf", "scatter_perf", "hypercube_perf"]
@@ -65,16 +65,11 @@ def test_processes_give_the_same_rows_as_threads(programs: Programs) -> None:
 
 
 def test_records_follow_the_schema_and_repeat_the_table(programs: Programs, tmp_path: Path) -> None:
-    import jsonschema
     target = tmp_path / "records.jsonl"
     result = programs.run("all_reduce_perf", "-b", "8", "-e", "1K", "-f", "128", "--ranks", "2", "--algo", "ring,one_shot",
                           "--explain", "--json", str(target))
     assert result.returncode == 0, result.stderr
-    schema = json.loads((ROOT / "docs" / "record.schema.json").read_text())
-    lines = [json.loads(line) for line in target.read_text().splitlines()]
-    for line in lines:
-        jsonschema.validate(line, schema)
-    run, *rows = lines
+    run, *rows = records_of(target)
     assert run["record"] == "run" and run["ranks"] == 2 and run["machine"]["cores"] >= 1
     assert len(rows) == 2 * 2 * 2  # sizes, algorithms, placements
     for row in rows:

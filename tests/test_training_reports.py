@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
 
+from conftest import records_of
 from reports.cli import main
 from reports.load import load
 
-ROOT = Path(__file__).resolve().parent.parent
-SCHEMA = json.loads((ROOT / "docs" / "record.schema.json").read_text())
 SMALL = ("--layers", "2", "--hidden", "32", "--heads", "2", "--length", "16")
 USAGE = 6
 
@@ -21,10 +18,7 @@ USAGE = 6
 def written(programs, path: Path, *words: str) -> list[dict]:
     done = programs.run(*words, "--json", str(path))
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        jsonschema.validate(line, SCHEMA)
-    return lines
+    return records_of(path)
 
 
 def end_of(timeline: dict) -> float:
@@ -87,7 +81,7 @@ def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None
         beside |= {slow["beside"] for slow in line["slowdowns"]}
     # On a busy machine the ranks of a line may have run one after the other; not those of all lines.
     assert "kernels of other ranks" in beside
-    assert load([str(path)]).scalings[1].layout["text"] == "dp=2,zero=3"
+    assert load([str(path)]).scalings[1].layout.text == "dp=2,zero=3"
 
 
 def test_what_was_simulated_is_in_a_run_of_its_own(programs, tmp_path) -> None:

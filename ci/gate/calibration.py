@@ -30,7 +30,7 @@ class Group:
 
 GROUPS = (Group("alone", True), Group("collective", False))
 
-# By case: a line of samples in us and of calls timed. Sizes as bench/gate/planted.h has them.
+# By case: a line of samples in us and of calls timed. Sizes as bench/gate_planted.cpp has them.
 LINES: dict[str, Callable[[str, list[float], int], Line]] = {
     "memory": lambda run, us, calls: kernel_line(run, "calibration_memory", "memory", us, calls, work_bytes=256 << 10, shape="32MiB"),
     "compute": lambda run, us, calls: kernel_line(run, "calibration_compute", "compute", us, calls, flops=2 * 8 * 4000),

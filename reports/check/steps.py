@@ -3,8 +3,7 @@ from typing import Iterable
 
 from reports.analysis.steps.cases import repeated
 from reports.check.runs import Note, are, notes_on_runs, worst_first
-from reports.records import Records
-from reports.step_records import ScheduleLine
+from reports.records import Records, ScheduleLine
 from reports.units import counted, joined, short
 
 LATE = 0.02  # of the shortest task: a wake-up that is later shows in the makespan

@@ -16,8 +16,7 @@ from reports.plots.bucket_figure import bucket_figure
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.step_figures import render_steps
-from reports.records import Records
-from reports.step_records import ScheduleLine
+from reports.records import Records, ScheduleLine
 from reports.units import counted, joined, unbroken
 
 BADGE = "EMULATED links: not a time of this machine's own"

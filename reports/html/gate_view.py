@@ -6,7 +6,7 @@ from reports.analysis.findings import MOST
 from reports.analysis.gate.results import GateResult, pairs_text, sentences
 from reports.analysis.gate.words import NONE, counts_text, limit_text, value_text
 from reports.check.runs import Note, machine_text
-from reports.gate_records import GateCase, GateChange, GateSeries
+from reports.records import GateCase, GateChange, GateSeries, Records
 from reports.html.run_view import Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, word
 from reports.html.training_view import GroupPage, GroupView
@@ -15,7 +15,6 @@ from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.gate_forest import forest_figure, rows_of
 from reports.plots.gate_history import history_figure, shown_series
-from reports.records import Records
 from reports.units import counted, joined, unbroken
 
 TIMED = ("time", "stored")

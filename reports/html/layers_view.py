@@ -10,12 +10,11 @@ from reports.check.runs import notes_on_runs
 from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.training_view import GroupPage, GroupView
-from reports.layer_records import Layer
+from reports.records import Layer, Records
 from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.plots.layer_figures import bytes_figure, gain_figure, split_figure
-from reports.records import Records
 from reports.units import counted, joined, unbroken
 
 _FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[LayersResult], str], str], ...] = (

@@ -1,68 +1,41 @@
 """What the template of the simulations' page shows, all text made."""
-from dataclasses import dataclass
 from typing import Sequence
 
-from reports.analysis.findings import MOST, Finding
+from reports.analysis.findings import MOST
 from reports.analysis.steps.layouts import COMPUTING, KINDS, LayoutResult, layouts_text, parts_text
-from reports.check.runs import Note
 from reports.check.steps import notes_on_simulations
-from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
+from reports.html.run_view import Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, word
 from reports.html.traces import TraceLink
+from reports.html.training_view import GroupPage, GroupView
 from reports.plots.figures import FigureFile
-from reports.records import Records
-from reports.step_records import Simulation
+from reports.records import Records, Simulation
 from reports.units import counted, joined, short
 
 MOST_LINES = 1000  # of a table; a page of more is slow
 
 
-@dataclass(frozen=True)
-class LayoutView:
-    anchor: str
-    name: str
-    badge: str
-    sentences: Sequence[str]
-    figures: Sequence[FigureFile]
-    charts: Sequence[FigureFile]
-    left_out: int
-    tables: Sequence[Table]
-
-
-@dataclass(frozen=True)
-class SimulationPage:
-    facts: Sequence[Fact]
-    findings: Sequence[Finding]
-    notes: Sequence[Note]
-    bad_rows: Sequence[BadLine]
-    models: Sequence[LayoutView]
-    traces: Sequence[TraceLink]
-    runs: Sequence[RunView]
-    machines: Sequence[MachineView]
-    files: Sequence[str]
-
-
 def simulation_page_of(records: Records, results: Sequence[LayoutResult], figures: Sequence[Sequence[FigureFile]],
-                       traces: Sequence[TraceLink], files: Sequence[str]) -> SimulationPage:
-    return SimulationPage(
+                       traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
+    return GroupPage(
         facts=_facts(records), findings=[finding for result in results for finding in result.findings][:MOST],
         notes=notes_on_simulations(records), bad_rows=[],
-        models=[_view(result, files_of) for result, files_of in zip(results, figures)], traces=traces,
+        groups=[_view(result, files_of) for result, files_of in zip(results, figures)], traces=traces,
         runs=run_views(records), machines=machine_views(records), files=files)
 
 
-def _view(result: LayoutResult, figures: Sequence[FigureFile]) -> LayoutView:
+def _view(result: LayoutResult, figures: Sequence[FigureFile]) -> GroupView:
     best = result.best
     alike = [f"In all of them: {', '.join(result.common)}."] if result.common else []
     counts = f"FLOPs are counted as: {best.flop_convention}. All times and sizes are predictions."
-    return LayoutView(result.anchor, result.name, best.basis, [layouts_text(result), parts_text(best), *alike, counts],
+    return GroupView(result.anchor, result.name, best.basis, [layouts_text(result), parts_text(best), *alike, counts],
                       [file for file in figures if file.kind != "gantt"],
                       [file for file in figures if file.kind == "gantt"], 0, [layouts_table(result)])
 
 
 def _facts(records: Records) -> list[Fact]:
     lines = records.simulations
-    models = joined(sorted({line.model["name"] for line in lines}))
+    models = joined(sorted({line.model.name for line in lines}))
     machines = joined(sorted({line.machine for line in lines}))
     return run_facts(records, [
         Fact("What was simulated", f"{models} on {machines}"),

@@ -16,22 +16,42 @@ class _Subject(NamedTuple):
     title: str
     question: str
     figure: str  # the kind that answers it, where there is one
+    lead: str  # of its page
+    bad_heading: str = "Wrong rows"
+    template: str = "groups.html"
 
 
 SUBJECTS = {
-    "collectives": _Subject("Collectives", "Which algorithm is fastest at which size?", "relative"),
-    "kernels": _Subject("Kernels", "How far is each kernel from what this machine can do?", "roofline"),
-    "buckets": _Subject("Gradient buckets", "How large should buckets be, so that their reduction hides behind the backward?",
-                        "lines"),
-    "sharding": _Subject("ZeRO", "What does each stage save of a rank's memory?", "bars"),
-    "layers": _Subject("Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?",
-                       "parts"),
-    "schedules": _Subject("Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?",
-                          "tradeoff"),
-    "simulations": _Subject("Simulated steps", "What would a step take on a cluster, in which layout?", "parts"),
-    "training": _Subject("Training", "Does it learn, how fast, and where does the time of a step go?", "parts"),
-    "scaling": _Subject("Scaling", "Do the pieces of a step explain the step?", "parts"),
-    "gate": _Subject("Gate", "Did the change make anything slower?", "times"),
+    "collectives": _Subject(
+        "Collectives", "Which algorithm is fastest at which size?", "relative",
+        "Ring or tree, at which size, and why.", "Wrong and failed rows", template="collectives.html"),
+    "kernels": _Subject(
+        "Kernels", "How far is each kernel from what this machine can do?", "roofline",
+        "How far is each kernel from what this machine can do, and what holds it back?", "Wrong and failed kernels", template="kernels.html"),
+    "buckets": _Subject(
+        "Gradient buckets", "How large should buckets be, so that their reduction hides behind the backward?", "lines",
+        "How large should buckets of gradients be, so that their reduction hides behind the backward?"),
+    "sharding": _Subject(
+        "ZeRO", "What does each stage save of a rank's memory?", "bars",
+        "What does sharing out parameters, gradients and optimizer state save, and what does it send?"),
+    "layers": _Subject(
+        "Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?", "parts",
+        "What do tensor-parallel layers cost, and how much of their communication can run beside products?"),
+    "schedules": _Subject(
+        "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?", "tradeoff",
+        "Which order of forward and backward wastes least time, and what memory it takes.", "Failed steps", template="schedules.html"),
+    "simulations": _Subject(
+        "Simulated steps", "What would a step take on a cluster, in which layout?", "parts",
+        "What a training step would take on a machine, in which layout, and whether it fits. All of it is simulated.", "Failed simulations"),
+    "training": _Subject(
+        "Training", "Does it learn, how fast, and where does the time of a step go?", "parts",
+        "Does it learn, how fast, where does the time of a step go, and what fills the memory?", "Failed runs"),
+    "scaling": _Subject(
+        "Scaling", "Do the pieces of a step explain the step?", "parts",
+        "How well do layouts scale, and do the pieces of a step explain the step?", "Failed layouts"),
+    "gate": _Subject(
+        "Gate", "Did the change make anything slower?", "times",
+        "Did the change make anything slower?", ""),
 }
 
 

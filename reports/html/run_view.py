@@ -1,6 +1,6 @@
 """What both pages say of runs and machines."""
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Sequence
 
 from reports.check.runs import machine_text
@@ -63,7 +63,7 @@ def _started(runs: Sequence[Run]) -> str:
 
 
 def _machine(machine: Machine) -> list[Fact]:
-    caches = machine.caches or {}
+    caches = asdict(machine.caches) if machine.caches else {}
     sizes = [f"{name.split('_')[0].upper()} {bytes_text(size)}" for name, size in caches.items() if size]
     facts = [("CPU", machine.cpu), ("Cores", str(machine.cores)), ("Hosts", str(machine.hosts)),
              ("Memory", machine.memory_bytes and bytes_text(machine.memory_bytes, 3)), ("Caches", ", ".join(sizes)),

@@ -11,9 +11,8 @@ from reports.html.training_view import GroupPage, GroupView
 from reports.plots import style
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
-from reports.plots.sharding_figure import sharding_figure
-from reports.records import Records
-from reports.sharding_records import Sharding
+from reports.plots.part_bars import sharding_figure
+from reports.records import Records, Sharding
 from reports.units import counted, joined, unbroken
 
 
@@ -32,7 +31,7 @@ def render_sharding(results: Sequence[ShardingResult], folder: Path) -> list[Fig
 def sharding_page_of(records: Records, results: Sequence[ShardingResult], figures: Sequence[FigureFile],
                      files: Sequence[str]) -> GroupPage:
     lines = records.shardings
-    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model['name']}" for one in lines}))),
+    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model.name}" for one in lines}))),
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong")]
     views = [GroupView(result.anchor, result.name, "", [saved_text(result), agreement_text(result)], [figure], [], 0,
                        [sharding_table(result)]) for result, figure in zip(results, figures)]

@@ -7,7 +7,7 @@ from reports.analysis.training.runs import loss_text, speed_text
 from reports.analysis.training.scaling import chart_stem, line_text, telling
 from reports.analysis.training.words import parts_text
 from reports.plots.figures import FigureFile
-from reports.training_records import Scaling, Training
+from reports.records import Scaling, Training
 from reports.units import joined
 
 SLOWER = 1.02  # less is not told
@@ -23,7 +23,7 @@ class Story:
 def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story]:
     """`drawn`: the figures of the scaling page."""
     training = report.trainings[0].fastest if report.trainings else None
-    scaling = telling(report.scalings, training.layout["text"] if training else "")
+    scaling = telling(report.scalings, training.layout.text if training else "")
     sentences = [*_training_sentences(training), *_scaling_sentences(scaling)]
     if not sentences:
         return None
@@ -34,7 +34,7 @@ def story_of(report: Report, drawn: Sequence[FigureFile] = ()) -> Optional[Story
 def _training_sentences(one: Optional[Training]) -> list[str]:
     if one is None:
         return []
-    told = f"GPT {one.model['name']} ({one.model['parameters']:,} parameters) on {one.data}, {speed_text(one)}"
+    told = f"GPT {one.model.name} ({one.model.parameters:,} parameters) on {one.data}, {speed_text(one)}"
     return [text for text in (told, f"Where the time goes: {parts_text(one.parts_ms)}.", loss_text((one,))) if text]
 
 

@@ -4,7 +4,7 @@ from typing import Optional
 from reports.analysis.steps.overlap import OverlapResult, exposed_ms, link_text, way_text
 from reports.analysis.steps.schedules import WorkloadResult, bubble, percent_off
 from reports.html.tables import Cell, Column, Line, Table, number, word
-from reports.step_records import ScheduleLine
+from reports.records import ScheduleLine
 
 _PERCENT = "idle time of the busiest rank over "
 _SCHEDULES = (

@@ -5,7 +5,7 @@ from typing import Optional, Sequence
 from reports.analysis.findings import MOST, Finding
 from reports.analysis.training.runs import (TrainingResult, energy_text, joined_sentences, loss_text, memory_text, mfu,
                                             run_name, speed_text, step_ms, tokens_per_s)
-from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name, line_text,
+from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name,
                                                off, why_text)
 from reports.analysis.training.words import computing_ms, parts_text
 from reports.check.runs import Note, notes_on_runs
@@ -13,8 +13,7 @@ from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_v
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.traces import TraceLink
 from reports.plots.figures import FigureFile
-from reports.records import Records
-from reports.training_records import Energy, Scaling, Training
+from reports.records import Energy, Records, Scaling, Training
 from reports.units import counted, joined
 
 
@@ -48,7 +47,7 @@ class GroupPage:
 def training_page_of(records: Records, results: Sequence[TrainingResult], figures: Sequence[Sequence[FigureFile]],
                      traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     lines = records.trainings
-    facts = [Fact("What was trained", joined(sorted({f"GPT {one.model['name']} on {one.data}" for one in lines}))),
+    facts = [Fact("What was trained", joined(sorted({f"GPT {one.model.name} on {one.data}" for one in lines}))),
              Fact("Runs", f"{counted(len(lines), 'run')}, {counted(sum(one.steps[-1].step for one in lines), 'step')}")]
     views = [_view(result, drawn, [loss_text(result.runs),
                                    *(joined_sentences(speed_text(one), energy_text(one)) for one in result.runs),
@@ -63,7 +62,7 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
                     traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     lines = records.scalings
     cores = joined(sorted({str(one.run.machine.cores) for one in lines}))
-    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model['name']}" for one in lines}))),
+    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model.name}" for one in lines}))),
              Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, "
                              f"{sum(one.oversubscribed for one in lines)} with more ranks than cores")]
     views = [_view(result, drawn, [gaps_text(result), *(f"{text[:1].upper()}{text[1:]}." for text in

@@ -14,7 +14,7 @@ from reports.errors import ReportError
 from reports.html.buckets_view import buckets_page_of, render_buckets
 from reports.html.gate_view import gate_page_of, render_gates
 from reports.html.kernel_view import KernelPage, kernel_page_of
-from reports.html.layout_view import SimulationPage, simulation_page_of
+from reports.html.layout_view import simulation_page_of
 from reports.html.layers_view import layers_page_of, render_layers
 from reports.html.overview import SUBJECTS, Overview, overview_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
@@ -33,7 +33,7 @@ HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
 
 
-AnyPage = Union[Overview, Page, KernelPage, SchedulePage, SimulationPage, GroupPage]
+AnyPage = Union[Overview, Page, KernelPage, SchedulePage, GroupPage]
 
 
 @dataclass(frozen=True)
@@ -208,5 +208,6 @@ def html_of(page: AnyPage, subject: str, pages: Sequence[PageLink], story: Optio
     environment.filters["nb"] = unbroken
     environment.globals.update(figures_beside=figure_source is None, figure_source=figure_source or "figures/{}".format)
     assets = {name: (HERE / "assets" / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")}
-    template = environment.get_template(f"{subject}.html")
-    return template.render(page=page, subject=subject, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])
+    about = SUBJECTS.get(subject)
+    template = environment.get_template(about.template if about else f"{subject}.html")
+    return template.render(page=page, subject=subject, about=about, pages=pages, story=story, css=assets["page.css"], js=assets["page.js"])

@@ -12,7 +12,7 @@ from reports.analysis.training.buckets import (BucketCurve, BucketsResult, bucke
                                                ideal_ms, reductions)
 from reports.plots.frame import Heading, draw_line, new_figure, tidy
 from reports.plots.style import INK, MUTED, PAPER, Style, styles_for
-from reports.step_records import ScheduleLine
+from reports.records import ScheduleLine
 from reports.units import bytes_text, share_text, short
 
 WIDTH, PANEL = 11.4, 3.5  # inches: of the figure, the height of a panel

@@ -9,13 +9,11 @@ from typing import Callable, Sequence
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from reports.analysis.results import PanelResult
-from reports.analysis.results import headline as headline_of
+from reports.analysis.results import PanelResult, headline as headline_of
 from reports.plots import curves, style
 from reports.plots.choose import ordered, shown_labels
 from reports.plots.frame import Heading
-from reports.plots.percentiles import percentiles
-from reports.plots.predicted import predicted
+from reports.plots.curves import percentiles, predicted
 from reports.plots.style import Style
 from reports.plots.svg import svg_of
 from reports.plots.titles import badge, subtitle, title_of

@@ -14,7 +14,7 @@ from reports.plots.frame import Heading, new_figure
 from reports.plots.gantt_style import COMPUTE, OTHER, STRIPS, TEXT, shade
 from reports.plots.memory_lines import memory_axes
 from reports.plots.style import ALARM, INK, MUTED, PAPER
-from reports.step_records import Memory, ScheduleLine, Simulation, Timeline
+from reports.records import Memory, ScheduleLine, Simulation, Timeline
 from reports.units import share_text, short, time_text
 
 WIDTH = 11.4  # inches

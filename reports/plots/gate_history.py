@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator
 
 from reports.analysis.gate.words import change_text, interval_text
-from reports.gate_records import GateChange, GateSeries
+from reports.records import GateChange, GateSeries
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.gate_style import VERDICTS
 from reports.plots.row_names import without_middle

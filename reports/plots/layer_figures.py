@@ -5,7 +5,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.training.layers import Case, LayersResult, units_text
-from reports.layer_records import Layer
+from reports.records import Layer
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.stacked_bars import CHARACTER, BarRow, Scale, stacked_figure
 from reports.plots.style import GRID, INK, MUTED, PAPER, numbered

@@ -11,7 +11,7 @@ from reports.analysis.steps.layouts import KINDS, PARTS, LayoutResult
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.gantt_style import COMPUTE, STRIPS
 from reports.plots.style import ALARM, INK, MUTED, PAPER
-from reports.step_records import Simulation
+from reports.records import Simulation
 from reports.units import share_text, short, time_text
 
 WIDTH, ROW = 11.4, 0.25  # inches

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from reports.plots.frame import tidy
 from reports.plots.style import GRID, INK, MUTED
-from reports.step_records import Memory, Points
+from reports.records import Memory, Points
 from reports.units import bytes_text, short
 
 MOST = 8  # ranks with a line of their own

@@ -10,7 +10,7 @@ from reports.analysis.steps.overlap import OverlapResult, exposed_ms, hidden_tex
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.gantt_style import COMPUTE
 from reports.plots.style import ALARM, INK, MUTED, PAPER
-from reports.step_records import ScheduleLine
+from reports.records import ScheduleLine
 from reports.units import short, time_text
 
 WIDTH, ROW = 11.4, 0.25  # inches

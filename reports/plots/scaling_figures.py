@@ -6,10 +6,10 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullL
 
 from reports.analysis.training.scaling import KINDS, ScalingResult, differences, line_name, off, signed
 from reports.plots.frame import Heading, new_figure, spread, tidy
-from reports.plots.part_colours import part_colours
+from reports.plots.part_bars import part_colours
 from reports.plots.stacked_bars import BarRow, Scale, stacked_figure
 from reports.plots.style import ALARM, GRID, INK, MUTED, numbered
-from reports.training_records import Scaling
+from reports.records import Scaling
 from reports.units import short, time_text
 
 WIDTH, HEIGHT = 11.4, 4.5  # inches
@@ -18,7 +18,7 @@ _WAYS = ("data parallel", "tensor parallel", "pipeline parallel", "mixed")
 
 
 def way_of(line: Scaling) -> str:
-    used = [line.layout["numbers"].get(name, 1) > 1 for name in ("dp", "tp", "pp")]
+    used = [line.layout.numbers.get(name, 1) > 1 for name in ("dp", "tp", "pp")]
     return _WAYS[used.index(True)] if sum(used) == 1 else _WAYS[3]
 
 

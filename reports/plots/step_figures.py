@@ -21,7 +21,7 @@ from reports.plots.step_titles import (case_subtitle, case_title, contest_subtit
                                        overlap_subtitle, overlap_title, parts_title, step_badge, step_subtitle,
                                        step_title)
 from reports.plots.tradeoff import tradeoff_figure
-from reports.step_records import ScheduleLine, Simulation
+from reports.records import ScheduleLine, Simulation
 
 MOST_CHARTS = 60  # of all workloads together
 MOST_OF_ONE = 8  # of a workload, if there are several

@@ -6,7 +6,7 @@ from reports.analysis.steps.layouts import LayoutResult, layouts_text
 from reports.analysis.steps.overlap import OverlapResult, hidden_text, link_finding, link_text, way_text
 from reports.analysis.steps.schedules import Contest, Growth, bubble, contest_text, percent_off
 from reports.plots.layout_bars import MOST
-from reports.step_records import ScheduleLine, Simulation
+from reports.records import ScheduleLine, Simulation
 from reports.units import bytes_text, counted, joined, share_text, short, time_text, unbroken
 
 
@@ -111,11 +111,11 @@ def memory_title(result: LayoutResult) -> str:
 
 
 def layout_title(one: Simulation) -> str:
-    return unbroken(f"{one.layout['text']}, {one.schedule}: a step takes {time_text(1e3 * one.step_ms)}; "
+    return unbroken(f"{one.layout.text}, {one.schedule}: a step takes {time_text(1e3 * one.step_ms)}; "
                     f"{share_text(one.bubbles.of_makespan)} of it is bubble, MFU {share_text(one.mfu)}")
 
 
 def layout_subtitle(one: Simulation) -> str:
-    return _dotted([f"{one.model['name']} on {counted(one.ranks, 'device')} of {one.machine}",
+    return _dotted([f"{one.model.name} on {counted(one.ranks, 'device')} of {one.machine}",
                     "a row a stage of the pipeline, which stands for all ranks that do alike" if
                     one.ranks > len(one.timeline or ()) else ""])

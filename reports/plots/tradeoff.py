@@ -10,7 +10,7 @@ from reports.analysis.steps.schedules import Contest, bubble
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.place_labels import SIZE, Wanted, place_labels, point_box
 from reports.plots.style import GRID, INK, PAPER, numbered
-from reports.step_records import ScheduleLine
+from reports.records import ScheduleLine
 from reports.units import share_text, short
 
 HEIGHT, WIDTH = 4.9, 7.4

@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from reports.analysis.training.runs import TrainingResult, run_name
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.style import INK, MUTED, numbered
-from reports.training_records import Training
+from reports.records import Training
 from reports.units import short
 
 WIDTH, HEIGHT = 7.4, 4.7  # inches

@@ -13,9 +13,9 @@ from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
 from reports.plots.gantt import Chart, gantt_figure
 from reports.plots.scaling_figures import efficiency_figure, gap_figure, three_times_figure
-from reports.plots.training_bars import memory_figure, memory_title, parts_figure
+from reports.plots.part_bars import memory_figure, memory_title, parts_figure
 from reports.plots.training_lines import loss_figure, speed_figure
-from reports.training_records import Scaling, Training
+from reports.records import Scaling, Training
 from reports.units import share_text, time_text, unbroken
 
 MOST_CHARTS = 6  # of a group of runs
@@ -131,5 +131,5 @@ _FIGURES = {
                      "Three bars a layout: from pieces alone, with contention, measured"),
     "gap": _Figure("parts", gap_figure, _largest_gap, _stars, "Measured less predicted time, a bar of parts a layout"),
     "gantt": _Figure("gantt", lambda one, heading: gantt_figure(_timelines(one), heading), _gantt_title,
-                     lambda one: f"GPT {one.model['name']}, a row a rank", "What each rank does over time"),
+                     lambda one: f"GPT {one.model.name}, a row a rank", "What each rank does over time"),
 }

@@ -8,7 +8,7 @@ from reports.cli import main
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
-from reports.plots.training_bars import memory_figure
+from reports.plots.part_bars import memory_figure
 from reports.tests import gpu_check_world as world
 
 

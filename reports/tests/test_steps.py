@@ -8,7 +8,7 @@ from reports.analysis.steps.overlap import analyse_overlap, link_finding
 from reports.analysis.steps.schedules import agreement_text, analyse_schedules, bubble, contest_text, growths_of
 from reports.errors import ReportError
 from reports.load import load
-from reports.step_records import Task
+from reports.records import Task
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.world import write
 

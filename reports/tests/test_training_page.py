@@ -9,7 +9,7 @@ from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
 from reports.plots.scaling_figures import gap_figure, three_times_figure
-from reports.plots.training_bars import parts_figure
+from reports.plots.part_bars import parts_figure
 from reports.plots.training_lines import loss_figure
 from reports.tests.test_html import Structure
 from reports.tests.training_world import TrainingWorld
@@ -43,7 +43,7 @@ def test_speeds_leave_the_warm_up_out(report):
 
 def test_the_gap_is_told_by_part(report):
     line = report.scalings[0].lines[1]
-    assert line.layout["text"] == "dp=2"
+    assert line.layout.text == "dp=2"
     assert off(line, "isolated") == pytest.approx(0.2) and off(line, "contended") == pytest.approx(60 / 54 - 1)
     assert differences(line, "contended") == pytest.approx({"forward": 0, "backward": 0, "exposed_reduce": 6})
     assert why_text(line, "contended") == "waiting for reduced gradients +6 ms"
@@ -53,7 +53,7 @@ def test_the_gap_is_told_by_part(report):
 def test_what_was_emulated_stands_apart(report):
     assert [(result.first.basis, len(result.lines)) for result in report.scalings] == [("measured", 4), ("emulated", 1),
                                                                                        ("simulated", 1)]
-    assert telling(report.scalings, "dp=2").layout["text"] == "dp=2"
+    assert telling(report.scalings, "dp=2").layout.text == "dp=2"
     assert telling(report.scalings).oversubscribed is False
 
 

@@ -2,16 +2,12 @@
 import dataclasses
 
 import pytest
-from reports.layer_records import Layer
-from reports.records import Ceiling, Kernel, Row
-from reports.sharding_records import Sharding
-from reports.step_records import ScheduleLine, Simulation
+from reports.records import Ceiling, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training
 from reports.tests.kernel_world import WORKS, KernelWorld
 from reports.tests.layer_world import LayerWorld
 from reports.tests.step_world import LayoutWorld, StepWorld
 from reports.tests.training_world import TrainingWorld
 from reports.tests.world import World
-from reports.training_records import Scaling, Training
 
 from ..model import Channel
 from .facts import FACTS

@@ -1,10 +1,7 @@
 """What a case of our records is called: all that must be alike for two times to be times of the same thing."""
-from reports.run_records import Run
-from reports.layer_records import Layer
-from reports.records import Ceiling, Kernel, Row
-from reports.sharding_records import Sharding
-from reports.step_records import ScheduleLine, Simulation
-from reports.training_records import Scaling, Training
+from typing import Any
+
+from reports.records import Ceiling, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training
 
 
 def row_name(row: Row) -> str:
@@ -48,17 +45,17 @@ def _overlap(line: ScheduleLine) -> list[str]:
 
 
 def simulation_name(line: Simulation) -> str:
-    return _joined("simulate", line.model["name"], line.layout["text"], line.schedule, line.machine, f"batch:{line.global_batch}")
+    return _joined("simulate", line.model.name, line.layout.text, line.schedule, line.machine, f"batch:{line.global_batch}")
 
 
 def training_name(line: Training) -> str:
-    return _joined(line.program, _model(line.model), line.layout["text"], line.schedule, line.dtype, line.data,
+    return _joined(line.program, _model(line.model), line.layout.text, line.schedule, line.dtype, line.data,
                    f"ranks:{line.ranks}", f"threads:{line.threads}", f"tokens:{line.tokens_a_step}",
                    *_conditions(line.run, line.basis))
 
 
 def scaling_name(line: Scaling) -> str:
-    return _joined(line.program, line.mode, _model(line.model), line.layout["text"], line.dtype, f"ranks:{line.ranks}",
+    return _joined(line.program, line.mode, _model(line.model), line.layout.text, line.dtype, f"ranks:{line.ranks}",
                    f"threads:{line.threads}", f"tokens:{line.tokens_a_step}", *_conditions(line.run, line.basis))
 
 
@@ -74,11 +71,11 @@ def layer_name(line: Layer) -> str:
                    line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
 
 
-def _model(model: dict) -> str:
+def _model(model: Any) -> str:
     """The name may be "custom": then its numbers say which."""
-    if model["name"] != "custom":
-        return model["name"]
-    return "custom(" + ",".join(f"{name}{value:g}" for name, value in model["numbers"].items()) + ")"
+    if model.name != "custom":
+        return model.name
+    return "custom(" + ",".join(f"{name}{value:g}" for name, value in model.numbers.items()) + ")"
 
 
 def _conditions(run: Run, basis: str) -> list[str]:

@@ -6,10 +6,7 @@ from typing import Any
 
 from reports.errors import ReportError
 from reports.load import load
-from reports.records import Ceiling, Kernel, Row
-from reports.run_records import Run
-from reports.step_records import ScheduleLine
-from reports.training_records import Training
+from reports.records import Ceiling, Kernel, Row, Run, ScheduleLine, Training
 
 from ..errors import UsageError
 from ..model import Channel

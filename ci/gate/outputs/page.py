@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from ..errors import CouldNotRun
 
-NEEDED = ("matplotlib", "jinja2")
+NEEDED = ("matplotlib", "jinja2", "jsonschema")
 
 
 def check_packages() -> None:
@@ -15,11 +15,10 @@ def check_packages() -> None:
 
 def page(lines: Sequence[dict]) -> str:
     """Of the lines that --records writes."""
-    from reports.gate_records import history_from, verdict_from
     from reports.html.single_file import gate_file  # matplotlib takes a second to import
-    from reports.records import Records, run_from
+    from reports.records import Records, line_from, run_from
 
     runs = {line["run"]: run_from(line) for line in lines if line["record"] == "run"}
-    verdicts = tuple(verdict_from(line, runs[line["run"]]) for line in lines if line["record"] == "verdict")
-    histories = tuple(history_from(line, runs[line["run"]]) for line in lines if line["record"] == "history")
+    verdicts, histories = (tuple(line_from(line, runs[line["run"]]) for line in lines if line["record"] == kind)
+                           for kind in ("verdict", "history"))
     return gate_file(Records((), tuple(runs.values()), verdicts=verdicts, histories=histories))

@@ -5,9 +5,7 @@ from typing import Sequence
 
 from reports.analysis.findings import Finding
 from reports.analysis.gate.words import OPEN, answer, counts_text, headline, side_text, worst_first
-from reports.gate_records import GateCase, GateSeries
-from reports.records import Records
-from reports.run_records import Compared, Run
+from reports.records import Compared, GateCase, GateSeries, Records, Run
 from reports.units import counted, joined
 
 

@@ -3,7 +3,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Iterable, Optional, Sequence
 
-from reports.step_records import ScheduleLine, Times
+from reports.records import ScheduleLine, Times
 from reports.units import counted, short
 
 BASES = ("simulated", "emulated", "measured")  # one above the other in a figure

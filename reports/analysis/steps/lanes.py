@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
-from reports.step_records import Task, Timeline
+from reports.records import Task, Timeline
 
 COMPUTE = "compute"
 STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy")

@@ -3,8 +3,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from reports.analysis.findings import Finding
-from reports.records import Records
-from reports.step_records import Simulation
+from reports.records import Records, Simulation
 from reports.units import bytes_text, counted, joined, share_text, time_text, times_text
 
 SLIGHT = 0.005  # parts of a step below are not named
@@ -35,7 +34,7 @@ class LayoutResult:
     def name(self) -> str:
         best, ranks = self.best, [one.ranks for one in self.layouts]
         devices = counted(best.ranks, "device") if self.alike else f"{min(ranks):,} to {max(ranks):,} devices"
-        return (f"{best.model['name']} on {devices} of {best.machine}, "
+        return (f"{best.model.name} on {devices} of {best.machine}, "
                 f"{counted(best.global_batch, 'sequence')} a step")
 
     @property
@@ -45,7 +44,7 @@ class LayoutResult:
     @cached_property
     def common(self) -> list[str]:
         """What all layouts say, where there are several: sp=yes."""
-        said = [one.layout["text"].split(",") for one in self.layouts]
+        said = [one.layout.text.split(",") for one in self.layouts]
         shared = set.intersection(*map(set, said))
         return [word for word in said[0] if word in shared] if len(said) > 1 else []
 
@@ -55,19 +54,19 @@ class LayoutResult:
 
     def name_of(self, one: Simulation) -> str:
         """tp=4 pp=8 dp=16 interleaved chunks=6: what it does not share with all others, and the schedule."""
-        words = [word for word in one.layout["text"].split(",") if word not in self.common]
+        words = [word for word in one.layout.text.split(",") if word not in self.common]
         words = [word.removeprefix("schedule=") for word in words]
         if one.schedule not in words and self._several_schedules:
             words.append(one.schedule)
-        return " ".join(words) or one.layout["text"]
+        return " ".join(words) or one.layout.text
 
 
 def analyse_layouts(records: Records) -> tuple[LayoutResult, ...]:
     """Of equal layouts of several runs the latest."""
     grouped: dict[tuple, dict[tuple, Simulation]] = {}
     for one in records.simulations:
-        key = (one.model["name"], one.model["parameters"], one.machine, one.global_batch)
-        grouped.setdefault(key, {})[one.layout["text"], one.schedule] = one
+        key = (one.model.name, one.model.parameters, one.machine, one.global_batch)
+        grouped.setdefault(key, {})[one.layout.text, one.schedule] = one
     ordered = [sorted(of.values(), key=lambda one: (not one.fits, device_ms(one))) for of in grouped.values()]
     return tuple(LayoutResult(f"layouts-{number}", tuple(one)) for number, one in enumerate(ordered, start=1))
 

@@ -3,8 +3,7 @@ from dataclasses import dataclass
 
 from reports.analysis.findings import Finding
 from reports.analysis.steps.cases import BASES, place_of
-from reports.records import Link, Records
-from reports.step_records import Overlap, ScheduleLine
+from reports.records import Link, Overlap, Records, ScheduleLine
 from reports.units import bytes_text, counted, share_text, short, time_text
 
 HIDDEN = 0.995  # of the communication: counts as all

@@ -5,8 +5,7 @@ from typing import Optional, Sequence
 
 from reports.analysis.findings import Finding
 from reports.analysis.steps.cases import BASES, Case, Workload, cases_of
-from reports.records import Records
-from reports.step_records import ScheduleLine, Times
+from reports.records import Records, ScheduleLine, Times
 from reports.units import counted, joined, share_text, short
 
 NO_BUBBLE = 0.0005  # less is rounding

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from reports.analysis.findings import Finding
 from reports.analysis.steps.cases import place_of
 from reports.analysis.steps.overlap import link_text
-from reports.records import Link, Records
-from reports.step_records import Overlap, Reductions, ScheduleLine
+from reports.records import Link, Overlap, Records, Reductions, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, time_text
 
 AS = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes"}  # gradients on their way

@@ -6,8 +6,7 @@ from typing import Optional
 
 from reports.analysis.findings import Finding
 from reports.analysis.training.words import link_text
-from reports.layer_records import DIRECTIONS, Layer
-from reports.records import Records
+from reports.records import DIRECTIONS, Layer, Records
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
 NAMES = {"column": "column-parallel", "row": "row-parallel", "mlp": "MLP pair", "attention": "attention",

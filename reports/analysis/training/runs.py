@@ -4,8 +4,7 @@ from statistics import median
 
 from reports.analysis.findings import Finding
 from reports.analysis.training.words import link_text, model_text, parts_text
-from reports.records import Records
-from reports.training_records import Training
+from reports.records import Records, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
 
 WARM_UP = 3  # steps that are left out of speeds: they choose kernels and touch memory
@@ -24,7 +23,7 @@ class TrainingResult:
     def name(self) -> str:
         one = self.first
         gpus = f", on {one.run.machine.gpu_models}" if is_on_gpus(one) else ""
-        return f"{model_text(one.model)} on {one.data}, {one.model['numbers']['length']:g} tokens a sequence{gpus}"
+        return f"{model_text(one.model)} on {one.data}, {one.model.numbers['length']:g} tokens a sequence{gpus}"
 
     @property
     def fastest(self) -> Training:
@@ -43,7 +42,7 @@ def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
     """Of equal runs the latest."""
     grouped: dict[tuple, dict[tuple, Training]] = {}
     for one in records.trainings:
-        key = (one.model["name"], one.model["parameters"], one.model["numbers"]["length"], one.data,
+        key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.data,
                one.run.machine.fingerprint, one.run.build)
         grouped.setdefault(key, {})[run_name(one), len(one.steps)] = one
     return tuple(TrainingResult(f"training-{number}", tuple(of.values()))
@@ -57,7 +56,7 @@ def is_on_gpus(one: Training) -> bool:
 def run_name(one: Training) -> str:
     """dp=2,zero=1, f32, 1 thread a rank, 2,048 tokens a step; of GPUs, which the heading names, whether ranks share one."""
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
-    parts = [one.layout["text"], one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} a rank",
+    parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} a rank",
              f"{counted(one.tokens_a_step, 'token')} a step", "as a CUDA graph" if one.graph else "",
              link_text(one.run.link)]
     return ", ".join(part for part in parts if part)

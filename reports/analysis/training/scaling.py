@@ -5,8 +5,7 @@ from typing import Optional
 
 from reports.analysis.findings import Finding
 from reports.analysis.training.words import NAMES, link_text, model_text
-from reports.records import Records
-from reports.training_records import Scaling, StepTime
+from reports.records import Records, Scaling, StepTime
 from reports.units import counted, joined, share_text, short, time_text
 
 KINDS = {"isolated": "pieces alone, simulated", "contended": "with contention, simulated", "measured": "measured"}
@@ -46,16 +45,16 @@ def analyse_scaling(records: Records) -> tuple[ScalingResult, ...]:
     """Of equal layouts of several runs the latest."""
     grouped: dict[tuple, dict[tuple, Scaling]] = {}
     for one in records.scalings:
-        key = (one.model["name"], one.model["parameters"], one.model["numbers"]["length"], one.dtype, one.threads,
+        key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.dtype, one.threads,
                one.basis, one.run.link, one.run.machine.fingerprint, one.run.build)
-        grouped.setdefault(key, {})[one.mode, one.layout["text"], one.sequences_a_step] = one
+        grouped.setdefault(key, {})[one.mode, one.layout.text, one.sequences_a_step] = one
     ordered = [sorted(of.values(), key=lambda one: (one.mode != "weak", one.ranks)) for of in grouped.values()]
     return tuple(ScalingResult(f"scaling-{number}", tuple(of)) for number, of in enumerate(ordered, start=1))
 
 
 def line_name(one: Scaling) -> str:
     """dp=2, weak; more ranks than cores."""
-    return f"{one.layout['text']}, {one.mode}" + (" *" if one.oversubscribed else "")
+    return f"{one.layout.text}, {one.mode}" + (" *" if one.oversubscribed else "")
 
 
 def off(line: Scaling, kind: str) -> Optional[float]:
@@ -85,7 +84,7 @@ def efficiency_text(result: ScalingResult) -> list[str]:
         for ranks in sorted({one.ranks for one in lines}):
             best = max((one for one in lines if one.ranks == ranks), key=lambda one: one.efficiency)
             shared = " (ranks share cores)" if best.oversubscribed else ""
-            told.append(f"{mode}, {counted(ranks, 'rank')}{shared}: the best is {best.layout['text']} with "
+            told.append(f"{mode}, {counted(ranks, 'rank')}{shared}: the best is {best.layout.text} with "
                         f"{share_text(best.efficiency)} of one rank's tokens/s for each")
     return told
 
@@ -132,7 +131,7 @@ def telling(results: tuple[ScalingResult, ...], layout: str = "") -> Optional[Sc
     their own, the one with most ranks."""
     lines = [line for result in results for line in result.lines if line.step("measured") and line.step("isolated")]
     own = [line for line in lines if not line.oversubscribed] or lines
-    return max(own, key=lambda line: (line.layout["text"] == layout, line.ranks), default=None)
+    return max(own, key=lambda line: (line.layout.text == layout, line.ranks), default=None)
 
 
 def charted(result: ScalingResult) -> list[Scaling]:

@@ -3,8 +3,7 @@ from dataclasses import dataclass
 
 from reports.analysis.findings import Finding
 from reports.analysis.training.words import model_text
-from reports.records import Records
-from reports.sharding_records import Sharding
+from reports.records import Records, Sharding
 from reports.units import bytes_text, counted, time_text
 
 STATES = ("weights", "gradients", "optimizer")  # kinds of memory that formulas are of
@@ -36,7 +35,7 @@ def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
     """Of equal lines of several runs the latest."""
     grouped: dict[tuple, dict[tuple, Sharding]] = {}
     for one in records.shardings:
-        key = (one.model["name"], one.model["parameters"], one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
+        key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
         grouped.setdefault(key, {})[(one.zero_stage, -one.shard_ranks, not one.prefetch)] = one
     return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
                  for number, of in enumerate(grouped.values(), start=1))

@@ -2,15 +2,15 @@
 from typing import Any
 
 from reports.analysis.steps.layouts import COMPUTING, PARTS, SLIGHT
-from reports.run_records import Link
+from reports.records import Link
 from reports.units import joined, share_text, short, time_text
 
 NAMES = {**PARTS, "around": "around the tasks"}
 
 
-def model_text(model: dict[str, Any]) -> str:
+def model_text(model: Any) -> str:
     """GPT nano (0.842 million parameters)."""
-    return f"GPT {model['name']} ({short(model['parameters'] / 1e6)} million parameters)"
+    return f"GPT {model.name} ({short(model.parameters / 1e6)} million parameters)"
 
 
 def parts_text(parts_ms: dict[str, float]) -> str:
