@@ -1,33 +1,77 @@
 // generation_bench [--filter REGEX] --serve: a worker that makes, checks and lowers plans and schedules
-// (bench/gate/generation.h), for ci/gate.py, which counts instructions or times it.
+// for ci/gate.py, which counts instructions or times it.
 #include <algorithm>
-#include <cstdio>
+#include <functional>
 #include <regex>
 #include <string>
 #include <vector>
 
-#include "bench/gate/generation.h"
+#include "bench/program/program.h"
 #include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/plan/check.h"
+#include "collectives/plan/lower.h"
 #include "core/error.h"
+#include "schedules/catalogue.h"
+#include "schedules/check.h"
 
 namespace {
 
-namespace core = lockstep::core;
-namespace gate = lockstep::gate;
-namespace serve = lockstep::serve;
+using namespace lockstep;
+
+struct GenerationCase {
+  std::string name;           // "plan/all_reduce/ring/ranks:8", "schedule/1f1b/ranks:8/microbatches:32"
+  std::function<void()> run;  // makes it, checks it, and lowers it
+};
+
+constexpr int kRanks = 8;
+constexpr std::int32_t kMicrobatches = 32;
+
+void make_plan(const algorithms::Choice& choice) {
+  const plan::Plan plan = algorithms::make_plan(choice, kRanks, 0);
+  LOCKSTEP_CHECK(plan::check(plan).ok(), choice.label());
+  const collectives::Operation operation{.kind = choice.algorithm->kind, .count = 1 << 16};
+  LOCKSTEP_CHECK(!plan::lower(plan, operation, {}).ranks.empty(), choice.label());
+}
+
+void make_schedule(const std::string& name, const schedules::PipelineShape& shape) {
+  const schedules::Schedule schedule = schedules::make_schedule(name, shape);
+  LOCKSTEP_CHECK(schedules::check(schedule).empty(), name);
+}
+
+// Every algorithm and every schedule of the catalogues that takes such a shape, with its defaults.
+std::vector<GenerationCase> generation_cases() {
+  std::vector<GenerationCase> cases;
+  for (const algorithms::Algorithm& algorithm : algorithms::catalogue()) {
+    const algorithms::Choice choice = algorithms::parse_choice(algorithm.kind, algorithm.name);
+    if (algorithms::refusal(choice, kRanks, 0) || algorithm.kind == collectives::Kind::all_to_all_v) continue;
+    cases.push_back({"plan/" + std::string(collectives::name_of(algorithm.kind)) + "/" + choice.label() +
+                         "/ranks:" + std::to_string(kRanks),
+                     [choice] { make_plan(choice); }});
+  }
+  for (const schedules::CatalogueEntry& entry : schedules::catalogue()) {
+    const schedules::PipelineShape shape{kRanks, kMicrobatches, entry.takes_chunks ? 2 : 1};
+    if (!schedules::misfit_of(entry, shape).empty()) continue;
+    const std::string name(entry.name);
+    cases.push_back(
+        {"schedule/" + name + "/ranks:" + std::to_string(kRanks) + "/microbatches:" + std::to_string(kMicrobatches),
+         [name, shape] { make_schedule(name, shape); }});
+  }
+  return cases;
+}
 
 // The cases that a regular expression finds; all of them without one.
-std::vector<gate::GenerationCase> chosen_cases(int argc, const char* const* argv) {
+std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
   const bool filters = argc == 4 && std::string(argv[1]) == "--filter";
   if ((argc != 2 && !filters) || std::string(argv[argc - 1]) != "--serve") {
     throw core::usage_error("wrong arguments; allowed: [--filter REGEX] --serve");
   }
-  std::vector<gate::GenerationCase> cases = gate::generation_cases();
+  std::vector<GenerationCase> cases = generation_cases();
   if (!filters) return cases;
   try {
     const std::regex wanted(argv[2]);
-    const auto is_unwanted = [&](const gate::GenerationCase& one) { return !std::regex_search(one.name, wanted); };
+    const auto is_unwanted = [&](const GenerationCase& one) { return !std::regex_search(one.name, wanted); };
     cases.erase(std::remove_if(cases.begin(), cases.end(), is_unwanted), cases.end());
   } catch (const std::regex_error& error) {
     throw core::usage_error("--filter " + std::string(argv[2]) + ": " + error.what() +
@@ -41,16 +85,13 @@ std::vector<gate::GenerationCase> chosen_cases(int argc, const char* const* argv
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    const std::vector<gate::GenerationCase> cases = chosen_cases(argc, argv);
+  return lockstep::program::exit_status_of("generation_bench", [&] {
+    const std::vector<GenerationCase> cases = chosen_cases(argc, argv);
     std::vector<std::string> names;
-    for (const gate::GenerationCase& one : cases) names.push_back(one.name);
+    for (const GenerationCase& one : cases) names.push_back(one.name);
     serve::Orders orders("generation_bench", names);
     serve::serve(orders,
                  [&](std::size_t index, std::int64_t calls) { return serve::us_of_calls(calls, cases[index].run); });
     return 0;
-  } catch (const core::Error& error) {
-    std::fprintf(stderr, "generation_bench: %s\n", error.what());
-    return error.exit_status();
-  }
+  });
 }

@@ -1,5 +1,21 @@
 #include "bench/trainer/program.h"
+#include "collectives/transports/mpi_transport.h"
+
+namespace {
+
+using namespace lockstep;
+
+int run(int argc, char** argv) {
+  const mini_train::TrainFlags flags = mini_train::parse_train_flags(argc, argv);
+  if (!flags.mpi) return mini_train::run_mini_train(flags, program::to_stdout, nullptr);
+  return transports::run_mpi_program(
+      argc, argv, flags.options.timeout,
+      [&](transports::MpiWorld& mpi) { return mini_train::run_mini_train(flags, program::to_stdout, &mpi); },
+      flags.mpi_threads);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::mini_train::mini_train_main(argc, argv);
+  return program::exit_status_of("mini_train", [&] { return run(argc, argv); });
 }

@@ -1,5 +1,169 @@
-#include "bench/pipeline/overlap_program.h"
+// How much of the gradients' and parameters' way is hidden behind kernels: overlap_perf --ranks 4 --zero 0,1,3
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/pipeline/overlap_flags.h"
+#include "bench/pipeline/overlap_result.h"
+#include "bench/pipeline/records.h"
+#include "bench/program/program.h"
+#include "core/error.h"
+#include "core/provenance.h"
+#include "core/record.h"
+#include "core/size.h"
+#include "schedules/count.h"
+
+namespace lockstep::pipeline {
+namespace {
+
+std::string form_text(const OverlapResult& result) {
+  return result.closed_form_ms ? fmt::format("{:.3f}", *result.closed_form_ms) : "N/A";
+}
+
+std::string late_text(const OverlapResult& result) {
+  return result.emulation ? fmt::format("{:.0f}", result.emulation->late_us) : "N/A";
+}
+
+std::string overlap_heading_text(const OverlapFlags& flags) {
+  std::string text = fmt::format(
+      "# lockstep version {}, {}: {}\n", core::build().version, flags.program,
+      flags.mode == Mode::simulated ? "SIMULATED, in virtual time" : "EMULATED, in wall-clock time; kernels wait");
+  text += fmt::format("# {} layers of {}, forward {:g} ms, backward {:g} ms each; {} microbatches; optimizer {:g} ms\n",
+                      flags.layers, core::format_size(flags.bytes_a_layer), flags.forward_ms, flags.backward_ms,
+                      flags.microbatches, flags.optimizer_ms);
+  text += fmt::format("# collectives: {}; each rank's link: {:g} us, {:g} GB/s each way\n", flags.algorithm,
+                      flags.link.latency_us, flags.link.gbps);
+  text += "# compute: kernels alone; comm: collectives alone, in the same order; exposed: step - compute;\n";
+  text += "#   hidden: 1 - exposed/comm; closed: the buckets' recurrence; emu/sim: step over its simulation\n";
+  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10} {:>8} {:>7}\n", "zero",
+                      "ranks", "cap", "calls", "sent", "compute", "comm", "step", "exposed", "hidden", "closed",
+                      "emu/sim", "late");
+  text += fmt::format("#{:>4} {:>5} {:>8} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>8} {:>10} {:>8} {:>7}\n", "", "",
+                      "(MiB)", "", "(MB/rank)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)", "(ms)", "(%)", "(us)");
+  return text;
+}
+
+std::string overlap_row_text(const OverlapCase& one, const OverlapResult& result) {
+  const std::string cap = one.zero_stage == 3 ? "layer" : fmt::format("{:g}", one.bucket_cap_mb);
+  const std::string difference =
+      result.emulation ? fmt::format("{:+.2f}", 100 * (result.step_ms / result.simulated_ms - 1)) : "N/A";
+  return fmt::format(
+      " {:>4} {:>5} {:>8} {:>6} {:>10.2f} {:>10.3f} {:>10.3f} {:>10.3f} {:>10.3f} {:>8.2f} {:>10} {:>8} {:>7}\n",
+      one.zero_stage, one.replicas, cap, result.collectives, result.sent_bytes / 1e6, result.compute_ms,
+      result.communication_ms, result.step_ms, result.exposed_ms(), 100 * result.efficiency(), form_text(result),
+      difference, late_text(result));
+}
+
+std::string source_of(const OverlapCase& one) {
+  if (one.zero_stage == 0) return "gradient buckets: Li et al. 2020 (arXiv:2006.15704)";
+  return "ZeRO: Rajbhandari et al. 2019 (arXiv:1910.02054)";
+}
+
+core::OverlapRecord overlap_of(const OverlapFlags& flags, const OverlapCase& one, const OverlapResult& result) {
+  return {.layers = flags.layers,
+          .bytes_a_layer = flags.bytes_a_layer,
+          .replicas = one.replicas,
+          .bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20)),
+          .zero_stage = one.zero_stage,
+          .prefetch = flags.prefetch,
+          .algorithm = flags.algorithm,
+          .collectives = result.collectives,
+          .compute_alone_ms = result.compute_ms,
+          .communication_alone_ms = result.communication_ms,
+          .efficiency = result.efficiency()};
+}
+
+// No rank has a bubble at its start: all begin together.
+void add_times(core::ScheduleRecord& record, const OverlapResult& result) {
+  const schedules::Spans spans{.makespan = result.step_ms, .own = result.step_ms, .work = result.compute_ms};
+  const schedules::Bubbles bubbles = schedules::bubbles_of(spans);
+  record.makespan_ms = record.own_span_ms = result.step_ms;
+  record.own_span_ms_of_rank.assign(static_cast<std::size_t>(record.ranks), result.step_ms);
+  record.work_ms = result.compute_ms;
+  record.bubbles = {bubbles.of_ideal, bubbles.of_makespan, bubbles.of_own_span, bubbles.own_of_ideal};
+  record.exposed_ms = result.exposed_of_rank_ms;
+  record.samples_ms = {result.step_ms};
+  if (!result.emulation) return;
+  record.samples_ms = result.emulation->samples_ms;
+  record.late_us = result.emulation->late_us;
+  record.simulated_ms = result.simulated_ms;
+}
+
+core::RunRecord overlap_run_record(const OverlapFlags& flags) {
+  core::RunRecord run = new_run_record(flags.program, flags.command, flags.mode,
+                                       *std::max_element(flags.replicas.begin(), flags.replicas.end()));
+  run.link = program::link_record(flags.link);
+  return run;
+}
+
+core::ScheduleRecord overlap_record(const core::RunRecord& run, const OverlapFlags& flags, const OverlapCase& one,
+                                    const OverlapResult& result) {
+  core::ScheduleRecord record;
+  record.run = run.run;
+  record.program = run.program;
+  record.schedule = result.step.name;
+  record.source = source_of(one);
+  record.ranks = one.replicas;
+  record.microbatches = flags.microbatches;
+  record.pipes = one.replicas;
+  record.basis = run.basis;
+  add_times(record, result);
+  record.sends.assign(static_cast<std::size_t>(one.replicas), 0);
+  if (result.closed_form_ms) record.closed_form_ms = core::ClosedFormRecord{*result.closed_form_ms, "makespan"};
+  record.timeline = timeline_record(result.step, result.timeline);
+  record.overlap = overlap_of(flags, one, result);
+  return record;
+}
+
+// Where parameters are sharded too, a layer is a unit and buckets are of no meaning: one row.
+std::vector<OverlapCase> cases_of(const OverlapFlags& flags) {
+  std::vector<OverlapCase> cases;
+  for (const int replicas : flags.replicas) {
+    for (const int zero_stage : flags.zero_stages) {
+      for (const double cap_mb : flags.bucket_caps_mb) {
+        if (zero_stage == 3 && cap_mb != flags.bucket_caps_mb.front()) continue;
+        cases.push_back({replicas, zero_stage, cap_mb});
+      }
+    }
+  }
+  return cases;
+}
+
+// Before anything is printed or written.
+void check_algorithm(const OverlapFlags& flags, const std::vector<OverlapCase>& cases) {
+  for (const OverlapCase& one : cases) {
+    for (const schedules::Comm comm : comms_of(one)) plan_of(flags, comm, one.replicas);
+  }
+}
+
+int run_overlaps(const OverlapFlags& flags) {
+  const std::vector<OverlapCase> cases = cases_of(flags);
+  check_algorithm(flags, cases);
+  program::check_single("--trace", flags.trace_file, cases.size(), "rows");
+  core::RecordWriter writer(flags.json_file);
+  const core::RunRecord run = overlap_run_record(flags);
+  writer.write(run);
+  program::to_stdout(overlap_heading_text(flags));
+  for (const OverlapCase& one : cases) {
+    const OverlapResult result = run_overlap(flags, one);
+    program::to_stdout(overlap_row_text(one, result));
+    if (writer.is_open()) writer.write(overlap_record(run, flags, one, result));
+    if (flags.trace_file.empty()) continue;
+    program::write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation));
+  }
+  writer.commit();
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline
 
 int main(int argc, char** argv) {
-  return lockstep::pipeline::overlap_main(argc, argv);
+  return lockstep::program::exit_status_of("overlap_perf", [&] {
+    return lockstep::pipeline::run_overlaps(lockstep::pipeline::parse_overlap_flags(argc, argv));
+  });
 }

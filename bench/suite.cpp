@@ -1,53 +1,53 @@
 // Runs a list of our programs and keeps their records: suite --suite quick --out out/records
 #include "bench/suite/suite.h"
 
-#include <CLI/CLI.hpp>
-#include <cstdio>
+#include <array>
 #include <filesystem>
 
-#include "core/error.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 
 namespace {
 
-int run(int argc, char** argv) {
-  std::string name = "quick";
+using namespace lockstep;
+using program::FlagValue;
+
+struct SuiteFlags {
+  std::string suite = "quick";
   bool list = false;
-  lockstep::suite::SuiteOptions options;
-  options.programs = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  CLI::App app("Runs a list of the programs beside it, one after another, and keeps their records", "suite");
-  app.add_option("--suite", name, "quick, or a file of lines NAME WEIGHT COMMAND (see --list)")->capture_default_str();
-  app.add_flag("--list", list, "print the suite as such a file, and run nothing");
-  app.add_option("--out", options.folder, "folder of the record files")->capture_default_str();
-  app.add_option("--time-budget", options.time_budget_s,
-                 "seconds for the whole suite, shared among the lines with {seconds} in them")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--timeout", options.line_timeout_s, "seconds after which a line's program is killed")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    throw lockstep::core::usage_error(error.what());
-  }
-  const auto suite = name == "quick" ? lockstep::suite::quick_suite() : lockstep::suite::load_suite(name);
-  if (!list) return lockstep::suite::run_suite(suite, options);
-  std::fputs(lockstep::suite::text_of(suite).c_str(), stdout);
+  suite::SuiteOptions options;
+};
+using Flag = program::FlagOf<SuiteFlags>;
+
+constexpr double kLongestS = 1e9;
+
+const std::array kFlags{
+    Flag{"--suite", "quick", "quick, or a file of lines NAME WEIGHT COMMAND (see --list)",
+         [](SuiteFlags& f, const FlagValue& v) { f.suite = file_name(v); }},
+    Flag{"--out", "out/records", "folder of the record files",
+         [](SuiteFlags& f, const FlagValue& v) { f.options.folder = file_name(v); }},
+    Flag{"--time-budget", "120", "seconds for the whole suite, shared among the lines with {seconds} in them",
+         [](SuiteFlags& f, const FlagValue& v) { f.options.time_budget_s = v.number(0, kLongestS); }},
+    Flag{"--timeout", "300", "seconds after which a line's program is killed",
+         [](SuiteFlags& f, const FlagValue& v) { f.options.line_timeout_s = v.number(0, kLongestS); }},
+};
+
+int run(int argc, char** argv) {
+  SuiteFlags flags;
+  flags.options.programs = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  program::CommandLine line("Runs a list of the programs beside it, one after another, and keeps their records");
+  declare_all(line, kFlags, "Options");
+  line.add_switch("--list", flags.list, "print the suite as such a file, and run nothing", "Options");
+  line.parse(argc, argv);
+  read_all(line, kFlags, flags);
+  const auto suite = flags.suite == "quick" ? suite::quick_suite() : suite::load_suite(flags.suite);
+  if (!flags.list) return suite::run_suite(suite, flags.options);
+  program::to_stdout(suite::text_of(suite));
   return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const lockstep::core::Error& error) {
-    std::fprintf(stderr, "suite: %s\n", error.what());
-    return error.exit_status();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "suite: %s\n", error.what());
-    return 1;
-  }
+  return program::exit_status_of("suite", [&] { return run(argc, argv); });
 }

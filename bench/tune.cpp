@@ -1,64 +1,178 @@
 // Writes the table by which `--algo auto` chooses on this machine: tune --ranks 2,4,8
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "bench/tuner/tuner.h"
+#include "bench/sweep/sweep.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/transports/mpi_transport.h"
+#include "collectives/tuning/tuning.h"
 #include "core/error.h"
+#include "core/provenance.h"
+#include "core/size.h"
+#include "core/statistics.h"
 
 namespace {
 
-using lockstep::core::Error;
-using lockstep::tuner::TunerOptions;
+using namespace lockstep;
+
+using collectives::Kind;
+
+struct TunerOptions {
+  std::string transport = "local";
+  std::vector<collectives::Kind> kinds;
+  std::string ranks = "2,4,8";    // as --ranks of the sweeps; under MPI it is mpirun's number
+  std::string min_bytes = "8";    // as -b
+  std::string max_bytes = "16M";  // as -e
+  int step_factor = 2;            // as -f
+  double time_budget_s = 120;     // of all
+  std::string path;               // of the table
+};
+
+// The candidates of one point, fastest found so far. A rival must be faster by more than the noise of equals, so that
+// the table does not flicker between runs: the catalogue's order breaks ties.
+struct Best {
+  std::string algorithm;
+  double median_us;
+};
+constexpr double kClearlyFaster = 0.98;
+
+using Points = std::map<std::tuple<Kind, int, std::int64_t>, Best>;  // (collective, ranks, bytes)
+
+void consider(Points& points, int num_ranks, const sweep::Comparison& comparison) {
+  const sweep::RowResult& result = comparison.out_of_place;
+  if (result.wrong.value_or(0) != 0 || comparison.requested == backends::kLibrary) return;
+  const double median_us = core::median(result.samples_us);
+  const auto [best, is_new] =
+      points.try_emplace({result.operation.kind, num_ranks, result.bytes}, Best{comparison.requested, median_us});
+  if (!is_new && median_us < best->second.median_us * kClearlyFaster) best->second = {comparison.requested, median_us};
+}
+
+std::string algorithms_to_try(Kind kind) {
+  std::string names = "all";
+  for (const std::string& variant : algorithms::tuned_variants(kind)) names += "," + variant;
+  return names;
+}
+
+sweep::SweepFlags flags_for(const TunerOptions& options, Kind kind, bool under_mpi) {
+  std::vector<std::string> words{std::string(sweep::program_of_kind(kind)),
+                                 "--transport",
+                                 options.transport,
+                                 "-b",
+                                 options.min_bytes,
+                                 "-e",
+                                 options.max_bytes,
+                                 "-f",
+                                 fmt::format("{}", options.step_factor),
+                                 "-w",
+                                 "2",
+                                 "--algo",
+                                 algorithms_to_try(kind),
+                                 "--time-budget",
+                                 fmt::format("{}", options.time_budget_s / static_cast<double>(options.kinds.size()))};
+  if (!under_mpi) words.insert(words.end(), {"--ranks", options.ranks});
+  std::vector<const char*> argv;
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  sweep::SweepFlags flags = sweep::parse_sweep_flags(kind, static_cast<int>(argv.size()), argv.data());
+  flags.race = true;
+  return flags;
+}
+
+void merge(tuning::Table& table, const std::string& transport, const Points& points) {
+  const auto replaced = [&](const tuning::Entry& entry) {
+    return entry.transport == transport && std::any_of(points.begin(), points.end(), [&](const auto& point) {
+             return std::get<0>(point.first) == entry.kind && std::get<1>(point.first) == entry.num_ranks;
+           });
+  };
+  std::erase_if(table.entries, replaced);
+  for (const auto& [key, best] : points) {
+    table.entries.push_back({transport, std::get<0>(key), std::get<1>(key), std::get<2>(key), best.algorithm});
+    std::printf("%-16s %3d ranks %9s  %-24s %10.2f us\n", std::string(collectives::name_of(std::get<0>(key))).c_str(),
+                std::get<1>(key), core::format_size(std::get<2>(key)).c_str(), best.algorithm.c_str(), best.median_us);
+  }
+}
+
+// Measures, then replaces the entries of the same transport, collectives and numbers of ranks in the table at `path`,
+// if it is of this machine, or begins a new one. Prints a line a measured size. Returns the exit status.
+int tune(const TunerOptions& options, transports::MpiWorld* mpi) {
+  const std::string machine = core::fingerprint(core::this_machine());
+  Points points;
+  sweep::SweepOutput output;
+  output.print = [](const std::string&) {};
+  output.measured = [&](const backends::Backend&, int num_ranks, const sweep::Comparison& comparison) {
+    consider(points, num_ranks, comparison);
+  };
+  int worst = 0;
+  for (Kind kind : options.kinds) {
+    const sweep::SweepFlags flags = flags_for(options, kind, mpi != nullptr);
+    worst = std::max(worst, sweep::run_sweep(flags, {}, mpi, output));
+  }
+  if (points.empty()) return worst;  // a rank that reports nothing
+  tuning::Table table{machine, {}};
+  if (tuning::has_table(options.path)) table = tuning::load_table(options.path);
+  if (table.machine != machine) table = {machine, {}};
+  merge(table, options.transport, points);
+  tuning::save_table(table, options.path);
+  std::printf("written: %s\n", options.path.c_str());
+  return worst;
+}
+
+using program::FlagValue;
+using Flag = program::FlagOf<TunerOptions>;
+
+std::vector<Kind> kinds_of(const FlagValue& value) {
+  std::vector<Kind> kinds;
+  for (const FlagValue& name : value.list()) kinds.push_back(collectives::parse_kind(name.text));
+  return kinds;
+}
+
+std::string transport_of(const FlagValue& value) {
+  if (value.text != "local" && value.text != "mpi") throw value.refused("no transport to tune", "local mpi");
+  return value.text;
+}
+
+const std::array kFlags{
+    Flag{"--transport", "local", "local, or mpi under mpirun",
+         [](TunerOptions& o, const FlagValue& v) { o.transport = transport_of(v); }},
+    Flag{"--collectives", "all_reduce,reduce_scatter,all_gather,broadcast,reduce,all_to_all", "their names",
+         [](TunerOptions& o, const FlagValue& v) { o.kinds = kinds_of(v); }},
+    Flag{"--ranks", "2,4,8", "numbers of ranks", [](TunerOptions& o, const FlagValue& v) { o.ranks = v.text; }},
+    Flag{"-b,--minbytes", "8", "smallest message", [](TunerOptions& o, const FlagValue& v) { o.min_bytes = v.text; }},
+    Flag{"-e,--maxbytes", "16M", "largest message", [](TunerOptions& o, const FlagValue& v) { o.max_bytes = v.text; }},
+    Flag{"-f,--stepfactor", "2", "from size to size",
+         [](TunerOptions& o, const FlagValue& v) { o.step_factor = integer(v, 2, 64); }},
+    Flag{"--time-budget", "120", "seconds",
+         [](TunerOptions& o, const FlagValue& v) { o.time_budget_s = v.number(0, 1e9); }},
+    Flag{"--output", "the user's table", "the table's file",
+         [](TunerOptions& o, const FlagValue& v) { o.path = file_name(v); }},
+};
 
 TunerOptions parse(int argc, char** argv) {
-  TunerOptions options;
-  options.path = lockstep::tuning::default_table_path();
-  std::vector<std::string> collectives{"all_reduce", "reduce_scatter", "all_gather",
-                                       "broadcast",  "reduce",         "all_to_all"};
-  CLI::App app("Measures all algorithms and keeps the fastest for --algo auto", "tune");
-  app.add_option("--transport", options.transport, "local, or mpi under mpirun")
-      ->check(CLI::IsMember({"local", "mpi"}))
-      ->capture_default_str();
-  app.add_option("--collectives", collectives, "their names")->delimiter(',')->capture_default_str();
-  app.add_option("--ranks", options.ranks, "numbers of ranks")->capture_default_str();
-  app.add_option("-b,--minbytes", options.min_bytes, "smallest message")->capture_default_str();
-  app.add_option("-e,--maxbytes", options.max_bytes, "largest message")->capture_default_str();
-  app.add_option("-f,--stepfactor", options.step_factor, "from size to size")
-      ->check(CLI::Range(2, 64))
-      ->capture_default_str();
-  app.add_option("--time-budget", options.time_budget_s, "seconds")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--output", options.path, "the table's file")->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    std::exit(app.exit(help));  // NOLINT(concurrency-mt-unsafe): no rank has started
-  } catch (const CLI::ParseError& error) {
-    throw lockstep::core::usage_error(error.what());
-  }
-  for (const std::string& name : collectives) options.kinds.push_back(lockstep::collectives::parse_kind(name));
+  TunerOptions options{.kinds = {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast,
+                                 Kind::reduce, Kind::all_to_all},
+                       .path = tuning::default_table_path()};
+  program::CommandLine line("Measures all algorithms and keeps the fastest for --algo auto");
+  declare_all(line, kFlags, "Options");
+  line.parse(argc, argv);
+  read_all(line, kFlags, options);
   return options;
 }
 
 int run(int argc, char** argv) {
   const TunerOptions options = parse(argc, argv);
-  if (options.transport == "local") return lockstep::tuner::tune(options, nullptr);
-  return lockstep::transports::run_mpi_program(argc, argv, std::chrono::seconds(60),
-                                               [&](auto& mpi) { return lockstep::tuner::tune(options, &mpi); });
+  if (options.transport == "local") return tune(options, nullptr);
+  return transports::run_mpi_program(argc, argv, std::chrono::seconds(60),
+                                     [&](auto& mpi) { return tune(options, &mpi); });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "tune: %s\n", error.what());
-    return error.exit_status();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tune: %s\n", error.what());
-    return 1;
-  }
+  return program::exit_status_of("tune", [&] { return run(argc, argv); });
 }

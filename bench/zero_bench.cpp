@@ -1,5 +1,8 @@
 #include "bench/parallel/zero_program.h"
 
 int main(int argc, char** argv) {
-  return lockstep::parallel_bench::zero_bench_main(argc, argv);
+  return lockstep::program::exit_status_of("zero_bench", [&] {
+    using namespace lockstep::parallel_bench;
+    return run_zero_bench(parse_zero_flags(argc, argv), lockstep::program::to_stdout);
+  });
 }

@@ -1,14 +1,19 @@
 #include "bench/kernels/flags.h"
 
-#include <CLI/CLI.hpp>
-#include <filesystem>
+#include <array>
+#include <limits>
 
+#include "bench/program/command_line.h"
 #include "core/cores.h"
-#include "core/error.h"
 #include "kernels/gemm/gemm_probe.h"
 
 namespace lockstep::kernel_bench {
 namespace {
+
+using program::FlagValue;
+using Flag = program::FlagOf<BenchFlags>;
+
+constexpr std::int64_t kMostSeed = std::numeric_limits<std::int64_t>::max();
 
 bool is_benchmarks(const std::string& word) {
   return word.rfind("--benchmark_", 0) == 0 || word.rfind("--v=", 0) == 0;
@@ -19,33 +24,48 @@ std::vector<int> all_or_one() {
   return cores == 1 ? std::vector<int>{1} : std::vector<int>{1, cores};
 }
 
-void declare(CLI::App& app, BenchFlags& flags) {
-  const std::map<std::string, Cache> caches{{"warm", Cache::warm}, {"cold", Cache::cold}};
-  app.allow_extras();
-  app.add_option("--threads", flags.threads, "numbers of threads, each bound to a core of its own")
-      ->delimiter(',')
-      ->check(CLI::Range(1, core::usable_cores()))
-      ->capture_default_str();
-  app.add_option("--cache", flags.caches,
-                 "warm: the same operands each call; cold: others, past all caches [warm,cold]")
-      ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(caches).description(""));  // which would show values, as bytes
-  app.add_option("--device", flags.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
-  app.add_option("--gemm", flags.gemm, "implementation of products on the CPU [the fastest for each shape, measured]")
-      ->check(CLI::IsMember(kernels::gemm_implementations(core::DType::f32)));
-  app.add_option("--json", flags.json_file, "file for records (docs/record_format.md)");
-  app.add_option("--time-budget", flags.time_budget_s,
-                 "seconds for the whole run; benchmarks that would begin later are left out")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("-T,--timeout", flags.timeout_s, "seconds after which a wait for a GPU fails")
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
-  app.add_option("--check", flags.check, "0: do not hold results against their references")->capture_default_str();
-  app.add_option("--ceilings", flags.ceilings, "0: do not measure what the machine can do; no shares then")
-      ->capture_default_str();
-  app.add_flag("--serve", flags.serve, "run what standard input says, for ci/gate.py (bench/serve/orders.h)");
-  app.add_option("--seed", flags.seed, "of the operands")->capture_default_str();
+std::vector<Cache> caches_of(const FlagValue& value) {
+  std::vector<Cache> caches;
+  for (const FlagValue& part : value.list()) {
+    if (part.text != "warm" && part.text != "cold") throw value.refused("not a state of caches", "warm cold");
+    caches.push_back(part.text == "warm" ? Cache::warm : Cache::cold);
+  }
+  return caches;
 }
+
+std::string one_of(const FlagValue& value, const std::vector<std::string>& allowed) {
+  std::string names;
+  for (const std::string& name : allowed) {
+    if (value.text == name) return name;
+    names += (names.empty() ? "" : " ") + name;
+  }
+  throw value.refused("unknown", names);
+}
+
+const std::array kFlags{
+    Flag{"--threads", "1 and all cores", "numbers of threads, each bound to a core of its own",
+         [](BenchFlags& f, const FlagValue& v) { f.threads = integer_list(v, 1, core::usable_cores()); }},
+    Flag{"--cache", "warm,cold", "warm: the same operands each call; cold: others, past all caches",
+         [](BenchFlags& f, const FlagValue& v) { f.caches = caches_of(v); }},
+    Flag{"--device", "cpu", "cpu or cuda",
+         [](BenchFlags& f, const FlagValue& v) {
+           f.device = one_of(v, {"cpu", "cuda"});
+         }},
+    Flag{
+        "--gemm", "the fastest for each shape, measured", "implementation of products on the CPU",
+        [](BenchFlags& f, const FlagValue& v) { f.gemm = one_of(v, kernels::gemm_implementations(core::DType::f32)); }},
+    program::json_flag<BenchFlags>(),
+    Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would begin later are left out",
+         [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait for a GPU fails",
+         [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
+    Flag{"--check", "1", "0: do not hold results against their references",
+         [](BenchFlags& f, const FlagValue& v) { f.check = v.zero_or_one(); }},
+    Flag{"--ceilings", "1", "0: do not measure what the machine can do; no shares then",
+         [](BenchFlags& f, const FlagValue& v) { f.ceilings = v.zero_or_one(); }},
+    Flag{"--seed", "1", "of the operands",
+         [](BenchFlags& f, const FlagValue& v) { f.seed = static_cast<std::uint64_t>(v.integer(0, kMostSeed)); }},
+};
 
 }  // namespace
 
@@ -56,26 +76,22 @@ std::string name_of(Cache cache) {
 BenchFlags parse_bench_flags(int argc, const char* const* argv) {
   BenchFlags flags;
   flags.threads = all_or_one();
-  flags.command.assign(argv, argv + argc);
-  flags.command[0] = std::filesystem::path(flags.command[0]).filename().string();
-  CLI::App app("Times every kernel, checks its result, and holds it against what the machine can do", flags.command[0]);
-  declare(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    flags.help = true;
-    flags.help_text = app.help();
-  } catch (const CLI::ParseError& error) {
-    throw core::usage_error(std::string(error.what()) + "; allowed: what --help lists");
-  }
-  flags.for_benchmark.push_back(flags.command[0]);
-  for (const std::string& word : app.remaining()) {
-    if (is_benchmarks(word)) {
-      flags.for_benchmark.push_back(word);
+  flags.set_command(argc, argv);
+  std::vector<const char*> ours;
+  for (int i = 0; i < argc; ++i) {
+    if (i > 0 && is_benchmarks(argv[i])) {
+      flags.for_benchmark.emplace_back(argv[i]);
     } else {
-      throw core::usage_error("unknown argument '" + word + "'; allowed: what --help lists");
+      ours.push_back(argv[i]);
     }
   }
+  flags.for_benchmark.insert(flags.for_benchmark.begin(), flags.program);
+  program::CommandLine line("Times every kernel, checks its result, and holds it against what the machine can do");
+  declare_all(line, kFlags, "Options");
+  line.add_switch("--serve", flags.serve, "run what standard input says, for ci/gate.py (bench/serve/orders.h)",
+                  "Options");
+  line.parse(static_cast<int>(ours.size()), ours.data());
+  read_all(line, kFlags, flags);
   return flags;
 }
 

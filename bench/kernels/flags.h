@@ -5,18 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "bench/program/program.h"
+
 namespace lockstep::kernel_bench {
 
 // Warm: the same operands call after call. Cold: other operands each call, past the last-level cache.
 enum class Cache : std::uint8_t { warm, cold };
 std::string name_of(Cache cache);
 
-struct BenchFlags {
-  std::vector<std::string> command;  // as given, the program without its folder
-  std::vector<int> threads;          // of the CPU's pool; 1 and all cores if not given
+struct BenchFlags : program::Invocation {
+  std::vector<int> threads;  // of the CPU's pool; 1 and all cores if not given
   std::vector<Cache> caches{Cache::warm, Cache::cold};
   std::string device = "cpu";
-  std::string json_file;     // empty: no records
   std::string gemm;          // implementation of products on the CPU; empty: the fastest for each shape
   int timeout_s = 60;        // of every wait for a GPU
   double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
@@ -26,8 +26,6 @@ struct BenchFlags {
   std::uint64_t seed = 1;
 
   std::vector<std::string> for_benchmark;  // the program's name, and what Google Benchmark is to read
-  bool help = false;
-  std::string help_text;
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.

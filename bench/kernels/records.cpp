@@ -42,13 +42,7 @@ std::vector<core::CudaDeviceInfo> bench_gpus(const Bench& bench) {
 }
 
 core::RunRecord run_record(const Bench& bench) {
-  core::RunRecord run;
-  run.run = core::new_run_id();
-  run.program = "kernels_bench";
-  run.command = bench.flags.command;
-  run.started = core::utc_now();
-  run.source = core::source();
-  run.build = core::build();
+  core::RunRecord run = core::new_run("kernels_bench", bench.flags.command);
   run.machine = bench.machine;
   if (bench.flags.device == "cuda") {
     const std::vector<core::CudaDeviceInfo> gpus = bench_gpus(bench);
@@ -56,8 +50,6 @@ core::RunRecord run_record(const Bench& bench) {
     run.gpu = core::gpu_record(gpus, /*ranks_per_gpu=*/1);
     run.libraries.merge(core::gpu_libraries(gpus));
   }
-  run.transport = "local";
-  run.rank_kind = "threads";
   run.seed = bench.flags.seed;
   return run;
 }
@@ -87,7 +79,7 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
   record.dtype = core::short_name_of(one.dtype);
   record.device = instance.setting.device;
   record.threads = instance.setting.threads;
-  record.cores = outcome.cores;
+  record.cores.assign(outcome.cores.begin(), outcome.cores.end());
   record.cache = name_of(instance.setting.cache);
   record.timing = instance.timing;
   if (!outcome.implementation.empty()) record.implementation = outcome.implementation;

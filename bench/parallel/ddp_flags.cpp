@@ -11,8 +11,8 @@
 namespace lockstep::parallel_bench {
 namespace {
 
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<DdpFlags>;
+using program::FlagValue;
+using Flag = program::FlagOf<DdpFlags>;
 
 std::vector<double> caps_of(const FlagValue& value) {
   std::vector<double> caps;
@@ -68,14 +68,14 @@ void check(const DdpFlags& flags) {
 
 }  // namespace
 
-std::variant<DdpFlags, sweep::HelpRequested> parse_ddp_flags(int argc, const char* const* argv) {
+DdpFlags parse_ddp_flags(int argc, const char* const* argv) {
   DdpFlags flags;
   begin_step_flags(argc, argv, flags.step);
-  sweep::CommandLine line(flags.step.program +
-                          ": how much of the reduction of gradients a data-parallel training step hides.");
+  program::CommandLine line(flags.step.program +
+                            ": how much of the reduction of gradients a data-parallel training step hides.");
   declare_step_flags(line, flags.step);
   declare_all(line, kFlags, "Gradients");
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_step_flags(line, flags.step);
   read_all(line, kFlags, flags);
   flags.all_ranks = !line.value("--dp");

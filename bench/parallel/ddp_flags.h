@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include "bench/parallel/step_flags.h"
@@ -25,7 +24,7 @@ struct DdpFlags {
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<DdpFlags, sweep::HelpRequested> parse_ddp_flags(int argc, const char* const* argv);
+DdpFlags parse_ddp_flags(int argc, const char* const* argv);
 
 // A row.
 struct DdpCase {

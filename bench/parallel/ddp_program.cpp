@@ -48,16 +48,15 @@ int run_on(DdpFlags flags, transports::MpiWorld& mpi) {
   flags.step.options.mpi = &mpi;
   if (flags.all_ranks) flags.step.replicas = {mpi.placement().num_ranks};
   return run_ddp_overlap(
-      flags, tells(flags) ? pipeline::Print(pipeline::to_stdout) : [](const std::string&) {});
+      flags, tells(flags) ? program::Print(program::to_stdout) : [](const std::string&) {});
 }
 
 }  // namespace
 
-int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print) {
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& print) {
   const std::vector<DdpCase> cases = ddp_cases(flags);
   for (const DdpCase& one : cases) check(flags, one);
-  std::optional<core::RecordWriter> writer;
-  if (!flags.step.json_file.empty() && tells(flags)) writer.emplace(flags.step.json_file);
+  core::RecordWriter writer(tells(flags) ? flags.step.json_file : "");
   print(mini_train::mpi_text(options_of(flags, cases.front())));
   print(ddp_heading_text(flags));
   std::vector<DdpResult> results;
@@ -67,28 +66,19 @@ int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print) {
     if (!tells(flags)) continue;
     print(ddp_row_text(flags, one, results.back()));
     wrong = wrong || !results.back().is_right();
-    if (writer) write_ddp_records(*writer, flags, one, results.back());
+    if (writer.is_open()) write_ddp_records(writer, flags, one, results.back());
   }
   if (!tells(flags)) return 0;
   print(ddp_ending_text(cases, results));
-  if (writer) writer->commit();
+  writer.commit();
   return wrong ? static_cast<int>(core::Failure::wrong_data) : 0;
 }
 
-int ddp_overlap_main(int argc, char** argv) {
-  return pipeline::exit_status_of("ddp_overlap_bench", [&] {
-    const auto parsed = parse_ddp_flags(argc, argv);
-    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      pipeline::to_stdout(help->text);
-      return 0;
-    }
-    const DdpFlags& flags = std::get<DdpFlags>(parsed);
-    if (flags.step.serve) return serve_row(flags);
-    if (!flags.mpi) return run_ddp_overlap(flags, pipeline::to_stdout);
-    if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
-    const auto run = [&](transports::MpiWorld& mpi) { return run_on(flags, mpi); };
-    return transports::run_mpi_program(argc, argv, flags.step.options.timeout, run, flags.mpi_threads);
-  });
+int run_ddp_program(const DdpFlags& flags, int argc, char** argv) {
+  if (flags.step.serve) return serve_row(flags);
+  if (!flags.mpi) return run_ddp_overlap(flags, program::to_stdout);
+  const auto run = [&](transports::MpiWorld& mpi) { return run_on(flags, mpi); };
+  return transports::run_mpi_program(argc, argv, flags.step.options.timeout, run, flags.mpi_threads);
 }
 
 }  // namespace lockstep::parallel_bench

@@ -2,16 +2,16 @@
 #pragma once
 
 #include "bench/parallel/ddp_flags.h"
-#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
 
 namespace lockstep::parallel_bench {
 
 // Runs all that the flags ask for, prints a table, writes the records; returns the exit status: 0, or core::Failure's
 // where a row is wrong. Throws core::Error.
 // Under mpirun all ranks call it; rank 0 prints and writes.
-int run_ddp_overlap(const DdpFlags& flags, const pipeline::Print& print);
+int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);
 
-// main(): parses, runs, prints; returns the exit status.
-int ddp_overlap_main(int argc, char** argv);
+// As the flags say: a worker for the gate (--serve), the ranks of mpirun, or the above.
+int run_ddp_program(const DdpFlags& flags, int argc, char** argv);
 
 }  // namespace lockstep::parallel_bench

@@ -5,7 +5,7 @@
 
 #include "bench/pipeline/records.h"
 #include "bench/trainer/records.h"
-#include "core/schedule_record.h"
+#include "core/record.h"
 #include "schedules/count.h"
 #include "schedules/step/breakdown.h"
 
@@ -20,9 +20,7 @@ core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
   run.seed = options.seed;
   run.basis = one.link ? "emulated" : "measured";
   if (options.mpi != nullptr) mini_train::add_mpi(*options.mpi, run);
-  if (!one.link) return run;
-  run.link = core::LinkRecord{one.link->latency_us, std::nullopt};
-  if (one.link->gbps > 0) run.link->gbps = one.link->gbps;
+  if (one.link) run.link = program::link_record(*one.link);
   return run;
 }
 
@@ -67,7 +65,7 @@ void add_times(core::ScheduleRecord& record, const DdpResult& result) {
     record.exposed_ms.push_back(static_cast<double>(rank.all_exposed_ps()) / 1e9);
   }
   record.samples_ms = result.turns.step_ms;
-  record.closed_form = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
+  record.closed_form_ms = core::ClosedFormRecord{result.predicted_ms(), "makespan"};
   record.timeline = pipeline::timeline_record(result.step, result.timeline);
 }
 

@@ -137,7 +137,7 @@ TEST(DdpRun, AGradientThatMissesARankIsBeyondTheBoundOfCodes) {
 TEST(DdpFlags, LinksAndRefusals) {
   const auto parsed = [](std::vector<const char*> words) {
     words.insert(words.begin(), "ddp_overlap_bench");
-    return std::get<DdpFlags>(parse_ddp_flags(static_cast<int>(words.size()), words.data()));
+    return parse_ddp_flags(static_cast<int>(words.size()), words.data());
   };
   const DdpFlags flags = parsed({"--link", "none;latency_us=5,gbps=2", "--bucket-cap-mb", "0,25", "--dp", "2,4"});
   ASSERT_EQ(ddp_cases(flags).size(), 8U);

@@ -2,16 +2,14 @@
 
 #include <array>
 #include <chrono>
-#include <filesystem>
 
-#include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flag_readers.h"
 
 namespace lockstep::parallel_bench {
 namespace {
 
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<StepFlags>;
+using program::FlagValue;
+using Flag = program::FlagOf<StepFlags>;
 
 constexpr const char* kModel = "Model";
 constexpr const char* kRun = "Ranks and times";
@@ -39,13 +37,13 @@ const std::array kFlagsOfModel{
 
 const std::array kFlagsOfRun{
     Flag{"--dp", "2", "data-parallel ranks, a list",
-         [](StepFlags& f, const FlagValue& v) { f.replicas = sweep::integer_list(v, 1, kMostReplicas); }},
+         [](StepFlags& f, const FlagValue& v) { f.replicas = program::integer_list(v, 1, kMostReplicas); }},
     Flag{"--microbatches", "1", "a step, of each rank; gradients add up",
-         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = sweep::integer(v, 1, 65536); }},
+         [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
          [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
     Flag{"-t,--threads", "1", "of kernels, a rank",
-         [](StepFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
+         [](StepFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--steps", "10", "at most, of each way that is timed",
          [](StepFlags& f, const FlagValue& v) { f.turns = v.integer(1, 1 << 20); }},
     Flag{"--warmup", "3", "steps before those that count",
@@ -54,27 +52,24 @@ const std::array kFlagsOfRun{
          [](StepFlags& f, const FlagValue& v) { f.budget_s = v.number_from(0, 1e6); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](StepFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](StepFlags& f, const FlagValue& v) { f.json_file = pipeline::file_name(v); }},
+    program::json_flag<StepFlags>(),
 };
 
 }  // namespace
 
 void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
+  flags.set_command(argc, argv);
   flags.options.layout.microbatch_size = 4;
 }
 
-void declare_step_flags(sweep::CommandLine& line, StepFlags& flags) {
+void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfRun, kRun);
   line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   kRun);
 }
 
-void read_step_flags(const sweep::CommandLine& line, StepFlags& flags) {
+void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
   read_all(line, kFlagsOfModel, flags);
   flags.options.model = mini_train::model_of({"--model", flags.model});
   read_all(line, kFlagsOfRun, flags);

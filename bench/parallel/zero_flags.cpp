@@ -10,8 +10,8 @@
 namespace lockstep::parallel_bench {
 namespace {
 
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<ZeroFlags>;
+using program::FlagValue;
+using Flag = program::FlagOf<ZeroFlags>;
 
 std::vector<core::DType> dtypes_of(const FlagValue& value) {
   std::vector<core::DType> dtypes;
@@ -28,12 +28,12 @@ std::vector<bool> switches_of(const FlagValue& value) {
 const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
          "stages, a list: 0 replicas, 1 the optimizer's state is shared out, 2 gradients too, 3 all",
-         [](ZeroFlags& f, const FlagValue& v) { f.stages = sweep::integer_list(v, 0, 3); }},
+         [](ZeroFlags& f, const FlagValue& v) { f.stages = program::integer_list(v, 0, 3); }},
     Flag{
         "--shard-ranks", "0",
         "of stages 1 to 3, a list: so many neighbours share a set of shards, the others have replicas of it (HSDP); 0: "
         "all share one",
-        [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = sweep::integer_list(v, 0, kMostReplicas); }},
+        [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = program::integer_list(v, 0, kMostReplicas); }},
     Flag{"--prefetch", "1,0", "of stage 3, a list: 1 units are gathered ahead of their use, 0 when they are needed",
          [](ZeroFlags& f, const FlagValue& v) { f.prefetch = switches_of(v); }},
     Flag{"--dtype", "f32,bf16", "of weights and activations, a list of f32, bf16, f16, with f32 master weights",
@@ -43,19 +43,19 @@ const std::array kFlags{
     Flag{"--psi", "7.5e9", "parameters of the ZeRO paper's table in the heading",
          [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},
     Flag{"--psi-ranks", "64", "ranks of that table",
-         [](ZeroFlags& f, const FlagValue& v) { f.psi_ranks = sweep::integer(v, 1, 1 << 24); }},
+         [](ZeroFlags& f, const FlagValue& v) { f.psi_ranks = program::integer(v, 1, 1 << 24); }},
 };
 
 }  // namespace
 
-std::variant<ZeroFlags, sweep::HelpRequested> parse_zero_flags(int argc, const char* const* argv) {
+ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
   ZeroFlags flags;
   begin_step_flags(argc, argv, flags.step);
-  sweep::CommandLine line(flags.step.program +
-                          ": what the stages of ZeRO cost a rank, in bytes held, bytes sent, time.");
+  program::CommandLine line(flags.step.program +
+                            ": what the stages of ZeRO cost a rank, in bytes held, bytes sent, time.");
   declare_step_flags(line, flags.step);
   declare_all(line, kFlags, "What is shared out");
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_step_flags(line, flags.step);
   read_all(line, kFlags, flags);
   if (zero_rows(flags).empty()) {

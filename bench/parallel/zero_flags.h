@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <variant>
 #include <vector>
 
 #include "bench/parallel/step_flags.h"
@@ -22,7 +21,7 @@ struct ZeroFlags {
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<ZeroFlags, sweep::HelpRequested> parse_zero_flags(int argc, const char* const* argv);
+ZeroFlags parse_zero_flags(int argc, const char* const* argv);
 
 // A row.
 struct ZeroRow {

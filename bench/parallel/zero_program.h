@@ -2,15 +2,12 @@
 #pragma once
 
 #include "bench/parallel/zero_flags.h"
-#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
 
 namespace lockstep::parallel_bench {
 
 // Runs all that the flags ask for, prints a table, writes the records; returns the exit status: 0, or core::Failure's
 // where a row is wrong. Throws core::Error.
-int run_zero_bench(const ZeroFlags& flags, const pipeline::Print& print);
-
-// main(): parses, runs, prints; returns the exit status.
-int zero_bench_main(int argc, char** argv);
+int run_zero_bench(const ZeroFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::parallel_bench

@@ -3,7 +3,6 @@
 
 #include "bench/parallel/zero_run.h"
 #include "core/record.h"
-#include "core/sharding_record.h"
 
 namespace lockstep::parallel_bench {
 

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <functional>
 #include <utility>
 
 #include "bench/parallel_layers/memory.h"
-#include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flag_readers.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
@@ -19,8 +17,8 @@
 namespace lockstep::layer_bench {
 namespace {
 
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<LayerFlags>;
+using program::FlagValue;
+using Flag = program::FlagOf<LayerFlags>;
 
 constexpr std::array kBlocks{
     std::pair{"column", BlockKind::column},
@@ -72,11 +70,11 @@ const std::array kFlagsOfLayers{
 
 const std::array kFlagsOfRun{
     Flag{"--tp", "2", "tensor-parallel ranks, a list",
-         [](LayerFlags& f, const FlagValue& v) { f.ranks = sweep::integer_list(v, 2, 64); }},
+         [](LayerFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, 64); }},
     Flag{"--sequence-parallel", "0,1", "a list: 0, ranks have all rows between layers; 1, a share of the rows each",
-         [](LayerFlags& f, const FlagValue& v) { f.sequence_parallel = sweep::integer_list(v, 0, 1); }},
+         [](LayerFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4", "of rows, exchanged beside the product of the next, a list; 1 is always run",
-         [](LayerFlags& f, const FlagValue& v) { f.tiles = sweep::integer_list(v, 1, 1024); }},
+         [](LayerFlags& f, const FlagValue& v) { f.tiles = program::integer_list(v, 1, 1024); }},
     Flag{"--algo", "ring",
          "algorithm of the collectives (docs/adding_an_algorithm.md); the formulas are of those that "
          "send the fewest bytes",
@@ -84,15 +82,14 @@ const std::array kFlagsOfRun{
     Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
          [](LayerFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
     Flag{"-t,--threads", "1", "of kernels, a rank",
-         [](LayerFlags& f, const FlagValue& v) { f.threads = sweep::integer(v, 1, 1024); }},
+         [](LayerFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
     Flag{"--turns", "11", "in which each way is timed once",
-         [](LayerFlags& f, const FlagValue& v) { f.turns = sweep::integer(v, 1, 100000); }},
+         [](LayerFlags& f, const FlagValue& v) { f.turns = program::integer(v, 1, 100000); }},
     Flag{"--warmup", "2", "turns before those that count",
-         [](LayerFlags& f, const FlagValue& v) { f.warm_turns = sweep::integer(v, 1, 100000); }},
+         [](LayerFlags& f, const FlagValue& v) { f.warm_turns = program::integer(v, 1, 100000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](LayerFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](LayerFlags& f, const FlagValue& v) { f.json_file = pipeline::file_name(v); }},
+    program::json_flag<LayerFlags>(),
 };
 
 // Up to `most`: "1 2 3 6".
@@ -169,17 +166,15 @@ std::string name_of(BlockKind kind) {
   return found->first;
 }
 
-std::variant<LayerFlags, sweep::HelpRequested> parse_layer_flags(int argc, const char* const* argv) {
+LayerFlags parse_layer_flags(int argc, const char* const* argv) {
   LayerFlags flags;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
-  sweep::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
   declare_all(line, kFlagsOfLayers, "Layers");
   declare_all(line, kFlagsOfRun, "Ranks and times");
   line.add_switch("--serve", flags.serve, "run layers as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   "Ranks and times");
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_all(line, kFlagsOfLayers, flags);
   read_all(line, kFlagsOfRun, flags);
   if (flags.blocks.empty()) {

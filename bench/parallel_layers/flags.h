@@ -4,18 +4,16 @@
 #include <chrono>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "bench/parallel_layers/shape.h"
-#include "bench/sweep/command_line.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
 
 namespace lockstep::layer_bench {
 
-struct LayerFlags {
-  std::string program;
-  std::vector<std::string> command;
+struct LayerFlags : program::Invocation {
   std::vector<BlockKind> blocks;  // all, if none is given
   std::vector<int> ranks{2};
   std::vector<int> sequence_parallel{0, 1};
@@ -27,14 +25,13 @@ struct LayerFlags {
   int turns = 11;
   int warm_turns = 2;
   std::chrono::milliseconds timeout{60'000};
-  std::string json_file;  // empty: no records
-  bool serve = false;     // be a worker (bench/serve/orders.h) for one layer, in place of measuring
+  bool serve = false;  // be a worker (bench/serve/orders.h) for one layer, in place of measuring
 };
 
 std::string name_of(BlockKind kind);  // "cross-entropy"
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<LayerFlags, sweep::HelpRequested> parse_layer_flags(int argc, const char* const* argv);
+LayerFlags parse_layer_flags(int argc, const char* const* argv);
 
 // What is timed together, in turn: one layer on so many ranks, in one tile and in others.
 struct Case {

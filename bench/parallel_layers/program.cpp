@@ -2,7 +2,6 @@
 
 #include <map>
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include "bench/parallel_layers/records.h"
@@ -24,11 +23,11 @@ int serve_layer(const LayerFlags& flags) {
 
 }  // namespace
 
-int run_layers(const LayerFlags& flags, const pipeline::Print& print) {
-  std::optional<core::RecordWriter> writer;
-  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+int run_layers(const LayerFlags& flags, const program::Print& print) {
+  if (flags.serve) return serve_layer(flags);
+  core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags);
-  if (writer) writer->write(run);
+  writer.write(run);
   print(heading_text(flags));
   Totals totals;
   std::map<BlockKind, Reference> references;
@@ -39,25 +38,13 @@ int run_layers(const LayerFlags& flags, const pipeline::Print& print) {
     const std::vector<Form> forms = run_case(flags, one, references[one.block]);
     for (const Form& form : forms) {
       print(row_text(one, form));
-      if (writer) writer->write(layer_record(run, flags, one, form));
+      if (writer.is_open()) writer.write(layer_record(run, flags, one, form));
     }
     add_to(totals, forms);
   }
   print(ending_text(totals));
-  if (writer) writer->commit();
+  writer.commit();
   return totals.wrong_rows > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
-}
-
-int tp_linear_main(int argc, char** argv) {
-  return pipeline::exit_status_of("tp_linear_bench", [&] {
-    const auto parsed = parse_layer_flags(argc, argv);
-    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      pipeline::to_stdout(help->text);
-      return 0;
-    }
-    const LayerFlags& flags = std::get<LayerFlags>(parsed);
-    return flags.serve ? serve_layer(flags) : run_layers(flags, pipeline::to_stdout);
-  });
 }
 
 }  // namespace lockstep::layer_bench

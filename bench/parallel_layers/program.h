@@ -2,15 +2,12 @@
 #pragma once
 
 #include "bench/parallel_layers/flags.h"
-#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
 
 namespace lockstep::layer_bench {
 
 // Runs all that the flags ask for and prints a table; returns the exit status: 0, or core::Failure's where a row is
 // wrong. Throws core::Error.
-int run_layers(const LayerFlags& flags, const pipeline::Print& print);
-
-// main(): parses, runs, prints; returns the exit status.
-int tp_linear_main(int argc, char** argv);
+int run_layers(const LayerFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::layer_bench

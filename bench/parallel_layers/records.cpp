@@ -67,8 +67,7 @@ core::RunRecord run_record(const LayerFlags& flags) {
   run.seed = kSeed;
   if (!flags.link) return run;
   run.basis = "emulated";
-  run.link = core::LinkRecord{flags.link->latency_us, std::nullopt};
-  if (flags.link->gbps > 0) run.link->gbps = flags.link->gbps;
+  run.link = program::link_record(*flags.link);
   return run;
 }
 

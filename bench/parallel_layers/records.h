@@ -3,7 +3,6 @@
 
 #include "bench/parallel_layers/flags.h"
 #include "bench/parallel_layers/run.h"
-#include "core/layer_record.h"
 #include "core/record.h"
 
 namespace lockstep::layer_bench {

@@ -1,18 +1,15 @@
 #include "bench/pipeline/flags.h"
 
 #include <array>
-#include <filesystem>
-
-#include "bench/pipeline/flag_readers.h"
 
 namespace lockstep::pipeline {
 namespace {
 
-using sweep::FlagValue;
+using program::FlagValue;
 
 constexpr double kLongestMs = 1e6;
 
-using Flag = sweep::FlagOf<PipelineFlags>;
+using Flag = program::FlagOf<PipelineFlags>;
 
 constexpr const char* kWhat = "What is run";
 constexpr const char* kHow = "What it costs";
@@ -88,15 +85,14 @@ const std::array kFlagsOfModel{
 };
 
 const std::array kFlagsOfOutput{
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](PipelineFlags& f, const FlagValue& v) { f.json_file = file_name(v); }},
+    program::json_flag<PipelineFlags>(),
     Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
          [](PipelineFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
     Flag{"--dump-csv", "", "file for the schedule as CSV; of one row",
          [](PipelineFlags& f, const FlagValue& v) { f.dump_csv_file = file_name(v); }},
 };
 
-void check_together(const sweep::CommandLine& line, const PipelineFlags& flags) {
+void check_together(const program::CommandLine& line, const PipelineFlags& flags) {
   for (const char* name : {"--schedule", "--stages", "--microbatches", "--chunks"}) {
     if (flags.csv_file.empty() || !line.value(name)) continue;
     throw core::usage_error(std::string(name) + " together with --csv; allowed: one of them, as the file says it all");
@@ -129,23 +125,28 @@ std::string name_of(Mode mode) {
   return kNames[static_cast<std::size_t>(mode)];
 }
 
+Mode mode_of(const FlagValue& value) {
+  for (const Mode mode : {Mode::simulated, Mode::emulated, Mode::real}) {
+    if (value.text == name_of(mode)) return mode;
+  }
+  throw value.refused("unknown mode", "simulated emulated real");
+}
+
 std::string basis_of(Mode mode) {
   return mode == Mode::real ? "measured" : name_of(mode);
 }
 
-std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc, const char* const* argv) {
+PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   PipelineFlags flags;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
-  sweep::CommandLine line(flags.program + ": what pipeline schedules cost, by name or from a file.");
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program + ": what pipeline schedules cost, by name or from a file.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfOutput, kOutput);
   line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
   line.add_switch("--list", flags.list, "show the schedules that have names, and run none", kOutput);
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_all(line, kFlagsOfWhat, flags);
   read_all(line, kFlagsOfCosts, flags);
   read_all(line, kFlagsOfModel, flags);

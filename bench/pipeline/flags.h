@@ -4,16 +4,17 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "bench/sweep/command_line.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "schedules/play.h"
 
 namespace lockstep::pipeline {
 
 enum class Mode : std::uint8_t { simulated, emulated, real };
-std::string name_of(Mode mode);   // as on the command line
+std::string name_of(Mode mode);  // as on the command line
+Mode mode_of(const program::FlagValue& value);
 std::string basis_of(Mode mode);  // as in records: "measured" where kernels are real
 
 // What real kernels compute: the stages of a GPT (trainer/model/gpt_stage.h) on bytes.
@@ -26,9 +27,7 @@ struct RealModel {
   std::string dtype = "f32";
 };
 
-struct PipelineFlags {
-  std::string program;               // "pipeline_perf"
-  std::vector<std::string> command;  // as given, the program without its folder
+struct PipelineFlags : program::Invocation {
   Mode mode = Mode::simulated;
 
   // Swept, in this order of nesting: every combination is a row.
@@ -47,7 +46,6 @@ struct PipelineFlags {
   int repeat = 5;      // runs of an emulated schedule
   int timeout_s = 60;  // of every wait of an emulated run
 
-  std::string json_file;      // empty: no records
   std::string dump_csv_file;  // empty: none
   std::string trace_file;     // empty: none
   bool lowered = false;       // the dumped CSV has its messages
@@ -55,6 +53,6 @@ struct PipelineFlags {
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<PipelineFlags, sweep::HelpRequested> parse_pipeline_flags(int argc, const char* const* argv);
+PipelineFlags parse_pipeline_flags(int argc, const char* const* argv);
 
 }  // namespace lockstep::pipeline

@@ -1,7 +1,7 @@
 // Activations that are held, over time.
 #pragma once
 
-#include "core/schedule_record.h"
+#include "core/record.h"
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"

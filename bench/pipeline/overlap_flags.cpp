@@ -1,15 +1,12 @@
 #include "bench/pipeline/overlap_flags.h"
 
 #include <array>
-#include <filesystem>
-
-#include "bench/pipeline/flag_readers.h"
 
 namespace lockstep::pipeline {
 namespace {
 
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<OverlapFlags>;
+using program::FlagValue;
+using Flag = program::FlagOf<OverlapFlags>;
 
 constexpr double kLongestMs = 1e6;
 constexpr const char* kWhat = "What is run";
@@ -70,24 +67,22 @@ const std::array kFlagsOfCosts{
 };
 
 const std::array kFlagsOfOutput{
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](OverlapFlags& f, const FlagValue& v) { f.json_file = file_name(v); }},
+    program::json_flag<OverlapFlags>(),
     Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
          [](OverlapFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
 };
 
 }  // namespace
 
-std::variant<OverlapFlags, sweep::HelpRequested> parse_overlap_flags(int argc, const char* const* argv) {
+OverlapFlags parse_overlap_flags(int argc, const char* const* argv) {
   OverlapFlags flags;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
-  sweep::CommandLine line(flags.program + ": how much of the gradients' and parameters' way is hidden behind kernels.");
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program +
+                            ": how much of the gradients' and parameters' way is hidden behind kernels.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfOutput, kOutput);
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_all(line, kFlagsOfWhat, flags);
   read_all(line, kFlagsOfCosts, flags);
   read_all(line, kFlagsOfOutput, flags);

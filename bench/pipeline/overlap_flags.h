@@ -3,19 +3,17 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "bench/pipeline/flags.h"
-#include "bench/sweep/command_line.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
 
 namespace lockstep::pipeline {
 
 // What is sharded over the replicas: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
-struct OverlapFlags {
-  std::string program;
-  std::vector<std::string> command;
+struct OverlapFlags : program::Invocation {
   Mode mode = Mode::simulated;
 
   // Swept, in this order of nesting.
@@ -36,10 +34,9 @@ struct OverlapFlags {
 
   int repeat = 5;
   int timeout_s = 60;
-  std::string json_file;
   std::string trace_file;
 };
 
-std::variant<OverlapFlags, sweep::HelpRequested> parse_overlap_flags(int argc, const char* const* argv);
+OverlapFlags parse_overlap_flags(int argc, const char* const* argv);
 
 }  // namespace lockstep::pipeline

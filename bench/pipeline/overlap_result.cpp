@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
-#include "bench/pipeline/emulate.h"
 #include "bench/pipeline/recurrence.h"
+#include "bench/pipeline/result.h"
 #include "core/statistics.h"
 #include "schedules/step/count.h"
 #include "simulator/engine/engine.h"

@@ -1,8 +1,8 @@
 // A schedule with real kernels: the trainer runs it on the stages of a GPT.
 #pragma once
 
-#include "bench/pipeline/emulate.h"
 #include "bench/pipeline/flags.h"
+#include "bench/pipeline/result.h"
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
 

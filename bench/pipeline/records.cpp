@@ -17,8 +17,8 @@ double ms_of(std::int64_t ps) {
 
 void add_counts(core::ScheduleRecord& record, const Result& result) {
   for (const auto& rank : result.counts) {
-    record.peak_until_w.push_back(rank.peak.until_weight_gradient);
-    record.peak_until_b.push_back(rank.peak.until_input_gradient);
+    record.peak_activations.until_w.push_back(rank.peak.until_weight_gradient);
+    record.peak_activations.until_b.push_back(rank.peak.until_input_gradient);
     record.sends.push_back(rank.sends);
   }
   record.hangs = result.hangs;
@@ -45,7 +45,7 @@ void add_times(core::ScheduleRecord& record, const Result& result) {
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline) {
   core::TimelineRecord record;
   for (std::size_t r = 0; r < timeline.size(); ++r) {
-    auto& list = record.emplace_back();
+    auto& list = record.ranks.emplace_back();
     for (std::size_t i = 0; i < timeline[r].size(); ++i) {
       const schedules::Task& task = step.of_rank[r].tasks[i];
       list.push_back({std::string(schedules::name_of(task.lane)), std::string(schedules::name_of(task.op)), task.stage,
@@ -65,17 +65,8 @@ std::string trace_text(const schedules::Step& step, const schedules::StepTimelin
 
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
                                int ranks) {
-  core::RunRecord run;
-  run.run = core::new_run_id();
-  run.program = program;
-  run.command = command;
-  run.started = core::utc_now();
-  run.source = core::source();
-  run.build = core::build();
-  run.machine = core::this_machine();
+  core::RunRecord run = core::new_run(program, command);
   run.ranks = ranks;
-  run.transport = "local";
-  run.rank_kind = "threads";
   run.oversubscribed = mode != Mode::simulated && ranks > core::usable_cores();
   run.basis = basis_of(mode);
   return run;
@@ -100,17 +91,18 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
   record.pipes = one.schedule.num_pipes();
   record.basis = run.basis;
   const schedules::Times& t = flags.times_ms;
-  record.times = core::StageTimesRecord{t.forward, t.input_gradient, t.weight_gradient, t.message};
+  record.times_ms = core::StageTimesRecord{t.forward, t.input_gradient, t.weight_gradient, t.message};
   record.memory_limit = flags.memory_limit;
   record.w_memory = flags.w_share();
   record.bound_ms = result.bound_ms;
   add_counts(record, result);
   add_times(record, result);
+  if (one.entry != nullptr) record.weight_versions.emplace();
   for (std::int32_t r = 0; one.entry != nullptr && r < one.shape.ranks; ++r) {
-    record.weight_versions.push_back(schedules::weight_versions(*one.entry, one.shape, r));
+    record.weight_versions->push_back(schedules::weight_versions(*one.entry, one.shape, r));
   }
   if (const auto& form = result.closed_form) {
-    record.closed_form = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
+    record.closed_form_ms = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
   }
   record.timeline = timeline_record(result.step, result.timeline);
   record.memory = activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());

@@ -9,7 +9,6 @@
 #include "bench/pipeline/flags.h"
 #include "bench/pipeline/result.h"
 #include "core/record.h"
-#include "core/schedule_record.h"
 
 namespace lockstep::pipeline {
 

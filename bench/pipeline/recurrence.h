@@ -2,6 +2,7 @@
 // for the bucket before it.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 namespace lockstep::pipeline {
@@ -12,6 +13,10 @@ struct BucketTimes {
 };
 
 // end_k = max(end_{k-1}, ready_k) + transfer_k (Li et al. 2020, arXiv:2006.15704, section 3.2.3); the last end.
-double end_of_buckets_ms(std::span<const BucketTimes> buckets);
+inline double end_of_buckets_ms(std::span<const BucketTimes> buckets) {
+  double end_ms = 0;
+  for (const BucketTimes& bucket : buckets) end_ms = std::max(end_ms, bucket.ready_ms) + bucket.transfer_ms;
+  return end_ms;
+}
 
 }  // namespace lockstep::pipeline

@@ -10,6 +10,7 @@
 #include "schedules/count.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
+#include "simulator/emulated/emulated_run.h"
 
 namespace lockstep::pipeline {
 
@@ -41,5 +42,12 @@ Result run_case(const Case& one, const PipelineFlags& flags);
 
 // A rank holds more microbatches' activations than it may.
 bool is_over_memory(const Result& result, const PipelineFlags& flags);
+
+// A step on emulated devices, several times over.
+struct EmulatedRuns {
+  Emulation emulation;
+  schedules::StepTimeline timeline;  // of the run with the median makespan; of an even number, the longer of the two
+};
+EmulatedRuns emulate(const schedules::Step& step, const simulator::EmulationOptions& options, int repeat);
 
 }  // namespace lockstep::pipeline

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <sstream>
 #include <utility>
 
-#include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flags.h"
 #include "core/error.h"
 #include "trainer/train/train.h"
@@ -14,8 +12,8 @@
 namespace lockstep::scaling {
 namespace {
 
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<ScalingFlags>;
+using program::FlagValue;
+using Flag = program::FlagOf<ScalingFlags>;
 
 constexpr const char* kModel = "Model and ranks, as mini_train has them";
 constexpr const char* kWhat = "What is timed";
@@ -67,11 +65,10 @@ const std::array kFlags{
     Flag{"--batch", "8", "sequences a step, of each rank (weak) or of all (strong)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
     Flag{"--steps", "5", "rounds; each has steps as they train, steps piece by piece, and steps in company",
-         [](ScalingFlags& f, const FlagValue& v) { f.effort.rounds = sweep::integer(v, 1, 1000); }},
+         [](ScalingFlags& f, const FlagValue& v) { f.effort.rounds = program::integer(v, 1, 1000); }},
     Flag{"--time-budget", "", "seconds for all layouts together; what has begun is ended [no limit]",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.seconds = v.number(0, 1e9); }},
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](ScalingFlags& f, const FlagValue& v) { f.json_file = pipeline::file_name(v); }},
+    program::json_flag<ScalingFlags>(),
 };
 
 constexpr std::array kLayoutWords{"dp",     "tp",           "pp",        "zero",    "shard_ranks",   "schedule",
@@ -109,8 +106,7 @@ mini_train::TrainFlags train_flags_of(const ScalingFlags& flags, const std::stri
   words.insert(words.end(), more.begin(), more.end());
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
-  auto parsed = mini_train::parse_train_flags(static_cast<int>(argv.size()), argv.data());
-  return std::get<mini_train::TrainFlags>(std::move(parsed));
+  return mini_train::parse_train_flags(static_cast<int>(argv.size()), argv.data());
 }
 
 std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout, Mode mode) {
@@ -126,17 +122,15 @@ std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout,
 
 }  // namespace
 
-std::variant<ScalingFlags, sweep::HelpRequested> parse_scaling_flags(int argc, const char* const* argv) {
+ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   ScalingFlags flags;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
-  sweep::CommandLine line(flags.program +
-                          ": a training step of each layout, three times: from its pieces alone, from pieces in each "
-                          "other's company, and measured.");
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program +
+                            ": a training step of each layout, three times: from its pieces alone, from pieces in each "
+                            "other's company, and measured.");
   for (const PassedOn& flag : kPassedOn) line.add(flag.names, flag.default_text, flag.meaning, kModel);
   declare_all(line, kFlags, kWhat);
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   for (const PassedOn& flag : kPassedOn) {
     if (const auto value = line.value(flag.names)) {
       flags.train_words.insert(flags.train_words.end(), {flag.word, value->text});

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "bench/scaling/measure.h"
-#include "bench/sweep/command_line.h"
 #include "trainer/train/options.h"
 
 namespace lockstep::scaling {
@@ -17,20 +17,17 @@ inline const char* name_of(Mode mode) {
   return mode == Mode::weak ? "weak" : "strong";
 }
 
-struct ScalingFlags {
-  std::string program;               // "scaling"
-  std::vector<std::string> command;  // as given, the program without its folder
+struct ScalingFlags : program::Invocation {
   std::vector<Mode> modes{Mode::weak};
   std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
   std::vector<std::string> simulated;    // layouts that are not run
   std::vector<std::string> train_words;  // flags of mini_train that all layouts share
   std::int64_t batch = 8;                // sequences a step: of one rank (weak), of all (strong)
   Effort effort;
-  std::string json_file;
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<ScalingFlags, sweep::HelpRequested> parse_scaling_flags(int argc, const char* const* argv);
+ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 
 // Something of each kind, for so many cores.
 std::vector<std::string> default_layouts();

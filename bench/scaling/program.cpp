@@ -64,10 +64,10 @@ Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corp
 
 // Beyond the machine: the same layout with two replicas is timed, the rest is simulated.
 void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, const core::RunRecord& measured_run,
-                   std::optional<core::RecordWriter>& writer, const pipeline::Print& print) {
+                   core::RecordWriter& writer, const program::Print& print) {
   if (flags.simulated.empty()) return;
   const core::RunRecord run = simulated_run(measured_run);
-  if (writer) writer->write(run);
+  writer.write(run);
   for (const Mode mode : flags.modes) {
     const trainer::TrainOptions single = options_of(flags, "", mode);
     for (const std::string& layout : flags.simulated) {
@@ -79,23 +79,22 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
       const double single_tokens_per_s = static_cast<double>(single.tokens_a_step()) / alone.isolated_ms() * 1e3;
       result.efficiency = result.tokens_per_s() / single_tokens_per_s / many.layout.ranks();
       print(row_text(result));
-      if (writer) writer->write(scaling_record(run, result));
+      if (writer.is_open()) writer.write(scaling_record(run, result));
     }
   }
 }
 
 }  // namespace
 
-int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
+int run_scaling(const ScalingFlags& flags, const program::Print& print) {
   const std::vector<Case> cases = cases_of(flags);
   const trainer::TrainOptions& first = cases.front().options;
   const trainer::Corpus corpus = corpus_of(first);
   int most_ranks = 1;
   for (const Case& one : cases) most_ranks = std::max(most_ranks, one.options.layout.ranks());
-  std::optional<core::RecordWriter> writer;
-  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags, first, most_ranks);
-  if (writer) writer->write(run);
+  writer.write(run);
   print(heading_text(flags, first, corpus.name(), core::usable_cores()) + columns_text());
 
   const auto begin = core::Clock::now();
@@ -103,23 +102,12 @@ int run_scaling(const ScalingFlags& flags, const pipeline::Print& print) {
     const Effort effort = effort_for(flags, core::us_between(begin, core::Clock::now()) / 1e6, cases.size() - i);
     Result result = time_case(cases[i], flags, corpus, effort);
     print(row_text(result) + gap_text(result) + slowdowns_text(result));
-    if (writer) writer->write(scaling_record(run, result));
+    if (writer.is_open()) writer.write(scaling_record(run, result));
   }
   run_simulated(flags, corpus, run, writer, print);
   print(closing_text());
-  if (writer) writer->commit();
+  writer.commit();
   return 0;
-}
-
-int scaling_main(int argc, char** argv) {
-  return pipeline::exit_status_of("scaling", [&] {
-    const auto parsed = parse_scaling_flags(argc, argv);
-    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      pipeline::to_stdout(help->text);
-      return 0;
-    }
-    return run_scaling(std::get<ScalingFlags>(parsed), pipeline::to_stdout);
-  });
 }
 
 }  // namespace lockstep::scaling

@@ -59,7 +59,7 @@ core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOption
   run.basis = options.link ? "emulated" : "measured";
   run.oversubscribed = most_ranks * options.threads > core::usable_cores();
   run.seed = options.seed;
-  if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};
+  if (options.link) run.link = program::link_record(*options.link);
   return run;
 }
 
@@ -74,7 +74,7 @@ core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& res
       step_record("isolated", result.isolated_ms(), result.isolated_parts, times.step, times.isolated.timeline),
       step_record("contended", result.contended_ms(), result.contended_parts, times.step, times.contended.timeline),
       std::move(measured)};
-  for (const SlowdownRow& row : rows_of(times.slowdowns, record.ranks)) {
+  for (const SlowdownRow& row : rows_of(times.slowdowns, result.options.layout.ranks())) {
     record.slowdowns.push_back({row.of, row.beside, row.ranks, row.factor, static_cast<std::int64_t>(row.samples)});
   }
   return record;

@@ -4,7 +4,6 @@
 #include "bench/scaling/flags.h"
 #include "bench/scaling/result.h"
 #include "core/record.h"
-#include "core/scaling_record.h"
 
 namespace lockstep::scaling {
 

@@ -8,7 +8,7 @@
 
 #include "bench/scaling/flags.h"
 #include "bench/scaling/measure.h"
-#include "core/training_record.h"
+#include "core/record.h"
 #include "trainer/train/options.h"
 
 namespace lockstep::scaling {

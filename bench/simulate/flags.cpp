@@ -1,15 +1,14 @@
 #include "bench/simulate/flags.h"
 
 #include <array>
-#include <filesystem>
 #include <string_view>
 
 namespace lockstep::simulate {
 namespace {
 
-using sweep::FlagValue;
+using program::FlagValue;
 
-using Flag = sweep::FlagOf<SimulateFlags>;
+using Flag = program::FlagOf<SimulateFlags>;
 
 std::string text_of(const FlagValue& value) {
   if (value.text.empty()) throw value.refused("nothing given", "a name or a file");
@@ -29,7 +28,7 @@ const std::array kFlags{
     Flag{"--machine", "dgx-a100", "a name, or a file (docs/machine_format.md)",
          [](SimulateFlags& f, const FlagValue& v) { f.machine = text_of(v); }},
     Flag{"--sweep", "", "fields with values, such as tp=2:4:8,microbatch=1:2; a row for each combination",
-         [](SimulateFlags& f, const FlagValue& v) { f.sweep = sweep::text_list(v); }},
+         [](SimulateFlags& f, const FlagValue& v) { f.sweep = program::text_list(v); }},
 };
 
 const std::array kPlanFlags{
@@ -53,13 +52,12 @@ const std::array kCalibrateFlags{
 };
 
 const std::array kOutputFlags{
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](SimulateFlags& f, const FlagValue& v) { f.json_file = text_of(v); }},
+    program::json_flag<SimulateFlags>(),
     Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
          [](SimulateFlags& f, const FlagValue& v) { f.trace_file = text_of(v); }},
 };
 
-void check_together(const sweep::CommandLine& line, const SimulateFlags& flags) {
+void check_together(const program::CommandLine& line, const SimulateFlags& flags) {
   for (const Flag& flag : kPlanFlags) {
     if (flags.task == Task::plan || !line.value(flag.names)) continue;
     throw core::usage_error(std::string(flag.names) + " without plan; allowed: simulate plan " + flag.names + " ...");
@@ -77,11 +75,9 @@ void check_together(const sweep::CommandLine& line, const SimulateFlags& flags) 
 
 }  // namespace
 
-std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc, const char* const* argv) {
+SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
   SimulateFlags flags;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
+  flags.set_command(argc, argv);
   std::vector<const char*> words(argv, argv + argc);
   if (argc > 1 && std::string_view(argv[1]) == "plan") {
     flags.task = Task::plan;
@@ -90,23 +86,23 @@ std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc,
   }
   bool list = false;
   bool serve = false;
-  sweep::CommandLine line(flags.program +
-                          ": what a training step costs on a machine, predicted. simulate plan ... searches.");
-  sweep::declare_all(line, kFlags, kWhat);
+  program::CommandLine line(flags.program +
+                            ": what a training step costs on a machine, predicted. simulate plan ... searches.");
+  program::declare_all(line, kFlags, kWhat);
   line.add_switch("--folded", flags.folded, "a layer is one kernel: faster, and a little less exact", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);
   line.add_switch("--collective-plans", flags.plans,
                   "with --all-ranks: collectives message by message on the links, not by formula", kWhat);
-  sweep::declare_all(line, kPlanFlags, kPlan);
-  sweep::declare_all(line, kCalibrateFlags, kCalibrate);
-  sweep::declare_all(line, kOutputFlags, kOutput);
+  program::declare_all(line, kPlanFlags, kPlan);
+  program::declare_all(line, kCalibrateFlags, kCalibrate);
+  program::declare_all(line, kOutputFlags, kOutput);
   line.add_switch("--serve", serve, "predict as standard input says, for ci/gate.py (bench/serve/orders.h)", kOutput);
   line.add_switch("--list", list, "show models, machines and the fields of models and layouts", kOutput);
-  if (auto help = line.parse(static_cast<int>(words.size()), words.data())) return *help;
-  sweep::read_all(line, kFlags, flags);
-  sweep::read_all(line, kPlanFlags, flags);
-  sweep::read_all(line, kCalibrateFlags, flags);
-  sweep::read_all(line, kOutputFlags, flags);
+  line.parse(static_cast<int>(words.size()), words.data());
+  program::read_all(line, kFlags, flags);
+  program::read_all(line, kPlanFlags, flags);
+  program::read_all(line, kCalibrateFlags, flags);
+  program::read_all(line, kOutputFlags, flags);
   if (serve) flags.task = Task::serve;
   if (list) flags.task = Task::list;
   check_together(line, flags);

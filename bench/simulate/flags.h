@@ -3,18 +3,16 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "bench/sweep/command_line.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 
 namespace lockstep::simulate {
 
 enum class Task : std::uint8_t { predict, plan, calibrate, list, serve };
 
-struct SimulateFlags {
-  std::string program;               // "simulate"
-  std::vector<std::string> command;  // as given, the program without its folder
+struct SimulateFlags : program::Invocation {
   Task task = Task::predict;
 
   std::string model = "gpt3-175b";
@@ -32,11 +30,10 @@ struct SimulateFlags {
 
   std::string records;     // of calibrate
   std::string output;      // file for the description that calibrate writes; empty: stdout
-  std::string json_file;   // empty: no records
   std::string trace_file;  // empty: none
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<SimulateFlags, sweep::HelpRequested> parse_simulate_flags(int argc, const char* const* argv);
+SimulateFlags parse_simulate_flags(int argc, const char* const* argv);
 
 }  // namespace lockstep::simulate

@@ -27,8 +27,8 @@ SearchSpace space_of(const SimulateFlags& flags) {
   space.gpus = flags.gpus;
   space.global_batch = flags.batch;
   if (!flags.layout.empty()) space.base = workload::parse_layout(flags.layout);
-  const sweep::FlagValue names{"--schedules", flags.schedules};
-  for (const sweep::FlagValue& name : names.list()) {
+  const program::FlagValue names{"--schedules", flags.schedules};
+  for (const program::FlagValue& name : names.list()) {
     space.schedules.emplace_back(schedules::entry_named(name.text).name);
   }
   return space;
@@ -102,12 +102,11 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const s
 
 }  // namespace
 
-int run_plan(const SimulateFlags& flags, const pipeline::Print& print) {
+int run_plan(const SimulateFlags& flags, const program::Print& print) {
   const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const SearchSpace space = space_of(flags);
-  std::optional<core::RecordWriter> writer;
-  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  core::RecordWriter writer(flags.json_file);
   print(heading_text(model, machine));
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result =
@@ -116,14 +115,14 @@ int run_plan(const SimulateFlags& flags, const pipeline::Print& print) {
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   check_found(result, flags, machine);
   print(result_text(result, flags, wall_s));
-  if (!writer) return 0;
+  if (!writer.is_open()) return 0;
   const core::RunRecord run = run_record(flags);
-  writer->write(run);
+  writer.write(run);
   for (const FoundLayout& found : result.best) {
-    writer->write(simulation_record(run, model, found.layout, machine, found.prediction,
-                                    wall_s / static_cast<double>(result.legal)));
+    writer.write(simulation_record(run, model, found.layout, machine, found.prediction,
+                                   wall_s / static_cast<double>(result.legal)));
   }
-  writer->commit();
+  writer.commit();
   return 0;
 }
 

@@ -1,11 +1,11 @@
 // simulate plan: the best layouts of a number of devices, and why they are.
 #pragma once
 
-#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
 #include "bench/simulate/flags.h"
 
 namespace lockstep::simulate {
 
-int run_plan(const SimulateFlags& flags, const pipeline::Print& print);
+int run_plan(const SimulateFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::simulate

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <optional>
 
-#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
 #include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "bench/simulate/flags.h"
@@ -18,7 +18,7 @@
 namespace lockstep::simulate {
 namespace {
 
-using pipeline::write_file;
+using program::write_file;
 
 // A step of more tasks than that makes a record too large to draw or to keep.
 constexpr std::size_t kMostTasksKept = 20'000;
@@ -37,21 +37,17 @@ simulator::PredictOptions options_of(const SimulateFlags& flags) {
   return options;
 }
 
-int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
+int run_predictions(const SimulateFlags& flags, const program::Print& print) {
   const workload::Model model = workload::parse_model(flags.model);
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const std::vector<workload::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
   const bool single = layouts.size() == 1;
-  if (!flags.trace_file.empty() && !single) {
-    throw core::usage_error("--trace " + flags.trace_file + ": there are " + std::to_string(layouts.size()) +
-                            " layouts; allowed: one");
-  }
-  std::optional<core::RecordWriter> writer;
-  if (!flags.json_file.empty()) writer.emplace(flags.json_file);
+  program::check_single("--trace", flags.trace_file, layouts.size(), "layouts");
+  core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags);
-  if (writer) writer->write(run);
+  writer.write(run);
   simulator::PredictOptions options = options_of(flags);
-  options.keep_timeline = single && (writer.has_value() || !flags.trace_file.empty());
+  options.keep_timeline = single && (writer.is_open() || !flags.trace_file.empty());
 
   print(heading_text(model, machine) + columns_text());
   for (const workload::Layout& layout : layouts) {
@@ -68,11 +64,11 @@ int run_predictions(const SimulateFlags& flags, const pipeline::Print& print) {
     if (!flags.trace_file.empty()) {
       write_file(flags.trace_file, schedules::to_trace(made.step, made.timeline, "simulated"));
     }
-    if (!writer) continue;
+    if (!writer.is_open()) continue;
     if (tasks_of(made) > kMostTasksKept) made.timeline.clear();
-    writer->write(simulation_record(run, model, layout, machine, made, wall_s));
+    writer.write(simulation_record(run, model, layout, machine, made, wall_s));
   }
-  if (writer) writer->commit();
+  writer.commit();
   return 0;
 }
 
@@ -96,8 +92,8 @@ int serve_predictions(const SimulateFlags& flags) {
   return 0;
 }
 
-int run_calibration(const SimulateFlags& flags, const pipeline::Print& print) {
-  const std::string text = to_json(simulator::calibrate_files(sweep::text_list({"--calibrate", flags.records})));
+int run_calibration(const SimulateFlags& flags, const program::Print& print) {
+  const std::string text = to_json(simulator::calibrate_files(program::text_list({"--calibrate", flags.records})));
   if (flags.output.empty()) {
     print(text);
   } else {
@@ -108,7 +104,7 @@ int run_calibration(const SimulateFlags& flags, const pipeline::Print& print) {
 
 }  // namespace
 
-int run_simulate(const SimulateFlags& flags, const pipeline::Print& print) {
+int run_simulate(const SimulateFlags& flags, const program::Print& print) {
   switch (flags.task) {
     case Task::list:
       print(list_text());
@@ -123,17 +119,6 @@ int run_simulate(const SimulateFlags& flags, const pipeline::Print& print) {
       break;
   }
   return run_predictions(flags, print);
-}
-
-int simulate_main(int argc, char** argv) {
-  return pipeline::exit_status_of("simulate", [&] {
-    const auto parsed = parse_simulate_flags(argc, argv);
-    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      pipeline::to_stdout(help->text);
-      return 0;
-    }
-    return run_simulate(std::get<SimulateFlags>(parsed), pipeline::to_stdout);
-  });
 }
 
 }  // namespace lockstep::simulate

@@ -44,16 +44,7 @@ core::MemoryRecord memory_record(const simulator::Prediction& made, const worklo
 }  // namespace
 
 core::RunRecord run_record(const SimulateFlags& flags) {
-  core::RunRecord run;
-  run.run = core::new_run_id();
-  run.program = flags.program;
-  run.command = flags.command;
-  run.started = core::utc_now();
-  run.source = core::source();
-  run.build = core::build();
-  run.machine = core::this_machine();
-  run.transport = "local";
-  run.rank_kind = "threads";
+  core::RunRecord run = core::new_run(flags.program, flags.command);
   run.basis = "simulated";
   return run;
 }
@@ -64,15 +55,15 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   core::SimulationRecord record;
   record.run = run.run;
   record.program = run.program;
-  record.model = model.name;
+  record.model.name = model.name;
   const auto number = [](auto value) { return static_cast<double>(value); };
-  record.model_numbers = {{"layers", number(model.layers)},         {"hidden", number(model.hidden)},
+  record.model.numbers = {{"layers", number(model.layers)},         {"hidden", number(model.hidden)},
                           {"heads", number(model.heads)},           {"kv_heads", number(model.kv_heads)},
                           {"ffn_hidden", number(model.ffn_hidden)}, {"vocabulary", number(model.vocabulary)},
                           {"sequence", number(model.sequence)},     {"experts", number(model.experts)}};
-  record.parameters = parameters_of(model);
-  record.layout = text_of(layout);
-  record.layout_numbers = {
+  record.model.parameters = parameters_of(model);
+  record.layout.text = text_of(layout);
+  record.layout.numbers = {
       {"tp", layout.tp}, {"cp", layout.cp},     {"ep", layout.ep},         {"dp", layout.dp},
       {"pp", layout.pp}, {"zero", layout.zero}, {"chunks", layout.chunks}, {"microbatch", layout.microbatch_size}};
   record.schedule = layout.schedule;

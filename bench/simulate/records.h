@@ -3,7 +3,6 @@
 
 #include "bench/simulate/flags.h"
 #include "core/record.h"
-#include "core/simulation_record.h"
 #include "simulator/predict/predict.h"
 
 namespace lockstep::simulate {

@@ -101,6 +101,11 @@ void check_algorithms(const SweepFlags& flags, const Backends& backends, int num
   }
 }
 
+collectives::Operation in_place(collectives::Operation operation) {
+  operation.in_place = true;
+  return operation;
+}
+
 bool has_in_place(Kind kind) {
   return kind != Kind::all_to_all_v;
 }

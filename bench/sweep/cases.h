@@ -30,6 +30,7 @@ struct Choices {
 // is impossible at this number of ranks; and for a backend that has none of those that are wanted.
 void check_algorithms(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices);
 
+collectives::Operation in_place(collectives::Operation operation);
 bool has_in_place(collectives::Kind kind);  // not where input and output blocks differ in size
 
 // How uneven an all_to_all_v is: each pair's count is drawn, from (seed, from, to), evenly out of

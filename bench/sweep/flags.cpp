@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <span>
 
-#include "bench/sweep/command_line.h"
-#include "bench/sweep/flag_values.h"
+#include "bench/program/command_line.h"
 #include "collectives/backends/backend.h"
 
 namespace lockstep::sweep {
@@ -27,7 +25,8 @@ struct Reading {
   std::optional<int> gpus;
 };
 
-using Flag = FlagOf<Reading>;
+using program::CommandLine;
+using Flag = program::FlagOf<Reading>;
 
 // A list of names, or "all" for everything.
 template <typename T, typename Parse>
@@ -280,6 +279,25 @@ void check_together(const SweepFlags& flags, bool ranks_known) {
   }
 }
 
+struct Program {
+  std::string_view name;  // nccl-tests'
+  collectives::Kind kind;
+};
+
+constexpr std::array kPrograms{
+    Program{"all_reduce_perf", collectives::Kind::all_reduce},
+    Program{"reduce_scatter_perf", collectives::Kind::reduce_scatter},
+    Program{"all_gather_perf", collectives::Kind::all_gather},
+    Program{"broadcast_perf", collectives::Kind::broadcast},
+    Program{"reduce_perf", collectives::Kind::reduce},
+    Program{"alltoall_perf", collectives::Kind::all_to_all},
+    Program{"alltoallv_perf", collectives::Kind::all_to_all_v},
+    Program{"sendrecv_perf", collectives::Kind::send_recv},
+    Program{"gather_perf", collectives::Kind::gather},
+    Program{"scatter_perf", collectives::Kind::scatter},
+    Program{"hypercube_perf", collectives::Kind::hypercube},
+};
+
 }  // namespace
 
 std::vector<int> roots_at(const SweepFlags& flags, int num_ranks) {
@@ -293,17 +311,15 @@ std::vector<int> roots_at(const SweepFlags& flags, int num_ranks) {
   return roots;
 }
 
-std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv) {
+SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv) {
   Reading reading;
   SweepFlags& flags = reading.flags;
   flags.kind = kind;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
+  flags.set_command(argc, argv);
 
   CommandLine line(fmt::format("{}: times {} and verifies every result.", flags.program, collectives::name_of(kind)));
   declare(line, flags);
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_all(line, kNcclFlags, reading);
   read_all(line, kOwnFlags, reading);
   if (const auto value = line.value(kTransport)) flags.transports = transport_list(*value);
@@ -314,6 +330,20 @@ std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind
   check_together(flags, flags.ranks_given || (only_local(flags) && flags.plan_files.empty()));
   check_device_flags(flags.device, flags.transports);
   return flags;
+}
+
+collectives::Kind kind_of_program(std::string_view program) {
+  const auto* const found =
+      std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& one) { return one.name == program; });
+  LOCKSTEP_CHECK(found != kPrograms.end(), "a program that times no collective");
+  return found->kind;
+}
+
+std::string_view program_of_kind(collectives::Kind kind) {
+  const auto* const found =
+      std::find_if(kPrograms.begin(), kPrograms.end(), [&](const Program& one) { return one.kind == kind; });
+  LOCKSTEP_CHECK(found != kPrograms.end(), "a collective without a program");
+  return found->name;
 }
 
 std::optional<double> min_busbw_of_environment() {

@@ -9,23 +9,24 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
+#include <string_view>
 #include <vector>
 
-#include "bench/sweep/command_line.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "bench/sweep/device_flags.h"
 #include "bench/sweep/sizes.h"
 #include "collectives/collective.h"
 
 namespace lockstep::sweep {
 
+using program::FlagValue;
+
 // Over which ranks the time of a call is taken (-a).
 enum class TimeOf : std::uint8_t { rank0, mean, min, max };
 
-struct SweepFlags {
+struct SweepFlags : program::Invocation {
   collectives::Kind kind = collectives::Kind::all_reduce;
-  std::string program;               // "all_reduce_perf"
-  std::vector<std::string> command;  // as given, the program without its folder
 
   // Swept, in this order of nesting: every combination is a row of its own.
   std::vector<int> ranks{4};
@@ -60,7 +61,6 @@ struct SweepFlags {
   bool explain = false;
   bool serve = false;  // be a worker (bench/serve/orders.h) in place of measuring
   bool stats = false;
-  std::string json_file;       // empty: no records
   std::string nccl_json_file;  // -J; empty: none
   double time_budget_s = 0;    // of the whole run; 0: none
   // For those who want the fastest only (bench/tune), no flag: out of place alone, and what is clearly slower than the
@@ -70,11 +70,15 @@ struct SweepFlags {
   std::uint64_t seed = 1;
 };
 
+// nccl-tests' name of the program that times a collective: "all_reduce_perf"; and back.
+std::string_view program_of_kind(collectives::Kind kind);
+collectives::Kind kind_of_program(std::string_view program);
+
 // The roots to run at this number of ranks. Throws a usage Error where one is no rank.
 std::vector<int> roots_at(const SweepFlags& flags, int num_ranks);
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<SweepFlags, HelpRequested> parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv);
+SweepFlags parse_sweep_flags(collectives::Kind kind, int argc, const char* const* argv);
 
 // NCCL_TESTS_MIN_BW, the regression gate: an average busbw (GB/s) below 0.9 of it fails the run. To be called once, at
 // the start. Throws a usage Error where it is set to something that is no number.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/sweep/cases.h"
-#include "bench/sweep/session.h"
+#include "bench/sweep/plan.h"
 
 namespace lockstep::sweep {
 

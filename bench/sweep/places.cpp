@@ -53,8 +53,12 @@ Told told_of_gpu(const core::Device& device, const backends::Backend& backend) {
 
 Told told_of_core(int rank) {
   const core::Machine machine = core::this_machine();
-  Told told{
-      .process_id = getpid(), .device = rank % machine.cores, .has_mps = false, .host = {}, .bus_id = {}, .name = {}};
+  Told told{.process_id = getpid(),
+            .device = rank % static_cast<int>(machine.cores),
+            .has_mps = false,
+            .host = {},
+            .bus_id = {},
+            .name = {}};
   put(told.bus_id, "cpu");
   put(told.name, machine.cpu.value_or("cpu"));
   return told;

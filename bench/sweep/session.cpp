@@ -23,11 +23,6 @@ std::size_t samples_wanted(const SweepFlags& flags, const Trial& trial) {
   return static_cast<std::size_t>(samples) * static_cast<std::size_t>(std::max(flags.device.graph_launches, 1));
 }
 
-Operation in_place(Operation operation) {
-  operation.in_place = true;
-  return operation;
-}
-
 void* allocate_pool(backends::Endpoint& endpoint, std::size_t size_bytes) {
   return endpoint.buffers ? endpoint.buffers->allocate(size_bytes) : endpoint.device.allocate(size_bytes);
 }
@@ -220,69 +215,6 @@ void Session::run_operation(std::size_t index) {
 }
 
 }  // namespace
-
-std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find) {
-  std::vector<Backends> sessions;
-  std::optional<std::size_t> on_gpus;  // the session of those
-  for (const std::string& transport : transports) {
-    const backends::Backend& backend = find(transport);
-    if (backend.on_gpus() && on_gpus) {
-      Backends& together = sessions[*on_gpus];
-      if (std::find(together.begin(), together.end(), &backend) == together.end()) together.push_back(&backend);
-      continue;
-    }
-    if (backend.on_gpus()) on_gpus = sessions.size();
-    sessions.push_back({&backend});
-  }
-  return sessions;
-}
-
-TrialOptions trial_options(const SessionPlan& session) {
-  const SweepFlags& flags = session.flags;
-  const bool graph = flags.device.graph_launches > 0;
-  return {.seed = flags.seed,
-          .check = flags.check,
-          .unalign_elems = flags.unalign_elems,
-          .iterations_per_sample = graph ? flags.iterations : 1,
-          .calls_per_iteration = flags.calls_per_iteration,
-          .batch_bytes = session.on_gpus() ? kGpuBatchBytes : kBatchBytes,
-          .graph = graph,
-          .blocking = flags.device.blocking};
-}
-
-SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices) {
-  check_algorithms(flags, backends, num_ranks, choices);
-  const auto shares = static_cast<double>(flags.transports.size() * flags.ranks.size());
-  const double budget_s = flags.time_budget_s * static_cast<double>(backends.size()) / shares;
-  SessionPlan session{flags, backends, num_ranks, budget_s, operations_of(flags, num_ranks), {}};
-  for (const Operation& operation : session.operations) {
-    session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, choices));
-  }
-  return session;
-}
-
-std::size_t session_bytes(const SessionPlan& session) {
-  const TrialOptions options = trial_options(session);
-  std::size_t most =
-      session.flags.explain && session.flags.link.empty() ? cost_model_pool_bytes(session.num_ranks, options) : 0;
-  for (const Operation& operation : session.operations) {
-    most = std::max(most, pool_bytes(operation, session.num_ranks, options));
-    if (has_in_place(operation.kind)) {
-      most = std::max(most, pool_bytes(in_place(operation), session.num_ranks, options));
-    }
-  }
-  if (session.flags.device.registration == 0) return most;
-  constexpr std::size_t kPage = libraries::NcclBuffers::kPageBytes;
-  return (most + kPage - 1) / kPage * kPage;
-}
-
-std::size_t mirror_bytes(const SessionPlan& session) {
-  std::size_t most = 0;
-  for (const Operation& operation : session.operations) {
-    most = std::max(most, call_bytes(operation, session.num_ranks, trial_options(session)));
-  }
-  return most;
-}
 
 void run_session(const SessionPlan& session, std::span<backends::Endpoint* const> endpoints, const Sink& sink) {
   Session(session, endpoints, sink).run();

@@ -1,4 +1,5 @@
-// A whole sweep: every transport and number of ranks that the flags name, the table on stdout, the records in a file.
+// A whole sweep: every transport and number of ranks that the flags name is planned (plan.h), run (session.h), and
+// shown and recorded (sinks.h).
 #pragma once
 
 #include <functional>
@@ -7,7 +8,7 @@
 #include <string_view>
 
 #include "bench/sweep/flags.h"
-#include "bench/sweep/session.h"
+#include "bench/sweep/sinks.h"
 #include "collectives/tuning/tuning.h"
 
 namespace lockstep::transports {
@@ -25,14 +26,6 @@ struct SweepEnvironment {
   std::function<const backends::Backend&(std::string_view name)> find_backend = backends::find_backend;
 };
 SweepEnvironment read_environment(const SweepFlags& flags);
-
-// Where a sweep's output goes; called on the process that has rank 0, in order.
-struct SweepOutput {
-  std::function<void(const std::string& text)> print;
-  std::function<void(const backends::Backend&, int num_ranks, const Comparison&)> measured =
-      [](const backends::Backend&, int, const Comparison&) {};
-};
-SweepOutput to_stdout();
 
 // Returns the exit status: 0, or core::Failure::wrong_data if a row was wrong or the bandwidth below the minimum.
 // Throws Error for everything else; what was measured until then has been printed and recorded.

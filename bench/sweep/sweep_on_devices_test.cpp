@@ -150,8 +150,8 @@ class SweepOnDevices : public testing::Test {
     for (std::string word; stream >> word;) words.push_back(word);
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    const auto flags = std::get<SweepFlags>(
-        parse_sweep_flags(collectives::Kind::all_reduce, static_cast<int>(argv.size()), argv.data()));
+    const SweepFlags flags =
+        parse_sweep_flags(collectives::Kind::all_reduce, static_cast<int>(argv.size()), argv.data());
     SweepEnvironment environment;
     environment.find_backend = [](std::string_view name) -> const backends::Backend& {
       return name == "nccl" ? kTestNccl : kTestCuda;

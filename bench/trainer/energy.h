@@ -9,7 +9,7 @@
 
 #include "core/device_cuda.h"
 #include "core/energy.h"
-#include "core/training_record.h"
+#include "core/record.h"
 #include "core/wait.h"
 #include "trainer/train/options.h"
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::mini_train {
 
-using sweep::FlagValue;
+using program::FlagValue;
 
 core::DType dtype_of(const FlagValue& value) {
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {

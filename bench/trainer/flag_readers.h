@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "bench/sweep/flag_values.h"
+#include "bench/program/command_line.h"
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/paced_link.h"
@@ -16,17 +16,17 @@
 
 namespace lockstep::mini_train {
 
-core::DType dtype_of(const sweep::FlagValue& value);  // f32, bf16, f16
-workload::Model model_of(const sweep::FlagValue& value);
+core::DType dtype_of(const program::FlagValue& value);  // f32, bf16, f16
+workload::Model model_of(const program::FlagValue& value);
 // Changes a field of a model's text, as --layers 2 does for "nano": "nano,layers=2".
 void change_model(std::string& model, const char* field, std::int64_t value);
 // --length: a sequence has as many tokens as the model has positions, or fewer. Throws a usage Error.
 void change_length(std::string& model, std::int64_t length);
-workload::Layout layout_of(const sweep::FlagValue& value);
-transports::LinkSpec link_of(const sweep::FlagValue& value);
-parallel::Compression compression_of(const sweep::FlagValue& value);
-backends::DeviceChoice device_of(const sweep::FlagValue& value);  // cpu, cuda, cuda:1
-std::string transport_of(const sweep::FlagValue& value, std::initializer_list<const char*> allowed);
-transports::MpiThreads mpi_threads_of(const sweep::FlagValue& value);
+workload::Layout layout_of(const program::FlagValue& value);
+transports::LinkSpec link_of(const program::FlagValue& value);
+parallel::Compression compression_of(const program::FlagValue& value);
+backends::DeviceChoice device_of(const program::FlagValue& value);  // cpu, cuda, cuda:1
+std::string transport_of(const program::FlagValue& value, std::initializer_list<const char*> allowed);
+transports::MpiThreads mpi_threads_of(const program::FlagValue& value);
 
 }  // namespace lockstep::mini_train

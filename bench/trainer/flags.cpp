@@ -1,10 +1,8 @@
 #include "bench/trainer/flags.h"
 
 #include <array>
-#include <filesystem>
 #include <limits>
 
-#include "bench/pipeline/flag_readers.h"
 #include "bench/trainer/flag_readers.h"
 #include "collectives/backends/backend.h"
 #include "schedules/catalogue.h"
@@ -12,9 +10,9 @@
 namespace lockstep::mini_train {
 namespace {
 
-using pipeline::file_name;
-using sweep::FlagValue;
-using Flag = sweep::FlagOf<TrainFlags>;
+using program::file_name;
+using program::FlagValue;
+using Flag = program::FlagOf<TrainFlags>;
 
 constexpr std::int64_t kMany = std::int64_t{1} << 40;
 constexpr int kMostRanks = 1024;
@@ -64,28 +62,28 @@ const std::array kFlagsOfModel{
     Flag{"--grad-dtype", "", "of gradients as they are kept and reduced: f32, or as --dtype [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
     Flag{"--data", "", "text files, a list; tokens are bytes [a synthetic text]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.data = sweep::text_list(v); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
 };
 
 const std::array kFlagsOfLayout{
     Flag{"--dp", "", "data-parallel ranks [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.dp = sweep::integer(v, 1, kMostRanks); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.dp = program::integer(v, 1, kMostRanks); }},
     Flag{"--tp", "", "tensor-parallel ranks [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.tp = sweep::integer(v, 1, kMostRanks); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.tp = program::integer(v, 1, kMostRanks); }},
     Flag{"--pp", "", "pipeline ranks [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = sweep::integer(v, 1, kMostRanks); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = program::integer(v, 1, kMostRanks); }},
     Flag{"--zero", "", "ZeRO stage over the data-parallel ranks [0, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = sweep::integer(v, 0, 3); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = program::integer(v, 0, 3); }},
     Flag{"--shard-ranks", "",
          "neighbours that share a set of shards, of which the others have replicas (HSDP); 0: all data-parallel ranks "
          "[0, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = sweep::integer(v, 0, kMostRanks); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
     Flag{"--schedule", "", "of the pipeline (pipeline_perf --list) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
     Flag{"--chunks", "", "stages a rank, of schedules that take them [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = sweep::integer(v, 1, 1024); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
     Flag{"--microbatches", "", "a step, of each data-parallel rank; gradients add up [1, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatches = sweep::integer(v, 1, 65536); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
     Flag{"--bucket-cap-mb", "",
          "MiB of gradients that are reduced together; the first bucket has 1; 0: one bucket [25, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
@@ -128,7 +126,7 @@ const std::array kFlagsOfTraining{
     Flag{"--checkpoint-every", "0", "steps; 0: at the end only",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
     Flag{"--keep", "2", "checkpoints that are kept, the newest",
-         [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = sweep::integer(v, 1, 1 << 20); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = program::integer(v, 1, 1 << 20); }},
     Flag{"--resume", "", "a checkpoint, or a folder of them: goes on from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "", "safetensors file with Hugging Face's GPT-2 tensors, in place of random weights",
@@ -147,7 +145,7 @@ const std::array kFlagsOfTraining{
 
 const std::array kFlagsOfRun{
     Flag{"-t,--threads", "1", "of kernels, a rank",
-         [](TrainFlags& f, const FlagValue& v) { f.options.threads = sweep::integer(v, 1, 1024); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
          "products of matrices on the CPU: amx, packed or onednn for all; probe: the fastest of these in a short probe "
          "at the start, or what the checkpoint that --resume reads was made with; per-shape: the fastest for each "
@@ -173,8 +171,7 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
     Flag{"--report-every", "1", "steps between two lines",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
-    Flag{"--json", "", "file for records (docs/record_format.md)",
-         [](TrainFlags& f, const FlagValue& v) { f.json_file = file_name(v); }},
+    program::json_flag<TrainFlags>(),
     Flag{"--trace", "", "file for a trace of one step that ui.perfetto.dev opens",
          [](TrainFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
     Flag{"--trace-step", "", "the step that is traced [the last]",
@@ -193,7 +190,7 @@ void check_nccl(const backends::DeviceChoice& device) {
   }
 }
 
-void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
+void fill_in(const program::CommandLine& line, TrainFlags& flags) {
   trainer::TrainOptions& options = flags.options;
   options.model = model_of({"--model", flags.model});
   options.rate.steps = options.steps;
@@ -218,12 +215,10 @@ void fill_in(const sweep::CommandLine& line, TrainFlags& flags) {
 
 }  // namespace
 
-std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const char* const* argv) {
+TrainFlags parse_train_flags(int argc, const char* const* argv) {
   TrainFlags flags;
-  flags.program = std::filesystem::path(argv[0]).filename().string();
-  flags.command.assign(argv, argv + argc);
-  flags.command.front() = flags.program;
-  sweep::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and says where the time goes.");
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program + ": trains a GPT on a text, in any layout, and says where the time goes.");
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfLayout, kLayout);
   declare_all(line, kFlagsOfTraining, kTraining);
@@ -235,7 +230,7 @@ std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const
   line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   kRun);
   line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);
-  if (auto help = line.parse(argc, argv)) return *help;
+  line.parse(argc, argv);
   read_all(line, kFlagsOfModel, flags);
   read_all(line, kFlagsOfLayout, flags);
   read_all(line, kFlagsOfTraining, flags);

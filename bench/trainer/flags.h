@@ -2,27 +2,24 @@
 #pragma once
 
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "bench/sweep/command_line.h"
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
 #include "bench/trainer/gemm_decision.h"
 #include "collectives/transports/mpi_transport.h"
 #include "trainer/train/options.h"
 
 namespace lockstep::mini_train {
 
-struct TrainFlags {
-  std::string program;               // "mini_train"
-  std::vector<std::string> command;  // as given, the program without its folder
-  std::string model = "nano";        // --model, and what other flags change of it; options.model is what it says
+struct TrainFlags : program::Invocation {
+  std::string model = "nano";  // --model, and what other flags change of it; options.model is what it says
   trainer::TrainOptions options;
   bool mpi = false;                                                       // --transport mpi
   transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for
   std::string gemm = kProbeGemms;  // --gemm; options.gemm is what was decided (gemm_decision.h)
   double peak_gflops = 0;          // of all ranks' cores together, for MFU; 0: measured at the start
   std::int64_t report_every = 1;
-  std::string json_file;        // empty: no records
   std::string trace_file;       // empty: none
   std::int64_t trace_step = 0;  // 0: the last
   bool serve = false;           // be a worker (bench/serve/orders.h) in place of a training run
@@ -30,6 +27,6 @@ struct TrainFlags {
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
-std::variant<TrainFlags, sweep::HelpRequested> parse_train_flags(int argc, const char* const* argv);
+TrainFlags parse_train_flags(int argc, const char* const* argv);
 
 }  // namespace lockstep::mini_train

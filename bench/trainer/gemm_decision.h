@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/training_record.h"
+#include "core/record.h"
 #include "kernels/gemm/gemm_probe.h"
 #include "trainer/train/options.h"
 

@@ -55,7 +55,7 @@ class GrowingRecord {
 // Where rank 0 prints, the others are silent.
 class Teller {
  public:
-  Teller(const TrainFlags& flags, const pipeline::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
+  Teller(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
          core::OpenedEnergyMeter meter)
       : flags_(flags),
         print_(print),
@@ -111,7 +111,7 @@ class Teller {
       print_(step_text(flags_, report, peak_flops_, ranks.empty() ? -1 : exposed_share(ranks)));
     }
     if (report.step == flags_.trace_step && !flags_.trace_file.empty()) {
-      pipeline::write_file(flags_.trace_file, schedules::to_trace(step_, timeline, basis_of(flags_.options)));
+      program::write_file(flags_.trace_file, schedules::to_trace(step_, timeline, basis_of(flags_.options)));
     }
     if (!last) return;
     print_(breakdown_text(ranks));
@@ -121,7 +121,7 @@ class Teller {
   }
 
   const TrainFlags& flags_;
-  const pipeline::Print& print_;
+  const program::Print& print_;
   const double peak_flops_;
   const std::optional<core::GemmRecord> gemm_;
   TrainingLog log_;
@@ -164,7 +164,7 @@ double peak_of(const TrainFlags& flags) {
 
 }  // namespace
 
-int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::MpiWorld* mpi) {
+int run_mini_train(TrainFlags flags, const program::Print& print, transports::MpiWorld* mpi) {
   if (flags.list) {
     print(models_text());
     return 0;
@@ -184,7 +184,7 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
     flags.options.gemm = gemm->implementation;
   }
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
-  const pipeline::Print print_here = tells ? print : [](const std::string&) {};
+  const program::Print print_here = tells ? print : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
@@ -198,21 +198,6 @@ int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::M
   print_here(ending_text(result, unigram_nats, bigram_nats));
   if (!flags.json_file.empty()) teller.end_record(unigram_nats, bigram_nats);
   return 0;
-}
-
-int mini_train_main(int argc, char** argv) {
-  return pipeline::exit_status_of("mini_train", [&] {
-    auto parsed = parse_train_flags(argc, argv);
-    if (const auto* help = std::get_if<sweep::HelpRequested>(&parsed)) {
-      pipeline::to_stdout(help->text);
-      return 0;
-    }
-    TrainFlags& flags = std::get<TrainFlags>(parsed);
-    if (!flags.mpi) return run_mini_train(std::move(flags), pipeline::to_stdout, nullptr);
-    if (!transports::mpi_is_built()) throw core::Error(core::Failure::not_built, transports::mpi_absence());
-    const auto run = [&](transports::MpiWorld& mpi) { return run_mini_train(flags, pipeline::to_stdout, &mpi); };
-    return transports::run_mpi_program(argc, argv, flags.options.timeout, run, flags.mpi_threads);
-  });
 }
 
 }  // namespace lockstep::mini_train

@@ -1,7 +1,7 @@
 // mini_train from its flags to its exit status.
 #pragma once
 
-#include "bench/pipeline/output.h"
+#include "bench/program/program.h"
 #include "bench/trainer/flags.h"
 
 namespace lockstep::transports {
@@ -10,7 +10,6 @@ class MpiWorld;
 
 namespace lockstep::mini_train {
 
-int run_mini_train(TrainFlags flags, const pipeline::Print& print, transports::MpiWorld* mpi);
-int mini_train_main(int argc, char** argv);
+int run_mini_train(TrainFlags flags, const program::Print& print, transports::MpiWorld* mpi);
 
 }  // namespace lockstep::mini_train

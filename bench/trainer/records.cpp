@@ -51,12 +51,12 @@ core::ModelRecord model_record(const trainer::TrainOptions& options) {
   const workload::Model& model = options.model;
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
   return {.name = model.name,
+          .parameters = parameters_of(model),
           .numbers = {{"layers", number(model.layers)},
                       {"hidden", number(model.hidden)},
                       {"heads", number(model.heads)},
                       {"vocabulary", number(model.vocabulary)},
-                      {"length", number(options.model.sequence)}},
-          .parameters = parameters_of(model)};
+                      {"length", number(options.model.sequence)}}};
 }
 
 // The names are those of scaling's --layouts.
@@ -109,13 +109,12 @@ core::RunRecord run_record(const TrainFlags& flags) {
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
   run.transport = options.device.nccl ? "nccl" : options.device.cuda ? "cuda" : "local";
-  run.rank_kind = "threads";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
   if (options.device.cuda) add_gpus(options, run);
   if (options.device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
   if (options.mpi != nullptr) add_mpi(*options.mpi, run);
   run.seed = options.seed;
-  if (options.link) run.link = core::LinkRecord{options.link->latency_us, options.link->gbps};
+  if (options.link) run.link = program::link_record(*options.link);
   return run;
 }
 
@@ -164,19 +163,18 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .flop_convention = flop_convention(),
           .peak_flops = peak_flops_,
           .steps = steps_,
-          .validations = {},
           .timed_step = timed.report.step,
           .parts_ms =
               pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
-          .graph = options.graph,
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
-          .timeline = pipeline::timeline_record(step, timed.timeline)};
+          .timeline = pipeline::timeline_record(step, timed.timeline),
+          .graph = options.graph ? std::optional(true) : std::nullopt};
 }
 
 void TrainingLog::add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const {
-  record.validations = validations_;
-  record.unigram_loss = unigram_nats;
-  record.bigram_loss = bigram_nats;
+  if (validations_.empty()) return;
+  record.validation = core::ValidationRecord{
+      .loss = validations_.back().loss, .unigram = unigram_nats, .bigram = bigram_nats, .curve = validations_};
 }
 
 }  // namespace lockstep::mini_train

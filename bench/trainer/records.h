@@ -6,7 +6,6 @@
 
 #include "bench/trainer/flags.h"
 #include "core/record.h"
-#include "core/training_record.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 #include "trainer/train/train.h"
@@ -51,7 +50,7 @@ class TrainingLog {
   const double peak_flops_;
   std::vector<core::TrainingStepRecord> steps_;
   std::int64_t every_ = 1;  // so many steps apart
-  std::vector<core::ValidationRecord> validations_;
+  std::vector<core::ValidationPoint> validations_;
   std::vector<Timed> timed_;  // the last few
 };
 

@@ -1,0 +1,34 @@
+// all_reduce_perf and the other programs with nccl-tests' names: a sweep of the collective that CMake names.
+#include <algorithm>
+
+#include "bench/sweep/flags.h"
+#include "bench/sweep/sweep.h"
+#include "collectives/transports/mpi_transport.h"
+
+namespace {
+
+using namespace lockstep;
+
+// Ranks on GPUs may be mpirun's or threads of this process: mpirun's where there are some.
+bool wants_mpi(const sweep::SweepFlags& flags) {
+  return std::any_of(flags.transports.begin(), flags.transports.end(), [](const std::string& transport) {
+    return transport == "mpi" || (sweep::on_gpus(transport) && transports::started_by_mpi());
+  });
+}
+
+int run(int argc, char** argv) {
+  const sweep::SweepFlags flags = sweep::parse_sweep_flags(sweep::kind_of_program(LOCKSTEP_PROGRAM_NAME), argc, argv);
+  const sweep::SweepEnvironment environment = sweep::read_environment(flags);
+  const sweep::SweepOutput output{.print = program::to_stdout};
+  if (!wants_mpi(flags)) return sweep::run_sweep(flags, environment, nullptr, output);
+  return transports::run_mpi_program(argc, argv, std::chrono::seconds(flags.timeout_s), [&](transports::MpiWorld& mpi) {
+    return sweep::run_sweep(flags, environment, &mpi, output);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string called = argv[0];
+  return program::exit_status_of(called.substr(called.find_last_of('/') + 1), [&] { return run(argc, argv); });
+}

@@ -1,5 +1,0 @@
-#include "bench/sweep/perf_main.h"
-
-int main(int argc, char** argv) {
-  return lockstep::sweep::perf_main(lockstep::collectives::Kind::hypercube, argc, argv);
-}

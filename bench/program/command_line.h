@@ -1,0 +1,97 @@
+// Flags of a program: declared by name, kept as text, read into numbers and lists, refused in one line that names flag,
+// value and what is allowed. CLI11 stays in the source.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+
+namespace lockstep::program {
+
+// One flag as it was given: "-b,--minbytes" and "12Q".
+struct FlagValue {
+  std::string names;
+  std::string text;
+
+  // "-b,--minbytes 12Q: not a size; allowed: ..."
+  core::Error refused(const std::string& what, const std::string& allowed) const;
+  // "-b,--minbytes 12Q: <text of another error>"
+  core::Error refused(const core::Error& error) const;
+
+  std::int64_t integer(std::int64_t min, std::int64_t max) const;
+  double number(double min, double max) const;       // min itself is not allowed
+  double number_from(double min, double max) const;  // min is allowed
+  bool zero_or_one() const;
+  std::int64_t size_bytes() const;
+
+  // The parts between commas, none of them empty.
+  std::vector<FlagValue> list() const;
+};
+
+// The same as int; `max` has to fit.
+int integer(const FlagValue& value, std::int64_t min, std::int64_t max);
+std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max);
+std::vector<std::string> text_list(const FlagValue& value);
+std::string file_name(const FlagValue& value);  // not empty
+
+// Thrown where --help is given: no failure, but nothing else is to be done. exit_status_of() (bench/program/program.h)
+// prints it.
+struct HelpRequested {
+  std::string text;
+};
+
+// The last value given wins, as with getopt.
+class CommandLine {
+ public:
+  explicit CommandLine(const std::string& purpose);
+  ~CommandLine();
+
+  // `default_text`: for the help; empty: none.
+  void add(const std::string& names, const std::string& default_text, const std::string& meaning, const char* group);
+  void add_switch(const std::string& name, bool& value, const std::string& meaning, const char* group);
+
+  // Throws a usage Error where there is a word that was not declared, and HelpRequested.
+  void parse(int argc, const char* const* argv);
+
+  // Nothing where the flag was not given.
+  std::optional<FlagValue> value(const std::string& names) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A flag that takes a value, as an entry of a table. `read` puts the value into a Target, or throws where it is
+// refused.
+template <typename Target>
+struct FlagOf {
+  const char* names;
+  const char* default_text;
+  const char* meaning;
+  void (*read)(Target&, const FlagValue&);
+};
+
+// The record file of `flags.json_file` (Invocation).
+template <typename Flags>
+constexpr FlagOf<Flags> json_flag() {
+  return {"--json", "", "file for records (docs/record_format.md)",
+          [](Flags& flags, const FlagValue& value) { flags.json_file = file_name(value); }};
+}
+
+template <typename Table>
+void declare_all(CommandLine& line, const Table& table, const char* group) {
+  for (const auto& flag : table) line.add(flag.names, flag.default_text, flag.meaning, group);
+}
+
+template <typename Table, typename Target>
+void read_all(const CommandLine& line, const Table& table, Target& target) {
+  for (const auto& flag : table) {
+    if (const auto value = line.value(flag.names)) flag.read(target, *value);
+  }
+}
+
+}  // namespace lockstep::program

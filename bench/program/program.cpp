@@ -1,0 +1,63 @@
+#include "bench/program/program.h"
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <optional>
+
+#include "bench/program/command_line.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+
+namespace lockstep::program {
+namespace {
+
+int report(const std::string& program, const char* what, int status) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), what);
+  return status;
+}
+
+}  // namespace
+
+void Invocation::set_command(int argc, const char* const* argv) {
+  program = std::filesystem::path(argv[0]).filename().string();
+  command.assign(argv, argv + argc);
+  command.front() = program;
+}
+
+void to_stdout(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  core::AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name) {
+  if (path.empty() || rows == 1) return;
+  throw core::usage_error(std::string(flag) + " " + path + ": there are " + std::to_string(rows) + " " + name +
+                          "; allowed: one");
+}
+
+int exit_status_of(const std::string& program, const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const HelpRequested& help) {
+    to_stdout(help.text);
+    return 0;
+  } catch (const core::Error& error) {
+    return report(program, error.what(), error.exit_status());
+  } catch (const std::exception& error) {
+    return report(program, error.what(), static_cast<int>(core::Failure::internal));
+  }
+}
+
+core::LinkRecord link_record(const transports::LinkSpec& link) {
+  return {link.latency_us, link.gbps > 0 ? std::optional(link.gbps) : std::nullopt};
+}
+
+}  // namespace lockstep::program

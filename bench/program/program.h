@@ -1,0 +1,37 @@
+// What every program does around its own work: how it was called, where its text and its files go, its exit status.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/transports/paced_link.h"
+#include "core/record.h"
+
+namespace lockstep::program {
+
+// How a program was called; the base of its flags.
+struct Invocation {
+  std::string program;               // without its folder
+  std::vector<std::string> command;  // as given, the program without its folder
+  std::string json_file;             // for records; empty: none
+
+  void set_command(int argc, const char* const* argv);
+};
+
+using Print = std::function<void(const std::string& text)>;
+void to_stdout(const std::string& text);  // at once
+
+// Whole or not at all.
+void write_file(const std::string& path, const std::string& text);
+
+// Throws a usage Error where `path` is given and there are several rows (or "schedules", ...) that could be its.
+void check_single(const char* flag, const std::string& path, std::size_t rows, const char* name);
+
+// The exit status of `run`, or the failure's after one line on stderr. Prints the help if that was asked for.
+int exit_status_of(const std::string& program, const std::function<int()>& run);
+
+// An emulated link in a run's record; a part without limit is not known.
+core::LinkRecord link_record(const transports::LinkSpec& link);
+
+}  // namespace lockstep::program

@@ -1,0 +1,153 @@
+#include "bench/sweep/plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "bench/sweep/explain.h"
+#include "bench/sweep/own_plans.h"
+#include "bench/sweep/places.h"
+#include "collectives/libraries/nccl_buffers.h"
+#include "collectives/libraries/nccl_library.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "core/size.h"
+
+namespace lockstep::sweep {
+namespace {
+
+using collectives::Operation;
+
+// Which transports share a session: those on GPUs do.
+std::vector<Backends> backends_of_sessions(const std::vector<std::string>& transports, const FindBackend& find) {
+  std::vector<Backends> sessions;
+  std::optional<std::size_t> on_gpus;  // the session of those
+  for (const std::string& transport : transports) {
+    const backends::Backend& backend = find(transport);
+    if (backend.on_gpus() && on_gpus) {
+      Backends& together = sessions[*on_gpus];
+      if (std::find(together.begin(), together.end(), &backend) == together.end()) together.push_back(&backend);
+      continue;
+    }
+    if (backend.on_gpus()) on_gpus = sessions.size();
+    sessions.push_back({&backend});
+  }
+  return sessions;
+}
+
+SessionPlan plan_session(const SweepFlags& flags, const Backends& backends, int num_ranks, const Choices& choices) {
+  check_own_plans(flags, choices.own_plans, num_ranks);
+  check_algorithms(flags, backends, num_ranks, choices);
+  const auto shares = static_cast<double>(flags.transports.size() * flags.ranks.size());
+  const double budget_s = flags.time_budget_s * static_cast<double>(backends.size()) / shares;
+  SessionPlan session{flags, backends, num_ranks, budget_s, operations_of(flags, num_ranks), {}};
+  for (const Operation& operation : session.operations) {
+    session.contenders.push_back(contenders_for(flags, backends, operation, num_ranks, choices));
+  }
+  return session;
+}
+
+// -t times -g, and --ranks, are ranks of one process; GPUs of -g are not shared.
+void check_ranks(const SweepFlags& flags, const backends::Backend& backend, const transports::MpiWorld* mpi) {
+  if (mpi != nullptr && flags.ranks_given) {
+    const int ranks = mpi->placement().num_ranks;
+    const bool agreed = flags.threads > 0 ? flags.ranks.front() == 1 : flags.ranks == std::vector{ranks};
+    if (agreed) return;
+    throw core::usage_error(std::string(flags.threads > 0 ? "-t times -g" : "--ranks") +
+                            ": under mpirun each process is one rank, and there are " + std::to_string(ranks) +
+                            "; allowed: " + (flags.threads > 0 ? "1" : std::to_string(ranks)));
+  }
+  if (!backend.on_gpus() || flags.threads == 0) return;
+  const auto gpus = static_cast<int>(backend.gpus().size());
+  if (flags.ranks.front() <= gpus) return;
+  throw core::usage_error("-t times -g is " + std::to_string(flags.ranks.front()) + " GPUs, and there are " +
+                          std::to_string(gpus) + "; allowed: at most so many, or --ranks " +
+                          std::to_string(flags.ranks.front()) + ", which may share GPUs");
+}
+
+void check_registration(const SweepFlags& flags, const backends::Backend& backend) {
+  const auto how = static_cast<libraries::NcclRegistration>(flags.device.registration);
+  if (how == libraries::NcclRegistration::none || !backend.has_library) return;
+  if (const auto why = libraries::why_no_registration(how)) {
+    throw core::usage_error("-R,--local_register " + std::to_string(flags.device.registration) + ": " + *why);
+  }
+}
+
+// Host memory that a rank needs whose device's memory is not the host's.
+std::size_t mirror_bytes(const SessionPlan& session) {
+  std::size_t most = 0;
+  for (const Operation& operation : session.operations) {
+    most = std::max(most, call_bytes(operation, session.num_ranks, trial_options(session)));
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<SessionPlan> plan_sweep(const SweepFlags& flags, const FindBackend& find, const tuning::Table& table,
+                                    const transports::MpiWorld* mpi) {
+  std::vector<SessionPlan> sessions;
+  const std::vector<OwnPlan> own_plans = read_own_plans(flags);
+  std::vector<int> ranks = flags.ranks;
+  if (!flags.ranks_given && !own_plans.empty()) ranks = {own_plans.front()->num_ranks};
+  if (mpi != nullptr) ranks = {mpi->placement().num_ranks};
+  for (const Backends& backends : backends_of_sessions(flags.transports, find)) {
+    for (const auto* backend : backends) {
+      if (const auto why = backend->absence()) {
+        throw core::Error(core::Failure::not_built, "--transport " + std::string(backend->name) + ": " + *why);
+      }
+      check_ranks(flags, *backend, mpi);
+      check_registration(flags, *backend);
+    }
+    for (int num_ranks : ranks) sessions.push_back(plan_session(flags, backends, num_ranks, {table, own_plans}));
+  }
+  return sessions;
+}
+
+TrialOptions trial_options(const SessionPlan& session) {
+  const SweepFlags& flags = session.flags;
+  const bool graph = flags.device.graph_launches > 0;
+  return {.seed = flags.seed,
+          .check = flags.check,
+          .unalign_elems = flags.unalign_elems,
+          .iterations_per_sample = graph ? flags.iterations : 1,
+          .calls_per_iteration = flags.calls_per_iteration,
+          .batch_bytes = session.on_gpus() ? kGpuBatchBytes : kBatchBytes,
+          .graph = graph,
+          .blocking = flags.device.blocking};
+}
+
+std::size_t session_bytes(const SessionPlan& session) {
+  const TrialOptions options = trial_options(session);
+  std::size_t most =
+      session.flags.explain && session.flags.link.empty() ? cost_model_pool_bytes(session.num_ranks, options) : 0;
+  for (const Operation& operation : session.operations) {
+    most = std::max(most, pool_bytes(operation, session.num_ranks, options));
+    if (has_in_place(operation.kind)) {
+      most = std::max(most, pool_bytes(in_place(operation), session.num_ranks, options));
+    }
+  }
+  if (session.flags.device.registration == 0) return most;
+  constexpr std::size_t kPage = libraries::NcclBuffers::kPageBytes;
+  return (most + kPage - 1) / kPage * kPage;
+}
+
+void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi) {
+  const std::size_t ranks_here = mpi != nullptr ? static_cast<std::size_t>(mpi->placement().most_ranks_of_a_host)
+                                                : static_cast<std::size_t>(session.num_ranks);
+  if (session.on_gpus()) {
+    check_gpu_memory(session.backends.front()->gpus(), static_cast<int>(ranks_here), session_bytes(session),
+                     session.flags.sizes.max_bytes);
+  }
+  // Of ranks on GPUs, a rank's host has copies of one call's buffers.
+  const std::size_t needed = (session.on_gpus() ? mirror_bytes(session) : session_bytes(session)) * ranks_here;
+  const std::size_t available = core::available_host_bytes();
+  if (needed <= available / 10 * 9) return;
+  throw core::usage_error("-e,--maxbytes " + core::format_size(session.flags.sizes.max_bytes) + ": " +
+                          std::to_string(ranks_here) + " ranks need " +
+                          core::format_size(static_cast<std::int64_t>(needed)) +
+                          " of memory here; available: " + core::format_size(static_cast<std::int64_t>(available)));
+}
+
+}  // namespace lockstep::sweep

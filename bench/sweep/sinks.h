@@ -1,0 +1,82 @@
+// The third step of a sweep: where its results go. The table on stdout, nccl-tests' JSON (-J) and records (--json).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/sweep/nccl_json.h"
+#include "bench/sweep/session.h"
+#include "core/gpu_record.h"
+#include "core/record.h"
+
+namespace lockstep::sweep {
+
+// Where a sweep's output goes; called on the process that has rank 0, in order.
+struct SweepOutput {
+  std::function<void(const std::string& text)> print;
+  std::function<void(const backends::Backend&, int num_ranks, const Comparison&)> measured =
+      [](const backends::Backend&, int, const Comparison&) {};
+};
+
+// Writes a sweep's results as records (docs/record_format.md). Transports that take turns have a run each, of the same
+// ranks; their rows follow in any order.
+class Recorder {
+ public:
+  explicit Recorder(const std::string& path) : writer_(path) {}
+
+  void begin_run(const core::RunRecord& run, const std::vector<core::CudaDeviceInfo>& gpus);
+  void add(const Comparison& comparison);
+  void add_failure(const collectives::Operation& operation, const Contender& contender, const std::string& error);
+  void commit() { writer_.commit(); }
+
+ private:
+  const core::RunRecord& run_of(const backends::Backend& backend) const { return runs_.at(std::string(backend.name)); }
+  void add_result(const core::RunRecord& run, const RowResult& result);
+
+  core::RecordWriter writer_;
+  std::map<std::string, core::RunRecord> runs_;  // by transport: the last
+  std::optional<core::GpuWatch> watch_;          // of the last
+};
+
+// All of them, on the process that prints; elsewhere nothing is called but the constructor and finish().
+class Sinks {
+ public:
+  Sinks(const SweepFlags& flags, const SweepOutput& output, const transports::MpiWorld* mpi, std::string tuning_note,
+        std::optional<double> min_busbw_gbps);
+
+  void begin(const SessionPlan& session, const std::vector<DeviceLine>& places);
+  void show(const SessionPlan& session, const Comparison& comparison);
+  // The files end with it.
+  void show_failure(const SessionPlan& session, const collectives::Operation& operation, const Contender& contender,
+                    const std::string& error);
+  bool finish();  // false if a row was wrong or the bandwidth is below the minimum
+
+ private:
+  bool prints() const;
+  bool oversubscribed(const SessionPlan& session) const;
+  std::vector<std::string> notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const;
+  void show_heading(const SessionPlan& session, const std::vector<DeviceLine>& places);
+  core::RunRecord run_record(const SessionPlan& session, const backends::Backend& backend,
+                             const std::vector<DeviceLine>& places) const;
+  void record(const std::function<void(Recorder&)>& write);
+  Footing footing() const;
+
+  const SweepFlags& flags_;
+  const SweepOutput& output_;
+  const transports::MpiWorld* const mpi_;
+  const std::string tuning_note_;  // where `auto` looks
+  const std::optional<double> min_busbw_gbps_;
+  const core::Machine machine_;  // seen before ranks are bound to cores
+  std::optional<Recorder> recorder_;
+  std::optional<NcclJson> nccl_json_;
+  // Of the whole sweep, for the closing lines.
+  int wrong_rows_ = 0;
+  double busbw_gbps_ = 0;
+  int placements_ = 0;
+};
+
+}  // namespace lockstep::sweep
