@@ -195,8 +195,8 @@ std::vector<schedules::Group> groups_of_places(const Model& model, const Layout&
 
 std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& folded, std::int64_t rank) {
   const Coordinates at = coordinates_of(layout, rank);
-  const std::int32_t index = data_index_of(layout, at);
-  const std::int32_t shards = shards_of(layout);
+  const std::int64_t index = data_index_of(layout, at);
+  const std::int64_t shards = shards_of(layout);
   switch (folded.kind) {
     case GroupKind::tensor:
       return {group_of(layout, Group::tensor, rank)};

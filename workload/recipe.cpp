@@ -1,5 +1,6 @@
 #include "workload/recipe.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -99,7 +100,7 @@ class PartWriter {
     if (calls.empty()) return;
     Piece piece{.op = op, .what = what_of(name)};
     for (const KernelCall& call : calls) {
-      if (price_) piece.amount += static_cast<std::int64_t>(call.count * static_cast<double>(price_(call)) + 0.5);
+      if (price_) piece.amount += std::llround(call.count * static_cast<double>(price_(call)));
     }
     to.push_back(piece);
   }
