@@ -21,16 +21,13 @@ double share_at(const EfficiencyCurve& curve, double work);
 struct DeviceSpec {
   std::string name;               // "A100-SXM4-80GB"
   double matrix_tflops = 0;       // dense, of the 16-bit type that training uses; 1e12 FLOP/s
-  double vector_tflops = 0;       // f32, outside of matrix units
-  double matrix_f32_tflops = 0;   // products in f32 that are as exact as f32 (never TF32); 0: vector_tflops
+  double vector_tflops = 0;       // f32, outside of matrix units: products in f32, too (never TF32)
   double memory_gbps = 0;         // 1e9 bytes/s
   std::int64_t memory_bytes = 0;  // capacity
   double launch_us = 0;           // what each kernel costs whatever it does
   EfficiencyCurve product;        // of matrix_tflops, by FLOPs of a product
   EfficiencyCurve attention;      // of matrix_tflops, by FLOPs of the two products of attention
   EfficiencyCurve memory;         // of memory_gbps, by bytes
-
-  double f32_tflops() const { return matrix_f32_tflops > 0 ? matrix_f32_tflops : vector_tflops; }
 };
 
 // How messages share a link.

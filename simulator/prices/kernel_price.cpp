@@ -14,7 +14,7 @@ double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, do
   if (of == KernelClass::pass) return flops / device.vector_tflops;
   const bool narrow = workload::dtype_of(call) != core::DType::f32;
   const double matrix = workload::matrix_flops_of(call);
-  const double peak = narrow ? device.matrix_tflops : device.f32_tflops();
+  const double peak = narrow ? device.matrix_tflops : device.vector_tflops;
   return matrix / (peak * share_at(of == KernelClass::product ? device.product : device.attention, matrix));
 }
 
