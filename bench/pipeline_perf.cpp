@@ -1,4 +1,4 @@
-// What pipeline schedules cost: pipeline_perf --schedule all --stages 4 --microbatches 8,32
+// The costs of pipeline schedules: pipeline_perf --schedule all --stages 4 --microbatches 8,32
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/flags.h"

@@ -21,7 +21,7 @@ from pathlib import Path
 from check_includes import Table
 from source_tree import SOURCES, SourceTree, Stamps, compile_commands
 
-# What makes code, and the compiler cache, which keeps none of this.
+# Flags that only matter when code is made, and the compiler cache, which keeps nothing of such a run.
 CODE = re.compile(r"^\S*ccache | -(?:O\S+|g\S*)(?= )| -o \S+(?= )| -c(?= )")
 # A header is included by an empty source, so that it is not the main file.
 HEADER = "g++ -fsyntax-only -std=c++20 -Wall -Wextra -Wconversion -Wshadow -Werror -I {root} -I {build}/made -include {path} -x c++ /dev/null"

@@ -1,4 +1,4 @@
-// What every program does around its own work: how it was called, where its text and its files go, its exit status.
+// The frame around the work of each program: its command line, where its text and files go, its exit status.
 #pragma once
 
 #include <functional>

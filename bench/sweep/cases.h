@@ -20,7 +20,7 @@ using Backends = std::vector<const backends::Backend*>;
 // A user's own plan (own_plans.h), proved. Its algorithm is the label of its rows: "plan:NAME".
 using OwnPlan = std::shared_ptr<const plan::Plan>;
 
-// What names of algorithms are looked up in, and what runs beside them.
+// The tables in which names of algorithms are looked up, and the plans that run beside them.
 struct Choices {
   const tuning::Table& table;
   const std::vector<OwnPlan>& own_plans;

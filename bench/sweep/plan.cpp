@@ -140,7 +140,7 @@ void check_memory(const SessionPlan& session, const transports::MpiWorld* mpi) {
     check_gpu_memory(session.backends.front()->gpus(), static_cast<int>(ranks_here), session_bytes(session),
                      session.flags.sizes.max_bytes);
   }
-  // Of ranks on GPUs, a rank's host has copies of one call's buffers.
+  // The host of a rank on a GPU has copies of one call's buffers.
   const std::size_t needed = (session.on_gpus() ? mirror_bytes(session) : session_bytes(session)) * ranks_here;
   const std::size_t available = core::available_host_bytes();
   if (needed <= available / 10 * 9) return;

@@ -73,7 +73,7 @@ class Sinks {
   const core::Machine machine_;  // seen before ranks are bound to cores
   std::optional<Recorder> recorder_;
   std::optional<NcclJson> nccl_json_;
-  // Of the whole sweep, for the closing lines.
+  // Totals over the whole sweep, for the closing lines.
   int wrong_rows_ = 0;
   double busbw_gbps_ = 0;
   int placements_ = 0;
