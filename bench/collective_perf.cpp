@@ -5,9 +5,8 @@
 #include "bench/sweep/sweep.h"
 #include "collectives/transports/mpi_transport.h"
 
+namespace lockstep {
 namespace {
-
-using namespace lockstep;
 
 // Ranks on GPUs may be mpirun's or threads of this process: mpirun's where there are some.
 bool wants_mpi(const sweep::SweepFlags& flags) {
@@ -27,8 +26,10 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+}  // namespace lockstep
 
 int main(int argc, char** argv) {
   const std::string called = argv[0];
-  return program::exit_status_of(called.substr(called.find_last_of('/') + 1), [&] { return run(argc, argv); });
+  return lockstep::program::exit_status_of(called.substr(called.find_last_of('/') + 1),
+                                           [&] { return lockstep::run(argc, argv); });
 }

@@ -2,7 +2,6 @@
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("ddp_overlap_bench", [&] {
-    using namespace lockstep::parallel_bench;
-    return run_ddp_program(parse_ddp_flags(argc, argv), argc, argv);
+    return lockstep::parallel_bench::run_ddp_program(lockstep::parallel_bench::parse_ddp_flags(argc, argv), argc, argv);
   });
 }

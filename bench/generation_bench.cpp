@@ -16,9 +16,8 @@
 #include "schedules/catalogue.h"
 #include "schedules/check.h"
 
+namespace lockstep {
 namespace {
-
-using namespace lockstep;
 
 struct GenerationCase {
   std::string name;           // "plan/all_reduce/ring/ranks:8", "schedule/1f1b/ranks:8/microbatches:32"
@@ -82,16 +81,19 @@ std::vector<GenerationCase> chosen_cases(int argc, const char* const* argv) {
                           ": no such case; allowed: what finds a name of plan/... or schedule/...");
 }
 
+int serve_generation(int argc, char** argv) {
+  const std::vector<GenerationCase> cases = chosen_cases(argc, argv);
+  std::vector<std::string> names;
+  for (const GenerationCase& one : cases) names.push_back(one.name);
+  serve::Orders orders("generation_bench", names);
+  serve::serve(orders,
+               [&](std::size_t index, std::int64_t calls) { return serve::us_of_calls(calls, cases[index].run); });
+  return 0;
+}
+
 }  // namespace
+}  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return lockstep::program::exit_status_of("generation_bench", [&] {
-    const std::vector<GenerationCase> cases = chosen_cases(argc, argv);
-    std::vector<std::string> names;
-    for (const GenerationCase& one : cases) names.push_back(one.name);
-    serve::Orders orders("generation_bench", names);
-    serve::serve(orders,
-                 [&](std::size_t index, std::int64_t calls) { return serve::us_of_calls(calls, cases[index].run); });
-    return 0;
-  });
+  return lockstep::program::exit_status_of("generation_bench", [&] { return lockstep::serve_generation(argc, argv); });
 }

@@ -1,9 +1,8 @@
 #include "bench/trainer/program.h"
 #include "collectives/transports/mpi_transport.h"
 
+namespace lockstep {
 namespace {
-
-using namespace lockstep;
 
 int run(int argc, char** argv) {
   const mini_train::TrainFlags flags = mini_train::parse_train_flags(argc, argv);
@@ -15,7 +14,8 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+}  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return program::exit_status_of("mini_train", [&] { return run(argc, argv); });
+  return lockstep::program::exit_status_of("mini_train", [&] { return lockstep::run(argc, argv); });
 }

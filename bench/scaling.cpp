@@ -2,7 +2,7 @@
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("scaling", [&] {
-    using namespace lockstep::scaling;
-    return run_scaling(parse_scaling_flags(argc, argv), lockstep::program::to_stdout);
+    return lockstep::scaling::run_scaling(lockstep::scaling::parse_scaling_flags(argc, argv),
+                                          lockstep::program::to_stdout);
   });
 }

@@ -7,9 +7,8 @@
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 
+namespace lockstep {
 namespace {
-
-using namespace lockstep;
 using program::FlagValue;
 
 struct SuiteFlags {
@@ -47,7 +46,8 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+}  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return program::exit_status_of("suite", [&] { return run(argc, argv); });
+  return lockstep::program::exit_status_of("suite", [&] { return lockstep::run(argc, argv); });
 }

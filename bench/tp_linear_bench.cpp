@@ -2,7 +2,7 @@
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("tp_linear_bench", [&] {
-    using namespace lockstep::layer_bench;
-    return run_layers(parse_layer_flags(argc, argv), lockstep::program::to_stdout);
+    return lockstep::layer_bench::run_layers(lockstep::layer_bench::parse_layer_flags(argc, argv),
+                                             lockstep::program::to_stdout);
   });
 }

@@ -18,9 +18,8 @@
 #include "core/size.h"
 #include "core/statistics.h"
 
+namespace lockstep {
 namespace {
-
-using namespace lockstep;
 
 using collectives::Kind;
 
@@ -172,7 +171,8 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+}  // namespace lockstep
 
 int main(int argc, char** argv) {
-  return program::exit_status_of("tune", [&] { return run(argc, argv); });
+  return lockstep::program::exit_status_of("tune", [&] { return lockstep::run(argc, argv); });
 }

@@ -2,7 +2,7 @@
 
 int main(int argc, char** argv) {
   return lockstep::program::exit_status_of("zero_bench", [&] {
-    using namespace lockstep::parallel_bench;
-    return run_zero_bench(parse_zero_flags(argc, argv), lockstep::program::to_stdout);
+    return lockstep::parallel_bench::run_zero_bench(lockstep::parallel_bench::parse_zero_flags(argc, argv),
+                                                    lockstep::program::to_stdout);
   });
 }
