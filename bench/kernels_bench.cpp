@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "bench/kernels/device_ceilings.h"
 #include "bench/kernels/records.h"
 #include "bench/kernels/reporter.h"
+#include "bench/kernels/step_cases.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "bench/serve/orders.h"
@@ -191,10 +193,28 @@ BenchFlags flags_of(int argc, char** argv) {
   }
 }
 
+// Of the steps of all layouts, each once.
+std::vector<kernels::KernelCase> cases_of(const BenchFlags& flags) {
+  const workload::Model model = workload::parse_model(flags.model);
+  std::vector<kernels::KernelCase> cases;
+  std::set<std::string> names;
+  for (const std::string& text : flags.layouts) {
+    const workload::Layout layout = workload::parse_layout(text);
+    if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
+      throw core::usage_error(std::string("--layout ").append(text).append(": ").append(misfit));
+    }
+    for (kernels::KernelCase& one : cases_of_step(model, layout)) {
+      if (names.insert(one.name()).second) cases.push_back(std::move(one));
+    }
+  }
+  return cases;
+}
+
 int run(int argc, char** argv) {
   BenchFlags flags = flags_of(argc, argv);
   initialize(flags.for_benchmark);
-  Bench bench{std::move(flags), core::this_machine(), kernels::all_bench_cases()};
+  std::vector<kernels::KernelCase> cases = flags.model.empty() ? kernels::all_bench_cases() : cases_of(flags);
+  Bench bench{std::move(flags), core::this_machine(), std::move(cases)};
   return run_and_report(bench);
 }
 

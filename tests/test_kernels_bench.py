@@ -69,3 +69,32 @@ def test_a_list_and_words_that_mean_nothing_leave_no_file(bench: str, tmp_path: 
     done = run(bench, "--benchmark_filter=nothing", "--json", str(path))
     assert done.returncode == 6 and len(done.stderr.splitlines()) == 1
     assert not path.exists()
+
+
+TINY = ("--model", "nano,layers=1,hidden=32,heads=2,ffn_hidden=128,sequence=16", "--layout",
+        "dtype=f32,microbatch=2,batch=4;tp=2,dtype=f32,microbatch=2,batch=4", "--threads", "1", "--ceilings", "0", "--cache", "cold")
+
+
+def test_the_kernels_of_a_step_are_timed_at_its_shapes_also_in_company(bench: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    done = run(bench, *TINY, "--copies", "1,2", "--benchmark_min_time=0.0005", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    _, *kernels = records_of(path)
+    assert all(one["status"] == "ok" and one["checked"] for one in kernels)
+    shapes = {(one["kernel"], one["shape"]) for one in kernels}
+    # Rows of a microbatch, and what one of two tensor ranks has of the columns.
+    assert {("gemm_bias_gelu_fwd", "N32_C32_O128"), ("gemm_bias_gelu_fwd", "N32_C32_O64"),
+            ("cross_entropy", "R32_V256"), ("cross_entropy_stats", "R32_V128_shard0of2")} <= shapes
+    assert len(kernels) == 2 * len(shapes), "each once, alone and with a copy beside it"
+    assert {one["copies"] for one in kernels} == {1, 2}
+
+
+@pytest.mark.parametrize("words, told", [
+    (("--model", "nano", "--layout", "tp=3"), "--layout tp=3: tp is 3, and heads is 4; allowed: 1 2 4"),
+    (("--layout", "tp=2"), "--layout without --model; allowed: with it"),
+    (("--threads", "1", "--copies", "4096"), "--copies 4096"),
+])
+def test_layouts_and_copies_that_cannot_be_are_refused(bench: str, words: tuple[str, ...], told: str) -> None:
+    done = run(bench, *words)
+    assert done.returncode == 6 and len(done.stderr.splitlines()) == 1
+    assert told in done.stderr

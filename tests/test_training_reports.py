@@ -122,3 +122,48 @@ def test_what_is_wrong_is_said_in_one_line(programs, words, told) -> None:
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1
     for part in told:
         assert part in done.stderr
+
+
+TINY = "nano,layers=2,hidden=32,heads=2,ffn_hidden=128,sequence=16"
+LAYOUT = "dp=2,zero=1,dtype=f32,microbatch=2,batch=8"
+
+
+@pytest.fixture(scope="module")
+def calibrated(programs, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("calibrated")
+    kernels = ("--model", TINY, "--layout", LAYOUT, "--threads", "1", "--copies", "1,2", "--cache", "cold",
+               "--benchmark_min_time=0.0005", "--gemm", "packed")
+    written(programs, folder / "k.jsonl", "kernels_bench", *kernels)
+    written(programs, folder / "r.jsonl", "all_reduce_perf", "--ranks", "2", "-b", "1K", "-e", "1M", "-f", "32", "-n", "5", "-w", "1",
+            "--algo", "ring")
+    done = programs.run("simulate", "--calibrate", f"{folder / 'k.jsonl'},{folder / 'r.jsonl'}", "--output", str(folder / "m.json"))
+    assert done.returncode == 0, done.stderr
+    return folder / "m.json"
+
+
+def test_a_step_is_predicted_before_it_runs_from_times_of_all_its_kernels(programs, calibrated: Path, tmp_path: Path) -> None:
+    words = ("--model", TINY, "--layout", LAYOUT, "--gemm", "packed", "--steps", "5", "--predict", str(calibrated))
+    done = programs.run("mini_train", *words, "--json", str(tmp_path / "t.jsonl"))
+    assert done.returncode == 0, done.stderr
+    line = records_of(tmp_path / "t.jsonl")[1]
+    told = line["predicted"]
+    assert told["kernels"] == told["measured_kernels"] > 20
+    assert sum(dict(told["parts_ms"]).values()) == pytest.approx(told["step_ms"])
+    assert dict(told["parts_ms"]).keys() == dict(told["measured_parts_ms"]).keys()
+    for name, ms in line["parts_ms"].items():
+        assert told["measured_parts_ms"][name] == pytest.approx(ms)
+    assert told["error"] == pytest.approx(told["step_ms"] / told["measured_step_ms"] - 1)
+    before, after = done.stdout.index("# predicted with calibrated:"), done.stdout.index("# predicted beside measured")
+    assert before < done.stdout.index("step      1") < after < done.stdout.index("# largest gap: ")
+    # simulate says the same through its own door.
+    simulated = written(programs, tmp_path / "s.jsonl", "simulate", "--model", TINY, "--layout", LAYOUT, "--machine", str(calibrated))
+    assert simulated[1]["step_ms"] == pytest.approx(told["step_ms"])
+
+
+def test_kernels_that_were_not_measured_and_other_threads_are_told(programs, calibrated: Path) -> None:
+    words = ("mini_train", "--model", TINY, "--predict", str(calibrated), "--gemm", "packed", "--steps", "1")
+    done = programs.run(*words, "--batch", "4")
+    assert done.returncode == 0 and "those of the others follow from the device's peaks" in done.stdout
+    done = programs.run(*words, "--threads", "2")
+    assert done.returncode == USAGE
+    assert "measured with 1 thread(s) a rank, and --threads is 2; allowed: the same" in done.stderr

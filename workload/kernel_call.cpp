@@ -16,6 +16,21 @@ double product_flops(const kernels::GemmShape& shape) {
 
 }  // namespace
 
+std::string signature_of(const KernelCall& call) {
+  return std::visit(Overloaded{[](const OtherKernel&) { return std::string(); },
+                               [](const auto& args) {
+                                 std::string text(args.name());
+                                 for (const kernels::Operand& operand : kernels::operands_of(args)) {
+                                   text += " ";
+                                   text += core::short_name_of(operand.dtype);
+                                   text +=
+                                       ":" + std::to_string(kernels::size_bytes(operand.dtype, operand.expected_elems));
+                                 }
+                                 return text;
+                               }},
+                    call.arguments);
+}
+
 KernelClass class_of(const KernelCall& call) {
   return std::visit(Overloaded{[](const OtherKernel& other) { return other.of; },
                                [](const kernels::GemmForward&) { return KernelClass::product; },

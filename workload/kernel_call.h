@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -44,6 +45,10 @@ template <class Args>
 KernelCall kernel_call(Args args, core::DType dtype, double count = 1) {
   return {kernels::shaped(std::move(args), dtype), count};
 }
+
+// What tells calls of one cost from others: the kernel, and dtype and bytes of each operand in their order,
+// "gemm_fwd f32:1048576 f32:786432 f32:3145728". Of OtherKernel nothing.
+std::string signature_of(const KernelCall& call);
 
 KernelClass class_of(const KernelCall& call);
 core::DType dtype_of(const KernelCall& call);

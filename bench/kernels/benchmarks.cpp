@@ -111,7 +111,9 @@ void make_instances(Bench& bench) {
     for (int number : threads) {
       for (const std::string& timing : timings_of(bench.flags.device)) {
         for (Cache cache : bench.flags.caches) {
-          bench.instances.push_back({&one, {bench.flags.device, number, cache}, timing});
+          for (int copies : bench.flags.copies) {
+            bench.instances.push_back({&one, {bench.flags.device, number, cache, copies}, timing});
+          }
         }
       }
     }

@@ -42,11 +42,33 @@ std::string one_of(const FlagValue& value, const std::vector<std::string>& allow
   throw value.refused("unknown", names);
 }
 
+void check_together(const program::CommandLine& line, const BenchFlags& flags) {
+  const int cores = core::usable_cores();
+  for (const int copies : flags.copies) {
+    if (copies == 1) continue;
+    if (flags.device != "cpu") throw core::usage_error("--copies on " + flags.device + "; allowed: on cpu");
+    for (const int threads : flags.threads) {
+      if (copies * threads <= cores) continue;
+      throw core::usage_error("--copies " + std::to_string(copies) + " of --threads " + std::to_string(threads) +
+                              "; allowed: at most " + std::to_string(cores) + " threads of all copies, a core each");
+    }
+  }
+  if (flags.model.empty() && line.value("--layout")) {
+    throw core::usage_error("--layout without --model; allowed: with it");
+  }
+}
+
 const std::array kFlags{
     Flag{"--threads", "1 and all cores", "numbers of threads, each bound to a core of its own",
          [](BenchFlags& f, const FlagValue& v) { f.threads = integer_list(v, 1, core::usable_cores()); }},
     Flag{"--cache", "warm,cold", "warm: the same operands each call; cold: others, past all caches",
          [](BenchFlags& f, const FlagValue& v) { f.caches = caches_of(v); }},
+    Flag{"--copies", "1", "numbers of copies that run at once, each with operands and cores of its own, as ranks have",
+         [](BenchFlags& f, const FlagValue& v) { f.copies = integer_list(v, 1, core::usable_cores()); }},
+    Flag{"--model", "none", "time the kernels of this model's training step (names as mini_train's) with each --layout",
+         [](BenchFlags& f, const FlagValue& v) { f.model = v.text; }},
+    Flag{"--layout", "one rank", "of --model, as mini_train's; several with ; between them",
+         [](BenchFlags& f, const FlagValue& v) { f.layouts = text_list(v, ';'); }},
     Flag{"--device", "cpu", "cpu or cuda",
          [](BenchFlags& f, const FlagValue& v) {
            f.device = one_of(v, {"cpu", "cuda"});
@@ -92,6 +114,7 @@ BenchFlags parse_bench_flags(int argc, const char* const* argv) {
                   "Options");
   line.parse(static_cast<int>(ours.size()), ours.data());
   read_all(line, kFlags, flags);
+  check_together(line, flags);
   return flags;
 }
 

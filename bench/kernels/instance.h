@@ -31,9 +31,11 @@ struct Instance {
   std::string timing;  // "host", "events", "graph"
   Outcome outcome = {};
 
-  // "layernorm_fwd/bf16/B8_T1024_C768/cpu/threads:2/cold", "gelu_fwd/f32/B8_T128_C1024/cuda/graph/warm"
+  // "layernorm_fwd/bf16/B8_T1024_C768/cpu/threads:2/cold", "gelu_fwd/f32/B8_T128_C1024/cuda/graph/warm"; with more than
+  // one copy "gelu_fwd/f32/B8_T128_C1024/cpu/threads:1/copies:2/warm"
   std::string name() const {
-    const std::string how = setting.device == "cpu" ? "threads:" + std::to_string(setting.threads) : timing;
+    std::string how = setting.device == "cpu" ? "threads:" + std::to_string(setting.threads) : timing;
+    if (setting.copies > 1) how += "/copies:" + std::to_string(setting.copies);
     return one->name() + "/" + setting.device + "/" + how + "/" + name_of(setting.cache);
   }
 };

@@ -10,7 +10,7 @@ namespace {
 
 class CpuPlace final : public Place {
  public:
-  explicit CpuPlace(int threads) : pool_(threads, /*first_core=*/0), context_(pool_) {}
+  CpuPlace(int threads, int first_core) : pool_(threads, first_core), context_(pool_) {}
 
   const kernels::Context& context() const override { return context_; }
   void wait() override {}
@@ -32,8 +32,8 @@ class CpuPlace final : public Place {
 
 }  // namespace
 
-std::unique_ptr<Place> make_cpu_place(int threads) {
-  return std::make_unique<CpuPlace>(threads);
+std::unique_ptr<Place> make_cpu_place(int threads, int first_core) {
+  return std::make_unique<CpuPlace>(threads, first_core);
 }
 
 std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout) {

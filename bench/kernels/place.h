@@ -23,7 +23,8 @@ class Place {
   virtual std::vector<int> cores() = 0;  // on which each thread runs right now; none on a GPU
 };
 
-std::unique_ptr<Place> make_cpu_place(int threads);
+// `first_core`: of the usable ones; the threads are bound to it and those behind it.
+std::unique_ptr<Place> make_cpu_place(int threads, int first_core = 0);
 
 // `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed.
 std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing);

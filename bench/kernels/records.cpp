@@ -79,6 +79,7 @@ core::KernelRecord kernel_record(const std::string& run, const Bench& bench, con
   record.dtype = core::short_name_of(one.dtype);
   record.device = instance.setting.device;
   record.threads = instance.setting.threads;
+  record.copies = instance.setting.copies;
   record.cores.assign(outcome.cores.begin(), outcome.cores.end());
   record.cache = name_of(instance.setting.cache);
   record.timing = instance.timing;

@@ -30,6 +30,7 @@ struct Setting {
   std::string device = "cpu";
   int threads = 1;
   Cache cache = Cache::warm;
+  int copies = 1;  // that run at the same time, each with so many threads; on the CPU
 };
 
 // The ceiling that allows the least speed; nothing if none was measured for the setting.

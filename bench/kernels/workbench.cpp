@@ -20,6 +20,7 @@ Workbench::Workbench(const WorkbenchOptions& options)
 void Workbench::prepare(Instance& instance) {
   if (prepared_ == &instance) return;
   prepared_ = nullptr;
+  neighbours_.reset();
   enter_place(instance);
   take_case(*instance.one);
   instance.outcome.checked = options_.check && is_checkable(*instance.one);
@@ -27,6 +28,13 @@ void Workbench::prepare(Instance& instance) {
     instance.outcome.status = "wrong";
     instance.outcome.error = case_errors_;
     return;
+  }
+  if (instance.setting.copies > 1) {
+    place_.reset();  // its pool binds this thread, and new threads may only run where the one may that starts them
+    neighbours_ =
+        std::make_unique<Neighbours>(*device_, *instance.one, patterns_, instance.setting,
+                                     instance.setting.cache == Cache::cold ? options_.cold_bytes : 0, options_.gemm);
+    enter_place(instance);
   }
   take_operands(instance);
   instance.one->run(sets_->next(), place_->context());

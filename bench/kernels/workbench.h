@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/kernels/instance.h"
+#include "bench/kernels/neighbours.h"
 #include "bench/kernels/operand_sets.h"
 #include "bench/kernels/place.h"
 
@@ -49,6 +50,7 @@ class Workbench {
   std::string case_errors_;
   const Instance* prepared_ = nullptr;
   std::optional<OperandSets> sets_;
+  std::unique_ptr<Neighbours> neighbours_;  // last, so that they end first
 };
 
 }  // namespace lockstep::kernel_bench

@@ -68,11 +68,11 @@ std::int64_t FlagValue::size_bytes() const {
   return *size;
 }
 
-std::vector<FlagValue> FlagValue::list() const {
+std::vector<FlagValue> FlagValue::list(char between) const {
   std::vector<FlagValue> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (end == begin) throw refused("an empty item", "items between single commas");
+    const std::size_t end = std::min(text.find(between, begin), text.size());
+    if (end == begin) throw refused("an empty item", std::string("items with a single ") + between + " between them");
     parts.push_back({names, text.substr(begin, end - begin)});
     begin = end + 1;
   }
@@ -89,9 +89,9 @@ std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int
   return integers;
 }
 
-std::vector<std::string> text_list(const FlagValue& value) {
+std::vector<std::string> text_list(const FlagValue& value, char between) {
   std::vector<std::string> texts;
-  for (const FlagValue& part : value.list()) texts.push_back(part.text);
+  for (const FlagValue& part : value.list(between)) texts.push_back(part.text);
   return texts;
 }
 

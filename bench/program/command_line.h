@@ -28,14 +28,14 @@ struct FlagValue {
   bool zero_or_one() const;
   std::int64_t size_bytes() const;
 
-  // The parts between commas, none of them empty.
-  std::vector<FlagValue> list() const;
+  // The parts between commas, or what else stands between them; none of them empty.
+  std::vector<FlagValue> list(char between = ',') const;
 };
 
 // The same as int; `max` has to fit.
 int integer(const FlagValue& value, std::int64_t min, std::int64_t max);
 std::vector<int> integer_list(const FlagValue& value, std::int64_t min, std::int64_t max);
-std::vector<std::string> text_list(const FlagValue& value);
+std::vector<std::string> text_list(const FlagValue& value, char between = ',');
 std::string file_name(const FlagValue& value);  // not empty
 
 // Thrown where --help is given: no failure, but nothing else is to be done. exit_status_of() (bench/program/program.h)

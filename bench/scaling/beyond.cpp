@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "simulator/contention/contended.h"
 
 namespace lockstep::scaling {
 namespace {
@@ -60,7 +61,7 @@ Step priced_beyond(Step step, const workload::Layout& many, const Step& measured
       task.amount = std::llround(static_cast<double>(piece->second.ps) * scale);
     }
   }
-  return with_whole_messages(std::move(step));
+  return simulator::with_whole_messages(std::move(step));
 }
 
 }  // namespace lockstep::scaling

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "simulator/contention/contended.h"
 #include "trainer/step/train_step.h"
 
 namespace lockstep::scaling {
@@ -56,7 +57,7 @@ TEST(Beyond, KernelsStayShardsShrinkAndEveryPieceIsFound) {
           }
         }
       }
-      EXPECT_GT(play(step).makespan_ps, 0);
+      EXPECT_GT(simulator::play(step).makespan_ps, 0);
     }
   }
 }

@@ -135,8 +135,8 @@ void predict(const Seen& seen, LayoutTimes& times) {
     }
   }
   const Step step = priced(seen.step, prices);
-  times.isolated = play(step);
-  times.contended = play_contended(step, times.slowdowns, seen.beside);
+  times.isolated = simulator::play(step);
+  times.contended = play_contended(step, seen.beside, slowdown_of(step, times.slowdowns, seen.beside));
 }
 
 void take_median(Seen& seen, LayoutTimes& times) {

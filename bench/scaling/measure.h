@@ -24,8 +24,8 @@ struct LayoutTimes {
   schedules::StepTimeline measured;  // of the step in the median; communication while its bytes move
   double around_ms = 0;              // that this step took beside its tasks: tokens, zeroed gradients
   Prices prices;
-  PlayedStep isolated;
-  PlayedStep contended;
+  simulator::Simulation isolated;
+  simulator::Simulation contended;
   Slowdowns slowdowns;
 };
 

@@ -5,8 +5,7 @@
 
 #include "core/error.h"
 #include "core/statistics.h"
-#include "simulator/engine/engine.h"
-#include "simulator/engine/one_switch.h"
+#include "simulator/contention/contended.h"
 
 namespace lockstep::scaling {
 
@@ -61,31 +60,7 @@ Step priced(Step step, const Prices& prices) {
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     for (Task& task : step.of_rank[r].tasks) task.amount = prices.of(task, static_cast<std::int32_t>(r));
   }
-  return with_whole_messages(std::move(step));
-}
-
-Step with_whole_messages(Step step) {
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int64_t> receives;  // from, to, tag
-  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
-    for (Task& task : step.of_rank[r].tasks) {
-      if (!schedules::is_recv(task.op)) continue;
-      receives[{task.peer, static_cast<std::int32_t>(r), task.tag}] = std::exchange(task.amount, 0);
-    }
-  }
-  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
-    for (Task& task : step.of_rank[r].tasks) {
-      if (schedules::is_send(task.op)) task.amount += receives.at({static_cast<std::int32_t>(r), task.peer, task.tag});
-    }
-  }
-  return step;
-}
-
-PlayedStep play(const Step& priced) {
-  constexpr double kPsAByte = 1;  // a message's "bytes" are its picoseconds
-  const simulator::OneSwitch network(priced.num_ranks(), 0, {.ps_per_byte = kPsAByte});
-  simulator::Simulation simulation =
-      simulator::simulate(priced, network, [](const schedules::Group&, const Task& task) { return task.amount; });
-  return {std::move(simulation.timeline), simulation.makespan_ps};
+  return simulator::with_whole_messages(std::move(step));
 }
 
 }  // namespace lockstep::scaling

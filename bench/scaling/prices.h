@@ -42,14 +42,4 @@ class Prices {
 // together with its receive, which takes no time of its own.
 schedules::Step priced(schedules::Step step, const Prices& prices);
 
-// A message is one piece of time, whoever spends it: a receive's goes to its send.
-schedules::Step with_whole_messages(schedules::Step step);
-
-struct PlayedStep {
-  schedules::StepTimeline timeline;
-  std::int64_t makespan_ps = 0;
-};
-// In virtual time, by the simulator's engine: lanes of a rank run side by side and slow nobody down.
-PlayedStep play(const schedules::Step& priced);
-
 }  // namespace lockstep::scaling

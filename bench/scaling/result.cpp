@@ -46,7 +46,7 @@ Result simulated_result(Mode mode, const trainer::TrainOptions& many, const Resu
   const schedules::Step step =
       priced_beyond(made.step, many.layout, two.times.step, two.options.layout, two.times.prices);
   result.times.step = step;
-  result.times.isolated = play(step);
+  result.times.isolated = simulator::play(step);
   result.isolated_parts = parts_of(step, result.times.isolated.timeline, 0);
   return result;
 }

@@ -11,6 +11,7 @@
 
 #include "bench/scaling/prices.h"
 #include "schedules/step/step.h"
+#include "simulator/contention/contended.h"
 
 namespace lockstep::scaling {
 
@@ -49,9 +50,8 @@ struct Slowdowns {
 void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::vector<WaveSpans>& waves,
                  const Prices& prices);
 
-// The step with `priced` amounts, each stretched for as long as it has company: played again and again until the
-// company that a piece has is that of the step as it is then. `beside`: as in Company.
-PlayedStep play_contended(const schedules::Step& priced, const Slowdowns& slowdowns,
-                          const std::array<bool, schedules::kNumLanes>& beside);
+// As play_contended() asks for them.
+simulator::Slowdown slowdown_of(const schedules::Step& step, const Slowdowns& slowdowns,
+                                const simulator::LanesBeside& beside);
 
 }  // namespace lockstep::scaling

@@ -68,13 +68,17 @@ TEST(Slowdowns, LieOnLinesBetweenWhatWasMeasured) {
   EXPECT_DOUBLE_EQ(slowdowns.of_collective(Lane::reduce, 0.5), 2);
 }
 
+simulator::Simulation contended(const Step& step, const Slowdowns& slowdowns, const simulator::LanesBeside& beside) {
+  return play_contended(step, beside, slowdown_of(step, slowdowns, beside));
+}
+
 // Of 300 and 100 with a factor of 2 for two: both go at half speed until the short one ends at 200, then 200 are left.
 TEST(Contended, TwoRanksSlowEachOtherDownWhileBothCompute) {
   const Step step = kernels({{300'000}, {100'000}});
   Slowdowns slowdowns;
   slowdowns.kernel[Op::forward][2] = factor_of(2);
-  EXPECT_EQ(play(step).makespan_ps, 300'000);
-  const PlayedStep played = play_contended(step, slowdowns, {});
+  EXPECT_EQ(simulator::play(step).makespan_ps, 300'000);
+  const simulator::Simulation played = contended(step, slowdowns, {});
   EXPECT_NEAR(static_cast<double>(played.timeline[1][0].end_ps), 200'000, 200);
   EXPECT_NEAR(static_cast<double>(played.makespan_ps), 400'000, 400);
 }
@@ -83,7 +87,7 @@ TEST(Contended, NothingIsSlowerWithoutCompany) {
   const Step step = kernels({{300'000, 50'000}});
   Slowdowns slowdowns;
   slowdowns.kernel[Op::forward][2] = factor_of(2);
-  EXPECT_EQ(play_contended(step, slowdowns, {}).makespan_ps, 350'000);
+  EXPECT_EQ(contended(step, slowdowns, {}).makespan_ps, 350'000);
 }
 
 // A collective of 100 beside a kernel of 300: it takes 3 times as long there, the kernel 1.25 times.
@@ -101,7 +105,7 @@ TEST(Contended, AKernelAndACollectiveSlowEachOtherDown) {
   Slowdowns slowdowns;
   slowdowns.kernel_beside[Op::backward] = factor_of(1.25);
   slowdowns.collective[static_cast<std::size_t>(Lane::reduce)] = factor_of(3);
-  const PlayedStep played = play_contended(step, slowdowns, kReduceBeside);
+  const simulator::Simulation played = contended(step, slowdowns, kReduceBeside);
   EXPECT_NEAR(static_cast<double>(played.timeline[0][1].end_ps), 300'000, 300);
   EXPECT_NEAR(static_cast<double>(played.timeline[0][0].end_ps), 300'000 + 60'000, 400);
 }
@@ -129,7 +133,7 @@ TEST(Prices, AMessageIsOnePieceOfTime) {
       {.op = Op::recv_activations, .lane = Lane::receive, .stage = 1, .microbatch = 0, .peer = 0, .tag = 0}};
   Prices prices;
   prices.add(step, spans_of(waves_of(step, {}), {{{0, 30}}, {{40, 60}}}));
-  const PlayedStep played = play(priced(step, prices));
+  const simulator::Simulation played = simulator::play(priced(step, prices));
   EXPECT_EQ(played.makespan_ps, 50);
 }
 

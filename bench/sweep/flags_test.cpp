@@ -304,7 +304,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"-K 20", "-K,--per_iter_skip 20: leaves none of 20 iterations; allowed: 0 to 19"},
         Refusal{"-T -1", "-T,--timeout -1: out of range; allowed: an integer from 0 to 86400"},
         Refusal{"-o mulsum", "-o,--op mulsum: unknown operation 'mulsum'; allowed: sum prod max min avg all"},
-        Refusal{"-o sum,,max", "-o,--op sum,,max: an empty item; allowed: items between single commas"},
+        Refusal{"-o sum,,max", "-o,--op sum,,max: an empty item; allowed: items with a single , between them"},
         Refusal{"-d float,f12",
                 "-d,--datatype f12: unknown datatype 'f12'; allowed: int8 uint8 int32 uint32 int64 uint64 half float "
                 "double bfloat16 f8e4m3 f8e5m2 all"},

@@ -169,6 +169,11 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
     Flag{"--peak-gflops", "", "of all cores together, for MFU [a product of matrices, measured at the start]",
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
+    Flag{
+        "--predict", "",
+        "a machine (docs/machine_format.md), as simulate --calibrate writes it of this one: what a step takes there is "
+        "predicted before the run, and put beside what it took",
+        [](TrainFlags& f, const FlagValue& v) { f.predict = file_name(v); }},
     Flag{"--report-every", "1", "steps between two lines",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),

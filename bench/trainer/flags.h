@@ -19,6 +19,7 @@ struct TrainFlags : program::Invocation {
   transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for
   std::string gemm = kProbeGemms;  // --gemm; options.gemm is what was decided (gemm_decision.h)
   double peak_gflops = 0;          // of all ranks' cores together, for MFU; 0: measured at the start
+  std::string predict;             // a machine whose prediction stands beside the run; empty: none
   std::int64_t report_every = 1;
   std::string trace_file;       // empty: none
   std::int64_t trace_step = 0;  // 0: the last

@@ -7,6 +7,7 @@
 
 #include "bench/trainer/energy.h"
 #include "bench/trainer/peak.h"
+#include "bench/trainer/predicted.h"
 #include "bench/trainer/records.h"
 #include "bench/trainer/serve_steps.h"
 #include "bench/trainer/text.h"
@@ -56,11 +57,12 @@ class GrowingRecord {
 class Teller {
  public:
   Teller(const TrainFlags& flags, const program::Print& print, double peak_flops, std::optional<core::GemmRecord> gemm,
-         core::OpenedEnergyMeter meter)
+         const PredictedStep* predicted, core::OpenedEnergyMeter meter)
       : flags_(flags),
         print_(print),
         peak_flops_(peak_flops),
         gemm_(std::move(gemm)),
+        predicted_(predicted),
         log_(flags, peak_flops),
         energy_(std::move(meter)) {}
 
@@ -95,6 +97,8 @@ class Teller {
   core::TrainingRecord record_so_far() const {
     core::TrainingRecord record = log_.record(record_->run(), step_, data_);
     record.gemm = gemm_;
+    const TrainingLog::Timed& timed = log_.typical();
+    if (predicted_ != nullptr) record.predicted = predicted_->record(step_, timed.timeline, timed.report.seconds * 1e3);
     return record;
   }
 
@@ -115,6 +119,10 @@ class Teller {
     }
     if (!last) return;
     print_(breakdown_text(ranks));
+    if (predicted_ != nullptr && log_.has_timed_step()) {
+      const TrainingLog::Timed& timed = log_.typical();
+      print_(predicted_->text_beside(step_, timed.timeline, timed.report.seconds * 1e3));
+    }
     print_(memory_text(report.peak_bytes));
     print_(mfu_warning(flags_, most_mfu_, peak_flops_));
     print_(energy_.text(flags_.options.tokens_a_step()));
@@ -124,6 +132,7 @@ class Teller {
   const program::Print& print_;
   const double peak_flops_;
   const std::optional<core::GemmRecord> gemm_;
+  const PredictedStep* const predicted_;  // or null
   TrainingLog log_;
   StepEnergy energy_;
   schedules::Step step_;
@@ -183,12 +192,16 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
     gemm = decide_gemm(flags.gemm, flags.options, threads_here(flags.options));
     flags.options.gemm = gemm->implementation;
   }
+  std::optional<PredictedStep> predicted;
+  if (!flags.predict.empty()) predicted.emplace(flags);
   const bool tells = mpi == nullptr || mpi->placement().rank == 0;
   const program::Print print_here = tells ? print : [](const std::string&) {};
   const double peak_flops = peak_of(flags);
   print_here(heading_text(flags, corpus.name(), peak_flops));
   if (gemm) print_here(gemm_text(*gemm));
-  Teller teller(flags, print_here, peak_flops, gemm, tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
+  if (predicted) print_here(predicted->text());
+  Teller teller(flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
+                tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
   if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;

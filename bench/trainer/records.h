@@ -35,17 +35,17 @@ class TrainingLog {
   void add_validation(std::int64_t step, double loss) { validations_.push_back({step, loss}); }
 
   bool has_timed_step() const { return !timed_.empty(); }
+  // Of the last ones that were timed the median: what a record's parts and timeline are of.
+  struct Timed {
+    trainer::StepReport report;
+    schedules::StepTimeline timeline;
+  };
+  const Timed& typical() const;
   // Once there is a step with times; without validations.
   core::TrainingRecord record(const core::RunRecord& run, const schedules::Step& step, const std::string& data) const;
   void add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const;
 
  private:
-  struct Timed {
-    trainer::StepReport report;
-    schedules::StepTimeline timeline;
-  };
-  const Timed& typical() const;  // of the last ones that were timed, the median
-
   const TrainFlags& flags_;
   const double peak_flops_;
   std::vector<core::TrainingStepRecord> steps_;

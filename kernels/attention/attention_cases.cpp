@@ -62,27 +62,27 @@ constexpr std::array kTestShapes{
 };
 
 void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DType dtype) {
-  cases.push_back(attention_case(AttentionForward{.shape = shape}, dtype));
-  cases.push_back(attention_case(AttentionBackward{.shape = shape}, dtype));
+  cases.push_back(case_of(shaped(AttentionForward{.shape = shape}, dtype)));
+  cases.push_back(case_of(shaped(AttentionBackward{.shape = shape}, dtype)));
 }
 
 }  // namespace
 
-KernelCase attention_case(const AttentionForward& args, core::DType dtype) {
+KernelCase case_of(const AttentionForward& args) {
   const std::int64_t terms = terms_of(args.shape);
-  return make_case(args, {.shape = name_of(args.shape),
-                          .dtype = dtype,
-                          .terms = {{"o", terms}, {"lse", terms}},
-                          .rounded_factors = {"o"}});
+  return make_shaped_case(args, {.shape = name_of(args.shape),
+                                 .dtype = args.q.dtype,
+                                 .terms = {{"o", terms}, {"lse", terms}},
+                                 .rounded_factors = {"o"}});
 }
 
-KernelCase attention_case(const AttentionBackward& args, core::DType dtype) {
+KernelCase case_of(const AttentionBackward& args) {
   const std::int64_t terms = terms_of(args.shape);
-  return make_case(args, {.shape = name_of(args.shape),
-                          .dtype = dtype,
-                          .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
-                          .rounded_factors = {"dq", "dk", "dv"},
-                          .derive = forward_results(args.shape)});
+  return make_shaped_case(args, {.shape = name_of(args.shape),
+                                 .dtype = args.q.dtype,
+                                 .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
+                                 .rounded_factors = {"dq", "dk", "dv"},
+                                 .derive = forward_results(args.shape)});
 }
 
 std::span<const AttentionShape> attention_test_shapes() {

@@ -8,8 +8,9 @@
 
 namespace lockstep::kernels {
 
-KernelCase attention_case(const AttentionForward& args, core::DType dtype);
-KernelCase attention_case(const AttentionBackward& args, core::DType dtype);
+// Of arguments whose views have dtypes and lengths.
+KernelCase case_of(const AttentionForward& args);
+KernelCase case_of(const AttentionBackward& args);
 
 std::span<const AttentionShape> attention_test_shapes();
 

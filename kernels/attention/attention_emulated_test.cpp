@@ -65,7 +65,7 @@ void run_emulated(const AttentionBackward& args, bool small, std::uint64_t seed)
 // missing barrier would let one run give other bits than the next.
 template <class Args>
 KernelCase emulated_case(const Args& shape, core::DType dtype, bool small) {
-  KernelCase one = attention_case(shape, dtype);
+  KernelCase one = case_of(shaped(shape, dtype));
   one.run = [args = shaped(shape, dtype), small, seed = std::uint64_t{0}](std::span<void* const> memory,
                                                                           const Context& /*where*/) mutable {
     Args bound = args;

@@ -62,8 +62,8 @@ TEST(AttentionTiled, ModelShapesHold) {
   for (const AttentionShape& shape : {AttentionShape{1, 1, 257, 257, 64}, AttentionShape{1, 1, 193, 193, 128},
                                       AttentionShape{1, 1, 255, 255, 128, false}, AttentionShape{1, 1, 95, 161, 64},
                                       AttentionShape{1, 1, 97, 128, 96, false}}) {
-    EXPECT_EQ(tiled_errors(attention_case(AttentionForward{.shape = shape}, core::DType::bf16)), "");
-    EXPECT_EQ(tiled_errors(attention_case(AttentionBackward{.shape = shape}, core::DType::bf16)), "");
+    EXPECT_EQ(tiled_errors(case_of(shaped(AttentionForward{.shape = shape}, core::DType::bf16))), "");
+    EXPECT_EQ(tiled_errors(case_of(shaped(AttentionBackward{.shape = shape}, core::DType::bf16))), "");
   }
 }
 

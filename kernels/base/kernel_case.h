@@ -89,11 +89,10 @@ std::vector<double> load(core::DType dtype, const void* memory, std::int64_t ele
 // add one rounding of the largest element: errors of a sum's terms add up as the terms themselves do.
 double allowed_error(const CaseOperand& operand, double wanted, double largest);
 
-// The case of a kernel, whose views need not be filled in.
+// The case of a kernel whose views have dtypes and lengths (shaped(), operands.h).
 template <class Args>
-KernelCase make_case(const Args& shape, CaseFacts facts) {
-  shape.check_shape();
-  const Args args = shaped(shape, facts.dtype);
+KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
+  args.check_shape();
   KernelCase made;
   made.kernel = std::string(args.name());
   made.shape = std::move(facts.shape);
@@ -122,6 +121,13 @@ KernelCase make_case(const Args& shape, CaseFacts facts) {
   made.reference = [args](ReferenceData<double>& data) { reference(args, data); };
   made.counted_reference = [args](ReferenceData<Counted>& data) { reference(args, data); };
   return made;
+}
+
+// Of a kernel whose views need not be filled in: all that have a choice have the facts' dtype.
+template <class Args>
+KernelCase make_case(const Args& shape, CaseFacts facts) {
+  const Args args = shaped(shape, facts.dtype);
+  return make_shaped_case(args, std::move(facts));
 }
 
 }  // namespace lockstep::kernels

@@ -25,26 +25,41 @@ struct Shape {
   }
 };
 
+template <class Args>
+Args args_of(const Shape& shape, core::DType dtype) {
+  return shaped(Args{.tokens = shape.tokens,
+                     .length = shape.length,
+                     .rows = shape.table_rows(),
+                     .columns = shape.columns,
+                     .first_id = shape.first_id},
+                dtype);
+}
+
 void add(std::vector<KernelCase>& cases, const Shape& shape, core::DType dtype) {
-  const CaseFacts facts{.shape = shape.name(),
-                        .dtype = dtype,
-                        .draws = {{"ids", {.kind = Draw::Kind::index, .below = shape.vocabulary}}},
-                        .terms = {{"y", 2}, {"dtable", shape.tokens}, {"dpositions", shape.tokens}}};
-  cases.push_back(make_case(EmbeddingForward{.tokens = shape.tokens,
-                                             .length = shape.length,
-                                             .rows = shape.table_rows(),
-                                             .columns = shape.columns,
-                                             .first_id = shape.first_id},
-                            facts));
-  cases.push_back(make_case(EmbeddingBackward{.tokens = shape.tokens,
-                                              .length = shape.length,
-                                              .rows = shape.table_rows(),
-                                              .columns = shape.columns,
-                                              .first_id = shape.first_id},
-                            facts));
+  cases.push_back(case_of(args_of<EmbeddingForward>(shape, dtype), shape.vocabulary));
+  cases.push_back(case_of(args_of<EmbeddingBackward>(shape, dtype), shape.vocabulary));
+}
+
+template <class Args>
+CaseFacts facts(const Args& args, std::int64_t vocabulary, core::DType dtype) {
+  const bool whole = vocabulary == 0 || (args.first_id == 0 && args.rows == vocabulary);
+  const Shape shape{args.tokens,  args.length,   vocabulary == 0 ? args.first_id + args.rows : vocabulary,
+                    args.columns, args.first_id, whole ? 0 : args.rows};
+  return {.shape = shape.name(),
+          .dtype = dtype,
+          .draws = {{"ids", {.kind = Draw::Kind::index, .below = shape.vocabulary}}},
+          .terms = {{"y", 2}, {"dtable", shape.tokens}, {"dpositions", shape.tokens}}};
 }
 
 }  // namespace
+
+KernelCase case_of(const EmbeddingForward& args, std::int64_t vocabulary) {
+  return make_shaped_case(args, facts(args, vocabulary, args.y.dtype));
+}
+
+KernelCase case_of(const EmbeddingBackward& args, std::int64_t vocabulary) {
+  return make_shaped_case(args, facts(args, vocabulary, args.dy.dtype));
+}
 
 std::vector<KernelCase> embedding_test_cases() {
   constexpr std::array kShapes{Shape{1, 0, 1, 1},     Shape{3, 3, 2, 17},           Shape{24, 8, 10, 64},

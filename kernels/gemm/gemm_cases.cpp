@@ -32,18 +32,15 @@ CaseFacts facts(std::string shape, core::DType dtype, std::map<std::string, std:
 }
 
 KernelCase forward(const GemmShape& shape, Epilogue epilogue, core::DType dtype) {
-  return make_case(GemmForward{.shape = shape, .epilogue = epilogue},
-                   facts(name_of(shape), dtype, {{"y", shape.inputs}, {"pre", shape.inputs}}));
+  return case_of(shaped(GemmForward{.shape = shape, .epilogue = epilogue}, dtype));
 }
 
 KernelCase input_gradient(const GemmShape& shape, bool through_gelu, core::DType dtype) {
-  return make_case(GemmInputGradient{.shape = shape, .through_gelu = through_gelu},
-                   facts(name_of(shape), dtype, {{"dx", shape.outputs + (through_gelu ? kGeluTerms : 0)}}));
+  return case_of(shaped(GemmInputGradient{.shape = shape, .through_gelu = through_gelu}, dtype));
 }
 
 KernelCase weight_gradient(const GemmShape& shape, bool with_bias, core::DType dtype) {
-  return make_case(GemmWeightGradient{.shape = shape, .with_bias = with_bias},
-                   facts(name_of(shape), dtype, {{"dw", shape.rows}, {"dbias", shape.rows}}));
+  return case_of(shaped(GemmWeightGradient{.shape = shape, .with_bias = with_bias}, dtype));
 }
 
 KernelCase batched(GemmBatched args, core::DType dtype) {
@@ -74,6 +71,21 @@ void add_layer(std::vector<KernelCase>& cases, const GemmShape& shape, core::DTy
 }
 
 }  // namespace
+
+KernelCase case_of(const GemmForward& args) {
+  const std::int64_t terms = args.shape.inputs;
+  return make_shaped_case(args, facts(name_of(args.shape), args.x.dtype, {{"y", terms}, {"pre", terms}}));
+}
+
+KernelCase case_of(const GemmInputGradient& args) {
+  const std::int64_t terms = args.shape.outputs + (args.through_gelu ? kGeluTerms : 0);
+  return make_shaped_case(args, facts(name_of(args.shape), args.dy.dtype, {{"dx", terms}}));
+}
+
+KernelCase case_of(const GemmWeightGradient& args) {
+  const std::int64_t terms = args.shape.rows;
+  return make_shaped_case(args, facts(name_of(args.shape), args.x.dtype, {{"dw", terms}, {"dbias", terms}}));
+}
 
 std::vector<KernelCase> gemm_test_cases() {
   std::vector<KernelCase> cases;

@@ -32,14 +32,19 @@ void add(std::vector<KernelCase>& cases, const MatrixShape& matrix, const std::s
     for (bool with_residual : {false, true}) {
       const NormForward forward{norm, matrix.rows, matrix.columns, with_residual};
       const NormBackward backward{norm, matrix.rows, matrix.columns, with_residual};
-      CaseFacts facts{.shape = shape, .dtype = dtype};
-      facts.terms = {{"y", matrix.columns},  {"mean", matrix.columns}, {"rstd", matrix.columns},
-                     {"dx", matrix.columns}, {"dgamma", matrix.rows},  {"dbeta", matrix.rows}};
-      cases.push_back(make_case(forward, facts));
-      facts.derive = [backward](ReferenceData<double>& data) { derive_moments(backward, data); };
-      cases.push_back(make_case(backward, facts));
+      cases.push_back(case_of(shaped(forward, dtype), shape));
+      cases.push_back(case_of(shaped(backward, dtype), shape));
     }
   }
+}
+
+CaseFacts facts(std::int64_t rows, std::int64_t columns, std::string shape, core::DType dtype) {
+  if (shape.empty()) shape = fmt::format("R{}_C{}", rows, columns);
+  return {
+      .shape = std::move(shape),
+      .dtype = dtype,
+      .terms = {
+          {"y", columns}, {"mean", columns}, {"rstd", columns}, {"dx", columns}, {"dgamma", rows}, {"dbeta", rows}}};
 }
 
 constexpr std::array kTestShapes{MatrixShape{1, 5},    MatrixShape{5, 3},    MatrixShape{4, 17},
@@ -48,11 +53,21 @@ constexpr std::array kTestShapes{MatrixShape{1, 5},    MatrixShape{5, 3},    Mat
 
 }  // namespace
 
+KernelCase case_of(const NormForward& args, std::string shape) {
+  return make_shaped_case(args, facts(args.rows, args.columns, std::move(shape), args.x.dtype));
+}
+
+KernelCase case_of(const NormBackward& args, std::string shape) {
+  CaseFacts of_case = facts(args.rows, args.columns, std::move(shape), args.x.dtype);
+  of_case.derive = [args](ReferenceData<double>& data) { derive_moments(args, data); };
+  return make_shaped_case(args, std::move(of_case));
+}
+
 std::vector<KernelCase> norm_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
     for (const MatrixShape& matrix : kTestShapes) {
-      add(cases, matrix, fmt::format("R{}_C{}", matrix.rows, matrix.columns), dtype);
+      add(cases, matrix, "", dtype);
     }
   }
   return cases;

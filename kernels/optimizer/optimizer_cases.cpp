@@ -17,20 +17,10 @@ using Draws = std::map<std::string, Draw>;
 
 const Draw kClip{.kind = Draw::Kind::positive, .scale = 1};
 
-// Weights of zero show the size of the step itself, which is far below that of weights.
-KernelCase adamw_case(const AdamW& args, DType dtype, const std::string& shape, const Draw& weights) {
-  const Draws draws{{"grad", {.scale = 0.01}},
-                    {"clip", kClip},
-                    {"master", weights},
-                    {"m", {.scale = 0.01}},
-                    {"v", {.kind = Draw::Kind::positive, .scale = 1e-4}}};
-  return make_case(args, {.shape = shape, .dtype = dtype, .draws = draws});
-}
-
 // As late in training: no correction is near zero.
 KernelCase scheduled_case(DType dtype) {
   const AdamW args{.count = 1031, .narrow_weights = dtype != DType::f32, .scheduled = true, .decay = 0.1F};
-  KernelCase one = adamw_case(args, dtype, "N1031_scheduled", {});
+  KernelCase one = case_of(shaped(args, dtype), "N1031_scheduled");
   one.derive = [args](ReferenceData<double>& data) {
     const auto schedule = adamw_schedule(0.0625F, args.beta1, args.beta2, 7);
     std::copy(schedule.begin(), schedule.end(), data["schedule"].begin());
@@ -51,20 +41,33 @@ KernelCase sgd_case(const SgdMomentum& args, DType dtype, const std::string& sha
   return make_case(args, {.shape = shape, .dtype = dtype, .draws = draws});
 }
 
-KernelCase norm_case(std::int64_t count, DType dtype, const std::string& shape) {
-  const std::int64_t terms = std::min<std::int64_t>(count, 1024);  // in f32; the rest is added in f64
-  return make_case(SumOfSquares{.count = count}, {.shape = shape, .dtype = dtype, .terms = {{"sum", terms}}});
-}
-
 void add_of_length(std::vector<KernelCase>& cases, std::int64_t count, DType dtype, const std::string& shape) {
   const bool narrow = dtype != DType::f32;
-  cases.push_back(adamw_case({.count = count, .narrow_weights = narrow, .decay = 0.1F, .step = 10}, dtype, shape, {}));
+  const AdamW adamw{.count = count, .narrow_weights = narrow, .decay = 0.1F, .step = 10};
+  cases.push_back(case_of(shaped(adamw, dtype), shape));
   cases.push_back(sgd_case({.count = count, .narrow_weights = narrow, .decay = 0.01F}, dtype, shape));
-  cases.push_back(norm_case(count, dtype, shape));
+  cases.push_back(case_of(shaped(SumOfSquares{.count = count}, dtype), shape));
   cases.push_back(make_case(FiniteCheck{.count = count}, {.shape = shape, .dtype = dtype}));
 }
 
 }  // namespace
+
+KernelCase case_of(const AdamW& args, std::string shape, const Draw& weights) {
+  const DType dtype = args.narrow_weights ? args.weights.dtype : args.grad.dtype;
+  if (shape.empty()) shape = fmt::format("N{}", args.count);
+  const Draws draws{{"grad", {.scale = 0.01}},
+                    {"clip", kClip},
+                    {"master", weights},
+                    {"m", {.scale = 0.01}},
+                    {"v", {.kind = Draw::Kind::positive, .scale = 1e-4}}};
+  return make_shaped_case(args, {.shape = std::move(shape), .dtype = dtype, .draws = draws});
+}
+
+KernelCase case_of(const SumOfSquares& args, std::string shape) {
+  if (shape.empty()) shape = fmt::format("N{}", args.count);
+  const std::int64_t terms = std::min<std::int64_t>(args.count, 1024);  // in f32; the rest is added in f64
+  return make_shaped_case(args, {.shape = std::move(shape), .dtype = args.x.dtype, .terms = {{"sum", terms}}});
+}
 
 std::vector<KernelCase> optimizer_test_cases() {
   std::vector<KernelCase> cases;
@@ -73,13 +76,14 @@ std::vector<KernelCase> optimizer_test_cases() {
     for (std::int64_t step : {1, 2, 1000, 100000}) {
       const AdamW args{
           .count = 1031, .narrow_weights = dtype != DType::f32, .rate = 0.1F, .step = step, .grad_scale = 0.125F};
-      cases.push_back(adamw_case(args, dtype, fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
+      // Weights of zero show the size of the step itself, which is far below that of weights.
+      cases.push_back(case_of(shaped(args, dtype), fmt::format("N1031_step{}", step), {.kind = Draw::Kind::zero}));
     }
     cases.push_back(scheduled_case(dtype));
     // Gradients of 16 and 32 bits whose weights are f32.
     const std::string shape = "N127_wide";
     if (dtype == DType::f32) continue;
-    cases.push_back(adamw_case({.count = 127}, dtype, shape, {}));
+    cases.push_back(case_of(shaped(AdamW{.count = 127}, dtype), shape));
     cases.push_back(sgd_case({.count = 127}, dtype, shape));
   }
   for (std::int64_t shards : {1, 2, 17}) {

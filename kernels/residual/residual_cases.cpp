@@ -8,11 +8,16 @@
 
 namespace lockstep::kernels {
 
+KernelCase case_of(const ResidualAdd& args, std::string shape) {
+  if (shape.empty()) shape = fmt::format("N{}", args.count);
+  return make_shaped_case(args, {.shape = std::move(shape), .dtype = args.a.dtype});
+}
+
 std::vector<KernelCase> residual_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
     for (std::int64_t count : test_counts(dtype)) {
-      cases.push_back(make_case(ResidualAdd{.count = count}, {.shape = fmt::format("N{}", count), .dtype = dtype}));
+      cases.push_back(case_of(shaped(ResidualAdd{.count = count}, dtype)));
     }
   }
   return cases;
@@ -23,7 +28,7 @@ std::vector<KernelCase> residual_bench_cases() {
   for (core::DType dtype : kBenchDTypes) {
     for (const Tokens& tokens : kBenchTokens) {
       const ResidualAdd add{.count = tokens.rows() * tokens.channels};
-      cases.push_back(make_case(add, {.shape = tokens.name(), .dtype = dtype}));
+      cases.push_back(case_of(shaped(add, dtype), tokens.name()));
     }
   }
   return cases;

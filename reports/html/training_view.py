@@ -4,7 +4,7 @@ from typing import Optional, Sequence
 
 from reports.analysis.findings import MOST, Finding
 from reports.analysis.training.runs import (TrainingResult, energy_text, joined_sentences, loss_text, memory_text, mfu,
-                                            run_name, speed_text, step_ms, tokens_per_s)
+                                            predicted_runs, predicted_text, run_name, speed_text, step_ms, tokens_per_s)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name,
                                                off, why_text)
 from reports.analysis.training.words import computing_ms, parts_text
@@ -15,6 +15,9 @@ from reports.html.traces import TraceLink
 from reports.plots.figures import FigureFile
 from reports.records import Energy, Records, Scaling, Training
 from reports.units import counted, joined
+
+
+MOST_TOLD = 4  # runs with a sentence of their own
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,11 @@ def training_page_of(records: Records, results: Sequence[TrainingResult], figure
     lines = records.trainings
     facts = [Fact("What was trained", joined(sorted({f"GPT {one.model.name} on {one.data}" for one in lines}))),
              Fact("Runs", f"{counted(len(lines), 'run')}, {counted(sum(one.steps[-1].step for one in lines), 'step')}")]
-    views = [_view(result, drawn, [loss_text(result.runs),
-                                   *(joined_sentences(speed_text(one), energy_text(one)) for one in result.runs),
+    views = [_view(result, drawn, [loss_text(result.runs), predicted_text(result.runs),
+                                   *(joined_sentences(speed_text(one), energy_text(one)) for one in _told_runs(result)),
                                    f"FLOPs a token are counted as {result.first.flop_convention}; MFU is over what a "
                                    "product of matrices reaches on all cores or GPUs together, or as was stated."],
-                   [runs_table(result)], sum(one.timeline is not None for one in result.runs))
+                   [runs_table(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
              for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
 
@@ -69,6 +72,11 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
                                                         efficiency_text(result))],
                    [scaling_table(result), slowdowns_table(result)], 0) for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
+
+
+def _told_runs(result: TrainingResult) -> Sequence[Training]:
+    """Of many runs the fastest: the table has all."""
+    return result.runs if len(result.runs) <= MOST_TOLD else (result.fastest,)
 
 
 def _view(result: TrainingResult | ScalingResult, figures: Sequence[FigureFile], told: Sequence[str],
@@ -105,6 +113,21 @@ def runs_table(result: TrainingResult) -> Table:
     counts = any(one.energy for one in result.runs)
     lines = (Line((*_run_cells(one), *(_energy_cells(one.energy) if counts else ()))) for one in result.runs)
     return Table("Every run of the records", (*_RUNS, *(_ENERGY if counts else ())), tuple(lines))
+
+
+_PREDICTED = (
+    Column("run", "layout, dtype", False), Column("predicted ms", "before the run"), Column("measured ms", "the step in the median"),
+    Column("error %", "predicted over measured, less 1"), Column("kernels", "whose times were measured, of all shapes"),
+    Column("the largest gap", "of a part, and where it comes from", False),
+)
+
+
+def predicted_tables(result: TrainingResult) -> list[Table]:
+    lines = [Line((word(f"{one.layout.text}, {one.dtype}"), number(one.predicted.step_ms),
+                   number(one.predicted.measured_step_ms), number(100 * one.predicted.error, 3),
+                   word(f"{one.predicted.measured_kernels} of {one.predicted.kernels}"), word(one.predicted.gap)))
+             for one in predicted_runs(result.runs)]
+    return [Table("Steps as they were predicted, and as they ran", _PREDICTED, tuple(lines))] if lines else []
 
 
 def _energy_cells(energy: Optional[Energy]) -> tuple[Cell, ...]:

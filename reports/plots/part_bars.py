@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from reports.analysis.steps.layouts import KINDS
-from reports.analysis.training.runs import TrainingResult, memory_text, run_name
+from reports.analysis.training.runs import TrainingResult, memory_text, predicted_runs, run_name
 from reports.analysis.training.sharding import STATES, ShardingResult, stage_text, states_bytes, told_text
 from reports.analysis.training.words import NAMES
 from reports.plots.frame import Heading
@@ -41,6 +41,18 @@ MIB, GIB = 1 << 20, 1 << 30
 
 def parts_figure(result: TrainingResult, heading: Heading) -> Figure:
     rows = [BarRow(run_name(one), one.parts_ms, time_text(1e3 * sum(one.parts_ms.values()))) for one in result.runs]
+    return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
+                                      colours=part_colours(row.parts for row in rows)), heading)
+
+
+def predicted_figure(result: TrainingResult, heading: Heading) -> Figure:
+    """Two bars a run: what was predicted before it ran, and what its step took."""
+    rows = []
+    for one in predicted_runs(result.runs):
+        told = one.predicted
+        rows.append(BarRow(f"{one.layout.text}, {one.dtype}: predicted", told.parts_ms,
+                           f"{time_text(1e3 * told.step_ms)}, {100 * told.error:+.0f} %", gap=True))
+        rows.append(BarRow("measured", told.measured_parts_ms, time_text(1e3 * told.measured_step_ms)))
     return stacked_figure(rows, Scale("time of a step, mean of the ranks (ms)",
                                       colours=part_colours(row.parts for row in rows)), heading)
 

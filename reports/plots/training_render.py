@@ -4,7 +4,8 @@ from typing import Callable, NamedTuple, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.training.runs import TrainingResult, loss_text, run_name, speed_text
+from reports.analysis.training.runs import (TrainingResult, loss_text, predicted_runs, predicted_text, run_name,
+                                            speed_text)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name,
                                                line_text, why_text)
 from reports.analysis.training.words import parts_text
@@ -13,7 +14,7 @@ from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
 from reports.plots.gantt import Chart, gantt_figure
 from reports.plots.scaling_figures import efficiency_figure, gap_figure, three_times_figure
-from reports.plots.part_bars import memory_figure, memory_title, parts_figure
+from reports.plots.part_bars import memory_figure, memory_title, parts_figure, predicted_figure
 from reports.plots.training_lines import loss_figure, speed_figure
 from reports.records import Scaling, Training
 from reports.units import share_text, time_text, unbroken
@@ -31,7 +32,7 @@ class _Figure(NamedTuple):
 
 def render_training(results: Sequence[TrainingResult], folder: Path) -> list[list[FigureFile]]:
     """For each group of runs its figures; stem.svg lies in the folder."""
-    return _rendered(results, lambda _: ("loss", "speed", "parts", "memory"), _drawn_runs, folder)
+    return _rendered(results, _training_figures, _drawn_runs, folder)
 
 
 def render_scaling(results: Sequence[ScalingResult], folder: Path) -> list[list[FigureFile]]:
@@ -40,6 +41,11 @@ def render_scaling(results: Sequence[ScalingResult], folder: Path) -> list[list[
 
 def _drawn_runs(result: TrainingResult) -> list[Training]:
     return [one for one in result.runs if one.timeline][:MOST_CHARTS]
+
+
+def _training_figures(result: TrainingResult) -> Sequence[str]:
+    told = ("predicted",) if predicted_runs(result.runs) else ()
+    return ("loss", "speed", *told, "parts", "memory")
 
 
 def _scaling_figures(result: ScalingResult) -> Sequence[str]:
@@ -110,6 +116,11 @@ def _largest_gap(result: ScalingResult) -> str:
     return f"What contention leaves unexplained is most in {line_name(line)}: {because}"
 
 
+def _sentence(told: str) -> str:
+    """Without what stands in brackets behind it."""
+    return told.split(" (")[0]
+
+
 def _stars(result: ScalingResult) -> str:
     return result.name + ("  ·  * more ranks than cores" if any(one.oversubscribed for one in result.lines) else "")
 
@@ -122,6 +133,8 @@ _FIGURES = {
     "parts": _Figure("parts", parts_figure,
                      lambda result: f"{run_name(result.fastest)}: {parts_text(result.fastest.parts_ms)}",
                      lambda result: result.name, "A bar a run, of the parts of a step"),
+    "predicted": _Figure("parts", predicted_figure, lambda result: _sentence(predicted_text(result.runs)),
+                         lambda result: result.name, "Two bars a run: the parts of a step as predicted and as measured"),
     "memory": _Figure("memory", memory_figure, memory_title, lambda result: result.name,
                       "A bar a run, of the kinds of memory"),
     "efficiency": _Figure("efficiency", efficiency_figure,

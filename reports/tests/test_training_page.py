@@ -2,14 +2,15 @@
 import pytest
 
 from reports.analysis.report import report_of
-from reports.analysis.training.runs import step_ms, tokens_per_s
+from reports.analysis.training.runs import predicted_text, step_ms, tokens_per_s
 from reports.analysis.training.scaling import differences, line_text, off, telling, why_text
 from reports.cli import main
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
 from reports.plots.scaling_figures import gap_figure, three_times_figure
-from reports.plots.part_bars import parts_figure
+from reports.html.training_view import predicted_tables
+from reports.plots.part_bars import parts_figure, predicted_figure
 from reports.plots.training_lines import loss_figure
 from reports.tests.test_html import Structure
 from reports.tests.training_world import TrainingWorld
@@ -96,3 +97,28 @@ def test_pages(records, tmp_path):
     assert "below the 2.78 that counting pairs of bytes reaches" in first
     assert "1 layout, simulated from the pieces of two replicas; none was run." in scaling
     assert "dp=32, weak *" in scaling and "EMULATED" not in first
+
+
+PREDICTED = {"machine": "calibrated", "kernels": 27, "measured_kernels": 27, "step_ms": 45.0,
+             "parts_ms": {"forward": 15.0, "backward": 28.0, "exposed_reduce": 2.0, "bubble": 0.0, "around": 0.0},
+             "measured_step_ms": 50.0,
+             "measured_parts_ms": {"forward": 15.0, "backward": 30.0, "exposed_reduce": 5.0, "bubble": 0.0, "around": 0.0},
+             "error": -0.1, "gap": "exposed_reduce, 3.00 ms longer than predicted: all_reduce in lane reduce took 3 ms"}
+
+
+def test_a_prediction_stands_beside_its_run(tmp_path):
+    world = TrainingWorld()
+    better = {**PREDICTED, "step_ms": 49.0, "error": -0.02, "gap": "none"}
+    lines = [world.run(), world.training(predicted=PREDICTED), world.training(predicted=better, dtype="bf16"),
+             world.training(dtype="f16")]
+    result = report_of(load([write(tmp_path / "t.jsonl", lines)])).trainings[0]
+    told = predicted_text(result.runs)
+    assert told.startswith("Predicted before they ran: 2 steps, off by 6 % in the median and 10 % at worst (dp=2, f32, too "
+                           "short; its largest gap: exposed_reduce, 3.00 ms longer")
+    figure = predicted_figure(result, HEADING)
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert names == ["dp=2, f32: predicted", "measured", "dp=2, bf16: predicted", "measured"]
+    assert any("45 ms, -10 %" in text.get_text() for text in figure.axes[0].texts)
+    table = predicted_tables(result)[0]
+    assert len(table.lines) == 2
+    assert predicted_text(report_of(load([write(tmp_path / "u.jsonl", [world.run(), world.training()])])).trainings[0].runs) == ""

@@ -138,9 +138,53 @@ DeviceSpec device_of(const RecordLines& records, const std::string& where) {
 std::vector<RowLine> rows_to_fit(const RecordLines& records) {
   std::vector<RowLine> rows;
   for (const RowLine& row : records.rows) {
-    if (row.algorithm == "ring" || row.collective == "sendrecv") rows.push_back(row);
+    if (row.algorithm == "ring" || row.collective == "send_recv") rows.push_back(row);
   }
   return rows;
+}
+
+// Kernels from cold caches, of ranks with as few threads as were measured.
+void add_kernels(Measured& measured, const RecordLines& records) {
+  std::vector<const KernelLine*> lines;
+  for (const KernelLine& line : records.kernels) {
+    if (line.device == "cpu" && line.cache == "cold") lines.push_back(&line);
+  }
+  if (lines.empty()) return;
+  const auto fewest = [](const KernelLine* a, const KernelLine* b) { return a->threads < b->threads; };
+  measured.threads = (*std::min_element(lines.begin(), lines.end(), fewest))->threads;
+  std::map<std::string, std::map<std::int32_t, std::vector<double>>> times;
+  for (const KernelLine* line : lines) {
+    if (line->threads == measured.threads) times[line->signature][line->copies].push_back(line->median_us);
+  }
+  for (const auto& [signature, of_copies] : times) {
+    if (of_copies.begin()->first != 1) continue;
+    for (const auto& [copies, all_us] : of_copies) {
+      measured.kernels[signature].emplace_back(copies, median(all_us));
+    }
+  }
+}
+
+// The fastest of the algorithms that were measured at a size, as `auto` takes it.
+void add_collectives(Measured& measured, const RecordLines& records) {
+  std::map<std::pair<std::string, int>, std::map<double, double>> fastest;
+  for (const RowLine& row : records.rows) {
+    if (row.bytes <= 0) continue;
+    double& us = fastest[{row.collective, row.ranks}].try_emplace(row.bytes, row.time_us).first->second;
+    us = std::min(us, row.time_us);
+  }
+  for (const auto& [which, us_of_bytes] : fastest) {
+    measured.collectives.push_back({which.first, which.second, {us_of_bytes.begin(), us_of_bytes.end()}});
+  }
+}
+
+Measured measured_of(const RecordLines& records) {
+  Measured measured;
+  if (records.cores == 0) return measured;
+  add_kernels(measured, records);
+  if (measured.kernels.empty()) return measured;
+  measured.cores = records.cores;
+  add_collectives(measured, records);
+  return measured;
 }
 
 }  // namespace
@@ -192,6 +236,7 @@ Machine calibrate(const RecordLines& records, const std::string& where) {
   level.latency_us = fit.latency_us;
   machine.levels = {level};
   machine.host_gbps = machine.device.memory_gbps;
+  machine.measured = measured_of(records);
   machine.sources = {"measured by Lockstep: " + where,
                      "device: the best samples of ceilings, and kernels from cold caches as shares of them",
                      "levels: latency a step and bandwidth fitted to " + std::to_string(rows.size()) +

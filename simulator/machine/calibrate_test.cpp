@@ -68,6 +68,45 @@ TEST(Calibrate, TakesTheBestProductForThePeakIfItBeatsTheCeiling) {
   EXPECT_DOUBLE_EQ(share_at(machine.device.product, 1e9), 1.0);
 }
 
+// A kernel of one operand of so many bytes, timed with so many copies at once.
+std::string timed(int threads, int copies, const std::string& cache, int bytes, double us) {
+  return R"({"record":"kernel","run":"r","kernel":"gelu_fwd","dtype":"f32","device":"cpu","status":"ok","bound":"memory",)" +
+         std::string(R"("flops":1,"bytes":1,"cache":")") + cache + "\",\"threads\":" + std::to_string(threads) +
+         ",\"copies\":" + std::to_string(copies) +
+         ",\"operands\":[{\"dtype\":\"f32\",\"bytes\":" + std::to_string(bytes) +
+         "}],\"stats\":{\"median\":" + std::to_string(us) + "}}\n";
+}
+
+std::string sized_row(const std::string& algorithm, double bytes, double us) {
+  std::string text = row(6, bytes, us);
+  text.replace(text.find("\"ring\""), 6, "\"" + algorithm + "\"");
+  return text.replace(text.find("\"run\""), 0, "\"bytes\":" + std::to_string(bytes) + ",");
+}
+
+TEST(Calibrate, KeepsWhatKernelsAndCollectivesTookOnTheSharedCores) {
+  std::string records = ceilings() + rows();
+  records.replace(records.find("\"memory_bytes\""), 0, "\"cores\":2,");
+  const std::string text = records + timed(1, 1, "cold", 64, 10) + timed(1, 2, "cold", 64, 16) +
+                           timed(1, 1, "cold", 128, 30) + timed(1, 1, "warm", 64, 5) + timed(2, 1, "cold", 64, 6) +
+                           sized_row("two_shot", 1e5, 40) + sized_row("ring", 1e5, 50) + sized_row("ring", 1e6, 300);
+  const Machine machine = calibrate(read_record_lines(text, "r.jsonl"), "r.jsonl");
+  const Measured& measured = machine.measured;
+  EXPECT_EQ(measured.cores, 2);
+  EXPECT_EQ(measured.threads, 1) << "the fewest";
+  ASSERT_EQ(measured.kernels.size(), 2U);
+  const Measured::Curve& small = measured.kernels.at("gelu_fwd f32:64");
+  EXPECT_DOUBLE_EQ(value_at(small, 1), 10) << "from cold caches";
+  EXPECT_DOUBLE_EQ(value_at(small, 1.5), 13);
+  EXPECT_DOUBLE_EQ(value_at(small, 4), 16);
+  const Measured::Collective* const reduced = measured.find("all_reduce", 4);
+  ASSERT_NE(reduced, nullptr);
+  EXPECT_EQ(reduced->us_of_bytes, (Measured::Curve{{1e5, 40}, {1e6, 300}})) << "the fastest of a size";
+  EXPECT_EQ(measured.find("all_reduce", 2), nullptr);
+  EXPECT_EQ(to_json(parse_machine(to_json(machine), "x")), to_json(machine));
+  EXPECT_EQ(calibrate(read_record_lines(ceilings() + rows(), "r.jsonl"), "r.jsonl").measured.cores, 0)
+      << "nothing without kernels";
+}
+
 TEST(Calibrate, LeavesOutWhatIsWrongOrEmulated) {
   std::string bad = row(6, 1e7, 1);
   bad.replace(bad.find("measured"), 8, "emulated");

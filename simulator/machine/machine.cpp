@@ -1,5 +1,6 @@
 #include "simulator/machine/machine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <iterator>
@@ -18,6 +19,22 @@ Machine load_file(const std::string& path) {
 }
 
 }  // namespace
+
+const Measured::Collective* Measured::find(std::string_view name, std::int64_t ranks) const {
+  const auto found = std::find_if(collectives.begin(), collectives.end(),
+                                  [&](const Collective& one) { return one.name == name && one.ranks == ranks; });
+  return found == collectives.end() ? nullptr : &*found;
+}
+
+double value_at(const Measured::Curve& curve, double at) {
+  const auto above = std::lower_bound(curve.begin(), curve.end(), at,
+                                      [](const auto& point, double wanted) { return point.first < wanted; });
+  if (above == curve.begin()) return curve.front().second;
+  if (above == curve.end()) return curve.back().second;
+  const auto below = std::prev(above);
+  const double part = (at - below->first) / (above->first - below->first);
+  return below->second + part * (above->second - below->second);
+}
 
 double share_at(const EfficiencyCurve& curve, double work) {
   if (curve.empty()) return 1;

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep::simulator {
@@ -48,12 +50,33 @@ struct NetworkLevel {
   Sharing sharing = Sharing::one_at_a_time;
 };
 
+// What our own benchmarks took on one host whose cores ranks share. Where something was not measured, the formulas of
+// the device and the levels stand in.
+struct Measured {
+  using Curve = std::vector<std::pair<double, double>>;  // microseconds by something that ascends
+  struct Collective {
+    std::string name;  // as a record has it: "all_reduce", "send_recv"
+    std::int32_t ranks = 0;
+    Curve us_of_bytes;
+  };
+  std::int32_t cores = 0;    // 0: nothing was measured
+  std::int32_t threads = 1;  // of a rank's kernels
+  // By workload::signature_of(): the time while so many copies of it run at once, from 1.
+  std::map<std::string, Curve> kernels;
+  std::vector<Collective> collectives;
+
+  const Collective* find(std::string_view name, std::int64_t ranks) const;  // or null
+};
+// On straight lines between points, and constant outside of them.
+double value_at(const Measured::Curve& curve, double at);
+
 struct Machine {
   std::string name;
   std::vector<std::string> sources;
   DeviceSpec device;
   std::vector<NetworkLevel> levels;  // from the innermost
   double host_gbps = 0;              // device to host memory, each way
+  Measured measured;
 };
 
 // `name`: of a description that is built in, or a path of a JSON file (has a '/' or ends in .json). Throws a usage

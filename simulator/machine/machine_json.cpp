@@ -69,6 +69,49 @@ NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
   return level;
 }
 
+// Ascending in the first numbers; the second above 0.
+Measured::Curve read_times(JsonFields& fields, const char* name) {
+  Measured::Curve times = fields.pairs(name);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    const auto& [at, us] = times[i];
+    if (at > 0 && us > 0 && (i == 0 || at > times[i - 1].first)) continue;
+    fields.refuse(name, "[" + std::to_string(at) + ", " + std::to_string(us) + "]",
+                  "numbers above 0, the first ones in their order");
+  }
+  if (times.empty()) fields.refuse(name, "nothing", "one or more");
+  return times;
+}
+
+Measured read_measured(JsonFields fields) {
+  Measured measured;
+  measured.cores = static_cast<std::int32_t>(fields.integer("cores", 1));
+  measured.threads = static_cast<std::int32_t>(fields.integer("threads", 1));
+  for (JsonFields& kernel : fields.objects("kernels")) {
+    const std::string name = kernel.text("kernel");
+    Measured::Curve& us = measured.kernels[name];
+    us = read_times(kernel, "us");
+    if (us.front().first != 1) kernel.refuse("us", "no time of one copy", "copies from 1");
+    kernel.done();
+  }
+  for (JsonFields& one : fields.objects("collectives")) {
+    measured.collectives.push_back(
+        {one.text("collective"), static_cast<std::int32_t>(one.integer("ranks", 2)), read_times(one, "us")});
+    one.done();
+  }
+  fields.done();
+  return measured;
+}
+
+nlohmann::ordered_json json_of(const Measured& measured) {
+  nlohmann::ordered_json kernels = nlohmann::ordered_json::array();
+  for (const auto& [kernel, us] : measured.kernels) kernels.push_back({{"kernel", kernel}, {"us", us}});
+  nlohmann::ordered_json collectives = nlohmann::ordered_json::array();
+  for (const Measured::Collective& one : measured.collectives) {
+    collectives.push_back({{"collective", one.name}, {"ranks", one.ranks}, {"us", one.us_of_bytes}});
+  }
+  return {{"cores", measured.cores}, {"threads", measured.threads}, {"kernels", kernels}, {"collectives", collectives}};
+}
+
 nlohmann::ordered_json json_of(const EfficiencyCurve& curve) {
   nlohmann::ordered_json points = nlohmann::ordered_json::array();
   for (const EfficiencyPoint& point : curve) points.push_back({point.work, point.share});
@@ -135,6 +178,7 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   }
   if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
   machine.host_gbps = fields.positive("host_gbps");
+  if (fields.has("measured")) machine.measured = read_measured(fields.object("measured"));
   fields.done();
   return machine;
 }
@@ -142,11 +186,12 @@ Machine parse_machine(std::string_view json, const std::string& where) {
 std::string to_json(const Machine& machine) {
   nlohmann::ordered_json levels = nlohmann::ordered_json::array();
   for (const NetworkLevel& level : machine.levels) levels.push_back(json_of(level));
-  const nlohmann::ordered_json all{{"name", machine.name},
-                                   {"sources", machine.sources},
-                                   {"device", json_of(machine.device)},
-                                   {"levels", levels},
-                                   {"host_gbps", machine.host_gbps}};
+  nlohmann::ordered_json all{{"name", machine.name},
+                             {"sources", machine.sources},
+                             {"device", json_of(machine.device)},
+                             {"levels", levels},
+                             {"host_gbps", machine.host_gbps}};
+  if (machine.measured.cores > 0) all["measured"] = json_of(machine.measured);
   return text_of(all, "") + "\n";
 }
 

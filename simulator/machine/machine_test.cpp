@@ -50,6 +50,22 @@ TEST(Machines, ComeFromAFile) {
   EXPECT_EQ(load_machine(path).name.rfind("my DGX", 0), 0u);
 }
 
+TEST(Machines, WhatWasMeasuredIsReadOrRefusedByItsField) {
+  const auto with = [](const std::string& kernels) {
+    return described("\"host_gbps\"", "\"measured\": {\"cores\": 2, \"threads\": 1, \"kernels\": [" + kernels +
+                                          "], \"collectives\": [{\"collective\": \"all_reduce\", \"ranks\": 2, \"us\": "
+                                          "[[8, 1.5]]}]},\n  \"host_gbps\"");
+  };
+  const Machine machine = parse_machine(with(R"({"kernel": "gelu_fwd f32:64", "us": [[1, 10], [2, 16]]})"), "m.json");
+  EXPECT_EQ(machine.measured.kernels.at("gelu_fwd f32:64").size(), 2U);
+  EXPECT_EQ(to_json(parse_machine(to_json(machine), "m.json")), to_json(machine));
+  EXPECT_NE(refusal_of(with(R"({"kernel": "gelu_fwd f32:64", "us": [[2, 16]]})")).find("copies from 1"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(with(R"({"kernel": "gelu_fwd f32:64", "us": [[1, 10], [1, 16]]})")).find("in their order"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(with(R"({"kernel": "gelu_fwd f32:64", "us": []})")), "");
+}
+
 TEST(Machines, ThatAreNotThereAreRefused) {
   EXPECT_THROW(load_machine("/no/such/file.json"), core::Error);
   try {

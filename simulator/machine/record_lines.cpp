@@ -22,14 +22,27 @@ void take_run(RecordLines& into, const json& line) {
   const json& machine = line["machine"];
   into.machine = text_of(machine, "cpu");
   into.memory_bytes = static_cast<std::int64_t>(number_of(machine, "memory_bytes"));
+  into.cores = static_cast<int>(number_of(machine, "cores"));
   if (machine.contains("gpus") && !machine["gpus"].empty()) into.machine = machine["gpus"][0].get<std::string>();
 }
 
 void take_kernel(RecordLines& into, const json& line) {
-  KernelLine kernel{text_of(line, "kernel"),  text_of(line, "dtype"),   text_of(line, "device"),
-                    text_of(line, "cache"),   text_of(line, "bound"),   1,
-                    number_of(line, "flops"), number_of(line, "bytes"), 0};
-  kernel.threads = static_cast<int>(number_of(line, "threads"));
+  KernelLine kernel{.kernel = text_of(line, "kernel"),
+                    .dtype = text_of(line, "dtype"),
+                    .device = text_of(line, "device"),
+                    .cache = text_of(line, "cache"),
+                    .bound = text_of(line, "bound"),
+                    .signature = text_of(line, "kernel"),
+                    .threads = static_cast<int>(number_of(line, "threads")),
+                    .flops = number_of(line, "flops"),
+                    .bytes = number_of(line, "bytes")};
+  if (line.contains("copies")) kernel.copies = static_cast<int>(number_of(line, "copies"));
+  if (line.contains("operands")) {
+    for (const json& operand : line["operands"]) {
+      const auto bytes = static_cast<std::int64_t>(number_of(operand, "bytes"));
+      kernel.signature += " " + text_of(operand, "dtype") + ":" + std::to_string(bytes);
+    }
+  }
   if (line.contains("stats") && line["stats"].is_object()) kernel.median_us = number_of(line["stats"], "median");
   if (text_of(line, "status") == "ok" && kernel.median_us > 0) into.kernels.push_back(kernel);
 }
@@ -43,8 +56,13 @@ void take_ceiling(RecordLines& into, const json& line) {
 void take_row(RecordLines& into, const json& line) {
   if (text_of(line, "status") != "ok" || text_of(line, "basis") != "measured") return;
   if (!line.contains("plan") || !line["plan"].is_object()) return;
-  RowLine row{text_of(line, "collective"), text_of(line, "algorithm"),       static_cast<int>(number_of(line, "ranks")),
-              number_of(line, "time_us"),  number_of(line["plan"], "steps"), number_of(line["plan"], "wire_bytes_max")};
+  const RowLine row{.collective = text_of(line, "collective"),
+                    .algorithm = text_of(line, "algorithm"),
+                    .ranks = static_cast<int>(number_of(line, "ranks")),
+                    .time_us = number_of(line, "time_us"),
+                    .steps = number_of(line["plan"], "steps"),
+                    .wire_bytes = number_of(line["plan"], "wire_bytes_max"),
+                    .bytes = number_of(line, "bytes")};
   if (row.time_us > 0 && row.steps > 0) into.rows.push_back(row);
 }
 

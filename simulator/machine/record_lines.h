@@ -12,10 +12,12 @@ namespace lockstep::simulator {
 struct KernelLine {
   std::string kernel;
   std::string dtype;
-  std::string device;  // "cpu", "cuda"
-  std::string cache;   // "warm", "cold"
-  std::string bound;   // "memory", "compute", "launch" or nothing
+  std::string device;     // "cpu", "cuda"
+  std::string cache;      // "warm", "cold"
+  std::string bound;      // "memory", "compute", "launch" or nothing
+  std::string signature;  // as workload::signature_of() has it
   int threads = 1;
+  int copies = 1;
   double flops = 0;
   double bytes = 0;
   double median_us = 0;
@@ -37,11 +39,13 @@ struct RowLine {
   double time_us = 0;
   double steps = 0;       // of the plan's longest path
   double wire_bytes = 0;  // that the busiest rank sends
+  double bytes = 0;       // as the row says
 };
 
 struct RecordLines {
   std::string machine;  // what the first run says of it: "cpu" and GPUs
   std::int64_t memory_bytes = 0;
+  int cores = 0;                    // that a program may use
   std::vector<KernelLine> kernels;  // those that ran and were right
   std::vector<CeilingLine> ceilings;
   std::vector<RowLine> rows;  // those measured, right, and with counts

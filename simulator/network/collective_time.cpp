@@ -84,7 +84,7 @@ CollectivePrediction exchange(const Machine& machine, double bytes, std::span<co
 }  // namespace
 
 std::string_view name_of(CollectiveAlgorithm algorithm) {
-  constexpr std::string_view kNames[] = {"ring", "tree", "exchange"};
+  constexpr std::string_view kNames[] = {"ring", "tree", "exchange", "measured"};
   return kNames[static_cast<std::size_t>(algorithm)];
 }
 
@@ -98,12 +98,23 @@ CollectivePrediction predict_collective(const Machine& machine, Comm comm, Colle
       return tree(machine, bytes, members);
     case CollectiveAlgorithm::exchange:
       return exchange(machine, bytes, members);
+    case CollectiveAlgorithm::measured:
+      break;
   }
   return {algorithm};
 }
 
+double measured_us(const Measured::Collective& measured, double bytes) {
+  const auto& [most_bytes, most_us] = measured.us_of_bytes.back();
+  return bytes > most_bytes ? most_us * bytes / most_bytes : value_at(measured.us_of_bytes, bytes);
+}
+
 CollectivePrediction best_collective(const Machine& machine, Comm comm, double bytes,
                                      std::span<const std::int64_t> members) {
+  if (!members.empty() && members.back() > 1 && comm != Comm::none) {
+    const auto* const measured = machine.measured.find(schedules::name_of(comm), members.back());
+    if (measured != nullptr) return {CollectiveAlgorithm::measured, 0, measured_us(*measured, bytes)};
+  }
   if (comm == Comm::all_to_all) {
     return predict_collective(machine, comm, CollectiveAlgorithm::exchange, bytes, members);
   }

@@ -18,7 +18,7 @@
 
 namespace lockstep::simulator {
 
-enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange };
+enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, measured };
 std::string_view name_of(CollectiveAlgorithm algorithm);
 
 struct CollectivePrediction {
@@ -32,8 +32,12 @@ struct CollectivePrediction {
 // last is all of them.
 CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,
                                         double bytes, std::span<const std::int64_t> members);
-// The faster of those that there are.
+// The faster of those that there are; what was measured with as many ranks (Machine::measured) in their place, where it
+// was: on straight lines between sizes, the largest size's bandwidth beyond it.
 CollectivePrediction best_collective(const Machine& machine, schedules::Comm comm, double bytes,
                                      std::span<const std::int64_t> members);
+
+// Microseconds of so many bytes.
+double measured_us(const Measured::Collective& measured, double bytes);
 
 }  // namespace lockstep::simulator

@@ -10,6 +10,7 @@
 #include "simulator/network/collective_time.h"
 #include "simulator/network/expand.h"
 #include "simulator/network/topology.h"
+#include "simulator/predict/shared_cores.h"
 #include "simulator/prices/collective_price.h"
 #include "simulator/prices/fold_pieces.h"
 #include "simulator/prices/kernel_price.h"
@@ -60,8 +61,9 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
   return all;
 }
 
-Simulation run(const schedules::Step& step, const workload::Layout& layout, const Machine& machine,
-               std::vector<std::int64_t> places) {
+// `in_company`: the same step where ranks share cores (simulate_on_shared_cores()), else null.
+Simulation run(const schedules::Step& step, const schedules::Step* in_company, const workload::Layout& layout,
+               const Machine& machine, std::vector<std::int64_t> places) {
   const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   const MachineNetwork network(machine, std::move(places));
   const auto collective_time = [&](const schedules::Group&, const schedules::Task& task) {
@@ -69,6 +71,7 @@ Simulation run(const schedules::Step& step, const workload::Layout& layout, cons
                                       members[static_cast<std::size_t>(task.peer)]);
     return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
   };
+  if (in_company != nullptr) return simulate_on_shared_cores(step, *in_company, machine, collective_time);
   return simulate(step, network, collective_time);
 }
 
@@ -121,7 +124,9 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
   made.model_flops = training_flops(model, tokens, false);
   made.hardware_flops = training_flops(model, tokens, layout.recompute == workload::Recompute::full);
   if (layout.recompute == workload::Recompute::selective) made.hardware_flops += tokens * token_flops(model).attention;
-  const double peak = machine.device.matrix_tflops * 1e12 * static_cast<double>(layout.ranks());
+  const bool shares = machine.measured.cores > 0;
+  const double devices = shares ? ranks_at_once(machine.measured, layout.ranks()) : layout.ranks();
+  const double peak = machine.device.matrix_tflops * 1e12 * devices;
   made.mfu = made.model_flops / (peak * made.step_s);
   made.hfu = made.hardware_flops / (peak * made.step_s);
   made.tokens_per_s = tokens / made.step_s;
@@ -130,10 +135,12 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
 }  // namespace
 
 workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
-                             const schedules::Schedule& schedule, const Machine& machine, Detail detail) {
+                             const schedules::Schedule& schedule, const Machine& machine, Detail detail,
+                             std::int32_t copies) {
   workload::Pricing pricing;
-  pricing.kernel = [&machine](const workload::KernelCall& call) { return kernel_ps(machine.device, call); };
-  pricing.simplify = merge_kernels;
+  pricing.kernel = [&machine, copies](const workload::KernelCall& call) { return kernel_ps(machine, call, copies); };
+  // Where ranks share cores each kernel keeps a task of its own, as in the trainer's step, to be held against it.
+  if (machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {
     pricing.simplify = [price = price_in(model, layout, schedule, machine)](const schedules::StageRecipe& recipe) {
       return fold_pieces(recipe, price);
@@ -144,25 +151,34 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
 
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options) {
+  if (options.collectives == Collectives::plans && machine.measured.cores > 0) {
+    throw core::usage_error("collectives as plans on " + machine.name +
+                            ", where they were measured; allowed: a machine without `measured`");
+  }
   if (options.collectives == Collectives::plans && options.extent != Extent::all_ranks) {
     throw core::usage_error("collectives as plans need every rank; allowed: with all ranks simulated");
   }
   const std::string misfit = misfit_of(model, layout);
   if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
   const schedules::Schedule schedule = schedule_of(layout);
-  const auto works = works_of(model, layout, schedule, pricing_of(model, layout, schedule, machine, options.detail));
-  schedules::Step step = build_step(model, layout, schedule, plans_of(model, layout, schedule), works);
+  const bool shares_cores = machine.measured.cores > 0;
+  const bool all_ranks = shares_cores || options.extent == Extent::all_ranks;
+  const auto step_of = [&](std::int32_t copies) {
+    const auto pricing = pricing_of(model, layout, schedule, machine, options.detail, copies);
+    const auto works = works_of(model, layout, schedule, pricing);
+    schedules::Step folded = build_step(model, layout, schedule, plans_of(model, layout, schedule), works);
+    return all_ranks ? unfolded(folded, layout) : folded;
+  };
+  schedules::Step step = step_of(1);
+  schedules::Step in_company;
+  if (shares_cores) in_company = step_of(ranks_at_once(machine.measured, layout.ranks()));
 
   Prediction made;
-  std::vector<std::int64_t> places = places_of_pipeline(layout);
-  if (options.extent == Extent::all_ranks) {
-    step = unfolded(step, layout);
-    places = all_places(layout);
-  }
+  std::vector<std::int64_t> places = all_ranks ? all_places(layout) : places_of_pipeline(layout);
   made.sent = schedules::count_sent(step);
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
-  Simulation simulation = run(step, layout, machine, std::move(places));
+  Simulation simulation = run(step, shares_cores ? &in_company : nullptr, layout, machine, std::move(places));
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;

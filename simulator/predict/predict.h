@@ -69,11 +69,13 @@ struct Prediction {
   std::vector<schedules::RankMemory> memory_over_time;
 };
 
-// How the kernels of a layout are priced on a machine.
+// How the kernels of a layout are priced on a machine; `copies`: that run at the same time (kernel_ps()).
 workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
-                             const schedules::Schedule& schedule, const Machine& machine, Detail detail);
+                             const schedules::Schedule& schedule, const Machine& machine, Detail detail,
+                             std::int32_t copies = 1);
 
-// Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
+// Where ranks share the cores of one host (Machine::measured), every rank is simulated, on these cores
+// (shared_cores.h). Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options = {});
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "schedules/catalogue.h"
 #include "workload/build_step.h"
@@ -45,6 +47,44 @@ TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
       ASSERT_EQ(whole.exposed_ps, folded.exposed_ps) << text << " rank " << r;
     }
   }
+}
+
+// A machine of so many cores that knows every kernel of the layouts: a microsecond each, 1.5 with a copy beside it.
+Machine shared_machine(const workload::Model& model, const std::vector<std::string>& layouts, std::int32_t cores) {
+  Machine machine = load_machine("dgx-a100");
+  machine.measured.cores = cores;
+  for (const std::string& text : layouts) {
+    const workload::Layout layout = workload::parse_layout(text);
+    works_of(model, layout, schedule_of(layout), {.kernel = [&](const workload::KernelCall& call) -> std::int64_t {
+               machine.measured.kernels[workload::signature_of(call)] = {{1, 1}, {2, 1.5}};
+               return 0;
+             }});
+  }
+  for (const char* name : {"all_reduce", "send_recv"}) machine.measured.collectives.push_back({name, 2, {{1e9, 1e-6}}});
+  return machine;
+}
+
+// One rank takes a time, two on cores of their own 1.5 times as long for the same work each, two on one core twice that
+// of one, four on two cores twice that of two.
+TEST(Predict, RanksShareTheCoresOfOneHost) {
+  const workload::Model model = workload::parse_model("nano,sequence=32");
+  const std::vector<std::string> layouts = {"dp=1,batch=1", "dp=2,batch=2", "dp=4,batch=4"};
+  const auto step_us = [&](const std::string& text, std::int32_t cores) {
+    Machine machine = shared_machine(model, layouts, cores);
+    machine.measured.collectives.push_back({"all_reduce", 4, {{1e9, 1e-6}}});
+    const Prediction made = predict(model, workload::parse_layout(text), machine);
+    EXPECT_EQ(static_cast<std::int32_t>(made.parts.size()), workload::parse_layout(text).ranks()) << "every rank";
+    return made.step_s * 1e6;
+  };
+  const double one = step_us("dp=1,batch=1", 2);
+  EXPECT_GT(one, 20);
+  EXPECT_NEAR(one, std::round(one), 1e-6) << "a microsecond a kernel";
+  EXPECT_NEAR(step_us("dp=2,batch=2", 2), 1.5 * one, 0.01 * one);
+  EXPECT_NEAR(step_us("dp=2,batch=2", 1), 2 * one, 0.01 * one);
+  EXPECT_NEAR(step_us("dp=4,batch=4", 2), 3 * one, 0.02 * one);
+  EXPECT_THROW(predict(model, workload::parse_layout("dp=2,batch=2"), shared_machine(model, layouts, 2),
+                       {.extent = Extent::all_ranks, .collectives = Collectives::plans}),
+               core::Error);
 }
 
 // Formulas know no other messages and ports have one rate here; then messages on links take as long, within what the

@@ -26,4 +26,15 @@ std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& cal
   return std::llround(std::max(compute_ps(device, call, cost.flops), memory_ps) + device.launch_us * 1e6);
 }
 
+bool is_measured(const Machine& machine, const workload::KernelCall& call) {
+  return machine.measured.kernels.count(workload::signature_of(call)) > 0;
+}
+
+std::int64_t kernel_ps(const Machine& machine, const workload::KernelCall& call, std::int32_t copies) {
+  if (machine.measured.kernels.empty()) return kernel_ps(machine.device, call);
+  const auto found = machine.measured.kernels.find(workload::signature_of(call));
+  if (found == machine.measured.kernels.end()) return kernel_ps(machine.device, call);
+  return std::llround(value_at(found->second, copies) * 1e6);
+}
+
 }  // namespace lockstep::simulator

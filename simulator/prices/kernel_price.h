@@ -12,4 +12,9 @@ namespace lockstep::simulator {
 // Products and attention in f32 run at the device's f32 peak.
 std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& call);
 
+// The same where it was not measured (Machine::measured), else what was: while so many copies of it run at the same
+// time, on straight lines between the numbers of copies that were measured.
+std::int64_t kernel_ps(const Machine& machine, const workload::KernelCall& call, std::int32_t copies = 1);
+bool is_measured(const Machine& machine, const workload::KernelCall& call);
+
 }  // namespace lockstep::simulator

@@ -1,0 +1,17 @@
+// The kernels of a training step as cases, at the step's shapes and in its dtypes.
+#pragma once
+
+#include <vector>
+
+#include "kernels/base/kernel_case.h"
+#include "workload/kernel_call.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+
+namespace lockstep::kernel_bench {
+
+// Each once, in the order of a step: those of the stages' layers, embedding and head, and the optimizer's. What other
+// frameworks launch and this library has no kernel for is left out. The model can be laid out so (misfit_of()).
+std::vector<kernels::KernelCase> cases_of_step(const workload::Model& model, const workload::Layout& layout);
+
+}  // namespace lockstep::kernel_bench

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Training steps predicted before they run: calibrates a machine file on this machine, then runs ten layouts beside it.
+
+  ci/predict_steps.py [--build build/release] [--out out/predicted] [--model micro] [--dtypes f32,bf16] [--seconds 150]
+                      [--layouts LAYOUT;LAYOUT] [--steps 12]
+
+Writes below OUT, each file once, so that a run that was cut short goes on where it was:
+  kernels-DTYPE.jsonl    kernels_bench --model --layout: the kernels of all layouts' steps, alone and with a copy beside
+  COLLECTIVE-RANKS.jsonl the collectives that the layouts use, and messages
+  machine-DTYPE.json     simulate --calibrate
+  step-DTYPE-N.jsonl     mini_train --predict, whose prediction is made before its first step
+and prints a line a layout: predicted and measured milliseconds, the error, and where the largest gap comes from.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+# Every way of splitting a step that fits 2 to 4 ranks, at the same work for all: 16 sequences a step.
+LAYOUTS = ("dp=1,microbatch=8,batch=16", "dp=2,microbatch=8,batch=16", "dp=2,zero=2,microbatch=8,batch=16",
+           "dp=2,zero=3,microbatch=8,batch=16", "tp=2,microbatch=8,batch=16", "tp=2,sp=yes,microbatch=8,batch=16",
+           "pp=2,microbatch=4,batch=16", "pp=2,schedule=zb_h1,microbatch=4,batch=16",
+           "dp=2,recompute=full,microbatch=8,batch=16", "dp=2,pp=2,microbatch=4,batch=16")
+# Program, and its numbers of ranks.
+COLLECTIVES = (("all_reduce", (2, 4)), ("reduce_scatter", (2,)), ("all_gather", (2,)), ("sendrecv", (2,)))
+SIZES = ("-b", "64", "-e", "16M", "-f", "4")
+# As mini_train's flags begin, so that a text says all of a layout.
+COMMON = "early_stop=yes,overlap_p2p=yes"
+
+
+def run(command: list[str], made: Path) -> None:
+    """Runs it where its file is not there yet; a program that was cut short has left none."""
+    if made.exists():
+        return
+    told = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if told.returncode != 0:
+        sys.exit(f"predict_steps: {' '.join(map(str, command))}\n{told.stdout[-2000:]}{told.stderr[-2000:]}")
+
+
+def calibrate(args: argparse.Namespace, dtype: str, layouts: list[str]) -> Path:
+    programs, out = args.build / "bin", args.out
+    kernels = out / f"kernels-{dtype}.jsonl"
+    cores = len(os.sched_getaffinity(0))
+    copies = ",".join(str(n) for n in (1, 2, 4, 8) if n <= cores)
+    run([programs / "kernels_bench", "--model", args.model, "--layout", ";".join(layouts), "--threads", "1", "--copies", copies,
+         "--cache", "cold", "--gemm", args.gemm, "--time-budget", args.seconds, "--json", kernels], kernels)
+    files = [kernels]
+    for name, of_ranks in COLLECTIVES:
+        for ranks in of_ranks:
+            made = out / f"{name}-{ranks}.jsonl"
+            algorithms = ["--algo", "auto,ring"] if name == "all_reduce" else []
+            run([programs / f"{name}_perf", "--ranks", ranks, *SIZES, *algorithms, "--json", made], made)
+            files.append(made)
+    machine = out / f"machine-{dtype}.json"
+    if not machine.exists():
+        run([programs / "simulate", "--calibrate", ",".join(map(str, files)), "--output", machine], machine)
+    return machine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=Path("build/release"))
+    parser.add_argument("--out", type=Path, default=Path("out/predicted"))
+    parser.add_argument("--model", default="micro")
+    parser.add_argument("--dtypes", default="f32,bf16")
+    parser.add_argument("--layouts", default=";".join(LAYOUTS))
+    parser.add_argument("--gemm", default="packed", help="implementation of products, the same in all programs")
+    parser.add_argument("--seconds", type=float, default=150, help="for the kernels of a dtype")
+    parser.add_argument("--steps", type=int, default=12)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    errors = []
+    print(f"{'dtype':<6}{'layout':<46}{'predicted ms':>13}{'measured ms':>13}{'error %':>9}  largest gap")
+    for dtype in args.dtypes.split(","):
+        layouts = [f"{layout},dtype={dtype},{COMMON}" for layout in args.layouts.split(";")]
+        machine = calibrate(args, dtype, layouts)
+        for number, layout in enumerate(layouts):
+            made = args.out / f"step-{dtype}-{number}.jsonl"
+            run([args.build / "bin" / "mini_train", "--model", args.model, "--layout", layout, "--predict", machine, "--gemm",
+                 args.gemm, "--steps", args.steps, "--json", made], made)
+            lines = [json.loads(line) for line in made.read_text(encoding="utf-8").splitlines()]
+            told = next(line for line in lines if line["record"] == "training")["predicted"]
+            errors.append(told["error"])
+            name = layout.removesuffix(f",dtype={dtype},{COMMON}")
+            print(f"{dtype:<6}{name:<46}{told['step_ms']:>13.2f}{told['measured_step_ms']:>13.2f}{100 * told['error']:>+9.1f}  "
+                  f"{told['gap']}", flush=True)
+    sizes = sorted(abs(error) for error in errors)
+    print(f"{len(sizes)} steps: off by {100 * statistics.median(sizes):.1f} % in the median, {100 * sizes[-1]:.1f} % at worst")
+
+
+if __name__ == "__main__":
+    main()
