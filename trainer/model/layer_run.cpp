@@ -30,7 +30,12 @@ class LayerRun final : public PartRun {
  public:
   LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, bool first_of_group, Boundary& in,
            Boundary& out)
-      : stage_(stage), part_(part), first_(first), first_of_group_(first_of_group), in_(in), out_(out) {}
+      : stage_(stage),
+        first_(first),
+        first_of_group_(first_of_group),
+        in_(in),
+        out_(out),
+        gradients_(stage.store.gradients(part)) {}
 
   void run(PieceName what, Op op) override {
     switch (what.side) {
@@ -89,8 +94,8 @@ class LayerRun final : public PartRun {
   parallel::LinearWeights row_parallel(std::size_t matrix) const {
     return {weight(matrix), stage_.shape.tensor.index == 0 ? weight(matrix + 1) : kernels::In{}};
   }
-  parallel::LinearGradients gradients(std::size_t matrix) const {
-    return {stage_.store.gradient(first_ + matrix), stage_.store.gradient(first_ + matrix + 1)};
+  parallel::LinearGradients gradients(std::size_t matrix) {
+    return {gradients_.of(first_ + matrix), gradients_.of(first_ + matrix + 1)};
   }
   // Rows that enter a tensor-parallel part are gathered, and their gradient's terms are summed; of rows that leave it
   // is the other way round.
@@ -259,7 +264,8 @@ class LayerRun final : public PartRun {
   // The gradient of the residual stream between the blocks.
   void mlp_norm_backward(Op op) {
     stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm2), h_.in(), norm2_, out_.d.in(),
-                                         d_n2_.sum.inout(), norm2_gradients_.where(stage_, op, first_ + kNorm2));
+                                         d_n2_.sum.inout(),
+                                         norm2_gradients_.where(stage_, gradients_, op, first_ + kNorm2));
     dh_ = std::move(d_n2_.sum);
     h_.reset();
     norm2_.reset();
@@ -301,7 +307,8 @@ class LayerRun final : public PartRun {
 
   void attention_norm_backward(Op op) {
     stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm1), in_.x.in(), norm1_, dh_.in(),
-                                         d_n1_.sum.inout(), norm1_gradients_.where(stage_, op, first_ + kNorm1));
+                                         d_n1_.sum.inout(),
+                                         norm1_gradients_.where(stage_, gradients_, op, first_ + kNorm1));
     in_.d = std::move(d_n1_.sum);
     in_.x.reset();
     norm1_.reset();
@@ -310,18 +317,18 @@ class LayerRun final : public PartRun {
   }
 
   void complete() {
-    norm1_gradients_.release(stage_, first_ + kNorm1);
-    norm2_gradients_.release(stage_, first_ + kNorm2);
-    stage_.store.commit(part_);
+    norm1_gradients_.release(stage_, gradients_, first_ + kNorm1);
+    norm2_gradients_.release(stage_, gradients_, first_ + kNorm2);
+    std::move(gradients_).commit();
     has_projected_ = false;
   }
 
   const StageContext& stage_;
-  std::int32_t part_;
   std::size_t first_;
   bool first_of_group_;
   Boundary& in_;
   Boundary& out_;
+  PartGradients gradients_;
 
   // Forward. [own rows, hidden] but for what has `all` in its name and what blocks keep.
   parallel::NormSaved norm1_;

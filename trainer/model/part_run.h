@@ -17,6 +17,8 @@
 
 namespace lockstep::trainer {
 
+using PartGradients = parallel::ParameterStore::PartGradients;
+
 // What parts of all microbatches share.
 struct StageContext {
   GptShape shape;
