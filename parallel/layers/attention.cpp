@@ -4,11 +4,6 @@
 
 namespace lockstep::parallel {
 
-void AttentionSaved::reset_core() {
-  o.reset();
-  lse.reset();
-}
-
 kernels::AttentionShape AttentionLayer::shape() const {
   return {.batch = batch,
           .heads = heads,

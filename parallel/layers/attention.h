@@ -21,8 +21,6 @@ struct AttentionSaved {
   Tensor qkv;
   Tensor o;
   Tensor lse;  // f32
-
-  void reset_core();  // o and lse
 };
 
 struct AttentionWeights {

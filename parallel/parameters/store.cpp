@@ -71,7 +71,7 @@ void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
   for (const std::size_t member : members)
     elems.push_back(workload::elems_of_share(parameters.at(member), place.ranks));
   Bucket& made = buckets.emplace_back();
-  made.flat = lay_out(elems, options.shards);
+  made.flat = workload::lay_out(elems, options.shards);
   made.own = stage == 0 ? FlatRange{0, made.flat.elems} : made.flat.shard(options.shards, options.shard);
   for (std::size_t i = 0; i < members.size(); ++i) {
     Position& position = positions.at(members[i]);

@@ -11,10 +11,14 @@
 
 #include "core/error.h"
 #include "kernels/optimizer/optimizer.h"
-#include "parallel/parameters/flat_bucket.h"
 #include "parallel/parameters/store.h"
+#include "workload/flat_bucket.h"
 
 namespace lockstep::parallel {
+
+using workload::common_of;
+using workload::FlatBucket;
+using workload::FlatRange;
 
 // A tensor that holds elements from `begin` on of a flat bucket.
 struct FlatTensor {
@@ -57,20 +61,10 @@ struct ParameterStore::Bucket {
   std::int64_t times_complete = 0;
 
   FlatTensor& masters() { return master.tensor.given() ? master : weights; }
-  // Where members for which `chosen` is true lie in the own shard; neighbours, and the zeros between them, in one.
+  // Where members for which `chosen` is true lie in the own shard.
   template <class Chosen>
-  std::vector<FlatRange> own_ranges(Chosen&& chosen) const {
-    std::vector<FlatRange> ranges;
-    bool goes_on = false;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const FlatRange range = common_of(flat.places[i], own);
-      if (range.empty()) continue;
-      const bool wanted = chosen(members[i]);
-      if (wanted && goes_on) ranges.back().end = range.end;
-      if (wanted && !goes_on) ranges.push_back(range);
-      goes_on = wanted;
-    }
-    return ranges;
+  std::vector<FlatRange> own_ranges(const Chosen& chosen) const {
+    return flat.ranges_in(own, [&](std::size_t i) { return chosen(members[i]); });
   }
 };
 

@@ -32,7 +32,7 @@ class EmbeddingRun final : public PartRun {
   }
 
   void exchanged(workload::PieceName what) override {
-    if (what.side != workload::Side::forward) return;
+    if (what.side != workload::Side::forward) return out_.d.reset();
     sum_.exchanged(stage_);
     out_.x = std::move(sum_.sum);
   }

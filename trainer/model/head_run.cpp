@@ -52,6 +52,7 @@ class VocabularyHeadRun final : public HeadRun {
 
   void exchanged(PieceName what) override {
     if (what.kind == Kind::exchange_stats) stats_.reset();
+    if (what.side == Side::regather) n_.reset();
     if (is_sum(what)) d_n_.exchanged(stage_);
   }
 

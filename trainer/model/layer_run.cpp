@@ -28,14 +28,9 @@ using workload::kUp;
 
 class LayerRun final : public PartRun {
  public:
-  LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, bool first_of_group, Boundary& in,
+  LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, LayerPlace place, Boundary& in,
            Boundary& out)
-      : stage_(stage),
-        first_(first),
-        first_of_group_(first_of_group),
-        in_(in),
-        out_(out),
-        gradients_(stage.store.gradients(part)) {}
+      : stage_(stage), first_(first), place_(place), in_(in), out_(out), gradients_(stage.store.gradients(part)) {}
 
   void run(PieceName what, Op op) override {
     switch (what.side) {
@@ -70,6 +65,7 @@ class LayerRun final : public PartRun {
   // What was gathered is given up by the kernels that use it.
   void exchanged(PieceName what) override {
     if (!gathers(what)) sum_of(what).exchanged(stage_);
+    if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
   }
 
  private:
@@ -120,19 +116,23 @@ class LayerRun final : public PartRun {
     return stage_.mode == Mode::train &&
            (stage_.shape.layout.recompute != workload::Recompute::full || op == Op::recompute);
   }
+  bool is_selective() const {
+    return stage_.mode == Mode::train && stage_.shape.layout.recompute == workload::Recompute::selective;
+  }
+  bool keeps_core(Op op) const { return keeps(op) && (!is_selective() || op == Op::recompute); }
 
   // ---- which function does what
 
   void forward(Kind kind, Op op) {
     switch (kind) {
       case Kind::attention_norm:
-        return attention_norm();
+        return attention_norm(keeps(op));
       case Kind::qkv:
         return qkv(keeps(op));
       case Kind::core:
-        return core(keeps(op));
+        return core(keeps_core(op));
       case Kind::projection:
-        return project(keeps(op));
+        return project(keeps_core(op));
       case Kind::mlp_norm:
         return mlp_norm(op);
       case Kind::up:
@@ -141,7 +141,7 @@ class LayerRun final : public PartRun {
         return down(keeps(op));
       default:
         LOCKSTEP_CHECK(kind == Kind::mlp_residual, "a kernel of a layer");
-        return residual(keeps(op));
+        return residual(op);
     }
   }
   void input_gradient(Kind kind, Op op) {
@@ -179,28 +179,28 @@ class LayerRun final : public PartRun {
 
   // ---- forward
 
-  void attention_norm() {
+  void attention_norm(bool keeps) {
     n1_ = stage_.make_own_rows();
     stage_.norm().forward(stage_.workspace, norm_weights(kNorm1), in_.x.in(), norm1_, n1_.out());
+    if (!keeps) norm1_.reset();
   }
 
   void qkv(bool keeps) {
     attention().qkv(stage_.workspace, column_parallel(kQkv), n1_all_.of(n1_).in(), attention_);
     n1_all_.reset();
-    if (keeps) return;
-    n1_.reset();
-    norm1_.reset();
+    if (!keeps) n1_.reset();
   }
 
   void core(bool keeps) {
     attention().core(stage_.workspace, attention_);
-    if (!keeps) attention_.qkv.reset();
+    if (!keeps) attention_.lse.reset();
+    if (!keeps && !is_selective()) attention_.qkv.reset();
   }
 
   void project(bool keeps) {
     attention().project(stage_.workspace, row_parallel(kProjection), attention_, attention_out_.begin(stage_));
     attention_out_.end(stage_);
-    if (!keeps || stage_.shape.layout.recompute == workload::Recompute::selective) attention_.reset_core();
+    if (!keeps) attention_.o.reset();
   }
 
   void mlp_norm(Op op) {
@@ -209,8 +209,9 @@ class LayerRun final : public PartRun {
     stage_.norm().forward_of_sum(stage_.workspace, norm_weights(kNorm2), in_.x.in(), attention_out_.sum.in(), norm2_,
                                  h_.out(), n2_.out());
     attention_out_.sum.reset();
+    if (!keeps(op)) norm2_.reset();
     // Full recomputation keeps the input of the first layer of a group alone; the others' are made again.
-    if (stage_.mode != Mode::train || (!keeps(op) && !first_of_group_)) in_.x.reset();
+    if (stage_.mode != Mode::train || (!keeps(op) && !place_.first_of_group)) in_.x.reset();
   }
 
   void up(bool keeps) {
@@ -218,7 +219,7 @@ class LayerRun final : public PartRun {
     n2_all_.reset();
     if (keeps) return;
     n2_.reset();
-    norm2_.reset();
+    mlp_.pre.reset();
   }
 
   void down(bool keeps) {
@@ -227,12 +228,14 @@ class LayerRun final : public PartRun {
     if (!keeps) mlp_.reset();
   }
 
-  void residual(bool keeps) {
+  void residual(Op op) {
     const parallel::Tensor& sum = mlp_out_.sum;
     kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = h_.in(), .b = sum.in(), .y = sum.out()},
                  stage_.workspace.where);
     out_.x = std::move(mlp_out_.sum);
-    if (!keeps) h_.reset();
+    if (!keeps(op)) h_.reset();
+    // Made again without an early stop, and nobody's input.
+    if (op == Op::recompute && place_.last_of_group) out_.x.reset();
   }
 
   // ---- backward
@@ -325,7 +328,7 @@ class LayerRun final : public PartRun {
 
   const StageContext& stage_;
   std::size_t first_;
-  bool first_of_group_;
+  LayerPlace place_;
   Boundary& in_;
   Boundary& out_;
   PartGradients gradients_;
@@ -360,8 +363,8 @@ class LayerRun final : public PartRun {
 }  // namespace
 
 std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        bool first_of_group, Boundary& in, Boundary& out) {
-  return std::make_unique<LayerRun>(stage, part, first, first_of_group, in, out);
+                                        LayerPlace place, Boundary& in, Boundary& out) {
+  return std::make_unique<LayerRun>(stage, part, first, place, in, out);
 }
 
 }  // namespace lockstep::trainer

@@ -139,9 +139,12 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;
   const std::vector<double> times = transports::all_gather_value(mesh_.messages, seconds);
   report.seconds = *std::max_element(times.begin(), times.end());
-  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model_.memory().at_peak())) {
+  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, held_bytes().at_peak())) {
     if (parallel::total_of(peak) > parallel::total_of(report.peak_bytes)) report.peak_bytes = peak;
   }
+  const std::vector<std::int64_t> most =
+      transports::all_gather_value(mesh_.messages, parallel::total_of(model_.memory().at_peak()));
+  report.most_bytes = *std::max_element(most.begin(), most.end());
   report.norm = training_.end().norm();
   report.skipped = training_.end().skipped();
   if (options_.layout.compute == core::DType::f16) {

@@ -112,6 +112,7 @@ void TrainWorker::give(std::span<const MicrobatchTokens> microbatches, const Upd
 
 void TrainWorker::begin_step(Mode mode, float gradient_scale) {
   mode_ = mode;
+  model_.memory().begin_tasks();
   sends_ended_ = 0;
   start_ns_ = now_ns();
   order_.begin_step(captures_);
@@ -132,6 +133,7 @@ bool TrainWorker::begin(std::uint32_t task) {
   spans_[task].start_ns = now_ns();
   const Task& t = tasks_.tasks[task];
   const core::ScopedRange range(names_[task].c_str());
+  model_.memory().work_for(task + 1);
   order_.enter(task);
   if (schedules::is_send(t.op)) {
     send(t, task);
@@ -180,6 +182,7 @@ void TrainWorker::idle(int thread) {
 
 void TrainWorker::finish() {
   order_.end_step();
+  held_bytes_ = model_.memory().held_by_tasks();
   for (RankStage& stage : model_.stages()) {
     if (stage.plan->place.head && keep_results_) {
       model_.mesh().settle();
@@ -305,6 +308,7 @@ void TrainWorker::receive(const Task& task, std::uint32_t index) {
 
 bool TrainWorker::message_ended(const Task& task, std::uint32_t index) {
   order_.resume(index);
+  model_.memory().work_for(index + 1);
   const bool has_ended = messages_.ended(index);
   if (has_ended) {
     GptStage& stage = *model_.stage(task.stage).model;
