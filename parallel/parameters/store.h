@@ -4,7 +4,7 @@
 // Parameters lie in buckets: flat buffers, padded so that the data-parallel ranks can share them out evenly. A bucket
 // is what is reduced, gathered and sharded at once; its gradients lie as its weights do, so that a collective works in
 // place, and nothing is packed. A store knows the ranks of one set of shards; if there are replicas of the set (hybrid
-// sharding), whoever reduces sums what has landed() over them.
+// sharding), whoever reduces sums what has landed over them.
 //
 //   stage   weights                    gradients                                master weights and moments
 //   0       whole                      whole                                    whole
@@ -13,8 +13,9 @@
 //   3       a shard; whole while used  as 2                                     a shard
 //
 // The states of a bucket, and who moves it from one to the next: the rank's own thread, which runs the kernels, or the
-// thread of a lane, which runs a collective. What only one caller may do, and only once, is a handle that is used up by
-// the call that ends it (&&): nothing is ended that was not begun, nor ended twice, nor used after its end.
+// thread of a lane, which runs a collective. What has a beginning and an end returns a handle, which the call that ends
+// it uses up (&&): to end what was not begun, or to copy a handle, does not compile, and a handle that was used up
+// refuses everything.
 //
 //   weights            lane: gather()                 lane: Gathering::done()
 //            SHARDED ------------------> GATHERING --------------------------> WHOLE: weight() may be called
@@ -32,8 +33,9 @@
 // that belongs to the microbatch: when all parts of the bucket have committed, it waits for its reduce(), and a new one
 // is begun, so that a reduction may be late.
 //
-// Which thread has gathered or reduced what is for the step to say (schedules/step/check_step.h proves its order before
-// anything runs); a state that is not the one drawn here is a bug, found by the call that meets it.
+// The order between threads is that of the Step, which is data: check_step proves that a rank gathers and gives up each
+// bucket in turn, before anything runs (schedules/step/check_step.h). A call that meets another state than the one
+// drawn here is a bug, and says so by name.
 #pragma once
 
 #include <cstdint>

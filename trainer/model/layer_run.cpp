@@ -198,7 +198,8 @@ class LayerRun final : public PartRun {
   }
 
   void project(bool keeps) {
-    attention().project(stage_.workspace, row_parallel(kProjection), attention_, attention_out_.begin(stage_));
+    attention().of_projection().forward(stage_.workspace, row_parallel(kProjection), attention_.o.in(),
+                                        attention_out_.begin(stage_));
     attention_out_.end(stage_);
     if (!keeps) attention_.o.reset();
   }
@@ -223,9 +224,9 @@ class LayerRun final : public PartRun {
   }
 
   void down(bool keeps) {
-    mlp().down(stage_.workspace, row_parallel(kDown), mlp_, mlp_out_.begin(stage_));
+    mlp().of_down().forward(stage_.workspace, row_parallel(kDown), mlp_.act.in(), mlp_out_.begin(stage_));
     mlp_out_.end(stage_);
-    if (!keeps) mlp_.reset();
+    if (!keeps) mlp_.act.reset();
   }
 
   void residual(Op op) {
@@ -241,24 +242,24 @@ class LayerRun final : public PartRun {
   // ---- backward
 
   void down_gradient() {
-    d_pre_ = mlp().down_gradient(stage_.workspace, row_parallel(kDown), mlp_, d_out_all_.of(out_.d).in());
+    d_pre_ = mlp().down_gradient(stage_.workspace, weight(kDown), mlp_, d_out_all_.of(out_.d).in());
     mlp_.pre.reset();
   }
 
   void down_weight_gradient() {
-    mlp().down_weight_gradient(stage_.workspace, mlp_, d_out_all_.of(out_.d).in(), gradients(kDown));
+    mlp().of_down().weight_gradient(stage_.workspace, mlp_.act.in(), d_out_all_.of(out_.d).in(), gradients(kDown));
     mlp_.act.reset();
     d_out_all_.reset();
     if (!h_.given()) out_.d.reset();  // mlp_norm_backward was before
   }
 
   void up_gradient() {
-    mlp().up_gradient(stage_.workspace, column_parallel(kUp), d_pre_.in(), d_n2_.begin(stage_));
+    mlp().of_up().input_gradient(stage_.workspace, weight(kUp), d_pre_.in(), d_n2_.begin(stage_));
     d_n2_.end(stage_);
   }
 
   void up_weight_gradient() {
-    mlp().up_weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(kUp));
+    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(kUp));
     d_pre_.reset();
     n2_.reset();
     n2_all_.reset();
@@ -276,11 +277,12 @@ class LayerRun final : public PartRun {
   }
 
   void projection_gradient() {
-    d_o_ = attention().projection_gradient(stage_.workspace, row_parallel(kProjection), dh_all_.of(dh_).in());
+    d_o_ = attention().projection_gradient(stage_.workspace, weight(kProjection), dh_all_.of(dh_).in());
   }
 
   void projection_weight_gradient() {
-    attention().projection_weight_gradient(stage_.workspace, attention_, dh_all_.of(dh_).in(), gradients(kProjection));
+    attention().of_projection().weight_gradient(stage_.workspace, attention_.o.in(), dh_all_.of(dh_).in(),
+                                                gradients(kProjection));
     has_projected_ = true;
     dh_all_.reset();
     if (!in_.x.given()) dh_.reset();                    // attention_norm_backward was before
@@ -296,12 +298,12 @@ class LayerRun final : public PartRun {
   }
 
   void qkv_gradient() {
-    attention().qkv_gradient(stage_.workspace, column_parallel(kQkv), d_qkv_.in(), d_n1_.begin(stage_));
+    attention().of_qkv().input_gradient(stage_.workspace, weight(kQkv), d_qkv_.in(), d_n1_.begin(stage_));
     d_n1_.end(stage_);
   }
 
   void qkv_weight_gradient(Op op) {
-    attention().qkv_weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(kQkv));
+    attention().of_qkv().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(kQkv));
     d_qkv_.reset();
     n1_.reset();
     n1_all_.reset();
