@@ -89,7 +89,7 @@ class PieceTouches {
   PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const schedules::Task& piece)
       : model_(model), layout_(layout), place_(place), piece_(piece) {}
 
-  std::vector<Stretch> stretches() {
+  std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
     if (place_.embedding && piece_.part == 0) {
       embedding(what);
@@ -98,7 +98,7 @@ class PieceTouches {
     } else {
       layer(what);
     }
-    return stretches_;
+    return phases_;
   }
 
  private:
@@ -110,8 +110,8 @@ class PieceTouches {
     return before + static_cast<std::size_t>(layers_before) * kLayerParameters;
   }
   void add_to(std::size_t weight) {  // and to the bias behind it
-    stretches_.back().gradients.push_back(weight);
-    stretches_.back().gradients.push_back(weight + 1);
+    phases_.back().gradients.push_back(weight);
+    phases_.back().gradients.push_back(weight + 1);
   }
   // Of norms: they come with the input's gradient, and wait for a separate W.
   bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
@@ -127,19 +127,19 @@ class PieceTouches {
     add_to(first_parameter() + gamma);
     use(held);
   }
-  void commit() { stretches_.back().commits = true; }
+  void commit() { phases_.back().commits = true; }
 
   // ---- touches
 
   void touch(T name, bool makes, std::int32_t part) {
     const TensorKey key{piece_.stage, piece_.microbatch, part, name};
-    stretches_.back().touches.push_back(touch_of(model_, layout_, key, makes));
+    phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
   }
   void use(T name) { touch(name, false, piece_.part); }
   void make(T name) { touch(name, true, piece_.part); }
   void use_next(T name) { touch(name, false, piece_.part + 1); }  // of the part behind: this one's output
   void make_next(T name) { touch(name, true, piece_.part + 1); }
-  void give_up() { stretches_.emplace_back(); }
+  void give_up() { phases_.emplace_back(); }
 
   // All rows of something, where ranks have a share of them each.
   void use_rows(T own, T all) { use(shares_rows() ? all : own); }
@@ -332,7 +332,7 @@ class PieceTouches {
         if (what.side == Side::forward) return logits();
         use(T::logits);
         if (!weight) return make(shares_rows() ? T::d_term1 : T::d);
-        stretches_.back().gradients.push_back(place_.embedding ? kWords : first_parameter() + kOwnWords);
+        phases_.back().gradients.push_back(place_.embedding ? kWords : first_parameter() + kOwnWords);
         use_rows(T::n1, T::n1_all);
         if (!is_split()) return;
         release(T::held1, kFinalNorm);
@@ -359,7 +359,7 @@ class PieceTouches {
   const Layout& layout_;
   const StageSlice& place_;
   const schedules::Task& piece_;
-  std::vector<Stretch> stretches_{1};
+  std::vector<Phase> phases_{1};
 };
 
 }  // namespace
@@ -368,9 +368,9 @@ Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, b
   return {key, makes, kind_of(key.name), bytes_of(model, layout, key.name)};
 }
 
-std::vector<Stretch> stretches_of(const Model& model, const Layout& layout, const StageSlice& place,
-                                  const schedules::Task& piece) {
-  return PieceTouches(model, layout, place, piece).stretches();
+std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
+                             const schedules::Task& piece) {
+  return PieceTouches(model, layout, place, piece).phases();
 }
 
 }  // namespace lockstep::workload

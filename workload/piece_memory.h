@@ -72,15 +72,15 @@ struct Touch {
 // Of what is made, how much and what for.
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
 
-// A piece goes through stretches: gradients that it adds to and tensors that it makes are there from the beginning of
+// A piece goes through phases: gradients that it adds to and tensors that it makes are there from the beginning of
 // one; at its end goes what nobody touches again.
-struct Stretch {
+struct Phase {
   std::vector<std::size_t> gradients = {};  // of the stage's parameters
   std::vector<Touch> touches = {};
   bool commits = false;  // at its end the part's gradients of the microbatch are complete
 };
 // Of a kernel of a part, or of a collective inside a layer.
-std::vector<Stretch> stretches_of(const Model& model, const Layout& layout, const StageSlice& place,
-                                  const schedules::Task& piece);
+std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
+                             const schedules::Task& piece);
 
 }  // namespace lockstep::workload

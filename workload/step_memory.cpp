@@ -25,23 +25,24 @@ std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
 // ---- tensors of microbatches
 
 // What happens to memory, in order. A tensor that is touched for the last time before it is made again goes at the next
-// end of a stretch.
+// end of a phase.
 struct Event {
   std::optional<Touch> touch = {};
-  bool ends_stretch = false;
+  bool ends_phase = false;
   MemoryKind kind = {};  // of bytes that come or go otherwise
   std::int64_t bytes = 0;
 };
 
 HeldBytes after(const BytesByKind& before, const std::vector<Event>& events) {
   std::vector<bool> is_last(events.size(), false);
-  std::map<TensorKey, bool> made_next;  // of tensors that are touched later
+  std::map<TensorKey, bool> made_next;  // whether the next touch of a tensor makes it
   for (std::size_t i = events.size(); i-- > 0;) {
     if (!events[i].touch) continue;
     const auto [later, is_new] = made_next.try_emplace(events[i].touch->key);
     is_last[i] = is_new || later->second;
     later->second = events[i].touch->makes;
   }
+  for (const auto& [key, made] : made_next) LOCKSTEP_CHECK(made, "a tensor of a step is used, and nothing makes it");
   HeldBytes held(before);
   std::vector<const Touch*> ending;
   for (std::size_t i = 0; i < events.size(); ++i) {
@@ -49,7 +50,7 @@ HeldBytes after(const BytesByKind& before, const std::vector<Event>& events) {
     if (event.bytes != 0) held.change(event.kind, event.bytes);
     if (event.touch && event.touch->makes) held.change(event.touch->kind, event.touch->bytes);
     if (is_last[i]) ending.push_back(&*event.touch);
-    if (!event.ends_stretch) continue;
+    if (!event.ends_phase) continue;
     for (const Touch* const touch : ending) held.change(touch->kind, -touch->bytes);
     ending.clear();
   }
@@ -151,7 +152,7 @@ class RankMemory {
 
   void change(MemoryKind kind, std::int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
   void touch(const TensorKey& key, bool makes) { events_.push_back({.touch = touch_of(model_, layout_, key, makes)}); }
-  void end_stretch() { events_.push_back({.ends_stretch = true}); }
+  void end_phase() { events_.push_back({.ends_phase = true}); }
   StageState& stage_of(const Task& task) { return stages_.at(task.stage); }
 
   // Tokens and targets are there for the whole step, losses once they are made.
@@ -199,16 +200,16 @@ class RankMemory {
 
   void boundary(const Task& task, std::int32_t part, TensorName name, bool makes) {
     touch({task.stage, task.microbatch, part, name}, makes);
-    end_stretch();
+    end_phase();
   }
 
   void piece(const Task& task) {
     StageState& stage = stage_of(task);
-    for (const Stretch& stretch : stretches_of(model_, layout_, stage.plan->place, task)) {
-      for (const std::size_t parameter : stretch.gradients) add_to(stage, parameter);
-      for (const Touch& one : stretch.touches) events_.push_back({.touch = one});
-      end_stretch();
-      if (stretch.commits) commit(stage, task.part);
+    for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, task)) {
+      for (const std::size_t parameter : phase.gradients) add_to(stage, parameter);
+      for (const Touch& one : phase.touches) events_.push_back({.touch = one});
+      end_phase();
+      if (phase.commits) commit(stage, task.part);
     }
   }
 
@@ -235,7 +236,7 @@ class RankMemory {
     const TensorName name = forward ? TensorName::x : TensorName::d;
     touch({next, task.microbatch, forward ? 0 : to->second.plan->place.num_parts(), name}, true);
     touch({task.stage, task.microbatch, forward ? behind : 0, name}, false);
-    end_stretch();
+    end_phase();
   }
 
   // ---- gradients

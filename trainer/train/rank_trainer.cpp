@@ -111,6 +111,7 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
+      held_bytes_ = model_.memory().held_by_tasks();  // of the tasks that were recorded
       model_.collectives().use(CollectiveUse::leave_out);
       evaluate();
       model_.collectives().use(CollectiveUse::run);
@@ -134,6 +135,7 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   training_.give(views(), rules);
   run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
+  if (!graph_) held_bytes_ = model_.memory().held_by_tasks();
 
   const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
   report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;

@@ -73,7 +73,8 @@ class RankTrainer {
   void gather_weights();
 
   RankModel& model() { return model_; }
-  const workload::HeldBytes& held_bytes() const { return training_.held_bytes(); }  // of this rank's last step
+  // Of this rank's last step, in the order in which its tasks are issued.
+  const workload::HeldBytes& held_bytes() const { return held_bytes_; }
   const schedules::InterpreterOptions& interpreter() const { return interpreter_; }
   LossScale& loss_scale() { return loss_scale_; }
 
@@ -101,6 +102,7 @@ class RankTrainer {
   schedules::InterpreterOptions interpreter_;
   std::vector<RankBatch> batches_;  // a microbatch each
   std::vector<schedules::TaskSpan> spans_;
+  workload::HeldBytes held_bytes_;
   LossScale loss_scale_;
 };
 

@@ -182,7 +182,6 @@ void TrainWorker::idle(int thread) {
 
 void TrainWorker::finish() {
   order_.end_step();
-  held_bytes_ = model_.memory().held_by_tasks();
   for (RankStage& stage : model_.stages()) {
     if (stage.plan->place.head && keep_results_) {
       model_.mesh().settle();

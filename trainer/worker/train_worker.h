@@ -60,8 +60,6 @@ class TrainWorker final : public schedules::StageWorker {
   // ---- after run_rank()
   double loss_sum() const { return loss_sum_; }  // over the tokens of this rank's microbatches; 0 without the head
   const StepEnd& end() const { return end_; }
-  // In the order in which tasks are issued.
-  const workload::HeldBytes& held_bytes() const { return held_bytes_; }
   std::int64_t start_ns() const { return start_ns_; }
 
  private:
@@ -104,7 +102,6 @@ class TrainWorker final : public schedules::StageWorker {
   bool captures_ = false;
   std::int64_t start_ns_ = 0;  // of the steady clock
   double loss_sum_ = 0;
-  workload::HeldBytes held_bytes_;
 };
 
 }  // namespace lockstep::trainer
