@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "workload/groups.h"
 #include "workload/parameters.h"
 
 namespace lockstep::workload {
@@ -126,6 +125,19 @@ std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layou
     most = std::max(most, elems);
   }
   return most * static_cast<std::int64_t>(core::size_of(layout.gradient));
+}
+
+bool is_summed_over(schedules::GroupKind kind, const StagePlan& plan, std::size_t parameter, const Layout& layout) {
+  return kind == schedules::GroupKind::embedding
+             ? parameter == word_embedding_of(plan.parameters)
+             : is_partial_over_tensor(plan.parameters[parameter], layout.sequence_parallel);
+}
+
+bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& layout, const Coordinates& at) {
+  const std::int32_t first_replica = zero_of(layout) == 0 ? 1 : shards_of(layout);
+  if (data_index_of(layout, at) >= first_replica) return false;
+  if (plan.parameters[parameter].split == Split::none && at.tp != 0) return false;
+  return parameter != word_embedding_of(plan.parameters) || plan.place.embedding;
 }
 
 std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout) {

@@ -7,6 +7,7 @@
 
 #include "schedules/passes/buckets.h"
 #include "schedules/passes/sharding.h"
+#include "workload/groups.h"
 #include "workload/layout.h"
 #include "workload/parameter.h"
 
@@ -32,5 +33,12 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
 std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layout& layout);
 // Payload of the sum of the word embedding's gradient over the stages that have it: of a shard, where it is sharded.
 std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout);
+
+// Whether a rank's part of a parameter's gradient is summed over a group once more when the step ends: the word
+// embedding's over the stages that have it, or what tensor ranks have seen a share of the rows for.
+bool is_summed_over(schedules::GroupKind kind, const StagePlan& plan, std::size_t parameter, const Layout& layout);
+// Whether a rank counts a parameter in the norm of gradients: each once over all ranks. Of replicas, of shards or of
+// all, the first does; of what tensor ranks have alike, the first rank; of a word embedding on two stages, the first.
+bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& layout, const Coordinates& at);
 
 }  // namespace lockstep::workload

@@ -22,6 +22,16 @@ struct FlagValue {
   // "-b,--minbytes 12Q: <text of another error>"
   core::Error refused(const core::Error& error) const;
 
+  // What a parser makes of the text; its error is refused with the flag's name.
+  template <class Parse>
+  auto parsed_by(const Parse& parse) const {
+    try {
+      return parse(text);
+    } catch (const core::Error& error) {
+      throw refused(error);
+    }
+  }
+
   std::int64_t integer(std::int64_t min, std::int64_t max) const;
   double number(double min, double max) const;       // min itself is not allowed
   double number_from(double min, double max) const;  // min is allowed

@@ -16,11 +16,7 @@ core::DType dtype_of(const FlagValue& value) {
 }
 
 workload::Model model_of(const FlagValue& value) {
-  try {
-    return workload::parse_model(value.text);
-  } catch (const core::Error& error) {
-    throw value.refused(error);
-  }
+  return value.parsed_by(workload::parse_model);
 }
 
 void change_model(std::string& model, const char* field, std::int64_t value) {
@@ -37,28 +33,12 @@ void change_length(std::string& model, std::int64_t length) {
   change_model(model, "sequence", length);
 }
 
-workload::Layout layout_of(const FlagValue& value) {
-  try {
-    return workload::parse_layout(value.text);
-  } catch (const core::Error& error) {
-    throw value.refused(error);
-  }
-}
-
 transports::LinkSpec link_of(const FlagValue& value) {
-  try {
-    return transports::parse_link(value.text);
-  } catch (const core::Error& error) {
-    throw value.refused(error);
-  }
+  return value.parsed_by(transports::parse_link);
 }
 
 parallel::Compression compression_of(const FlagValue& value) {
-  try {
-    return parallel::parse_compression(value.text);
-  } catch (const core::Error& error) {
-    throw value.refused(error);
-  }
+  return value.parsed_by(parallel::parse_compression);
 }
 
 backends::DeviceChoice device_of(const FlagValue& value) {

@@ -11,7 +11,6 @@
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
 #include "parallel/compress/compress.h"
-#include "workload/layout.h"
 #include "workload/model.h"
 
 namespace lockstep::mini_train {
@@ -22,7 +21,6 @@ workload::Model model_of(const program::FlagValue& value);
 void change_model(std::string& model, const char* field, std::int64_t value);
 // --length: a sequence has as many tokens as the model has positions, or fewer. Throws a usage Error.
 void change_length(std::string& model, std::int64_t length);
-workload::Layout layout_of(const program::FlagValue& value);
 transports::LinkSpec link_of(const program::FlagValue& value);
 parallel::Compression compression_of(const program::FlagValue& value);
 backends::DeviceChoice device_of(const program::FlagValue& value);  // cpu, cuda, cuda:1

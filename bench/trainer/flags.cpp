@@ -46,7 +46,7 @@ const std::array kFlagsOfModel{
     Flag{"--layout", "",
          "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout, whose --fields explains them); the flags "
          "below change single fields of it",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout = layout_of(v); }},
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout = v.parsed_by(workload::parse_layout); }},
     Flag{"--layers", "", "layers, in place of the named size's",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "layers", v.integer(1, 10000)); }},
     Flag{"--hidden", "", "hidden size",

@@ -18,6 +18,7 @@
 #include "schedules/step/moving.h"
 #include "schedules/step/trace.h"
 #include "trainer/data/bigram.h"
+#include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
@@ -74,7 +75,10 @@ class Teller {
 
   trainer::TrainObserver observer() {
     trainer::TrainObserver observer;
-    observer.begin = [this](const schedules::Step& step) { step_ = step; };
+    observer.begin = [this](const trainer::TrainStep& made) {
+      step_ = made.step;
+      predicted_bytes_ = trainer::most_needed(made, flags_.options.model, flags_.options.layout);
+    };
     observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
     observer.validation = [this](std::int64_t step, double loss) {
       log_.add_validation(step, loss);
@@ -123,7 +127,7 @@ class Teller {
       const TrainingLog::Timed& timed = log_.typical();
       print_(predicted_->text_beside(step_, timed.timeline, timed.report.seconds * 1e3));
     }
-    print_(memory_text(report.peak_bytes));
+    print_(memory_text(predicted_bytes_, report));
     print_(mfu_warning(flags_, most_mfu_, peak_flops_));
     print_(energy_.text(flags_.options.tokens_a_step()));
   }
@@ -136,6 +140,7 @@ class Teller {
   TrainingLog log_;
   StepEnergy energy_;
   schedules::Step step_;
+  parallel::BytesByKind predicted_bytes_ = {};  // of the rank that needs most
   double most_mfu_ = 0;
   std::string data_;  // the corpus's name
   std::optional<GrowingRecord> record_;

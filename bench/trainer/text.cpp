@@ -182,13 +182,19 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
   return text;
 }
 
-std::string memory_text(const parallel::BytesByKind& peak) {
-  std::string text = "# memory of the fullest rank at its peak: ";
+std::string memory_text(const parallel::BytesByKind& predicted, const trainer::StepReport& report) {
+  const parallel::BytesByKind& counted = report.peak_bytes;
+  const auto row = [](std::string_view name, std::int64_t of_prediction, std::int64_t of_count) {
+    return fmt::format("#   {:<12} {:>15} {:>15}  {}\n", name, of_prediction, of_count, core::format_size(of_count));
+  };
+  std::string text = fmt::format("# bytes of the fullest rank at the peak of a step\n#   {:<12} {:>15} {:>15}\n",
+                                 "kind", "predicted", "counted");
   for (std::size_t k = 0; k < parallel::kNumMemoryKinds; ++k) {
-    text += fmt::format("{}{} {}", k == 0 ? "" : ", ", name_of(static_cast<parallel::MemoryKind>(k)),
-                        core::format_size(peak[k]));
+    text += row(name_of(static_cast<parallel::MemoryKind>(k)), predicted[k], counted[k]);
   }
-  return text + "\n";
+  text += row("total", parallel::total_of(predicted), parallel::total_of(counted));
+  return text + fmt::format("# counted in the order of the step's tasks; the most at once in the run: {}\n",
+                            core::format_size(report.most_bytes));
 }
 
 std::string sample_text(const std::string& prompt, const std::string& sample) {

@@ -21,18 +21,6 @@ struct AttentionSaved {
   Tensor qkv;
   Tensor o;
   Tensor lse;  // f32
-
-  void reset_core();  // o and lse
-};
-
-struct AttentionWeights {
-  LinearWeights qkv;
-  LinearWeights projection;  // its bias on one tensor rank alone
-};
-
-struct AttentionGradients {
-  LinearGradients qkv;
-  LinearGradients projection;
 };
 
 struct AttentionLayer {
@@ -47,27 +35,15 @@ struct AttentionLayer {
 
   void qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved) const;
   void core(const Workspace& workspace, AttentionSaved& saved) const;
-  void project(const Workspace& workspace, const LinearWeights& weights, const AttentionSaved& saved,
-               kernels::Out y) const;
   // From dy to the gradient of the core's output.
-  Tensor projection_gradient(const Workspace& workspace, const LinearWeights& weights, kernels::In dy) const;
+  Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;
   // From the gradient of the core's output to that of qkv.
   Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const;
-  // From the gradient of qkv to a term of dx.
-  void qkv_gradient(const Workspace& workspace, const LinearWeights& weights, kernels::In d_qkv, kernels::Out dx) const;
-  void projection_weight_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In dy,
-                                  const LinearGradients& into) const;
-  void qkv_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_qkv,
-                           const LinearGradients& into) const;
-  // From dy to a term of dx, all three pieces backward. Returns the gradient of qkv, for the weight's.
-  Tensor input_gradient(const Workspace& workspace, const AttentionWeights& weights, const AttentionSaved& saved,
-                        kernels::In dy, kernels::Out dx) const;
-  void weight_gradient(const Workspace& workspace, kernels::In x, const AttentionSaved& saved, kernels::In d_qkv,
-                       kernels::In dy, const AttentionGradients& into) const;
 
- private:
   Linear of_qkv() const { return {{rows(), hidden, 3 * own_columns()}}; }
   Linear of_projection() const { return {{rows(), own_columns(), hidden}}; }
+
+ private:
   kernels::AttentionShape shape() const;
 };
 

@@ -29,16 +29,43 @@ struct Linear {
   kernels::GemmShape shape;
 
   // y[rows, outputs]
-  void forward(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out y) const;
+  void forward(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out y) const {
+    const auto epilogue = weights.bias.given() ? kernels::Epilogue::bias : kernels::Epilogue::none;
+    kernels::run(
+        kernels::GemmForward{
+            .shape = shape, .epilogue = epilogue, .x = x, .w = weights.weight, .bias = weights.bias, .y = y},
+        workspace.where);
+  }
   // y = GELU(pre)
   void forward_gelu(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out pre,
-                    kernels::Out y) const;
+                    kernels::Out y) const {
+    kernels::run(kernels::GemmForward{.shape = shape,
+                                      .epilogue = kernels::Epilogue::bias_gelu,
+                                      .x = x,
+                                      .w = weights.weight,
+                                      .bias = weights.bias,
+                                      .pre = pre,
+                                      .y = y},
+                 workspace.where);
+  }
   // dx[rows, inputs]: column-parallel, a term of a sum over the ranks
-  void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const;
+  void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const {
+    kernels::run(kernels::GemmInputGradient{.shape = shape, .dy = dy, .w = weight, .dx = dx}, workspace.where);
+  }
   // of `pre`, where x = GELU(pre)
   void input_gradient_through_gelu(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::In pre,
-                                   kernels::Out d_pre) const;
-  void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In dy, const LinearGradients& into) const;
+                                   kernels::Out d_pre) const {
+    kernels::run(
+        kernels::GemmInputGradient{
+            .shape = shape, .through_gelu = true, .dy = dy, .w = weight, .pre = pre, .dx = d_pre},
+        workspace.where);
+  }
+  void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In dy, const LinearGradients& into) const {
+    kernels::run(
+        kernels::GemmWeightGradient{
+            .shape = shape, .with_bias = into.bias.given(), .x = x, .dy = dy, .dw = into.weight, .dbias = into.bias},
+        workspace.where);
+  }
 };
 
 }  // namespace lockstep::parallel

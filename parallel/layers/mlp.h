@@ -14,18 +14,6 @@ namespace lockstep::parallel {
 struct MlpSaved {
   Tensor pre;  // before the GELU
   Tensor act;  // behind it
-
-  void reset();
-};
-
-struct MlpWeights {
-  LinearWeights up;
-  LinearWeights down;  // its bias on one tensor rank alone
-};
-
-struct MlpGradients {
-  LinearGradients up;
-  LinearGradients down;
 };
 
 struct MlpLayer {
@@ -33,26 +21,20 @@ struct MlpLayer {
   std::int64_t hidden;
   std::int64_t inner;  // of this rank
 
-  void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
-  // A term of y [rows, hidden].
-  void down(const Workspace& workspace, const LinearWeights& weights, const MlpSaved& saved, kernels::Out y) const;
-  // From dy to the gradient of what went into the GELU, and from that to a term of dx.
-  Tensor down_gradient(const Workspace& workspace, const LinearWeights& weights, const MlpSaved& saved,
-                       kernels::In dy) const;
-  void up_gradient(const Workspace& workspace, const LinearWeights& weights, kernels::In d_pre, kernels::Out dx) const;
-  void down_weight_gradient(const Workspace& workspace, const MlpSaved& saved, kernels::In dy,
-                            const LinearGradients& into) const;
-  void up_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_pre,
-                          const LinearGradients& into) const;
-  // From dy to a term of dx. Returns the gradient of what went into the GELU, for the weights'.
-  Tensor input_gradient(const Workspace& workspace, const MlpWeights& weights, const MlpSaved& saved, kernels::In dy,
-                        kernels::Out dx) const;
-  void weight_gradient(const Workspace& workspace, kernels::In x, const MlpSaved& saved, kernels::In d_pre,
-                       kernels::In dy, const MlpGradients& into) const;
-
- private:
   Linear of_up() const { return {{rows, hidden, inner}}; }
   Linear of_down() const { return {{rows, inner, hidden}}; }
+
+  void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const {
+    saved.pre = workspace.memory.make(MemoryKind::activations, x.dtype, rows * inner);
+    saved.act = workspace.memory.make(MemoryKind::activations, x.dtype, rows * inner);
+    of_up().forward_gelu(workspace, weights, x, saved.pre.out(), saved.act.out());
+  }
+  // From dy to the gradient of what went into the GELU.
+  Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy) const {
+    Tensor d_pre = workspace.memory.make(MemoryKind::activations, dy.dtype, rows * inner);
+    of_down().input_gradient_through_gelu(workspace, weight, dy, saved.pre.in(), d_pre.out());
+    return d_pre;
+  }
 };
 
 }  // namespace lockstep::parallel

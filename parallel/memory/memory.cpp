@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -18,16 +17,6 @@ std::size_t rounded(std::size_t size_bytes) {
 }
 
 }  // namespace
-
-std::string_view name_of(MemoryKind kind) {
-  constexpr std::array<std::string_view, kNumMemoryKinds> kNames{"weights", "gradients", "optimizer", "activations",
-                                                                 "buffers"};
-  return kNames[static_cast<std::size_t>(kind)];
-}
-
-std::int64_t total_of(const BytesByKind& bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-}
 
 Tensor& Tensor::operator=(Tensor&& other) noexcept {
   if (this == &other) return *this;
@@ -63,10 +52,7 @@ Tensor Memory::make(MemoryKind kind, core::DType dtype, std::int64_t elems) {
   tensor.data_ = take(size);
   tensor.elems_ = elems;
   tensor.memory_ = this;
-  const auto k = static_cast<std::size_t>(kind);
-  now_[k] += tensor.bytes();
-  peak_of_each_[k] = std::max(peak_of_each_[k], now_[k]);
-  if (total_of(now_) > total_of(at_peak_)) at_peak_ = now_;
+  change(kind, tensor.bytes());
   return tensor;
 }
 
@@ -99,7 +85,7 @@ Tensor Memory::make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elem
 
 void Memory::give_back(const Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  now_[static_cast<std::size_t>(tensor.kind_)] -= tensor.bytes();
+  change(tensor.kind_, -tensor.bytes());
   if (device_.is_host_memory()) {
     kept_[rounded(static_cast<std::size_t>(tensor.bytes()))].push_back(tensor.data_);
   } else if (stream_ != nullptr) {
@@ -109,25 +95,51 @@ void Memory::give_back(const Tensor& tensor) {
   }
 }
 
+void Memory::change(MemoryKind kind, std::int64_t bytes) {
+  held_.change(kind, bytes);
+  const auto task = task_of_.find(std::this_thread::get_id());
+  changes_.push_back({task == task_of_.end() ? 0 : task->second, kind, bytes});
+}
+
 BytesByKind Memory::now() const {
   const std::lock_guard lock(mutex_);
-  return now_;
+  return held_.now();
 }
 
 BytesByKind Memory::peak_of_each() const {
   const std::lock_guard lock(mutex_);
-  return peak_of_each_;
+  return held_.peak_of_each();
 }
 
 BytesByKind Memory::at_peak() const {
   const std::lock_guard lock(mutex_);
-  return at_peak_;
+  return held_.at_peak();
 }
 
 void Memory::restart_peaks() {
   const std::lock_guard lock(mutex_);
-  peak_of_each_ = now_;
-  at_peak_ = now_;
+  held_ = workload::HeldBytes(held_.now());
+}
+
+void Memory::begin_tasks() {
+  const std::lock_guard lock(mutex_);
+  before_tasks_ = held_.now();
+  changes_.clear();
+  task_of_.clear();
+}
+
+void Memory::work_for(std::uint32_t task) {
+  const std::lock_guard lock(mutex_);
+  task_of_[std::this_thread::get_id()] = task;
+}
+
+workload::HeldBytes Memory::held_by_tasks() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Change> in_order = changes_;
+  std::stable_sort(in_order.begin(), in_order.end(), [](const Change& a, const Change& b) { return a.task < b.task; });
+  workload::HeldBytes held(before_tasks_);
+  for (const Change& one : in_order) held.change(one.kind, one.bytes);
+  return held;
 }
 
 }  // namespace lockstep::parallel

@@ -8,28 +8,22 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/base/view.h"
+#include "workload/memory_kinds.h"
 
 namespace lockstep::parallel {
 
-enum class MemoryKind : std::uint8_t {
-  weights,      // as kernels read them, in the compute dtype
-  gradients,    // of weights
-  optimizer,    // master weights and moments
-  activations,  // what a forward keeps for its backward, and what flows between parts
-  buffers,      // messages, parts of collectives, what a kernel needs for itself
-};
-inline constexpr std::size_t kNumMemoryKinds = 5;
-std::string_view name_of(MemoryKind kind);  // "weights"
-
-using BytesByKind = std::array<std::int64_t, kNumMemoryKinds>;
-std::int64_t total_of(const BytesByKind& bytes);
+using workload::BytesByKind;
+using workload::kNumMemoryKinds;
+using workload::MemoryKind;
+using workload::name_of;
+using workload::total_of;
 
 class Memory;
 
@@ -101,6 +95,14 @@ class Memory {
   BytesByKind at_peak() const;       // when all kinds together were at their peak
   void restart_peaks();              // from what is held now
 
+  // What is held in the order of a list of tasks, whatever threads ran them and when: numbers that do not depend on
+  // timing. After begin_tasks() a thread that begins or ends a task says so; what it makes and gives back from then on
+  // is the task's, and counts as if all tasks before it in the list were done, and none behind it begun. Tasks are
+  // counted from 1; 0 is what a thread does that has named none.
+  void begin_tasks();
+  void work_for(std::uint32_t task);
+  workload::HeldBytes held_by_tasks() const;
+
   core::Device& device() { return device_; }
 
  private:
@@ -112,9 +114,17 @@ class Memory {
   core::Stream* stream_;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> kept_;  // memory of the host, by rounded size
-  BytesByKind now_ = {};
-  BytesByKind peak_of_each_ = {};
-  BytesByKind at_peak_ = {};
+  workload::HeldBytes held_;
+
+  struct Change {
+    std::uint32_t task = 0;
+    MemoryKind kind = {};
+    std::int64_t bytes = 0;
+  };
+  void change(MemoryKind kind, std::int64_t bytes);
+  BytesByKind before_tasks_ = {};
+  std::vector<Change> changes_;  // since begin_tasks()
+  std::map<std::thread::id, std::uint32_t> task_of_;
 };
 
 }  // namespace lockstep::parallel

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,24 @@ TEST_F(MemoryTest, ThePeakOfAllIsNotTheSumOfPeaks) {
   EXPECT_EQ(bytes(memory_.at_peak(), MemoryKind::buffers), 0);
   memory_.restart_peaks();
   EXPECT_EQ(total_of(memory_.at_peak()), 240);
+}
+
+// Task 2 gives up before task 1 is run here, by another thread: in the list's order both are there at once.
+TEST_F(MemoryTest, TheOrderOfTasksDecidesWhatIsHeldAtOnce) {
+  const Tensor always = memory_.make(MemoryKind::weights, DType::f32, 10);
+  memory_.begin_tasks();
+  Tensor late = memory_.make(MemoryKind::gradients, DType::f32, 100);
+  std::thread lane([&] {
+    memory_.work_for(2);
+    late.reset();
+  });
+  lane.join();
+  memory_.work_for(1);
+  { const Tensor between = memory_.make(MemoryKind::activations, DType::f32, 60); }
+  EXPECT_EQ(memory_.held_by_tasks().at_peak(), (BytesByKind{40, 400, 0, 240, 0}));
+  EXPECT_EQ(total_of(memory_.at_peak()), 440) << "as it happened";
+  memory_.begin_tasks();
+  EXPECT_EQ(memory_.held_by_tasks().peak_of_each(), (BytesByKind{40, 0, 0, 0, 0}));
 }
 
 TEST_F(MemoryTest, BlocksAreHandedOutAgain) {

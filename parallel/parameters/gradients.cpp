@@ -13,16 +13,16 @@ namespace lockstep::parallel {
 
 // ---- the rank's own thread
 
-Tensor& ParameterStore::Data::open_gradient(Bucket& of) {
-  if (!of.open.given()) of.open = zeroed(MemoryKind::gradients, options.gradient, of.flat.elems);
-  return of.open;
+Tensor& ParameterStore::Data::microbatch_gradient(Bucket& of) {
+  if (!of.added_to.given()) of.added_to = zeroed(MemoryKind::gradients, options.gradient, of.flat.elems);
+  return of.added_to;
 }
 
 kernels::InOut ParameterStore::Data::kept_gradient(std::size_t parameter) {
   const FlatRange range = position(parameter).range;
   Bucket& bucket = bucket_of(parameter);
-  if (scatters_gradients()) return open_gradient(bucket).inout(range.begin, range.count());
-  LOCKSTEP_CHECK(bucket.times_reduced == 0 || options.shards == 1,
+  if (scatters_gradients()) return microbatch_gradient(bucket).inout(range.begin, range.count());
+  LOCKSTEP_CHECK(bucket.gradients_are == Bucket::Gradients::open || options.shards == 1,
                  "a gradient of " + parameters[parameter].name + " after the reduction of its bucket");
   return bucket.gradient.inout(range);
 }
@@ -35,57 +35,65 @@ void cast(const kernels::In& from, const kernels::Out& to, const kernels::Contex
 
 }  // namespace
 
-kernels::InOut ParameterStore::gradient(std::size_t parameter) {
-  if (!data_->narrow_gradients()) return data_->kept_gradient(parameter);
-  Tensor& copy = data_->working.at(parameter);
+ParameterStore::PartGradients ParameterStore::gradients(std::int32_t part) {
+  return {*data_, part};
+}
+
+kernels::InOut ParameterStore::PartGradients::of(std::size_t parameter) {
+  Data& data = data_.get();
+  if (!data.narrow_gradients()) return data.kept_gradient(parameter);
+  Tensor& copy = data.working.at(parameter);
   if (copy.given()) return copy.inout();
-  const std::int64_t elems = data_->position(parameter).range.count();
-  if (data_->scatters_gradients() && !data_->bucket_of(parameter).open.given()) {
-    copy = data_->zeroed(MemoryKind::buffers, core::DType::f32, elems);
+  const std::int64_t elems = data.position(parameter).range.count();
+  if (data.scatters_gradients() && !data.bucket_of(parameter).added_to.given()) {
+    copy = data.zeroed(MemoryKind::buffers, core::DType::f32, elems);
   } else {
-    copy = data_->memory.make(MemoryKind::buffers, core::DType::f32, elems);
-    cast(data_->kept_gradient(parameter).in(), copy.out(), data_->where);
+    copy = data.memory.make(MemoryKind::buffers, core::DType::f32, elems);
+    cast(data.kept_gradient(parameter).in(), copy.out(), data.where);
   }
   return copy.inout();
 }
 
-void ParameterStore::commit(std::int32_t part) {
-  for (std::size_t p = 0; p < data_->parameters.size(); ++p) {
-    Tensor& copy = data_->working[p];
-    if (data_->parameters[p].part != part || !copy.given()) continue;
-    cast(copy.in(), data_->kept_gradient(p).out(), data_->where);
+void ParameterStore::PartGradients::commit() && {
+  Data& data = data_.use_up();
+  for (std::size_t p = 0; p < data.parameters.size(); ++p) {
+    Tensor& copy = data.working[p];
+    if (data.parameters[p].part != part_ || !copy.given()) continue;
+    cast(copy.in(), data.kept_gradient(p).out(), data.where);
     copy.reset();
   }
-  if (!data_->scatters_gradients() || !data_->options.reduce_every_microbatch) return;
-  for (Bucket& bucket : data_->buckets) data_->count_commit(bucket, part);
+  if (!data.scatters_gradients() || !data.options.reduce_every_microbatch) return;
+  for (Bucket& bucket : data.buckets) data.count_commit(bucket, part_);
 }
 
 void ParameterStore::Data::count_commit(Bucket& of, std::int32_t part) {
-  std::int64_t fewest = of.times_closed + 1;
+  std::int64_t fewest = of.times_complete + 1;
   for (Bucket::PartCommits& one : of.parts) {
     one.commits += one.part == part ? 1 : 0;
     fewest = std::min(fewest, one.commits);
   }
-  if (fewest > of.times_closed) close(of);
+  if (fewest > of.times_complete) complete(of);
 }
 
-void ParameterStore::Data::close(Bucket& of) {
-  Tensor& complete = open_gradient(of);
-  ++of.times_closed;
-  const std::lock_guard lock(closed_mutex);
-  of.closed.push_back(std::move(complete));
+void ParameterStore::Data::complete(Bucket& of) {
+  Tensor& whole = microbatch_gradient(of);
+  ++of.times_complete;
+  const std::lock_guard lock(complete_mutex);
+  of.complete.push_back(std::move(whole));
 }
 
 void ParameterStore::zero_gradients() {
   for (Bucket& bucket : data_->buckets) {
-    LOCKSTEP_CHECK(!bucket.is_reduced, "gradients are being reduced");
+    LOCKSTEP_CHECK(
+        bucket.gradients_are == Bucket::Gradients::open || bucket.gradients_are == Bucket::Gradients::reduced,
+        "gradients are being reduced");
+    bucket.gradients_are = Bucket::Gradients::open;
     if (!data_->scatters_gradients()) {
       set_zero(data_->memory.device(), data_->where, bucket.gradient.tensor.out());
     }
-    bucket.times_reduced = 0;
-    bucket.open.reset();
-    bucket.closed.clear();
-    bucket.times_closed = 0;
+    bucket.added_to.reset();
+    bucket.complete.clear();
+    bucket.times_complete = 0;
     for (Bucket::PartCommits& one : bucket.parts) one.commits = 0;
   }
   for (Tensor& copy : data_->working) copy.reset();
@@ -95,63 +103,72 @@ void ParameterStore::zero_gradients() {
 
 Tensor ParameterStore::Data::take_complete(Bucket& of) {
   if (!options.reduce_every_microbatch) {
-    LOCKSTEP_CHECK(of.open.given(), "a reduction without gradients");
-    return std::move(of.open);
+    LOCKSTEP_CHECK(of.added_to.given(), "a reduction without gradients");
+    return std::move(of.added_to);
   }
-  const std::lock_guard lock(closed_mutex);
-  LOCKSTEP_CHECK(!of.closed.empty(), "a reduction before all gradients of its bucket were committed");
-  Tensor complete = std::move(of.closed.front());
-  of.closed.pop_front();
-  return complete;
+  const std::lock_guard lock(complete_mutex);
+  LOCKSTEP_CHECK(!of.complete.empty(), "a reduction before all gradients of its bucket were committed");
+  Tensor whole = std::move(of.complete.front());
+  of.complete.pop_front();
+  return whole;
 }
 
-ParameterStore::Reduction ParameterStore::reduction(std::int32_t index) {
+ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
   Bucket& bucket = data_->bucket(index);
-  LOCKSTEP_CHECK(!bucket.is_reduced, "a bucket is reduced twice at once");
-  if (!data_->scatters_gradients()) {
-    LOCKSTEP_CHECK(bucket.times_reduced == 0 || data_->options.shards == 1,
-                   "stages 0 and 1 reduce gradients once a step");
-    bucket.is_reduced = true;
-    return {bucket.gradient.tensor.in(), bucket.gradient.out(bucket.own)};
+  const bool first = bucket.gradients_are == Bucket::Gradients::open;
+  LOCKSTEP_CHECK(first || bucket.gradients_are == Bucket::Gradients::reduced, "a bucket is reduced twice at once");
+  Reduction reduction(bucket);
+  if (data_->scatters_gradients()) {
+    reduction.microbatch_ = data_->take_complete(bucket);
+    reduction.whole_ = reduction.microbatch_.in();
+    if (!first)
+      reduction.landing_ = data_->memory.make(MemoryKind::buffers, data_->options.gradient, bucket.own.count());
+    reduction.result_ = first ? bucket.gradient.tensor.out() : reduction.landing_.out();
+  } else {
+    LOCKSTEP_CHECK(first || data_->options.shards == 1, "stages 0 and 1 reduce gradients once a step");
+    reduction.whole_ = bucket.gradient.tensor.in();
+    reduction.result_ = bucket.gradient.out(bucket.own);
   }
-  bucket.reducing = data_->take_complete(bucket);
-  bucket.is_reduced = true;
-  if (bucket.times_reduced == 0) return {bucket.reducing.in(), bucket.gradient.tensor.out()};
-  bucket.landing = data_->memory.make(MemoryKind::buffers, data_->options.gradient, bucket.own.count());
-  return {bucket.reducing.in(), bucket.landing.out()};
+  bucket.gradients_are = Bucket::Gradients::reducing;
+  return reduction;
 }
 
-kernels::InOut ParameterStore::landed(std::int32_t index) {
-  Bucket& bucket = data_->bucket(index);
-  LOCKSTEP_CHECK(bucket.is_reduced, "no reduction was begun");
-  bucket.reducing.reset();
-  return bucket.landing.given() ? bucket.landing.inout() : bucket.gradient.inout(bucket.own);
+ParameterStore::Landed ParameterStore::Reduction::landed() && {
+  Bucket& bucket = bucket_.use_up();
+  bucket.gradients_are = Bucket::Gradients::landed;
+  microbatch_.reset();
+  return {bucket, std::move(landing_)};
 }
 
-void ParameterStore::reduced(std::int32_t index) {
-  LOCKSTEP_CHECK(data_->where.on_cpu(), "a queue's kernels are those of a context that the lane has");
-  kernels::ThreadPool lane(1);  // this thread
-  reduced(index, kernels::Context(lane));
+kernels::InOut ParameterStore::Landed::shard() const {
+  const Bucket& bucket = bucket_.get();
+  return landing_.given() ? landing_.inout() : bucket.gradient.inout(bucket.own);
 }
 
-void ParameterStore::reduced(std::int32_t index, const kernels::Context& lane) {
-  Bucket& bucket = data_->bucket(index);
-  LOCKSTEP_CHECK(bucket.is_reduced, "no reduction was begun");
-  if (bucket.landing.given()) {
-    kernels::run(kernels::ResidualAdd{.count = bucket.own.count(),
-                                      .a = bucket.gradient.tensor.in(),
-                                      .b = bucket.landing.in(),
-                                      .y = bucket.gradient.tensor.out()},
-                 lane);
+namespace {
+
+void add(const kernels::In& shard, const FlatTensor& to, const kernels::Context& where) {
+  kernels::run(kernels::ResidualAdd{.count = shard.elems, .a = to.tensor.in(), .b = shard, .y = to.tensor.out()},
+               where);
+}
+
+}  // namespace
+
+void ParameterStore::Landed::add(const kernels::Context& lane) && {
+  Bucket& bucket = bucket_.use_up();
+  if (landing_.given() && lane.on_cpu()) {
+    kernels::ThreadPool this_thread(1);
+    parallel::add(landing_.in(), bucket.gradient, kernels::Context(this_thread));
+  } else if (landing_.given()) {
+    parallel::add(landing_.in(), bucket.gradient, lane);
   }
-  bucket.landing.reset();
-  bucket.reducing.reset();
-  bucket.is_reduced = false;
-  ++bucket.times_reduced;
+  landing_.reset();
+  bucket.gradients_are = Bucket::Gradients::reduced;
 }
 
 FlatTensor& ParameterStore::Data::reduced_gradient(Bucket& of) {
-  LOCKSTEP_CHECK(stage == 0 || of.times_reduced > 0, "gradients are used before they were reduced");
+  LOCKSTEP_CHECK(stage == 0 || of.gradients_are == Bucket::Gradients::reduced,
+                 "gradients are used before they were reduced");
   return of.gradient;
 }
 

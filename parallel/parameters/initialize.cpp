@@ -42,8 +42,8 @@ void ParameterStore::Data::initialize(Bucket& of, std::uint64_t seed) {
     std::vector<float> room(kMostElems);
     for (std::int64_t index = 0; index < num_pieces; ++index) write(index, room);
   }
-  of.stale = false;
   of.gathered.reset();
+  of.weights_are = stage == 3 ? Bucket::Weights::sharded : Bucket::Weights::whole;
 }
 
 void ParameterStore::initialize(std::uint64_t seed) {

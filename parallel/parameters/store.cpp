@@ -71,7 +71,7 @@ void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
   for (const std::size_t member : members)
     elems.push_back(workload::elems_of_share(parameters.at(member), place.ranks));
   Bucket& made = buckets.emplace_back();
-  made.flat = lay_out(elems, options.shards);
+  made.flat = workload::lay_out(elems, options.shards);
   made.own = stage == 0 ? FlatRange{0, made.flat.elems} : made.flat.shard(options.shards, options.shard);
   for (std::size_t i = 0; i < members.size(); ++i) {
     Position& position = positions.at(members[i]);
@@ -88,6 +88,7 @@ void ParameterStore::Data::allocate(Bucket& made) {
   const auto zeros = [this](MemoryKind kind, core::DType dtype, FlatRange range) {
     return FlatTensor{zeroed(kind, dtype, range.count()), range.begin};
   };
+  if (stage == 3) made.weights_are = Bucket::Weights::sharded;
   made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
   made.gradient = zeros(MemoryKind::gradients, options.gradient, scatters_gradients() ? made.own : whole);
   if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
@@ -118,30 +119,44 @@ std::int32_t ParameterStore::bucket_of(std::size_t parameter) const {
 kernels::In ParameterStore::weight(std::size_t parameter) const {
   const FlatRange range = data_->position(parameter).range;
   const Bucket& bucket = data_->bucket_of(parameter);
-  if (data_->stage == 3) {
-    LOCKSTEP_CHECK(bucket.gathered.given(), data_->parameters[parameter].name + " is used, but not gathered");
-    return bucket.gathered.in(range.begin, range.count());
-  }
-  LOCKSTEP_CHECK(!bucket.stale, data_->parameters[parameter].name + " is used, but not gathered since it was updated");
-  return bucket.weights.in(range);
+  LOCKSTEP_CHECK(bucket.weights_are == Bucket::Weights::whole,
+                 data_->parameters[parameter].name + " is used, but not gathered since it was resharded or updated");
+  return bucket.gathered.given() ? bucket.gathered.in(range.begin, range.count()) : bucket.weights.in(range);
 }
 
-ParameterStore::Gather ParameterStore::gather(std::int32_t index) {
+ParameterStore::Gathering ParameterStore::gather(std::int32_t index) {
   Bucket& bucket = data_->bucket(index);
-  const FlatRange whole{0, bucket.flat.elems};
-  if (data_->stage == 3) {
-    if (!bucket.gathered.given()) {
-      bucket.gathered = data_->memory.make(MemoryKind::weights, data_->options.compute, whole.count());
-    }
-    return {bucket.weights.in(bucket.own), bucket.gathered.out()};
-  }
   LOCKSTEP_CHECK(data_->stage > 0 || data_->options.shards == 1, "weights of stage 0 are whole");
-  bucket.stale = false;
-  return {bucket.weights.in(bucket.own), bucket.weights.out(whole)};
+  LOCKSTEP_CHECK(bucket.weights_are != Bucket::Weights::gathering, "a bucket's weights are gathered twice at once");
+  if (data_->stage == 3 && !bucket.gathered.given()) {
+    bucket.gathered = data_->memory.make(MemoryKind::weights, data_->options.compute, bucket.flat.elems);
+  }
+  bucket.weights_are = Bucket::Weights::gathering;
+  return Gathering(bucket);
+}
+
+kernels::In ParameterStore::Gathering::shard() const {
+  return bucket_.get().weights.in(bucket_.get().own);
+}
+
+kernels::Out ParameterStore::Gathering::whole() const {
+  const Bucket& bucket = bucket_.get();
+  return bucket.gathered.given() ? bucket.gathered.out() : bucket.weights.tensor.out();
+}
+
+void ParameterStore::Gathering::done() && {
+  bucket_.use_up().weights_are = Bucket::Weights::whole;
 }
 
 void ParameterStore::reshard(std::int32_t index) {
-  data_->bucket(index).gathered.reset();
+  data_->reshard(data_->bucket(index));
+}
+
+void ParameterStore::Data::reshard(Bucket& of) const {
+  if (stage < 3) return;
+  LOCKSTEP_CHECK(of.weights_are != Bucket::Weights::gathering, "weights are given up while they are gathered");
+  of.gathered.reset();
+  of.weights_are = Bucket::Weights::sharded;
 }
 
 void ParameterStore::Data::round_masters(Bucket& of) {
@@ -158,7 +173,7 @@ void ParameterStore::Data::round_masters(Bucket& of) {
 void ParameterStore::masters_changed() {
   for (Bucket& bucket : data_->buckets) {
     data_->round_masters(bucket);
-    data_->others_are_stale(bucket);
+    data_->others_changed(bucket);
   }
 }
 

@@ -4,21 +4,48 @@
 // Parameters lie in buckets: flat buffers, padded so that the data-parallel ranks can share them out evenly. A bucket
 // is what is reduced, gathered and sharded at once; its gradients lie as its weights do, so that a collective works in
 // place, and nothing is packed. A store knows the ranks of one set of shards; if there are replicas of the set (hybrid
-// sharding), whoever reduces sums what has landed() over them.
+// sharding), whoever reduces sums what has landed over them.
 //
 //   stage   weights                    gradients                                master weights and moments
 //   0       whole                      whole                                    whole
 //   1       whole                      whole; reduced to a shard                a shard
 //   2       whole                      whole while a microbatch makes them      a shard
 //   3       a shard; whole while used  as 2                                     a shard
+//
+// The states of a bucket, and who moves it from one to the next: the rank's own thread, which runs the kernels, or the
+// thread of a lane, which runs a collective. What has a beginning and an end returns a handle, which the call that ends
+// it uses up (&&): to end what was not begun, or to copy a handle, does not compile, and a handle that was used up
+// refuses everything.
+//
+//   weights            lane: gather()                 lane: Gathering::done()
+//            SHARDED ------------------> GATHERING --------------------------> WHOLE: weight() may be called
+//               ^                                                                |
+//               +-- own: reshard() (stage 3), update() and masters_changed() ----+      (stage 0 is always WHOLE)
+//
+//   gradients          lane: reduce()                 lane: Reduction::landed()            lane: Landed::add()
+//               OPEN ------------------> REDUCING ---------------------------> LANDED -----------------------> REDUCED
+//                ^                          ^                             (sums over replicas)                    |
+//                |                          +-- lane: reduce() of the next microbatch (stages 2, 3) --------------+
+//                +-- own: zero_gradients() -----------------------------------------------------------------------+
+//
+// Meanwhile the own thread adds to gradients of a microbatch by a handle for each part, PartGradients, and commits it.
+// Stages 0 and 1 add in place, and only while the bucket is OPEN. Stages 2 and 3 add to a whole buffer of the bucket
+// that belongs to the microbatch: when all parts of the bucket have committed, it waits for its reduce(), and a new one
+// is begun, so that a reduction may be late.
+//
+// The order between threads is that of the Step, which is data: check_step proves that a rank gathers and gives up each
+// bucket in turn, before anything runs (schedules/step/check_step.h). A call that meets another state than the one
+// drawn here is a bug, and says so by name.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/error.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
 #include "workload/parameter.h"
@@ -63,38 +90,20 @@ class ParameterStore {
   void initialize(std::uint64_t seed);
 
   // ---- for layers, in the rank's own thread
-  kernels::In weight(std::size_t parameter) const;  // its bucket has to be there (stage 3)
-  // f32, to be added to. With narrow gradients it is a working copy: what is there so far, in f32, which commit()
-  // rounds once and gives up.
-  kernels::InOut gradient(std::size_t parameter);
-  // Gradients of a part (of all parameters with workload::Parameter::part) are complete for this microbatch. A bucket
-  // of stages 2 and 3 all of whose parts are is closed: what is added later goes to a new one, so that the reduction
-  // may be late.
-  void commit(std::int32_t part);
+  kernels::In weight(std::size_t parameter) const;  // of a bucket that is WHOLE
+  // What a part (all parameters with workload::Parameter::part) adds to gradients with one microbatch.
+  class PartGradients;
+  PartGradients gradients(std::int32_t part);
 
-  // ---- for collectives, in the lane's thread; what they return stays valid until the call that ends it. Calls for
-  // weights, calls for gradients, and those above may run side by side, in a thread each; for one bucket's weights the
-  // step's order has to keep gather(), weight() and reshard() apart.
-  // Stage 3: gather() makes room for the whole weights; the all-gather goes from shard to whole. In place for stages 1
-  // and 2, where shard lies in whole.
-  struct Gather {
-    kernels::In shard;
-    kernels::Out whole;
-  };
-  Gather gather(std::int32_t bucket);
+  // ---- for collectives, in a lane's thread. Weights and gradients may be worked on side by side, and so may buckets.
+  // Stage 3 makes room for the whole weights here; stages 1 and 2 gather in place.
+  class Gathering;
+  Gathering gather(std::int32_t bucket);
   void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
-  // Gradients: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to shard, in place for stage
-  // 1. Stages 0 and 1 reduce once a step. reduced() ends it: adds the shard to what microbatches before have left.
-  struct Reduction {
-    kernels::In whole;
-    kernels::Out result;
-  };
-  Reduction reduction(std::int32_t bucket);
-  // Between the two, for sums over further groups (replicas of shards), in place: what the reduction has left here.
-  // Stages 2 and 3 give up the whole. Other buckets may be reduced meanwhile, in another thread.
-  kernels::InOut landed(std::int32_t bucket);
-  void reduced(std::int32_t bucket);  // kernels of the CPU
-  void reduced(std::int32_t bucket, const kernels::Context& lane);
+  // Of stages 0 and 1 once a step, of 2 and 3 what the earliest microbatch that waits has committed.
+  class Reduction;
+  class Landed;
+  Reduction reduce(std::int32_t bucket);
   // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor ranks) and for
   // hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets (best: alone), or their
   // shards differ.
@@ -137,7 +146,99 @@ class ParameterStore {
  private:
   struct Bucket;
   struct Data;
+  template <class Of>
+  class UsedOnce;
   std::unique_ptr<Data> data_;
+};
+
+// Points to what a handle speaks of; to nothing in a handle that was moved from, or used up.
+template <class Of>
+class ParameterStore::UsedOnce {
+ public:
+  UsedOnce() = default;
+  explicit UsedOnce(Of& of) : of_(&of) {}
+  UsedOnce(UsedOnce&& other) noexcept : of_(std::exchange(other.of_, nullptr)) {}
+  UsedOnce& operator=(UsedOnce&& other) noexcept {
+    of_ = std::exchange(other.of_, nullptr);
+    return *this;
+  }
+  UsedOnce(const UsedOnce&) = delete;
+  UsedOnce& operator=(const UsedOnce&) = delete;
+  ~UsedOnce() = default;
+
+  Of& get() const {
+    LOCKSTEP_CHECK(of_ != nullptr, "a handle of a parameter store is used, which was used up");
+    return *of_;
+  }
+  Of& use_up() {
+    Of& of = get();
+    of_ = nullptr;
+    return of;
+  }
+
+ private:
+  Of* of_ = nullptr;
+};
+
+class [[nodiscard]] ParameterStore::PartGradients {
+ public:
+  // f32, to be added to. With narrow gradients it is a working copy: what is there so far, in f32, which commit()
+  // rounds once and gives up. A parameter of another part may be added to as well (tied embeddings), before that part
+  // commits.
+  kernels::InOut of(std::size_t parameter);
+  void commit() &&;  // the part's gradients of the microbatch are complete
+
+ private:
+  friend class ParameterStore;
+  PartGradients(Data& data, std::int32_t part) : data_(data), part_(part) {}
+  UsedOnce<Data> data_;
+  std::int32_t part_;
+};
+
+// Weights on their way, from every rank's shard to the whole of all.
+class [[nodiscard]] ParameterStore::Gathering {
+ public:
+  kernels::In shard() const;
+  kernels::Out whole() const;
+  void done() &&;  // the all-gather has run, or is queued before all that reads weights
+
+ private:
+  friend class ParameterStore;
+  explicit Gathering(Bucket& bucket) : bucket_(bucket) {}
+  UsedOnce<Bucket> bucket_;
+};
+
+// Gradients on their way: an all-reduce of `whole` in place (stage 0), or a reduce-scatter from whole to result, in
+// place for stage 1.
+class [[nodiscard]] ParameterStore::Reduction {
+ public:
+  kernels::In whole() const { return whole_; }
+  kernels::Out result() const { return result_; }
+  Landed landed() &&;  // the collective has run, or is queued; stages 2 and 3 give up the whole
+
+ private:
+  friend class ParameterStore;
+  explicit Reduction(Bucket& bucket) : bucket_(bucket) {}
+  UsedOnce<Bucket> bucket_;
+  Tensor microbatch_ = {};  // stages 2 and 3: the whole
+  Tensor landing_ = {};     // from their second reduction in a step on
+  kernels::In whole_ = {};
+  kernels::Out result_ = {};
+};
+
+// What a reduction has left here, for sums over further groups (replicas of shards) in place.
+class [[nodiscard]] ParameterStore::Landed {
+ public:
+  Landed() = default;  // nothing
+  kernels::InOut shard() const;
+  // To what microbatches before have left. Kernels of the CPU run in the calling thread alone.
+  void add(const kernels::Context& lane) &&;
+
+ private:
+  friend class ParameterStore::Reduction;
+  Landed(Bucket& bucket, Tensor landing) : bucket_(bucket), landing_(std::move(landing)) {}
+  UsedOnce<Bucket> bucket_;
+  Tensor landing_ = {};
 };
 
 }  // namespace lockstep::parallel

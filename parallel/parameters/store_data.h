@@ -11,10 +11,14 @@
 
 #include "core/error.h"
 #include "kernels/optimizer/optimizer.h"
-#include "parallel/parameters/flat_bucket.h"
 #include "parallel/parameters/store.h"
+#include "workload/flat_bucket.h"
 
 namespace lockstep::parallel {
+
+using workload::common_of;
+using workload::FlatBucket;
+using workload::FlatRange;
 
 // A tensor that holds elements from `begin` on of a flat bucket.
 struct FlatTensor {
@@ -31,45 +35,36 @@ struct ParameterStore::Bucket {
   FlatBucket flat;
   FlatRange own;  // what this rank updates
 
+  // As drawn in store.h.
+  enum class Weights : std::uint8_t { sharded, gathering, whole };
+  enum class Gradients : std::uint8_t { open, reducing, landed, reduced };
+  Weights weights_are = Weights::whole;
+  Gradients gradients_are = Gradients::open;
+
   FlatTensor weights;       // in the compute dtype: whole, or with stage 3 the own shard
   Tensor gathered;          // stage 3: whole, while used
-  bool stale = false;       // stages 1, 2: other shards are those of before the last update
   FlatTensor master;        // own shard, f32; none where the weights are
   FlatTensor first_moment;  // own shard, f32
   FlatTensor second_moment;
 
-  FlatTensor gradient;      // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
-  int times_reduced = 0;    // since zero_gradients(); of the thread that reduces
-  bool is_reduced = false;  // between reduction() and reduced()
+  FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
 
-  // Stages 2 and 3. A whole gradient is `open` in the rank's own thread, waits in `closed`, and is `reducing` in the
-  // thread that reduces; from the second in a step on its shard lands in `landing`.
-  Tensor open;
-  std::deque<Tensor> closed;  // under Data::closed_mutex
-  Tensor reducing;
-  Tensor landing;
+  // Stages 2 and 3: the whole gradient of a microbatch, in the rank's own thread while it is added to; then it waits
+  // in `complete` for the thread that reduces.
+  Tensor added_to;
+  std::deque<Tensor> complete;  // under Data::complete_mutex
   struct PartCommits {
     std::int32_t part = 0;
     std::int64_t commits = 0;
   };
   std::vector<PartCommits> parts;  // of the members
-  std::int64_t times_closed = 0;
+  std::int64_t times_complete = 0;
 
   FlatTensor& masters() { return master.tensor.given() ? master : weights; }
-  // Where members for which `chosen` is true lie in the own shard; neighbours, and the zeros between them, in one.
+  // Where members for which `chosen` is true lie in the own shard.
   template <class Chosen>
-  std::vector<FlatRange> own_ranges(Chosen&& chosen) const {
-    std::vector<FlatRange> ranges;
-    bool goes_on = false;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const FlatRange range = common_of(flat.places[i], own);
-      if (range.empty()) continue;
-      const bool wanted = chosen(members[i]);
-      if (wanted && goes_on) ranges.back().end = range.end;
-      if (wanted && !goes_on) ranges.push_back(range);
-      goes_on = wanted;
-    }
-    return ranges;
+  std::vector<FlatRange> own_ranges(const Chosen& chosen) const {
+    return flat.ranges_in(own, [&](std::size_t i) { return chosen(members[i]); });
   }
 };
 
@@ -90,7 +85,7 @@ struct ParameterStore::Data {
 
   std::vector<Tensor> working = {};  // [parameter] f32: narrow gradients while they are added to
   Tensor number_one = {};            // the number, for the optimizer's kernels
-  std::mutex closed_mutex = {};
+  std::mutex complete_mutex = {};
   std::array<std::vector<std::vector<float>>, 3> host_copies = {};  // [State][bucket]: of a device's memory
 
   bool narrow_weights() const { return options.compute != core::DType::f32; }
@@ -121,17 +116,18 @@ struct ParameterStore::Data {
   FlatTensor& state(Bucket& of, State which);
   float* on_host(std::size_t bucket, State which);
 
-  Tensor& open_gradient(Bucket& of);
+  void reshard(Bucket& of) const;
+  Tensor& microbatch_gradient(Bucket& of);
   kernels::InOut kept_gradient(std::size_t parameter);  // in the dtype in which it is kept
   void count_commit(Bucket& of, std::int32_t part);
-  void close(Bucket& of);
+  void complete(Bucket& of);
   Tensor take_complete(Bucket& of);
   FlatTensor& reduced_gradient(Bucket& of);
 
   void update(const AdamWOptions& options, kernels::AdamW adamw);
   void step_range(Bucket& of, FlatRange range, kernels::AdamW adamw);
-  void round_masters(Bucket& of);     // weights as kernels read them follow, in the own shard
-  void others_are_stale(Bucket& of);  // weights that other ranks have changed
+  void round_masters(Bucket& of);   // weights as kernels read them follow, in the own shard
+  void others_changed(Bucket& of);  // weights of other ranks' shards
 };
 
 }  // namespace lockstep::parallel

@@ -106,19 +106,20 @@ void train_alone(Ranks& one, std::size_t num_ranks, int microbatches, Gradients 
   }
 }
 
-// Replicas of a set of shards: what has landed on one is summed over the same shard of all.
+// Replicas of a set of shards (FSDP's hybrid sharding): what has landed on one is summed over the same shard of all.
 void reduce_over(std::vector<std::unique_ptr<Ranks>>& replicas, std::int32_t bucket) {
-  for (const auto& set : replicas) set->begin_reduction(bucket);
+  std::vector<std::vector<ParameterStore::Landed>> landed;  // [replica][shard]
+  for (const auto& set : replicas) landed.push_back(set->landed_of(bucket));
   for (std::size_t r = 0; r < replicas.front()->size(); ++r) {
     std::vector<float> sum;
-    for (const auto& set : replicas) {
-      const std::vector<float> mine = floats_of(set->store(r).landed(bucket).in());
+    for (const auto& set : landed) {
+      const std::vector<float> mine = floats_of(set[r].shard().in());
       sum.resize(mine.size(), -0.0F);
       for (std::size_t i = 0; i < mine.size(); ++i) sum[i] += mine[i];
     }
-    for (const auto& set : replicas) {
-      put(set->store(r).landed(bucket).out(), 0, sum);
-      set->store(r).reduced(bucket);
+    for (std::size_t set = 0; set < landed.size(); ++set) {
+      put(landed[set][r].shard().out(), 0, sum);
+      std::move(landed[set][r]).add(replicas[set]->lane());
     }
   }
 }
@@ -179,13 +180,14 @@ TEST(StoreStages, TheWholeIsGivenUpBeforeReplicasAreSummed) {
   backward(ranks, 0, small_integers(1));
   const std::int64_t whole = gradients_at(ranks.at(0)) - shards;
   EXPECT_EQ(whole, 2 * shards);
-  ranks.each_bucket([&](std::int32_t b) { ranks.begin_reduction(b); });
+  std::vector<std::vector<ParameterStore::Reduction>> reductions;
+  ranks.each_bucket([&](std::int32_t b) { reductions.push_back(ranks.sum_over_shards(b)); });
   EXPECT_EQ(gradients_at(ranks.at(0)), shards + whole);
-  ranks.each_bucket([&](std::int32_t b) { ranks.each([b](ParameterStore& store) { store.landed(b); }); });
+  std::vector<ParameterStore::Landed> landed;
+  for (auto& bucket : reductions) landed.push_back(std::move(bucket.front()).landed());
   EXPECT_EQ(gradients_at(ranks.at(0)), shards);
-  EXPECT_THROW(ranks.store(0).reduction(0), core::Error);  // the first has not ended
-  ranks.each_bucket([&](std::int32_t b) { ranks.each([b](ParameterStore& store) { store.reduced(b); }); });
-  EXPECT_THROW(ranks.store(0).landed(0), core::Error);
+  for (ParameterStore::Landed& one : landed) std::move(one).add(ranks.lane());
+  EXPECT_NO_THROW(ranks.store(0).own_gradient(0));
 }
 
 TEST(StoreStages, ExactSumsGiveTheBitsOfOneRank) {
@@ -351,7 +353,7 @@ TEST(StoreStages, PaddingStaysZero) {
         weights.push_back(store.weight(p));
         gradients.push_back(store.own_gradient_of(p).in());
       }
-      const std::vector<float> zeros = between(read(store.gather(bucket).whole), weights);
+      const std::vector<float> zeros = between(read(store.gather(bucket).whole()), weights);
       EXPECT_EQ(zeros, std::vector<float>(zeros.size()));
       padded += zeros.size();
       const std::vector<float> own = between(store.own_gradient(bucket).in(), gradients);
@@ -381,50 +383,6 @@ TEST(StoreStages, ALateReductionInAnotherThread) {
   }
   ranks.gather_all();
   expect_same(ranks, one);
-}
-
-// Two replicas of two shards each (FSDP's hybrid sharding): every microbatch's shards are summed over the replicas.
-TEST(StoreStages, ReplicasOfShards) {
-  Ranks one({}, 1);
-  train_alone(one, 4, 2, small_integers);
-  Ranks replicas[] = {Ranks({.zero = 3}, 2), Ranks({.zero = 3}, 2)};
-  const auto each = [&](const auto& visit) {
-    for (std::size_t k = 0; k < 2; ++k) visit(replicas[k], k);
-  };
-  each([](Ranks& ranks, std::size_t) { ranks.each([](ParameterStore& store) { store.initialize(17); }); });
-  for (int step = 1; step <= kSteps; ++step) {
-    each([](Ranks& ranks, std::size_t) { ranks.each([](ParameterStore& store) { store.zero_gradients(); }); });
-    each([](Ranks& ranks, std::size_t) { ranks.gather_all(); });
-    const Gradients gradients = small_integers(step);
-    for (int microbatch = 0; microbatch < 2; ++microbatch) {
-      each([&](Ranks& ranks, std::size_t replica) {
-        backward(ranks, microbatch, [&](std::size_t r, int m, std::size_t p, std::int64_t i) {
-          return gradients(2 * replica + r, m, p, i);
-        });
-      });
-      replicas[0].each_bucket([&](std::int32_t bucket) {
-        const std::vector<kernels::Out> first = replicas[0].begin_reduction(bucket);
-        const std::vector<kernels::Out> second = replicas[1].begin_reduction(bucket);
-        for (std::size_t r = 0; r < 2; ++r) {
-          std::vector<float> sum = floats_of(read(first[r]));
-          const std::vector<float> other = floats_of(read(second[r]));
-          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
-          put(first[r], 0, sum);
-          put(second[r], 0, sum);
-        }
-        each([bucket](Ranks& ranks, std::size_t) {
-          ranks.each([bucket](ParameterStore& store) { store.reduced(bucket); });
-        });
-      });
-    }
-    each([step](Ranks& ranks, std::size_t) {
-      ranks.each([step](ParameterStore& store) { store.update(kAdamW, step, kFactor); });
-    });
-  }
-  each([&](Ranks& ranks, std::size_t) {
-    ranks.gather_all();
-    expect_same(ranks, one);
-  });
 }
 
 // Results do not depend on the threads of kernels.

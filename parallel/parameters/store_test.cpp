@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -185,9 +186,8 @@ TEST(Store, WholeBucketsShowInThePeakOnly) {
   std::int64_t largest = 0;
   for (std::int32_t b = 0; b < 3; ++b) largest = std::max(largest, ranks.store(0).padded_elems(b));
   // All buckets at once, as this step has it; a landing shard a bucket, one after the other.
-  const ZeroCase of = case_of(ranks, padded(ranks.store(0)));
-  const BytesByKind more = zero_transient_bytes(
-      of, {.bucket_elems = of.elems, .gathered_at_once = 1, .gradients_at_once = 1, .several_microbatches = true});
+  const std::int64_t elems = padded(ranks.store(0));
+  const BytesByKind more{2 * elems, 4 * elems, 0, 0, 0};
   const BytesByKind peak = memory.peak_of_each();
   for (const MemoryKind kind : {MemoryKind::weights, MemoryKind::gradients, MemoryKind::optimizer}) {
     const auto k = static_cast<std::size_t>(kind);
@@ -252,23 +252,65 @@ TEST(Store, WeightsThatAreNotGatheredAreABug) {
 
 TEST(Store, ReductionsHaveTheirOrder) {
   Ranks late({.zero = 2}, 2);
-  EXPECT_THROW(late.store(0).reduction(0), core::Error) << "nothing was committed";
-  EXPECT_THROW(late.store(0).reduced(0), core::Error) << "nothing was begun";
-  EXPECT_THROW(late.store(0).own_gradient(0), core::Error) << "nothing was reduced";
-  EXPECT_THROW(late.store(0).update({}, 1, 1), core::Error);
-  late.store(0).gradient(3);
-  late.store(0).commit(1);
-  EXPECT_THROW(late.store(0).reduction(0), core::Error) << "part 2 of the bucket is not committed";
-  late.store(0).commit(2);
-  EXPECT_NO_THROW(late.store(0).reduction(0));
-  EXPECT_THROW(late.store(0).reduction(0), core::Error) << "twice at once";
+  ParameterStore& store = late.store(0);
+  EXPECT_THROW(store.own_gradient(0), core::Error) << "nothing was reduced";
+  EXPECT_THROW(store.update({}, 1, 1), core::Error);
+  ParameterStore::PartGradients gradients = store.gradients(1);
+  EXPECT_NO_THROW(gradients.of(3));
+  EXPECT_THROW(store.reduce(0).whole(), core::Error) << "nothing was committed";
+  std::move(gradients).commit();
+  EXPECT_THROW(store.reduce(0).whole(), core::Error) << "part 2 of the bucket is not committed";
+  store.gradients(2).commit();
+  {
+    ParameterStore::Reduction reduction = store.reduce(0);
+    store.gradients(1).commit();
+    store.gradients(2).commit();
+    EXPECT_THROW(store.reduce(0).whole(), core::Error) << "twice at once";
+    EXPECT_THROW(store.zero_gradients(), core::Error) << "meanwhile";
+    ParameterStore::Landed landed = std::move(reduction).landed();
+    EXPECT_THROW(store.reduce(0).whole(), core::Error) << "the sum over replicas may be under way";
+    std::move(landed).add(late.lane());
+  }
+  EXPECT_NO_THROW(store.own_gradient(0));
+  store.reduce(0).landed().add(late.lane());
 
   Ranks once({.zero = 1}, 2);
   once.reduce_all();
-  EXPECT_THROW(once.store(0).gradient(0), core::Error) << "after the reduction";
-  EXPECT_THROW(once.store(0).reduction(0), core::Error) << "twice a step";
-  once.each([](ParameterStore& store) { store.zero_gradients(); });
-  EXPECT_NO_THROW(once.store(0).gradient(0));
+  EXPECT_THROW(once.store(0).gradients(0).of(0), core::Error) << "after the reduction";
+  EXPECT_THROW(once.store(0).reduce(0).whole(), core::Error) << "twice a step";
+  once.each([](ParameterStore& each) { each.zero_gradients(); });
+  EXPECT_NO_THROW(once.store(0).gradients(0).of(0));
+}
+
+// What the compiler refuses: to end what was not begun, to end it twice or keep it, and to copy a handle.
+template <class Handle>
+constexpr bool kIsHandedOn = !std::is_copy_constructible_v<Handle> && std::is_nothrow_move_constructible_v<Handle>;
+template <class Gathering>
+concept EndsWhereItLies = requires(Gathering& gathering) {
+  gathering.done();
+};
+template <class Reduction>
+concept LandsWhereItLies = requires(Reduction& reduction) {
+  reduction.landed();
+};
+static_assert(kIsHandedOn<ParameterStore::Gathering> && kIsHandedOn<ParameterStore::PartGradients> &&
+              kIsHandedOn<ParameterStore::Reduction> && kIsHandedOn<ParameterStore::Landed>);
+static_assert(!std::is_default_constructible_v<ParameterStore::Gathering> &&
+              !std::is_default_constructible_v<ParameterStore::Reduction>);
+static_assert(!EndsWhereItLies<ParameterStore::Gathering> && !LandsWhereItLies<ParameterStore::Reduction>);
+
+TEST(Store, AHandleThatWasUsedUpIsABug) {
+  Ranks ranks({.zero = 3}, 2);
+  ParameterStore& store = ranks.store(0);
+  ParameterStore::Gathering gathering = store.gather(2);
+  EXPECT_THROW(store.weight(0), core::Error) << "on their way";
+  EXPECT_THROW(store.gather(2).whole(), core::Error) << "twice at once";
+  EXPECT_THROW(store.reshard(2), core::Error);
+  std::move(gathering).done();
+  EXPECT_NO_THROW(store.weight(0));
+  EXPECT_THROW(std::move(gathering).done(), core::Error);  // NOLINT(bugprone-use-after-move)
+  EXPECT_THROW(ParameterStore::Landed().shard(), core::Error);
+  EXPECT_THROW(ParameterStore::Landed().add(ranks.lane()), core::Error);
 }
 
 TEST(Store, EachParameterIsInOneBucket) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/device_cpu.h"
@@ -102,14 +103,16 @@ class Ranks {
 
   void gather(std::int32_t bucket) {
     std::vector<float> whole;
-    std::vector<kernels::Out> rooms;
+    std::vector<ParameterStore::Gathering> gatherings;
     for (const auto& rank : ranks_) {
-      const ParameterStore::Gather gather = rank->store.gather(bucket);
-      const std::vector<float> shard = floats_of(gather.shard);
+      const auto& gathering = gatherings.emplace_back(rank->store.gather(bucket));
+      const std::vector<float> shard = floats_of(gathering.shard());
       whole.insert(whole.end(), shard.begin(), shard.end());
-      rooms.push_back(gather.whole);
     }
-    for (const kernels::Out& room : rooms) put(room, 0, whole);
+    for (ParameterStore::Gathering& gathering : gatherings) {
+      put(gathering.whole(), 0, whole);
+      std::move(gathering).done();
+    }
   }
   void gather_all() {
     if (options_.zero > 0 && size() > 1) each_bucket([this](std::int32_t b) { gather(b); });
@@ -118,34 +121,34 @@ class Ranks {
     each_bucket([this](std::int32_t b) { each([b](ParameterStore& store) { store.reshard(b); }); });
   }
 
-  // Sums in f32, in the ranks' order, rounded once; returns where each rank's result is, until reduced().
-  std::vector<kernels::Out> begin_reduction(std::int32_t bucket) {
-    std::vector<kernels::Out> results;
+  // Sums in f32, in the ranks' order, rounded once.
+  std::vector<ParameterStore::Reduction> sum_over_shards(std::int32_t bucket) {
+    std::vector<ParameterStore::Reduction> reductions;
     std::vector<float> sum;
     for (const auto& rank : ranks_) {
-      const ParameterStore::Reduction side = rank->store.reduction(bucket);
-      const std::vector<float> mine = floats_of(side.whole);
+      const auto& reduction = reductions.emplace_back(rank->store.reduce(bucket));
+      const std::vector<float> mine = floats_of(reduction.whole());
       sum.resize(mine.size(), -0.0F);
       for (std::size_t i = 0; i < mine.size(); ++i) sum[i] += mine[i];
-      results.push_back(side.result);
     }
     const bool whole = options_.zero == 0 || size() == 1;
     for (std::size_t r = 0; r < size(); ++r) {
-      const auto count = static_cast<std::ptrdiff_t>(results[r].elems);
+      const auto count = static_cast<std::ptrdiff_t>(reductions[r].result().elems);
       const auto begin = sum.begin() + (whole ? 0 : static_cast<std::ptrdiff_t>(r) * count);
-      put(results[r], 0, {begin, begin + count});
+      put(reductions[r].result(), 0, {begin, begin + count});
     }
-    return results;
+    return reductions;
   }
-  void reduce(std::int32_t bucket) {
-    begin_reduction(bucket);
-    for (const auto& rank : ranks_) {
-      if (rank->device->is_host_memory()) {
-        rank->store.reduced(bucket);
-      } else {
-        rank->store.reduced(bucket, kernels::Context(pool_));
-      }
+  std::vector<ParameterStore::Landed> landed_of(std::int32_t bucket) {
+    std::vector<ParameterStore::Landed> landed;
+    for (ParameterStore::Reduction& reduction : sum_over_shards(bucket)) {
+      landed.push_back(std::move(reduction).landed());
     }
+    return landed;
+  }
+  kernels::Context lane() { return kernels::Context(pool_); }
+  void reduce(std::int32_t bucket) {
+    for (ParameterStore::Landed& landed : landed_of(bucket)) std::move(landed).add(lane());
   }
   void reduce_all() {
     each_bucket([this](std::int32_t b) { reduce(b); });
@@ -183,15 +186,16 @@ inline void backward(Ranks& ranks, int microbatch, const Gradients& gradients) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     ParameterStore& store = ranks.store(r);
     for (const std::int32_t part : {2, 1, 0}) {
+      ParameterStore::PartGradients gradients_of_part = store.gradients(part);
       for (std::size_t p = 0; p < store.parameters().size(); ++p) {
         if (store.parameters()[p].part != part) continue;
-        const kernels::InOut gradient = store.gradient(p);
+        const kernels::InOut gradient = gradients_of_part.of(p);
         LOCKSTEP_CHECK(gradient.elems == store.weight(p).elems, "weights are there, as large as gradients");
         for (std::int64_t i = 0; i < gradient.elems; ++i) {
           gradient.as<float>()[i] += gradients(r, microbatch, p, i);
         }
       }
-      store.commit(part);
+      std::move(gradients_of_part).commit();
     }
   }
 }

@@ -88,9 +88,9 @@ void ParameterStore::Data::step_range(Bucket& of, FlatRange range, kernels::Adam
   kernels::run(adamw, where);
 }
 
-void ParameterStore::Data::others_are_stale(Bucket& of) {
-  of.stale = stage == 1 || stage == 2;
+void ParameterStore::Data::others_changed(Bucket& of) {
   of.gathered.reset();
+  if (stage > 0) of.weights_are = Bucket::Weights::sharded;
 }
 
 void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args) {
@@ -103,7 +103,7 @@ void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args
       const auto chosen = [&](std::size_t p) { return parameters[p].decays == decays; };
       for (const FlatRange range : of.own_ranges(chosen)) step_range(of, range, args);
     }
-    others_are_stale(of);
+    others_changed(of);
   }
 }
 

@@ -27,18 +27,6 @@ BytesByKind zero_bytes(const ZeroCase& of) {
   return bytes;
 }
 
-BytesByKind zero_transient_bytes(const ZeroCase& of, const ZeroTransient& transient) {
-  const std::int64_t bucket = transient.bucket_elems;
-  BytesByKind bytes{};
-  if (of.stage >= 3) of_kind(bytes, MemoryKind::weights) = transient.gathered_at_once * bytes_of(of.compute, bucket);
-  if (of.stage >= 2) {
-    of_kind(bytes, MemoryKind::gradients) = transient.gradients_at_once * bytes_of(of.gradient, bucket);
-    const std::int64_t landing = (bucket + of.ranks - 1) / of.ranks;
-    of_kind(bytes, MemoryKind::buffers) = transient.several_microbatches ? bytes_of(of.gradient, landing) : 0;
-  }
-  return bytes;
-}
-
 ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic) {
   const std::int64_t m = traffic.microbatches;
   const std::int64_t reductions = traffic.reduce_every_microbatch ? m : 1;

@@ -26,15 +26,6 @@ struct ZeroCase {
 // are narrower). In 16 bits that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3.
 BytesByKind zero_bytes(const ZeroCase& of);
 
-// What is there for a while in addition, at most.
-struct ZeroTransient {
-  std::int64_t bucket_elems = 0;       // of the largest bucket, with padding
-  std::int32_t gathered_at_once = 2;   // stage 3: buckets whose weights are whole
-  std::int32_t gradients_at_once = 2;  // stages 2 and 3: buckets whose gradients are: added to, or being reduced
-  bool several_microbatches = false;   // that are reduced: their shards are added up
-};
-BytesByKind zero_transient_bytes(const ZeroCase& of, const ZeroTransient& transient);
-
 // When stage 3 gathers its weights.
 enum class ZeroGathers : std::uint8_t {
   forward_and_backward,  // and gives them up after each

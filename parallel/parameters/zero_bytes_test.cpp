@@ -55,17 +55,6 @@ TEST(ZeroBytes, AShardIsRoundedUp) {
   EXPECT_EQ(total_of(zero_bytes(of)), 16 * 3);
 }
 
-TEST(ZeroBytes, TransientBytesAreThoseOfWholeBuckets) {
-  ZeroCase of{.elems = 1000, .ranks = 4, .stage = 3, .compute = DType::bf16, .gradient = DType::f32};
-  ZeroTransient transient{.bucket_elems = 400, .gathered_at_once = 2, .gradients_at_once = 3};
-  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{1600, 4800, 0, 0, 0}));
-  transient.several_microbatches = true;
-  of.stage = 2;
-  EXPECT_EQ(zero_transient_bytes(of, transient), (BytesByKind{0, 4800, 0, 0, 400}));
-  of.stage = 1;
-  EXPECT_EQ(total_of(zero_transient_bytes(of, transient)), 0);
-}
-
 // docs/metrics.md: in units of psi (n-1)/n.
 TEST(ZeroBytes, WireBytes) {
   for (const std::int32_t n : {2, 4, 7}) {

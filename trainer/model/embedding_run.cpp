@@ -19,7 +19,7 @@ View first_elems(View view, std::int64_t elems) {
 class EmbeddingRun final : public PartRun {
  public:
   EmbeddingRun(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids, Boundary& out)
-      : stage_(stage), part_(part), ids_(ids), out_(out) {}
+      : stage_(stage), ids_(ids), out_(out), gradients_(stage.store.gradients(part)) {}
 
   void run(workload::PieceName what, schedules::Op /*op*/) override {
     LOCKSTEP_CHECK(what.kind == workload::OperationKind::embed, "a kernel of the embedding");
@@ -32,7 +32,7 @@ class EmbeddingRun final : public PartRun {
   }
 
   void exchanged(workload::PieceName what) override {
-    if (what.side != workload::Side::forward) return;
+    if (what.side != workload::Side::forward) return out_.d.reset();
     sum_.exchanged(stage_);
     out_.x = std::move(sum_.sum);
   }
@@ -59,17 +59,17 @@ class EmbeddingRun final : public PartRun {
   }
 
   void weight_gradient() {
-    layer().backward(stage_.workspace, ids_.in(), d_out_all_.of(out_.d).in(), stage_.store.gradient(workload::kWords),
-                     first_elems(stage_.store.gradient(workload::kPositions), position_elems()));
+    layer().backward(stage_.workspace, ids_.in(), d_out_all_.of(out_.d).in(), gradients_.of(workload::kWords),
+                     first_elems(gradients_.of(workload::kPositions), position_elems()));
     d_out_all_.reset();
     out_.d.reset();
-    stage_.store.commit(part_);
+    std::move(gradients_).commit();
   }
 
   const StageContext& stage_;
-  std::int32_t part_;
   const parallel::Tensor& ids_;
   Boundary& out_;
+  PartGradients gradients_;
   RowSum sum_;
   RowGather d_out_all_;
 };

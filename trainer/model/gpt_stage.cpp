@@ -42,8 +42,9 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
   }
   for (std::int64_t layer = 0; layer < place.layers; ++layer) {
     const std::int32_t part = place.part_of_layer(place.first_layer + layer);
-    const bool first_of_group = layer % stage.shape.layout.recompute_every == 0;
-    made->parts.push_back(make_layer_run(stage, part, first, first_of_group, *at, *(at + 1)));
+    const std::int32_t group = stage.shape.layout.recompute_every;
+    const LayerPlace in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
+    made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1)));
     ++at;
     first += workload::kLayerParameters;
   }

@@ -23,11 +23,11 @@ class VocabularyHeadRun final : public HeadRun {
   VocabularyHeadRun(const StageContext& stage, std::int32_t part, std::size_t first, std::size_t words,
                     const parallel::Tensor& targets, Boundary& in)
       : stage_(stage),
-        part_(part),
         norm_gamma_(first + workload::kFinalNorm),
         words_(words),
         targets_(targets),
-        in_(in) {}
+        in_(in),
+        gradients_(stage.store.gradients(part)) {}
 
   const parallel::Tensor& losses() const override { return losses_; }
   const parallel::Tensor& logits() const override { return logits_; }
@@ -52,6 +52,7 @@ class VocabularyHeadRun final : public HeadRun {
 
   void exchanged(PieceName what) override {
     if (what.kind == Kind::exchange_stats) stats_.reset();
+    if (what.side == Side::regather) n_.reset();
     if (is_sum(what)) d_n_.exchanged(stage_);
   }
 
@@ -115,7 +116,7 @@ class VocabularyHeadRun final : public HeadRun {
   }
 
   void weight_gradient(Op op) {
-    layer().weight_gradient(stage_.workspace, n_all_.of(n_).in(), logits_.in(), stage_.store.gradient(words_));
+    layer().weight_gradient(stage_.workspace, n_all_.of(n_).in(), logits_.in(), gradients_.of(words_));
     logits_.reset();
     n_.reset();
     n_all_.reset();
@@ -124,7 +125,7 @@ class VocabularyHeadRun final : public HeadRun {
 
   void norm_backward(Op op) {
     stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_gamma_), in_.x.in(), norm_, d_n_.sum.inout(),
-                           norm_gradients_.where(stage_, op, norm_gamma_));
+                           norm_gradients_.where(stage_, gradients_, op, norm_gamma_));
     in_.d = std::move(d_n_.sum);
     in_.x.reset();
     norm_.reset();
@@ -132,16 +133,16 @@ class VocabularyHeadRun final : public HeadRun {
   }
 
   void complete() {
-    norm_gradients_.release(stage_, norm_gamma_);
-    stage_.store.commit(part_);
+    norm_gradients_.release(stage_, gradients_, norm_gamma_);
+    std::move(gradients_).commit();
   }
 
   const StageContext& stage_;
-  std::int32_t part_;
   std::size_t norm_gamma_;
   std::size_t words_;
   const parallel::Tensor& targets_;
   Boundary& in_;
+  PartGradients gradients_;
 
   parallel::NormSaved norm_;
   parallel::Tensor n_;  // behind the norm

@@ -28,9 +28,9 @@ using workload::kUp;
 
 class LayerRun final : public PartRun {
  public:
-  LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, bool first_of_group, Boundary& in,
+  LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, LayerPlace place, Boundary& in,
            Boundary& out)
-      : stage_(stage), part_(part), first_(first), first_of_group_(first_of_group), in_(in), out_(out) {}
+      : stage_(stage), first_(first), place_(place), in_(in), out_(out), gradients_(stage.store.gradients(part)) {}
 
   void run(PieceName what, Op op) override {
     switch (what.side) {
@@ -65,6 +65,7 @@ class LayerRun final : public PartRun {
   // What was gathered is given up by the kernels that use it.
   void exchanged(PieceName what) override {
     if (!gathers(what)) sum_of(what).exchanged(stage_);
+    if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
   }
 
  private:
@@ -89,8 +90,8 @@ class LayerRun final : public PartRun {
   parallel::LinearWeights row_parallel(std::size_t matrix) const {
     return {weight(matrix), stage_.shape.tensor.index == 0 ? weight(matrix + 1) : kernels::In{}};
   }
-  parallel::LinearGradients gradients(std::size_t matrix) const {
-    return {stage_.store.gradient(first_ + matrix), stage_.store.gradient(first_ + matrix + 1)};
+  parallel::LinearGradients gradients(std::size_t matrix) {
+    return {gradients_.of(first_ + matrix), gradients_.of(first_ + matrix + 1)};
   }
   // Rows that enter a tensor-parallel part are gathered, and their gradient's terms are summed; of rows that leave it
   // is the other way round.
@@ -115,19 +116,23 @@ class LayerRun final : public PartRun {
     return stage_.mode == Mode::train &&
            (stage_.shape.layout.recompute != workload::Recompute::full || op == Op::recompute);
   }
+  bool is_selective() const {
+    return stage_.mode == Mode::train && stage_.shape.layout.recompute == workload::Recompute::selective;
+  }
+  bool keeps_core(Op op) const { return keeps(op) && (!is_selective() || op == Op::recompute); }
 
   // ---- which function does what
 
   void forward(Kind kind, Op op) {
     switch (kind) {
       case Kind::attention_norm:
-        return attention_norm();
+        return attention_norm(keeps(op));
       case Kind::qkv:
         return qkv(keeps(op));
       case Kind::core:
-        return core(keeps(op));
+        return core(keeps_core(op));
       case Kind::projection:
-        return project(keeps(op));
+        return project(keeps_core(op));
       case Kind::mlp_norm:
         return mlp_norm(op);
       case Kind::up:
@@ -136,7 +141,7 @@ class LayerRun final : public PartRun {
         return down(keeps(op));
       default:
         LOCKSTEP_CHECK(kind == Kind::mlp_residual, "a kernel of a layer");
-        return residual(keeps(op));
+        return residual(op);
     }
   }
   void input_gradient(Kind kind, Op op) {
@@ -174,28 +179,29 @@ class LayerRun final : public PartRun {
 
   // ---- forward
 
-  void attention_norm() {
+  void attention_norm(bool keeps) {
     n1_ = stage_.make_own_rows();
     stage_.norm().forward(stage_.workspace, norm_weights(kNorm1), in_.x.in(), norm1_, n1_.out());
+    if (!keeps) norm1_.reset();
   }
 
   void qkv(bool keeps) {
     attention().qkv(stage_.workspace, column_parallel(kQkv), n1_all_.of(n1_).in(), attention_);
     n1_all_.reset();
-    if (keeps) return;
-    n1_.reset();
-    norm1_.reset();
+    if (!keeps) n1_.reset();
   }
 
   void core(bool keeps) {
     attention().core(stage_.workspace, attention_);
-    if (!keeps) attention_.qkv.reset();
+    if (!keeps) attention_.lse.reset();
+    if (!keeps && !is_selective()) attention_.qkv.reset();
   }
 
   void project(bool keeps) {
-    attention().project(stage_.workspace, row_parallel(kProjection), attention_, attention_out_.begin(stage_));
+    attention().of_projection().forward(stage_.workspace, row_parallel(kProjection), attention_.o.in(),
+                                        attention_out_.begin(stage_));
     attention_out_.end(stage_);
-    if (!keeps || stage_.shape.layout.recompute == workload::Recompute::selective) attention_.reset_core();
+    if (!keeps) attention_.o.reset();
   }
 
   void mlp_norm(Op op) {
@@ -204,8 +210,9 @@ class LayerRun final : public PartRun {
     stage_.norm().forward_of_sum(stage_.workspace, norm_weights(kNorm2), in_.x.in(), attention_out_.sum.in(), norm2_,
                                  h_.out(), n2_.out());
     attention_out_.sum.reset();
+    if (!keeps(op)) norm2_.reset();
     // Full recomputation keeps the input of the first layer of a group alone; the others' are made again.
-    if (stage_.mode != Mode::train || (!keeps(op) && !first_of_group_)) in_.x.reset();
+    if (stage_.mode != Mode::train || (!keeps(op) && !place_.first_of_group)) in_.x.reset();
   }
 
   void up(bool keeps) {
@@ -213,44 +220,46 @@ class LayerRun final : public PartRun {
     n2_all_.reset();
     if (keeps) return;
     n2_.reset();
-    norm2_.reset();
+    mlp_.pre.reset();
   }
 
   void down(bool keeps) {
-    mlp().down(stage_.workspace, row_parallel(kDown), mlp_, mlp_out_.begin(stage_));
+    mlp().of_down().forward(stage_.workspace, row_parallel(kDown), mlp_.act.in(), mlp_out_.begin(stage_));
     mlp_out_.end(stage_);
-    if (!keeps) mlp_.reset();
+    if (!keeps) mlp_.act.reset();
   }
 
-  void residual(bool keeps) {
+  void residual(Op op) {
     const parallel::Tensor& sum = mlp_out_.sum;
     kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = h_.in(), .b = sum.in(), .y = sum.out()},
                  stage_.workspace.where);
     out_.x = std::move(mlp_out_.sum);
-    if (!keeps) h_.reset();
+    if (!keeps(op)) h_.reset();
+    // Made again without an early stop, and nobody's input.
+    if (op == Op::recompute && place_.last_of_group) out_.x.reset();
   }
 
   // ---- backward
 
   void down_gradient() {
-    d_pre_ = mlp().down_gradient(stage_.workspace, row_parallel(kDown), mlp_, d_out_all_.of(out_.d).in());
+    d_pre_ = mlp().down_gradient(stage_.workspace, weight(kDown), mlp_, d_out_all_.of(out_.d).in());
     mlp_.pre.reset();
   }
 
   void down_weight_gradient() {
-    mlp().down_weight_gradient(stage_.workspace, mlp_, d_out_all_.of(out_.d).in(), gradients(kDown));
+    mlp().of_down().weight_gradient(stage_.workspace, mlp_.act.in(), d_out_all_.of(out_.d).in(), gradients(kDown));
     mlp_.act.reset();
     d_out_all_.reset();
     if (!h_.given()) out_.d.reset();  // mlp_norm_backward was before
   }
 
   void up_gradient() {
-    mlp().up_gradient(stage_.workspace, column_parallel(kUp), d_pre_.in(), d_n2_.begin(stage_));
+    mlp().of_up().input_gradient(stage_.workspace, weight(kUp), d_pre_.in(), d_n2_.begin(stage_));
     d_n2_.end(stage_);
   }
 
   void up_weight_gradient() {
-    mlp().up_weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(kUp));
+    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(kUp));
     d_pre_.reset();
     n2_.reset();
     n2_all_.reset();
@@ -259,7 +268,8 @@ class LayerRun final : public PartRun {
   // The gradient of the residual stream between the blocks.
   void mlp_norm_backward(Op op) {
     stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm2), h_.in(), norm2_, out_.d.in(),
-                                         d_n2_.sum.inout(), norm2_gradients_.where(stage_, op, first_ + kNorm2));
+                                         d_n2_.sum.inout(),
+                                         norm2_gradients_.where(stage_, gradients_, op, first_ + kNorm2));
     dh_ = std::move(d_n2_.sum);
     h_.reset();
     norm2_.reset();
@@ -267,11 +277,12 @@ class LayerRun final : public PartRun {
   }
 
   void projection_gradient() {
-    d_o_ = attention().projection_gradient(stage_.workspace, row_parallel(kProjection), dh_all_.of(dh_).in());
+    d_o_ = attention().projection_gradient(stage_.workspace, weight(kProjection), dh_all_.of(dh_).in());
   }
 
   void projection_weight_gradient() {
-    attention().projection_weight_gradient(stage_.workspace, attention_, dh_all_.of(dh_).in(), gradients(kProjection));
+    attention().of_projection().weight_gradient(stage_.workspace, attention_.o.in(), dh_all_.of(dh_).in(),
+                                                gradients(kProjection));
     has_projected_ = true;
     dh_all_.reset();
     if (!in_.x.given()) dh_.reset();                    // attention_norm_backward was before
@@ -287,12 +298,12 @@ class LayerRun final : public PartRun {
   }
 
   void qkv_gradient() {
-    attention().qkv_gradient(stage_.workspace, column_parallel(kQkv), d_qkv_.in(), d_n1_.begin(stage_));
+    attention().of_qkv().input_gradient(stage_.workspace, weight(kQkv), d_qkv_.in(), d_n1_.begin(stage_));
     d_n1_.end(stage_);
   }
 
   void qkv_weight_gradient(Op op) {
-    attention().qkv_weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(kQkv));
+    attention().of_qkv().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(kQkv));
     d_qkv_.reset();
     n1_.reset();
     n1_all_.reset();
@@ -301,7 +312,8 @@ class LayerRun final : public PartRun {
 
   void attention_norm_backward(Op op) {
     stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm1), in_.x.in(), norm1_, dh_.in(),
-                                         d_n1_.sum.inout(), norm1_gradients_.where(stage_, op, first_ + kNorm1));
+                                         d_n1_.sum.inout(),
+                                         norm1_gradients_.where(stage_, gradients_, op, first_ + kNorm1));
     in_.d = std::move(d_n1_.sum);
     in_.x.reset();
     norm1_.reset();
@@ -310,18 +322,18 @@ class LayerRun final : public PartRun {
   }
 
   void complete() {
-    norm1_gradients_.release(stage_, first_ + kNorm1);
-    norm2_gradients_.release(stage_, first_ + kNorm2);
-    stage_.store.commit(part_);
+    norm1_gradients_.release(stage_, gradients_, first_ + kNorm1);
+    norm2_gradients_.release(stage_, gradients_, first_ + kNorm2);
+    std::move(gradients_).commit();
     has_projected_ = false;
   }
 
   const StageContext& stage_;
-  std::int32_t part_;
   std::size_t first_;
-  bool first_of_group_;
+  LayerPlace place_;
   Boundary& in_;
   Boundary& out_;
+  PartGradients gradients_;
 
   // Forward. [own rows, hidden] but for what has `all` in its name and what blocks keep.
   parallel::NormSaved norm1_;
@@ -353,8 +365,8 @@ class LayerRun final : public PartRun {
 }  // namespace
 
 std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        bool first_of_group, Boundary& in, Boundary& out) {
-  return std::make_unique<LayerRun>(stage, part, first, first_of_group, in, out);
+                                        LayerPlace place, Boundary& in, Boundary& out) {
+  return std::make_unique<LayerRun>(stage, part, first, place, in, out);
 }
 
 }  // namespace lockstep::trainer

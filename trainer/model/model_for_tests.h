@@ -334,9 +334,9 @@ class Model {
     const workload::Parameter& parameter = ranks_[stage][0].store->parameters()[p];
     const bool partial = is_partial_over_tensor(parameter, options_.shape.layout.sequence_parallel);
     const bool same = parameter.split == workload::Split::none && !partial;
-    const kernels::InOut of_first = ranks_[stage][0].store->gradient(p);
+    const kernels::InOut of_first = ranks_[stage][0].store->gradients(0).of(p);
     for (std::size_t t = 0; t < ranks_[stage].size(); ++t) {
-      const kernels::InOut share = ranks_[stage][t].store->gradient(p);
+      const kernels::InOut share = ranks_[stage][t].store->gradients(0).of(p);
       if (same && t > 0) {
         LOCKSTEP_CHECK(
             std::memcmp(share.data, of_first.data, static_cast<std::size_t>(share.elems) * sizeof(float)) == 0,

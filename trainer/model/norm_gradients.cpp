@@ -6,19 +6,20 @@
 
 namespace lockstep::trainer {
 
-parallel::NormGradients HeldNormGradients::where(const StageContext& stage, schedules::Op op, std::size_t gamma) {
-  if (op != schedules::Op::input_gradient) return {stage.store.gradient(gamma), stage.store.gradient(gamma + 1)};
+parallel::NormGradients HeldNormGradients::where(const StageContext& stage, PartGradients& into, schedules::Op op,
+                                                 std::size_t gamma) {
+  if (op != schedules::Op::input_gradient) return {into.of(gamma), into.of(gamma + 1)};
   const std::int64_t columns = stage.shape.model.hidden;
   held_ = parallel::make_zeroed(stage.workspace.memory, stage.workspace.where, parallel::MemoryKind::gradients,
                                 core::DType::f32, 2 * columns);
   return {held_.inout(0, columns), held_.inout(columns, columns)};
 }
 
-void HeldNormGradients::release(const StageContext& stage, std::size_t gamma) {
+void HeldNormGradients::release(const StageContext& stage, PartGradients& into, std::size_t gamma) {
   if (!held_.given()) return;
   const std::int64_t columns = stage.shape.model.hidden;
   for (std::size_t k = 0; k < 2; ++k) {
-    const kernels::InOut sum = stage.store.gradient(gamma + k);
+    const kernels::InOut sum = into.of(gamma + k);
     kernels::run(kernels::ResidualAdd{.count = columns,
                                       .a = {sum.data, sum.dtype, sum.elems},
                                       .b = held_.in(static_cast<std::int64_t>(k) * columns, columns),

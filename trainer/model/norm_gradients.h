@@ -15,9 +15,9 @@ namespace lockstep::trainer {
 class HeldNormGradients {
  public:
   // Where the kernel adds: the store's, or, for op input_gradient, zeros to be held. `gamma`: parameter; beta follows.
-  parallel::NormGradients where(const StageContext& stage, schedules::Op op, std::size_t gamma);
+  parallel::NormGradients where(const StageContext& stage, PartGradients& into, schedules::Op op, std::size_t gamma);
   // Adds what is held, if anything is.
-  void release(const StageContext& stage, std::size_t gamma);
+  void release(const StageContext& stage, PartGradients& into, std::size_t gamma);
 
  private:
   parallel::Tensor held_;  // gamma's, then beta's

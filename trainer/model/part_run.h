@@ -17,6 +17,8 @@
 
 namespace lockstep::trainer {
 
+using PartGradients = parallel::ParameterStore::PartGradients;
+
 // What parts of all microbatches share.
 struct StageContext {
   GptShape shape;
@@ -55,9 +57,14 @@ class HeadRun : public PartRun {
 // What is passed outlives what is made. The parameters of a part begin at `first`.
 std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
                                             Boundary& out);
-// `first_of_group`: of the layers that full recomputation makes again together, the one whose input is kept.
+// Of the layers that full recomputation makes again together, the first keeps its input, and nobody needs the output of
+// the last again.
+struct LayerPlace {
+  bool first_of_group;
+  bool last_of_group;
+};
 std::unique_ptr<PartRun> make_layer_run(const StageContext& stage, std::int32_t part, std::size_t first,
-                                        bool first_of_group, Boundary& in, Boundary& out);
+                                        LayerPlace place, Boundary& in, Boundary& out);
 // `words`: the parameter that is the head's matrix.
 std::unique_ptr<HeadRun> make_head_run(const StageContext& stage, std::int32_t part, std::size_t first,
                                        std::size_t words, const parallel::Tensor& targets, Boundary& in);

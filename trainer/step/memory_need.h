@@ -1,4 +1,4 @@
-// What a rank will need, before anything is allocated: from formulas, so that a run that cannot fit is refused in time.
+// What a rank will need, before anything is allocated, so that a run that cannot fit is refused in time.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "parallel/memory/memory.h"
 #include "trainer/step/train_step.h"
 #include "workload/layout.h"
+#include "workload/memory_kinds.h"
 #include "workload/model.h"
 
 namespace lockstep::trainer {
@@ -18,11 +19,12 @@ namespace lockstep::trainer {
 // here; more than all with recomputation.
 double kept_share_for_w(const workload::Model& model, const workload::Layout& layout);
 
-// At the peak of a step: weights, gradients and optimizer by the formulas of ZeRO (parallel/parameters/zero_bytes.h),
-// activations by the most that the schedule holds of microbatches under way, until I and until W
-// (workload/memory.h), and what one layer's backward works on.
-parallel::BytesByKind memory_need(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
-                                  std::int32_t rank);
+// In a step, to the byte of what a rank counts (workload/step_memory.h).
+workload::HeldBytes memory_need(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
+                                std::int32_t rank);
+
+// Of the rank that needs most.
+parallel::BytesByKind most_needed(const TrainStep& made, const workload::Model& model, const workload::Layout& layout);
 
 // Throws a usage Error that says what is needed, what is there, and what would help, if the ranks of this host need
 // more than `available_bytes` together.

@@ -28,7 +28,7 @@ std::string refusal_of(const std::vector<GpuRoom>& gpus) {
 }
 
 std::int64_t need_of_a_rank() {
-  return parallel::total_of(memory_need(make_train_step(small_model(), kLayout), small_model(), kLayout, 0));
+  return parallel::total_of(memory_need(make_train_step(small_model(), kLayout), small_model(), kLayout, 0).at_peak());
 }
 
 TEST(GpuMemory, RanksThatShareAGpuShareItsMemory) {

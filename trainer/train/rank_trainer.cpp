@@ -111,6 +111,7 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
+      held_bytes_ = model_.memory().held_by_tasks();  // of the tasks that were recorded
       model_.collectives().use(CollectiveUse::leave_out);
       evaluate();
       model_.collectives().use(CollectiveUse::run);
@@ -134,14 +135,18 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   training_.give(views(), rules);
   run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
+  if (!graph_) held_bytes_ = model_.memory().held_by_tasks();
 
   const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
   report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;
   const std::vector<double> times = transports::all_gather_value(mesh_.messages, seconds);
   report.seconds = *std::max_element(times.begin(), times.end());
-  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model_.memory().at_peak())) {
+  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, held_bytes().at_peak())) {
     if (parallel::total_of(peak) > parallel::total_of(report.peak_bytes)) report.peak_bytes = peak;
   }
+  const std::vector<std::int64_t> most =
+      transports::all_gather_value(mesh_.messages, parallel::total_of(model_.memory().at_peak()));
+  report.most_bytes = *std::max_element(most.begin(), most.end());
   report.norm = training_.end().norm();
   report.skipped = training_.end().skipped();
   if (options_.layout.compute == core::DType::f16) {

@@ -30,8 +30,11 @@ struct StepReport {
   float rate = 0;
   float loss_scale = 1;
   double seconds = 0;  // of the slowest rank
-  // Of the rank with the highest peak of all kinds together, at that peak.
+  // Of the rank with the highest peak of all kinds together, at that peak, in the order in which the step's tasks are
+  // issued: a number that does not depend on timing, and that was predicted (trainer/step/memory_need.h).
   parallel::BytesByKind peak_bytes = {};
+  // As it happened: the most that a rank has held so far, with what ran beside its kernels.
+  std::int64_t most_bytes = 0;
 };
 
 // A microbatch of every rank alike: tokens and targets, [batch, length] each.
@@ -70,6 +73,8 @@ class RankTrainer {
   void gather_weights();
 
   RankModel& model() { return model_; }
+  // Of this rank's last step, in the order in which its tasks are issued.
+  const workload::HeldBytes& held_bytes() const { return held_bytes_; }
   const schedules::InterpreterOptions& interpreter() const { return interpreter_; }
   LossScale& loss_scale() { return loss_scale_; }
 
@@ -97,6 +102,7 @@ class RankTrainer {
   schedules::InterpreterOptions interpreter_;
   std::vector<RankBatch> batches_;  // a microbatch each
   std::vector<schedules::TaskSpan> spans_;
+  workload::HeldBytes held_bytes_;
   LossScale loss_scale_;
 };
 

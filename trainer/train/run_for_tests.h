@@ -1,10 +1,10 @@
 // Small runs for tests: a tiny model on the synthetic text, the same global batches in every layout.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <mutex>
 #include <string>
 
 #include "trainer/step/memory_need.h"
@@ -56,20 +56,35 @@ inline TrainResult run(const workload::Layout& layout) {
   return run(options_of(layout));
 }
 
-// Bytes of the fullest rank of a run: as predicted, and as counted.
-struct MemoryOfARun {
-  double predicted;
-  double counted;
-};
-inline MemoryOfARun memory_of(const workload::Layout& layout) {
-  const TrainOptions options = options_of(layout);
-  const TrainStep made = make_train_step(options.model, options.layout);
-  std::int64_t needed = 0;
-  for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
-    needed = std::max(needed, parallel::total_of(memory_need(made, options.model, options.layout, rank)));
+inline std::string bytes_difference(const std::string& where, const parallel::BytesByKind& predicted,
+                                    const parallel::BytesByKind& counted) {
+  std::string told;
+  for (std::size_t k = 0; k < predicted.size(); ++k) {
+    if (predicted[k] == counted[k]) continue;
+    told += where + " of " + std::string(name_of(static_cast<parallel::MemoryKind>(k))) + ": " +
+            std::to_string(predicted[k]) + " bytes predicted, " + std::to_string(counted[k]) + " counted\n";
   }
-  const std::int64_t taken = parallel::total_of(run(options).steps.back().peak_bytes);
-  return {static_cast<double>(needed), static_cast<double>(taken)};
+  return told;
+}
+// Where a rank of two steps counts other bytes than were predicted for it; empty: nowhere.
+inline std::string memory_difference(const TrainOptions& wanted) {
+  const TrainOptions options = checked(wanted);
+  const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+  std::mutex mutex;
+  std::string told;
+  run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
+    const std::int32_t rank = trainer.model().rank();
+    const workload::HeldBytes predicted = memory_need(made, options.model, options.layout, rank);
+    for (const std::int64_t step : {1, 2}) {
+      trainer.train_step(step);
+      const workload::HeldBytes& counted = trainer.held_bytes();
+      const std::string where = "step " + std::to_string(step) + ", rank " + std::to_string(rank);
+      const std::lock_guard lock(mutex);
+      told += bytes_difference(where + ", at the peak", predicted.at_peak(), counted.at_peak());
+      told += bytes_difference(where + ", the most", predicted.peak_of_each(), counted.peak_of_each());
+    }
+  });
+  return told;
 }
 
 // Where the losses of one run are further from another's than `tolerance` of theirs (sums in another order), or norms

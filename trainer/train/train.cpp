@@ -143,7 +143,7 @@ TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserve
   options = checked(std::move(options));
   TrainResult result;
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
-    if (trainer.model().rank() == 0) observer.begin(made.step);
+    if (trainer.model().rank() == 0) observer.begin(made);
     run_steps(options, trainer, result, observer);
   });
   return result;

@@ -11,7 +11,7 @@ namespace lockstep::trainer {
 
 // What rank 0 tells while it runs; called on its thread.
 struct TrainObserver {
-  std::function<void(const schedules::Step&)> begin = [](const schedules::Step&) {};
+  std::function<void(const TrainStep&)> begin = [](const TrainStep&) {};
   // The timeline is empty where none was asked for.
   std::function<void(const StepReport&, const schedules::StepTimeline&)> step = [](const StepReport&,
                                                                                    const schedules::StepTimeline&) {};

@@ -206,20 +206,6 @@ TEST_F(Layouts, CompressedGradientsTrainNearlyAlike) {
   EXPECT_NE(error_of([&] { run(options); }).find("--grad-dtype f32"), std::string::npos);
 }
 
-// Of the fullest rank: the formulas meet what was counted within a quarter.
-TEST(MemoryNeed, IsWhatAStepTakes) {
-  for (const workload::Layout& layout :
-       {workload::Layout{}, workload::Layout{.microbatches = 4, .recompute = workload::Recompute::full},
-        workload::Layout{.dp = 2, .zero = 3}, workload::Layout{.dp = 2, .zero = 1},
-        workload::Layout{.dp = 4, .zero = 3, .shard_ranks = 2}, workload::Layout{.tp = 2, .microbatches = 2},
-        workload::Layout{.pp = 2, .microbatches = 4}, workload::Layout{.pp = 2, .schedule = "gpipe", .microbatches = 4},
-        workload::Layout{.pp = 2, .schedule = "zb_h1", .microbatches = 8},
-        workload::Layout{.pp = 2, .schedule = "zb_h2", .microbatches = 8, .recompute = workload::Recompute::full}}) {
-    const MemoryOfARun memory = memory_of(layout);
-    EXPECT_NEAR(memory.predicted, memory.counted, memory.counted / 4) << text_of(layout);
-  }
-}
-
 // Three microbatches whose weight gradients wait hold what the formula says of each layer, beside the logits' gradient,
 // the last norm's output and the gradient of the embedding.
 TEST(MemoryNeed, WhatWaitsForWIsCounted) {

@@ -32,6 +32,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Layout& layout, cons
     stage.store = std::make_unique<parallel::ParameterStore>(memory_, where, stage.plan->parameters, shape.tensor,
                                                              stage.plan->buckets, options);
     stage.store->initialize(seed);
+    stage.landed.resize(stage.plan->buckets.size());
     stage.model = std::make_unique<GptStage>(shape_, stage.plan->place, *stage.store, memory_, where);
   }
 }

@@ -25,6 +25,8 @@ struct RankStage {
   const workload::StagePlan* plan = nullptr;
   std::unique_ptr<parallel::ParameterStore> store;
   std::unique_ptr<GptStage> model;
+  // [bucket] between the sum over shards and that over their replicas, which two lanes have.
+  std::vector<parallel::ParameterStore::Landed> landed;
 };
 
 class RankModel {

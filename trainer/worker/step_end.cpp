@@ -8,7 +8,8 @@
 #include "kernels/reduce/reduction.h"
 #include "kernels/residual/residual.h"
 #include "parallel/parameters/device_memory.h"
-#include "workload/parameters.h"
+#include "workload/buckets.h"
+#include "workload/step_memory.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -20,6 +21,7 @@ using schedules::GroupKind;
 constexpr std::int64_t kFactor = kernels::kAdamWSchedule;
 constexpr std::int64_t kNorm = kFactor + 1;
 constexpr std::int64_t kNumbers = kNorm + 1;
+static_assert(kNumbers == workload::kStepNumbers, "as is predicted");
 constexpr std::int64_t kGiven = kFactor + 1;
 constexpr std::int64_t kTaken = kNumbers - kFactor;
 
@@ -36,11 +38,7 @@ StepEnd::Shared StepEnd::shared_of(GroupKind kind) {
   shared.same = kind == GroupKind::embedding;
   for (RankStage& stage : model_.stages()) {
     for (std::size_t p = 0; p < stage.plan->parameters.size(); ++p) {
-      const bool sums =
-          kind == GroupKind::embedding
-              ? p == workload::word_embedding_of(stage.plan->parameters)
-              : workload::is_partial_over_tensor(stage.plan->parameters[p], model_.layout().sequence_parallel);
-      if (!sums) continue;
+      if (!workload::is_summed_over(kind, *stage.plan, p, model_.layout())) continue;
       const kernels::InOut own = stage.store->own_gradient_of(p);
       if (own.given()) shared.pieces.push_back(own);
     }
@@ -83,23 +81,14 @@ void StepEnd::unpack(GroupKind kind, const kernels::Context& where) {
   packed_.reset();
 }
 
-// Each gradient once over all ranks: of replicas, of shards or of all, the first; of what tensor ranks have alike, the
-// first rank's; of a word embedding on two stages, the first stage's.
-bool StepEnd::counts(const RankStage& stage, std::size_t parameter) const {
-  const workload::Coordinates& at = model_.place();
-  const std::int32_t first_replica = zero_of(model_.layout()) == 0 ? 1 : shards_of(model_.layout());
-  if (data_index_of(model_.layout(), at) >= first_replica) return false;
-  if (stage.plan->parameters[parameter].split == workload::Split::none && at.tp != 0) return false;
-  return parameter != workload::word_embedding_of(stage.plan->parameters) || stage.plan->place.embedding;
-}
-
 kernels::InOut StepEnd::own_square(const kernels::Context& where) {
   const auto stages = static_cast<std::int64_t>(model_.stages().size());
-  if (!squares_.given()) squares_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1 + stages);
   kernels::Reduction sum{.count = 1, .num_sources = stages, .dtype = core::DType::f64};
   for (RankStage& stage : model_.stages()) {
     const auto place = 1 + static_cast<std::int64_t>(sum.sources.size());
-    const auto counts_here = [&](std::size_t parameter) { return counts(stage, parameter); };
+    const auto counts_here = [&](std::size_t parameter) {
+      return workload::counts_in_norm(*stage.plan, parameter, model_.layout(), model_.place());
+    };
     stage.store->sum_of_squares(counts_here, squares_.out(place, 1), where);
     sum.sources.push_back(squares_.in(place, 1));
   }
@@ -123,7 +112,11 @@ void StepEnd::give(const UpdateRules& rules) {
 
 void StepEnd::begin_step() {
   has_square_ = false;
-  if (!numbers_.given()) numbers_ = model_.memory().make(MemoryKind::buffers, core::DType::f32, kNumbers);
+  if (!numbers_.given()) {
+    const auto stages = static_cast<std::int64_t>(model_.stages().size());
+    numbers_ = model_.memory().make(MemoryKind::buffers, core::DType::f32, workload::kStepNumbers);
+    squares_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1 + stages);
+  }
   parallel::queue_to_device(model_.memory().device(), model_.where(), numbers_.out(0, kGiven), given_.as<float>());
 }
 

@@ -56,7 +56,6 @@ class StepEnd {
     bool same = false;  // all pieces are one gradient
   };
   Shared shared_of(schedules::GroupKind kind);
-  bool counts(const RankStage& stage, std::size_t parameter) const;
 
   RankModel& model_;
   UpdateRules rules_;

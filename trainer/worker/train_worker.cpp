@@ -112,6 +112,7 @@ void TrainWorker::give(std::span<const MicrobatchTokens> microbatches, const Upd
 
 void TrainWorker::begin_step(Mode mode, float gradient_scale) {
   mode_ = mode;
+  model_.memory().begin_tasks();
   sends_ended_ = 0;
   start_ns_ = now_ns();
   order_.begin_step(captures_);
@@ -132,6 +133,7 @@ bool TrainWorker::begin(std::uint32_t task) {
   spans_[task].start_ns = now_ns();
   const Task& t = tasks_.tasks[task];
   const core::ScopedRange range(names_[task].c_str());
+  model_.memory().work_for(task + 1);
   order_.enter(task);
   if (schedules::is_send(t.op)) {
     send(t, task);
@@ -259,38 +261,26 @@ void TrainWorker::gather_weights() {
 }
 
 void TrainWorker::gather(const Task& task) {
-  const auto gather = model_.stage(task.stage).store->gather(model_.bucket_of_unit(task.stage, task.part));
-  model_.collectives().run(step_, task, gather.shard, gather.whole);
+  auto gathering = model_.stage(task.stage).store->gather(model_.bucket_of_unit(task.stage, task.part));
+  model_.collectives().run(step_, task, gathering.shard(), gathering.whole());
+  std::move(gathering).done();
 }
 
-// Beside the kernels of the rank's own thread: on the CPU in this thread, where work is queued in the lane's stream.
-void TrainWorker::end_reduction(const Task& task) {
-  parallel::ParameterStore& store = *model_.stage(task.stage).store;
-  if (model_.where().on_cpu()) {
-    store.reduced(task.part);
-  } else {
-    store.reduced(task.part, model_.where(task.lane));
-  }
-}
-
+// What is added is added beside the kernels of the rank's own thread.
 void TrainWorker::reduce_gradients(const Task& task) {
   const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
-  if (kind == GroupKind::data) {
-    parallel::ParameterStore& store = *model_.stage(task.stage).store;
-    const auto reduction = store.reduction(task.part);
-    model_.collectives().run(step_, task, reduction.whole, reduction.result);
-    if (replicas_of(model_.layout()) > 1) {
-      store.landed(task.part);  // gives up the whole; a task of the replicas ends it
+  if (kind == GroupKind::data || kind == GroupKind::replicas) {
+    RankStage& stage = model_.stage(task.stage);
+    auto& landed = stage.landed[static_cast<std::size_t>(task.part)];
+    if (kind == GroupKind::data) {
+      auto reduction = stage.store->reduce(task.part);
+      model_.collectives().run(step_, task, reduction.whole(), reduction.result());
+      landed = std::move(reduction).landed();
+      if (replicas_of(model_.layout()) > 1) return;  // a task of the replicas ends it
     } else {
-      end_reduction(task);
+      model_.collectives().run(step_, task, landed.shard().in(), landed.shard().out());
     }
-    return;
-  }
-  if (kind == GroupKind::replicas) {
-    parallel::ParameterStore& store = *model_.stage(task.stage).store;
-    const kernels::InOut shard = store.landed(task.part);
-    model_.collectives().run(step_, task, shard.in(), shard.out());
-    end_reduction(task);
+    std::move(landed).add(model_.where(task.lane));
     return;
   }
   const kernels::Context where = model_.where(task.lane);
@@ -317,6 +307,7 @@ void TrainWorker::receive(const Task& task, std::uint32_t index) {
 
 bool TrainWorker::message_ended(const Task& task, std::uint32_t index) {
   order_.resume(index);
+  model_.memory().work_for(index + 1);
   const bool has_ended = messages_.ended(index);
   if (has_ended) {
     GptStage& stage = *model_.stage(task.stage).model;

@@ -79,7 +79,6 @@ class TrainWorker final : public schedules::StageWorker {
   void run_collective(const schedules::Task& task);
   void gather(const schedules::Task& task);
   void reduce_gradients(const schedules::Task& task);
-  void end_reduction(const schedules::Task& task);
   void send(const schedules::Task& task, std::uint32_t index);
   void receive(const schedules::Task& task, std::uint32_t index);
   bool message_ended(const schedules::Task& task, std::uint32_t index);

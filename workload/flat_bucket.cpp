@@ -1,6 +1,6 @@
-#include "parallel/parameters/flat_bucket.h"
+#include "workload/flat_bucket.h"
 
-namespace lockstep::parallel {
+namespace lockstep::workload {
 namespace {
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t grain) {
@@ -20,4 +20,4 @@ FlatBucket lay_out(std::span<const std::int64_t> member_elems, std::int32_t shar
   return bucket;
 }
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::workload

@@ -1,10 +1,10 @@
-#include "parallel/parameters/flat_bucket.h"
+#include "workload/flat_bucket.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-namespace lockstep::parallel {
+namespace lockstep::workload {
 namespace {
 
 TEST(FlatBucket, ParametersBeginAtAGrain) {
@@ -39,4 +39,4 @@ TEST(FlatBucket, RangesHaveInCommonWhatBothHold) {
 }
 
 }  // namespace
-}  // namespace lockstep::parallel
+}  // namespace lockstep::workload

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace lockstep::parallel {
+namespace lockstep::workload {
 
 // Elements at a multiple of which each parameter begins: 128 bytes in f32, as kernels like their operands. A shard ends
 // at one, too.
@@ -32,9 +33,24 @@ struct FlatBucket {
   FlatRange shard(std::int32_t shards, std::int32_t index) const {
     return {elems / shards * index, elems / shards * (index + 1)};
   }
+  // Where members for which `chosen(member)` is true lie in a range; neighbours, and the zeros between them, in one.
+  template <class Chosen>
+  std::vector<FlatRange> ranges_in(FlatRange wanted, const Chosen& chosen) const {
+    std::vector<FlatRange> ranges;
+    bool goes_on = false;
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const FlatRange range = common_of(places[i], wanted);
+      if (range.empty()) continue;
+      const bool is_chosen = chosen(i);
+      if (is_chosen && goes_on) ranges.back().end = range.end;
+      if (is_chosen && !goes_on) ranges.push_back(range);
+      goes_on = is_chosen;
+    }
+    return ranges;
+  }
 };
 
 // `member_elems`: of the bucket's parameters, in the order in which they are to lie.
 FlatBucket lay_out(std::span<const std::int64_t> member_elems, std::int32_t shards);
 
-}  // namespace lockstep::parallel
+}  // namespace lockstep::workload

@@ -1,0 +1,93 @@
+// Memory is predicted to the byte: what every rank counts, by kind, is what was said before it ran.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "trainer/train/run_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+// Each pair of parallelism, ZeRO stage, kind of schedule, recomputation and dtype that bears on another is somewhere.
+const std::vector<std::string>& layouts() {
+  static const std::vector<std::string> kLayouts = {
+      "dp=1,dtype=f32",
+      "dp=1,dtype=f32,batch=4,microbatch=2",
+      "dp=1,dtype=bf16,grad_dtype=bf16,batch=2,microbatch=1",
+      "dp=2,dtype=f32,bucket_mb=0.02",
+      "dp=2,dtype=bf16,zero=1,bucket_mb=0.02",
+      "dp=2,dtype=f32,zero=1,batch=8,microbatch=2,overlap_grads=no",
+      "dp=2,dtype=f32,zero=2,batch=8,microbatch=2,bucket_mb=0.02",
+      "dp=3,dtype=bf16,grad_dtype=bf16,zero=2,batch=6,microbatch=1,bucket_mb=0.02",
+      "dp=2,dtype=f32,zero=3,batch=8,microbatch=2",
+      "dp=2,dtype=bf16,grad_dtype=bf16,zero=3,recompute=full,early_stop=yes",
+      "dp=2,dtype=f32,zero=3,reshard=no,recompute=selective",
+      "dp=4,dtype=bf16,zero=3,shard_ranks=2,batch=8,microbatch=1,overlap_params=no",
+      "dp=4,dtype=f32,zero=2,shard_ranks=2,batch=8,microbatch=1",
+      "dp=1,dtype=f32,recompute=full,early_stop=yes",
+      "dp=1,dtype=f32,recompute=full",
+      "dp=1,dtype=bf16,recompute=full,recompute_every=2,batch=2,microbatch=1",
+      "dp=1,dtype=f32,recompute=full,recompute_every=3,early_stop=yes",
+      "dp=1,dtype=bf16,recompute=selective",
+      "tp=2,dtype=f32,batch=4,microbatch=2",
+      "tp=2,dtype=bf16,sp=yes,recompute=selective",
+      "tp=4,dtype=f32,sp=yes",
+      "tp=2,dtype=f32,sp=yes,recompute=full,recompute_every=2,overlap_tp=no",
+      "tp=2,dp=2,dtype=bf16,grad_dtype=bf16,sp=yes,zero=2,batch=8,microbatch=2",
+      "tp=2,dp=2,dtype=f32,sp=yes,zero=1,recompute=full,early_stop=yes",
+      "pp=2,dtype=f32,batch=4,microbatch=1",
+      "pp=2,dtype=bf16,batch=4,microbatch=1,overlap_p2p=yes,schedule=gpipe",
+      "pp=3,dtype=f32,batch=6,microbatch=1,layers=1:2:1,overlap_p2p=yes",
+      "pp=2,dtype=f32,batch=8,microbatch=1,schedule=interleaved,chunks=2",
+      "pp=2,dtype=f32,batch=8,microbatch=1,schedule=zb_h1",
+      "pp=2,dtype=bf16,grad_dtype=bf16,batch=8,microbatch=1,schedule=zb_h2,recompute=full,early_stop=yes",
+      "pp=2,dtype=f32,batch=8,microbatch=1,schedule=zb_v",
+      "pp=2,dtype=f32,batch=8,microbatch=1,schedule=zb_v,recompute=selective,tp=2,sp=yes",
+      "pp=2,dp=2,dtype=bf16,batch=8,microbatch=1,zero=1,schedule=zb_h1",
+      "pp=2,dp=2,dtype=f32,batch=8,microbatch=1,zero=2,schedule=1f1b,bucket_mb=0.02",
+      "pp=2,dp=2,dtype=bf16,grad_dtype=bf16,batch=8,microbatch=1,zero=3,schedule=interleaved,chunks=2",
+      "pp=2,dp=2,dtype=f32,batch=8,microbatch=1,zero=3,schedule=zb_h1,recompute=full",
+      "tp=2,pp=2,dp=2,dtype=f32,sp=yes,batch=8,microbatch=2,zero=3",
+      "tp=2,pp=2,dp=2,dtype=bf16,grad_dtype=bf16,batch=8,microbatch=2,zero=2,schedule=zb_h1",
+  };
+  return kLayouts;
+}
+
+TrainOptions options_for(const std::string& layout) {
+  TrainOptions options = options_of({}, 2);
+  options.layout = workload::parse_layout(layout);
+  return options;
+}
+
+TEST(MemoryOfAStep, IsPredictedToTheByteOnEveryRank) {
+  for (const std::string& layout : layouts()) EXPECT_EQ(memory_difference(options_for(layout)), "") << layout;
+}
+
+// Where one thread runs all, memory is held as the list of tasks has it, and the order is what happened.
+TEST(MemoryOfAStep, OfOneThreadIsWhatHappened) {
+  for (const std::string layout :
+       {"dp=1,dtype=f32", "tp=2,dtype=bf16,sp=yes,batch=2,microbatch=1,recompute=full", "dp=2,dtype=f32,zero=1"}) {
+    TrainOptions options = options_for(layout);
+    options.validation_sequences = 1;
+    const TrainResult result = run(options);
+    EXPECT_EQ(parallel::total_of(result.steps.back().peak_bytes), result.steps.back().most_bytes) << layout;
+  }
+}
+
+// A layer more is seen, and so is a float.
+TEST(MemoryOfAStep, OfAnotherStepIsAnother) {
+  const TrainOptions options = options_for("dp=1,dtype=f32");
+  const auto need_of = [](const workload::Model& model, const workload::Layout& layout) {
+    return parallel::total_of(memory_need(make_train_step(model, layout), model, layout, 0).at_peak());
+  };
+  workload::Model larger = options.model;
+  ++larger.layers;
+  EXPECT_GT(need_of(larger, options.layout), need_of(options.model, options.layout));
+  workload::Layout again = options.layout;
+  again.recompute = workload::Recompute::full;
+  EXPECT_LT(need_of(options.model, again), need_of(options.model, options.layout));
+}
+
+}  // namespace
+}  // namespace lockstep::trainer

@@ -1,0 +1,376 @@
+#include "workload/piece_memory.h"
+
+#include "core/error.h"
+#include "workload/operations.h"
+#include "workload/parameters.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Op;
+using Kind = OperationKind;
+using T = TensorName;
+
+std::int64_t rows_of_all(const Model& model, const Layout& layout) {
+  return layout.microbatch_size * model.sequence;
+}
+
+std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
+  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
+  constexpr std::int64_t kFloat = sizeof(float);  // and of an id
+  const std::int64_t rows = rows_of_all(model, layout);
+  const std::int64_t own_rows = layout.sequence_parallel ? rows / layout.tp : rows;
+  const std::int64_t all = compute * rows * model.hidden;
+  switch (name) {
+    case T::norm1:
+    case T::norm2:
+      return 2 * kFloat * own_rows;
+    case T::qkv:
+    case T::d_qkv:
+      return 3 * all / layout.tp;
+    case T::o:
+    case T::d_o:
+      return all / layout.tp;
+    case T::lse:
+      return kFloat * rows * model.heads / layout.tp;
+    case T::pre:
+    case T::act:
+    case T::d_pre:
+      return compute * rows * model.ffn_hidden / layout.tp;
+    case T::n1_all:
+    case T::n2_all:
+    case T::d_all:
+    case T::dh_all:
+    case T::term1:
+    case T::term2:
+    case T::d_term1:
+    case T::d_term2:
+      return all;
+    case T::held1:
+    case T::held2:
+      return 2 * kFloat * model.hidden;
+    case T::logits:
+      return compute * rows * words_a_rank(model, layout);
+    case T::stats:
+      return 3 * kFloat * rows;
+    case T::all_stats:
+      return 3 * kFloat * rows * layout.tp;
+    case T::tokens:
+    case T::targets:
+    case T::losses:
+      return kFloat * rows;
+    default:
+      return compute * own_rows * model.hidden;
+  }
+}
+
+MemoryKind kind_of(T name) {
+  switch (name) {
+    case T::n1_all:
+    case T::n2_all:
+    case T::d_all:
+    case T::dh_all:
+    case T::tokens:
+    case T::targets:
+    case T::stats:
+    case T::all_stats:
+    case T::losses:
+      return MemoryKind::buffers;
+    case T::held1:
+    case T::held2:
+      return MemoryKind::gradients;
+    default:
+      return MemoryKind::activations;
+  }
+}
+
+class PieceTouches {
+ public:
+  PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const schedules::Task& piece)
+      : model_(model), layout_(layout), place_(place), piece_(piece) {}
+
+  std::vector<Phase> phases() {
+    const PieceName what = piece_named(piece_.what);
+    if (place_.embedding && piece_.part == 0) {
+      embedding(what);
+    } else if (place_.head && piece_.part == place_.num_parts() - 1) {
+      head(what);
+    } else {
+      layer(what);
+    }
+    return phases_;
+  }
+
+ private:
+  bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
+  // Of the part; of its parameters in the stage.
+  std::size_t first_parameter() const {
+    const std::size_t before = place_.embedding ? kEmbeddingParameters : 0;
+    const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);
+    return before + static_cast<std::size_t>(layers_before) * kLayerParameters;
+  }
+  void add_to(std::size_t weight) {  // and to the bias behind it
+    phases_.back().gradients.push_back(weight);
+    phases_.back().gradients.push_back(weight + 1);
+  }
+  // Of norms: they come with the input's gradient, and wait for a separate W.
+  bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
+  void norm_gradients(T held, std::size_t gamma) {
+    if (is_split()) {
+      make(held);
+    } else {
+      add_to(first_parameter() + gamma);
+    }
+  }
+  void release(T held, std::size_t gamma) {
+    give_up();
+    add_to(first_parameter() + gamma);
+    use(held);
+  }
+  void commit() { phases_.back().commits = true; }
+
+  // ---- touches
+
+  void touch(T name, bool makes, std::int32_t part) {
+    const TensorKey key{piece_.stage, piece_.microbatch, part, name};
+    phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
+  }
+  void use(T name) { touch(name, false, piece_.part); }
+  void make(T name) { touch(name, true, piece_.part); }
+  void use_next(T name) { touch(name, false, piece_.part + 1); }  // of the part behind: this one's output
+  void make_next(T name) { touch(name, true, piece_.part + 1); }
+  void give_up() { phases_.emplace_back(); }
+
+  // All rows of something, where ranks have a share of them each.
+  void use_rows(T own, T all) { use(shares_rows() ? all : own); }
+  void use_next_d() {
+    if (shares_rows()) {
+      use(T::d_all);
+    } else {
+      use_next(T::d);
+    }
+  }
+
+  // ---- parts
+
+  void embedding(PieceName what) {
+    switch (what.kind) {
+      case Kind::embed:
+        use(T::tokens);
+        if (what.side == Side::weight_gradient) {
+          add_to(kWords);  // positions are behind the words
+          use_next_d();
+          return commit();
+        }
+        return shares_rows() ? make(T::term1) : make_next(T::x);
+      default:
+        LOCKSTEP_CHECK(what.kind == Kind::leave_embedding, "a piece of the embedding");
+        if (what.side != Side::forward) return gather_next_d();
+        return leave(T::term1);
+    }
+  }
+  void gather_next_d() {
+    use_next(T::d);
+    make(T::d_all);
+  }
+  void leave(T term) {
+    if (!shares_rows()) return use_next(T::x);
+    use(term);
+    make_next(T::x);
+  }
+  void sum_of_shares(T term, T sum) {
+    if (!shares_rows()) return use(sum);
+    use(term);
+    make(sum);
+  }
+
+  void layer(PieceName what) {
+    switch (what.side) {
+      case Side::forward:
+        return forward(what.kind);
+      case Side::input_gradient:
+        return input_gradient(what.kind);
+      case Side::weight_gradient:
+        return weight_gradient(what.kind);
+      case Side::regather:
+        return what.kind == Kind::qkv ? regather(T::n1, T::n1_all) : regather(T::n2, T::n2_all);
+    }
+  }
+  void regather(T own, T all) {
+    use(own);
+    make(all);
+  }
+
+  void forward(Kind kind) {
+    switch (kind) {
+      case Kind::attention_norm:
+        use(T::x);
+        make(T::n1);
+        return make(T::norm1);
+      case Kind::enter_attention:
+        return regather(T::n1, T::n1_all);
+      case Kind::qkv:
+        use_rows(T::n1, T::n1_all);
+        return make(T::qkv);
+      case Kind::core:
+        use(T::qkv);
+        make(T::o);
+        return make(T::lse);
+      case Kind::projection:
+        use(T::o);
+        return make(shares_rows() ? T::term1 : T::sum1);
+      case Kind::leave_attention:
+        return sum_of_shares(T::term1, T::sum1);
+      case Kind::mlp_norm:
+        use(T::x);
+        use(T::sum1);
+        make(T::h);
+        make(T::n2);
+        return make(T::norm2);
+      case Kind::enter_mlp:
+        return regather(T::n2, T::n2_all);
+      case Kind::up:
+        use_rows(T::n2, T::n2_all);
+        make(T::pre);
+        return make(T::act);
+      case Kind::down:
+        use(T::act);
+        return shares_rows() ? make(T::term2) : make_next(T::x);
+      case Kind::leave_mlp:
+        return leave(T::term2);
+      default:
+        LOCKSTEP_CHECK(kind == Kind::mlp_residual, "a forward piece of a layer");
+        use(T::h);
+        return use_next(T::x);
+    }
+  }
+
+  void input_gradient(Kind kind) {
+    switch (kind) {
+      case Kind::leave_mlp:
+        return gather_next_d();
+      case Kind::down:
+        use_next_d();
+        use(T::pre);
+        return make(T::d_pre);
+      case Kind::up:
+        use(T::d_pre);
+        return make(shares_rows() ? T::d_term2 : T::dh);
+      case Kind::enter_mlp:
+        return sum_of_shares(T::d_term2, T::dh);
+      case Kind::mlp_norm:
+        use(T::h);
+        use(T::norm2);
+        use_next(T::d);
+        use(T::dh);
+        return norm_gradients(T::held2, kNorm2);
+      case Kind::leave_attention:
+        return regather(T::dh, T::dh_all);
+      case Kind::projection:
+        use_rows(T::dh, T::dh_all);
+        return make(T::d_o);
+      case Kind::core:
+        for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
+        return make(T::d_qkv);
+      case Kind::qkv:
+        use(T::d_qkv);
+        return make(shares_rows() ? T::d_term1 : T::d);
+      case Kind::enter_attention:
+        return sum_of_shares(T::d_term1, T::d);
+      default:
+        LOCKSTEP_CHECK(kind == Kind::attention_norm, "a backward piece of a layer");
+        for (const T name : {T::x, T::norm1, T::dh, T::d}) use(name);
+        norm_gradients(T::held1, kNorm1);
+        if (!is_split()) commit();
+    }
+  }
+
+  void weight_gradient(Kind kind) {
+    switch (kind) {
+      case Kind::down:
+        add_to(first_parameter() + kDown);
+        use(T::act);
+        return use_next_d();
+      case Kind::up:
+        add_to(first_parameter() + kUp);
+        use_rows(T::n2, T::n2_all);
+        return use(T::d_pre);
+      case Kind::projection:
+        add_to(first_parameter() + kProjection);
+        use(T::o);
+        return use_rows(T::dh, T::dh_all);
+      default:
+        LOCKSTEP_CHECK(kind == Kind::qkv, "a weight gradient of a layer");
+        use_rows(T::n1, T::n1_all);
+        use(T::d_qkv);
+        add_to(first_parameter() + kQkv);
+        if (!is_split()) return;
+        release(T::held1, kNorm1);
+        release(T::held2, kNorm2);
+        commit();
+    }
+  }
+
+  void head(PieceName what) {
+    const bool weight = what.side == Side::weight_gradient;
+    switch (what.kind) {
+      case Kind::head_norm:
+        use(T::x);
+        if (what.side == Side::forward) {
+          make(T::n1);
+          return make(T::norm1);
+        }
+        use(T::norm1);
+        use(T::d);
+        norm_gradients(T::held1, kFinalNorm);
+        if (!is_split()) commit();
+        return;
+      case Kind::enter_head:
+        return what.side == Side::forward ? regather(T::n1, T::n1_all) : sum_of_shares(T::d_term1, T::d);
+      case Kind::logits:
+        if (what.side == Side::regather) return regather(T::n1, T::n1_all);
+        if (what.side == Side::forward) return logits();
+        use(T::logits);
+        if (!weight) return make(shares_rows() ? T::d_term1 : T::d);
+        phases_.back().gradients.push_back(place_.embedding ? kWords : first_parameter() + kOwnWords);
+        use_rows(T::n1, T::n1_all);
+        if (!is_split()) return;
+        release(T::held1, kFinalNorm);
+        return commit();
+      case Kind::exchange_stats:
+        return regather(T::stats, T::all_stats);
+      default:
+        LOCKSTEP_CHECK(what.kind == Kind::loss, "a piece of the head");
+        use(T::targets);
+        use(T::logits);
+        if (layout_.tp > 1) use(T::all_stats);
+        make(T::losses);
+    }
+  }
+  void logits() {
+    use_rows(T::n1, T::n1_all);
+    make(T::logits);
+    if (layout_.tp == 1) return;
+    give_up();
+    make(T::stats);
+  }
+
+  const Model& model_;
+  const Layout& layout_;
+  const StageSlice& place_;
+  const schedules::Task& piece_;
+  std::vector<Phase> phases_{1};
+};
+
+}  // namespace
+
+Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes) {
+  return {key, makes, kind_of(key.name), bytes_of(model, layout, key.name)};
+}
+
+std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
+                             const schedules::Task& piece) {
+  return PieceTouches(model, layout, place, piece).phases();
+}
+
+}  // namespace lockstep::workload

@@ -1,0 +1,86 @@
+// Which tensors each piece of a recipe reads and makes, in GPT-2's architecture as this library's layers run it
+// (trainer/model): a table, from which a tensor's life follows. It begins with the piece that makes it and ends with
+// the last that touches it, whatever order the schedule has.
+//
+//   forward     x -> n1 -> qkv -> (o, lse) -> sum1 -> (h, n2) -> (pre, act) -> x of the next part
+//   backward    d of the next part -> d_pre -> dh -> d_o -> d_qkv -> d
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "schedules/step/step.h"
+#include "workload/layout.h"
+#include "workload/memory_kinds.h"
+#include "workload/model.h"
+
+namespace lockstep::workload {
+
+enum class TensorName : std::uint8_t {
+  x,  // the input of a part, with the part's number; the stage's output has the number behind the last part's
+  d,  // its gradient
+  norm1,
+  n1,
+  n1_all,
+  qkv,
+  o,
+  lse,
+  term1,  // what is summed over sequence-parallel ranks: all rows
+  sum1,
+  h,
+  norm2,
+  n2,
+  n2_all,
+  pre,
+  act,
+  term2,
+  d_all,
+  d_pre,
+  d_term2,
+  dh,
+  dh_all,
+  d_o,
+  d_qkv,
+  d_term1,
+  held1,  // gradients of norms that wait for a separate W
+  held2,
+  tokens,
+  targets,
+  logits,
+  stats,
+  all_stats,
+  losses,
+};
+
+struct TensorKey {
+  std::int32_t stage = 0;
+  std::int32_t microbatch = 0;
+  std::int32_t part = 0;
+  TensorName name = {};
+  friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
+};
+
+struct Touch {
+  TensorKey key = {};
+  bool makes = false;  // it begins here
+  MemoryKind kind = {};
+  std::int64_t bytes = 0;
+};
+
+// Of what is made, how much and what for.
+Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
+
+// A piece goes through phases: gradients that it adds to and tensors that it makes are there from the beginning of
+// one; at its end goes what nobody touches again.
+struct Phase {
+  std::vector<std::size_t> gradients = {};  // of the stage's parameters
+  std::vector<Touch> touches = {};
+  bool commits = false;  // at its end the part's gradients of the microbatch are complete
+};
+// Of a kernel of a part, or of a collective inside a layer.
+std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
+                             const schedules::Task& piece);
+
+}  // namespace lockstep::workload

@@ -1,0 +1,371 @@
+#include "workload/step_memory.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "core/error.h"
+#include "workload/flat_bucket.h"
+#include "workload/operations.h"
+#include "workload/parameters.h"
+#include "workload/piece_memory.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::GroupKind;
+using schedules::Op;
+using schedules::Task;
+
+std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
+  return static_cast<std::int64_t>(core::size_of(dtype)) * elems;
+}
+
+// ---- tensors of microbatches
+
+// What happens to memory, in order. A tensor that is touched for the last time before it is made again goes at the next
+// end of a phase.
+struct Event {
+  std::optional<Touch> touch = {};
+  bool ends_phase = false;
+  MemoryKind kind = {};  // of bytes that come or go otherwise
+  std::int64_t bytes = 0;
+};
+
+HeldBytes after(const BytesByKind& before, const std::vector<Event>& events) {
+  std::vector<bool> is_last(events.size(), false);
+  std::map<TensorKey, bool> made_next;  // whether the next touch of a tensor makes it
+  for (std::size_t i = events.size(); i-- > 0;) {
+    if (!events[i].touch) continue;
+    const auto [later, is_new] = made_next.try_emplace(events[i].touch->key);
+    is_last[i] = is_new || later->second;
+    later->second = events[i].touch->makes;
+  }
+  for (const auto& [key, made] : made_next) LOCKSTEP_CHECK(made, "a tensor of a step is used, and nothing makes it");
+  HeldBytes held(before);
+  std::vector<const Touch*> ending;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
+    if (event.bytes != 0) held.change(event.kind, event.bytes);
+    if (event.touch && event.touch->makes) held.change(event.touch->kind, event.touch->bytes);
+    if (is_last[i]) ending.push_back(&*event.touch);
+    if (!event.ends_phase) continue;
+    for (const Touch* const touch : ending) held.change(touch->kind, -touch->bytes);
+    ending.clear();
+  }
+  return held;
+}
+
+// ---- parameters
+
+// A bucket of a stage as parallel::ParameterStore has it.
+struct BucketState {
+  FlatBucket flat;
+  FlatRange own;
+  bool gathered = false;                         // stage 3: whole weights are there
+  bool added_to = false;                         // stages 2, 3: a whole gradient of the microbatch at hand
+  std::map<std::int32_t, std::int64_t> commits;  // of each part that has members
+  std::int64_t times_complete = 0;
+  bool reduced = false;  // in this step: what comes next lands beside
+};
+
+struct StageState {
+  const StagePlan* plan = nullptr;
+  std::vector<BucketState> buckets;
+  std::vector<std::size_t> bucket_of;  // [parameter]
+  std::vector<std::size_t> member_of;  // [parameter] in its bucket
+  std::vector<bool> copied;            // [parameter] f32, while a narrow gradient is added to
+};
+
+class RankMemory {
+ public:
+  RankMemory(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans, const schedules::Step& step,
+             std::int32_t rank)
+      : model_(model),
+        layout_(layout),
+        step_(step),
+        tasks_(step.of_rank[static_cast<std::size_t>(rank)]),
+        at_(coordinates_of(layout, rank)) {
+    for (std::int32_t s = 0; s < step.num_stages(); ++s) {
+      if (step.rank_of_stage[static_cast<std::size_t>(s)] != at_.pp) continue;
+      stages_[s] = make_stage(plans[static_cast<std::size_t>(s)]);
+    }
+  }
+
+  HeldBytes held() {
+    find_last_kernels();
+    for (const auto& [key, last] : last_kernel_) {
+      if (std::get<2>(key)) load(std::get<0>(key), std::get<1>(key));
+    }
+    for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) run(tasks_.tasks[i], i);
+    for (const Touch& touch : kept_) events_.push_back({.touch = touch});
+    return after(always(), events_);
+  }
+
+ private:
+  // ---- what is always there
+
+  StageState make_stage(const StagePlan& plan) const {
+    StageState stage{.plan = &plan,
+                     .buckets = {},
+                     .bucket_of = std::vector<std::size_t>(plan.parameters.size()),
+                     .member_of = std::vector<std::size_t>(plan.parameters.size()),
+                     .copied = std::vector<bool>(plan.parameters.size())};
+    const std::int32_t shards = shards_of(layout_);
+    for (const std::vector<std::size_t>& members : plan.buckets) {
+      std::vector<std::int64_t> elems;
+      BucketState bucket;
+      for (std::size_t i = 0; i < members.size(); ++i) {
+        const Parameter& parameter = plan.parameters[members[i]];
+        elems.push_back(elems_of_share(parameter, layout_.tp));
+        bucket.commits[parameter.part] = 0;
+        stage.bucket_of[members[i]] = stage.buckets.size();
+        stage.member_of[members[i]] = i;
+      }
+      bucket.flat = lay_out(elems, shards);
+      const std::int32_t shard = data_index_of(layout_, at_) % shards;
+      bucket.own = zero_ == 0 ? FlatRange{0, bucket.flat.elems} : bucket.flat.shard(shards, shard);
+      stage.buckets.push_back(std::move(bucket));
+    }
+    return stage;
+  }
+
+  BytesByKind always() const {
+    HeldBytes held;
+    const std::int64_t optimizer = layout_.compute == core::DType::f32 ? 2 : 3;  // moments, master weights
+    for (const auto& [number, stage] : stages_) {
+      for (const BucketState& bucket : stage.buckets) {
+        const std::int64_t whole = bucket.flat.elems;
+        const std::int64_t own = bucket.own.count();
+        held.change(MemoryKind::weights, bytes_of(layout_.compute, zero_ == 3 ? own : whole));
+        held.change(MemoryKind::gradients, bytes_of(layout_.gradient, zero_ >= 2 ? own : whole));
+        held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
+      }
+    }
+    const auto stages = static_cast<std::int64_t>(stages_.size());
+    held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kStepNumbers) + bytes_of(core::DType::f64, 1 + stages));
+    return held.now();
+  }
+
+  // ---- events
+
+  void change(MemoryKind kind, std::int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
+  void touch(const TensorKey& key, bool makes) { events_.push_back({.touch = touch_of(model_, layout_, key, makes)}); }
+  void end_phase() { events_.push_back({.ends_phase = true}); }
+  StageState& stage_of(const Task& task) { return stages_.at(task.stage); }
+
+  // Tokens and targets are there for the whole step, losses once they are made.
+  void load(std::int32_t stage, std::int32_t microbatch) {
+    const StageSlice& place = stages_.at(stage).plan->place;
+    const auto keep = [&](std::int32_t part, TensorName name) {
+      kept_.push_back(touch_of(model_, layout_, {stage, microbatch, part, name}, false));
+    };
+    if (place.embedding) {
+      touch({stage, microbatch, 0, TensorName::tokens}, true);
+      keep(0, TensorName::tokens);
+    }
+    if (!place.head) return;
+    const std::int32_t head = place.num_parts() - 1;
+    touch({stage, microbatch, head, TensorName::targets}, true);
+    keep(head, TensorName::targets);
+    keep(head, TensorName::losses);
+  }
+
+  // ---- tasks
+
+  void run(const Task& task, std::uint32_t index) {
+    switch (task.op) {
+      case Op::recv_activations:
+        return boundary(task, 0, TensorName::x, true);
+      case Op::send_activations:
+        return boundary(task, stage_of(task).plan->place.num_parts(), TensorName::x, false);
+      case Op::recv_gradient:
+        return boundary(task, stage_of(task).plan->place.num_parts(), TensorName::d, true);
+      case Op::send_gradient:
+        return boundary(task, 0, TensorName::d, false);
+      case Op::unshard:
+        return set_gathered(bucket_of_unit(task), true);
+      case Op::reshard:
+        return set_gathered(bucket_of_unit(task), false);
+      case Op::reduce_grad:
+        return reduce(task);
+      case Op::optimizer:
+        return task.comm == schedules::Comm::none ? update() : norm();
+      default:
+        piece(task);
+        hand_over(task, index);
+    }
+  }
+
+  void boundary(const Task& task, std::int32_t part, TensorName name, bool makes) {
+    touch({task.stage, task.microbatch, part, name}, makes);
+    end_phase();
+  }
+
+  void piece(const Task& task) {
+    StageState& stage = stage_of(task);
+    for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, task)) {
+      for (const std::size_t parameter : phase.gradients) add_to(stage, parameter);
+      for (const Touch& one : phase.touches) events_.push_back({.touch = one});
+      end_phase();
+      if (phase.commits) commit(stage, task.part);
+    }
+  }
+
+  // Of each stage and microbatch, forward and backward.
+  void find_last_kernels() {
+    for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) {
+      const Task& task = tasks_.tasks[i];
+      if (task.lane != schedules::Lane::compute || task.microbatch < 0) continue;
+      const bool forward = task.op == Op::forward;
+      if (!forward && task.op != Op::backward && task.op != Op::input_gradient) continue;
+      last_kernel_[{task.stage, task.microbatch, forward}] = i;
+    }
+  }
+  // What another stage of this rank takes is copied behind the last kernel.
+  void hand_over(const Task& task, std::uint32_t index) {
+    const bool forward = task.op == Op::forward;
+    const auto last = last_kernel_.find({task.stage, task.microbatch, forward});
+    if (last == last_kernel_.end() || last->second != index) return;
+    const std::int32_t next = task.stage + (forward ? 1 : -1);
+    const bool is_end = next < 0 || next / step_.stages_a_pipe != task.stage / step_.stages_a_pipe;  // of its pipe
+    const auto to = stages_.find(next);
+    if (is_end || to == stages_.end()) return;
+    const std::int32_t behind = stage_of(task).plan->place.num_parts();
+    const TensorName name = forward ? TensorName::x : TensorName::d;
+    touch({next, task.microbatch, forward ? 0 : to->second.plan->place.num_parts(), name}, true);
+    touch({task.stage, task.microbatch, forward ? behind : 0, name}, false);
+    end_phase();
+  }
+
+  // ---- gradients
+
+  std::int64_t elems_of(const StageState& stage, std::size_t parameter) const {
+    return elems_of_share(stage.plan->parameters[parameter], layout_.tp);
+  }
+  void open(BucketState& bucket) {
+    if (zero_ < 2 || bucket.added_to) return;
+    bucket.added_to = true;
+    change(MemoryKind::gradients, bytes_of(layout_.gradient, bucket.flat.elems));
+  }
+  BucketState& bucket_with(StageState& stage, std::size_t parameter) {
+    return stage.buckets[stage.bucket_of[parameter]];
+  }
+
+  void add_to(StageState& stage, std::size_t parameter) {
+    if (layout_.gradient == core::DType::f32) return open(bucket_with(stage, parameter));
+    if (stage.copied[parameter]) return;
+    stage.copied[parameter] = true;
+    change(MemoryKind::buffers, bytes_of(core::DType::f32, elems_of(stage, parameter)));
+  }
+
+  void commit(StageState& stage, std::int32_t part) {
+    for (std::size_t p = 0; p < stage.plan->parameters.size(); ++p) {
+      if (stage.plan->parameters[p].part != part || !stage.copied[p]) continue;
+      open(bucket_with(stage, p));
+      stage.copied[p] = false;
+      change(MemoryKind::buffers, -bytes_of(core::DType::f32, elems_of(stage, p)));
+    }
+    if (zero_ < 2) return;
+    for (BucketState& bucket : stage.buckets) {
+      const auto of_part = bucket.commits.find(part);
+      if (of_part != bucket.commits.end()) ++of_part->second;
+      const bool complete = std::all_of(bucket.commits.begin(), bucket.commits.end(),
+                                        [&](const auto& one) { return one.second > bucket.times_complete; });
+      if (!complete) continue;
+      open(bucket);
+      ++bucket.times_complete;
+      bucket.added_to = false;  // it waits for its reduction
+    }
+  }
+
+  void reduce(const Task& task) {
+    const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
+    if (kind == GroupKind::data || kind == GroupKind::replicas) return reduce_bucket(task, kind);
+    const std::int64_t packed = packed_elems(kind);
+    change(MemoryKind::buffers, bytes_of(layout_.gradient, packed));
+    change(MemoryKind::buffers, -bytes_of(layout_.gradient, packed));
+  }
+  void reduce_bucket(const Task& task, GroupKind kind) {
+    if (zero_ < 2) return;
+    BucketState& bucket = stage_of(task).buckets[static_cast<std::size_t>(task.part)];
+    const std::int64_t landing = bytes_of(layout_.gradient, bucket.own.count());
+    if (kind == GroupKind::data) {
+      if (bucket.reduced) change(MemoryKind::buffers, landing);
+      change(MemoryKind::gradients, -bytes_of(layout_.gradient, bucket.flat.elems));
+    }
+    if (kind == GroupKind::data && replicas_of(layout_) > 1) return;  // a task of the replicas ends it
+    if (bucket.reduced) change(MemoryKind::buffers, -landing);
+    bucket.reduced = true;
+  }
+
+  // As StepEnd packs them.
+  std::int64_t packed_elems(GroupKind kind) const {
+    std::int64_t elems = 0;
+    for (const auto& [number, stage] : stages_) {
+      for (std::size_t p = 0; p < stage.plan->parameters.size(); ++p) {
+        if (!is_summed_over(kind, *stage.plan, p, layout_)) continue;
+        const BucketState& bucket = stage.buckets[stage.bucket_of[p]];
+        const FlatRange own = common_of(bucket.flat.places[stage.member_of[p]], bucket.own);
+        if (own.empty()) continue;
+        if (kind == GroupKind::embedding) return own.count();
+        elems += own.count();
+      }
+    }
+    return elems;
+  }
+
+  // ---- weights, and the end of a step
+
+  BucketState& bucket_of_unit(const Task& task) {
+    StageState& stage = stage_of(task);
+    return stage.buckets[stage.buckets.size() - 1 - static_cast<std::size_t>(task.part)];
+  }
+  void set_gathered(BucketState& bucket, bool gathered) {
+    if (zero_ < 3 || bucket.gathered == gathered) return;
+    bucket.gathered = gathered;
+    const std::int64_t bytes = bytes_of(layout_.compute, bucket.flat.elems);
+    change(MemoryKind::weights, gathered ? bytes : -bytes);
+  }
+  void update() {
+    for (auto& [number, stage] : stages_) {
+      for (BucketState& bucket : stage.buckets) set_gathered(bucket, false);
+    }
+  }
+
+  // One f64 for each run of gradients that this rank counts.
+  void norm() {
+    for (const auto& [number, stage] : stages_) {
+      std::int64_t runs = 0;
+      for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
+        const auto counted = [&, of = &stage](std::size_t member) {
+          return counts_in_norm(*of->plan, of->plan->buckets[b][member], layout_, at_);
+        };
+        runs += static_cast<std::int64_t>(stage.buckets[b].flat.ranges_in(stage.buckets[b].own, counted).size());
+      }
+      change(MemoryKind::buffers, bytes_of(core::DType::f64, runs));
+      change(MemoryKind::buffers, -bytes_of(core::DType::f64, runs));
+    }
+  }
+
+  const Model& model_;
+  const Layout& layout_;
+  const schedules::Step& step_;
+  const schedules::RankStep& tasks_;
+  const Coordinates at_;
+  const std::int32_t zero_ = zero_of(layout_);
+  std::map<std::int32_t, StageState> stages_;
+  std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward
+  std::vector<Event> events_;
+  std::vector<Touch> kept_;  // to the end of the step
+};
+
+}  // namespace
+
+HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
+                       const schedules::Step& step, std::int32_t rank) {
+  return RankMemory(model, layout, plans, step, rank).held();
+}
+
+}  // namespace lockstep::workload

@@ -1,0 +1,24 @@
+// What a rank of the trainer holds in a training step, at its worst moment and of each kind: byte for byte what it
+// counts (parallel::Memory::held_by_tasks), from the Step's list of tasks and the lives of its tensors alone. Tasks
+// that run beside others in other threads count at their place in the list.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedules/step/step.h"
+#include "workload/buckets.h"
+#include "workload/layout.h"
+#include "workload/memory_kinds.h"
+#include "workload/model.h"
+
+namespace lockstep::workload {
+
+// Numbers of the optimizer that lie on the device: kernels::AdamW's schedule, the factor of gradients, their norm.
+inline constexpr std::int64_t kStepNumbers = 5;
+
+// `plans`: of each stage (plans_of). `step`: of all ranks (unfolded). Without what compressed all-reduces hold.
+HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
+                       const schedules::Step& step, std::int32_t rank);
+
+}  // namespace lockstep::workload
