@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "kernels/gemm/gemm.h"
 #include "trainer/data/batches.h"
 #include "trainer/train/rank_setup.h"
 #include "trainer/train/sampling.h"
@@ -14,42 +13,23 @@ namespace lockstep::trainer {
 
 using transports::now_ns;
 
-namespace {
-
-std::unique_ptr<LaneQueues> make_lanes(backends::MeshRank& mesh, const ChannelMap& channels,
-                                       const workload::Layout& layout) {
-  if (mesh.queues == nullptr) return nullptr;
-  const auto context_in = [&](core::Stream& stream) {
-    return make_cuda_context(mesh.device, stream, mesh.messages.rank());
-  };
-  return std::make_unique<LaneQueues>(mesh, channels, layout.pp > 1, context_in);
-}
-
-}  // namespace
-
 RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus,
                          backends::MeshRank& mesh, const ChannelMap& channels)
     : options_(options),
       made_(made),
       corpus_(corpus),
       mesh_(mesh),
-      pool_(options.threads, first_core_of(options, mesh.messages.rank())),
-      lanes_(make_lanes(mesh, channels, options.layout)),
-      where_(lanes_ ? lanes_->where(schedules::Lane::compute) : kernels::Context(pool_)),
-      model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
-             where_, {options.algorithm, options.compression}, options.seed, lanes_.get()),
-      training_(made.step, model_),
-      forward_(made.forward, model_),
-      interpreter_(interpreter_of(options, mesh.threaded)),
+      steps_(options, made, mesh, channels),
+      training_(made.step, model()),
+      forward_(made.forward, model()),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
-  if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
   const auto tokens = static_cast<std::size_t>(options.layout.microbatch_size * options.model.sequence);
   for (RankBatch& batch : batches_) {
     batch.tokens.resize(tokens);
     batch.targets.resize(tokens);
   }
   if (options.layout.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
-  if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model_);
+  if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model());
 }
 
 std::vector<MicrobatchTokens> RankTrainer::views() const {
@@ -61,40 +41,29 @@ std::vector<MicrobatchTokens> RankTrainer::views() const {
 // Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
 void RankTrainer::draw(std::int64_t step) {
   for (std::size_t m = 0; m < batches_.size(); ++m) {
-    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
+    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model().place().dp;
     draw_samples(corpus_.training(), options_.seed, step, place * options_.layout.microbatch_size,
                  options_.model.sequence, batches_[m].tokens, batches_[m].targets);
   }
 }
 
-void RankTrainer::rehearse_pass(CollectiveUse use) {
-  model_.collectives().use(use);
-  const std::vector<MicrobatchTokens> microbatches = views();
-  UpdateRules rules;
-  rules.rehearses = true;
-  training_.give(microbatches, rules);
-  training_.begin_step(Mode::train, 1);
-  schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
-  evaluate();
-  sum_over_ranks(0);  // a barrier: what comes next may need that nobody takes memory
-}
-
 void RankTrainer::evaluate() {
   forward_.give(views(), {});
   forward_.begin_step(Mode::evaluate, 0);
-  schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+  steps_.run(made_.forward, forward_);
 }
 
-// Collectives are made when the rest has what it needs, as NCCL runs each once as it is made. Each GEMM's first run is
-// timed, and making a collective waits for what is queued: only in the last pass does the host run as far ahead of the
-// device as in a step, and memory that waits for the device is not at hand.
 void RankTrainer::rehearse() {
-  if (lanes_ == nullptr) return;
+  if (!steps_.is_queued()) return;
   draw(1);
-  for (const CollectiveUse use : {CollectiveUse::leave_out, CollectiveUse::make, CollectiveUse::leave_out}) {
-    rehearse_pass(use);
-  }
-  model_.collectives().use(CollectiveUse::run);
+  steps_.rehearse([&] {
+    UpdateRules rules;
+    rules.rehearses = true;
+    training_.give(views(), rules);
+    training_.begin_step(Mode::train, 1);
+    steps_.run(made_.step, training_);
+    evaluate();
+  });
 }
 
 double RankTrainer::sum_over_ranks(double mine) {
@@ -106,14 +75,12 @@ double RankTrainer::sum_over_ranks(double mine) {
 void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   const std::unique_ptr<schedules::StageWorker> wrapped = wrap ? wrap(training_) : nullptr;
   schedules::StageWorker& worker = wrapped ? *wrapped : training_;
-  const auto interpret = [&] {
-    return schedules::run_rank(made_.step, model_.rank(), worker, mesh_.abort, interpreter_);
-  };
+  const auto interpret = [&] { return steps_.run(made_.step, worker); };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
-      model_.collectives().use(CollectiveUse::leave_out);
+      model().collectives().use(CollectiveUse::leave_out);
       evaluate();
-      model_.collectives().use(CollectiveUse::run);
+      model().collectives().use(CollectiveUse::run);
     });
     spans_ = training_.spans();
     return;
@@ -135,11 +102,11 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
 
-  const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
+  const bool counts = model().place().tp == 0;  // tensor ranks have the same losses
   report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;
   const std::vector<double> times = transports::all_gather_value(mesh_.messages, seconds);
   report.seconds = *std::max_element(times.begin(), times.end());
-  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model_.memory().at_peak())) {
+  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model().memory().at_peak())) {
     if (parallel::total_of(peak) > parallel::total_of(report.peak_bytes)) report.peak_bytes = peak;
   }
   report.norm = training_.end().norm();
@@ -172,7 +139,7 @@ std::vector<float> RankTrainer::logits_behind(std::string_view text) {
     std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());
   };
   forward_.keep_results(keep);
-  schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+  steps_.run(made_.forward, forward_);
   forward_.keep_results({});
   std::vector<float> all(mine.size() * static_cast<std::size_t>(options_.layout.ranks()));
   mesh_.messages.all_gather(std::as_bytes(std::span<const float>(mine)), std::as_writable_bytes(std::span<float>(all)));
@@ -198,10 +165,10 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
     const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.model.sequence));
     return logits_behind(std::string_view(text).substr(text.size() - seen));
   };
-  if (lanes_ != nullptr) {  // as rehearse(): logits that stay are more than a step holds
-    model_.collectives().use(CollectiveUse::leave_out);
+  if (steps_.is_queued()) {  // as rehearse(): logits that stay are more than a step holds
+    model().collectives().use(CollectiveUse::leave_out);
     next_logits();
-    model_.collectives().use(CollectiveUse::run);
+    model().collectives().use(CollectiveUse::run);
     sum_over_ranks(0);  // a barrier
   }
   for (std::int64_t i = 0; i < bytes; ++i) {
@@ -213,7 +180,7 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
 }
 
 void RankTrainer::gather_weights() {
-  if (zero_of(model_.layout()) == 1 || zero_of(model_.layout()) == 2) training_.gather_weights();
+  if (zero_of(model().layout()) == 1 || zero_of(model().layout()) == 2) training_.gather_weights();
 }
 
 double RankTrainer::validate() {
@@ -221,11 +188,11 @@ double RankTrainer::validate() {
   const std::int64_t text = static_cast<std::int64_t>(corpus_.validation().size());
   const std::int64_t wanted = std::min(options_.validation_sequences, max_windows(text, options_.model.sequence));
   const std::int64_t passes = (wanted + a_pass - 1) / a_pass;
-  const bool counts = model_.place().tp == 0;
+  const bool counts = model().place().tp == 0;
   double sum = 0;
   for (std::int64_t pass = 0; pass < passes; ++pass) {
     for (std::size_t m = 0; m < batches_.size(); ++m) {
-      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
+      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model().place().dp;
       take_windows(corpus_.validation(), pass * a_pass + place * options_.layout.microbatch_size, passes * a_pass,
                    options_.model.sequence, batches_[m].tokens, batches_[m].targets);
     }
