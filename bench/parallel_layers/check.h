@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/parallel_layers/shape.h"
-#include "bench/parallel_layers/sides.h"
+#include "bench/parallel_layers/nodes.h"
 
 namespace lockstep::layer_bench {
 
