@@ -5,17 +5,16 @@
 namespace lockstep::layer_bench {
 namespace {
 
-using collectives::Kind;
-using collectives::Operation;
 using schedules::Comm;
 
-Operation operation_of(Comm comm, const kernels::InOut& from, const kernels::Out& to) {
+collectives::Operation operation_of(Comm comm, const kernels::InOut& from, const kernels::Out& to) {
   if (comm == Comm::all_reduce) {
-    return {.kind = Kind::all_reduce, .count = from.elems, .dtype = from.dtype, .in_place = true};
+    return {.kind = collectives::Kind::all_reduce, .count = from.elems, .dtype = from.dtype, .in_place = true};
   }
-  if (comm == Comm::all_gather) return {.kind = Kind::all_gather, .count = from.elems, .dtype = from.dtype};
+  if (comm == Comm::all_gather)
+    return {.kind = collectives::Kind::all_gather, .count = from.elems, .dtype = from.dtype};
   LOCKSTEP_CHECK(comm == Comm::reduce_scatter, "a collective of tensor ranks");
-  return {.kind = Kind::reduce_scatter, .count = to.elems, .dtype = from.dtype};
+  return {.kind = collectives::Kind::reduce_scatter, .count = to.elems, .dtype = from.dtype};
 }
 
 }  // namespace
@@ -25,7 +24,7 @@ std::function<void()> Exchanger::make(Comm comm, const kernels::InOut& from, con
   return [&one, input = from.data, output = to.data] { one.run(input, output); };
 }
 
-collectives::Collective& Exchanger::prepared(const Operation& operation) {
+collectives::Collective& Exchanger::prepared(const collectives::Operation& operation) {
   auto& one = prepared_[{operation.kind, operation.dtype, operation.count}];
   if (!one) one = rank_.prepare(channel_, operation, algorithm_).collective;
   return *one;

@@ -49,7 +49,7 @@ class RankRun {
         cuda_(rank.queues == nullptr ? nullptr
                                      : trainer::make_cuda_context(rank.device, *rank.queues->compute, index_)),
         where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
-        memory_(rank.device, rank.queues == nullptr ? nullptr : rank.queues->compute),
+        memory_(rank.device),
         exchanger_(rank, kLayers, flags.algorithm),
         runner_(rank, kLayers,
                 core::WaitPolicy::beside_work(one.ranks * (flags.threads + 1), core::usable_cores(), flags.timeout)) {
@@ -93,6 +93,7 @@ class RankRun {
 
   // Where work is queued, kernels that are met first wait for the device: no collective may be queued then.
   void rehearse() {
+    if (rank_.queues == nullptr) return;
     for (const auto& block : blocks_) {
       for (const Direction direction : kDirections) runner_.run(block->pass(direction), Way::kernels);
     }
