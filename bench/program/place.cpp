@@ -98,7 +98,7 @@ PlaceFlags read_place(const CommandLine& line) {
 
 void refuse_place(const CommandLine& line, const std::string& why, const std::string& allowed) {
   for (const Flag& flag : kFlags) {
-    if (line.value(flag.names)) throw core::usage_error(std::string(flag.names) + why + "; allowed: " + allowed);
+    if (line.value(flag.names)) throw core::usage_error(fmt::format("{}{}; allowed: {}", flag.names, why, allowed));
   }
 }
 
