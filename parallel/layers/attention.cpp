@@ -83,4 +83,18 @@ void AttentionLayer::qkv_weight_gradient(const Workspace& workspace, kernels::In
   of_qkv().weight_gradient(workspace, x, d_qkv, into);
 }
 
+Tensor AttentionLayer::input_gradient(const Workspace& workspace, const AttentionWeights& weights,
+                                      const AttentionSaved& saved, kernels::In dy, kernels::Out dx) const {
+  const Tensor d_o = projection_gradient(workspace, weights.projection, dy);
+  Tensor d_qkv = core_gradient(workspace, saved, d_o.in());
+  qkv_gradient(workspace, weights.qkv, d_qkv.in(), dx);
+  return d_qkv;
+}
+
+void AttentionLayer::weight_gradient(const Workspace& workspace, kernels::In x, const AttentionSaved& saved,
+                                     kernels::In d_qkv, kernels::In dy, const AttentionGradients& into) const {
+  projection_weight_gradient(workspace, saved, dy, into.projection);
+  qkv_weight_gradient(workspace, x, d_qkv, into.qkv);
+}
+
 }  // namespace lockstep::parallel

@@ -25,6 +25,16 @@ struct AttentionSaved {
   void reset_core();  // o and lse
 };
 
+struct AttentionWeights {
+  LinearWeights qkv;
+  LinearWeights projection;  // its bias on one tensor rank alone
+};
+
+struct AttentionGradients {
+  LinearGradients qkv;
+  LinearGradients projection;
+};
+
 struct AttentionLayer {
   std::int64_t batch;
   std::int64_t length;
@@ -49,6 +59,11 @@ struct AttentionLayer {
                                   const LinearGradients& into) const;
   void qkv_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_qkv,
                            const LinearGradients& into) const;
+  // From dy to a term of dx, all three pieces backward. Returns the gradient of qkv, for the weight's.
+  Tensor input_gradient(const Workspace& workspace, const AttentionWeights& weights, const AttentionSaved& saved,
+                        kernels::In dy, kernels::Out dx) const;
+  void weight_gradient(const Workspace& workspace, kernels::In x, const AttentionSaved& saved, kernels::In d_qkv,
+                       kernels::In dy, const AttentionGradients& into) const;
 
  private:
   Linear of_qkv() const { return {{rows(), hidden, 3 * own_columns()}}; }

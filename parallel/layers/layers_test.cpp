@@ -164,21 +164,19 @@ TEST_P(LayersTest, TermsOfAnMlpAddUp) {
   const Whole down = row_parallel(kHidden, kInner, 5);
   const auto run = [&](workload::TensorPlace place, const Share& up_share, const Share& down_share, Outcome& outcome) {
     const MlpLayer layer{kRows, kHidden, kInner / place.ranks};
-    const LinearWeights up_weights = up_share.weights();
-    const LinearWeights down_weights = down_share.weights(place.index == 0);
+    const MlpWeights weights{up_share.weights(), down_share.weights(place.index == 0)};
     const Tensor x_here = tensor(x);
     const Tensor dy_here = tensor(dy);
     const Tensor y = tensor(x);
     MlpSaved saved;
-    layer.up(workspace(), up_weights, x_here.in(), saved);
-    layer.down(workspace(), down_weights, saved, y.out());
+    layer.up(workspace(), weights.up, x_here.in(), saved);
+    layer.down(workspace(), weights.down, saved, y.out());
     add(outcome.y, y);
     const Tensor dx = tensor(x);
-    const Tensor d_pre = layer.down_gradient(workspace(), down_weights, saved, dy_here.in());
-    layer.up_gradient(workspace(), up_weights, d_pre.in(), dx.out());
+    const Tensor d_pre = layer.input_gradient(workspace(), weights, saved, dy_here.in(), dx.out());
     add(outcome.dx, dx);
-    layer.down_weight_gradient(workspace(), saved, dy_here.in(), down_share.gradients());
-    layer.up_weight_gradient(workspace(), x_here.in(), d_pre.in(), up_share.gradients());
+    layer.weight_gradient(workspace(), x_here.in(), saved, d_pre.in(), dy_here.in(),
+                          {up_share.gradients(), down_share.gradients()});
   };
   expect_terms_add_up(up, down, run);
 }
@@ -191,23 +189,20 @@ TEST_P(LayersTest, TermsOfAttentionAddUpOverHeads) {
   const auto run = [&](workload::TensorPlace place, const Share& qkv_share, const Share& projection_share,
                        Outcome& outcome) {
     const AttentionLayer layer{kBatch, kLength, kHidden, kHeads / place.ranks, kHidden / kHeads};
-    const LinearWeights qkv_weights = qkv_share.weights();
-    const LinearWeights projection_weights = projection_share.weights(place.index == 0);
+    const AttentionWeights weights{qkv_share.weights(), projection_share.weights(place.index == 0)};
     const Tensor x_here = tensor(x);
     const Tensor dy_here = tensor(dy);
     const Tensor y = tensor(x);
     AttentionSaved saved;
-    layer.qkv(workspace(), qkv_weights, x_here.in(), saved);
+    layer.qkv(workspace(), weights.qkv, x_here.in(), saved);
     layer.core(workspace(), saved);
-    layer.project(workspace(), projection_weights, saved, y.out());
+    layer.project(workspace(), weights.projection, saved, y.out());
     add(outcome.y, y);
     const Tensor dx = tensor(x);
-    const Tensor d_o = layer.projection_gradient(workspace(), projection_weights, dy_here.in());
-    const Tensor d_qkv = layer.core_gradient(workspace(), saved, d_o.in());
-    layer.qkv_gradient(workspace(), qkv_weights, d_qkv.in(), dx.out());
+    const Tensor d_qkv = layer.input_gradient(workspace(), weights, saved, dy_here.in(), dx.out());
     add(outcome.dx, dx);
-    layer.projection_weight_gradient(workspace(), saved, dy_here.in(), projection_share.gradients());
-    layer.qkv_weight_gradient(workspace(), x_here.in(), d_qkv.in(), qkv_share.gradients());
+    layer.weight_gradient(workspace(), x_here.in(), saved, d_qkv.in(), dy_here.in(),
+                          {qkv_share.gradients(), projection_share.gradients()});
   };
   expect_terms_add_up(qkv, projection, run);
 }

@@ -40,4 +40,17 @@ void MlpLayer::up_weight_gradient(const Workspace& workspace, kernels::In x, ker
   of_up().weight_gradient(workspace, x, d_pre, into);
 }
 
+Tensor MlpLayer::input_gradient(const Workspace& workspace, const MlpWeights& weights, const MlpSaved& saved,
+                                kernels::In dy, kernels::Out dx) const {
+  Tensor d_pre = down_gradient(workspace, weights.down, saved, dy);
+  up_gradient(workspace, weights.up, d_pre.in(), dx);
+  return d_pre;
+}
+
+void MlpLayer::weight_gradient(const Workspace& workspace, kernels::In x, const MlpSaved& saved, kernels::In d_pre,
+                               kernels::In dy, const MlpGradients& into) const {
+  down_weight_gradient(workspace, saved, dy, into.down);
+  up_weight_gradient(workspace, x, d_pre, into.up);
+}
+
 }  // namespace lockstep::parallel

@@ -18,6 +18,16 @@ struct MlpSaved {
   void reset();
 };
 
+struct MlpWeights {
+  LinearWeights up;
+  LinearWeights down;  // its bias on one tensor rank alone
+};
+
+struct MlpGradients {
+  LinearGradients up;
+  LinearGradients down;
+};
+
 struct MlpLayer {
   std::int64_t rows;
   std::int64_t hidden;
@@ -34,6 +44,11 @@ struct MlpLayer {
                             const LinearGradients& into) const;
   void up_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_pre,
                           const LinearGradients& into) const;
+  // From dy to a term of dx. Returns the gradient of what went into the GELU, for the weights'.
+  Tensor input_gradient(const Workspace& workspace, const MlpWeights& weights, const MlpSaved& saved, kernels::In dy,
+                        kernels::Out dx) const;
+  void weight_gradient(const Workspace& workspace, kernels::In x, const MlpSaved& saved, kernels::In d_pre,
+                       kernels::In dy, const MlpGradients& into) const;
 
  private:
   Linear of_up() const { return {{rows, hidden, inner}}; }
