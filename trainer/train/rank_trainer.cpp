@@ -20,8 +20,9 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       corpus_(corpus),
       mesh_(mesh),
       steps_(options, made, mesh, channels),
-      training_(made.step, model()),
-      forward_(made.forward, model()),
+      model_(steps_.model()),
+      training_(made.step, model_),
+      forward_(made.forward, model_),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
   const auto tokens = static_cast<std::size_t>(options.layout.microbatch_size * options.model.sequence);
   for (RankBatch& batch : batches_) {
@@ -29,7 +30,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
     batch.targets.resize(tokens);
   }
   if (options.layout.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
-  if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model());
+  if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model_);
 }
 
 std::vector<MicrobatchTokens> RankTrainer::views() const {
@@ -41,7 +42,7 @@ std::vector<MicrobatchTokens> RankTrainer::views() const {
 // Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
 void RankTrainer::draw(std::int64_t step) {
   for (std::size_t m = 0; m < batches_.size(); ++m) {
-    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model().place().dp;
+    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
     draw_samples(corpus_.training(), options_.seed, step, place * options_.layout.microbatch_size,
                  options_.model.sequence, batches_[m].tokens, batches_[m].targets);
   }
@@ -78,9 +79,9 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   const auto interpret = [&] { return steps_.run(made_.step, worker); };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
-      model().collectives().use(CollectiveUse::leave_out);
+      model_.collectives().use(CollectiveUse::leave_out);
       evaluate();
-      model().collectives().use(CollectiveUse::run);
+      model_.collectives().use(CollectiveUse::run);
     });
     spans_ = training_.spans();
     return;
@@ -102,11 +103,11 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
   const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
 
-  const bool counts = model().place().tp == 0;  // tensor ranks have the same losses
+  const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
   report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;
   const std::vector<double> times = transports::all_gather_value(mesh_.messages, seconds);
   report.seconds = *std::max_element(times.begin(), times.end());
-  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model().memory().at_peak())) {
+  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, model_.memory().at_peak())) {
     if (parallel::total_of(peak) > parallel::total_of(report.peak_bytes)) report.peak_bytes = peak;
   }
   report.norm = training_.end().norm();
@@ -166,9 +167,9 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
     return logits_behind(std::string_view(text).substr(text.size() - seen));
   };
   if (steps_.is_queued()) {  // as rehearse(): logits that stay are more than a step holds
-    model().collectives().use(CollectiveUse::leave_out);
+    model_.collectives().use(CollectiveUse::leave_out);
     next_logits();
-    model().collectives().use(CollectiveUse::run);
+    model_.collectives().use(CollectiveUse::run);
     sum_over_ranks(0);  // a barrier
   }
   for (std::int64_t i = 0; i < bytes; ++i) {
@@ -180,7 +181,7 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
 }
 
 void RankTrainer::gather_weights() {
-  if (zero_of(model().layout()) == 1 || zero_of(model().layout()) == 2) training_.gather_weights();
+  if (zero_of(model_.layout()) == 1 || zero_of(model_.layout()) == 2) training_.gather_weights();
 }
 
 double RankTrainer::validate() {
@@ -188,11 +189,11 @@ double RankTrainer::validate() {
   const std::int64_t text = static_cast<std::int64_t>(corpus_.validation().size());
   const std::int64_t wanted = std::min(options_.validation_sequences, max_windows(text, options_.model.sequence));
   const std::int64_t passes = (wanted + a_pass - 1) / a_pass;
-  const bool counts = model().place().tp == 0;
+  const bool counts = model_.place().tp == 0;
   double sum = 0;
   for (std::int64_t pass = 0; pass < passes; ++pass) {
     for (std::size_t m = 0; m < batches_.size(); ++m) {
-      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model().place().dp;
+      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
       take_windows(corpus_.validation(), pass * a_pass + place * options_.layout.microbatch_size, passes * a_pass,
                    options_.model.sequence, batches_[m].tokens, batches_[m].targets);
     }

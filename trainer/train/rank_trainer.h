@@ -61,7 +61,7 @@ class RankTrainer {
   // After master weights were changed from outside: what others own is gathered (ZeRO 1 and 2).
   void gather_weights();
 
-  RankModel& model() { return steps_.model(); }
+  RankModel& model() { return model_; }
   const schedules::InterpreterOptions& interpreter() const { return steps_.interpreter(); }
   LossScale& loss_scale() { return loss_scale_; }
 
@@ -79,6 +79,7 @@ class RankTrainer {
   const Corpus& corpus_;
   backends::MeshRank& mesh_;
   RankSteps steps_;
+  RankModel& model_;  // of steps_
   TrainWorker training_;
   TrainWorker forward_;
   std::unique_ptr<StepGraph> graph_;  // of the training step, where it is asked for
