@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bench/pipeline/records.h"
-#include "bench/program/place.h"
+#include "bench/place/place.h"
 #include "core/record.h"
 #include "schedules/count.h"
 #include "schedules/step/breakdown.h"

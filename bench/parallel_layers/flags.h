@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bench/parallel_layers/shape.h"
+#include "bench/place/place.h"
 #include "bench/program/command_line.h"
-#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/place/place.h"
 #include "bench/program/command_line.h"
-#include "bench/program/place.h"
 #include "bench/program/program.h"
 #include "schedules/play.h"
 

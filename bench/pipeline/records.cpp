@@ -4,7 +4,7 @@
 #include <array>
 
 #include "bench/pipeline/memory.h"
-#include "bench/program/place.h"
+#include "bench/place/place.h"
 #include "core/cores.h"
 #include "schedules/step/trace.h"
 #include "schedules/token.h"

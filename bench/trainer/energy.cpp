@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "bench/program/place.h"
+#include "bench/place/place.h"
 
 namespace lockstep::mini_train {
 

@@ -6,7 +6,7 @@
 
 #include "bench/pipeline/parts.h"
 #include "bench/pipeline/records.h"
-#include "bench/program/place.h"
+#include "bench/place/place.h"
 #include "bench/trainer/text.h"
 #include "core/cores.h"
 #include "trainer/train/rank_setup.h"

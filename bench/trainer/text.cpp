@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "bench/program/place.h"
+#include "bench/place/place.h"
 #include "core/size.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/optimization/flops.h"

@@ -1,4 +1,4 @@
-#include "bench/program/place.h"
+#include "bench/place/place.h"
 
 #include <fmt/format.h>
 
