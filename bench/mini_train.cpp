@@ -1,16 +1,13 @@
 #include "bench/trainer/program.h"
-#include "collectives/transports/mpi_transport.h"
 
 namespace lockstep {
 namespace {
 
 int run(int argc, char** argv) {
   const mini_train::TrainFlags flags = mini_train::parse_train_flags(argc, argv);
-  if (!flags.mpi) return mini_train::run_mini_train(flags, program::to_stdout, nullptr);
-  return transports::run_mpi_program(
-      argc, argv, flags.options.timeout,
-      [&](transports::MpiWorld& mpi) { return mini_train::run_mini_train(flags, program::to_stdout, &mpi); },
-      flags.mpi_threads);
+  return program::run_in_place(flags.place, argc, argv, flags.options.timeout, [&](transports::MpiWorld* mpi) {
+    return mini_train::run_mini_train(flags, program::to_stdout, mpi);
+  });
 }
 
 }  // namespace

@@ -12,16 +12,26 @@
 namespace lockstep::pipeline {
 namespace {
 
-// Runs all that the flags ask for, prints a table, writes the files; returns the exit status. Throws core::Error.
-int run_pipeline(PipelineFlags flags) {
+void check_ranks(const PipelineFlags& flags, const Case& one) {
+  if (flags.mpi == nullptr || one.schedule.num_ranks() == flags.mpi->placement().num_ranks) return;
+  throw core::usage_error("schedule " + one.name + " is of " + std::to_string(one.schedule.num_ranks()) +
+                          " ranks, and mpirun has started " + std::to_string(flags.mpi->placement().num_ranks) +
+                          "; allowed: as many");
+}
+
+// Runs all that the flags ask for, prints a table, writes the files; returns the exit status. Throws core::Error. Under
+// mpirun all ranks call it; rank 0 prints and writes.
+int run_pipeline(PipelineFlags flags, const program::Print& print) {
   if (flags.list) {
-    program::to_stdout(list_text());
+    print(list_text());
     return 0;
   }
   Cases cases = make_cases(flags);  // before anything is timed, so that what is wrong is refused at once
   program::check_single("--dump-csv", flags.dump_csv_file, cases.all.size(), "schedules");
   program::check_single("--trace", flags.trace_file, cases.all.size(), "schedules");
-  core::RecordWriter writer(flags.json_file);
+  for (const Case& one : cases.all) check_ranks(flags, one);
+  const bool tells = program::tells(flags.mpi);
+  core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = run_record(flags, cases);
   writer.write(run);
   if (flags.mode == Mode::real) {
@@ -29,33 +39,41 @@ int run_pipeline(PipelineFlags flags) {
     if (!flags.w_memory) flags.w_memory = kept_share_for_w(flags);
     cases = make_cases(flags);
   }
-  if (!flags.dump_csv_file.empty()) {
+  if (tells && !flags.dump_csv_file.empty()) {
     const Case& one = cases.all.front();
     program::write_file(flags.dump_csv_file, schedules::to_csv(flags.lowered ? one.messages : one.schedule));
   }
-  program::to_stdout(heading_text(flags, cases));
+  print(heading_text(flags, cases));
   Agreement agreement(flags.mode);
   for (const Case& one : cases.all) {
     const Result result = run_case(one, flags);
-    if (&one == &cases.all.front()) program::to_stdout(columns_text(flags, one, result));
-    program::to_stdout(row_text(flags, one, result));
-    if (cases.all.size() == 1) program::to_stdout(footing_text(one, result));
+    if (&one == &cases.all.front()) print(columns_text(flags, one, result));
+    print(row_text(flags, one, result));
+    if (cases.all.size() == 1) print(footing_text(one, result));
     agreement.add(one, result);
     if (writer.is_open()) writer.write(schedule_record(run, flags, one, result));
-    if (!flags.trace_file.empty()) {
+    if (tells && !flags.trace_file.empty()) {
       program::write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation, flags.mode));
     }
   }
-  program::to_stdout(agreement.text());
+  print(agreement.text());
   writer.commit();
   return 0;
+}
+
+int run(int argc, char** argv) {
+  PipelineFlags flags = parse_pipeline_flags(argc, argv);
+  const std::chrono::seconds timeout(flags.timeout_s);
+  return program::run_in_place(flags.place, argc, argv, timeout, [&](transports::MpiWorld* mpi) {
+    flags.mpi = mpi;
+    if (mpi != nullptr && flags.all_ranks) flags.stages = {mpi->placement().num_ranks};
+    return run_pipeline(flags, program::print_of(mpi));
+  });
 }
 
 }  // namespace
 }  // namespace lockstep::pipeline
 
 int main(int argc, char** argv) {
-  return lockstep::program::exit_status_of("pipeline_perf", [&] {
-    return lockstep::pipeline::run_pipeline(lockstep::pipeline::parse_pipeline_flags(argc, argv));
-  });
+  return lockstep::program::exit_status_of("pipeline_perf", [&] { return lockstep::pipeline::run(argc, argv); });
 }

@@ -1,4 +1,4 @@
-"""Benchmarks of training steps on ranks of mpirun."""
+"""Benchmarks of training steps and layers on ranks of mpirun."""
 
 import json
 import subprocess
@@ -8,6 +8,8 @@ import pytest
 from conftest import Programs
 from test_mini_train import MPIRUN
 
+LAYERS = ["--turns", "1", "--warmup", "1", "--hidden", "32", "--heads", "4", "--batch", "2", "--length", "16", "--tiles", "2",
+          "--vocabulary", "61"]
 SMALL = ["--model", "nano", "--layers", "4", "--length", "16", "--batch", "1", "--steps", "2", "--warmup", "1"]
 
 
@@ -18,9 +20,47 @@ def _mpi_programs(programs: Programs) -> Programs:
     return programs
 
 
-def ddp(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [*MPIRUN, "-n", "2", str(programs.folder / "ddp_overlap_bench"), *SMALL, "--transport", "mpi", *words]
+def under_mpi(programs: Programs, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [*MPIRUN, "-n", "2", str(programs.folder / program), "--transport", "mpi", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def ddp(programs: Programs, *words: str) -> subprocess.CompletedProcess[str]:
+    return under_mpi(programs, "ddp_overlap_bench", *SMALL, *words)
+
+
+def rows_and_run(done: subprocess.CompletedProcess[str], file: Path) -> tuple[list[list[str]], dict]:
+    """Rows of the one rank that prints, and the run of its records."""
+    assert done.returncode == 0, done.stderr
+    run = next(line for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()) if line["record"] == "run")
+    assert run["transport"] == run["rank_kind"] == "mpi" and run["ranks"] == 2
+    return [line.split() for line in done.stdout.splitlines() if line and not line.startswith("#")], run
+
+
+@pytest.mark.parametrize("threads", ["multiple", "funneled"])
+def test_shards_of_processes_hold_and_send_what_formulas_say(mpi_programs: Programs, tmp_path: Path, threads: str) -> None:
+    file = tmp_path / "zero.jsonl"
+    done = under_mpi(mpi_programs, "zero_bench", *SMALL, "--dtype", "f32", "--mpi-threads", threads, "--json", str(file))
+    rows, _ = rows_and_run(done, file)
+    assert [row[:2] for row in rows] == [["2", stage] for stage in "01233"] and all(row[-1] == "0" for row in rows)
+
+
+@pytest.mark.parametrize("threads", ["multiple", "funneled"])
+def test_layers_of_processes_are_right_and_send_by_formula(mpi_programs: Programs, tmp_path: Path, threads: str) -> None:
+    file = tmp_path / "layers.jsonl"
+    done = under_mpi(mpi_programs, "tp_linear_bench", *LAYERS, "--mpi-threads", threads, "--json", str(file))
+    rows, _ = rows_and_run(done, file)
+    assert len(rows) == 5 * 2 * 2 + 1 and all(row[18] == row[19] and row[20] == "0" for row in rows)
+
+
+def test_stages_of_processes_run_every_schedule_that_is_asked_for(mpi_programs: Programs, tmp_path: Path) -> None:
+    file = tmp_path / "stages.jsonl"
+    done = under_mpi(mpi_programs, "pipeline_perf", "--mode", "real", "--layers", "1", "--hidden", "32", "--microbatches",
+                     "4", "--schedule", "1f1b,zb_h1", "--repeat", "1", "--json", str(file))
+    rows, _ = rows_and_run(done, file)
+    assert [row[:3] for row in rows] == [["1f1b", "2", "4"], ["zb_h1", "2", "4"]]
+    done = under_mpi(mpi_programs, "pipeline_perf", "--mode", "real", "--stages", "3")
+    assert done.returncode == 6 and not done.stdout and "1f1b is of 3 ranks, and mpirun has started 2" in done.stderr
 
 
 @pytest.mark.parametrize("threads", ["multiple", "funneled"])

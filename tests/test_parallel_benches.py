@@ -118,7 +118,38 @@ def test_the_report_shows_both(programs: Programs, tmp_path: Path) -> None:
     assert (tmp_path / "page" / "figures" / "buckets-1-exposed.svg").exists()
 
 
+TRAINING = {"ddp_overlap_bench": [], "zero_bench": [], "tp_linear_bench": [], "scaling": [], "mini_train": [],
+            "pipeline_perf": ["--mode", "real"]}
+
+
+@pytest.mark.parametrize("program", TRAINING)
+@pytest.mark.parametrize("words, told", [
+    (["--device", "gpu"], "--device gpu: not a device; allowed: cpu cuda cuda:0 cuda:1 ..."),
+    (["--transport", "shm"], "--transport shm: not a transport; allowed: local mpi nccl"),
+    (["--transport", "nccl"], "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local"),
+    (["--mpi-threads", "some"], "--mpi-threads some: not a thread level of ours; allowed: multiple funneled"),
+])
+def test_all_training_programs_have_the_same_places(programs: Programs, program: str, words: list[str], told: str) -> None:
+    done = programs.run(program, *TRAINING[program], *words)
+    assert done.returncode == 6 and not done.stdout and done.stderr == f"{program}: {told}\n"
+
+
+@pytest.mark.parametrize("program", TRAINING)
+def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, program: str) -> None:
+    absent = programs.run("all_reduce_perf", "--transport", "cuda", "--ranks", "2", "-b", "4", "-e", "4")
+    if absent.returncode == 0:
+        pytest.skip("there is a GPU")
+    done = programs.run(program, *TRAINING[program], "--device", "cuda")
+    assert done.returncode != 0 and not done.stdout
+    assert done.stderr.startswith(f"{program}: --device cuda: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("program, words, told", [
+    ("pipeline_perf", ["--device", "cpu"], "--device without --mode real"),
+    ("pipeline_perf", ["--mode", "emulated", "--transport", "mpi"], "--transport without --mode real"),
+    ("scaling", ["--transport", "mpi"], "--transport mpi: layouts of different numbers of ranks take turns"),
+    ("zero_bench", ["--serve", "--transport", "mpi"], "--serve together with --transport mpi"),
+    ("tp_linear_bench", ["--link", "gbps=1", "--transport", "mpi"], "--link emulates links between local ranks"),
     ("ddp_overlap_bench", ["--dp", "1"], "--dp is 1"),
     ("ddp_overlap_bench", ["--link", "fast"], "cannot read 'fast'"),
     ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),

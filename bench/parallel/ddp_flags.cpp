@@ -49,17 +49,11 @@ const std::array kFlags{
          [](DdpFlags& f, const FlagValue& v) { f.compressions = compressions_of(v); }},
     Flag{"--link", "none", "emulated links of ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
-    Flag{"--transport", "local", "local: ranks are threads; mpi: ranks of mpirun, all of them replicas",
-         [](DdpFlags& f, const FlagValue& v) {
-           f.mpi = mini_train::transport_of(v, {"local", "mpi"}) == "mpi";
-         }},
-    Flag{"--mpi-threads", "multiple", "multiple: buckets travel beside kernels, if this MPI can; funneled: never",
-         [](DdpFlags& f, const FlagValue& v) { f.mpi_threads = mini_train::mpi_threads_of(v); }},
 };
 
 void check(const DdpFlags& flags) {
   const bool links = std::any_of(flags.links.begin(), flags.links.end(), [](const Link& link) { return !!link; });
-  if (flags.mpi && links) {
+  if (flags.step.place.mpi && links) {
     throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
   }
   if (std::find(flags.step.replicas.begin(), flags.step.replicas.end(), 1) == flags.step.replicas.end()) return;
@@ -78,7 +72,6 @@ DdpFlags parse_ddp_flags(int argc, const char* const* argv) {
   line.parse(argc, argv);
   read_step_flags(line, flags.step);
   read_all(line, kFlags, flags);
-  flags.all_ranks = !line.value("--dp");
   check(flags);
   return flags;
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "bench/parallel/step_flags.h"
-#include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/paced_link.h"
 #include "parallel/compress/compress.h"
 
@@ -15,10 +14,7 @@ using Link = std::optional<transports::LinkSpec>;  // none: as fast as the machi
 
 struct DdpFlags {
   StepFlags step;
-  bool mpi = false;       // --transport mpi
-  bool all_ranks = true;  // of mpirun, in place of a number of replicas that was given
-  transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for
-  std::vector<double> bucket_caps_mb{25};                                 // MiB; 0: one bucket
+  std::vector<double> bucket_caps_mb{25};  // MiB; 0: one bucket
   std::vector<Link> links{std::nullopt};
   std::vector<parallel::Compression> compressions{parallel::Compression::none};
 };

@@ -7,11 +7,8 @@
 namespace lockstep::parallel_bench {
 
 // Runs all that the flags ask for, prints a table, writes the records; returns the exit status: 0, or core::Failure's
-// where a row is wrong. Throws core::Error.
+// where a row is wrong. With --serve it is a worker for the gate instead. Throws core::Error.
 // Under mpirun all ranks call it; rank 0 prints and writes.
 int run_ddp_overlap(const DdpFlags& flags, const program::Print& print);
-
-// As the flags say: a worker for the gate (--serve), the ranks of mpirun, or the above.
-int run_ddp_program(const DdpFlags& flags, int argc, char** argv);
 
 }  // namespace lockstep::parallel_bench

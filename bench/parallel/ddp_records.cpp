@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bench/pipeline/records.h"
-#include "bench/trainer/records.h"
+#include "bench/place/place.h"
 #include "core/record.h"
 #include "schedules/count.h"
 #include "schedules/step/breakdown.h"
@@ -19,7 +19,7 @@ core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
   run.ranks = one.replicas;
   run.seed = options.seed;
   run.basis = one.link ? "emulated" : "measured";
-  if (options.mpi != nullptr) mini_train::add_mpi(*options.mpi, run);
+  program::add_place(options.device, options.mpi, one.replicas, run);
   if (one.link) run.link = program::link_record(*one.link);
   return run;
 }

@@ -20,6 +20,7 @@
 #include "bench/trainer/serve_steps.h"
 #include "schedules/step/count.h"
 #include "trainer/train/rank_setup.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 namespace {
@@ -33,7 +34,6 @@ struct Shared {
   const trainer::TrainOptions& options;
   const DdpFlags& flags;
   const DdpSteps& steps;
-  const trainer::ChannelMap& channels;
   const trainer::Corpus& corpus;
   const Tamper& tamper;
   std::optional<SerialSum> serial;
@@ -52,16 +52,21 @@ std::size_t place_of_median(const std::vector<double>& samples) {
 
 class DdpRank {
  public:
-  DdpRank(Shared& shared, backends::MeshRank& mesh)
+  DdpRank(Shared& shared, backends::MeshRank& mesh, const trainer::ChannelMap& channels)
       : shared_(shared),
-        counter_(shared.channels.channels()),
+        counter_(channels.channels()),
         mesh_(counter_.counting(mesh)),
-        rank_(shared.options, shared.steps.made, shared.corpus, mesh_, shared.channels),
+        rank_(shared.options, shared.steps.made, shared.corpus, mesh_, channels),
         overlapped_(shared.steps.overlapped, rank_.model()),
         one_by_one_(shared.steps.one_by_one, rank_.model()),
         kernels_(shared.steps.kernels, rank_.model()),
         collectives_(shared.steps.collectives, rank_.model()),
-        start_(masters_of(rank_.model())) {}
+        start_(masters_of(rank_.model())) {
+    rank_.rehearse(overlapped_, shared_.steps.overlapped);
+    rank_.rehearse(one_by_one_, shared_.steps.one_by_one);
+    rank_.rehearse(kernels_, shared_.steps.kernels);
+    rank_.rehearse(collectives_, shared_.steps.collectives);
+  }
 
   void run() {
     for (std::int64_t turn = 0; turn < shared_.flags.step.warm_turns; ++turn) warm_up();
@@ -223,12 +228,11 @@ DdpResult on_ranks(const DdpFlags& flags, const DdpCase& one, const Tamper& tamp
   const trainer::TrainOptions options = options_of(flags, one);
   const DdpSteps steps = ddp_steps(options);
   const std::array<const Step*, 2> all{&steps.overlapped, &steps.one_by_one};
-  const trainer::ChannelMap channels(all);
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  Shared shared{options, flags, steps, channels, corpus, tamper, {}, {}};
+  Shared shared{options, flags, steps, corpus, tamper, {}, {}};
   count(steps, shared.result);
-  backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
-    DdpRank rank(shared, mesh);
+  trainer::run_ranks(options, steps.made, all, [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
+    DdpRank rank(shared, mesh, channels);
     body(rank, mesh.messages.rank());
   });
   return std::move(shared.result);

@@ -93,6 +93,8 @@ std::string ddp_heading_text(const DdpFlags& flags) {
       options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");
   text += fmt::format("# collectives: {}; {}\n", options.algorithm,
                       options.mpi != nullptr ? "by messages of MPI"
+                      : options.device.nccl  ? "NCCL's, which sends what the formula says or more"
+                      : options.device.cuda  ? "by our kernels, between the memory of GPUs"
                       : emulates(flags) ? "links are EMULATED in wall-clock time, kernels and sums are this machine's"
                                         : "over this machine's memory");
   if (any_oversubscribed(flags)) {

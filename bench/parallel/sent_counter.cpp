@@ -1,7 +1,9 @@
 #include "bench/parallel/sent_counter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -49,29 +51,35 @@ schedules::Comm comm_of(Kind kind) {
   }
 }
 
-SentCounter::Bytes bytes_of(const plan::Plan& plan, const Operation& operation, std::size_t member) {
-  const plan::Counts counts = plan::count(plan, plan::contents_of(plan), operation);
-  const std::int64_t payload =
-      collectives::message_bytes(operation.kind, plan.num_ranks, operation.count, operation.dtype);
-  return {counts.ranks[member].bytes_sent, schedules::wire_bytes(comm_of(operation.kind), payload, plan.num_ranks)};
+SentCounter::Bytes bytes_of(const std::optional<plan::Plan>& plan, const Operation& operation, int members,
+                            std::size_t member) {
+  const std::int64_t payload = collectives::message_bytes(operation.kind, members, operation.count, operation.dtype);
+  const double least = schedules::wire_bytes(comm_of(operation.kind), payload, members);
+  if (!plan) return {std::llround(least), least};
+  return {plan::count(*plan, plan::contents_of(*plan), operation).ranks[member].bytes_sent, least};
 }
 
 }  // namespace
 
 backends::MeshRank SentCounter::counting(backends::MeshRank& rank) {
-  return {rank.messages, rank.device, rank.abort, rank.threaded,
+  return {rank.messages,
+          rank.device,
+          rank.abort,
+          rank.threaded,
           [this, &rank](std::size_t channel, const Operation& operation, std::string_view algorithm) {
             return prepare(rank, channel, operation, algorithm);
-          }};
+          },
+          rank.queues,
+          rank.settle};
 }
 
 backends::Prepared SentCounter::prepare(const backends::MeshRank& rank, std::size_t channel, const Operation& operation,
                                         std::string_view algorithm) {
   backends::Prepared prepared = rank.prepare(channel, operation, algorithm);
-  LOCKSTEP_CHECK(prepared.plan.has_value(), "a collective whose plan is known");
   const backends::Channel& members = channels_[channel];
   const auto member = std::lower_bound(members.begin(), members.end(), rank.messages.rank()) - members.begin();
-  const Bytes bytes = bytes_of(*prepared.plan, operation, static_cast<std::size_t>(member));
+  const Bytes bytes =
+      bytes_of(prepared.plan, operation, static_cast<int>(members.size()), static_cast<std::size_t>(member));
   prepared.collective = std::make_unique<Counted>(std::move(prepared.collective), bytes, sent_, least_);
   return prepared;
 }

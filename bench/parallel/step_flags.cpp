@@ -65,6 +65,7 @@ void begin_step_flags(int argc, const char* const* argv, StepFlags& flags) {
 void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfRun, kRun);
+  declare_place(line, kRun);
   line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   kRun);
 }
@@ -73,6 +74,17 @@ void read_step_flags(const program::CommandLine& line, StepFlags& flags) {
   read_all(line, kFlagsOfModel, flags);
   flags.options.model = mini_train::model_of({"--model", flags.model});
   read_all(line, kFlagsOfRun, flags);
+  flags.all_ranks = !line.value("--dp");
+  flags.place = program::read_place(line);
+  flags.options.device = flags.place.device;
+  if (flags.serve && flags.place.mpi) {
+    throw core::usage_error("--serve together with --transport mpi; allowed: --transport local");
+  }
+}
+
+void place_in(transports::MpiWorld* mpi, StepFlags& flags) {
+  flags.options.mpi = mpi;
+  if (mpi != nullptr && flags.all_ranks) flags.replicas = {mpi->placement().num_ranks};
 }
 
 }  // namespace lockstep::parallel_bench

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/gemm/gemm.h"
 #include "trainer/data/batches.h"
-#include "trainer/train/rank_setup.h"
 
 namespace lockstep::parallel_bench {
 
@@ -15,14 +13,16 @@ StepRank::StepRank(const trainer::TrainOptions& options, const trainer::TrainSte
     : options_(options),
       corpus_(corpus),
       mesh_(mesh),
-      pool_(options.threads, trainer::first_core_of(options, mesh.messages.rank())),
-      where_(pool_),
-      model_(made, options.layout, trainer::shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh,
-             channels, where_, {options.algorithm, options.compression}, options.seed),
-      interpreter_(trainer::interpreter_of(options, mesh.threaded)),
+      steps_(options, made, mesh, channels),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
-  kernels::choose_gemms_by_rule(where_, options.gemm);
-  load(model_.place().dp);
+  load(model().place().dp);
+}
+
+void StepRank::rehearse(trainer::TrainWorker& worker, const schedules::Step& step) {
+  steps_.rehearse([&] {
+    begin(worker, 1, true);
+    steps_.run(step, worker);
+  });
 }
 
 // Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
@@ -37,10 +37,10 @@ void StepRank::load(std::int32_t replica) {
   }
 }
 
-void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number) {
+void StepRank::begin(trainer::TrainWorker& worker, std::int64_t number, bool rehearses) {
   std::vector<trainer::MicrobatchTokens> microbatches;
   for (const Batch& batch : batches_) microbatches.push_back({batch.tokens, batch.targets});
-  const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number};
+  const trainer::UpdateRules rules{.adamw = options_.adamw, .step = number, .rehearses = rehearses};
   worker.give(microbatches, rules);
   worker.begin_step(trainer::Mode::train, 1.0F / static_cast<float>(options_.tokens_a_step()));
 }
@@ -50,7 +50,7 @@ StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedule
   mesh_.messages.barrier();
   const std::int64_t start_ns = now_ns();
   Timed timed;
-  timed.spans = schedules::run_rank(step, rank(), worker, mesh_.abort, interpreter_);
+  timed.spans = steps_.run(step, worker);
   const std::vector<double> all =
       transports::all_gather_value(mesh_.messages, static_cast<double>(now_ns() - start_ns) * 1e-6);
   timed.ms = *std::max_element(all.begin(), all.end());
@@ -59,7 +59,7 @@ StepRank::Timed StepRank::run_timed(trainer::TrainWorker& worker, const schedule
 
 void StepRank::run_alone(trainer::TrainWorker& worker, const schedules::Step& step) {
   begin(worker, 1);
-  schedules::run_rank(step, rank(), worker, mesh_.abort, interpreter_);
+  steps_.run(step, worker);
 }
 
 bool agreed(backends::MeshRank& mesh, bool mine) {

@@ -6,12 +6,8 @@
 #include <vector>
 
 #include "collectives/backends/mesh.h"
-#include "kernels/base/context.h"
-#include "kernels/base/thread_pool.h"
-#include "schedules/interpreter/interpreter.h"
 #include "trainer/data/corpus.h"
-#include "trainer/train/options.h"
-#include "trainer/worker/rank_model.h"
+#include "trainer/train/rank_steps.h"
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::parallel_bench {
@@ -21,6 +17,9 @@ class StepRank {
   // Called on the rank's own thread. What is passed outlives this.
   StepRank(const trainer::TrainOptions& options, const trainer::TrainStep& made, const trainer::Corpus& corpus,
            backends::MeshRank& mesh, const trainer::ChannelMap& channels);
+
+  // All ranks together, before a step is run (RankSteps::rehearse).
+  void rehearse(trainer::TrainWorker& worker, const schedules::Step& step);
 
   // The tokens of data-parallel rank `replica`; at first the own ones.
   void load(std::int32_t replica);
@@ -34,20 +33,17 @@ class StepRank {
   // This rank alone; the step has no collective.
   void run_alone(trainer::TrainWorker& worker, const schedules::Step& step);
 
-  trainer::RankModel& model() { return model_; }
+  trainer::RankModel& model() { return steps_.model(); }
   backends::MeshRank& mesh() { return mesh_; }
-  std::int32_t rank() const { return model_.rank(); }
+  std::int32_t rank() const { return steps_.model().rank(); }
 
  private:
-  void begin(trainer::TrainWorker& worker, std::int64_t number);
+  void begin(trainer::TrainWorker& worker, std::int64_t number, bool rehearses = false);
 
   const trainer::TrainOptions& options_;
   const trainer::Corpus& corpus_;
   backends::MeshRank& mesh_;
-  kernels::ThreadPool pool_;
-  kernels::Context where_;
-  trainer::RankModel model_;
-  schedules::InterpreterOptions interpreter_;
+  trainer::RankSteps steps_;
   struct Batch {
     std::vector<std::int32_t> tokens;
     std::vector<std::int32_t> targets;

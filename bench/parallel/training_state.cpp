@@ -1,6 +1,7 @@
 #include "bench/parallel/training_state.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/error.h"
 #include "core/narrow_float.h"
@@ -44,7 +45,14 @@ std::vector<std::int64_t> elems_of_buckets(trainer::RankModel& model) {
 std::vector<float> gradients_of(trainer::RankModel& model) {
   ParameterStore& store = store_of(model);
   std::vector<float> all;
-  for (std::int32_t b = 0; b < store.num_buckets(); ++b) append(store.own_gradient(b), all);
+  std::vector<std::byte> on_host;
+  for (std::int32_t b = 0; b < store.num_buckets(); ++b) {
+    kernels::InOut gradient = store.own_gradient(b);
+    on_host.resize(static_cast<std::size_t>(gradient.elems) * core::size_of(gradient.dtype));
+    model.memory().device().copy_to_host(on_host.data(), gradient.data, on_host.size());
+    gradient.data = on_host.data();
+    append(gradient, all);
+  }
   return all;
 }
 

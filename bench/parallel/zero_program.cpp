@@ -7,6 +7,7 @@
 #include "bench/parallel/zero_run.h"
 #include "bench/parallel/zero_text.h"
 #include "bench/serve/orders.h"
+#include "bench/trainer/text.h"
 #include "core/error.h"
 
 namespace lockstep::parallel_bench {
@@ -26,17 +27,21 @@ int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
   if (flags.step.serve) return serve_row(flags);
   const std::vector<ZeroRow> rows = zero_rows(flags);
   for (const ZeroRow& row : rows) options_of(flags, row);  // refuses before anything is printed
-  core::RecordWriter writer(flags.step.json_file);
+  const bool tells = program::tells(flags.step.options.mpi);
+  core::RecordWriter writer(tells ? flags.step.json_file : "");
   const core::RunRecord run = zero_run_record(flags);
   writer.write(run);
+  print(mini_train::place_text(options_of(flags, rows.front())));
   print(zero_heading_text(flags));
   std::size_t wrong = 0;
   for (const ZeroRow& row : rows) {
     const ZeroResult result = run_zero(flags, row);
+    if (!tells) continue;
     print(zero_row_text(row, result));
     wrong += result.wrong().empty() ? 0 : 1;
     if (writer.is_open()) writer.write(sharding_record(run, flags, row, result));
   }
+  if (!tells) return 0;
   print(zero_ending_text(rows.size(), wrong));
   writer.commit();
   return wrong > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;

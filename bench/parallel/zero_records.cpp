@@ -31,6 +31,7 @@ core::RunRecord zero_run_record(const ZeroFlags& flags) {
                                                  most * flags.step.options.threads);
   run.ranks = most;
   run.seed = flags.step.options.seed;
+  program::add_place(flags.step.options.device, flags.step.options.mpi, most, run);
   return run;
 }
 

@@ -14,7 +14,7 @@
 #include "bench/trainer/serve_steps.h"
 #include "core/statistics.h"
 #include "schedules/step/count.h"
-#include "trainer/train/rank_setup.h"
+#include "trainer/train/train.h"
 #include "workload/parameters.h"
 
 namespace lockstep::parallel_bench {
@@ -47,7 +47,9 @@ class ZeroRank {
         options_(options),
         step_(made.step),
         rank_(options, made, corpus, mesh, channels),
-        worker_(made.step, rank_.model()) {}
+        worker_(made.step, rank_.model()) {
+    rank_.rehearse(worker_, step_);
+  }
 
   void run(const ZeroRow& row, ZeroResult& result) {
     for (std::int64_t turn = 0; turn < flags_.step.warm_turns; ++turn) rank_.run_timed(worker_, step_, ++number_);
@@ -132,9 +134,8 @@ void on_ranks(const ZeroFlags& flags, const ZeroRow& row, const std::function<vo
   const trainer::TrainOptions options = options_of(flags, row);
   const trainer::TrainStep made = trainer::make_train_step(options.model, options.layout);
   const std::array<const schedules::Step*, 1> steps{&made.step};
-  const trainer::ChannelMap channels(steps);
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  backends::run_mesh(trainer::mesh_of(options), channels.channels(), [&](backends::MeshRank& mesh) {
+  trainer::run_ranks(options, made, steps, [&](backends::MeshRank& mesh, const trainer::ChannelMap& channels) {
     ZeroRank rank(flags, options, made, corpus, channels, mesh);
     body(rank, mesh.messages.rank());
   });

@@ -1,51 +1,70 @@
-// A tensor-parallel layer as passes that can be timed and checked.
+// A tensor-parallel block as passes that can be timed and checked: its operations in order, exchanges between them, and
+// for each direction the one list of tasks that follows.
+//
+// Rows go through operations tile by tile, so that the exchange of one tile runs beside the kernels of the next, but
+// for operations that need all rows at once (attention's core). What begins such a stretch with a gather gathers all
+// tiles first. Gradients of weights come last: nothing waits for them.
 #pragma once
 
+#include <array>
+#include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "bench/parallel_layers/nodes.h"
 #include "bench/parallel_layers/pass.h"
 #include "bench/parallel_layers/shape.h"
-#include "bench/parallel_layers/sides.h"
 
 namespace lockstep::layer_bench {
 
-// One rank's. Its passes refer to it.
+// One rank's. Its passes refer to it, and it to what is passed.
 class Block {
  public:
-  Block() = default;
-  virtual ~Block() = default;
+  Block(BlockKind kind, const Place& place);
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
   // Spoils what passes write, and puts gradients, which are added to, at zero.
-  virtual void reset() = 0;
-  virtual std::vector<Result> results() const = 0;  // of a forward and a backward
+  void reset();
+  std::vector<Result> results() const;  // of a forward and a backward
 
-  const Pass& forward() const { return forward_; }
-  const Pass& backward() const { return backward_; }
+  const Pass& pass(Direction direction) const { return passes_[static_cast<std::size_t>(direction)]; }
 
- protected:
-  Pass forward_;
-  Pass backward_;
+ private:
+  // An operation with what goes into it and what comes out: one value where nothing moves, or in place.
+  struct Link {
+    const workload::Operation* op;
+    Value* in = nullptr;
+    Value* out = nullptr;
+    std::unique_ptr<Node> node = nullptr;  // none of an exchange
+  };
+  using Links = std::span<const Link* const>;
+
+  Value* first_value();
+  Value* value_behind(const workload::Operation& op, Value* in);
+  void make_gradients();
+  std::unique_ptr<Node> node_of(const workload::Operation& op, Value* in, Value* out);
+  // The block's input or output; `wide`: the kind of block where it is 4 h wide, and shared out by columns.
+  workload::Parameter end(const char* name, BlockKind wide) const;
+  bool has_input() const { return kind_ != BlockKind::embedding && kind_ != BlockKind::cross_entropy; }
+
+  void add(Direction direction);
+  void add_in_tiles(Direction direction, Links links);
+  int add_exchange(Direction direction, const Link& link, const Tile& tile, int after);
+  void add_regather(const Value& value);
+  int add_kernel(Direction direction, const Link& link, const Tile& tile);
+  Pass& of(Direction direction) { return passes_[static_cast<std::size_t>(direction)]; }
+
+  const BlockKind kind_;
+  const Place place_;
+  const std::vector<workload::Operation> operations_;
+  std::optional<Logits> logits_;
+  std::deque<Value> values_;
+  std::vector<Link> links_;
+  int gathered_ = kNothing;     // the last exchange that gradients of weights wait for
+  std::array<Pass, 2> passes_;  // by direction
 };
-
-std::unique_ptr<Block> make_block(BlockKind kind, const Place& place);
-
-// Makers of one each, for make_block.
-std::unique_ptr<Block> make_column_block(const Place& place);
-std::unique_ptr<Block> make_row_block(const Place& place);
-std::unique_ptr<Block> make_mlp_block(const Place& place);
-std::unique_ptr<Block> make_attention_block(const Place& place);
-std::unique_ptr<Block> make_embedding_block(const Place& place);
-std::unique_ptr<Block> make_cross_entropy_block(const Place& place);
-
-// Additions in the longest sum of a result, and how often it was rounded to the dtype on its way on one rank: what
-// bounds of differences are made of.
-struct Roundings {
-  std::int64_t longest_sum;
-  int on_the_way;
-};
-Roundings roundings_of(BlockKind kind, const Shape& shape);
 
 }  // namespace lockstep::layer_bench

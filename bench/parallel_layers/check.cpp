@@ -23,6 +23,28 @@ void for_each_run(const Result& result, workload::TensorPlace place, const Visit
   workload::for_each_run(result.whole, place, visit);
 }
 
+// Additions in the longest sum of a result, and how often it was rounded to the dtype on its way on one rank.
+struct Roundings {
+  std::int64_t longest_sum;
+  int on_the_way;
+};
+Roundings roundings_of(BlockKind kind, const Shape& shape) {
+  const std::int64_t rows = shape.rows();
+  switch (kind) {
+    case BlockKind::column:
+    case BlockKind::row:
+      return {std::max(rows, shape.inner()), 1};
+    case BlockKind::mlp:
+      return {std::max(rows, shape.hidden + shape.inner()), 3};
+    case BlockKind::attention:  // of a score, of the weighted values, of the projection
+      return {std::max(rows, 4 * shape.hidden + 2 * shape.length), 5};
+    case BlockKind::embedding:
+      return {rows, 1};
+    default:  // a logit is larger than one: its rounding counts so often in its exponential
+      return {shape.vocabulary + shape.hidden, 5};
+  }
+}
+
 double largest_of(const std::vector<float>& values) {
   double largest = 0;
   for (const float value : values) largest = std::max(largest, std::fabs(static_cast<double>(value)));
@@ -38,13 +60,13 @@ Reference reference_of(BlockKind kind, const Shape& shape, int threads) {
   const auto device = core::make_cpu_device();
   parallel::Memory memory(*device);
   const parallel::Workspace workspace{memory, where};
-  const auto block = make_block(kind, {shape, {}, workspace});
-  block->reset();
-  for (const Pass* pass : {&block->forward(), &block->backward()}) {
-    for (const Task& task : pass->tasks()) task.run();
+  Block block(kind, {shape, {}, workspace});
+  block.reset();
+  for (const Direction direction : {Direction::forward, Direction::backward}) {
+    for (const Task& task : block.pass(direction).tasks()) task.run();
   }
   Reference reference;
-  for (const Result& result : block->results()) reference[result.whole.name] = host_values(memory, *result.found);
+  for (const Result& result : block.results()) reference[result.whole.name] = host_values(memory, *result.found);
   return reference;
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/parallel_layers/nodes.h"
 #include "bench/parallel_layers/shape.h"
-#include "bench/parallel_layers/sides.h"
 
 namespace lockstep::layer_bench {
 

@@ -1,4 +1,4 @@
-// A rank's collectives among tensor ranks, and what they have sent.
+// A rank's collectives among tensor ranks.
 #pragma once
 
 #include <cstdint>
@@ -7,40 +7,35 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "collectives/backends/mesh.h"
 #include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/view.h"
+#include "schedules/step/step.h"
 
 namespace lockstep::layer_bench {
 
-// Made by all ranks in the same order, for operations in the same order; run by one thread at a time.
+// Made by all ranks in the same order, for operations in the same order; run by one thread at a time. Operations that
+// are alike share one.
 class Exchanger {
  public:
-  Exchanger(const backends::MeshRank& rank, std::size_t channel, int index, std::string algorithm)
-      : rank_(rank), channel_(channel), index_(index), algorithm_(std::move(algorithm)) {}
+  Exchanger(const backends::MeshRank& rank, std::size_t channel, std::string algorithm)
+      : rank_(rank), channel_(channel), algorithm_(std::move(algorithm)) {}
 
-  std::function<void()> all_reduce(kernels::InOut values);                  // in place
-  std::function<void()> all_gather(kernels::In own, kernels::Out all);      // own's elements of each rank
-  std::function<void()> reduce_scatter(kernels::In all, kernels::Out own);  // own's elements for each rank
-
-  std::int64_t sent_bytes() const { return sent_bytes_; }  // by this rank, since it was made
+  // All-gather: `from` of each rank into `to`. Reduce-scatter: the sum of all ranks' `from`, of which each has a part
+  // in `to`. All-reduce: in place, both are the same.
+  std::function<void()> make(schedules::Comm comm, const kernels::InOut& from, const kernels::Out& to);
 
  private:
-  struct Prepared {
-    std::unique_ptr<collectives::Collective> collective;
-    std::int64_t sent_bytes = 0;  // by this rank in a run: counted from the plan
-  };
-  std::function<void()> make(const collectives::Operation& operation, const void* input, void* output);
-  Prepared& prepared(const collectives::Operation& operation);
+  collectives::Collective& prepared(const collectives::Operation& operation);
 
   const backends::MeshRank& rank_;
-  std::size_t channel_;
-  int index_;
-  std::string algorithm_;
-  std::map<std::tuple<collectives::Kind, core::DType, std::int64_t>, Prepared> prepared_;  // by block elements
-  std::int64_t sent_bytes_ = 0;
+  const std::size_t channel_;
+  const std::string algorithm_;
+  std::map<std::tuple<collectives::Kind, core::DType, std::int64_t>, std::unique_ptr<collectives::Collective>>
+      prepared_;  // by block elements
 };
 
 }  // namespace lockstep::layer_bench

@@ -7,12 +7,13 @@
 #include <functional>
 #include <utility>
 
-#include "bench/parallel_layers/memory.h"
+#include "bench/parallel_layers/part.h"
 #include "bench/trainer/flag_readers.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
+#include "core/size.h"
 
 namespace lockstep::layer_bench {
 namespace {
@@ -144,7 +145,25 @@ void check_algorithm(const Case& one, const std::string& algorithm) {
   for (const Kind kind : kinds) backends::plan_for({.kind = kind, .count = 1}, one.ranks, algorithm);
 }
 
-void check(const LayerFlags& flags) {
+// The tensors of all ranks in each number of tiles, those of one rank that has all of the layer, and as much again for
+// what is copied to the host to be compared.
+void check_memory(const Case& one, const Shape& shape) {
+  std::int64_t needed = needed_bytes(one.block, shape, {});
+  for (const int tiles : one.tiles) {
+    needed += one.ranks * needed_bytes(one.block, shape, {one.ranks, 0, one.sequence_parallel, tiles});
+  }
+  const auto available = static_cast<std::int64_t>(core::available_host_bytes());
+  if (needed <= available) return;
+  const bool has_words = one.block == BlockKind::embedding || one.block == BlockKind::cross_entropy;
+  throw core::usage_error(
+      fmt::format("--block {} on {} ranks needs about {}, and there are {}; what helps: a smaller {}, or fewer --tiles",
+                  name_of(one.block), one.ranks, core::format_size(needed), core::format_size(available),
+                  has_words ? "--vocabulary, --hidden, --batch or --length" : "--hidden, --batch or --length"));
+}
+
+}  // namespace
+
+void check_cases(const LayerFlags& flags) {
   const Shape& shape = flags.shape;
   if (shape.hidden % shape.heads != 0) {
     throw core::usage_error(fmt::format("--heads {}: does not divide --hidden {}; allowed: {}", shape.heads,
@@ -154,11 +173,9 @@ void check(const LayerFlags& flags) {
   for (const Case& one : cases_of(flags)) {
     check_case(one, shape);
     check_algorithm(one, flags.algorithm);
-    check_memory(one, shape, static_cast<std::int64_t>(core::available_host_bytes()));
+    if (flags.mpi == nullptr && !flags.place.device.cuda) check_memory(one, shape);
   }
 }
-
-}  // namespace
 
 std::string name_of(BlockKind kind) {
   const auto* const found =
@@ -172,15 +189,27 @@ LayerFlags parse_layer_flags(int argc, const char* const* argv) {
   program::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
   declare_all(line, kFlagsOfLayers, "Layers");
   declare_all(line, kFlagsOfRun, "Ranks and times");
+  declare_place(line, "Ranks and times");
   line.add_switch("--serve", flags.serve, "run layers as standard input says, for ci/gate.py (bench/serve/orders.h)",
                   "Ranks and times");
   line.parse(argc, argv);
   read_all(line, kFlagsOfLayers, flags);
   read_all(line, kFlagsOfRun, flags);
+  flags.all_ranks = !line.value("--tp");
+  flags.place = program::read_place(line);
   if (flags.blocks.empty()) {
     for (const auto& [name, kind] : kBlocks) flags.blocks.push_back(kind);
   }
-  check(flags);
+  const bool is_local = !flags.place.mpi && !flags.place.device.cuda;
+  if (flags.link && !is_local) {
+    throw core::usage_error(
+        "--link emulates links between local ranks on the CPU; allowed: with --transport local and "
+        "--device cpu");
+  }
+  if (flags.serve && flags.place.mpi) {
+    throw core::usage_error("--serve together with --transport mpi; allowed: --transport local");
+  }
+  program::check_device(flags.place.device);
   return flags;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/parallel_layers/shape.h"
+#include "bench/place/place.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
@@ -25,7 +26,10 @@ struct LayerFlags : program::Invocation {
   int turns = 11;
   int warm_turns = 2;
   std::chrono::milliseconds timeout{60'000};
-  bool serve = false;  // be a worker (bench/serve/orders.h) for one layer, in place of measuring
+  program::PlaceFlags place;
+  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
+  bool all_ranks = true;                // of mpirun, in place of a number of ranks that was given
+  bool serve = false;                   // be a worker (bench/serve/orders.h) for one layer, in place of measuring
 };
 
 std::string name_of(BlockKind kind);  // "cross-entropy"
@@ -41,5 +45,8 @@ struct Case {
   std::vector<int> tiles;  // the first is 1
 };
 std::vector<Case> cases_of(const LayerFlags& flags);
+
+// Throws a usage Error where a case cannot be, or needs more memory than there is.
+void check_cases(const LayerFlags& flags);
 
 }  // namespace lockstep::layer_bench

@@ -26,8 +26,11 @@ void count(Spent& spent, TaskKind kind, const std::function<void()>& run) {
 
 }  // namespace
 
-PassRunner::PassRunner(int rank, core::AbortFlag& abort, const core::WaitPolicy& policy)
-    : rank_(rank), abort_(abort), policy_(policy), thread_([this] { exchange_thread(); }) {}
+PassRunner::PassRunner(backends::MeshRank& rank, std::size_t channel, const core::WaitPolicy& policy)
+    : rank_(rank),
+      exchanges_(rank.queues == nullptr ? nullptr : rank.queues->of_channel[channel]),
+      policy_(policy),
+      thread_([this] { exchange_thread(); }) {}
 
 PassRunner::~PassRunner() {
   const std::lock_guard lock(mutex_);
@@ -36,12 +39,41 @@ PassRunner::~PassRunner() {
 }
 
 Spent PassRunner::run(const Pass& pass, Way way) {
+  if (exchanges_ != nullptr) return run_queued(pass, way);
   // Who has nothing to exchange wakes no thread.
   const auto is_exchange = [](const Task& task) { return task.is_exchange(); };
-  if (way == Way::beside && std::any_of(pass.tasks().begin(), pass.tasks().end(), is_exchange)) return run_beside(pass);
+  if (way == Way::beside && rank_.threaded && std::any_of(pass.tasks().begin(), pass.tasks().end(), is_exchange))
+    return run_beside(pass);
   Spent spent{};
   for (const Task& task : pass.tasks()) {
     if (is_in(task, way)) count(spent, task.kind, task.run);
+  }
+  return spent;
+}
+
+// The device waits from stream to stream, the host for the end alone.
+Spent PassRunner::run_queued(const Pass& pass, Way way) {
+  const std::vector<Task>& tasks = pass.tasks();
+  while (task_ends_.size() < tasks.size()) {
+    task_starts_.push_back(rank_.device.make_event());
+    task_ends_.push_back(rank_.device.make_event());
+  }
+  int before = kNothing;  // the task that has been queued last
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (!is_in(tasks[i], way)) continue;
+    core::Stream& stream = tasks[i].is_exchange() ? *exchanges_ : *rank_.queues->compute;
+    const int after = way == Way::one_by_one ? before : way == Way::beside ? tasks[i].after : kNothing;
+    if (after != kNothing) stream.wait(*task_ends_[static_cast<std::size_t>(after)]);
+    task_starts_[i]->record(stream);
+    tasks[i].run();
+    task_ends_[i]->record(stream);
+    before = static_cast<int>(i);
+  }
+  rank_.settle();
+  Spent spent{};
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    if (is_in(tasks[i], way))
+      spent[static_cast<std::size_t>(tasks[i].kind)] += task_ends_[i]->us_since(*task_starts_[i]);
   }
   return spent;
 }
@@ -86,11 +118,11 @@ Spent PassRunner::run_kind(const Pass& pass, bool exchanges) {
 }
 
 void PassRunner::wait(core::Gate& gate, std::uint64_t target) const {
-  core::Waiter waiter(policy_, abort_);
+  core::Waiter waiter(policy_, rank_.abort);
   while (!gate.reached(target)) {
     if (!waiter.pause(gate, target)) {
       throw core::Error(core::Failure::timeout,
-                        "rank " + std::to_string(rank_) + ": a task before this one does not end");
+                        "rank " + std::to_string(rank_.messages.rank()) + ": a task before this one does not end");
     }
   }
 }
@@ -116,9 +148,9 @@ void PassRunner::fail() {
   try {
     throw;
   } catch (const core::Error& error) {
-    abort_.raise(rank_, error.failure(), error.what());
+    rank_.abort.raise(rank_.messages.rank(), error.failure(), error.what());
   } catch (const std::exception& error) {
-    abort_.raise(rank_, core::Failure::internal, error.what());
+    rank_.abort.raise(rank_.messages.rank(), core::Failure::internal, error.what());
   }
 }
 

@@ -9,11 +9,15 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "collectives/backends/mesh.h"
+#include "core/device.h"
 #include "core/gate.h"
+#include "core/wait.h"
 
 namespace lockstep::layer_bench {
 
@@ -53,7 +57,9 @@ inline constexpr int kNumWays = 4;
 // Of one rank; run() is called by its own thread, on which kernels run.
 class PassRunner {
  public:
-  PassRunner(int rank, core::AbortFlag& abort, const core::WaitPolicy& policy);
+  // `channel`: of the exchanges. Where exchanges may not run in a thread of their own (MeshRank::threaded) they run one
+  // by one; where work is queued, in the channel's stream beside that of kernels, and times are the device's.
+  PassRunner(backends::MeshRank& rank, std::size_t channel, const core::WaitPolicy& policy);
   ~PassRunner();
   PassRunner(const PassRunner&) = delete;
   PassRunner& operator=(const PassRunner&) = delete;
@@ -62,14 +68,16 @@ class PassRunner {
 
  private:
   Spent run_beside(const Pass& pass);
+  Spent run_queued(const Pass& pass, Way way);
   Spent run_kind(const Pass& pass, bool exchanges);
   void wait(core::Gate& gate, std::uint64_t target) const;
   void exchange_thread();
   void fail();  // raises what is being thrown
 
-  int rank_;
-  core::AbortFlag& abort_;
+  backends::MeshRank& rank_;
+  core::Stream* const exchanges_;  // where work is queued
   core::WaitPolicy policy_;
+  std::vector<std::unique_ptr<core::Event>> task_starts_, task_ends_;  // likewise
   core::Gate kernels_done_;    // number of the pass << 32 | tasks of the list that are done, up to the kind's last
   core::Gate exchanges_done_;  // likewise
   std::mutex mutex_;

@@ -24,8 +24,10 @@ int serve_layer(const LayerFlags& flags) {
 }  // namespace
 
 int run_layers(const LayerFlags& flags, const program::Print& print) {
+  check_cases(flags);
   if (flags.serve) return serve_layer(flags);
-  core::RecordWriter writer(flags.json_file);
+  const bool tells = program::tells(flags.mpi);
+  core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = run_record(flags);
   writer.write(run);
   print(heading_text(flags));

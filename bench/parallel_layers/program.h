@@ -8,6 +8,7 @@ namespace lockstep::layer_bench {
 
 // Runs all that the flags ask for and prints a table; returns the exit status: 0, or core::Failure's where a row is
 // wrong. Throws core::Error.
+// Under mpirun all ranks call it; rank 0 prints and writes.
 int run_layers(const LayerFlags& flags, const program::Print& print);
 
 }  // namespace lockstep::layer_bench

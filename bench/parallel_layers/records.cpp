@@ -65,6 +65,7 @@ core::RunRecord run_record(const LayerFlags& flags) {
       pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::real, most * flags.threads);
   run.ranks = most;
   run.seed = kSeed;
+  program::add_place(flags.place.device, flags.mpi, most, run);
   if (!flags.link) return run;
   run.basis = "emulated";
   run.link = program::link_record(*flags.link);

@@ -10,9 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "bench/parallel/sent_counter.h"
 #include "bench/parallel_layers/block.h"
 #include "bench/parallel_layers/exchanger.h"
-#include "bench/parallel_layers/formulas.h"
+#include "bench/parallel_layers/part.h"
 #include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
 #include "bench/serve/calls.h"
@@ -23,52 +24,65 @@
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/gemm/gemm.h"
+#include "trainer/train/rank_setup.h"
 
 namespace lockstep::layer_bench {
 namespace {
 
 constexpr std::size_t kLayers = 0;  // the channel
+constexpr std::array kDirections{Direction::forward, Direction::backward};
 constexpr std::array kWays{Way::one_by_one, Way::beside, Way::kernels, Way::exchanges};
 constexpr std::array kServed{std::pair{Way::one_by_one, "one by one"}, std::pair{Way::beside, "beside"}};
 
 // What one rank's thread does.
 class RankRun {
  public:
-  RankRun(const LayerFlags& flags, const Case& one, const Reference& reference, backends::MeshRank& rank, int index)
+  RankRun(const LayerFlags& flags, const Case& one, const Reference& reference, backends::MeshRank& rank,
+          const parallel_bench::SentCounter& counter)
       : flags_(flags),
         case_(one),
         reference_(reference),
-        index_(index),
+        rank_(rank),
+        counter_(counter),
+        index_(rank.messages.rank()),
         pool_(flags.threads),
+        cuda_(rank.queues == nullptr ? nullptr
+                                     : trainer::make_cuda_context(rank.device, *rank.queues->compute, index_)),
+        where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
         memory_(rank.device),
-        exchanger_(rank, kLayers, index, flags.algorithm),
-        messages_(rank.messages),
-        runner_(index, rank.abort,
+        exchanger_(rank, kLayers, flags.algorithm),
+        runner_(rank, kLayers,
                 core::WaitPolicy::beside_work(one.ranks * (flags.threads + 1), core::usable_cores(), flags.timeout)) {
     kernels::choose_gemms_by_rule(where_);
     for (const int tiles : case_.tiles) {
       forms_.push_back({.tiles = tiles});
-      blocks_.push_back(make_block(case_.block, place(tiles)));
+      blocks_.push_back(std::make_unique<Block>(case_.block, place(tiles)));
     }
+    rehearse();
   }
 
+  // The same on all ranks.
   std::vector<Form> run() {
     for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
       for (std::size_t f = 0; f < forms_.size(); ++f) {
         for (const Way way : kWays) run_once(f, way, turn >= 0);
       }
     }
+    for (Form& form : forms_) {
+      form.wrong = sum_over_ranks(form.wrong);
+      form.unlike = sum_over_ranks(form.unlike);
+      form.sent_bytes = sum_over_ranks(form.sent_bytes);
+    }
     return std::move(forms_);
   }
 
   void serve(serve::Orders* orders) {
-    serve::serve_ranks(orders, messages_, [&](std::size_t which, std::int64_t calls) {
+    serve::serve_ranks(orders, rank_.messages, [&](std::size_t which, std::int64_t calls) {
       Block& block = *blocks_[which / kServed.size()];
       const Way way = kServed[which % kServed.size()].first;
       return serve::us_of_calls(calls, [&] {
         block.reset();
-        runner_.run(block.forward(), way);
-        runner_.run(block.backward(), way);
+        for (const Direction direction : kDirections) runner_.run(block.pass(direction), way);
       });
     });
   }
@@ -77,32 +91,50 @@ class RankRun {
   Sharing sharing(int tiles) const { return {case_.ranks, index_, case_.sequence_parallel, tiles}; }
   Place place(int tiles) { return {flags_.shape, sharing(tiles), workspace_, &exchanger_}; }
 
+  // Where work is queued, kernels that are met first wait for the device: no collective may be queued then.
+  void rehearse() {
+    if (rank_.queues == nullptr) return;
+    for (const auto& block : blocks_) {
+      for (const Direction direction : kDirections) runner_.run(block->pass(direction), Way::kernels);
+    }
+    rank_.messages.barrier();
+  }
+
   void run_once(std::size_t f, Way way, bool counts) {
     Block& block = *blocks_[f];
     // One kind alone works on what the pass before has left.
     const bool is_whole = way == Way::one_by_one || way == Way::beside;
     if (is_whole) block.reset();
-    const std::int64_t sent_before = exchanger_.sent_bytes();
-    const std::array times{timed(block.forward(), way), timed(block.backward(), way)};
-    for (std::size_t d = 0; d < times.size() && counts; ++d) {
-      forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(times[d].us);
-      forms_[f].spent_us[static_cast<std::size_t>(way)][d].push_back(times[d].spent);
+    const std::int64_t sent_before = counter_.so_far().sent;
+    for (const Direction direction : kDirections) {
+      const Timed slowest = timed(block.pass(direction), way);
+      if (!counts) continue;
+      const auto d = static_cast<std::size_t>(direction);
+      forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(slowest.us);
+      forms_[f].spent_us[static_cast<std::size_t>(way)][d].push_back(slowest.spent);
     }
-    if (is_whole) check(f, exchanger_.sent_bytes() - sent_before);
+    if (is_whole) check(f, counter_.so_far().sent - sent_before);
   }
 
   struct Timed {
     double us;
     Spent spent;
   };
+  // Of the slowest rank.
   Timed timed(const Pass& pass, Way way) {
-    messages_.barrier();
+    rank_.messages.barrier();
     const auto start = core::Clock::now();
-    Timed timed{0, runner_.run(pass, way)};
-    timed.us = core::us_between(start, core::Clock::now());
+    Timed mine{0, runner_.run(pass, way)};
+    mine.us = core::us_between(start, core::Clock::now());
     // What is not a kernel is communication: waits for what runs beside, too, and starting it.
-    if (way != Way::kernels) timed.spent.back() = timed.us - timed.spent[0] - timed.spent[1];
-    return timed;
+    if (way != Way::kernels) mine.spent.back() = mine.us - mine.spent[0] - mine.spent[1];
+    const std::vector<Timed> all = transports::all_gather_value(rank_.messages, mine);
+    return *std::max_element(all.begin(), all.end(), [](const Timed& a, const Timed& b) { return a.us < b.us; });
+  }
+
+  std::int64_t sum_over_ranks(std::int64_t mine) {
+    const auto all = transports::all_gather_value(rank_.messages, mine);
+    return std::accumulate(all.begin(), all.end(), std::int64_t{0});
   }
 
   void check(std::size_t f, std::int64_t sent_bytes) {
@@ -128,46 +160,39 @@ class RankRun {
   const LayerFlags& flags_;
   const Case& case_;
   const Reference& reference_;
-  int index_;
+  backends::MeshRank& rank_;
+  const parallel_bench::SentCounter& counter_;
+  const int index_;
   kernels::ThreadPool pool_;
-  kernels::Context where_{pool_};
+  const std::shared_ptr<kernels::CudaContext> cuda_;  // where work is queued
+  kernels::Context where_;
   parallel::Memory memory_;
   parallel::Workspace workspace_{memory_, where_};
   Exchanger exchanger_;
-  transports::Transport& messages_;
   std::vector<Form> forms_;
   std::vector<std::unique_ptr<Block>> blocks_;  // [form]
   std::vector<std::vector<float>> first_;       // results of the first pass, in one tile
   PassRunner runner_;                           // goes first
 };
 
-void merge(Form& all, const Form& rank) {
-  all.wrong += rank.wrong;
-  all.unlike += rank.unlike;
-  all.sent_bytes += rank.sent_bytes;
-  for (std::size_t w = 0; w < all.samples_us.size(); ++w) {
-    for (std::size_t d = 0; d < all.samples_us[w].size(); ++d) {
-      for (std::size_t turn = 0; turn < all.samples_us[w][d].size(); ++turn) {
-        if (rank.samples_us[w][d][turn] <= all.samples_us[w][d][turn]) continue;
-        all.samples_us[w][d][turn] = rank.samples_us[w][d][turn];
-        all.spent_us[w][d][turn] = rank.spent_us[w][d][turn];
-      }
-    }
-  }
-}
-
-// Calls body(run, index) on all ranks.
+// Calls body(run, index) on all ranks of this process.
 void on_ranks(const LayerFlags& flags, const Case& one, const Reference& reference,
               const std::function<void(RankRun&, int index)>& body) {
   backends::Channel members;
   for (int r = 0; r < one.ranks; ++r) members.push_back(r);
   const std::array channels{members};
-  const backends::MeshOptions options{
-      .num_ranks = one.ranks, .threads_a_rank = flags.threads + 1, .link = flags.link, .timeout = flags.timeout};
+  const backends::MeshOptions options{.num_ranks = one.ranks,
+                                      .threads_a_rank = flags.threads + 1,
+                                      .link = flags.link,
+                                      .timeout = flags.timeout,
+                                      .mpi = flags.mpi,
+                                      .device = flags.place.device,
+                                      .queue_of_channel = {0}};
   backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
-    const int index = rank.messages.rank();
-    RankRun run(flags, one, reference, rank, index);
-    body(run, index);
+    parallel_bench::SentCounter counter(channels);
+    backends::MeshRank counted = counter.counting(rank);
+    RankRun run(flags, one, reference, counted, counter);
+    body(run, rank.messages.rank());
   });
 }
 
@@ -216,16 +241,17 @@ void serve_case(const LayerFlags& flags, const Case& one) {
 }
 
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference) {
-  std::vector<std::vector<Form>> of_ranks(static_cast<std::size_t>(one.ranks));
-  on_ranks(flags, one, reference,
-           [&](RankRun& run, int index) { of_ranks[static_cast<std::size_t>(index)] = run.run(); });
-  std::vector<Form> all = std::move(of_ranks.front());
-  for (std::size_t f = 0; f < all.size(); ++f) {
-    for (std::size_t r = 1; r < of_ranks.size(); ++r) merge(all[f], of_ranks[r][f]);
-    const Sharing sharing{one.ranks, 0, one.sequence_parallel, all[f].tiles};
-    all[f].formula_bytes = all[f].checked_passes * formula_bytes_of_all(one.block, flags.shape, sharing);
+  const int teller = flags.mpi == nullptr ? 0 : flags.mpi->placement().rank;
+  std::vector<Form> forms;
+  on_ranks(flags, one, reference, [&](RankRun& run, int index) {
+    std::vector<Form> told = run.run();
+    if (index == teller) forms = std::move(told);
+  });
+  for (Form& form : forms) {
+    const Sharing sharing{one.ranks, 0, one.sequence_parallel, form.tiles};
+    form.formula_bytes = form.checked_passes * formula_bytes_of_all(one.block, flags.shape, sharing);
   }
-  return all;
+  return forms;
 }
 
 }  // namespace lockstep::layer_bench

@@ -12,8 +12,6 @@
 
 namespace lockstep::layer_bench {
 
-enum class Direction : std::uint8_t { forward, backward };
-
 // A number of tiles: a row.
 struct Form {
   int tiles = 1;
@@ -40,6 +38,7 @@ struct Form {
   const Spent& median_spent(Way way, Direction direction) const;
 };
 
+// Under mpirun all ranks call it, and all have the result.
 std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Reference& reference);
 
 // The layer as a worker, in place of a run: forward and backward in each number of tiles, one after the other and

@@ -9,6 +9,8 @@ namespace lockstep::layer_bench {
 
 enum class BlockKind : std::uint8_t { column, row, mlp, attention, embedding, cross_entropy };
 
+enum class Direction : std::uint8_t { forward, backward };
+
 struct Shape {
   std::int64_t batch = 4;     // b
   std::int64_t length = 128;  // s

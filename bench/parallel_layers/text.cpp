@@ -32,6 +32,16 @@ const char* verdict(const Form& form) {
   return form.is_wrong() ? "  WRONG BYTES" : "";
 }
 
+std::string place_text(const LayerFlags& flags) {
+  const backends::DeviceChoice& device = flags.place.device;
+  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
+  if (device.cuda) return program::gpus_text(device, most) + (device.nccl ? "; NCCL's" : "");
+  if (flags.mpi == nullptr) return "over this machine's memory";
+  const bool beside = flags.mpi->threads() == transports::MpiThreads::multiple;
+  return "by messages of " + flags.mpi->library_version() +
+         (beside ? "" : "; none runs beside kernels: async is serial");
+}
+
 std::string columns_text() {
   const std::string names =
       fmt::format(fmt::runtime(kGroup), "gemm", "kernels", "comm", "serial", "async", "exposed", "+-");
@@ -57,7 +67,7 @@ std::string heading_text(const LayerFlags& flags) {
                   flags.link ? fmt::format("links of {:g} us and {:g} GB/s are EMULATED in wall-clock time, kernels "
                                            "and sums are this machine's",
                                            flags.link->latency_us, flags.link->gbps)
-                             : "over this machine's memory");
+                             : place_text(flags));
   text +=
       "# gemm: matrix products, of kernels; kernels, comm: one kind alone; serial: one after the other; async: "
       "exchanges\n"

@@ -143,6 +143,7 @@ PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfModel, kModel);
+  declare_place(line, kModel);
   declare_all(line, kFlagsOfOutput, kOutput);
   line.add_switch("--lowered", flags.lowered, "the dumped CSV has the messages", kOutput);
   line.add_switch("--list", flags.list, "show the schedules that have names, and run none", kOutput);
@@ -151,6 +152,9 @@ PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   read_all(line, kFlagsOfCosts, flags);
   read_all(line, kFlagsOfModel, flags);
   read_all(line, kFlagsOfOutput, flags);
+  if (flags.mode != Mode::real) program::refuse_place(line, " without --mode real", "with it");
+  flags.place = program::read_place(line);
+  flags.all_ranks = !line.value("--stages") && flags.csv_file.empty();
   check_together(line, flags);
   return flags;
 }

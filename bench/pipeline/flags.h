@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/place/place.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "schedules/play.h"
@@ -32,6 +33,7 @@ struct PipelineFlags : program::Invocation {
 
   // Swept, in this order of nesting: every combination is a row.
   std::vector<int> stages{4};  // ranks of the pipeline
+  bool all_ranks = true;       // of mpirun, in place of a number of stages that was given
   std::vector<int> microbatches{8};
   std::vector<std::string> schedules{"1f1b"};  // names, or "all"
   std::optional<int> chunks;                   // of schedules that take chunks
@@ -40,8 +42,10 @@ struct PipelineFlags : program::Invocation {
 
   schedules::Times times_ms;  // with real kernels: measured on one rank that has the machine to itself
   RealModel model;
-  std::optional<double> memory_limit;  // microbatches whose activations a rank may hold
-  std::optional<double> w_memory;      // share of them that is held from I until W; with real kernels: as they keep it
+  program::PlaceFlags place;            // of real kernels
+  transports::MpiWorld* mpi = nullptr;  // --transport mpi, once it is started
+  std::optional<double> memory_limit;   // microbatches whose activations a rank may hold
+  std::optional<double> w_memory;       // share of them that is held from I until W; with real kernels: as they keep it
   double w_share() const { return w_memory.value_or(1); }
   int repeat = 5;      // runs of an emulated schedule
   int timeout_s = 60;  // of every wait of an emulated run

@@ -41,6 +41,7 @@ TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlag
   options.layout.compute = core::parse_dtype(flags.model.dtype);
   options.steps = kWarmUpSteps + flags.repeat;
   options.timeout = std::chrono::seconds(flags.timeout_s);
+  options.device = flags.place.device;
   return options;
 }
 
@@ -90,15 +91,20 @@ RealRun folded(const Step& trained, const StepTimeline& timeline, const Step& st
   return run;
 }
 
-std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
-  const TrainOptions options = trainer::checked(options_for(schedule, flags));
+// On the ranks of `mpi`, or on threads of this process without; told by each process.
+std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags,
+                               transports::MpiWorld* mpi) {
+  TrainOptions options = options_for(schedule, flags);
+  options.mpi = mpi;
+  options = trainer::checked(options);
+  const int teller = mpi == nullptr ? 0 : mpi->placement().rank;
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   std::vector<RealRun> runs;
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, trainer::RankTrainer& trainer) {
     for (std::int64_t s = 1; s <= options.steps; ++s) {
       trainer.train_step(s);
       const StepTimeline timeline = trainer.gather_timeline();
-      if (s > kWarmUpSteps && trainer.model().rank() == 0) runs.push_back(folded(made.step, timeline, step));
+      if (s > kWarmUpSteps && trainer.model().rank() == teller) runs.push_back(folded(made.step, timeline, step));
     }
   });
   return runs;
@@ -121,10 +127,15 @@ schedules::Times isolated_times_ms(const PipelineFlags& flags) {
   constexpr std::int32_t kMicrobatches = 8;
   const schedules::Schedule alone = schedules::make_schedule("zb_h1", {1, kMicrobatches, 1});
   const Step step = schedules::lower(alone, std::vector<schedules::StageCosts>(1));
-  const std::vector<RealRun> runs = run_steps(alone, step, flags);
-  return {.forward = median_ms(runs, step, Op::forward),
-          .input_gradient = median_ms(runs, step, Op::input_gradient),
-          .weight_gradient = median_ms(runs, step, Op::weight_gradient)};
+  const auto timed = [&] {
+    const std::vector<RealRun> runs = run_steps(alone, step, flags, nullptr);
+    return schedules::Times{.forward = median_ms(runs, step, Op::forward),
+                            .input_gradient = median_ms(runs, step, Op::input_gradient),
+                            .weight_gradient = median_ms(runs, step, Op::weight_gradient)};
+  };
+  if (flags.mpi == nullptr) return timed();
+  const auto ranks = flags.mpi->make_transport({.naps = true});
+  return transports::all_gather_value(*ranks, program::tells(flags.mpi) ? timed() : schedules::Times{}).front();
 }
 
 double kept_share_for_w(const PipelineFlags& flags) {
@@ -134,7 +145,7 @@ double kept_share_for_w(const PipelineFlags& flags) {
 }
 
 EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
-  std::vector<RealRun> runs = run_steps(schedule, step, flags);
+  std::vector<RealRun> runs = run_steps(schedule, step, flags, flags.mpi);
   EmulatedRuns result;
   for (const RealRun& run : runs) {
     result.emulation.samples_ms.push_back(static_cast<double>(run.makespan_ps) / kPsPerMs);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "bench/pipeline/memory.h"
+#include "bench/place/place.h"
 #include "core/cores.h"
 #include "schedules/step/trace.h"
 #include "schedules/token.h"
@@ -75,7 +76,9 @@ core::RunRecord new_run_record(const std::string& program, const std::vector<std
 core::RunRecord run_record(const PipelineFlags& flags, const Cases& cases) {
   int ranks = 1;
   for (const Case& one : cases.all) ranks = std::max(ranks, one.shape.ranks);
-  return new_run_record(flags.program, flags.command, flags.mode, ranks);
+  core::RunRecord run = new_run_record(flags.program, flags.command, flags.mode, ranks);
+  if (flags.mode == Mode::real) program::add_place(flags.place.device, flags.mpi, ranks, run);
+  return run;
 }
 
 core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineFlags& flags, const Case& one,

@@ -104,15 +104,20 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
   return cells;
 }
 
+std::string place_text(const PipelineFlags& flags) {
+  if (flags.place.device.cuda) return "\n# " + program::gpus_text(flags.place.device, flags.stages.front());
+  return flags.mpi == nullptr ? "" : "\n# messages by " + flags.mpi->library_version();
+}
+
 std::string mode_text(const PipelineFlags& flags) {
   if (flags.mode == Mode::simulated) return "SIMULATED, in virtual time";
   if (flags.mode == Mode::emulated) return "EMULATED, in wall-clock time; kernels wait";
   const RealModel& model = flags.model;
   return fmt::format(
       "MEASURED: {} GPT layer{} a rank, hidden {}, {} sequences of {} tokens a microbatch, {}; {} cores\n"
-      "# times of one rank alone; what ranks that share cores take more is measured, not simulated",
+      "# times of one rank alone; what ranks that share cores take more is measured, not simulated{}",
       model.layers, model.layers == 1 ? "" : "s", model.hidden, model.batch, model.length, model.dtype,
-      core::usable_cores());
+      core::usable_cores(), place_text(flags));
 }
 
 }  // namespace

@@ -129,6 +129,7 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
                             ": a training step of each layout, three times: from its pieces alone, from pieces in each "
                             "other's company, and measured.");
   for (const PassedOn& flag : kPassedOn) line.add(flag.names, flag.default_text, flag.meaning, kModel);
+  declare_place(line, kModel);
   declare_all(line, kFlags, kWhat);
   line.parse(argc, argv);
   for (const PassedOn& flag : kPassedOn) {
@@ -137,6 +138,13 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
     }
   }
   read_all(line, kFlags, flags);
+  flags.place = program::read_place(line);
+  program::check_device(flags.place.device);
+  if (flags.place.mpi) {
+    throw core::usage_error(
+        "--transport mpi: layouts of different numbers of ranks take turns, and mpirun has started one number of them; "
+        "allowed: local nccl, or mini_train --transport mpi for one layout");
+  }
   train_flags_of(flags, "");  // so that they are refused as themselves, not as a layout's
   if (flags.layouts.empty()) flags.layouts = default_layouts();
   return flags;
@@ -171,6 +179,7 @@ trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& l
   try {
     trainer::TrainOptions options = train_flags_of(flags, layout).options;
     options.layout.microbatch_size = batch_of(flags, options.layout, mode);
+    options.device = flags.place.device;
     return trainer::checked(std::move(options));
   } catch (const core::Error& error) {
     throw core::usage_error("--layouts " + layout + ": " + error.what());

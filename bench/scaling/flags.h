@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/place/place.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "bench/scaling/measure.h"
@@ -22,7 +23,8 @@ struct ScalingFlags : program::Invocation {
   std::vector<std::string> layouts;      // "dp=2,zero=1"; empty: default_layouts()
   std::vector<std::string> simulated;    // layouts that are not run
   std::vector<std::string> train_words;  // flags of mini_train that all layouts share
-  std::int64_t batch = 8;                // sequences a step: of one rank (weak), of all (strong)
+  program::PlaceFlags place;
+  std::int64_t batch = 8;  // sequences a step: of one rank (weak), of all (strong)
   Effort effort;
 };
 

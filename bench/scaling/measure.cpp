@@ -97,7 +97,7 @@ class RankTimer {
     const auto steps_before = static_cast<std::uint64_t>(steps_in_[company]++);
     trainer_.train_step(++step_, [&](schedules::StageWorker& worker) {
       return std::make_unique<TurnWorker>(worker, turns_[company], orders_[company], steps_before,
-                                          trainer_.model().mesh().abort, options_.timeout);
+                                          trainer_.model().mesh(), options_.timeout);
     });
     StepTimeline timeline = trainer_.gather_timeline();
     if (tells_) seen_.in_company[company].push_back(std::move(timeline));

@@ -95,7 +95,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags, first, most_ranks);
   writer.write(run);
-  print(heading_text(flags, first, corpus.name(), core::usable_cores()) + columns_text());
+  print(heading_text(flags, first, corpus.name(), most_ranks, core::usable_cores()) + columns_text());
 
   const auto begin = core::Clock::now();
   for (std::size_t i = 0; i < cases.size(); ++i) {

@@ -58,6 +58,7 @@ core::RunRecord run_record(const ScalingFlags& flags, const trainer::TrainOption
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, most_ranks);
   run.basis = options.link ? "emulated" : "measured";
   run.oversubscribed = most_ranks * options.threads > core::usable_cores();
+  program::add_place(options.device, options.mpi, most_ranks, run);
   run.seed = options.seed;
   if (options.link) run.link = program::link_record(*options.link);
   return run;

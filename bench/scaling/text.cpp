@@ -26,7 +26,7 @@ std::string difference_text(const core::NamedNumbers& from, const core::NamedNum
 }  // namespace
 
 std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
-                         int cores) {
+                         int most_ranks, int cores) {
   const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# GPT {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens a step and rank (weak) or in all "
@@ -36,6 +36,7 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
       "company; measured: the median of whole steps, in turns with these\n",
       model.name, model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
       flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores);
+  if (options.device.cuda) text += "# " + program::gpus_text(options.device, most_ranks) + "\n";
   if (options.link) {
     text += fmt::format("# EMULATED links: {} us, {} GB/s\n", options.link->latency_us, options.link->gbps);
   }

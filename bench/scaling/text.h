@@ -9,7 +9,7 @@
 namespace lockstep::scaling {
 
 std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions& options, const std::string& data,
-                         int cores);
+                         int most_ranks, int cores);
 std::string columns_text();
 std::string row_text(const Result& result);
 // Where the measured step differs from both predictions.

@@ -36,7 +36,7 @@ bool TurnWorker::begin(std::uint32_t task) {
   turns_.begun.fetch_add(1, std::memory_order_acq_rel);
   const core::Deadline deadline = core::Deadline::after(timeout_);
   while (turns_.begun.load(std::memory_order_acquire) < base_ + turn.with) {
-    if (abort_.raised()) abort_.throw_raised();
+    if (mesh_.abort.raised()) mesh_.abort.throw_raised();
     if (deadline.passed()) {
       throw core::Error(core::Failure::timeout, "task " + std::to_string(task) + " waits for others of its wave");
     }
@@ -47,6 +47,7 @@ bool TurnWorker::begin(std::uint32_t task) {
 
 bool TurnWorker::ended(std::uint32_t task) {
   if (!worker_.ended(task)) return false;
+  mesh_.settle();
   turns_.ended.fetch_add(1, std::memory_order_acq_rel);
   return true;
 }

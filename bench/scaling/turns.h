@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/scaling/waves.h"
-#include "core/gate.h"
+#include "collectives/backends/mesh.h"
 #include "schedules/interpreter/stage_worker.h"
 
 namespace lockstep::scaling {
@@ -32,10 +32,11 @@ RankTurns turns_of(const std::vector<Wave>& waves, const schedules::Step& step, 
 
 class TurnWorker final : public schedules::StageWorker {
  public:
-  // For one step, after `steps_before` others with the same `turns`. What is passed outlives this.
+  // For one step, after `steps_before` others with the same `turns`. What is passed outlives this. Where work is
+  // queued a task has ended when the device is done with it.
   TurnWorker(schedules::StageWorker& worker, Turns& turns, const RankTurns& mine, std::uint64_t steps_before,
-             core::AbortFlag& abort, std::chrono::milliseconds timeout)
-      : worker_(worker), turns_(turns), mine_(mine), base_(steps_before * mine.all), abort_(abort), timeout_(timeout) {}
+             backends::MeshRank& mesh, std::chrono::milliseconds timeout)
+      : worker_(worker), turns_(turns), mine_(mine), base_(steps_before * mine.all), mesh_(mesh), timeout_(timeout) {}
 
   bool begin(std::uint32_t task) override;
   bool ended(std::uint32_t task) override;
@@ -48,7 +49,7 @@ class TurnWorker final : public schedules::StageWorker {
   Turns& turns_;
   const RankTurns& mine_;
   const std::uint64_t base_;
-  core::AbortFlag& abort_;
+  backends::MeshRank& mesh_;
   const std::chrono::milliseconds timeout_;
 };
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "collectives/transports/mpi_transport.h"
+#include "bench/place/place.h"
 
 namespace lockstep::mini_train {
 
@@ -15,17 +15,10 @@ core::OpenedEnergyMeter open_energy(const trainer::TrainOptions& options) {
   }
   if (!options.device.cuda) return core::open_cpu_energy();
   std::vector<std::string> pci_ids;
-  for (const core::CudaDeviceInfo& gpu : gpus_of(options)) pci_ids.push_back(gpu.pci_id);
+  for (const core::CudaDeviceInfo& gpu : program::gpus_of(options.device, options.layout.ranks())) {
+    pci_ids.push_back(gpu.pci_id);
+  }
   return core::open_gpu_energy(pci_ids);
-}
-
-std::vector<core::CudaDeviceInfo> gpus_of(const trainer::TrainOptions& options) {
-  std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
-  const int chosen = options.device.index;
-  if (chosen >= static_cast<int>(gpus.size())) return {};
-  if (chosen >= 0) return {gpus[static_cast<std::size_t>(chosen)]};
-  gpus.resize(std::min(gpus.size(), static_cast<std::size_t>(options.layout.ranks())));
-  return gpus;
 }
 
 std::optional<StepEnergy::Mark> StepEnergy::now() {

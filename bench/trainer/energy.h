@@ -15,9 +15,6 @@
 
 namespace lockstep::mini_train {
 
-// The GPUs that ranks take.
-std::vector<core::CudaDeviceInfo> gpus_of(const trainer::TrainOptions& options);
-
 // Of the GPUs that ranks take, or of this machine's CPUs; none of several hosts, as one rank reads.
 core::OpenedEnergyMeter open_energy(const trainer::TrainOptions& options);
 

@@ -1,9 +1,5 @@
 #include "bench/trainer/flag_readers.h"
 
-#include <charconv>
-#include <string_view>
-#include <system_error>
-
 namespace lockstep::mini_train {
 
 using program::FlagValue;
@@ -39,35 +35,6 @@ transports::LinkSpec link_of(const FlagValue& value) {
 
 parallel::Compression compression_of(const FlagValue& value) {
   return value.parsed_by(parallel::parse_compression);
-}
-
-backends::DeviceChoice device_of(const FlagValue& value) {
-  constexpr std::string_view kOneGpu = "cuda:";
-  if (value.text == "cpu") return {};
-  if (value.text == "cuda") return {.cuda = true};
-  int index = -1;
-  const char* const end = value.text.data() + value.text.size();
-  if (value.text.starts_with(kOneGpu)) {
-    const auto [read, error] = std::from_chars(value.text.data() + kOneGpu.size(), end, index);
-    if (error != std::errc() || read != end) index = -1;
-  }
-  if (index < 0) throw value.refused("not a device", "cpu cuda cuda:0 cuda:1 ...");
-  return {.cuda = true, .index = index};
-}
-
-std::string transport_of(const FlagValue& value, std::initializer_list<const char*> allowed) {
-  std::string names;
-  for (const char* const transport : allowed) {
-    if (value.text == transport) return value.text;
-    names += (names.empty() ? "" : " ") + std::string(transport);
-  }
-  throw value.refused("not a transport", names);
-}
-
-transports::MpiThreads mpi_threads_of(const FlagValue& value) {
-  if (value.text == "multiple") return transports::MpiThreads::multiple;
-  if (value.text == "funneled") return transports::MpiThreads::funneled;
-  throw value.refused("not a thread level of ours", "multiple funneled");
 }
 
 }  // namespace lockstep::mini_train

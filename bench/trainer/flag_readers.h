@@ -2,12 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 
 #include "bench/program/command_line.h"
-#include "collectives/backends/mesh.h"
-#include "collectives/transports/mpi_transport.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
 #include "parallel/compress/compress.h"
@@ -23,8 +20,5 @@ void change_model(std::string& model, const char* field, std::int64_t value);
 void change_length(std::string& model, std::int64_t length);
 transports::LinkSpec link_of(const program::FlagValue& value);
 parallel::Compression compression_of(const program::FlagValue& value);
-backends::DeviceChoice device_of(const program::FlagValue& value);  // cpu, cuda, cuda:1
-std::string transport_of(const program::FlagValue& value, std::initializer_list<const char*> allowed);
-transports::MpiThreads mpi_threads_of(const program::FlagValue& value);
 
 }  // namespace lockstep::mini_train

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "bench/trainer/flag_readers.h"
-#include "collectives/backends/backend.h"
 #include "schedules/catalogue.h"
 
 namespace lockstep::mini_train {
@@ -151,18 +150,6 @@ const std::array kFlagsOfRun{
          "at the start, or what the checkpoint that --resume reads was made with; per-shape: the fastest for each "
          "shape, whose last bits differ from run to run",
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
-    Flag{"--device", "cpu", "cpu; cuda: ranks take the GPUs in turn, and share them; cuda:1: all ranks share that one",
-         [](TrainFlags& f, const FlagValue& v) { f.options.device = device_of(v); }},
-    Flag{"--transport", "local",
-         "local: ranks are threads; mpi: ranks of mpirun; nccl: threads with --device cuda and NCCL's collectives",
-         [](TrainFlags& f, const FlagValue& v) {
-           const std::string transport = transport_of(v, {"local", "mpi", "nccl"});
-           f.mpi = transport == "mpi";
-           f.options.device.nccl = transport == "nccl";
-         }},
-    Flag{"--mpi-threads", "multiple",
-         "multiple: communication runs beside kernels, if this MPI can; funneled: in the rank's own thread, one by one",
-         [](TrainFlags& f, const FlagValue& v) { f.mpi_threads = mpi_threads_of(v); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
@@ -183,18 +170,6 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.trace_step = v.integer(1, kMany); }},
 };
 
-// --device has been read before.
-void check_nccl(const backends::DeviceChoice& device) {
-  if (!device.nccl) return;
-  if (!device.cuda) {
-    throw core::usage_error(
-        "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local");
-  }
-  if (const auto why = backends::find_backend("nccl").absence()) {
-    throw core::Error(core::Failure::not_built, "--transport nccl: " + *why);
-  }
-}
-
 void fill_in(const program::CommandLine& line, TrainFlags& flags) {
   trainer::TrainOptions& options = flags.options;
   options.model = model_of({"--model", flags.model});
@@ -208,14 +183,13 @@ void fill_in(const program::CommandLine& line, TrainFlags& flags) {
     throw core::usage_error("--trace-step " + std::to_string(flags.trace_step) + ": there are " +
                             std::to_string(options.steps) + " steps; allowed: 1 to that");
   }
-  if (flags.mpi && options.link) {
+  if (flags.place.mpi && options.link) {
     throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
   }
   if (options.device.cuda && flags.gemm != kProbeGemms) {
     throw core::usage_error("--gemm together with --device cuda; allowed: with --device cpu");
   }
   if (flags.trace_step == 0) flags.trace_step = options.steps;
-  check_nccl(options.device);
 }
 
 }  // namespace
@@ -228,6 +202,7 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   declare_all(line, kFlagsOfLayout, kLayout);
   declare_all(line, kFlagsOfTraining, kTraining);
   declare_all(line, kFlagsOfRun, kRun);
+  declare_place(line, kRun);
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "tensor ranks share the rows between layers", kLayout);
   line.add_switch("--graph", flags.options.graph,
@@ -240,6 +215,8 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   read_all(line, kFlagsOfLayout, flags);
   read_all(line, kFlagsOfTraining, flags);
   read_all(line, kFlagsOfRun, flags);
+  flags.place = program::read_place(line);
+  flags.options.device = flags.place.device;
   fill_in(line, flags);
   return flags;
 }

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/place/place.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "bench/trainer/gemm_decision.h"
-#include "collectives/transports/mpi_transport.h"
 #include "trainer/train/options.h"
 
 namespace lockstep::mini_train {
@@ -15,8 +15,7 @@ namespace lockstep::mini_train {
 struct TrainFlags : program::Invocation {
   std::string model = "nano";  // --model, and what other flags change of it; options.model is what it says
   trainer::TrainOptions options;
-  bool mpi = false;                                                       // --transport mpi
-  transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what it is asked for
+  program::PlaceFlags place;
   std::string gemm = kProbeGemms;  // --gemm; options.gemm is what was decided (gemm_decision.h)
   double peak_gflops = 0;          // of all ranks' cores together, for MFU; 0: measured at the start
   std::string predict;             // a machine whose prediction stands beside the run; empty: none

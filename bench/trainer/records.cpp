@@ -6,12 +6,9 @@
 
 #include "bench/pipeline/parts.h"
 #include "bench/pipeline/records.h"
-#include "bench/trainer/energy.h"
+#include "bench/place/place.h"
 #include "bench/trainer/text.h"
-#include "collectives/libraries/nccl_library.h"
-#include "collectives/transports/mpi_transport.h"
 #include "core/cores.h"
-#include "core/gpu_record.h"
 #include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
@@ -88,31 +85,13 @@ std::string basis_of(const trainer::TrainOptions& options) {
   return options.link ? "emulated" : "measured";
 }
 
-void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
-  run.transport = run.rank_kind = "mpi";
-  run.libraries["mpi"] = mpi.library_version() + " (" + std::string(name_of(mpi.threads())) + ")";
-  run.machine.hosts = mpi.placement().num_hosts;
-  run.oversubscribed = mpi.placement().oversubscribed;
-}
-
-void add_gpus(const trainer::TrainOptions& options, core::RunRecord& run) {
-  const std::vector<core::CudaDeviceInfo> gpus = gpus_of(options);
-  const auto count = static_cast<int>(gpus.size());
-  for (const core::CudaDeviceInfo& gpu : gpus) run.machine.gpus.push_back(gpu.name);
-  run.gpu = core::gpu_record(gpus, count == 0 ? 1 : (options.layout.ranks() + count - 1) / count);
-  run.libraries.merge(core::gpu_libraries(gpus));
-}
-
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   const int ranks = options.layout.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
-  run.transport = options.device.nccl ? "nccl" : options.device.cuda ? "cuda" : "local";
   run.oversubscribed = ranks * options.threads > core::usable_cores();
-  if (options.device.cuda) add_gpus(options, run);
-  if (options.device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
-  if (options.mpi != nullptr) add_mpi(*options.mpi, run);
+  program::add_place(options.device, options.mpi, ranks, run);
   run.seed = options.seed;
   if (options.link) run.link = program::link_record(*options.link);
   return run;

@@ -10,10 +10,6 @@
 #include "schedules/step/timeline.h"
 #include "trainer/train/train.h"
 
-namespace lockstep::transports {
-class MpiWorld;
-}
-
 namespace lockstep::mini_train {
 
 core::ModelRecord model_record(const trainer::TrainOptions& options);
@@ -22,9 +18,6 @@ core::LayoutRecord layout_record(const workload::Layout& layout);  // text: what
 // "measured", or "emulated" where links are.
 std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
-void add_gpus(const trainer::TrainOptions& options, core::RunRecord& run);
-// Of a run under mpirun; its library is named with its threads, as what overlaps depends on them.
-void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run);
 
 // What happened, as it happens, and a record of that at any time. Steps of a long run are thinned out to 2000 or fewer.
 class TrainingLog {

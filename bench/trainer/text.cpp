@@ -6,8 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "collectives/transports/mpi_transport.h"
-#include "core/device_cuda.h"
+#include "bench/place/place.h"
 #include "core/size.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/optimization/flops.h"
@@ -32,15 +31,6 @@ std::string link_text(const trainer::TrainOptions& options) {
   if (!options.link) return "";
   return fmt::format("# EMULATED links of {:g} us and {:g} GB/s, in wall-clock time; kernels are this machine's\n",
                      options.link->latency_us, options.link->gbps);
-}
-
-std::string device_text(const trainer::TrainOptions& options) {
-  if (!options.device.cuda) return "";
-  const int gpus = static_cast<int>(core::cuda_devices().size());
-  const int used = options.device.index >= 0 ? 1 : std::min(gpus, options.layout.ranks());
-  const int first = std::max(options.device.index, 0);
-  return fmt::format("# {} GPU{} from cuda:{} on; each rank's collectives run in streams beside its kernels{}\n", used,
-                     used == 1 ? "" : "s", first, options.graph ? "; the step is a CUDA graph" : "");
 }
 
 double mean_ps(const std::vector<schedules::Breakdown>& ranks, std::int64_t (*part)(const schedules::Breakdown&)) {
@@ -83,7 +73,11 @@ std::string models_text() {
   return text;
 }
 
-std::string mpi_text(const trainer::TrainOptions& options) {
+std::string place_text(const trainer::TrainOptions& options) {
+  if (options.device.cuda) {
+    return "# " + program::gpus_text(options.device, options.layout.ranks()) +
+           (options.graph ? "; the step is a CUDA graph\n" : "\n");
+  }
   if (options.mpi == nullptr) return "";
   const transports::MpiWorld& mpi = *options.mpi;
   const bool threaded = trainer::is_threaded(options);
@@ -106,12 +100,12 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
-      "{}{}{}"
+      "{}{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       model.name, model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
-      options.model.sequence, data, device_text(options), link_text(options), mpi_text(options), flop_convention(),
+      options.model.sequence, data, place_text(options), link_text(options), flop_convention(),
       trainer::flops_a_token(flop_shape(flags)), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
 }

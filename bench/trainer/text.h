@@ -13,8 +13,9 @@ std::string models_text();
 // "dp 2, tp 1, pp 1, ZeRO 3".
 std::string layout_text(const workload::Layout& layout);
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops);
-// What MPI allows and what follows from it; empty without MPI. Also for other programs that run training steps.
-std::string mpi_text(const trainer::TrainOptions& options);
+// The GPUs; what MPI allows and what follows from it; empty without both. Also for other programs that run training
+// steps.
+std::string place_text(const trainer::TrainOptions& options);
 // A line a step. `exposed`: share of the step in which the average rank's kernels wait for bytes that move; below 0:
 // not known.
 std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed);

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "kernels/gemm/gemm.h"
 #include "trainer/data/batches.h"
 #include "trainer/train/rank_setup.h"
 #include "trainer/train/sampling.h"
@@ -14,35 +13,17 @@ namespace lockstep::trainer {
 
 using transports::now_ns;
 
-namespace {
-
-std::unique_ptr<LaneQueues> make_lanes(backends::MeshRank& mesh, const ChannelMap& channels,
-                                       const workload::Layout& layout) {
-  if (mesh.queues == nullptr) return nullptr;
-  const auto context_in = [&](core::Stream& stream) {
-    return make_cuda_context(mesh.device, stream, mesh.messages.rank());
-  };
-  return std::make_unique<LaneQueues>(mesh, channels, layout.pp > 1, context_in);
-}
-
-}  // namespace
-
 RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus,
                          backends::MeshRank& mesh, const ChannelMap& channels)
     : options_(options),
       made_(made),
       corpus_(corpus),
       mesh_(mesh),
-      pool_(options.threads, first_core_of(options, mesh.messages.rank())),
-      lanes_(make_lanes(mesh, channels, options.layout)),
-      where_(lanes_ ? lanes_->where(schedules::Lane::compute) : kernels::Context(pool_)),
-      model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
-             where_, {options.algorithm, options.compression}, options.seed, lanes_.get()),
+      steps_(options, made, mesh, channels),
+      model_(steps_.model()),
       training_(made.step, model_),
       forward_(made.forward, model_),
-      interpreter_(interpreter_of(options, mesh.threaded)),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
-  if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
   const auto tokens = static_cast<std::size_t>(options.layout.microbatch_size * options.model.sequence);
   for (RankBatch& batch : batches_) {
     batch.tokens.resize(tokens);
@@ -67,34 +48,23 @@ void RankTrainer::draw(std::int64_t step) {
   }
 }
 
-void RankTrainer::rehearse_pass(CollectiveUse use) {
-  model_.collectives().use(use);
-  const std::vector<MicrobatchTokens> microbatches = views();
-  UpdateRules rules;
-  rules.rehearses = true;
-  training_.give(microbatches, rules);
-  training_.begin_step(Mode::train, 1);
-  schedules::run_rank(made_.step, model_.rank(), training_, mesh_.abort, interpreter_);
-  evaluate();
-  sum_over_ranks(0);  // a barrier: what comes next may need that nobody takes memory
-}
-
 void RankTrainer::evaluate() {
   forward_.give(views(), {});
   forward_.begin_step(Mode::evaluate, 0);
-  schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+  steps_.run(made_.forward, forward_);
 }
 
-// Collectives are made when the rest has what it needs, as NCCL runs each once as it is made. Each GEMM's first run is
-// timed, and making a collective waits for what is queued: only in the last pass does the host run as far ahead of the
-// device as in a step, and memory that waits for the device is not at hand.
 void RankTrainer::rehearse() {
-  if (lanes_ == nullptr) return;
+  if (!steps_.is_queued()) return;
   draw(1);
-  for (const CollectiveUse use : {CollectiveUse::leave_out, CollectiveUse::make, CollectiveUse::leave_out}) {
-    rehearse_pass(use);
-  }
-  model_.collectives().use(CollectiveUse::run);
+  steps_.rehearse([&] {
+    UpdateRules rules;
+    rules.rehearses = true;
+    training_.give(views(), rules);
+    training_.begin_step(Mode::train, 1);
+    steps_.run(made_.step, training_);
+    evaluate();
+  });
 }
 
 double RankTrainer::sum_over_ranks(double mine) {
@@ -106,9 +76,7 @@ double RankTrainer::sum_over_ranks(double mine) {
 void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   const std::unique_ptr<schedules::StageWorker> wrapped = wrap ? wrap(training_) : nullptr;
   schedules::StageWorker& worker = wrapped ? *wrapped : training_;
-  const auto interpret = [&] {
-    return schedules::run_rank(made_.step, model_.rank(), worker, mesh_.abort, interpreter_);
-  };
+  const auto interpret = [&] { return steps_.run(made_.step, worker); };
   if (graph_) {
     graph_->run(gradient_scale, interpret, [&] {
       held_bytes_ = model_.memory().held_by_tasks();  // of the tasks that were recorded
@@ -177,7 +145,7 @@ std::vector<float> RankTrainer::logits_behind(std::string_view text) {
     std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());
   };
   forward_.keep_results(keep);
-  schedules::run_rank(made_.forward, model_.rank(), forward_, mesh_.abort, interpreter_);
+  steps_.run(made_.forward, forward_);
   forward_.keep_results({});
   std::vector<float> all(mine.size() * static_cast<std::size_t>(options_.layout.ranks()));
   mesh_.messages.all_gather(std::as_bytes(std::span<const float>(mine)), std::as_writable_bytes(std::span<float>(all)));
@@ -203,7 +171,7 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
     const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.model.sequence));
     return logits_behind(std::string_view(text).substr(text.size() - seen));
   };
-  if (lanes_ != nullptr) {  // as rehearse(): logits that stay are more than a step holds
+  if (steps_.is_queued()) {  // as rehearse(): logits that stay are more than a step holds
     model_.collectives().use(CollectiveUse::leave_out);
     next_logits();
     model_.collectives().use(CollectiveUse::run);

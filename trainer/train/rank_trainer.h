@@ -9,14 +9,10 @@
 #include <vector>
 
 #include "collectives/backends/mesh.h"
-#include "kernels/base/context.h"
-#include "kernels/base/thread_pool.h"
-#include "schedules/interpreter/interpreter.h"
 #include "trainer/data/corpus.h"
 #include "trainer/train/options.h"
+#include "trainer/train/rank_steps.h"
 #include "trainer/train/step_graph.h"
-#include "trainer/worker/lane_queues.h"
-#include "trainer/worker/rank_model.h"
 #include "trainer/worker/train_worker.h"
 
 namespace lockstep::trainer {
@@ -49,11 +45,7 @@ class RankTrainer {
   RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus, backends::MeshRank& mesh,
               const ChannelMap& channels);
 
-  // Once, before all else, all ranks together. Where work is queued: steps in which no collective is run, and which
-  // change nothing. What may wait for the device is done in them: taking memory, page-locking, the choice of GEMMs, the
-  // first call of a library, the making of collectives. In a step it could wait for a collective's kernel, which waits
-  // for the very rank that waits (collectives/executors/cuda/cuda_ranks.h).
-  void rehearse();
+  void rehearse();  // once, before all else, all ranks together: see RankSteps
 
   // What is run in a worker's place, and hands its calls on: for measurements that decide when a task may begin.
   using WorkerWrap = std::function<std::unique_ptr<schedules::StageWorker>(schedules::StageWorker&)>;
@@ -75,11 +67,10 @@ class RankTrainer {
   RankModel& model() { return model_; }
   // Of this rank's last step, in the order in which its tasks are issued.
   const workload::HeldBytes& held_bytes() const { return held_bytes_; }
-  const schedules::InterpreterOptions& interpreter() const { return interpreter_; }
+  const schedules::InterpreterOptions& interpreter() const { return steps_.interpreter(); }
   LossScale& loss_scale() { return loss_scale_; }
 
  private:
-  void rehearse_pass(CollectiveUse use);
   void evaluate();  // of the batch that was drawn last
   void run_step(float gradient_scale, const WorkerWrap& wrap);
   std::vector<MicrobatchTokens> views() const;
@@ -92,15 +83,12 @@ class RankTrainer {
   const TrainStep& made_;
   const Corpus& corpus_;
   backends::MeshRank& mesh_;
-  kernels::ThreadPool pool_;
-  std::unique_ptr<LaneQueues> lanes_;  // where work is queued
-  kernels::Context where_;
-  RankModel model_;
+  RankSteps steps_;
+  RankModel& model_;  // of steps_
   TrainWorker training_;
   TrainWorker forward_;
   std::unique_ptr<StepGraph> graph_;  // of the training step, where it is asked for
-  schedules::InterpreterOptions interpreter_;
-  std::vector<RankBatch> batches_;  // a microbatch each
+  std::vector<RankBatch> batches_;    // a microbatch each
   std::vector<schedules::TaskSpan> spans_;
   workload::HeldBytes held_bytes_;
   LossScale loss_scale_;

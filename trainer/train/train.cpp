@@ -121,18 +121,26 @@ TrainOptions checked(TrainOptions options) {
   return options;
 }
 
-void run_trainers(const TrainOptions& options, const Corpus& corpus,
-                  const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
-  const TrainStep made = make_train_step(options.model, options.layout);
-  if (options.mpi == nullptr && !options.device.cuda) {
-    check_memory(made, options.model, options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
-  }
-  if (options.device.cuda) check_gpu_memory(made, options.model, options.layout, gpu_rooms(options));
-  const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
+void check_room(const TrainOptions& options, const TrainStep& made) {
+  if (options.device.cuda) return check_gpu_memory(made, options.model, options.layout, gpu_rooms(options));
+  if (options.mpi != nullptr) return;
+  check_memory(made, options.model, options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
+}
+
+void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<const schedules::Step* const> steps,
+               const std::function<void(backends::MeshRank&, const ChannelMap&)>& body) {
+  check_room(options, made);
   const ChannelMap channels(steps);
   backends::MeshOptions mesh = mesh_of(options);
   mesh.queue_of_channel = channels.queues();
-  backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) {
+  backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) { body(rank, channels); });
+}
+
+void run_trainers(const TrainOptions& options, const Corpus& corpus,
+                  const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
+  const TrainStep made = make_train_step(options.model, options.layout);
+  const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
+  run_ranks(options, made, steps, [&](backends::MeshRank& rank, const ChannelMap& channels) {
     RankTrainer trainer(options, made, corpus, rank, channels);
     trainer.rehearse();
     body(made, trainer);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "trainer/train/rank_trainer.h"
@@ -28,6 +29,13 @@ struct TrainResult {
 // Throws core::Error: usage for what is impossible, before a rank starts; otherwise what the first rank that failed
 // says.
 TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer = {});
+
+// Throws a usage Error where ranks need more memory than there is, with what would help. Under mpirun nobody knows.
+void check_room(const TrainOptions& options, const TrainStep& made);
+
+// Runs `body` on each rank of this process, with channels for the collectives of these steps; check_room() goes before.
+void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<const schedules::Step* const> steps,
+               const std::function<void(backends::MeshRank&, const ChannelMap&)>& body);
 
 // What train() stands on: makes the step and the ranks, and runs `body` on each rank of this process.
 void run_trainers(const TrainOptions& options, const Corpus& corpus,

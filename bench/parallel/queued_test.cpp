@@ -1,0 +1,93 @@
+// The benchmarks' steps on a device whose work is queued in several streams: gradients and weights are the CPU's bit
+// for bit, bytes are counted alike, and waits between streams put all that touches the same memory in order.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bench/parallel/ddp_steps.h"
+#include "bench/parallel/sent_counter.h"
+#include "bench/parallel/step_rank.h"
+#include "bench/parallel/training_state.h"
+#include "trainer/train/queued_device_for_tests.h"
+#include "trainer/train/train.h"
+
+namespace lockstep::parallel_bench {
+namespace {
+
+using trainer::QueuedDevice;
+using trainer::TrainWorker;
+
+trainer::TrainOptions small_options() {
+  trainer::TrainOptions options;
+  options.model = workload::parse_model("layers=2,hidden=32,heads=4,vocabulary=256,sequence=16,dropout=no");
+  options.layout.dp = 2;
+  options.layout.microbatches = 2;
+  options.layout.microbatch_size = 2;
+  options.layout.bucket_cap_bytes = 20'000;
+  options.synthetic_bytes = 1 << 14;
+  return trainer::checked(options);
+}
+
+struct Found {
+  std::vector<std::vector<float>> values;  // of rank 0: gradients and weights after each way
+  std::int64_t sent_bytes = 0;             // by rank 0
+  std::vector<std::string> races;          // of all ranks
+};
+
+Found run_both_ways(const trainer::TrainOptions& options) {
+  const DdpSteps steps = ddp_steps(options);
+  const std::array<const schedules::Step*, 2> ways{&steps.overlapped, &steps.one_by_one};
+  const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+  Found found;
+  std::mutex mutex;
+  trainer::run_ranks(options, steps.made, ways, [&](backends::MeshRank& plain, const trainer::ChannelMap& channels) {
+    SentCounter counter(channels.channels());
+    backends::MeshRank mesh = counter.counting(plain);
+    StepRank rank(options, steps.made, corpus, mesh, channels);
+    TrainWorker overlapped(steps.overlapped, rank.model());
+    TrainWorker one_by_one(steps.one_by_one, rank.model());
+    const std::array<TrainWorker*, 2> workers{&overlapped, &one_by_one};
+    for (std::size_t way = 0; way < ways.size(); ++way) rank.rehearse(*workers[way], *ways[way]);
+    const std::vector<float> start = masters_of(rank.model());
+    for (std::size_t way = 0; way < ways.size(); ++way) {
+      start_again(rank.model(), start);
+      rank.run_timed(*workers[way], *ways[way], 1);
+      if (rank.rank() != 0) continue;
+      found.values.push_back(gradients_of(rank.model()));
+      found.values.push_back(masters_of(rank.model()));
+    }
+    if (rank.rank() == 0) found.sent_bytes = counter.so_far().sent;
+    const std::lock_guard lock(mutex);
+    if (auto* const device = dynamic_cast<QueuedDevice*>(&rank.model().memory().device())) {
+      for (const std::string& race : device->state().checker.races()) found.races.push_back(race);
+    }
+  });
+  return found;
+}
+
+TEST(QueuedSteps, AreThoseOfTheCpu) {
+  const Found at_once = run_both_ways(small_options());
+  ASSERT_EQ(at_once.values.size(), 4U);
+  EXPECT_EQ(at_once.values[0], at_once.values[2]);
+  EXPECT_EQ(at_once.values[1], at_once.values[3]);
+  for (const bool threads : {false, true}) {
+    trainer::TrainOptions options = small_options();
+    options.device.cuda = true;
+    std::atomic<std::uint64_t> devices{0};
+    options.wrap_device = [&](std::unique_ptr<core::Device> /*none*/) {
+      return std::make_unique<QueuedDevice>(trainer::QueuedOptions{.threads = threads, .seed = ++devices});
+    };
+    const Found queued = run_both_ways(options);
+    EXPECT_EQ(queued.values, at_once.values);
+    EXPECT_EQ(queued.sent_bytes, at_once.sent_bytes);
+    for (const std::string& race : queued.races) ADD_FAILURE() << race;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::parallel_bench

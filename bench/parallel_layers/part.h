@@ -1,0 +1,32 @@
+// A block as a part of the step model: the operations of one layer, of the embedding or of the head that it times, and
+// what follows from them without running anything.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/parallel_layers/shape.h"
+#include "workload/layout.h"
+#include "workload/model.h"
+#include "workload/operations.h"
+#include "workload/parameter.h"
+
+namespace lockstep::layer_bench {
+
+// On `ranks` tensor ranks; on one rank there is no exchange. A linear layer alone has no GELU, the loss no product.
+std::vector<workload::Operation> operations_of(BlockKind kind, const Shape& shape, const Sharing& sharing);
+
+// The matrix of a product, and the bias behind it.
+struct LinearParameters {
+  workload::Parameter weight;
+  workload::Parameter bias;
+};
+LinearParameters parameters_of(workload::OperationKind product, const Shape& shape);
+
+// Bytes sent by all ranks together in a forward and a backward, by collectives that send the fewest bytes.
+std::int64_t formula_bytes_of_all(BlockKind kind, const Shape& shape, const Sharing& sharing);
+
+// About: what the kernels of a forward and a backward read and write, which one rank has in memory all the time.
+std::int64_t needed_bytes(BlockKind kind, const Shape& shape, const Sharing& sharing);
+
+}  // namespace lockstep::layer_bench

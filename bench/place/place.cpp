@@ -1,0 +1,146 @@
+#include "bench/place/place.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <system_error>
+
+#include "collectives/backends/backend.h"
+#include "collectives/libraries/nccl_library.h"
+#include "core/gpu_record.h"
+
+namespace lockstep::program {
+namespace {
+
+using Flag = FlagOf<PlaceFlags>;
+
+// Whether NCCL's collectives are asked for is the transport's word.
+backends::DeviceChoice device_of(const FlagValue& value) {
+  constexpr std::string_view kOneGpu = "cuda:";
+  if (value.text == "cpu") return {};
+  if (value.text == "cuda") return {.cuda = true};
+  int index = -1;
+  const char* const end = value.text.data() + value.text.size();
+  if (value.text.starts_with(kOneGpu)) {
+    const auto [read, error] = std::from_chars(value.text.data() + kOneGpu.size(), end, index);
+    if (error != std::errc() || read != end) index = -1;
+  }
+  if (index < 0) throw value.refused("not a device", "cpu cuda cuda:0 cuda:1 ...");
+  return {.cuda = true, .index = index};
+}
+
+void read_transport(PlaceFlags& place, const FlagValue& value) {
+  if (value.text != "local" && value.text != "mpi" && value.text != "nccl") {
+    throw value.refused("not a transport", "local mpi nccl");
+  }
+  place.mpi = value.text == "mpi";
+  place.device.nccl = value.text == "nccl";
+}
+
+transports::MpiThreads mpi_threads_of(const FlagValue& value) {
+  if (value.text == "multiple") return transports::MpiThreads::multiple;
+  if (value.text == "funneled") return transports::MpiThreads::funneled;
+  throw value.refused("not a thread level of ours", "multiple funneled");
+}
+
+const std::array kFlags{
+    Flag{"--device", "cpu", "cpu; cuda: ranks take the GPUs in turn, and share them; cuda:1: all ranks share that one",
+         [](PlaceFlags& p, const FlagValue& v) { p.device = device_of(v); }},
+    Flag{"--transport", "local",
+         "local: ranks are threads; mpi: ranks of mpirun; nccl: threads with --device cuda and NCCL's collectives",
+         read_transport},
+    Flag{"--mpi-threads", "multiple",
+         "multiple: communication runs beside kernels, if this MPI can; funneled: in the rank's own thread, one by one",
+         [](PlaceFlags& p, const FlagValue& v) { p.mpi_threads = mpi_threads_of(v); }},
+};
+
+void check_nccl(const backends::DeviceChoice& device) {
+  if (!device.nccl) return;
+  if (!device.cuda) {
+    throw core::usage_error(
+        "--transport nccl together with --device cpu; allowed: --device cuda, or --transport local");
+  }
+  if (const auto why = backends::find_backend("nccl").absence()) {
+    throw core::Error(core::Failure::not_built, "--transport nccl: " + *why);
+  }
+}
+
+void add_mpi(const transports::MpiWorld& mpi, core::RunRecord& run) {
+  run.transport = run.rank_kind = "mpi";
+  run.libraries["mpi"] = mpi.library_version() + " (" + std::string(name_of(mpi.threads())) + ")";
+  run.machine.hosts = mpi.placement().num_hosts;
+  run.oversubscribed = mpi.placement().oversubscribed;
+}
+
+void add_gpus(const backends::DeviceChoice& device, int ranks, core::RunRecord& run) {
+  const std::vector<core::CudaDeviceInfo> gpus = gpus_of(device, ranks);
+  const auto count = static_cast<int>(gpus.size());
+  for (const core::CudaDeviceInfo& gpu : gpus) run.machine.gpus.push_back(gpu.name);
+  run.gpu = core::gpu_record(gpus, count == 0 ? 1 : (ranks + count - 1) / count);
+  run.libraries.merge(core::gpu_libraries(gpus));
+}
+
+}  // namespace
+
+void declare_place(CommandLine& line, const char* group) {
+  declare_all(line, kFlags, group);
+}
+
+PlaceFlags read_place(const CommandLine& line) {
+  PlaceFlags place;
+  read_all(line, kFlags, place);
+  check_nccl(place.device);
+  return place;
+}
+
+void refuse_place(const CommandLine& line, const std::string& why, const std::string& allowed) {
+  for (const Flag& flag : kFlags) {
+    if (line.value(flag.names)) throw core::usage_error(fmt::format("{}{}; allowed: {}", flag.names, why, allowed));
+  }
+}
+
+void check_device(const backends::DeviceChoice& device) {
+  if (!device.cuda) return;
+  if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
+}
+
+int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::milliseconds timeout,
+                 const std::function<int(transports::MpiWorld*)>& body) {
+  if (!place.mpi) return body(nullptr);
+  return transports::run_mpi_program(
+      argc, argv, timeout, [&](transports::MpiWorld& mpi) { return body(&mpi); }, place.mpi_threads);
+}
+
+bool tells(const transports::MpiWorld* mpi) {
+  return mpi == nullptr || mpi->placement().rank == 0;
+}
+
+Print print_of(const transports::MpiWorld* mpi) {
+  return tells(mpi) ? Print(to_stdout) : [](const std::string&) {};
+}
+
+std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, int ranks) {
+  std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
+  if (device.index >= static_cast<int>(gpus.size())) return {};
+  if (device.index >= 0) return {gpus[static_cast<std::size_t>(device.index)]};
+  gpus.resize(std::min(gpus.size(), static_cast<std::size_t>(ranks)));
+  return gpus;
+}
+
+std::string gpus_text(const backends::DeviceChoice& device, int ranks) {
+  const std::size_t gpus = gpus_of(device, ranks).size();
+  return fmt::format("{} GPU{} from cuda:{} on; each rank's collectives run in streams beside its kernels", gpus,
+                     gpus == 1 ? "" : "s", std::max(device.index, 0));
+}
+
+void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run) {
+  run.transport = device.nccl ? "nccl" : device.cuda ? "cuda" : "local";
+  if (device.cuda) add_gpus(device, ranks, run);
+  if (device.nccl) run.libraries["nccl"] = libraries::nccl_library_version();
+  if (mpi != nullptr) add_mpi(*mpi, run);
+}
+
+}  // namespace lockstep::program

@@ -1,0 +1,46 @@
+// Where the ranks of a training program run: --device, --transport and --mpi-threads, the same in every program.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
+#include "collectives/backends/mesh.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/device_cuda.h"
+#include "core/record.h"
+
+namespace lockstep::program {
+
+struct PlaceFlags {
+  backends::DeviceChoice device;
+  bool mpi = false;                                                       // --transport mpi
+  transports::MpiThreads mpi_threads = transports::MpiThreads::multiple;  // what MPI is asked for
+};
+
+void declare_place(CommandLine& line, const char* group);
+// Throws a usage Error for a value that does not exist or does not go with another.
+PlaceFlags read_place(const CommandLine& line);
+// Throws a usage Error if one of the flags is given: `allowed` says with what it could be.
+void refuse_place(const CommandLine& line, const std::string& why, const std::string& allowed);
+// Throws an Error that says why the device is not there.
+void check_device(const backends::DeviceChoice& device);
+
+// Calls body(world) and returns its exit status: once, with nullptr, or on each rank of mpirun, as the flags say.
+int run_in_place(const PlaceFlags& place, int argc, char** argv, std::chrono::milliseconds timeout,
+                 const std::function<int(transports::MpiWorld*)>& body);
+// Whether this process prints and writes: rank 0 of mpirun does, and who is alone.
+bool tells(const transports::MpiWorld* mpi);
+Print print_of(const transports::MpiWorld* mpi);
+
+// The GPUs that ranks take: all share the chosen one, or they take all in turn.
+std::vector<core::CudaDeviceInfo> gpus_of(const backends::DeviceChoice& device, int ranks);
+// "2 GPUs from cuda:0 on; each rank's collectives run in streams beside its kernels".
+std::string gpus_text(const backends::DeviceChoice& device, int ranks);
+// The transport and what it runs on, in a run's record.
+void add_place(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks, core::RunRecord& run);
+
+}  // namespace lockstep::program

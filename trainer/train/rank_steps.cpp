@@ -1,0 +1,45 @@
+#include "trainer/train/rank_steps.h"
+
+#include "kernels/gemm/gemm.h"
+#include "trainer/train/rank_setup.h"
+
+namespace lockstep::trainer {
+namespace {
+
+std::unique_ptr<LaneQueues> make_lanes(backends::MeshRank& mesh, const ChannelMap& channels,
+                                       const workload::Layout& layout) {
+  if (mesh.queues == nullptr) return nullptr;
+  const auto context_in = [&](core::Stream& stream) {
+    return make_cuda_context(mesh.device, stream, mesh.messages.rank());
+  };
+  return std::make_unique<LaneQueues>(mesh, channels, layout.pp > 1, context_in);
+}
+
+}  // namespace
+
+RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backends::MeshRank& mesh,
+                     const ChannelMap& channels)
+    : mesh_(mesh),
+      pool_(options.threads, first_core_of(options, mesh.messages.rank())),
+      lanes_(make_lanes(mesh, channels, options.layout)),
+      where_(lanes_ ? lanes_->where(schedules::Lane::compute) : kernels::Context(pool_)),
+      model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
+             where_, {options.algorithm, options.compression}, options.seed, lanes_.get()),
+      interpreter_(interpreter_of(options, mesh.threaded)) {
+  if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
+}
+
+// Collectives are made when the rest has what it needs, as NCCL runs each once as it is made. Each GEMM's first run is
+// timed, and making a collective waits for what is queued: only in the last pass does the host run as far ahead of the
+// device as in a step, and memory that waits for the device is not at hand.
+void RankSteps::rehearse(const std::function<void()>& pass) {
+  if (!is_queued()) return;
+  for (const CollectiveUse use : {CollectiveUse::leave_out, CollectiveUse::make, CollectiveUse::leave_out}) {
+    model_.collectives().use(use);
+    pass();
+    mesh_.messages.barrier();  // what comes next may need that nobody takes memory
+  }
+  model_.collectives().use(CollectiveUse::run);
+}
+
+}  // namespace lockstep::trainer
