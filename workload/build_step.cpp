@@ -62,15 +62,13 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
 
 void add_data_parallel(Step& step, const Layout& layout, const std::vector<StagePlan>& plans) {
   if (data_ranks_of(layout) == 1) return;
-  std::vector<GroupKind> then_over;
-  if (replicas_of(layout) > 1) then_over.push_back(GroupKind::replicas);
   const std::int32_t zero = zero_of(layout);
   schedules::reduce_gradients(
       step, for_stages<GradientBucket>(plans, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); }),
       {.comm = zero == 0 ? Comm::all_reduce : Comm::reduce_scatter,
        .every_microbatch = zero >= 2,
        .overlapped = layout.overlap_gradients,
-       .then_over = std::move(then_over)});
+       .over_replicas = replicas_of(layout) > 1});
   if (zero < 3) return;
   schedules::shard_parameters(step, all_units(layout, plans),
                               {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,

@@ -15,49 +15,9 @@ std::int64_t line_of(const Layout& layout) {
   return std::int64_t{layout.cp} * layout.dp;
 }
 
-// Ranks between neighbours of a group, and how many it has; its members differ in one digit of the rank's number.
-struct Spacing {
-  std::int64_t stride = 1;
-  std::int64_t count = 1;
-};
-
-Spacing spacing_of(const Layout& l, Group kind) {
-  const std::int64_t tensor = l.tp;
-  const std::int64_t line = line_of(l);
-  const std::int64_t shard = l.shard_ranks == 0 ? line : l.shard_ranks;
-  switch (kind) {
-    case Group::tensor:
-      return {1, tensor};
-    case Group::context:
-      return {tensor, l.cp};
-    case Group::data:
-      return {tensor * l.cp, l.dp};
-    case Group::gradients:
-      return {tensor, line};
-    case Group::expert:
-      return {tensor, l.ep};
-    case Group::expert_data:
-      return {tensor * l.ep, line / l.ep};
-    case Group::shards:
-      return {tensor, shard};
-    case Group::replicas:
-      return {tensor * shard, line / shard};
-    case Group::pipeline:
-      return {tensor * line, l.pp};
-    case Group::model:
-      break;
-  }
-  LOCKSTEP_CHECK(false, "a group that is not evenly spaced");
-  return {};
-}
-
-std::vector<std::vector<std::int64_t>> model_groups(const Layout& layout) {
-  const std::int64_t line = line_of(layout);
-  std::vector<std::vector<std::int64_t>> groups(static_cast<std::size_t>(line));
-  for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
-    groups[static_cast<std::size_t>(rank / layout.tp % line)].push_back(rank);
-  }
-  return groups;
+// The ranks that differ from this one in one digit of its number: `count` of them, `stride` apart.
+RankSet digit_of(std::int64_t rank, std::int64_t stride, std::int64_t count) {
+  return {rank - rank / stride % count * stride, stride, count};
 }
 
 // The ranks that have the first and the last stage, whose word embedding is one. Each alone where it has both: where
@@ -146,30 +106,6 @@ std::int32_t expert_shards_of(const Layout& layout) {
   return data_ranks_of(layout) / layout.ep;
 }
 
-RankSet group_of(const Layout& layout, Group kind, std::int64_t rank) {
-  const Spacing spacing = spacing_of(layout, kind);
-  const std::int64_t digit = rank / spacing.stride % spacing.count;
-  return {rank - digit * spacing.stride, spacing.stride, spacing.count};
-}
-
-std::vector<std::vector<std::int64_t>> groups_of(const Layout& layout, Group kind) {
-  if (kind == Group::model) return model_groups(layout);
-  const std::int64_t line = line_of(layout);
-  std::vector<std::vector<std::int64_t>> groups;
-  for (std::int64_t place = 0; place < line; ++place) {
-    for (std::int64_t stage = 0; stage < layout.pp; ++stage) {
-      for (std::int64_t part = 0; part < layout.tp; ++part) {
-        const std::int64_t rank = part + layout.tp * (place + line * stage);
-        const RankSet set = group_of(layout, kind, rank);
-        if (set.first != rank) continue;
-        std::vector<std::int64_t>& members = groups.emplace_back();
-        for (std::int64_t i = 0; i < set.count; ++i) members.push_back(set.at(i));
-      }
-    }
-  }
-  return groups;
-}
-
 std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
                                                const schedules::Schedule& schedule) {
   std::vector<schedules::Group> groups;
@@ -199,11 +135,11 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
   const std::int64_t shards = shards_of(layout);
   switch (folded.kind) {
     case GroupKind::tensor:
-      return {group_of(layout, Group::tensor, rank)};
+      return {digit_of(rank, 1, layout.tp)};
     case GroupKind::context:
-      return {group_of(layout, Group::context, rank)};
+      return {digit_of(rank, layout.tp, layout.cp)};
     case GroupKind::expert:
-      return {group_of(layout, Group::expert, rank)};
+      return {digit_of(rank, layout.tp, layout.ep)};
     case GroupKind::data:
       return data_members(layout, at, {index / shards * shards, 1, shards});
     case GroupKind::replicas:

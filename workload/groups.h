@@ -42,19 +42,6 @@ std::int32_t expert_shards_of(const Layout& layout);
 
 // ---- groups
 
-enum class Group : std::uint8_t {
-  tensor,
-  context,
-  data,         // the same data-parallel place of all else; without context ranks
-  gradients,    // that reduce dense gradients: data x context
-  expert,       // that exchange tokens
-  expert_data,  // that reduce the gradients of the same experts
-  shards,       // of `gradients`, that share a set of shards (ZeRO, HSDP)
-  replicas,     // of `gradients`, that have the same shard
-  pipeline,
-  model,  // tensor x pipeline, of one context and data place: not evenly spaced
-};
-
 // Evenly spaced ranks: first, first + stride, ...
 struct RankSet {
   std::int64_t first = 0;
@@ -62,11 +49,6 @@ struct RankSet {
   std::int64_t count = 1;
   std::int64_t at(std::int64_t i) const { return first + stride * i; }
 };
-// The group of `kind` that `rank` is in; any kind but `model`.
-RankSet group_of(const Layout& layout, Group kind, std::int64_t rank);
-// All groups of a kind, members written out, for small worlds. Ordered as Megatron's: by the first member's place in
-// the line, then its stage, then its tensor rank.
-std::vector<std::vector<std::int64_t>> groups_of(const Layout& layout, Group kind);
 
 // The groups of a step that has one rank for each place in the pipeline: each names the places, and how many members it
 // has in truth. Groups of one member are left out, but for data and world.

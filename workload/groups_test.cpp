@@ -2,58 +2,76 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <set>
 
 namespace lockstep::workload {
 namespace {
 
-using Lists = std::vector<std::vector<std::int64_t>>;
+using schedules::GroupKind;
+using Members = std::vector<std::int64_t>;
+using Groups = std::set<Members>;
 
 Layout sizes(std::int32_t tp, std::int32_t cp, std::int32_t ep, std::int32_t dp, std::int32_t pp) {
-  Layout layout;
-  layout.tp = tp;
-  layout.cp = cp;
-  layout.ep = ep;
-  layout.dp = dp;
-  layout.pp = pp;
-  return layout;
+  return {.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep, .microbatches = pp};
+}
+
+// The groups of a kind, by asking each rank for the members of its own.
+Groups groups_of(const Layout& layout, GroupKind kind) {
+  Groups groups;
+  for (const schedules::Group& folded : groups_of_places(parse_model("mixtral-8x7b"), layout, schedule_of(layout))) {
+    if (folded.kind != kind) continue;
+    for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
+      const std::int32_t place = coordinates_of(layout, rank).pp;
+      if (std::find(folded.ranks.begin(), folded.ranks.end(), place) == folded.ranks.end()) continue;
+      Members members;
+      for (const RankSet& run : members_of(layout, folded, rank)) {
+        for (std::int64_t i = 0; i < run.count; ++i) members.push_back(run.at(i));
+      }
+      EXPECT_EQ(std::count(members.begin(), members.end(), rank), 1) << rank;
+      EXPECT_EQ(static_cast<std::int64_t>(members.size()), folded.members);
+      groups.insert(members);
+    }
+  }
+  return groups;
 }
 
 TEST(Groups, AreMegatronsLists) {
   const Layout layout = sizes(2, 1, 1, 2, 4);
-  EXPECT_EQ(groups_of(layout, Group::tensor),
-            (Lists{{0, 1}, {4, 5}, {8, 9}, {12, 13}, {2, 3}, {6, 7}, {10, 11}, {14, 15}}));
-  EXPECT_EQ(groups_of(layout, Group::pipeline), (Lists{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}));
-  Lists data = groups_of(layout, Group::data);
-  std::sort(data.begin(), data.end());
-  EXPECT_EQ(data, (Lists{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
-  EXPECT_EQ(groups_of(layout, Group::data), data) << "in this order, too";
-  EXPECT_EQ(groups_of(layout, Group::model), (Lists{{0, 1, 4, 5, 8, 9, 12, 13}, {2, 3, 6, 7, 10, 11, 14, 15}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor),
+            (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::data),
+            (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::embedding), Groups{}) << "mixtral's head has a matrix of its own";
 }
 
+// What the members of a group differ in.
 TEST(Groups, OfAKindHaveEveryRankOnceAndDifferInTheirCoordinateOnly) {
   const Layout layout = sizes(2, 3, 2, 4, 2);
-  for (const Group kind : {Group::tensor, Group::context, Group::data, Group::gradients, Group::expert,
-                           Group::expert_data, Group::pipeline, Group::model, Group::shards, Group::replicas}) {
+  struct Differs {
+    GroupKind kind;
+    bool tp, line, pp;
+  };
+  for (const Differs& differs :
+       {Differs{GroupKind::tensor, true, false, false}, Differs{GroupKind::context, false, true, false},
+        Differs{GroupKind::expert, false, true, false}, Differs{GroupKind::expert_data, false, true, false},
+        Differs{GroupKind::data, false, true, false}, Differs{GroupKind::world, true, true, true}}) {
     std::set<std::int64_t> seen;
-    for (const auto& group : groups_of(layout, kind)) {
-      for (const std::int64_t rank : group) EXPECT_TRUE(seen.insert(rank).second) << rank;
+    for (const Members& group : groups_of(layout, differs.kind)) {
+      const Coordinates first = coordinates_of(layout, group.front());
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        EXPECT_TRUE(seen.insert(group[i]).second) << group[i];
+        const Coordinates at = coordinates_of(layout, group[i]);
+        EXPECT_TRUE(differs.tp || at.tp == first.tp) << name_of(differs.kind);
+        EXPECT_TRUE(differs.line || (at.cp == first.cp && at.dp == first.dp)) << name_of(differs.kind);
+        EXPECT_TRUE(differs.pp || at.pp == first.pp) << name_of(differs.kind);
+        EXPECT_TRUE(differs.kind != GroupKind::expert_data || at.ep == first.ep);
+        if (differs.kind != GroupKind::context) continue;
+        EXPECT_EQ(at.cp, static_cast<std::int64_t>(i));
+        EXPECT_EQ(at.dp, first.dp);
+      }
     }
-    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), layout.ranks());
-  }
-  for (const auto& group : groups_of(layout, Group::expert_data)) {
-    for (const std::int64_t rank : group) {
-      EXPECT_EQ(coordinates_of(layout, rank).ep, coordinates_of(layout, group.front()).ep);
-      EXPECT_EQ(coordinates_of(layout, rank).tp, coordinates_of(layout, group.front()).tp);
-      EXPECT_EQ(coordinates_of(layout, rank).pp, coordinates_of(layout, group.front()).pp);
-    }
-  }
-  for (const auto& group : groups_of(layout, Group::context)) {
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      EXPECT_EQ(coordinates_of(layout, group[i]).cp, static_cast<std::int64_t>(i));
-      EXPECT_EQ(coordinates_of(layout, group[i]).dp, coordinates_of(layout, group.front()).dp);
-    }
+    EXPECT_EQ(static_cast<std::int64_t>(seen.size()), layout.ranks()) << name_of(differs.kind);
   }
 }
 
@@ -61,7 +79,7 @@ TEST(Groups, CoordinatesMakeTheRankAgain) {
   const Layout l = sizes(4, 2, 2, 3, 5);
   for (std::int64_t rank = 0; rank < l.ranks(); ++rank) {
     const Coordinates at = coordinates_of(l, rank);
-    EXPECT_EQ(at.tp + l.tp * (at.cp + l.cp * (at.dp + l.dp * at.pp)), rank);
+    EXPECT_EQ(rank_at(l, at), rank);
     EXPECT_EQ((at.cp + l.cp * at.dp) % l.ep, at.ep);
   }
 }
@@ -70,8 +88,8 @@ TEST(Groups, OfHybridShardsAreNeighbours) {
   Layout layout = sizes(1, 1, 1, 8, 1);
   layout.zero = 3;
   layout.shard_ranks = 4;
-  EXPECT_EQ(groups_of(layout, Group::shards), (Lists{{0, 1, 2, 3}, {4, 5, 6, 7}}));
-  EXPECT_EQ(groups_of(layout, Group::replicas), (Lists{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::data), (Groups{{0, 1, 2, 3}, {4, 5, 6, 7}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::replicas), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
 }
 
 // Opposite pipes (Chimera): the first place of one is the last of the other, and both have the same parameters.

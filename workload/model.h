@@ -62,8 +62,11 @@ struct TokenFlops {
   double head = 0;       // forward
 };
 TokenFlops token_flops(const Model& model);
-// A training step's operations for `tokens` tokens: forward once, backward twice that. With `layers_again` the layers'
-// forward counts twice, as with full recomputation (Narayanan et al. 2021, appendix: 96 B s l h^2 (...)).
+// A training step's operations for `tokens` tokens, forward once and backward twice that: 6 N + 12 L H Q T a token
+// (Chowdhery et al. 2022, arXiv:2204.02311, appendix B), with N the elements of the matrices that it meets. With
+// `layers_again` the layers' forward counts twice, as with full recomputation (Narayanan et al. 2021, arXiv:2104.04473,
+// appendix: 96 B s l h^2 (...)).
+inline constexpr std::string_view kFlopConvention = "6 N + 12 L H Q T (Chowdhery et al. 2022, appendix B)";
 double training_flops(const Model& model, double tokens, bool layers_again);
 
 }  // namespace lockstep::workload

@@ -63,6 +63,12 @@ TEST(TrainingFlops, AreMegatronsFormulas) {
   }
 }
 
+// 6 N + 12 L H Q T: matrices of 12 layers of width 768 and the head's of 50,257 words, sequences of 1,024 tokens.
+TEST(TrainingFlops, OfGpt2ByHand) {
+  const Model gpt2 = parse_model("gpt2-124m");
+  EXPECT_DOUBLE_EQ(training_flops(gpt2, 3, false), 3 * (6.0 * (84'934'656 + 38'597'376) + 12.0 * 12 * 768 * 1024));
+}
+
 std::string refusal_of(const char* text) {
   try {
     parse_model(text);

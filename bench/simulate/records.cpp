@@ -78,7 +78,7 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.bubbles = {b.of_ideal, b.of_makespan, b.of_own_span, b.own_of_ideal};
   record.mfu = made.mfu;
   record.hfu = made.hfu;
-  record.flop_convention = flop_convention();
+  record.flop_convention = workload::kFlopConvention;
   const double device_tera_seconds = made.step_s * number(layout.ranks()) * 1e12;
   record.model_tflops_a_gpu = made.model_flops / device_tera_seconds;
   record.hardware_tflops_a_gpu = made.hardware_flops / device_tera_seconds;

@@ -33,11 +33,6 @@ std::string memory_line(const char* kind, double bytes, const workload::MemoryBy
 
 }  // namespace
 
-std::string flop_convention() {
-  return "matrix products only, 2 operations a multiply-add, backward twice the forward, attention scores in full; mfu "
-         "counts nothing twice, hfu counts what is recomputed";
-}
-
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent) {
   std::vector<std::pair<std::string, double>> named{{"messages", sent.messages}};
   for (std::size_t kind = 0; kind < schedules::kNumGroupKinds; ++kind) {
@@ -49,9 +44,11 @@ std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentByt
 
 std::string heading_text(const Model& model, const Machine& machine) {
   return fmt::format(
-      "# simulated: {} ({:.4g}e9 parameters, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs: {}\n",
+      "# simulated: {} ({:.4g}e9 parameters, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs a token: {}; "
+      "hfu counts what is recomputed, too\n",
       model.name, static_cast<double>(parameters_of(model)) / kGiga, model.sequence, machine.name, machine.device.name,
-      machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga, flop_convention());
+      machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
+      workload::kFlopConvention);
 }
 
 std::string columns_text() {

@@ -8,9 +8,6 @@
 
 namespace lockstep::simulate {
 
-// What is counted as a model's work, as records and tables say it.
-std::string flop_convention();
-
 // Bytes that a rank sends in a step, by what for: messages between stages, and collectives by their group.
 std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentBytes& sent);
 

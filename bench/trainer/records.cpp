@@ -139,7 +139,7 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .threads = options.threads,
           .data = public_name(data),
           .tokens_a_step = options.tokens_a_step(),
-          .flop_convention = flop_convention(),
+          .flop_convention = std::string(workload::kFlopConvention),
           .peak_flops = peak_flops_,
           .steps = steps_,
           .timed_step = timed.report.step,

@@ -9,18 +9,12 @@
 #include "bench/place/place.h"
 #include "core/size.h"
 #include "trainer/model/gpt_stage.h"
-#include "trainer/optimization/flops.h"
 #include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
 namespace {
 
 using schedules::Lane;
-
-trainer::FlopShape flop_shape(const TrainFlags& flags) {
-  const workload::Model& model = flags.options.model;
-  return {model.layers, model.hidden, model.vocabulary, flags.options.model.sequence};
-}
 
 struct Share {
   const char* name;
@@ -105,13 +99,9 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       model.name, model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
-      options.model.sequence, data, place_text(options), link_text(options), flop_convention(),
-      trainer::flops_a_token(flop_shape(flags)), peak_flops,
+      options.model.sequence, data, place_text(options), link_text(options), workload::kFlopConvention,
+      training_flops(model, 1, false), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
-}
-
-std::string flop_convention() {
-  return "6 N + 12 L H Q T (Chowdhery et al. 2022, appendix B)";
 }
 
 double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report) {
@@ -119,7 +109,7 @@ double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report) 
 }
 
 double mfu_of(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops) {
-  return trainer::model_flops_utilisation(flop_shape(flags), tokens_per_s(flags, report), peak_flops);
+  return training_flops(flags.options.model, tokens_per_s(flags, report), false) / peak_flops;
 }
 
 std::string step_text(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops, double exposed) {

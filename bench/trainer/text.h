@@ -29,8 +29,6 @@ std::string memory_text(const parallel::BytesByKind& predicted, const trainer::S
 std::string sample_text(const std::string& prompt, const std::string& sample);
 std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats);
 
-// What is counted as a model's work.
-std::string flop_convention();
 // Of a step: 0 to 1, of the average rank.
 double exposed_share(const std::vector<schedules::Breakdown>& ranks);
 double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report);

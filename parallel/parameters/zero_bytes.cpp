@@ -51,12 +51,6 @@ ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic) {
   return {};
 }
 
-std::int64_t zero_wire_bytes(const ZeroCase& of, const ZeroTraffic& traffic) {
-  const ZeroPasses passes = zero_passes(of.stage, traffic);
-  const std::int64_t elems_a_pass = (of.ranks - 1) * of.shard_elems();
-  return passes.weights * bytes_of(of.compute, elems_a_pass) + passes.gradients * bytes_of(of.gradient, elems_a_pass);
-}
-
 double zero_replica_bytes(const ZeroCase& of, const ZeroTraffic& traffic) {
   if (of.stage == 0) return 0;  // one set of all ranks
   const std::int64_t reductions = zero_passes(of.stage, traffic).gradients;

@@ -38,18 +38,17 @@ struct ZeroTraffic {
   ZeroGathers gathers = ZeroGathers::forward_and_backward;
 };
 
-// How often a step goes over all weights, and over all gradients; an all-reduce goes twice.
+// How often a step goes over all weights, and over all gradients; an all-reduce goes twice. A pass sends (n-1)/n psi
+// elements to a rank's set, as a ring does: with weights and gradients of one size 2 psi, 2 psi, (m+1) psi, 3 m psi for
+// stages 0 to 3, times (n-1)/n.
 struct ZeroPasses {
   std::int64_t weights = 0;
   std::int64_t gradients = 0;
 };
 ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic);
 
-// Sent by a rank in a step to those of its set, as a ring sends it: (n-1)/n psi elements a pass. With weights and
-// gradients of one size: 2 psi, 2 psi, (m+1) psi, 3 m psi for stages 0 to 3, times (n-1)/n.
-std::int64_t zero_wire_bytes(const ZeroCase& of, const ZeroTraffic& traffic);
-// To the ranks that have the same shard: each reduction is an all-reduce of psi/n elements, 2 psi/n (r-1)/r. The mean
-// over ranks, where r does not divide a shard.
+// Sent by a rank in a step to those that have the same shard: each reduction is an all-reduce of psi/n elements, 2
+// psi/n (r-1)/r. The mean over ranks, where r does not divide a shard.
 double zero_replica_bytes(const ZeroCase& of, const ZeroTraffic& traffic);
 
 }  // namespace lockstep::parallel

@@ -21,6 +21,11 @@ inline StageRecipe recipe_of_parts(std::int32_t parts) {
   return recipe;
 }
 
+// Of two pipes that run against each other: the ranks at the ends, then those next to them, ...
+inline void add_groups_of_ends(Step& step, GroupKind kind) {
+  for (std::int32_t r = 0; r < step.num_ranks() / 2; ++r) step.groups.push_back({kind, {r, step.num_ranks() - 1 - r}});
+}
+
 // Each rank stands for a data-parallel group of its own.
 inline Step step_of_parts(const Schedule& schedule, std::int32_t parts, std::int64_t data_ranks) {
   const auto stages = static_cast<std::size_t>(schedule.num_stages());

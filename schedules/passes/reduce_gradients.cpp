@@ -113,33 +113,24 @@ class RankReduction {
 
   void put(const Task& made_by, std::size_t index) {
     const GradientBucket& bucket = buckets_of(made_by)[index];
-    last_lane_ = Lane::reduce;
     Task task{.op = Op::reduce_grad,
-              .lane = last_lane_,
+              .lane = Lane::reduce,
               .comm = options_.comm,
               .stage = made_by.stage,
               .microbatch = options_.every_microbatch ? made_by.microbatch : -1,
               .part = static_cast<std::int32_t>(index),
               .peer = group(bucket.group, made_by.stage),
               .amount = bucket.bytes};
-    const std::uint32_t edges[] = {last_kernel_,
-                                   over_replicas_.try_emplace({task.stage, task.part}, kNoTask).first->second};
-    last_put_ = out_.put(task, std::span(edges).first(edges[1] == kNoTask ? 1 : 2));
+    std::uint32_t& summed = over_replicas_.try_emplace({task.stage, task.part}, kNoTask).first->second;
+    const std::uint32_t edges[] = {last_kernel_, summed};
+    last_put_ = out_.put(task, std::span(edges).first(summed == kNoTask ? 1 : 2));
+    if (!options_.over_replicas) return;
     if (task.comm == Comm::reduce_scatter) task.amount = shard_of(bucket.bytes, task.peer);
+    task.lane = Lane::replicas;
     task.comm = Comm::all_reduce;
-    for (const GroupKind kind : options_.then_over) {
-      task.peer = group(kind, made_by.stage);
-      put_sum(task, kind == GroupKind::replicas ? Lane::replicas : Lane::reduce);
-    }
-  }
-
-  // Of what the last put leaves. In one lane its order keeps it behind that.
-  void put_sum(Task task, Lane lane) {
-    const std::uint32_t edge[] = {last_put_};
-    const bool other_lane = lane != last_lane_;
-    task.lane = last_lane_ = lane;
-    last_put_ = out_.put(task, std::span<const std::uint32_t>(edge).first(other_lane ? 1 : 0));
-    if (lane == Lane::replicas) over_replicas_[{task.stage, task.part}] = last_put_;
+    task.peer = group(GroupKind::replicas, made_by.stage);
+    const std::uint32_t reduced[] = {last_put_};
+    last_put_ = summed = out_.put(task, reduced);
   }
 
   std::int64_t shard_of(std::int64_t bytes, std::int32_t group) const {
@@ -167,7 +158,6 @@ class RankReduction {
   std::vector<Task> at_the_end_;  // what completed the gradients of each stage
   std::uint32_t last_kernel_ = kNoTask;
   std::uint32_t last_put_ = kNoTask;
-  Lane last_lane_ = Lane::reduce;
   // By stage and bucket: the last sum of its shard over replicas, before which nothing else may land there.
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t> over_replicas_;
   std::uint32_t kernel_waits_for_ = kNoTask;

@@ -9,7 +9,6 @@
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/step/breakdown.h"
-#include "schedules/step/groups.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/simple_play.h"
 
@@ -101,10 +100,11 @@ TEST(ReduceGradients, NothingLeavesBeforeItsGradients) {
   });
 }
 
-TEST(ReduceGradients, ShardsAreSummedOverReplicasAndCopies) {
+// Opposite pipes: the ranks at either end have the same stages.
+TEST(ReduceGradients, ShardsAreSummedOverReplicas) {
   Step step = parts_of(make_schedule("dualpipe", {4, 8, 1}));
-  for (Group& group : groups_of_copies(step)) step.groups.push_back(std::move(group));
-  reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .then_over = {GroupKind::copies}});
+  add_groups_of_ends(step, GroupKind::replicas);
+  reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .over_replicas = true});
   EXPECT_EQ(count_reductions(step.of_rank[0]), 2 * 2 * 2);
   std::vector<std::int64_t> sizes;
   for (const Task& task : step.of_rank[0].tasks) {
@@ -119,7 +119,7 @@ TEST(ReduceGradients, SumsOverReplicasRunBesideTheNextBucketsReduction) {
   Step step = parts_of(make_schedule("1f1b", {1, 2, 1}));
   step.groups.push_back({GroupKind::replicas, {0}, 2});
   step.groups.push_back({GroupKind::world, {0}, 4});
-  reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .then_over = {GroupKind::replicas}});
+  reduce_gradients(step, two_buckets(step), {.comm = Comm::reduce_scatter, .over_replicas = true});
   reduce_at_end(step, GroupKind::world, 8);
   add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::norm);
   const RankStep& rank = step.of_rank[0];

@@ -80,7 +80,7 @@ TEST(Sharding, HybridSendsShardsOnlyAcrossReplicas) {
   constexpr std::int64_t kHosts = 4;
   Step step = one_stage(1);
   step.groups.push_back({GroupKind::replicas, {0}, kHosts});
-  reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter, .then_over = {GroupKind::replicas}});
+  reduce_gradients(step, buckets_of_stages(step), {.comm = Comm::reduce_scatter, .over_replicas = true});
   shard_parameters(step, units_of(step), {});
   const SentBytes bytes = count_sent(step)[0];
   EXPECT_DOUBLE_EQ(bytes.of(GroupKind::replicas), 2.0 * kUnits * kUnitBytes / kRanks * (kHosts - 1) / kHosts);

@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "schedules/every_schedule.h"
-#include "schedules/step/groups.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/simple_play.h"
 
@@ -101,16 +100,6 @@ TEST(SplitStages, AMissingGroupIsNamed) {
                  "each kind that is used, a rank");
   }
   EXPECT_THROW(split_stages(step, std::vector<StageRecipe>(1)), core::Error);
-}
-
-TEST(Groups, CopiesAreTheRanksThatHoldTheSameStages) {
-  const Step two_pipes = lower(make_schedule("dualpipe", {4, 8, 1}), std::vector<StageCosts>(8));
-  const auto groups = groups_of_copies(two_pipes);
-  ASSERT_EQ(groups.size(), 2U);
-  EXPECT_EQ(groups[0].ranks, std::vector<std::int32_t>({0, 3}));
-  EXPECT_EQ(groups[1].ranks, std::vector<std::int32_t>({1, 2}));
-  EXPECT_EQ(groups[1].kind, GroupKind::copies);
-  EXPECT_TRUE(groups_of_copies(lower(make_schedule("1f1b", {4, 8, 1}), std::vector<StageCosts>(4))).empty());
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/passes/sharding.h"
-#include "schedules/step/groups.h"
 #include "schedules/step/rewrite.h"
 #include "schedules/step/simple_play.h"
 
@@ -34,9 +33,9 @@ Step full_step(const Schedule& schedule) {
   for (std::int32_t r = 0; r < step.num_ranks(); ++r) all.push_back(r);
   step.groups.push_back({GroupKind::world, all});
   ReduceOptions reduce{.comm = Comm::reduce_scatter, .every_microbatch = true};
-  for (Group& group : groups_of_copies(step)) {
-    step.groups.push_back(std::move(group));
-    reduce.then_over = {GroupKind::copies};
+  if (schedule.num_pipes() > 1) {
+    add_groups_of_ends(step, GroupKind::replicas);
+    reduce.over_replicas = true;
   }
   const auto stages = static_cast<std::size_t>(step.num_stages());
   reduce_gradients(step, std::vector<std::vector<GradientBucket>>(stages, buckets_of(units())), reduce);

@@ -21,8 +21,4 @@ class GroupTable {
   std::vector<std::array<std::int32_t, kNumGroupKinds>> of_rank_;
 };
 
-// Pairs of ranks that hold the same stage of two pipes: a group of kind `copies` for each. None if there is one pipe.
-// Throws a usage Error if a rank shares its stages with more than one other, which one group cannot say.
-std::vector<Group> groups_of_copies(const Step& step);
-
 }  // namespace lockstep::schedules

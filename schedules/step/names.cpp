@@ -3,8 +3,8 @@
 namespace lockstep::schedules {
 
 std::string_view name_of(GroupKind kind) {
-  constexpr std::array<std::string_view, kNumGroupKinds> kNames{
-      "tensor", "context", "expert", "data", "replicas", "embedding", "world", "expert_data", "copies"};
+  constexpr std::array<std::string_view, kNumGroupKinds> kNames{"tensor",   "context",   "expert", "data",
+                                                                "replicas", "embedding", "world",  "expert_data"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -42,9 +42,8 @@ enum class GroupKind : std::uint8_t {
   embedding,    // first and last stage, where they share the weights of the embedding
   world,        // all ranks: norm of the gradients, barrier before the optimizer
   expert_data,  // replicas, or shards, of the same experts
-  copies,       // ranks that hold the same stages of different pipes (Chimera, DualPipe)
 };
-inline constexpr std::size_t kNumGroupKinds = 9;
+inline constexpr std::size_t kNumGroupKinds = 8;
 std::string_view name_of(GroupKind kind);
 std::string_view name_of(Lane lane);
 std::string_view name_of(Comm comm);

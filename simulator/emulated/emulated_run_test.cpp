@@ -9,7 +9,6 @@
 #include "schedules/catalogue.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/reduce_gradients.h"
-#include "schedules/step/groups.h"
 #include "schedules/step/lower.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
@@ -119,9 +118,9 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
 // of all ranks, then the optimizer.
 TEST(EmulatedRun, APipelineWithReductionsAndABarrierRunsToItsEnd) {
   Step step = step_of("chimera", {4, 4, 1});
-  for (schedules::Group& group : schedules::groups_of_copies(step)) step.groups.push_back(std::move(group));
+  for (std::int32_t r = 0; r < 2; ++r) step.groups.push_back({GroupKind::data, {r, 3 - r}});
   step.groups.push_back({GroupKind::world, {0, 1, 2, 3}});
-  const schedules::GradientBucket bucket{.bytes = 100'000, .group = GroupKind::copies};
+  const schedules::GradientBucket bucket{.bytes = 100'000};
   const std::vector<std::vector<schedules::GradientBucket>> buckets(step.rank_of_stage.size(), {bucket, bucket});
   schedules::reduce_gradients(step, buckets, {});
   schedules::add_optimizer(step, std::vector<std::int64_t>(4, kMs), schedules::Barrier::norm);

@@ -198,25 +198,19 @@ TEST(KernelPrice, IsTheRoofline) {
   EXPECT_EQ(ps(KernelClass::product, core::DType::bf16, 1e6, 1e6), 200'000'000 + 3'000'000);
 }
 
-workload::Layout sizes(std::int32_t tp, std::int32_t cp, std::int32_t ep, std::int32_t dp, std::int32_t pp) {
-  return {.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep};
-}
-
 TEST(Groups, LieOnLevels) {
   Machine machine;
   machine.levels = {{.name = "nvlink", .ranks = 8}, {.name = "rail", .ranks = 32}, {.name = "spine", .ranks = 64}};
-  const auto lies = [&](const workload::Layout& layout, workload::Group kind) {
-    return members_a_level(machine, std::vector<workload::RankSet>{group_of(layout, kind, 0)});
+  const auto lies = [&](const workload::RankSet& ranks) {
+    return members_a_level(machine, std::vector<workload::RankSet>{ranks});
   };
-  const workload::Layout megatron = sizes(8, 1, 1, 6, 64);
-  EXPECT_EQ(lies(megatron, workload::Group::tensor), (std::vector<std::int64_t>{8, 8, 8}));
-  EXPECT_EQ(lies(megatron, workload::Group::gradients), (std::vector<std::int64_t>{1, 4, 6}));
-  EXPECT_EQ(lies(megatron, workload::Group::pipeline), (std::vector<std::int64_t>{1, 1, 64}));
-  const workload::Layout data_only = sizes(1, 1, 1, 20, 1);
-  EXPECT_EQ(lies(data_only, workload::Group::gradients), (std::vector<std::int64_t>{8, 20, 20}));
-  EXPECT_EQ(lies(sizes(3, 1, 1, 20, 1), workload::Group::tensor), (std::vector<std::int64_t>{3, 3, 3}));
-  EXPECT_EQ(members_a_level(machine, std::vector<workload::RankSet>{{6, 1, 3}}), (std::vector<std::int64_t>{2, 3, 3}))
-      << "6 7 | 8";
+  using Members = std::vector<std::int64_t>;
+  EXPECT_EQ(lies({0, 1, 8}), (Members{8, 8, 8})) << "tensor ranks of tp=8,dp=6,pp=64";
+  EXPECT_EQ(lies({0, 8, 6}), (Members{1, 4, 6})) << "its data ranks";
+  EXPECT_EQ(lies({0, 8 * 6, 64}), (Members{1, 1, 64})) << "its pipeline";
+  EXPECT_EQ(lies({0, 1, 20}), (Members{8, 20, 20}));
+  EXPECT_EQ(lies({0, 1, 3}), (Members{3, 3, 3}));
+  EXPECT_EQ(lies({6, 1, 3}), (Members{2, 3, 3})) << "6 7 | 8";
 }
 
 // The same by looking at every member.

@@ -126,10 +126,6 @@ void Checkpoint::read(const std::string& tensor, const std::vector<Located>& run
   }
 }
 
-void Checkpoint::verify() {
-  for (std::size_t f = 0; f < contents_.files.size(); ++f) verified(f);
-}
-
 void require_same(const std::string& what, const Integers& found, const Integers& wanted) {
   Integers all = wanted;
   all.insert(found.begin(), found.end());

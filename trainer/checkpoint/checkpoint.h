@@ -28,7 +28,6 @@ class Checkpoint {
 
   // Fills the pieces. Before any element of a file is used the checksum of the whole file has been verified.
   void read(std::span<const WholeTensor> tensors, std::span<const Piece> pieces);
-  void verify();  // all files
 
  private:
   struct Located {  // a run, and where its elements begin in the file's tensor

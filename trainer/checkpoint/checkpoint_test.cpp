@@ -50,13 +50,6 @@ std::set<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-std::vector<Share> whole_share() {
-  std::vector<Share> shares(1);
-  for (std::size_t t = 0; t < kTensors.size(); ++t) shares[0].pieces.push_back({t, 0, elems_of(kTensors[t].shape)});
-  shares[0].place();
-  return shares;
-}
-
 TEST(Checkpoint, AnyRanksReadWhatAnyRanksWrote) {
   core::Random random(4);
   for (int trial = 0; trial < 40; ++trial) {
@@ -109,16 +102,17 @@ TEST(Checkpoint, WhatSeveralRanksHaveIsWrittenOnce) {
       for (const TensorInfo& tensor : file.tensors()) written += tensor.elems();
     }
     EXPECT_EQ(written, elems);
-    std::vector<Share> read = whole_share();
-    Checkpoint(folder.path()).read(kTensors, read[0].pieces);
-    EXPECT_EQ(read[0].wrong(trial), 0);
+    Share read = whole_share(kTensors);
+    Checkpoint(folder.path()).read(kTensors, read.pieces);
+    EXPECT_EQ(read.wrong(trial), 0);
   }
 }
 
 // Ranks without pieces write no file.
 TEST(Checkpoint, RanksMayHaveNothingToWrite) {
   const TemporaryFolder folder;
-  std::vector<Share> shares = whole_share();
+  std::vector<Share> shares(1);
+  shares[0] = whole_share(kTensors);
   shares.resize(3);
   save(folder.path(), 1, shares);
   EXPECT_EQ(names_in(folder / "step-00000001"), (std::set<std::string>{"manifest.json", "rank-00000.safetensors"}));
@@ -141,11 +135,14 @@ TEST(Checkpoint, TheNewestAreKeptAndTheLatestIsRead) {
 TEST(Checkpoint, TheSameStepAgainTakesThePlaceOfTheOld) {
   const TemporaryFolder folder;
   save(folder.path(), 3);
-  std::vector<Share> shares = whole_share();
+  std::vector<Share> shares(1);
+  shares[0] = whole_share(kTensors);
   save(folder.path(), 3, shares);
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-00000003"}));
   Checkpoint checkpoint(folder.path());
-  checkpoint.verify();
+  Share read = whole_share(kTensors);
+  checkpoint.read(kTensors, read.pieces);
+  EXPECT_EQ(read.wrong(3), 0);
   EXPECT_EQ(names_in(checkpoint.path()).size(), 2u);
 }
 
@@ -183,7 +180,8 @@ TEST(Checkpoint, NamesOfStepsSortAndGrow) {
 TEST(SaveCheckpoint, WhatDoesNotMakeUpTheWholeIsRefusedOnAllRanks) {
   const TemporaryFolder folder;
   save(folder.path(), 1);
-  std::vector<Share> shares = whole_share();
+  std::vector<Share> shares(1);
+  shares[0] = whole_share(kTensors);
   shares.resize(2);
   --shares[0].pieces[2].count;
   const auto errors = run_writers(2, [&](const CheckpointRanks& ranks) {

@@ -35,13 +35,6 @@ std::vector<WholeTensor> small_gpt2() {
   return all;
 }
 
-Share whole_share(const std::vector<WholeTensor>& tensors) {
-  Share share;
-  for (std::size_t t = 0; t < tensors.size(); ++t) share.pieces.push_back({t, 0, elems_of(tensors[t].shape)});
-  share.place();
-  return share;
-}
-
 void write_known(const std::string& path, const std::vector<WholeTensor>& tensors, core::DType dtype) {
   write_gpt2(path, tensors, dtype, [](std::size_t tensor, std::span<float> values) {
     for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);

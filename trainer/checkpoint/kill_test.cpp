@@ -22,16 +22,9 @@ namespace fs = std::filesystem;
 
 const std::vector<WholeTensor> kTensors = {{"w", {100, 64}}, {"b", {64}}};
 
-Share whole() {
-  Share share;
-  for (std::size_t t = 0; t < kTensors.size(); ++t) share.pieces.push_back({t, 0, elems_of(kTensors[t].shape)});
-  share.place();
-  return share;
-}
-
 // Saves step after step until it is killed, each step twice, as a run that went on from an older step does.
 [[noreturn]] void save_for_ever(const std::string& folder, std::int64_t step) {
-  Share share = whole();
+  Share share = whole_share(kTensors);
   for (;; ++step) {
     share.fill(step);
     for (int again = 0; again < 2; ++again) {
@@ -44,8 +37,7 @@ Share whole() {
 std::int64_t check_latest(const std::string& folder) {
   if (!find_checkpoint(folder)) return 0;
   Checkpoint checkpoint(folder);
-  checkpoint.verify();
-  Share share = whole();
+  Share share = whole_share(kTensors);
   checkpoint.read(kTensors, share.pieces);
   EXPECT_EQ(share.wrong(checkpoint.manifest().step), 0);
   return checkpoint.manifest().step;
@@ -75,7 +67,7 @@ TEST(Kill, LeavesTheLastGoodCheckpoint) {
   EXPECT_GT(step, 0);
   EXPECT_GT(cut, 0);
   // The next writer removes what the killed ones have left.
-  Share share = whole();
+  Share share = whole_share(kTensors);
   share.fill(step + 1);
   save_checkpoint(folder.path(), {.step = step + 1}, kTensors, share.pieces, {}, 1);
   std::set<std::string> names;

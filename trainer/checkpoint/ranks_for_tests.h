@@ -80,6 +80,14 @@ struct Share {
   }
 };
 
+// One rank has every element.
+inline Share whole_share(const std::vector<WholeTensor>& tensors) {
+  Share share;
+  for (std::size_t t = 0; t < tensors.size(); ++t) share.pieces.push_back({t, 0, elems_of(tensors[t].shape)});
+  share.place();
+  return share;
+}
+
 // Every element falls to one of the ranks: tensors are cut at random places, or by columns, and dealt out.
 inline std::vector<Share> random_shares(const std::vector<WholeTensor>& tensors, std::int32_t ranks,
                                         core::Random& random) {
