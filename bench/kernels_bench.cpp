@@ -210,10 +210,18 @@ std::vector<kernels::KernelCase> cases_of(const BenchFlags& flags) {
   return cases;
 }
 
+std::vector<kernels::KernelCase> all_cases() {
+  std::vector<kernels::KernelCase> all;
+  for (const kernels::KernelFamily& family : kernels::kKernelFamilies) {
+    for (kernels::KernelCase& one : family.bench_cases()) all.push_back(std::move(one));
+  }
+  return all;
+}
+
 int run(int argc, char** argv) {
   BenchFlags flags = flags_of(argc, argv);
   initialize(flags.for_benchmark);
-  std::vector<kernels::KernelCase> cases = flags.model.empty() ? kernels::all_bench_cases() : cases_of(flags);
+  std::vector<kernels::KernelCase> cases = flags.model.empty() ? all_cases() : cases_of(flags);
   Bench bench{std::move(flags), core::this_machine(), std::move(cases)};
   return run_and_report(bench);
 }

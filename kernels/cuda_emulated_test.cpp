@@ -7,25 +7,13 @@
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/stream_gate.h"
-#include "kernels/bucket/bucket_cases.h"
 #include "kernels/bucket/bucket_reference.h"
-#include "kernels/cast/cast_cases.h"
-#include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
-#include "kernels/dropout/dropout_cases.h"
-#include "kernels/embedding/embedding_cases.h"
 #include "kernels/embedding/embedding_reference.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
-#include "kernels/gelu/gelu_cases.h"
-#include "kernels/gemm/gemm_cases.h"
-#include "kernels/norm/norm_cases.h"
 #include "kernels/norm/norm_reference.h"
-#include "kernels/optimizer/optimizer_cases.h"
-#include "kernels/quantize/quantize_cases.h"
 #include "kernels/quantize/quantize_reference.h"
-#include "kernels/reduce/reduction_cases.h"
-#include "kernels/residual/residual_cases.h"
-#include "kernels/softmax/softmax_cases.h"
+#include "kernels/registry.h"
 #include "kernels/softmax/softmax_reference.h"
 
 namespace lockstep::kernels {
@@ -33,12 +21,7 @@ namespace {
 
 constexpr std::int64_t kMostElems = 200000;  // of an operand, for a thread each
 
-struct Family {
-  const char* name;
-  std::vector<KernelCase> (*cases)();
-};
-
-class EmulatedCuda : public testing::TestWithParam<Family> {
+class EmulatedCuda : public testing::TestWithParam<KernelFamily> {
  protected:
   // Runs whose threads and blocks take turns in another order give the same bits.
   static void expect_good(const KernelCase& one) {
@@ -55,7 +38,7 @@ class EmulatedCuda : public testing::TestWithParam<Family> {
 };
 
 TEST_P(EmulatedCuda, CasesHold) {
-  for (const KernelCase& one : GetParam().cases()) {
+  for (const KernelCase& one : GetParam().test_cases()) {
     if (one.operands.front().elems <= kMostElems) expect_good(one);
   }
 }
@@ -114,15 +97,15 @@ std::vector<KernelCase> large_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda,
-                         testing::Values(Family{"gelu", gelu_test_cases}, Family{"gemm", gemm_test_cases},
-                                         Family{"softmax", softmax_test_cases}, Family{"norm", norm_test_cases},
-                                         Family{"dropout", dropout_test_cases}, Family{"residual", residual_test_cases},
-                                         Family{"cross_entropy", cross_entropy_test_cases},
-                                         Family{"embedding", embedding_test_cases},
-                                         Family{"optimizer", optimizer_test_cases}, Family{"cast", cast_test_cases},
-                                         Family{"quantize", quantize_test_cases}, Family{"bucket", bucket_test_cases},
-                                         Family{"reduction", reduction_test_cases}, Family{"large", large_cases}),
+std::vector<KernelFamily> emulated_families() {
+  std::vector<KernelFamily> families{{"large", large_cases, nullptr}};
+  for (const KernelFamily& family : kKernelFamilies) {
+    if (std::string_view(family.name) != "attention") families.push_back(family);
+  }
+  return families;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda, testing::ValuesIn(emulated_families()),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

@@ -39,7 +39,7 @@ class CudaContextTest : public testing::Test {
 
 class CudaKernelsTest : public CudaContextTest, public testing::WithParamInterface<KernelFamily> {};
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kernel_families()),
+INSTANTIATE_TEST_SUITE_P(Families, CudaKernelsTest, testing::ValuesIn(kKernelFamilies),
                          [](const auto& one) { return std::string(one.param.name); });
 
 TEST_P(CudaKernelsTest, ResultsAreTheReferences) {

@@ -1,7 +1,8 @@
-// All kernel cases of all families, in one explicit list: what the GPU test runs and the benchmark offers.
+// All families of kernels with their cases, in one explicit list: what tests run on every device and the benchmark
+// offers.
 #pragma once
 
-#include <span>
+#include <array>
 #include <vector>
 
 #include "kernels/base/kernel_case.h"
@@ -10,12 +11,41 @@ namespace lockstep::kernels {
 
 struct KernelFamily {
   const char* name;                          // "gemm", "attention", ...
-  std::vector<KernelCase> (*test_cases)();   // small and odd shapes
-  std::vector<KernelCase> (*bench_cases)();  // the trainer's shapes
+  std::vector<KernelCase> (*test_cases)();   // small and odd shapes, all dtypes
+  std::vector<KernelCase> (*bench_cases)();  // the trainer's shapes, some of which fit in no cache
 };
 
-std::span<const KernelFamily> kernel_families();
-std::vector<KernelCase> all_test_cases();
-std::vector<KernelCase> all_bench_cases();
+// kernels/NAME/NAME_cases.cpp defines them.
+std::vector<KernelCase> gemm_test_cases(), gemm_bench_cases();
+std::vector<KernelCase> attention_test_cases(), attention_bench_cases();
+std::vector<KernelCase> gelu_test_cases(), gelu_bench_cases();
+std::vector<KernelCase> softmax_test_cases(), softmax_bench_cases();
+std::vector<KernelCase> norm_test_cases(), norm_bench_cases();
+std::vector<KernelCase> dropout_test_cases(), dropout_bench_cases();
+std::vector<KernelCase> residual_test_cases(), residual_bench_cases();
+std::vector<KernelCase> cross_entropy_test_cases(), cross_entropy_bench_cases();
+std::vector<KernelCase> embedding_test_cases(), embedding_bench_cases();
+std::vector<KernelCase> optimizer_test_cases(), optimizer_bench_cases();
+std::vector<KernelCase> cast_test_cases(), cast_bench_cases();
+std::vector<KernelCase> quantize_test_cases(), quantize_bench_cases();
+std::vector<KernelCase> bucket_test_cases(), bucket_bench_cases();
+std::vector<KernelCase> reduction_test_cases(), reduction_bench_cases();
+
+inline constexpr std::array kKernelFamilies{
+    KernelFamily{"gemm", gemm_test_cases, gemm_bench_cases},
+    KernelFamily{"attention", attention_test_cases, attention_bench_cases},
+    KernelFamily{"gelu", gelu_test_cases, gelu_bench_cases},
+    KernelFamily{"softmax", softmax_test_cases, softmax_bench_cases},
+    KernelFamily{"norm", norm_test_cases, norm_bench_cases},
+    KernelFamily{"dropout", dropout_test_cases, dropout_bench_cases},
+    KernelFamily{"residual", residual_test_cases, residual_bench_cases},
+    KernelFamily{"cross_entropy", cross_entropy_test_cases, cross_entropy_bench_cases},
+    KernelFamily{"embedding", embedding_test_cases, embedding_bench_cases},
+    KernelFamily{"optimizer", optimizer_test_cases, optimizer_bench_cases},
+    KernelFamily{"cast", cast_test_cases, cast_bench_cases},
+    KernelFamily{"quantize", quantize_test_cases, quantize_bench_cases},
+    KernelFamily{"bucket", bucket_test_cases, bucket_bench_cases},
+    KernelFamily{"reduction", reduction_test_cases, reduction_bench_cases},
+};
 
 }  // namespace lockstep::kernels

@@ -7,7 +7,7 @@
 #include "core/device_cpu.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/embedding/embedding_reference.h"
-#include "kernels/gelu/gelu_cases.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernel_bench {
 namespace {

@@ -13,6 +13,7 @@
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
 #include "kernels/base/gradient_check.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/bucket/bucket_cases.h"
+#include "kernels/registry.h"
 
 #include <fmt/format.h>
 

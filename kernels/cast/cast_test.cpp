@@ -13,7 +13,7 @@
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
 #include "kernels/base/element_types.h"
-#include "kernels/cast/cast_cases.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -9,6 +9,7 @@
 #include "kernels/base/shapes.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
-#include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/cross_entropy/cross_entropy_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

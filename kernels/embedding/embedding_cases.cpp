@@ -7,6 +7,7 @@
 #include "kernels/base/shapes.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/embedding/embedding_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

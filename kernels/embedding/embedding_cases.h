@@ -1,6 +1,5 @@
+// Cases of arguments; those that the registry lists are in kernels/registry.h.
 #pragma once
-
-#include <vector>
 
 #include "kernels/base/kernel_case.h"
 #include "kernels/embedding/embedding.h"
@@ -11,9 +10,5 @@ namespace lockstep::kernels {
 // a shard. 0: the table is all of it.
 KernelCase case_of(const EmbeddingForward& args, std::int64_t vocabulary = 0);
 KernelCase case_of(const EmbeddingBackward& args, std::int64_t vocabulary = 0);
-
-// With and without positions; of whole vocabularies and of shards.
-std::vector<KernelCase> embedding_test_cases();   // small and odd shapes, all dtypes
-std::vector<KernelCase> embedding_bench_cases();  // the trainer's shapes, and a batch that fits in no cache
 
 }  // namespace lockstep::kernels

@@ -15,8 +15,8 @@
 #include "kernels/base/each_target.h"
 #include "kernels/base/gradient_check.h"
 #include "kernels/base/shapes.h"
-#include "kernels/gelu/gelu_cases.h"
 #include "kernels/gelu/gelu_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

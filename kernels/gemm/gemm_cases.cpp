@@ -5,6 +5,7 @@
 #include "kernels/base/shapes.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/gemm_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

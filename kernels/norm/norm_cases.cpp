@@ -7,6 +7,7 @@
 #include "kernels/base/shapes.h"
 #include "kernels/norm/norm.h"
 #include "kernels/norm/norm_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -14,8 +14,8 @@
 #include "kernels/base/each_target.h"
 #include "kernels/base/gradient_check.h"
 #include "kernels/base/shapes.h"
-#include "kernels/norm/norm_cases.h"
 #include "kernels/norm/norm_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

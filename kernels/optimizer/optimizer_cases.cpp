@@ -8,6 +8,7 @@
 #include "kernels/base/shapes.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/optimizer/optimizer_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

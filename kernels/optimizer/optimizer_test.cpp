@@ -9,7 +9,7 @@
 #include "core/narrow_float.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
-#include "kernels/optimizer/optimizer_cases.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

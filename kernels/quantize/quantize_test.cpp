@@ -9,7 +9,7 @@
 
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
-#include "kernels/quantize/quantize_cases.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

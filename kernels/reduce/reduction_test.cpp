@@ -8,7 +8,7 @@
 
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
-#include "kernels/reduce/reduction_cases.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 namespace {

@@ -5,6 +5,7 @@
 #include "kernels/base/shapes.h"
 #include "kernels/residual/residual.h"
 #include "kernels/residual/residual_reference.h"
+#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 

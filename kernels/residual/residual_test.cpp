@@ -10,7 +10,7 @@
 #include "kernels/base/case_checks.h"
 #include "kernels/base/each_target.h"
 #include "kernels/base/shapes.h"
-#include "kernels/residual/residual_cases.h"
+#include "kernels/registry.h"
 #include "kernels/residual/residual_reference.h"
 
 namespace lockstep::kernels {

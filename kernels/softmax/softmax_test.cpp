@@ -12,7 +12,7 @@
 #include "kernels/base/each_target.h"
 #include "kernels/base/gradient_check.h"
 #include "kernels/base/shapes.h"
-#include "kernels/softmax/softmax_cases.h"
+#include "kernels/registry.h"
 #include "kernels/softmax/softmax_reference.h"
 
 namespace lockstep::kernels {
