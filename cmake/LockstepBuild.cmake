@@ -84,18 +84,35 @@ function(lockstep_unite name)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# lockstep_library(name SOURCES a.cpp ... [LINKS targets ...] [PRIVATE_LINKS targets ...])
+# lockstep_folder(out ending folders ...): the sources of these folders that end so; x.cpp is neither x_test.cpp nor x_absent.cpp.
+function(lockstep_folder out ending)
+  list(TRANSFORM ARGN APPEND /*${ending} OUTPUT_VARIABLE patterns)
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${patterns})
+  if(ending STREQUAL ".cpp")
+    list(FILTER sources EXCLUDE REGEX "_(test|absent)\\.cpp$")
+  endif()
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# lockstep_library(name [SOURCES a.cpp ...] [LINKS targets ...] [PRIVATE_LINKS targets ...]); without SOURCES the folder's
 function(lockstep_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  if(NOT arg_SOURCES)
+    lockstep_folder(arg_SOURCES .cpp .)
+  endif()
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC lockstep_flags ${arg_LINKS} PRIVATE ${arg_PRIVATE_LINKS})
   lockstep_quick_library(${name})
   lockstep_unite_later(${name})
 endfunction()
 
-# lockstep_test(name SOURCES a_test.cpp ... LINKS targets ... [LABELS words ...] [TIMEOUT s]): a GoogleTest program
+# lockstep_test(name [SOURCES a_test.cpp ...] LINKS targets ... [LABELS words ...] [TIMEOUT s]): a GoogleTest program; without
+# SOURCES of all tests of the folder
 function(lockstep_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  if(NOT arg_SOURCES)
+    lockstep_folder(arg_SOURCES _test.cpp .)
+  endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()

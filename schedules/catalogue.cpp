@@ -5,9 +5,33 @@
 
 #include "core/error.h"
 #include "schedules/closed_forms.h"
-#include "schedules/generators/generators.h"
+#include "schedules/generators/zb_search.h"
 
 namespace lockstep::schedules {
+
+// ---- generators, in generators/: pure functions of integers. Shapes that the catalogue refuses are not given to them.
+
+Schedule naive(const PipelineShape& shape);
+Schedule gpipe(const PipelineShape& shape);
+Schedule one_f_one_b(const PipelineShape& shape);
+// 1F1B as a stream without an end, of which m microbatches are shown: no flush, and old weights (see the catalogue).
+Schedule pipedream(const PipelineShape& shape);
+Schedule pipedream_2bw(const PipelineShape& shape);
+Schedule eager_1f1b(const PipelineShape& shape);
+Schedule interleaved(const PipelineShape& shape);
+Schedule breadth_first(const PipelineShape& shape);
+Schedule interleaved_zb(const PipelineShape& shape);
+Schedule zb_v(const PipelineShape& shape);
+Schedule v_half(const PipelineShape& shape);
+Schedule v_min(const PipelineShape& shape);
+Schedule dualpipe(const PipelineShape& shape);
+Schedule dualpipe_v(const PipelineShape& shape);
+Schedule hanayo(const PipelineShape& shape);
+Schedule chimera(const PipelineShape& shape);
+Schedule chimera_doubled(const PipelineShape& shape);
+
+// ---- the list
+
 namespace {
 
 std::string at_least(std::string_view what, std::int32_t value, std::int32_t least) {

@@ -13,7 +13,7 @@
 #include "schedules/closed_forms.h"
 #include "schedules/count.h"
 #include "schedules/every_schedule.h"
-#include "schedules/generators/generators.h"
+#include "schedules/generators/reorder.h"
 
 namespace lockstep::schedules {
 namespace {
@@ -120,13 +120,13 @@ TEST(Catalogue, ReorderedEndsOfVSchedules) {
   for (std::int32_t p = 2; p <= 16; ++p) {
     for (const std::int32_t m : {p, 2 * p, 4 * p}) {
       const PipelineShape shape{p, m, 1};
-      for (const auto& [better, block] :
-           {std::pair(v_half(shape), v_half_block(shape)), std::pair(v_min(shape), v_min_block(shape))}) {
+      for (const auto& [better, block] : {std::pair(make_schedule("v_half", shape), v_half_block(shape)),
+                                          std::pair(make_schedule("v_min", shape), v_min_block(shape))}) {
         EXPECT_LE(most_held(better), most_held(block)) << better.name << " " << p << " " << m;
         EXPECT_LE(spans_of(better, times, play(better, times)).own, spans_of(block, times, play(block, times)).own)
             << better.name << " " << p << " " << m;
       }
-      const Schedule half = v_half(shape);
+      const Schedule half = make_schedule("v_half", shape);
       const Bubbles bubbles = bubbles_of(spans_of(half, times, play(half, times)));
       EXPECT_LT(bubbles.own_of_ideal, 0.5 * p / m) << p << " " << m;
     }
@@ -139,7 +139,7 @@ TEST(Catalogue, ChimeraDoubledHoldsTwiceAsMuch) {
     for (const std::int32_t m : {2 * p, 8 * p}) {
       const PipelineShape shape{p, m, 1};
       double most = 0;
-      for (const RankCounts& rank : count_ranks(chimera_doubled(shape))) {
+      for (const RankCounts& rank : count_ranks(make_schedule("chimera_doubled", shape))) {
         most = std::max(most, rank.peak.until_weight_gradient);
       }
       EXPECT_DOUBLE_EQ(most, 2 * p);

@@ -9,7 +9,7 @@
 
 #include "schedules/catalogue.h"
 #include "schedules/count.h"
-#include "schedules/generators/generators.h"
+#include "schedules/generators/reorder.h"
 #include "schedules/messages.h"
 #include "schedules/transport_check.h"
 

@@ -6,8 +6,8 @@
 //
 // Source: Thakur, Rabenseifner, Gropp 2005, section 4.6; MPICH, alltoall_intra_pairwise.c, alltoall_intra_scattered.c.
 // Steps: p-1; 1. Bytes a rank, S = p blocks: S (p-1)/p.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/direct.h"
-#include "collectives/algorithms/generators.h"
 
 namespace lockstep::algorithms {
 

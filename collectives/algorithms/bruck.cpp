@@ -15,7 +15,7 @@
 // Steps: ceil(lg p). Bytes a rank: S (p-1)/p (all_gather, reduce_scatter: S = p blocks), S (p-1) (all_reduce).
 #include <algorithm>
 
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {

@@ -13,7 +13,7 @@
 //   1 .. p-1.
 #include <vector>
 
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {

@@ -8,7 +8,7 @@
 //   send_recv.
 #include "collectives/algorithms/direct.h"
 
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
 
 namespace lockstep::algorithms {
 

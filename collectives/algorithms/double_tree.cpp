@@ -22,7 +22,7 @@
 //   Computing 35 (2009), sections 2 and 3; "Massively scale your deep learning training with NCCL 2.4" (2019).
 // Steps: 2 floor(lg p) (all-reduce), 1 + floor(lg (p-1)) (broadcast, reduce), for each chunk, which follow each other.
 //   Bytes a rank: at most 2 S (all-reduce), S (broadcast, reduce).
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/tree.h"
 
 namespace lockstep::algorithms {

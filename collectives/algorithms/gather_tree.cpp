@@ -9,8 +9,8 @@
 // subtree elsewhere.
 #include <vector>
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/binomial.h"
-#include "collectives/algorithms/generators.h"
 
 namespace lockstep::algorithms {
 

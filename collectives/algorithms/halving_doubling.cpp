@@ -14,8 +14,8 @@
 //   allreduce_intra_reduce_scatter_allgather.c.
 // Steps: 2 lg p, plus 2 if p is no power of two (folding.h). Bytes a rank: 2 S (q-1)/q, plus S at the ranks with a
 //   guest, q the largest power of two.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/folding.h"
-#include "collectives/algorithms/generators.h"
 
 namespace lockstep::algorithms {
 

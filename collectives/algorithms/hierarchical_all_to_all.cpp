@@ -9,8 +9,9 @@
 //   first, it is NCCL's PXN ("Doubling all2all performance with NCCL 2.12", 2022).
 // Steps: 2 (all peers of a level at once); messages a rank: (m-1) + (g-1). Bytes a rank, S = p blocks: S (m-1)/m
 //   between groups and S (g-1)/g inside.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/direct.h"
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {
 

@@ -2,6 +2,11 @@
 #pragma once
 
 #include <bit>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/algorithms/algorithm.h"
 
 namespace lockstep::algorithms {
 
@@ -25,5 +30,9 @@ inline bool is_power_of_two(int n) {
 inline int lowest_bit(int x) {
   return x & -x;
 }
+
+// The option "group"; where it is 0, num_ranks over its largest divisor that is no greater than its square root.
+int group_size(const Shape& shape);
+std::optional<std::string> refuse_non_divisor(const Shape& shape, std::string_view option);
 
 }  // namespace lockstep::algorithms

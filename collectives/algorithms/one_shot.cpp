@@ -8,8 +8,8 @@
 //
 // Source: vLLM csrc/custom_all_reduce.cuh, cross_device_reduce_1stage and _2stage.
 // Steps: 1 and 2 (all peers at once). Bytes a rank: (p-1) S and 2 S (p-1)/p.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/direct.h"
-#include "collectives/algorithms/generators.h"
 
 namespace lockstep::algorithms {
 

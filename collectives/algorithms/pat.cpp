@@ -23,7 +23,7 @@
 #include <algorithm>
 #include <set>
 
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {

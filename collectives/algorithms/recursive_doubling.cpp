@@ -11,8 +11,8 @@
 // Steps: lg p; floor(lg p) + 2 if p is no power of two (folding.h). Bytes a rank: S lg p; S (floor(lg p) + 1).
 #include <algorithm>
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/folding.h"
-#include "collectives/algorithms/generators.h"
 
 namespace lockstep::algorithms {
 

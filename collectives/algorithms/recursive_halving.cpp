@@ -13,8 +13,8 @@
 //   send S (reduce-scatter), or their hosts send S more (all-gather).
 #include <algorithm>
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/folding.h"
-#include "collectives/algorithms/generators.h"
 
 namespace lockstep::algorithms {
 

@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/numbers.h"
 
 namespace lockstep::algorithms {

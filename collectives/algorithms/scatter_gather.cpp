@@ -10,8 +10,8 @@
 //   S (p-1)/p + S/2 (reduce).
 #include <algorithm>
 
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/binomial.h"
-#include "collectives/algorithms/generators.h"
 #include "collectives/algorithms/ring.h"
 
 namespace lockstep::algorithms {

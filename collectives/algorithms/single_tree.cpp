@@ -11,8 +11,8 @@
 // Source: Traff, Ripke, Optimal broadcast for fully connected networks, HPCC 2005 (chain, binary, binomial compared);
 //   MPICH bcast_intra_binomial.c, and bcast_intra_tree.c (k-nomial); Gloo and Open MPI have the same shapes.
 // Steps and bytes: docs/metrics.md.
+#include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/binomial.h"
-#include "collectives/algorithms/generators.h"
 #include "collectives/algorithms/tree.h"
 
 namespace lockstep::algorithms {

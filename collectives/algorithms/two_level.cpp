@@ -14,7 +14,8 @@
 // Steps: 2 (g-1) + 2 (m-1), m = p/g. Bytes a rank: 2 S (g-1)/g inside and 2 (S/g) (m-1)/m between: in all 2 S (p-1)/p.
 #include <fmt/format.h>
 
-#include "collectives/algorithms/generators.h"
+#include "collectives/algorithms/algorithm.h"
+#include "collectives/algorithms/numbers.h"
 #include "collectives/algorithms/ring.h"
 
 namespace lockstep::algorithms {

@@ -2,9 +2,10 @@
 // phases are those of the authors' repository, deepseek-ai/DualPipe.
 #include <algorithm>
 
-#include "schedules/generators/generators.h"
 #include "schedules/generators/rank_list.h"
 #include "schedules/placement.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {

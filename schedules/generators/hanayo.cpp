@@ -5,8 +5,9 @@
 #include <limits>
 #include <optional>
 
-#include "schedules/generators/generators.h"
 #include "schedules/placement.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <functional>
 
-#include "schedules/generators/generators.h"
 #include "schedules/generators/rank_list.h"
 #include "schedules/placement.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 
@@ -10,5 +11,9 @@ namespace lockstep::schedules {
 // more microbatches (from F to W) than the worst one did. Slots are as long as any action of the lists, which have to
 // be right. What is returned is never slower in such slots, by the largest own span and then by makespan.
 Schedule reordered(const Schedule& schedule);
+
+// V-Half and V-Min before that, the repeated block alone (v_blocks.cpp). Not in the catalogue.
+Schedule v_half_block(const PipelineShape& shape);
+Schedule v_min_block(const PipelineShape& shape);
 
 }  // namespace lockstep::schedules

@@ -5,10 +5,11 @@
 #include <deque>
 #include <functional>
 
-#include "schedules/generators/generators.h"
 #include "schedules/generators/grid.h"
 #include "schedules/generators/reorder.h"
 #include "schedules/placement.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {

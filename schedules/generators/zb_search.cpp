@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "schedules/count.h"
-#include "schedules/generators/generators.h"
 #include "schedules/placement.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {

@@ -18,4 +18,8 @@ struct ZbSearch {
 // hand-made ZB-H1 and ZB-H2 where they keep to the limit.
 Schedule zb_search(const ZbSearch& wanted);
 
+// What it begins with, made by hand (zero_bubble.cpp).
+Schedule zb_h1(const PipelineShape& shape);
+Schedule zb_h2(const PipelineShape& shape);
+
 }  // namespace lockstep::schedules

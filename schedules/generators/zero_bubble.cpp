@@ -1,9 +1,10 @@
 // Hand-made schedules of Qi et al. 2023 (Zero Bubble Pipeline Parallelism, arXiv:2401.10241).
 #include <algorithm>
 
-#include "schedules/generators/generators.h"
 #include "schedules/generators/rank_list.h"
 #include "schedules/placement.h"
+#include "schedules/schedule.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 namespace {
