@@ -7,24 +7,60 @@ slowdown, on every case of the real suite. docs/gate.md has the figures.
     python3 ci/gate_selftest.py --records selftest.jsonl --summary
 
 Each call appends to the records the trials that are most wanted, so that they can be collected in slices of a few minutes."""
+
 import argparse
+import os
 import random
+import signal
+import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from gate.ab import Budget, measure
 from gate.builds import Build, build_at
 from gate.commands.ab import SUITE
 from gate.errors import GateError, UsageError
-from gate.noise import background_noise
 from gate.pairs import Pairing
 from gate.progress import say, wipe
 from gate.rule import Rule
-from gate.selftest import CASE_SECONDS, Kind, Records, Trial, summary
+from gate.selftest import CASE_SECONDS, Kind, Records, summary, Trial
 from gate.suite import Line, load_suite
+
+# ---- Other people's work on the machine, for tests: processes that compute or stream memory in bursts of random length
+
+
+@contextmanager
+def background_noise(processes: int) -> Iterator[None]:
+    """So many processes, busy about two thirds of the time, while the body runs."""
+    command = [sys.executable, "-c", "from gate.noise import make_noise; make_noise()"]
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+    noisy = [subprocess.Popen(command, env=environment) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in noisy:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def make_noise() -> None:
+    """Bursts of 2 ms to 2 s, half of them arithmetic and half memory, with pauses half as long."""
+    words = np.ones(1 << 22)  # 32 MiB
+    few = np.ones(1 << 10)
+    parent = os.getppid()
+    while os.getppid() == parent:  # whoever started it may have been killed
+        length = 10 ** random.uniform(-2.7, 0.3)
+        array = random.choice([words, few])
+        end = time.monotonic() + length
+        while time.monotonic() < end:
+            array *= 1.0000001
+        time.sleep(length * random.uniform(0, 1))
 
 
 def trial_of(line: Line, kind: Kind, build: Build) -> list[Trial]:

@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from gate.builds import build_at, left_out, resolve
+from .builds import build_at, differences, left_out, resolve
 from gate.cli import main
 from gate.errors import CouldNotRun, UsageError
 from gate.groups import run_in_group
 from gate.model import Side
 from gate.suite import Line, load_suite
-from gate.toolchain import differences
 
 
 @pytest.fixture

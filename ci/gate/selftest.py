@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .errors import UsageError
 from .model import Result, Verdict
-from .statistics import wilson
+from .rule import wilson
 
 CASE_SECONDS = 4.0  # a trial's budget for each case of its line
 # Goals on a quiet machine, in percent: of a build against itself, and of what is planted by how much.

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .drift import Drift, drift_of, drifts, notes
-from .exact_values import compare_exactly, judged
-from .inputs.observation import Observation, Quantity, by_quantity
+from .inputs.observation import by_quantity, compare_exactly, judged, Observation, Quantity
 from .model import Channel, Result, Verdict
 from .two_samples import holm, least_p, p_above, shift, shift_bounds
 

@@ -4,9 +4,8 @@ from typing import Optional, Sequence, Union
 
 from reports.analysis.crossover import Comparison, Span, best_time, compare, fastest_spans
 from reports.analysis.families import Family, family, family_of
-from reports.analysis.fit import Fit, FitKey, NoFit, fits_of, key_of
+from reports.analysis.fit import Fit, FitKey, fits_of, key_of, NoFit, Predictions, predictions_of
 from reports.analysis.panels import Panel, Setting, Variant, panels_of
-from reports.analysis.predict import Predictions, predictions_of
 from reports.analysis.why import why_text
 from reports.analysis.words import comparison_text, fastest_text, margin_text, sentence
 from reports.records import Link, Records, Run

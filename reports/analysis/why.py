@@ -4,7 +4,7 @@ from dataclasses import replace
 from reports.analysis.crossover import Comparison, Verdict, compare
 from reports.analysis.families import Family
 from reports.analysis.panels import Point, Series
-from reports.analysis.predict import Prediction, Predictions
+from reports.analysis.fit import Prediction, Predictions
 from reports.analysis.words import comparison_text
 from reports.units import about, bytes_text, counted, rate_text, short, time_text
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from reports.analysis.panels import Panel, labels_of, variant_of
-from reports.analysis.predict import Predictions
+from reports.analysis.fit import Predictions
 from reports.analysis.results import PanelResult
 from reports.records import Row
 from reports.units import about, bytes_text, short

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from reports.analysis.crossover import TOLERANCE, best_time
 from reports.analysis.panels import Panel, Point, Series
-from reports.analysis.predict import Predictions
+from reports.analysis.fit import Predictions
 from reports.plots.frame import (End, Heading, bytes_axis, draw_line, label_ends, line_axes, new_figure, shortened, tidy,
                                  value_axis)
 from reports.plots.style import GRID, INK, MUTED, Style

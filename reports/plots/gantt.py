@@ -11,9 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.lanes import Box, RankLanes, labels_are_layers, lanes_of
 from reports.plots.frame import Heading, new_figure
-from reports.plots.gantt_style import COMPUTE, OTHER, STRIPS, TEXT, shade
 from reports.plots.memory_lines import memory_axes
-from reports.plots.style import ALARM, INK, MUTED, PAPER
+from reports.plots.style import ALARM, COMPUTE, INK, MUTED, OTHER, PAPER, shade, STRIPS, TEXT
 from reports.records import Memory, ScheduleLine, Simulation, Timeline
 from reports.units import share_text, short, time_text
 

@@ -11,9 +11,8 @@ from matplotlib.patches import Patch
 from reports.analysis.gate.words import NONE, change_text, interval_text, limit_text
 from reports.records import GateCase
 from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.gate_style import VERDICTS, WORDS, legend_entry, limits_of, marks, percent_axis
+from reports.plots.gate_style import legend_entry, limits_of, marks, percent_axis, row_names, VERDICTS, WORDS
 from reports.plots.kernel_style import row_lines
-from reports.plots.row_names import row_names
 from reports.plots.style import GRID, INK, MUTED, OTHERS
 from reports.units import counted
 

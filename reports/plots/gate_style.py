@@ -1,5 +1,7 @@
 """How verdicts look in every figure: a colour and a shape each, so that grey print tells them apart too; and the axis of ratios."""
+
 import math
+from collections import Counter
 from typing import Sequence
 
 from matplotlib.axes import Axes
@@ -64,3 +66,36 @@ def _even_ticks(limits: tuple[float, float], most: int) -> list[float]:
 def _factor_ticks(limits: tuple[float, float], most: int) -> list[float]:
     ticks = [factor for factor in _FACTORS if limits[0] <= factor <= limits[1]]
     return ticks if len(ticks) <= most else [factor for factor in ticks if round(math.log10(factor), 9).is_integer()]
+
+
+# ---- Names of rows of a chart that are longer than their place: in two lines, then without their middle; never two alike
+
+BREAKS = " /,:"  # a line may end behind these
+
+
+def in_two_lines(name: str, width: int) -> str:
+    """One line if it fits, else two, broken where the name has a seam; what is too long for two loses its middle."""
+    if len(name) <= width:
+        return name
+    name = without_middle(name, 2 * width - 2)
+    least = len(name) - width
+    seams = [i + 1 for i, letter in enumerate(name) if letter in BREAKS and least <= i + 1 <= width]
+    at = min(seams, key=lambda place: abs(place - len(name) / 2), default=min(width, len(name)))
+    return f"{name[:at].rstrip()}\n{name[at:].lstrip()}"
+
+
+def without_middle(name: str, width: int) -> str:
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[len(name) - (width - 1 - head):]}"
+
+
+def row_names(names: Sequence[str], width: int) -> list[str]:
+    shown = [in_two_lines(name, width) for name in names]
+    often, seen = Counter(shown), Counter()
+    for i, name in enumerate(shown):
+        if often[name] > 1:
+            seen[name] += 1
+            shown[i] = f"{name} #{seen[name]}"
+    return shown

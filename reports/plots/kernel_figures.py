@@ -1,19 +1,68 @@
 """The figures of all rooflines, rendered to files in a folder."""
+
 from pathlib import Path
 from typing import Callable, Sequence
 
 from matplotlib.figure import Figure
 
-from reports.analysis.roofline.findings import comparisons_of, sides
+from reports.analysis.roofline.findings import comparison_text, comparisons_of, NEAR, reach_text, sides
 from reports.analysis.roofline.pairs import Comparison
 from reports.analysis.roofline.results import RooflineResult
+from reports.analysis.roofline.rooflines import Roofline, way_text
 from reports.plots import style
-from reports.plots.dumbbells import dumbbells_figure
+from reports.plots.dumbbells import case_count, dumbbells_figure, MOST
 from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
-from reports.plots.kernel_titles import kernel_badge, kernel_subtitle, kernel_title
 from reports.plots.roofline import plotted, roofline_figure
 from reports.plots.shares import rows_of, shares_figure
+from reports.units import joined, share_text, unbroken
+
+# ---- The words on a figure of kernels: a title that says the finding, a line on what was run, a badge
+
+_SHOWS = {
+    "roofline": "bands: from the least to the most that copy, read, triad or fma, gemm reach",
+    "shares": "a dot a shape and dtype, at the median; farthest from the limit first",
+    "caches": "at the median",
+    "threads": "at the median",
+}
+
+
+def kernel_badge(result: RooflineResult) -> str:
+    basis = result.roofline.place.basis
+    return "" if basis == "measured" else f"{basis.upper()}: not a time of this machine's own"
+
+
+def kernel_subtitle(kind: str, result: RooflineResult, comparisons: Sequence[Comparison]) -> str:
+    parts = [result.name, _SHOWS[kind]]
+    if comparisons and case_count(comparisons) > MOST:
+        parts.append(f"the {MOST // 2} largest and {MOST // 2} smallest ratios of {case_count(comparisons)}")
+    return "  ·  ".join(parts)
+
+
+def kernel_title(kind: str, result: RooflineResult, comparisons: Sequence[Comparison]) -> str:
+    roofline = result.roofline
+    if kind == "roofline":
+        return unbroken(f"{_capital(way_text(roofline.main, roofline.place.device))}: "
+                        f"{reach_text(roofline.timed[roofline.main])}".rstrip("."))
+    if kind == "shares":
+        return unbroken(f"{share_text(NEAR)} of the ceiling that binds is reached by {joined(_near_by_way(roofline))}")
+    told = comparisons[-1]
+    return unbroken(f"{_capital(told.name)}, {comparison_text(told)}")
+
+
+def _near_by_way(roofline: Roofline) -> list[str]:
+    told = []
+    for way in roofline.ways:
+        shares = [kernel.share for kernel in roofline.timed[way].values() if kernel.share is not None]
+        if shares:
+            near = sum(share >= NEAR for share in shares)
+            told.append(f"{near} of {len(shares)} ({way_text(way, roofline.place.device)})")
+    return told
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
 
 Draw = Callable[[RooflineResult, Sequence[Comparison], Heading], Figure]
 

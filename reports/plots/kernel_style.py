@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from reports.analysis.roofline.groups import ORDER, OTHER
+from reports.analysis.roofline.pairs import ORDER, OTHER
 from reports.plots.style import INK, MUTED, OTHERS, PAPER, Style, numbered
 
 GROUPS = {name: numbered(i) if name != OTHER else Style(OTHERS, "*", "-") for i, name in enumerate(ORDER)}

@@ -9,8 +9,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.layouts import KINDS, PARTS, LayoutResult
 from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.gantt_style import COMPUTE, STRIPS
-from reports.plots.style import ALARM, INK, MUTED, PAPER
+from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER, STRIPS
 from reports.records import Simulation
 from reports.units import share_text, short, time_text
 

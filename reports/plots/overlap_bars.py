@@ -8,8 +8,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from reports.analysis.steps.overlap import OverlapResult, exposed_ms, hidden_text, link_text, way_text
 from reports.plots.frame import Heading, new_figure, tidy
-from reports.plots.gantt_style import COMPUTE
-from reports.plots.style import ALARM, INK, MUTED, PAPER
+from reports.plots.style import ALARM, COMPUTE, INK, MUTED, PAPER
 from reports.records import ScheduleLine
 from reports.units import short, time_text
 

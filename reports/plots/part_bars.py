@@ -9,9 +9,8 @@ from reports.analysis.training.runs import TrainingResult, memory_text, predicte
 from reports.analysis.training.sharding import STATES, ShardingResult, stage_text, states_bytes, told_text
 from reports.analysis.training.words import NAMES
 from reports.plots.frame import Heading
-from reports.plots.gantt_style import COMPUTE, STRIPS
 from reports.plots.stacked_bars import BarRow, OTHER, Scale, stacked_figure
-from reports.plots.style import INK, PAPER
+from reports.plots.style import COMPUTE, INK, PAPER, STRIPS
 from reports.units import bytes_text, time_text
 
 _LIKE = {"forward": "F", "backward": "B", "recompute": "RECOMPUTE", "optimizer": "STEP", "exposed_tensor": "tensor",

@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 from reports.analysis.roofline.ceilings import Ceilings, Roof, range_text
-from reports.analysis.roofline.groups import group_of
+from reports.analysis.roofline.pairs import group_of
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.plots.frame import Heading, new_figure, tidy
 from reports.plots.kernel_style import GROUPS, legend, marks

@@ -13,9 +13,8 @@ from reports.html.single_file import gate_file
 from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
-from reports.plots.gate_style import VERDICTS, limits_of, tick_text
+from reports.plots.gate_style import limits_of, row_names, tick_text, VERDICTS
 from reports.plots.gate_forest import MOST, forest_figure, rows_of
-from reports.plots.row_names import row_names
 from reports.tests.gate_world import GateWorld
 from reports.tests.test_html import Structure
 from reports.tests.world import World, write

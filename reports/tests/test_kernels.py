@@ -6,7 +6,7 @@ import pytest
 from reports.analysis.report import report_of
 from reports.analysis.roofline.ceilings import binding_name, ceilings_text, odd_ones
 from reports.analysis.roofline.findings import comparison_text, comparisons_of, reach_text
-from reports.analysis.roofline.groups import ORDER, OTHER, group_of
+from reports.analysis.roofline.pairs import group_of, ORDER, OTHER
 from reports.analysis.roofline.rooflines import Way
 from reports.check import notes_on
 from reports.load import load

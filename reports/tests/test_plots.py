@@ -6,8 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from reports.plots import style
-from reports.plots.choose import ordered, shown_labels
-from reports.plots.figures import _DRAW, render_all
+from reports.plots.figures import _DRAW, ordered, render_all, shown_labels
 from reports.plots.frame import Heading, spread
 from reports.plots.titles import badge, subtitle, title_of
 from reports.tests.test_results import MANY

@@ -4,7 +4,7 @@ import pytest
 from reports.analysis.findings import main_findings, summary_text
 from reports.analysis.results import headline
 from reports.check.collectives import notes_on_collectives
-from reports.plots.choose import MOST, ordered, shown_labels
+from reports.plots.figures import MOST, ordered, shown_labels
 from reports.tests.world import ALGORITHMS, SIZES, World, failed, wrong
 
 MANY = [name for name in ALGORITHMS if name not in ("pairwise", "shift")]

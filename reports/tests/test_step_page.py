@@ -15,8 +15,8 @@ from reports.load import load
 from reports.plots import style
 from reports.plots.frame import Heading
 from reports.plots.gantt import MOST_ROWS, charts_of, gantt_figure
-from reports.plots.gantt_style import COMPUTE
-from reports.plots.growth import growth_figure
+from reports.plots.style import COMPUTE
+from reports.plots.step_figures import growth_figure
 from reports.plots.layout_bars import memory_figure, parts_figure
 from reports.plots.memory_lines import total_of
 from reports.plots.overlap_bars import overlap_figure

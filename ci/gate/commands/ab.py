@@ -5,14 +5,13 @@ from functools import partial
 from pathlib import Path
 
 from ..ab import Budget, measure
-from ..builds import Build, left_out, resolve
+from ..builds import Build, differences, left_out, resolve
 from ..errors import UsageError
 from ..model import Report
 from ..pairs import Pairing
 from ..progress import say
 from ..rule import Rule
 from ..suite import Line, load_suite
-from ..toolchain import differences
 
 ROOT = Path(__file__).resolve().parents[3]
 SUITE = ROOT / "ci" / "gate_suite.txt"

@@ -5,10 +5,8 @@ import time
 from pathlib import Path
 
 from ..builds import left_out, resolve
-from ..deterministic.collect import ExactLine, collect, load_exact_suite
-from ..deterministic.compare import compare_facts
-from ..deterministic.counts import why_it_cannot_count
-from ..deterministic.facts import Facts, read_facts, write_facts
+from ..deterministic import (
+    collect, compare_facts, ExactLine, Facts, load_exact_suite, read_facts, why_it_cannot_count, write_facts)
 from ..errors import CouldNotRun, UsageError
 from ..model import Report, Side
 from ..outputs.files import check_writable

@@ -1,10 +1,11 @@
 """What all inputs become: numbers of a case, with the run that they are from."""
+
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..model import Channel
+from ..model import Channel, Result, Verdict
 
 UNKNOWN = "unknown"
 FAILURES, WRONG = "failures", "wrong elements"  # units of what must not happen at all
@@ -70,3 +71,37 @@ def by_quantity(observations: Iterable[Observation]) -> dict[Quantity, list[Obse
         before = runs.get(one.origin.run)
         runs[one.origin.run] = one if before is None else Observation(one.quantity, one.origin, before.values + one.values)
     return {quantity: list(runs.values()) for quantity, runs in grouped.items()}
+
+
+# ---- What is counted, computed or simulated must not differ at all: two sides' facts at zero tolerance
+
+
+def compare_exactly(base: Mapping[Quantity, Sequence[Observation]], head: Mapping[Quantity, Sequence[Observation]]) -> list[Result]:
+    """A result for each fact that both sides have."""
+    return [_compared(quantity, _values(quantity, runs), _values(quantity, head[quantity])) for quantity, runs in base.items()
+            if quantity in head and quantity.channel is Channel.EXACT]
+
+
+def _values(quantity: Quantity, runs: Sequence[Observation]) -> list[float]:
+    """All that differ; of faults the worst."""
+    found = sorted({value for run in runs for value in run.values})
+    return found[-1:] if quantity.is_fault else found
+
+
+def _compared(quantity: Quantity, base: list[float], head: list[float]) -> Result:
+    if len(base) > 1 or len(head) > 1:
+        side, values = ("base", base) if len(base) > 1 else ("head", head)
+        return Result(quantity.case, Channel.EXACT, Verdict.UNDECIDED, quantity.unit, base[-1], head[-1],
+                      why=f"not exact: runs of the {side} have {len(values)} values, {values[0]:g} to {values[-1]:g}")
+    return judged(quantity, base[0], head[0])
+
+
+def judged(quantity: Quantity, before: float, after: float, threshold: float = 0.0) -> Result:
+    """The result of two values that know no noise."""
+    worse, better = (after, before) if quantity.better == "lower" else (before, after)
+    verdict = Verdict.SAME
+    if worse > better * (1 + threshold):
+        verdict = Verdict.SLOWER
+    elif better > worse * (1 + threshold):
+        verdict = Verdict.FASTER
+    return Result(quantity.case, quantity.channel, verdict, quantity.unit, before, after, quantity.worse(before, after))

@@ -17,9 +17,8 @@ from ..model import Channel, Report, Result, Side, Verdict
 from .files import write_whole
 from .history import as_report
 from .junit import junit
-from .machine import fingerprint, this_machine
 from .markdown import LONGEST, markdown
-from .records import history_lines, lines_of, text_of
+from .records import fingerprint, history_lines, lines_of, text_of, this_machine
 from .reports_for_tests import HEAD, HOSTILE, counted, history, mixed, report_of, timed
 from .terminal import COLUMNS, table, wants_colour
 from reports.load import load

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ..cli import main, parser
-from ..rule import Rule
-from ..statistics import _signed_rank_distribution
+from ..rule import _signed_rank_distribution, Rule
 from ..suite import load_suite
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -5,8 +5,7 @@ from typing import Iterable, Sequence
 
 from reports.analysis.findings import Finding
 from reports.analysis.roofline.ceilings import binding_name
-from reports.analysis.roofline.groups import ORDER, group_of
-from reports.analysis.roofline.pairs import Comparison, few_and_many_threads, warm_and_cold
+from reports.analysis.roofline.pairs import Comparison, few_and_many_threads, group_of, ORDER, warm_and_cold
 from reports.analysis.roofline.rooflines import Case, Roofline, Way, way_text
 from reports.records import Kernel
 from reports.units import counted, joined, share_text, times_text

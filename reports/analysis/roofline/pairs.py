@@ -1,4 +1,5 @@
 """Two ways of timing the same case side by side: warm and cold caches, one thread and several."""
+
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Callable, Optional
@@ -63,3 +64,27 @@ def _comparisons(roofline: Roofline, partner: Callable[[Way], Optional[Way]],
 def _pairs(slow: dict[Case, Kernel], fast: dict[Case, Kernel]) -> tuple[Pair, ...]:
     pairs = [Pair(case, slow[case], fast[case]) for case in slow if case in fast]
     return tuple(sorted(pairs, key=lambda pair: -pair.ratio))
+
+
+# ---- Families of kernels, few enough to be told apart in a plot
+
+GEMM, ATTENTION, NORM, SOFTMAX = "GEMM", "attention", "normalisation", "softmax, cross-entropy"
+ELEMENTS, OPTIMIZER, EXCHANGE = "GELU, residual, dropout, embedding", "optimizer", "sum, cast, quantise, pack"
+OTHER = "other"
+
+# By how a kernel's name begins; the longest beginning counts.
+_BEGINNINGS = {
+    "gemm": GEMM, "attention": ATTENTION,
+    "layernorm": NORM, "rmsnorm": NORM, "residual_layernorm": NORM, "residual_rmsnorm": NORM,
+    "softmax": SOFTMAX, "cross_entropy": SOFTMAX,
+    "gelu": ELEMENTS, "residual_add": ELEMENTS, "dropout": ELEMENTS, "embedding": ELEMENTS,
+    "adamw": OPTIMIZER, "sgd": OPTIMIZER, "sum_of_squares": OPTIMIZER, "clip": OPTIMIZER, "finite_check": OPTIMIZER,
+    "cast": EXCHANGE, "quantize": EXCHANGE, "dequantize": EXCHANGE, "pack": EXCHANGE, "unpack": EXCHANGE,
+    "reduc": EXCHANGE, "sum": EXCHANGE,
+}
+ORDER = [*dict.fromkeys(_BEGINNINGS.values()), OTHER]
+
+
+def group_of(kernel: str) -> str:
+    fitting = [beginning for beginning in _BEGINNINGS if kernel.startswith(beginning)]
+    return _BEGINNINGS[max(fitting, key=len)] if fitting else OTHER

@@ -1,4 +1,4 @@
-#include "schedules/placement.h"
+#include "schedules/shape.h"
 
 namespace lockstep::schedules {
 

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from gate.builds import build_at
 from gate.cli import exit_status, main
-from gate.deterministic.collect import ExactLine, collect, load_exact_suite
-from gate.deterministic.compare import compare_facts
-from gate.deterministic.counts import count
-from gate.deterministic.facts import Facts, Value, read_facts, write_facts
+from gate.deterministic import collect, compare_facts, count, ExactLine, Facts, load_exact_suite, read_facts, Value, write_facts
 from gate.errors import CouldNotRun, UsageError
 from gate.model import Channel, Report, Side, Verdict
 

@@ -1,0 +1,213 @@
+"""What repeats exactly: the values of one build, collected by the lines of a suite; files of them; two builds compared."""
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .builds import Build, made_with
+from .errors import CouldNotRun, UsageError
+from .groups import run_in_group
+from .inputs.files import read_file
+from .inputs.observation import by_quantity, judged, Quantity
+from .model import Channel, Result, Verdict
+from .outputs.files import write_whole
+from .suite import suite_rows
+from .worker import Worker
+
+# ---- The exact values of one build, and a file of them that people can read the changes of
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Value:
+    case: str
+    channel: Channel  # EXACT or INSTRUCTIONS
+    unit: str
+    value: float
+    better: str = "lower"
+
+
+@dataclass(frozen=True)
+class Facts:
+    revision: str
+    counted_with: Mapping[str, str]  # what instruction counts depend on beside the source: compiler, flags, tool
+    values: tuple[Value, ...]
+
+
+def write_facts(path: Path, facts: Facts) -> None:
+    """A value a line, sorted, so that a change of the file shows what changed."""
+    head = json.dumps({"facts": FORMAT, "counted_with": dict(sorted(facts.counted_with.items()))})
+    lines = sorted(_line(value) for value in facts.values)
+    write_whole(path, "\n".join([head, *lines]) + "\n", "--base")
+
+
+def _line(value: Value) -> str:
+    fields = {"case": value.case, "unit": value.unit, "value": int(value.value) if value.value == int(value.value) else value.value}
+    if value.channel is Channel.INSTRUCTIONS:
+        fields["counted"] = True
+    if value.better != "lower":
+        fields["better"] = value.better
+    return json.dumps(fields)
+
+
+def read_facts(path: Path, flag: str) -> Facts:
+    try:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        if rows[0]["facts"] != FORMAT:
+            raise ValueError(f"format {rows[0]['facts']}")
+        values = tuple(Value(row["case"], Channel.INSTRUCTIONS if row.get("counted") else Channel.EXACT, row["unit"],
+                             float(row["value"]), row.get("better", "lower")) for row in rows[1:])
+        return Facts(path.name, rows[0]["counted_with"], values)
+    except OSError as error:
+        raise UsageError(f"{flag} {path}: {error.strerror}; allowed: a revision, a build folder, or a file of gate.py exact --update") from error
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise UsageError(f"{flag} {path}: not a file of exact values ({error}); allowed: what gate.py exact --update writes") from error
+
+
+def by_case(values: Iterable[Value]) -> dict[str, Value]:
+    return {value.case: value for value in values}
+
+
+# ---- Instructions of a call, counted by callgrind (valgrind.org/docs/manual/cl-manual.html). A worker runs under it, and
+# only what is within lockstep_served_run (bench/serve/orders.cpp) is counted; each order leaves a dump of its own. A case is
+# asked for one call to make it ready, then for 1 and for 1 + CALLS: the difference is the calls' own. Counts repeat exactly
+# for code of one thread that asks no clock what to do; code that waits for another thread does not belong here. valgrind
+# shows programs a processor without AVX-512, so that counts are those of the AVX2 code
+
+CALLS = 2
+# glibc keeps what is freed in lists of a size each, so that malloc need not search: otherwise how long it searches depends on all
+# that the process allocated before, and one allocation more anywhere moved counts of code without a change by up to 2.4 %.
+MALLOC = "glibc.malloc.tcache_count=65535"
+OPTIONS = ("--tool=callgrind", "--collect-atstart=no", "--toggle-collect=lockstep_served_run", "--dump-after=lockstep_served_run")
+
+
+def why_it_cannot_count() -> str | None:
+    return None if shutil.which("valgrind") else "valgrind is not installed (package valgrind)"
+
+
+def counted_with(build: Build) -> dict[str, str]:
+    """What counts depend on beside the source."""
+    tool = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    made = made_with(build.folder)
+    return {"tool": tool, "compiler": made["compiler"], "flags": made["flags"], "libc": f"{' '.join(platform.libc_ver())} {MALLOC}",
+            "processor": _features()}
+
+
+def count(build: Build, command: Sequence[str]) -> dict[str, float]:
+    """Instructions of a call, by case of the worker."""
+    with tempfile.TemporaryDirectory(prefix="lockstep_counts_") as name:
+        folder = Path(name)
+        under = ["valgrind", *OPTIONS, f"--callgrind-out-file={folder}/dump", str(build.program(command[0])), *command[1:], "--serve"]
+        with Worker(under, {"GLIBC_TUNABLES": MALLOC}) as worker:
+            cases = worker.ready()
+            for index in range(len(cases)):
+                for calls in (1, 1, 1 + CALLS):
+                    worker.run(index, calls)
+        dumps = [_total(folder / f"dump.{number}") for number in range(1, 3 * len(cases) + 1)]
+    return {case: (dumps[3 * i + 2] - dumps[3 * i + 1]) / CALLS for i, case in enumerate(cases)}
+
+
+def _total(path: Path) -> int:
+    try:
+        found = re.search(r"^totals: (\d+)", path.read_text(), re.MULTILINE)
+    except OSError as error:
+        raise CouldNotRun(f"valgrind wrote no dump for an order ({path.name}); does the program export lockstep_served_run?") from error
+    if not found:
+        raise CouldNotRun(f"valgrind: {path.name} has no totals")
+    return int(found.group(1))
+
+
+def _features() -> str:
+    """What of the processor decides which code runs under valgrind: instruction sets of ours, string functions of libc's."""
+    flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    has = set(flags.group(1).split()) if flags else set()
+    return " ".join(name for name in ("avx2", "fma", "bmi2", "f16c", "erms", "fsrm") if name in has)
+
+
+# ---- Two builds' exact values: facts at zero tolerance, counted instructions within a threshold
+
+
+def compare_facts(base: Facts, head: Facts, count_threshold: float) -> tuple[list[Result], list[str]]:
+    """Results and notes. Where the sides were counted with other tools, counts are not compared."""
+    notes = []
+    channels = {Channel.EXACT}
+    different = {name for name in {**base.counted_with, **head.counted_with} if base.counted_with.get(name) != head.counted_with.get(name)}
+    if not different:
+        channels.add(Channel.INSTRUCTIONS)
+    elif any(value.channel is Channel.INSTRUCTIONS for value in (*base.values, *head.values)):
+        told = ", ".join(f"{name} {base.counted_with.get(name, 'none')} and {head.counted_with.get(name, 'none')}" for name in sorted(different))
+        notes.append(f"instructions are not compared, as they were counted with different tools: {told}")
+    before, after = (by_case(value for value in side.values if value.channel in channels) for side in (base, head))
+    return [_compare(case, before.get(case), after.get(case), count_threshold) for case in {**before, **after}], notes
+
+
+def _compare(case: str, base: Value | None, head: Value | None, count_threshold: float) -> Result:
+    either = base or head
+    if base is None:
+        return Result(case, either.channel, Verdict.NEW, either.unit, head=head.value)
+    if head is None:
+        return Result(case, either.channel, Verdict.GONE, either.unit, base=base.value)
+    threshold = count_threshold if either.channel is Channel.INSTRUCTIONS else 0.0
+    return judged(Quantity(case, either.channel, either.unit, either.better), base.value, head.value, threshold)
+
+
+KINDS = ("records", "counts")
+LINE_DEADLINE_S = 600
+
+
+@dataclass(frozen=True)
+class ExactLine:
+    name: str
+    kind: str  # "records": the program's records have facts; "counts": it serves, and its instructions are counted
+    command: tuple[str, ...]  # the program first; --json FILE or --serve is added
+
+
+def load_exact_suite(path: Path) -> list[ExactLine]:
+    """A file of lines "NAME KIND COMMAND"; '#' begins a comment."""
+    return [ExactLine(*row) for row in suite_rows(path, "KIND", KINDS)]
+
+
+def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tuple[Facts, list[str]]:
+    """All values of a build, and notes on what was left out."""
+    notes = []
+    values: list[Value] = []
+    cannot = why_it_cannot_count()
+    for line in lines:
+        progress(f"{build.side.name}: {line.name}")
+        if line.kind == "records":
+            values += _recorded(build, line)
+        elif cannot is None:
+            values += [Value(f"{line.name}: {case}", Channel.INSTRUCTIONS, "instructions", number)
+                       for case, number in count(build, line.command).items()]
+    if cannot is not None and any(line.kind == "counts" for line in lines):
+        notes.append(f"no instructions were counted: {cannot}")
+    return Facts(build.side.revision, {} if cannot else counted_with(build), tuple(values)), notes
+
+
+def _recorded(build: Build, line: ExactLine) -> list[Value]:
+    """What the line's records have that is exact. Nothing is a mistake of the suite."""
+    with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
+        file = Path(name) / "records.jsonl"
+        command = [str(build.program(line.command[0])), *line.command[1:], "--json", str(file)]
+        with tempfile.TemporaryFile() as said:
+            try:
+                status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+            except subprocess.TimeoutExpired as error:
+                raise CouldNotRun(f"{line.name}: {line.command[0]} did not end within {LINE_DEADLINE_S} s") from error
+            said.seek(0)
+            last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+        if status != 0:
+            raise CouldNotRun(f"{build.side.name}: {line.name}: {line.command[0]} ended with status {status}: {' '.join(last)}")
+        found = by_quantity(read_file(file))
+    values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)
+              for quantity, runs in found.items() if quantity.channel is Channel.EXACT]
+    if not values:
+        raise CouldNotRun(f"{line.name}: the records of {line.command[0]} have no exact value")
+    return values

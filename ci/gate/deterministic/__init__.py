@@ -1,1 +1,0 @@
-"""What repeats exactly: facts that programs record, and instructions that are counted."""
