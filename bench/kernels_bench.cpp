@@ -14,7 +14,6 @@
 #include "bench/kernels/benchmarks.h"
 #include "bench/kernels/device_ceilings.h"
 #include "bench/kernels/records.h"
-#include "bench/kernels/reporter.h"
 #include "bench/kernels/step_cases.h"
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"

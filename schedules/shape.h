@@ -1,7 +1,8 @@
-// What a generator is asked for.
+// What a generator is asked for, and which rank has which stage.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace lockstep::schedules {
 
@@ -10,5 +11,13 @@ struct PipelineShape {
   std::int32_t microbatches = 1;  // m
   std::int32_t chunks = 1;        // v, stages a rank
 };
+
+// Stage s on rank s % ranks: v chunks a rank, each pass through them goes from the first rank to the last.
+std::vector<std::int32_t> looped_placement(std::int32_t ranks, std::int32_t chunks);
+// Every other pass through the ranks goes back: 0 .. p-1, p-1 .. 0, 0 .. p-1 (a V with two chunks a rank, waves with
+// more). Neighbouring passes meet on one rank.
+std::vector<std::int32_t> folded_placement(std::int32_t ranks, std::int32_t chunks);
+// Two pipes: one from rank 0 to p-1, one from p-1 to 0.
+std::vector<std::int32_t> opposite_placement(std::int32_t ranks);
 
 }  // namespace lockstep::schedules

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
-#include "schedules/placement.h"
+#include "schedules/shape.h"
 
 namespace lockstep::workload {
 namespace {

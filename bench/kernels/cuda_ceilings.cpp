@@ -1,5 +1,5 @@
 #include "bench/kernels/device_ceilings.h"
-#include "kernels/base/cuda_graph.h"
+#include "kernels/base/cuda_context.h"
 
 namespace lockstep::kernel_bench {
 namespace {

@@ -1,6 +1,8 @@
-// What was run and what came of it, as records (docs/record_format.md).
+// What was run and what came of it: as records (docs/record_format.md), and in Google Benchmark's own formats.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,5 +18,13 @@ core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceilin
 // Of the last `repetitions` trials, whose samples are put together.
 core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
                                  std::size_t repetitions);
+
+// ---- Google Benchmark's own table, JSON or CSV on the terminal, and word of each benchmark as soon as it has ended.
+
+// Called once a benchmark, when all its repetitions are done. False: it is not to be shown.
+using Ended = std::function<bool(const std::string& name, std::size_t repetitions)>;
+
+// Runs what is registered and --benchmark_filter chooses.
+void run_benchmarks(Ended ended);
 
 }  // namespace lockstep::kernel_bench

@@ -97,7 +97,7 @@ void Orders::say(const std::string& text) {
 }
 
 // Not inlined and by this name: what counts instructions knows by it where a run begins and ends
-// (ci/gate/deterministic/counts.py).
+// (ci/gate/deterministic.py).
 extern "C" [[gnu::noinline]] double lockstep_served_run(
     const std::function<double(std::size_t, std::int64_t)>* us_of_call, std::size_t case_index, std::int64_t calls) {
   return (*us_of_call)(case_index, calls);

@@ -2,21 +2,71 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "bench/program/program.h"
 #include "bench/serve/calls.h"
 #include "bench/serve/orders.h"
 #include "bench/simulate/flags.h"
-#include "bench/simulate/layouts.h"
 #include "bench/simulate/plan.h"
 #include "bench/simulate/records.h"
 #include "bench/simulate/table.h"
 #include "core/error.h"
 #include "schedules/step/trace.h"
 #include "simulator/machine/calibrate.h"
+#include "workload/layout.h"
 
 namespace lockstep::simulate {
 namespace {
+
+// ---- The layouts that a command line asks for.
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == at) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+// Texts with one more field, once for each of its values; the field's own value in the base gives way.
+std::string with_field(const std::string& text, const std::string& name, const std::string& value) {
+  std::string kept;
+  for (const std::string& part : split(text, ',')) {
+    if (part.empty() || part.starts_with(name + "=")) continue;
+    kept += part + ",";
+  }
+  return kept + name + "=" + value;
+}
+
+// The base and each combination of what is swept: {"tp=2:4", "microbatch=1:2"} gives four, the last field fastest. In a
+// swept text the last value of a field wins. Throws a usage Error that names the part, and what is allowed.
+std::vector<workload::Layout> swept_layouts(const std::string& base, const std::vector<std::string>& sweep) {
+  std::vector<std::string> texts{base};
+  for (const std::string& part : sweep) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == part.size()) {
+      throw core::usage_error("--sweep " + part + ": no field with values; allowed: such as tp=2:4:8");
+    }
+    const std::string name = part.substr(0, equals);
+    std::vector<std::string> more;
+    for (const std::string& text : texts) {
+      for (const std::string& value : split(part.substr(equals + 1), ':'))
+        more.push_back(with_field(text, name, value));
+    }
+    texts = std::move(more);
+  }
+  std::vector<workload::Layout> layouts;
+  for (const std::string& text : texts) layouts.push_back(workload::parse_layout(text));
+  return layouts;
+}
+
+// ---- What is predicted of them.
 
 using program::write_file;
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/places.h"
 #include "core/error.h"
 #include "core/provenance.h"
 #include "core/size.h"

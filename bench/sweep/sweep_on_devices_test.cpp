@@ -11,7 +11,7 @@
 #include "bench/sweep/places.h"
 #include "bench/sweep/queue_device_for_tests.h"
 #include "bench/sweep/sweep.h"
-#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/executors/direct_executor.h"
 #include "collectives/transports/local_world.h"

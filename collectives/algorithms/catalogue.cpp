@@ -99,24 +99,28 @@ Refusal powers_of_two(const Shape& shape) {
 constexpr int kMostRanks = 1 << 20;  // a bound for options that count ranks
 constexpr int kMostChunks = 1 << 10;
 
-Option chunks(int default_value) {
-  return {"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"};
+using Options = std::vector<Option>;
+Options none() {
+  return {};
+}
+Options chunks(int default_value) {
+  return {{"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"}};
 }
 // Radix p and above is the flat tree: fewest messages in a row.
-Option radix() {
-  return {"radix", 2, 2, kMostRanks, "2: binomial", {4, 8}};
+Options tree_options() {
+  return {{"radix", 2, 2, kMostRanks, "2: binomial", {4, 8}}, chunks(1).front()};
 }
-std::vector<Option> ring_options() {
+Options ring_options() {
   return {{"directions", 1, 1, 2, "2: half of the data goes round backwards"},
           {"lanes", 1, 1, 8, "rings side by side in each direction", {2}}};
 }
-std::vector<Option> group_option() {
+Options group_option() {
   return {{"group", 0, 0, kMostRanks, "ranks in a group; 0: near the square root"}};
 }
-std::vector<Option> columns_option() {
+Options columns_option() {
   return {{"columns", 0, 0, kMostRanks, "columns of the grid; 0: near the square root"}};
 }
-std::vector<Option> pat_options() {
+Options pat_options() {
   return {{"aggregation", 0, 0, kMostRanks, "most blocks a message, rounded down to a power of two; 0: no limit"}};
 }
 
@@ -137,32 +141,18 @@ std::vector<Algorithm> all_reduces() {
   return {
       {kind, "ring", "pieces go around a circle twice: summed, then finished", kPatarasuk, ring_options(), any,
        ring_all_reduce},
-      {kind,
-       "double_tree",
-       "two binary trees, each rank inner in one at most, half of the data each",
-       kSanders,
-       {chunks(8)},
-       any,
-       double_tree_all_reduce},
-      {kind, "binary_tree", "up and down one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_all_reduce},
-      {kind, "tree", "up and down a k-nomial tree", kMpichTree, {radix(), chunks(1)}, any, tree_all_reduce},
-      {kind,
-       "recursive_doubling",
-       "whole vectors exchanged with the rank that differs in one bit",
-       kThakur,
-       {},
-       any,
-       recursive_doubling_all_reduce},
-      {kind,
-       "halving_doubling",
-       "half-vectors exchanged and summed, then gathered back",
-       kRabenseifner,
-       {},
-       any,
+      {kind, "double_tree", "two binary trees, each rank inner in one at most, half of the data each", kSanders,
+       chunks(8), any, double_tree_all_reduce},
+      {kind, "binary_tree", "up and down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_all_reduce},
+      {kind, "tree", "up and down a k-nomial tree", kMpichTree, tree_options(), any, tree_all_reduce},
+      {kind, "recursive_doubling", "whole vectors exchanged with the rank that differs in one bit", kThakur, none(),
+       any, recursive_doubling_all_reduce},
+      {kind, "halving_doubling", "half-vectors exchanged and summed, then gathered back", kRabenseifner, none(), any,
        halving_doubling_all_reduce},
-      {kind, "bruck", "all inputs gathered in lg p steps, summed by everybody", kBruck, {}, any, bruck_all_reduce},
-      {kind, "one_shot", "everybody reads everybody's vector", kVllm, {}, any, one_shot_all_reduce},
-      {kind, "two_shot", "everybody sums one piece, then reads the others' sums", kVllm, {}, any, two_shot_all_reduce},
+      {kind, "bruck", "all inputs gathered in lg p steps, summed by everybody", kBruck, none(), any, bruck_all_reduce},
+      {kind, "one_shot", "everybody reads everybody's vector", kVllm, none(), any, one_shot_all_reduce},
+      {kind, "two_shot", "everybody sums one piece, then reads the others' sums", kVllm, none(), any,
+       two_shot_all_reduce},
       {kind, "hierarchical", "rings inside groups, and between them", kTwoLevel, group_option(), any_divisor_as_group,
        hierarchical_all_reduce},
       {kind, "ring_2d", "rings along rows and columns, half of the data in each order", kTwoLevel, columns_option(),
@@ -175,17 +165,12 @@ std::vector<Algorithm> reduce_scatters() {
   return {
       {kind, "ring", "each block collects its sum on the way around", kPatarasuk, ring_options(), any,
        ring_reduce_scatter},
-      {kind,
-       "recursive_halving",
-       "half of the blocks exchanged, far ranks first",
-       kThakur,
-       {},
-       any,
+      {kind, "recursive_halving", "half of the blocks exchanged, far ranks first", kThakur, none(), any,
        recursive_halving_reduce_scatter},
-      {kind, "bruck", "Bruck's all-gather backwards", kBruck, {}, any, bruck_reduce_scatter},
+      {kind, "bruck", "Bruck's all-gather backwards", kBruck, none(), any, bruck_reduce_scatter},
       {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
        pat_reduce_scatter},
-      {kind, "direct", "everybody reads its block from everybody", kVllm, {}, any, direct_reduce_scatter},
+      {kind, "direct", "everybody reads its block from everybody", kVllm, none(), any, direct_reduce_scatter},
   };
 }
 
@@ -193,96 +178,62 @@ std::vector<Algorithm> all_gathers() {
   const Kind kind = Kind::all_gather;
   return {
       {kind, "ring", "each block goes around", kPatarasuk, ring_options(), any, ring_all_gather},
-      {kind,
-       "recursive_doubling",
-       "all blocks so far exchanged with the rank that differs in one bit",
-       kThakur,
-       {},
-       any,
-       recursive_doubling_all_gather},
-      {kind, "bruck", "all blocks so far passed on, 1, 2, 4, ... ranks away", kBruck, {}, any, bruck_all_gather},
+      {kind, "recursive_doubling", "all blocks so far exchanged with the rank that differs in one bit", kThakur, none(),
+       any, recursive_doubling_all_gather},
+      {kind, "bruck", "all blocks so far passed on, 1, 2, 4, ... ranks away", kBruck, none(), any, bruck_all_gather},
       {kind, "pat", "a binomial tree for each block, messages shared between trees", kPat, pat_options(), any,
        pat_all_gather},
-      {kind, "direct", "everybody sends its block to everybody", kDefinition, {}, any, direct_all_gather},
+      {kind, "direct", "everybody sends its block to everybody", kDefinition, none(), any, direct_all_gather},
   };
 }
 
 std::vector<Algorithm> broadcasts() {
   const Kind kind = Kind::broadcast;
   return {
-      {kind, "chain", "from rank to rank, pipelined", kTraff, {chunks(8)}, any, chain_broadcast},
-      {kind,
-       "double_tree",
-       "two binary trees below the root, half of the data each",
-       kSanders,
-       {chunks(8)},
-       any,
+      {kind, "chain", "from rank to rank, pipelined", kTraff, chunks(8), any, chain_broadcast},
+      {kind, "double_tree", "two binary trees below the root, half of the data each", kSanders, chunks(8), any,
        double_tree_broadcast},
-      {kind, "binary_tree", "down one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_broadcast},
-      {kind, "binomial", "whoever has it passes it on, every step", kMpichTree, {}, any, binomial_broadcast},
-      {kind,
-       "scatter_allgather",
-       "binomial scatter, then ring all-gather",
-       kThakur,
-       {},
-       any,
+      {kind, "binary_tree", "down one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_broadcast},
+      {kind, "binomial", "whoever has it passes it on, every step", kMpichTree, none(), any, binomial_broadcast},
+      {kind, "scatter_allgather", "binomial scatter, then ring all-gather", kThakur, none(), any,
        scatter_allgather_broadcast},
-      {kind, "direct", "root sends to everybody", kDefinition, {}, any, direct_broadcast},
+      {kind, "direct", "root sends to everybody", kDefinition, none(), any, direct_broadcast},
   };
 }
 
 std::vector<Algorithm> reduces() {
   const Kind kind = Kind::reduce;
   return {
-      {kind, "chain", "from rank to rank, pipelined", kTraff, {chunks(8)}, any, chain_reduce},
-      {kind,
-       "double_tree",
-       "two binary trees below the root, half of the data each",
-       kSanders,
-       {chunks(8)},
-       any,
+      {kind, "chain", "from rank to rank, pipelined", kTraff, chunks(8), any, chain_reduce},
+      {kind, "double_tree", "two binary trees below the root, half of the data each", kSanders, chunks(8), any,
        double_tree_reduce},
-      {kind, "binary_tree", "up one binary tree, pipelined", kTraff, {chunks(8)}, any, binary_tree_reduce},
-      {kind, "binomial", "in every step half of the ranks give their sums away", kMpichTree, {}, any, binomial_reduce},
-      {kind,
-       "reduce_scatter_gather",
-       "ring reduce-scatter, then binomial gather",
-       kThakur,
-       {},
-       any,
+      {kind, "binary_tree", "up one binary tree, pipelined", kTraff, chunks(8), any, binary_tree_reduce},
+      {kind, "binomial", "in every step half of the ranks give their sums away", kMpichTree, none(), any,
+       binomial_reduce},
+      {kind, "reduce_scatter_gather", "ring reduce-scatter, then binomial gather", kThakur, none(), any,
        reduce_scatter_gather_reduce},
-      {kind, "direct", "root reads everybody's vector", kDefinition, {}, any, direct_reduce},
+      {kind, "direct", "root reads everybody's vector", kDefinition, none(), any, direct_reduce},
   };
 }
 
 std::vector<Algorithm> others() {
   return {
-      {Kind::all_to_all, "pairwise", "in step i with ranks +i and -i", kThakur, {}, any, pairwise_all_to_all},
-      {Kind::all_to_all,
-       "bruck",
-       "blocks travel along the bits of their distance, packed",
-       kBruck,
-       {},
-       any,
+      {Kind::all_to_all, "pairwise", "in step i with ranks +i and -i", kThakur, none(), any, pairwise_all_to_all},
+      {Kind::all_to_all, "bruck", "blocks travel along the bits of their distance, packed", kBruck, none(), any,
        bruck_all_to_all},
       {Kind::all_to_all, "hierarchical", "between groups first, then inside",
        "Traff, Rougier 2014, EuroMPI; NCCL 2.12 blog (PXN)", group_option(), any_divisor_as_group,
        hierarchical_all_to_all},
-      {Kind::all_to_all, "direct", "all sends at once", kDefinition, {}, any, direct_all_to_all},
-      {Kind::all_to_all_v, "pairwise", "in step i with ranks +i and -i", kThakur, {}, any, pairwise_all_to_all_v},
-      {Kind::all_to_all_v, "direct", "all sends at once", kDefinition, {}, any, direct_all_to_all_v},
-      {Kind::gather, "binomial", "subtrees' blocks go up together", kThakur, {}, any, binomial_gather},
-      {Kind::gather, "direct", "everybody sends to the root", kDefinition, {}, any, direct_gather},
-      {Kind::scatter, "binomial", "subtrees' blocks go down together", kThakur, {}, any, binomial_scatter},
-      {Kind::scatter, "direct", "root sends to everybody", kDefinition, {}, any, direct_scatter},
-      {Kind::send_recv, "direct", "each to the next, around", kDefinition, {}, any, direct_send_recv},
-      {Kind::hypercube,
-       "exchange",
-       "all blocks so far exchanged along each dimension",
-       "nccl-tests hypercube.cu",
-       {},
-       powers_of_two,
-       exchange_hypercube},
+      {Kind::all_to_all, "direct", "all sends at once", kDefinition, none(), any, direct_all_to_all},
+      {Kind::all_to_all_v, "pairwise", "in step i with ranks +i and -i", kThakur, none(), any, pairwise_all_to_all_v},
+      {Kind::all_to_all_v, "direct", "all sends at once", kDefinition, none(), any, direct_all_to_all_v},
+      {Kind::gather, "binomial", "subtrees' blocks go up together", kThakur, none(), any, binomial_gather},
+      {Kind::gather, "direct", "everybody sends to the root", kDefinition, none(), any, direct_gather},
+      {Kind::scatter, "binomial", "subtrees' blocks go down together", kThakur, none(), any, binomial_scatter},
+      {Kind::scatter, "direct", "root sends to everybody", kDefinition, none(), any, direct_scatter},
+      {Kind::send_recv, "direct", "each to the next, around", kDefinition, none(), any, direct_send_recv},
+      {Kind::hypercube, "exchange", "all blocks so far exchanged along each dimension", "nccl-tests hypercube.cu",
+       none(), powers_of_two, exchange_hypercube},
   };
 }
 

@@ -4,8 +4,7 @@
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/backends/backend_kinds.h"
-#include "collectives/backends/gpu_places.h"
-#include "collectives/backends/host_places.h"
+#include "collectives/backends/places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/transports/local_world.h"
 #include "collectives/transports/mpi_transport.h"

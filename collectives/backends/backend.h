@@ -107,7 +107,7 @@ struct Backend {
   std::optional<std::string> (*absence)();  // why it cannot be used here: "not built in: ..."; nothing if it can
   // Runs body on every rank of this process; see core::run_ranks for failures. nullptr: by open() and join().
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
-  // Those that this process sees, if its ranks run on GPUs (gpu_places.h); nullptr: they run on the CPU.
+  // Those that this process sees, if its ranks run on GPUs (places.h); nullptr: they run on the CPU.
   std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
   // Of those on GPUs. All ranks call both together; open() of the first backend is for all that a rank joins.
   RankGpu (*open)(transports::World&, const BackendOptions&) = nullptr;

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "collectives/backends/cuda_reach.h"
-#include "collectives/backends/gpu_places.h"
-#include "collectives/backends/host_places.h"
+#include "collectives/backends/places.h"
 #include "collectives/executors/cuda/cuda_ranks.h"
 #include "core/device_cuda.h"
 #include "core/error.h"

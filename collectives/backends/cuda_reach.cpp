@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "collectives/backends/host_places.h"
+#include "collectives/backends/places.h"
 #include "core/cuda_multicast.h"
 #include "core/cuda_peers.h"
 #include "core/device_cuda.h"

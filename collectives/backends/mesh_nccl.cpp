@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/gpu_places.h"
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/backends/mesh_queues.h"
 #include "collectives/backends/nccl_stream.h"
+#include "collectives/backends/places.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/verify.h"
 #include "core/device_block.h"

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/host_places.h"
 #include "collectives/backends/nccl_stream.h"
+#include "collectives/backends/places.h"
 #include "collectives/executors/grouped/grouped_executor.h"
 #include "collectives/libraries/nccl_library.h"
 #include "core/device_cuda.h"

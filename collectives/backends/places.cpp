@@ -1,4 +1,4 @@
-#include "collectives/backends/host_places.h"
+#include "collectives/backends/places.h"
 
 #include <unistd.h>
 
@@ -28,6 +28,16 @@ HostPlaces host_places(transports::World& world) {
     if (static_cast<int>(rank) < world.rank()) ++places.rank_of_host;
   }
   return places;
+}
+
+GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus) {
+  const int device = rank_of_host % gpus;
+  return {.device = device, .ranks_on_it = (ranks_of_host - device + gpus - 1) / gpus};
+}
+
+std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it) {
+  if (ranks_on_it > num_multiprocessors) return std::nullopt;
+  return num_multiprocessors / ranks_on_it;
 }
 
 }  // namespace lockstep::backends

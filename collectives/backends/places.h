@@ -1,7 +1,9 @@
-// Which ranks share a host, and which a process.
+// Where ranks run: which share a host, which a process, and which a GPU.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "collectives/transports/world.h"
 
@@ -23,5 +25,23 @@ struct HostPlaces {
 };
 // All ranks call it at the same time.
 HostPlaces host_places(transports::World& world);
+
+// ---- Which GPU a rank takes, and how much of it: plain arithmetic.
+
+// Ranks of a host take its GPUs in turn, one after the other; where there are more ranks than GPUs, they share them.
+struct GpuPlace {
+  int device;  // 0 .. gpus - 1
+  int ranks_on_it;
+};
+GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus);
+
+// Ranks of one process that may share a device. It has 32 connections (core/cuda_inventory.cpp), a rank has a stream
+// for kernels, a trainer's rank a second, and one stream of the process is for copies: what stands behind another
+// rank's waiting kernel in a connection that they share may be what that kernel waits for.
+inline constexpr int kMostRanksOfAProcess = 16;
+
+// Thread blocks that each of the ranks on a device may have run at the same time, if they are to run all at once, one
+// on each multiprocessor. Nothing if there are more ranks than multiprocessors.
+std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it);
 
 }  // namespace lockstep::backends

@@ -1,4 +1,4 @@
-#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/places.h"
 
 #include <gtest/gtest.h>
 

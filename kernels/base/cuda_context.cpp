@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "core/device.h"
 #include "core/error.h"
 
 namespace lockstep::kernels {
@@ -93,6 +94,10 @@ void* CudaContext::workspace(std::size_t size_bytes) {
 
 std::shared_ptr<void>& CudaContext::kept_slot(std::type_index type) {
   return state_->kept[type];
+}
+
+void copy_on_device(CudaContext& cuda, void* to, const void* from, std::size_t size_bytes) {
+  cuda.device().copy_on(cuda.queue(), to, from, size_bytes);
 }
 
 }  // namespace lockstep::kernels

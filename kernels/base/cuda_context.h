@@ -49,4 +49,7 @@ class CudaContext {
   std::unique_ptr<State> state_;
 };
 
+// Queues a copy between two places of the device's memory.
+void copy_on_device(CudaContext& cuda, void* to, const void* from, std::size_t size_bytes);
+
 }  // namespace lockstep::kernels

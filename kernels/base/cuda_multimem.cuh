@@ -28,84 +28,6 @@ struct MultimemExists {
   static constexpr bool kExists = true;
 };
 
-template <>
-struct Multimem<float, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-template <>
-struct Multimem<__nv_bfloat16, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.bf16x2 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-template <>
-struct Multimem<__nv_bfloat16, core::ReduceOp::min> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.min.v4.bf16x2 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-template <>
-struct Multimem<__nv_bfloat16, core::ReduceOp::max> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.max.v4.bf16x2 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-template <>
-struct Multimem<__half, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.acc::f32.v4.f16x2 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-template <>
-struct Multimem<__half, core::ReduceOp::min> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.min.v4.f16x2 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-template <>
-struct Multimem<__half, core::ReduceOp::max> : MultimemExists {
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    uint4 got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.max.v4.f16x2 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-};
-
 // 16 bytes, word by word: integers and f64 have no vectors.
 template <class W>
 __device__ __forceinline__ uint4 of_words(const W* at, W (*word)(const W*)) {
@@ -119,188 +41,55 @@ __device__ __forceinline__ uint4 of_words(const W* at, W (*word)(const W*)) {
   return got.all;
 }
 
-template <>
-struct Multimem<double, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static double word(const double* at) {
-    double got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.f64 %0, [%1];"
-                 : "=d"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const double*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::int32_t, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static std::int32_t word(const std::int32_t* at) {
-    std::int32_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.s32 %0, [%1];"
-                 : "=r"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::int32_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::int32_t, core::ReduceOp::min> : MultimemExists {
-  __device__ __forceinline__ static std::int32_t word(const std::int32_t* at) {
-    std::int32_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.min.s32 %0, [%1];"
-                 : "=r"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::int32_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::int32_t, core::ReduceOp::max> : MultimemExists {
-  __device__ __forceinline__ static std::int32_t word(const std::int32_t* at) {
-    std::int32_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.max.s32 %0, [%1];"
-                 : "=r"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::int32_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::uint32_t, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static std::uint32_t word(const std::uint32_t* at) {
-    std::uint32_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u32 %0, [%1];"
-                 : "=r"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::uint32_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::uint32_t, core::ReduceOp::min> : MultimemExists {
-  __device__ __forceinline__ static std::uint32_t word(const std::uint32_t* at) {
-    std::uint32_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.min.u32 %0, [%1];"
-                 : "=r"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::uint32_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::uint32_t, core::ReduceOp::max> : MultimemExists {
-  __device__ __forceinline__ static std::uint32_t word(const std::uint32_t* at) {
-    std::uint32_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.max.u32 %0, [%1];"
-                 : "=r"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::uint32_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::int64_t, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static std::int64_t word(const std::int64_t* at) {
-    std::int64_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u64 %0, [%1];"
-                 : "=l"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::int64_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::int64_t, core::ReduceOp::min> : MultimemExists {
-  __device__ __forceinline__ static std::int64_t word(const std::int64_t* at) {
-    std::int64_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.min.s64 %0, [%1];"
-                 : "=l"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::int64_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::int64_t, core::ReduceOp::max> : MultimemExists {
-  __device__ __forceinline__ static std::int64_t word(const std::int64_t* at) {
-    std::int64_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.max.s64 %0, [%1];"
-                 : "=l"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::int64_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::uint64_t, core::ReduceOp::sum> : MultimemExists {
-  __device__ __forceinline__ static std::uint64_t word(const std::uint64_t* at) {
-    std::uint64_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.add.u64 %0, [%1];"
-                 : "=l"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::uint64_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::uint64_t, core::ReduceOp::min> : MultimemExists {
-  __device__ __forceinline__ static std::uint64_t word(const std::uint64_t* at) {
-    std::uint64_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.min.u64 %0, [%1];"
-                 : "=l"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::uint64_t*>(at), word);
-  }
-};
-template <>
-struct Multimem<std::uint64_t, core::ReduceOp::max> : MultimemExists {
-  __device__ __forceinline__ static std::uint64_t word(const std::uint64_t* at) {
-    std::uint64_t got;
-    asm volatile("multimem.ld_reduce.relaxed.sys.global.max.u64 %0, [%1];"
-                 : "=l"(got)
-                 : "l"(__cvta_generic_to_global(at))
-                 : "memory");
-    return got;
-  }
-  __device__ __forceinline__ static uint4 load(const void* at) {
-    return of_words(static_cast<const std::uint64_t*>(at), word);
-  }
-};
+// An instruction is a literal, and so these are macros.
+#define LOCKSTEP_MULTIMEM_VECTOR(T, op, instruction)                                               \
+  template <>                                                                                      \
+  struct Multimem<T, core::ReduceOp::op> : MultimemExists {                                        \
+    __device__ __forceinline__ static uint4 load(const void* at) {                                 \
+      uint4 got;                                                                                   \
+      asm volatile("multimem.ld_reduce.relaxed.sys.global." instruction " {%0, %1, %2, %3}, [%4];" \
+                   : "=r"(got.x), "=r"(got.y), "=r"(got.z), "=r"(got.w)                            \
+                   : "l"(__cvta_generic_to_global(at))                                             \
+                   : "memory");                                                                    \
+      return got;                                                                                  \
+    }                                                                                              \
+  };
+#define LOCKSTEP_MULTIMEM_WORDS(T, op, instruction, constraint)                                                        \
+  template <>                                                                                                          \
+  struct Multimem<T, core::ReduceOp::op> : MultimemExists {                                                            \
+    __device__ __forceinline__ static T word(const T* at) {                                                            \
+      T got;                                                                                                           \
+      asm volatile("multimem.ld_reduce.relaxed.sys.global." instruction " %0, [%1];"                                   \
+                   : constraint(got)                                                                                   \
+                   : "l"(__cvta_generic_to_global(at))                                                                 \
+                   : "memory");                                                                                        \
+      return got;                                                                                                      \
+    }                                                                                                                  \
+    __device__ __forceinline__ static uint4 load(const void* at) { return of_words(static_cast<const T*>(at), word); } \
+  };
+
+LOCKSTEP_MULTIMEM_VECTOR(float, sum, "add.v4.f32")
+LOCKSTEP_MULTIMEM_VECTOR(__nv_bfloat16, sum, "add.acc::f32.v4.bf16x2")
+LOCKSTEP_MULTIMEM_VECTOR(__nv_bfloat16, min, "min.v4.bf16x2")
+LOCKSTEP_MULTIMEM_VECTOR(__nv_bfloat16, max, "max.v4.bf16x2")
+LOCKSTEP_MULTIMEM_VECTOR(__half, sum, "add.acc::f32.v4.f16x2")
+LOCKSTEP_MULTIMEM_VECTOR(__half, min, "min.v4.f16x2")
+LOCKSTEP_MULTIMEM_VECTOR(__half, max, "max.v4.f16x2")
+LOCKSTEP_MULTIMEM_WORDS(double, sum, "add.f64", "=d")
+LOCKSTEP_MULTIMEM_WORDS(std::int32_t, sum, "add.s32", "=r")
+LOCKSTEP_MULTIMEM_WORDS(std::int32_t, min, "min.s32", "=r")
+LOCKSTEP_MULTIMEM_WORDS(std::int32_t, max, "max.s32", "=r")
+LOCKSTEP_MULTIMEM_WORDS(std::uint32_t, sum, "add.u32", "=r")
+LOCKSTEP_MULTIMEM_WORDS(std::uint32_t, min, "min.u32", "=r")
+LOCKSTEP_MULTIMEM_WORDS(std::uint32_t, max, "max.u32", "=r")
+LOCKSTEP_MULTIMEM_WORDS(std::int64_t, sum, "add.u64", "=l")  // the same bits; PTX has no add.s64
+LOCKSTEP_MULTIMEM_WORDS(std::int64_t, min, "min.s64", "=l")
+LOCKSTEP_MULTIMEM_WORDS(std::int64_t, max, "max.s64", "=l")
+LOCKSTEP_MULTIMEM_WORDS(std::uint64_t, sum, "add.u64", "=l")
+LOCKSTEP_MULTIMEM_WORDS(std::uint64_t, min, "min.u64", "=l")
+LOCKSTEP_MULTIMEM_WORDS(std::uint64_t, max, "max.u64", "=l")
+#undef LOCKSTEP_MULTIMEM_VECTOR
+#undef LOCKSTEP_MULTIMEM_WORDS
 
 // The sum, or whatever kOp is, of what all GPUs have at `at`.
 template <class T, core::ReduceOp kOp>

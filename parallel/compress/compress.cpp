@@ -4,7 +4,6 @@
 
 #include "core/error.h"
 #include "parallel/compress/reductions.h"
-#include "parallel/compress/shares.h"
 
 namespace lockstep::parallel {
 namespace {

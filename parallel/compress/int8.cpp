@@ -6,7 +6,6 @@
 #include "kernels/quantize/quantize.h"
 #include "kernels/reduce/reduction.h"
 #include "parallel/compress/reductions.h"
-#include "parallel/compress/shares.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -1,6 +1,5 @@
 // All forwards, then all backwards: GPipe (Huang et al. 2019), and chunk by chunk breadth-first (Lamy-Poirier 2022).
 #include "schedules/generators/rank_list.h"
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -1,7 +1,6 @@
 // Chimera: Li, Hoefler 2021 (arXiv:2107.06925), section 3.1: two 1F1B pipes in opposite directions, p microbatches a
 // unit, half of them in each; units follow each other directly (section 3.5).
 #include "schedules/generators/grid.h"
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

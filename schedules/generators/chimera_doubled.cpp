@@ -7,7 +7,6 @@
 #include <limits>
 #include <optional>
 
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "schedules/generators/rank_list.h"
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "schedules/generators/rank_list.h"
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -7,7 +7,6 @@
 
 #include "schedules/generators/grid.h"
 #include "schedules/generators/reorder.h"
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "schedules/count.h"
-#include "schedules/placement.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/gather_text.h"
+#include "trainer/checkpoint/save_checkpoint.h"
 
 #include <gtest/gtest.h>
 

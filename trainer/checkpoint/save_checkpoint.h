@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/transports/world.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pieces.h"
 
@@ -16,7 +17,7 @@ namespace lockstep::trainer {
 struct CheckpointRanks {
   std::int32_t rank = 0;
   // All ranks call it, each with a text, and each gets all texts, in the order of ranks. Nobody leaves before all have
-  // come. Over a World: gather_text (gather_text.h).
+  // come. Over a World: gather_text.
   std::function<std::vector<std::string>(const std::string&)> gather = [](const std::string& mine) {
     return std::vector<std::string>{mine};
   };
@@ -31,5 +32,10 @@ struct CheckpointRanks {
 // before is as it was. A kill at any moment leaves the last whole checkpoint, and `latest` naming it.
 void save_checkpoint(const std::string& folder, const Manifest& manifest, std::span<const WholeTensor> tensors,
                      std::span<const Piece> pieces, const CheckpointRanks& ranks, std::int32_t keep);
+
+// ---- Texts of all ranks, over a World: what save_checkpoint asks for.
+
+// [rank] -> the text that the rank gave. All ranks call it.
+std::vector<std::string> gather_text(transports::World& world, const std::string& mine);
 
 }  // namespace lockstep::trainer

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/gather_text.h"
 #include "trainer/checkpoint/gpt2_file.h"
 #include "trainer/checkpoint/save_checkpoint.h"
 #include "trainer/checkpoint/store_state.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/backends/gpu_places.h"
+#include "collectives/backends/places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
 #include "core/device_cpu.h"

@@ -2,7 +2,6 @@
 
 #include "kernels/base/context.h"
 #include "kernels/base/cuda_context.h"
-#include "kernels/base/cuda_graph.h"
 #include "kernels/reduce/reduction.h"
 
 namespace lockstep::executors {
