@@ -46,10 +46,11 @@ std::string heading_text(const Model& model, const Machine& machine) {
   const double met = static_cast<double>(active_parameters_of(model)) / kGiga;
   const std::string active = model.experts > 0 ? fmt::format(", {:.4g}e9 a token", met) : "";
   return fmt::format(
-      "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs a token: {}; "
+      "# simulated: {} ({:.4g}e9 parameters{}, sequence {}) on {} ({}, {:.4g} TFLOP/s, {:.4g} GB)\n# FLOPs a token: "
+      "{}; "
       "hfu counts what is recomputed, too\n",
-      model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name, machine.device.name,
-      machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
+      model.name, static_cast<double>(parameters_of(model)) / kGiga, active, model.sequence, machine.name,
+      machine.device.name, machine.device.matrix_tflops, static_cast<double>(machine.device.memory_bytes) / kGiga,
       workload::kFlopConvention);
 }
 

@@ -99,28 +99,28 @@ Refusal powers_of_two(const Shape& shape) {
 constexpr int kMostRanks = 1 << 20;  // a bound for options that count ranks
 constexpr int kMostChunks = 1 << 10;
 
-using Options = std::vector<Option>;
-Options none() {
+using OptionList = std::vector<Option>;
+OptionList none() {
   return {};
 }
-Options chunks(int default_value) {
+OptionList chunks(int default_value) {
   return {{"chunks", default_value, 1, kMostChunks, "parts that follow each other through the tree"}};
 }
 // Radix p and above is the flat tree: fewest messages in a row.
-Options tree_options() {
+OptionList tree_options() {
   return {{"radix", 2, 2, kMostRanks, "2: binomial", {4, 8}}, chunks(1).front()};
 }
-Options ring_options() {
+OptionList ring_options() {
   return {{"directions", 1, 1, 2, "2: half of the data goes round backwards"},
           {"lanes", 1, 1, 8, "rings side by side in each direction", {2}}};
 }
-Options group_option() {
+OptionList group_option() {
   return {{"group", 0, 0, kMostRanks, "ranks in a group; 0: near the square root"}};
 }
-Options columns_option() {
+OptionList columns_option() {
   return {{"columns", 0, 0, kMostRanks, "columns of the grid; 0: near the square root"}};
 }
-Options pat_options() {
+OptionList pat_options() {
   return {{"aggregation", 0, 0, kMostRanks, "most blocks a message, rounded down to a power of two; 0: no limit"}};
 }
 

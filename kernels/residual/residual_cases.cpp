@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/shapes.h"
+#include "kernels/registry.h"
 #include "kernels/residual/residual.h"
 #include "kernels/residual/residual_reference.h"
-#include "kernels/registry.h"
 
 namespace lockstep::kernels {
 
