@@ -38,8 +38,8 @@ from gate.suite import Line, load_suite
 @contextmanager
 def background_noise(processes: int) -> Iterator[None]:
     """So many processes, busy about two thirds of the time, while the body runs."""
-    command = [sys.executable, "-c", "from gate.noise import make_noise; make_noise()"]
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+    command = [sys.executable, "-c", "from gate_selftest import make_noise; make_noise()"]
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))}
     noisy = [subprocess.Popen(command, env=environment) for _ in range(processes)]
     try:
         yield
