@@ -100,6 +100,7 @@ TEST(RecordTest, KernelIsTheDocumentedLine) {
   kernel.shape = "N3";
   kernel.dtype = "bf16";
   kernel.threads = 2;
+  kernel.copies = 3;
   kernel.cores = {0, 1};
   kernel.cache = "cold";
   kernel.checked = true;
@@ -118,7 +119,7 @@ TEST(RecordTest, KernelIsTheDocumentedLine) {
   line.erase("stats");
   EXPECT_EQ(line, json::parse(R"({
       "record": "kernel", "run": "0123456789abcdef", "kernel": "gelu_fwd", "shape": "N3", "dtype": "bf16",
-      "device": "cpu", "threads": 2, "cores": [0, 1], "cache": "cold", "timing": "host", "implementation": null,
+      "device": "cpu", "threads": 2, "copies": 3, "cores": [0, 1], "cache": "cold", "timing": "host", "implementation": null,
       "basis": "measured", "status": "ok", "checked": true, "error": null, "flops": 27.0, "bytes": 12.0,
       "operands": [{"name": "x", "access": "read", "dtype": "bf16", "bytes": 6}], "iterations": 6, "time_us": 2.0, "samples_us": [1.0, 2.0, 3.0], "gbps": 0.006, "gflops": null,
       "bound": "launch", "ceiling_us": 1.0, "share": 0.5})"));
