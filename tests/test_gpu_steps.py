@@ -132,7 +132,7 @@ def test_what_compute_sanitizer_repeats_is_a_test_of_one_rank():
 
 def test_every_family_of_kernels_has_a_step_and_a_process():
     """The names are those that the registry gives to the test's parameters."""
-    text = (ROOT / "kernels/registry.cpp").read_text(encoding="utf-8")
+    text = (ROOT / "kernels/registry.h").read_text(encoding="utf-8")
     families = set(re.findall(r'KernelFamily\{"(\w+)"', text))
     chosen = [filter_of(step, "--gtest_filter") for step in steps() if step.file == LISTS[0] and step.name.startswith("test-")]
     assert families and sorted(f"*/{family}" for family in families) == sorted(chosen)
