@@ -192,7 +192,7 @@ BenchFlags flags_of(int argc, char** argv) {
   }
 }
 
-// Of the steps of all layouts, each once.
+// The kernels of all layouts' steps, each once.
 std::vector<kernels::KernelCase> cases_of(const BenchFlags& flags) {
   const workload::Model model = workload::parse_model(flags.model);
   std::vector<kernels::KernelCase> cases;

@@ -1,4 +1,4 @@
-// What a generator is asked for, and which rank has which stage.
+// The shape of a schedule that a generator makes, and which rank has which stage.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,7 @@ TEST(Groups, AreMegatronsLists) {
   EXPECT_EQ(groups_of(layout, GroupKind::embedding), Groups{}) << "mixtral's head has a matrix of its own";
 }
 
-// What the members of a group differ in.
+// Members of a group differ in one coordinate.
 TEST(Groups, OfAKindHaveEveryRankOnceAndDifferInTheirCoordinateOnly) {
   const Layout layout = sizes(2, 3, 2, 4, 2);
   struct Differs {

@@ -1,4 +1,4 @@
-// What a rank's memory is held for: the same kinds where it is predicted and where it is counted.
+// Kinds of memory by their use, the same where a rank's memory is predicted and where it is counted.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline std::int64_t total_of(const BytesByKind& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
 }
 
-// What is held now, what was held when all kinds together were at their most, and the most of each kind.
+// Bytes held now, bytes held when all kinds together were at their peak, and the peak of each kind.
 class HeldBytes {
  public:
   explicit HeldBytes(const BytesByKind& now = {}) : now_(now), at_peak_(now), peak_of_each_(now) {}

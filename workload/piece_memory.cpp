@@ -103,7 +103,7 @@ class PieceTouches {
 
  private:
   bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
-  // Of the part; of its parameters in the stage.
+  // Index of the part's first parameter among those of the stage.
   std::size_t first_parameter() const {
     const std::size_t before = place_.embedding ? kEmbeddingParameters : 0;
     const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);
@@ -113,7 +113,7 @@ class PieceTouches {
     phases_.back().gradients.push_back(weight);
     phases_.back().gradients.push_back(weight + 1);
   }
-  // Of norms: they come with the input's gradient, and wait for a separate W.
+  // Gradients of norms come with the input's gradient, and wait for a separate W.
   bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
   void norm_gradients(T held, std::size_t gamma) {
     if (is_split()) {

@@ -69,7 +69,7 @@ struct Touch {
   std::int64_t bytes = 0;
 };
 
-// Of what is made, how much and what for.
+// Bytes of a tensor that is made or read, and their kind.
 Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, bool makes);
 
 // A piece goes through phases: gradients that it adds to and tensors that it makes are there from the beginning of
@@ -79,7 +79,7 @@ struct Phase {
   std::vector<Touch> touches = {};
   bool commits = false;  // at its end the part's gradients of the microbatch are complete
 };
-// Of a kernel of a part, or of a collective inside a layer.
+// The phases of a kernel of a part, or of a collective inside a layer.
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
                              const schedules::Task& piece);
 

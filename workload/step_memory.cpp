@@ -24,8 +24,8 @@ std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
 
 // ---- tensors of microbatches
 
-// What happens to memory, in order. A tensor that is touched for the last time before it is made again goes at the next
-// end of a phase.
+// A change of the bytes held, in order. A tensor that is touched for the last time before it is made again goes at the
+// next end of a phase.
 struct Event {
   std::optional<Touch> touch = {};
   bool ends_phase = false;
@@ -213,7 +213,7 @@ class RankMemory {
     }
   }
 
-  // Of each stage and microbatch, forward and backward.
+  // The last kernel of each stage and microbatch, forward and backward.
   void find_last_kernels() {
     for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) {
       const Task& task = tasks_.tasks[i];
@@ -223,7 +223,7 @@ class RankMemory {
       last_kernel_[{task.stage, task.microbatch, forward}] = i;
     }
   }
-  // What another stage of this rank takes is copied behind the last kernel.
+  // The output that another stage of this rank takes is copied after the last kernel.
   void hand_over(const Task& task, std::uint32_t index) {
     const bool forward = task.op == Op::forward;
     const auto last = last_kernel_.find({task.stage, task.microbatch, forward});

@@ -1,4 +1,4 @@
-// What a rank of the trainer holds in a training step, at its worst moment and of each kind: byte for byte what it
+// The memory that a rank of the trainer holds in a training step, at its peak and by kind: byte for byte what it
 // counts (parallel::Memory::held_by_tasks), from the Step's list of tasks and the lives of its tensors alone. Tasks
 // that run beside others in other threads count at their place in the list.
 #pragma once

@@ -1,4 +1,4 @@
-// What was run and what came of it: as records (docs/record_format.md), and in Google Benchmark's own formats.
+// Records of a run (docs/record_format.md), and its results in Google Benchmark's own formats.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace lockstep::kernel_bench {
 std::vector<core::CudaDeviceInfo> bench_gpus(const Bench& bench);  // that it runs on: the first, or none
 core::RunRecord run_record(const Bench& bench);
 core::CeilingRecord ceiling_record(const std::string& run, const Ceiling& ceiling);
-// Of the last `repetitions` trials, whose samples are put together.
+// The record of an instance, with the samples of its last `repetitions` trials put together.
 core::KernelRecord kernel_record(const std::string& run, const Bench& bench, const Instance& instance,
                                  std::size_t repetitions);
 

@@ -1,5 +1,5 @@
-// What a rank's collectives send: counted in the plans that they run. A library's collective (NCCL's) has no plan, and
-// counts as one that sends as few bytes as can be.
+// Counts the bytes that a rank's collectives send, in the plans that they run. A library's collective (NCCL's) has no
+// plan, and counts as one that sends as few bytes as can be.
 #pragma once
 
 #include <atomic>

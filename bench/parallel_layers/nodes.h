@@ -36,7 +36,7 @@ struct Place {
   parallel::Tensor random_in_tiles(const workload::Parameter& whole) const;  // all rows
 };
 
-// What a pass leaves, and what it is a share of.
+// A result of a pass, and the whole matrix that it is a share of.
 struct Result {
   workload::Parameter whole;  // [rows, columns]
   const parallel::Tensor* found = nullptr;
@@ -73,7 +73,7 @@ class Node {
   virtual void add_results(std::vector<Result>& /*results*/) const {}
 };
 
-// What is passed outlives the node.
+// The arguments outlive the node.
 std::unique_ptr<Node> make_product(const Place& place, const workload::Operation& op, Value& in, Value& out);
 std::unique_ptr<Node> make_attention_core(const Place& place, const workload::Operation& op, Value& in, Value& out);
 std::unique_ptr<Node> make_embedding(const Place& place, const workload::Operation& op, Value& out);

@@ -120,7 +120,7 @@ class RankRun {
     double us;
     Spent spent;
   };
-  // Of the slowest rank.
+  // Times of the slowest rank.
   Timed timed(const Pass& pass, Way way) {
     rank_.messages.barrier();
     const auto start = core::Clock::now();

@@ -22,7 +22,7 @@ struct FlagValue {
   // "-b,--minbytes 12Q: <text of another error>"
   core::Error refused(const core::Error& error) const;
 
-  // What a parser makes of the text; its error is refused with the flag's name.
+  // The value that a parser makes of the text; where it throws, the flag's name is put before its message.
   template <class Parse>
   auto parsed_by(const Parse& parse) const {
     try {

@@ -120,13 +120,13 @@ void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<WaveS
 }
 
 simulator::Slowdown slowdown_of(const Step& step, const Slowdowns& slowdowns, const simulator::LanesBeside& beside) {
-  return [&step, &slowdowns, beside](std::int32_t rank, std::size_t index, const simulator::Company& company) {
+  return [&step, &slowdowns, beside](std::int32_t rank, std::size_t index, const simulator::Concurrent& concurrent) {
     const Task& task = step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
     if (task.lane == schedules::Lane::compute) {
-      return slowdowns.of_kernel(task.op, company.kernels, company.own_collective);
+      return slowdowns.of_kernel(task.op, concurrent.kernels, concurrent.own_collective);
     }
     if (!beside[static_cast<std::size_t>(task.lane)]) return 1.0;
-    return slowdowns.of_collective(task.lane, company.computing_share);
+    return slowdowns.of_collective(task.lane, concurrent.computing_share);
   };
 }
 

@@ -34,7 +34,7 @@ StepParts parts_of(const std::vector<schedules::Breakdown>& ranks, double step_m
   return parts;
 }
 
-// What tasks that do the same have in common, on whichever rank.
+// Fields that are equal for tasks that do the same work, on any rank.
 struct Alike {
   Op op;
   Lane lane;

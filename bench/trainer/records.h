@@ -28,7 +28,7 @@ class TrainingLog {
   void add_validation(std::int64_t step, double loss) { validations_.push_back({step, loss}); }
 
   bool has_timed_step() const { return !timed_.empty(); }
-  // Of the last ones that were timed the median: what a record's parts and timeline are of.
+  // The median of the last timed steps: a record's parts and timeline are this step's.
   struct Timed {
     trainer::StepReport report;
     schedules::StepTimeline timeline;

@@ -23,7 +23,7 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
 std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_flops);
 // Where the time of a step went, averaged over the ranks.
 std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
-// Of the fullest rank, by kind, as predicted and as counted.
+// The memory of the rank that needs most, by kind, as predicted and as counted.
 std::string memory_text(const parallel::BytesByKind& predicted, const trainer::StepReport& report);
 // Bytes that are no printable ASCII as \\xNN, but for line ends.
 std::string sample_text(const std::string& prompt, const std::string& sample);

@@ -9,7 +9,7 @@
 
 namespace lockstep::kernels {
 
-// Of arguments whose views have dtypes and lengths.
+// The case of arguments whose views have dtypes and lengths.
 KernelCase case_of(const AttentionForward& args);
 KernelCase case_of(const AttentionBackward& args);
 

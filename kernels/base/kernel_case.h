@@ -123,7 +123,7 @@ KernelCase make_shaped_case(const Args& args, CaseFacts facts) {
   return made;
 }
 
-// Of a kernel whose views need not be filled in: all that have a choice have the facts' dtype.
+// The case of a kernel whose views need not be filled in: where a view may have several dtypes, it has the facts'.
 template <class Args>
 KernelCase make_case(const Args& shape, CaseFacts facts) {
   const Args args = shaped(shape, facts.dtype);

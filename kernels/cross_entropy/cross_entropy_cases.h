@@ -6,7 +6,8 @@
 
 namespace lockstep::kernels {
 
-// Of arguments whose views have dtypes and lengths. Of a shard: one of `shards`, all as long as this but the last.
+// The case of arguments whose views have dtypes and lengths. A shard is one of `shards`, all as long as this one but
+// for the last.
 KernelCase case_of(const CrossEntropy& args);
 KernelCase case_of(const CrossEntropyStats& args, std::int64_t shards);
 KernelCase case_of(const CrossEntropyFinish& args);

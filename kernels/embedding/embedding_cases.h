@@ -6,8 +6,8 @@
 
 namespace lockstep::kernels {
 
-// Of arguments whose views have dtypes and lengths; ids are drawn from the whole vocabulary, of which the table may be
-// a shard. 0: the table is all of it.
+// The case of arguments whose views have dtypes and lengths; ids are drawn from the whole vocabulary, of which the
+// table may be a shard. 0: the table is all of it.
 KernelCase case_of(const EmbeddingForward& args, std::int64_t vocabulary = 0);
 KernelCase case_of(const EmbeddingBackward& args, std::int64_t vocabulary = 0);
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels {
 
-// Of arguments whose views have dtypes and lengths.
+// The case of arguments whose views have dtypes and lengths.
 KernelCase case_of(const GemmForward& args);
 KernelCase case_of(const GemmInputGradient& args);
 KernelCase case_of(const GemmWeightGradient& args);

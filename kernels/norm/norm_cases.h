@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels {
 
-// Of arguments whose views have dtypes and lengths. `shape`: in the case's name; empty: "R5_C3".
+// The case of arguments whose views have dtypes and lengths. `shape`: in the case's name; empty: "R5_C3".
 KernelCase case_of(const NormForward& args, std::string shape = {});
 KernelCase case_of(const NormBackward& args, std::string shape = {});
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::kernels {
 
-// Of arguments whose views have dtypes and lengths. `shape`: in the case's name; empty: "N1031".
+// The case of arguments whose views have dtypes and lengths. `shape`: in the case's name; empty: "N1031".
 KernelCase case_of(const AdamW& args, std::string shape = {}, const Draw& weights = {});
 KernelCase case_of(const SumOfSquares& args, std::string shape = {});
 

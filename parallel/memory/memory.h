@@ -95,7 +95,7 @@ class Memory {
   BytesByKind at_peak() const;       // when all kinds together were at their peak
   void restart_peaks();              // from what is held now
 
-  // What is held in the order of a list of tasks, whatever threads ran them and when: numbers that do not depend on
+  // Bytes held in the order of a list of tasks, whatever threads ran them and when: numbers that do not depend on
   // timing. After begin_tasks() a thread that begins or ends a task says so; what it makes and gives back from then on
   // is the task's, and counts as if all tasks before it in the list were done, and none behind it begun. Tasks are
   // counted from 1; 0 is what a thread does that has named none.

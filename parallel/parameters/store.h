@@ -91,7 +91,7 @@ class ParameterStore {
 
   // ---- for layers, in the rank's own thread
   kernels::In weight(std::size_t parameter) const;  // of a bucket that is WHOLE
-  // What a part (all parameters with workload::Parameter::part) adds to gradients with one microbatch.
+  // The gradients that a part (all parameters with workload::Parameter::part) adds with one microbatch.
   class PartGradients;
   PartGradients gradients(std::int32_t part);
 
@@ -100,7 +100,8 @@ class ParameterStore {
   class Gathering;
   Gathering gather(std::int32_t bucket);
   void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
-  // Of stages 0 and 1 once a step, of 2 and 3 what the earliest microbatch that waits has committed.
+  // Begins a bucket's reduction: in ZeRO stages 0 and 1 once a step, in 2 and 3 of the gradients that the earliest
+  // waiting microbatch has committed.
   class Reduction;
   class Landed;
   Reduction reduce(std::int32_t bucket);
@@ -226,7 +227,7 @@ class [[nodiscard]] ParameterStore::Reduction {
   kernels::Out result_ = {};
 };
 
-// What a reduction has left here, for sums over further groups (replicas of shards) in place.
+// The gradients that a reduction has left on this rank, for sums over further groups (replicas of shards) in place.
 class [[nodiscard]] ParameterStore::Landed {
  public:
   Landed() = default;  // nothing

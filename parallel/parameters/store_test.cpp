@@ -282,7 +282,7 @@ TEST(Store, ReductionsHaveTheirOrder) {
   EXPECT_NO_THROW(once.store(0).gradients(0).of(0));
 }
 
-// What the compiler refuses: to end what was not begun, to end it twice or keep it, and to copy a handle.
+// The compiler refuses to end an operation that was not begun, to end it twice or keep it, and to copy a handle.
 template <class Handle>
 constexpr bool kIsHandedOn = !std::is_copy_constructible_v<Handle> && std::is_nothrow_move_constructible_v<Handle>;
 template <class Gathering>

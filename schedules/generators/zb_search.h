@@ -18,7 +18,7 @@ struct ZbSearch {
 // hand-made ZB-H1 and ZB-H2 where they keep to the limit.
 Schedule zb_search(const ZbSearch& wanted);
 
-// What it begins with, made by hand (zero_bubble.cpp).
+// The handmade schedules that the search begins with (zero_bubble.cpp).
 Schedule zb_h1(const PipelineShape& shape);
 Schedule zb_h2(const PipelineShape& shape);
 

@@ -21,7 +21,7 @@ inline StageRecipe recipe_of_parts(std::int32_t parts) {
   return recipe;
 }
 
-// Of two pipes that run against each other: the ranks at the ends, then those next to them, ...
+// Groups of two pipes in opposite directions: the ranks at the ends, then those next to them, ...
 inline void add_groups_of_ends(Step& step, GroupKind kind) {
   for (std::int32_t r = 0; r < step.num_ranks() / 2; ++r) step.groups.push_back({kind, {r, step.num_ranks() - 1 - r}});
 }

@@ -15,7 +15,7 @@ struct ReduceOptions {
   // A bucket leaves as soon as its last gradient is there. Else buckets leave when the rank has made all gradients that
   // are to be reduced, and with `every_microbatch` the rank waits for those of one microbatch before the next.
   bool overlapped = true;
-  // What the reduction leaves is then summed over groups of kind `replicas`, too (HSDP), in a lane of its own, beside
+  // The reduced gradients are then summed over groups of kind `replicas`, too (HSDP), in a lane of its own, beside
   // the reduction of the next bucket.
   bool over_replicas = false;
 };

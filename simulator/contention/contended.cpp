@@ -29,10 +29,10 @@ bool is_collective(const Task& task) {
   return task.comm != Comm::none;
 }
 
-// What runs when, of a step that was played.
-class Neighbours {
+// The spans of kernels and collectives in a simulated step.
+class Overlaps {
  public:
-  Neighbours(const Step& step, const StepTimeline& timeline, const LanesBeside& beside)
+  Overlaps(const Step& step, const StepTimeline& timeline, const LanesBeside& beside)
       : step_(step), kernels_(timeline.size()), beside_(timeline.size()), within_(timeline.size()) {
     for (std::size_t r = 0; r < timeline.size(); ++r) {
       for (std::size_t i = 0; i < timeline[r].size(); ++i) {
@@ -50,7 +50,7 @@ class Neighbours {
     }
   }
 
-  // Mean over the piece's span of 1 / slowdown: 1 is as fast as alone.
+  // The mean of 1 / slowdown over the task's span: 1 is as fast as alone.
   double speed(const Slowdown& slowdown, std::size_t rank, std::size_t index, const TaskSpan& span) const {
     const Task& task = step_.of_rank[rank].tasks[index];
     std::vector<std::int64_t> edges{span.start_ps, span.end_ps};
@@ -61,8 +61,9 @@ class Neighbours {
     double sum = 0;
     for (std::size_t i = 0; i + 1 < edges.size(); ++i) {
       if (edges[i + 1] == edges[i]) continue;
-      const Company company = company_at(rank, task, edges[i]);
-      sum += static_cast<double>(edges[i + 1] - edges[i]) / slowdown(static_cast<std::int32_t>(rank), index, company);
+      const Concurrent concurrent = concurrent_at(rank, task, edges[i]);
+      sum +=
+          static_cast<double>(edges[i + 1] - edges[i]) / slowdown(static_cast<std::int32_t>(rank), index, concurrent);
     }
     return sum / static_cast<double>(span.end_ps - span.start_ps);
   }
@@ -85,22 +86,22 @@ class Neighbours {
     }
   }
 
-  Company company_at(std::size_t rank, const Task& task, std::int64_t at_ps) const {
-    Company company;
+  Concurrent concurrent_at(std::size_t rank, const Task& task, std::int64_t at_ps) const {
+    Concurrent concurrent;
     for (std::size_t r = 0; r < kernels_.size(); ++r) {
       const bool itself = r == rank;
-      company.kernels += (itself && is_kernel(task)) || runs_at(kernels_[r], at_ps) ? 1 : 0;
+      concurrent.kernels += (itself && is_kernel(task)) || runs_at(kernels_[r], at_ps) ? 1 : 0;
       const bool own = runs_at(beside_[r], at_ps);
-      company.collectives += (own ? 1 : 0) + (runs_at(within_[r], at_ps) ? 1 : 0);
-      if (itself) company.own_collective = own;
+      concurrent.collectives += (own ? 1 : 0) + (runs_at(within_[r], at_ps) ? 1 : 0);
+      if (itself) concurrent.own_collective = own;
     }
-    if (!is_collective(task)) return company;
+    if (!is_collective(task)) return concurrent;
     const std::vector<std::int32_t>& members = step_.groups[static_cast<std::size_t>(task.peer)].ranks;
     const auto computing = std::count_if(members.begin(), members.end(), [&](std::int32_t member) {
       return runs_at(kernels_[static_cast<std::size_t>(member)], at_ps);
     });
-    company.computing_share = static_cast<double>(computing) / static_cast<double>(members.size());
-    return company;
+    concurrent.computing_share = static_cast<double>(computing) / static_cast<double>(members.size());
+    return concurrent;
   }
 
   const Step& step_;
@@ -137,7 +138,7 @@ Simulation play_contended(const Step& priced, const LanesBeside& beside, const S
   Step step = priced;
   Simulation played = play(step);
   for (int round = 0; round < kMostRounds; ++round) {
-    const Neighbours company(priced, played.timeline, beside);
+    const Overlaps overlaps(priced, played.timeline, beside);
     for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
       for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
         const Task& alone = priced.of_rank[r].tasks[i];
@@ -145,7 +146,7 @@ Simulation play_contended(const Step& priced, const LanesBeside& beside, const S
         if (span.end_ps <= span.start_ps || (!is_kernel(alone) && !is_collective(alone))) continue;
         // Half the way each time: what slows others down moves with them.
         std::int64_t& amount = step.of_rank[r].tasks[i].amount;
-        const double speed = company.speed(slowdown, r, i, span);
+        const double speed = overlaps.speed(slowdown, r, i, span);
         amount = (amount + std::llround(static_cast<double>(alone.amount) / speed)) / 2;
       }
     }

@@ -1,5 +1,4 @@
-// A step whose pieces slow each other down, as ranks share the cores and the memory of one machine: in virtual time, by
-// the simulator's engine.
+// Simulation of a step whose tasks slow each other down, because ranks share the cores and the memory of one machine.
 #pragma once
 
 #include <array>
@@ -22,20 +21,20 @@ schedules::Step with_whole_messages(schedules::Step step);
 // Lanes whose collectives have threads of their own; those of others run in the rank's thread, which has the kernels.
 using LanesBeside = std::array<bool, schedules::kNumLanes>;
 
-// What runs beside a piece at one moment, on all ranks, itself among it.
-struct Company {
+// Tasks that run at one moment, on all ranks; the task that is asked about is among them.
+struct Concurrent {
   std::int32_t kernels = 0;
   std::int32_t collectives = 0;  // members of collectives, each counted once
   bool own_collective = false;   // of a kernel: its rank is in a collective that has a thread of its own
-  double computing_share = 0;    // of a collective: its members that compute
+  double computing_share = 0;    // of a collective: the share of its members that compute
 };
 
-// How many times as long as alone a piece takes, were its company always this. `task`: of `rank`.
-using Slowdown = std::function<double(std::int32_t rank, std::size_t task, const Company& company)>;
+// The factor by which a task takes longer than alone while `concurrent` runs. `task`: its index on `rank`.
+using Slowdown = std::function<double(std::int32_t rank, std::size_t task, const Concurrent& concurrent)>;
 
-// Each kernel and collective is stretched for as long as it has company: the step is played again and again until the
-// company that a piece has is that of the step as it is then. Collectives in lanes that are not `beside` are no
-// company of kernels of their own rank.
+// Stretches each kernel and collective by its slowdown. As the stretched tasks overlap with others than before, the
+// step is simulated again and again until its makespan settles. A collective in a lane that is not `beside` runs in the
+// rank's own thread and does not slow the kernels of its rank down.
 Simulation play_contended(const schedules::Step& priced, const LanesBeside& beside, const Slowdown& slowdown);
 
 }  // namespace lockstep::simulator

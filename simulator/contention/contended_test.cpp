@@ -20,8 +20,8 @@ Step kernels(const std::vector<std::int64_t>& ps) {
 }
 
 // Two cores, of which each that computes gets an equal part.
-double on_two_cores(std::int32_t, std::size_t, const Company& company) {
-  return std::max(1.0, (company.kernels + company.collectives) / 2.0);
+double on_two_cores(std::int32_t, std::size_t, const Concurrent& concurrent) {
+  return std::max(1.0, (concurrent.kernels + concurrent.collectives) / 2.0);
 }
 
 TEST(Contended, WhatHasCoresOfItsOwnTakesAsLongAsAlone) {
@@ -53,10 +53,10 @@ TEST(Contended, CollectivesBesideKernelsAreCompany) {
   };
   std::int32_t most = 0;
   bool own = false;
-  const Slowdown seen = [&](std::int32_t rank, std::size_t task, const Company& company) {
-    most = std::max(most, company.kernels + company.collectives);
-    own = own || company.own_collective;
-    return on_two_cores(rank, task, company);
+  const Slowdown seen = [&](std::int32_t rank, std::size_t task, const Concurrent& concurrent) {
+    most = std::max(most, concurrent.kernels + concurrent.collectives);
+    own = own || concurrent.own_collective;
+    return on_two_cores(rank, task, concurrent);
   };
   LanesBeside beside = {};
   beside[static_cast<std::size_t>(Lane::reduce)] = true;

@@ -50,8 +50,8 @@ struct NetworkLevel {
   Sharing sharing = Sharing::one_at_a_time;
 };
 
-// What our own benchmarks took on one host whose cores ranks share. Where something was not measured, the formulas of
-// the device and the levels stand in.
+// Times of our own benchmarks on one host whose cores the ranks share. The formulas of the device and the levels are
+// the fallback for kernels and collectives that were not measured.
 struct Measured {
   using Curve = std::vector<std::pair<double, double>>;  // microseconds by something that ascends
   struct Collective {

@@ -61,8 +61,8 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
   return all;
 }
 
-// `in_company`: the same step where ranks share cores (simulate_on_shared_cores()), else null.
-Simulation run(const schedules::Step& step, const schedules::Step* in_company, const workload::Layout& layout,
+// `concurrent_step`: the same step where ranks share cores (simulate_on_shared_cores()), else null.
+Simulation run(const schedules::Step& step, const schedules::Step* concurrent_step, const workload::Layout& layout,
                const Machine& machine, std::vector<std::int64_t> places) {
   const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   const MachineNetwork network(machine, std::move(places));
@@ -71,7 +71,7 @@ Simulation run(const schedules::Step& step, const schedules::Step* in_company, c
                                       members[static_cast<std::size_t>(task.peer)]);
     return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
   };
-  if (in_company != nullptr) return simulate_on_shared_cores(step, *in_company, machine, collective_time);
+  if (concurrent_step != nullptr) return simulate_on_shared_cores(step, *concurrent_step, machine, collective_time);
   return simulate(step, network, collective_time);
 }
 
@@ -170,15 +170,15 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
     return all_ranks ? unfolded(folded, layout) : folded;
   };
   schedules::Step step = step_of(1);
-  schedules::Step in_company;
-  if (shares_cores) in_company = step_of(ranks_at_once(machine.measured, layout.ranks()));
+  schedules::Step concurrent_step;
+  if (shares_cores) concurrent_step = step_of(ranks_at_once(machine.measured, layout.ranks()));
 
   Prediction made;
   std::vector<std::int64_t> places = all_ranks ? all_places(layout) : places_of_pipeline(layout);
   made.sent = schedules::count_sent(step);
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
-  Simulation simulation = run(step, shares_cores ? &in_company : nullptr, layout, machine, std::move(places));
+  Simulation simulation = run(step, shares_cores ? &concurrent_step : nullptr, layout, machine, std::move(places));
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;

@@ -52,20 +52,20 @@ std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks) {
   return std::clamp(measured.cores / measured.threads, 1, ranks);
 }
 
-Simulation simulate_on_shared_cores(const Step& alone, const Step& in_company, const Machine& machine,
+Simulation simulate_on_shared_cores(const Step& alone, const Step& concurrent_step, const Machine& machine,
                                     const CollectiveTime& collective_time) {
   const Measured& measured = machine.measured;
   const std::int32_t most = ranks_at_once(measured, alone.num_ranks());
-  const auto slowdown = [&](std::int32_t rank, std::size_t index, const Company& company) {
+  const auto slowdown = [&](std::int32_t rank, std::size_t index, const Concurrent& concurrent) {
     const auto at = [&](const Step& step) -> const Task& {
       return step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
     };
-    const double threads = static_cast<double>(company.kernels) * measured.threads + company.collectives;
+    const double threads = static_cast<double>(concurrent.kernels) * measured.threads + concurrent.collectives;
     const double turns = std::max(1.0, threads / measured.cores);
     const auto by_itself = static_cast<double>(at(alone).amount);
     if (at(alone).lane != Lane::compute || most == 1 || by_itself == 0) return turns;
-    const double together = static_cast<double>(at(in_company).amount) / by_itself;
-    const double part = static_cast<double>(std::min(company.kernels, most) - 1) / (most - 1);
+    const double together = static_cast<double>(at(concurrent_step).amount) / by_itself;
+    const double part = static_cast<double>(std::min(concurrent.kernels, most) - 1) / (most - 1);
     return (1 + part * (together - 1)) * turns;
   };
   return play_contended(in_picoseconds(alone, machine, collective_time), lanes_beside(), slowdown);

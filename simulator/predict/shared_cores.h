@@ -9,14 +9,14 @@
 
 namespace lockstep::simulator {
 
-// Ranks that compute at the same time on cores of their own, of so many.
+// The most ranks that have cores of their own while they compute.
 std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks);
 
-// `alone` has kernels as one rank takes them by itself, `in_company` the same tasks as ranks_at_once() ranks take them
-// together: between the two a kernel is as slow as ranks compute beside it. Where more threads run than there are
-// cores (of kernels, and of collectives while their bytes move), all of them get an equal part. Collectives over
-// data-parallel ranks have threads of their own, as in the trainer.
-Simulation simulate_on_shared_cores(const schedules::Step& alone, const schedules::Step& in_company,
+// `alone`: the step with kernels priced as they run by themselves; `concurrent_step`: the same tasks priced as they run
+// on ranks_at_once() ranks at the same time. A kernel's slowdown is interpolated between the two by the number of ranks
+// that compute. Where more threads run than there are cores (of kernels, and of collectives while their bytes move),
+// all of them get an equal part. Collectives over data-parallel ranks have threads of their own, as in the trainer.
+Simulation simulate_on_shared_cores(const schedules::Step& alone, const schedules::Step& concurrent_step,
                                     const Machine& machine, const CollectiveTime& collective_time);
 
 }  // namespace lockstep::simulator

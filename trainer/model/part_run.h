@@ -57,8 +57,8 @@ class HeadRun : public PartRun {
 // What is passed outlives what is made. The parameters of a part begin at `first`.
 std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
                                             Boundary& out);
-// Of the layers that full recomputation makes again together, the first keeps its input, and nobody needs the output of
-// the last again.
+// A layer's place among those that full recomputation makes again together: the first keeps its input, and nobody needs
+// the output of the last again.
 struct LayerPlace {
   bool first_of_group;
   bool last_of_group;

@@ -1,4 +1,5 @@
-// What a rank will need, before anything is allocated, so that a run that cannot fit is refused in time.
+// The memory that a rank will need, known before anything is allocated, so that a run that cannot fit is refused in
+// time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ double kept_share_for_w(const workload::Model& model, const workload::Layout& la
 workload::HeldBytes memory_need(const TrainStep& made, const workload::Model& model, const workload::Layout& layout,
                                 std::int32_t rank);
 
-// Of the rank that needs most.
+// The memory of the rank that needs most, in bytes by kind.
 parallel::BytesByKind most_needed(const TrainStep& made, const workload::Model& model, const workload::Layout& layout);
 
 // Throws a usage Error that says what is needed, what is there, and what would help, if the ranks of this host need

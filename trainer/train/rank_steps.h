@@ -1,5 +1,5 @@
-// What runs Steps of one model on one rank: its kernels' threads or streams, its part of the model, and how tasks are
-// interpreted. The same for training and for benchmarks that time steps.
+// Runs Steps of one model on one rank. It has the threads or streams of kernels, its part of the model, and how tasks
+// are interpreted. The same for training and for benchmarks that time steps.
 #pragma once
 
 #include <functional>

@@ -26,8 +26,8 @@ struct StepReport {
   float rate = 0;
   float loss_scale = 1;
   double seconds = 0;  // of the slowest rank
-  // Of the rank with the highest peak of all kinds together, at that peak, in the order in which the step's tasks are
-  // issued: a number that does not depend on timing, and that was predicted (trainer/step/memory_need.h).
+  // Memory of the rank with the highest peak of all kinds together, at that peak, in the order in which the step's
+  // tasks are issued: a number that does not depend on timing, and that was predicted (trainer/step/memory_need.h).
   parallel::BytesByKind peak_bytes = {};
   // As it happened: the most that a rank has held so far, with what ran beside its kernels.
   std::int64_t most_bytes = 0;
@@ -65,7 +65,7 @@ class RankTrainer {
   void gather_weights();
 
   RankModel& model() { return model_; }
-  // Of this rank's last step, in the order in which its tasks are issued.
+  // Memory of this rank's last step, in the order in which its tasks are issued.
   const workload::HeldBytes& held_bytes() const { return held_bytes_; }
   const schedules::InterpreterOptions& interpreter() const { return steps_.interpreter(); }
   LossScale& loss_scale() { return loss_scale_; }

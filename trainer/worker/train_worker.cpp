@@ -266,7 +266,7 @@ void TrainWorker::gather(const Task& task) {
   std::move(gathering).done();
 }
 
-// What is added is added beside the kernels of the rank's own thread.
+// Sums run beside the kernels of the rank's own thread.
 void TrainWorker::reduce_gradients(const Task& task) {
   const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
   if (kind == GroupKind::data || kind == GroupKind::replicas) {
