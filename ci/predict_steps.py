@@ -74,6 +74,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    asked = json.dumps({name: str(value) for name, value in vars(args).items()}, indent=1)
+    before = args.out / "args.json"
+    if before.exists() and before.read_text(encoding="utf-8") != asked:
+        sys.exit(f"predict_steps: {before}: made with other arguments; allowed: the same, or another --out")
+    before.write_text(asked, encoding="utf-8")
 
     errors = []
     print(f"{'dtype':<6}{'layout':<46}{'predicted ms':>13}{'measured ms':>13}{'error %':>9}  largest gap")
@@ -87,6 +92,8 @@ def main() -> None:
             lines = [json.loads(line) for line in made.read_text(encoding="utf-8").splitlines()]
             told = next(line for line in lines if line["record"] == "training")["predicted"]
             errors.append(told["error"])
+            if told["measured_kernels"] < told["kernels"]:
+                print(f"# {told['kernels'] - told['measured_kernels']} kernels of the next line were not measured: more --seconds")
             name = layout.removesuffix(f",dtype={dtype},{COMMON}")
             print(f"{dtype:<6}{name:<46}{told['step_ms']:>13.2f}{told['measured_step_ms']:>13.2f}{100 * told['error']:>+9.1f}  "
                   f"{told['gap']}", flush=True)

@@ -15,7 +15,7 @@ struct KernelFamily {
   std::vector<KernelCase> (*bench_cases)();  // the trainer's shapes, some of which fit in no cache
 };
 
-// kernels/NAME/NAME_cases.cpp defines them.
+// NAME_cases.cpp in the family's folder defines them.
 std::vector<KernelCase> gemm_test_cases(), gemm_bench_cases();
 std::vector<KernelCase> attention_test_cases(), attention_bench_cases();
 std::vector<KernelCase> gelu_test_cases(), gelu_bench_cases();

@@ -1,5 +1,7 @@
 #include "workload/kernel_call.h"
 
+#include <cmath>
+
 namespace lockstep::workload {
 namespace {
 
@@ -26,6 +28,7 @@ std::string signature_of(const KernelCall& call) {
                                    text +=
                                        ":" + std::to_string(kernels::size_bytes(operand.dtype, operand.expected_elems));
                                  }
+                                 text += " flops:" + std::to_string(std::llround(kernels::cost_of(args).flops));
                                  return text;
                                }},
                     call.arguments);

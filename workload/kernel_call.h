@@ -46,8 +46,9 @@ KernelCall kernel_call(Args args, core::DType dtype, double count = 1) {
   return {kernels::shaped(std::move(args), dtype), count};
 }
 
-// A text that is equal for calls of equal cost: the kernel, and dtype and bytes of each operand in their order,
-// "gemm_fwd f32:1048576 f32:786432 f32:3145728". It is empty for OtherKernel.
+// A text that is equal for calls of equal cost: the kernel, dtype and bytes of each operand in their order, and
+// the FLOPs (attention over other lengths may have operands of equal bytes),
+// "gemm_fwd f32:1048576 f32:786432 f32:3145728 flops:402653184". It is empty for OtherKernel.
 std::string signature_of(const KernelCall& call);
 
 KernelClass class_of(const KernelCall& call);

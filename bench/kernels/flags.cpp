@@ -114,6 +114,7 @@ BenchFlags parse_bench_flags(int argc, const char* const* argv) {
                   "Options");
   line.parse(static_cast<int>(ours.size()), ours.data());
   read_all(line, kFlags, flags);
+  if (line.value("--copies") && !line.value("--threads")) flags.threads = {1};
   check_together(line, flags);
   return flags;
 }

@@ -1,44 +1,45 @@
 #include "bench/kernels/neighbours.h"
 
+#include <memory>
+
 #include "bench/kernels/place.h"
+#include "core/device_cpu.h"
 #include "kernels/gemm/gemm.h"
 
 namespace lockstep::kernel_bench {
 
-Neighbours::Neighbours(core::Device& device, const kernels::KernelCase& one, const Patterns& patterns,
-                       const Setting& setting, double cold_bytes, const std::string& gemm)
+Neighbours::Neighbours(const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting,
+                       double cold_bytes, const std::string& gemm)
     : started_(setting.copies - 1) {
   failures_.resize(static_cast<std::size_t>(setting.copies - 1));
-  const auto repeat = [&, setting, cold_bytes, gemm](std::size_t copy) {
+  // `one` and `patterns` are used until the first call has ended, and the constructor waits for that.
+  const auto repeat = [&, setting, cold_bytes, gemm](const std::stop_token& stop, std::size_t copy) {
     bool has_started = false;
     try {
       const std::unique_ptr<Place> place =
           make_cpu_place(setting.threads, (static_cast<int>(copy) + 1) * setting.threads);
       if (!gemm.empty()) kernels::choose_gemms_by_rule(place->context(), gemm);
-      Arena arena(device);
+      const std::unique_ptr<core::Device> device =
+          core::make_cpu_device();  // a device counts what one thread allocates
+      Arena arena(*device);
       OperandSets sets(arena, one, patterns, cold_bytes);
       const std::function<void(std::span<void* const>, const kernels::Context&)> run = one.run;
       run(sets.next(), place->context());
       has_started = true;
       started_.count_down();
-      while (!is_over_.load(std::memory_order_relaxed)) run(sets.next(), place->context());
+      while (!stop.stop_requested()) run(sets.next(), place->context());
     } catch (...) {
+      has_failed_ = true;
+      if (has_started) return;
       failures_[copy] = std::current_exception();
-      if (!has_started) started_.count_down();
+      started_.count_down();
     }
   };
   for (std::size_t copy = 0; copy < failures_.size(); ++copy) threads_.emplace_back(repeat, copy);
   started_.wait();
-  for (const std::exception_ptr& error : failures_) {
-    if (error) {
-      is_over_ = true;
-      std::rethrow_exception(error);
-    }
+  for (const std::exception_ptr& failure : failures_) {
+    if (failure) std::rethrow_exception(failure);
   }
-}
-
-Neighbours::~Neighbours() {
-  is_over_ = true;
 }
 
 }  // namespace lockstep::kernel_bench

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <exception>
 #include <latch>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/kernels/operand_sets.h"
 #include "bench/kernels/roofline.h"
-#include "core/device.h"
 #include "kernels/base/kernel_case.h"
 
 namespace lockstep::kernel_bench {
@@ -19,16 +19,16 @@ class Neighbours {
   // setting.copies - 1 of them, on the CPU, each with setting.threads cores and operands of its own; `cold_bytes` and
   // `gemm` as the timed one has (WorkbenchOptions). They run again and again from here on until this goes. Throws what
   // a first call throws.
-  Neighbours(core::Device& device, const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting,
-             double cold_bytes, const std::string& gemm);
-  ~Neighbours();
-  Neighbours(const Neighbours&) = delete;
-  Neighbours& operator=(const Neighbours&) = delete;
+  Neighbours(const kernels::KernelCase& one, const Patterns& patterns, const Setting& setting, double cold_bytes,
+             const std::string& gemm);
+
+  // A copy has stopped, so that the timed one has run without it.
+  bool has_failed() const { return has_failed_; }
 
  private:
-  std::atomic<bool> is_over_ = false;
+  std::atomic<bool> has_failed_ = false;
   std::latch started_;
-  std::vector<std::exception_ptr> failures_;  // of each copy
+  std::vector<std::exception_ptr> failures_;  // of each copy's first call
   std::vector<std::jthread> threads_;
 };
 

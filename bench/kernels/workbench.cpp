@@ -32,7 +32,7 @@ void Workbench::prepare(Instance& instance) {
   if (instance.setting.copies > 1) {
     place_.reset();  // its pool binds this thread, and new threads may only run where the one may that starts them
     neighbours_ =
-        std::make_unique<Neighbours>(*device_, *instance.one, patterns_, instance.setting,
+        std::make_unique<Neighbours>(*instance.one, patterns_, instance.setting,
                                      instance.setting.cache == Cache::cold ? options_.cold_bytes : 0, options_.gemm);
     enter_place(instance);
   }
@@ -80,6 +80,9 @@ double Workbench::us_of_call(std::int64_t calls) {
 }
 
 void Workbench::end(Instance& instance) {
+  if (neighbours_ && neighbours_->has_failed()) {
+    throw core::Error(core::Failure::internal, "a copy beside it has failed, and it ran with fewer");
+  }
   instance.outcome.cores = place_->cores();
   if (instance.one->implementation) {
     instance.outcome.implementation = instance.one->implementation(place_->context());

@@ -9,6 +9,8 @@
 #include "bench/serve/orders.h"
 #include "bench/trainer/text.h"
 #include "core/error.h"
+#include "trainer/step/train_step.h"
+#include "trainer/train/train.h"
 
 namespace lockstep::parallel_bench {
 
@@ -26,7 +28,10 @@ int serve_row(const ZeroFlags& flags) {
 int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
   if (flags.step.serve) return serve_row(flags);
   const std::vector<ZeroRow> rows = zero_rows(flags);
-  for (const ZeroRow& row : rows) options_of(flags, row);  // refuses before anything is printed
+  for (const ZeroRow& row : rows) {  // refuses before anything is printed
+    const trainer::TrainOptions options = options_of(flags, row);
+    trainer::check_room(options, trainer::make_train_step(options.model, options.layout));
+  }
   const bool tells = program::tells(flags.step.options.mpi);
   core::RecordWriter writer(tells ? flags.step.json_file : "");
   const core::RunRecord run = zero_run_record(flags);

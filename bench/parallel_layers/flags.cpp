@@ -21,6 +21,9 @@ namespace {
 using program::FlagValue;
 using Flag = program::FlagOf<LayerFlags>;
 
+constexpr int kLeastRanks = 2;
+constexpr int kMostRanks = 64;
+
 constexpr std::array kBlocks{
     std::pair{"column", BlockKind::column},
     std::pair{"row", BlockKind::row},
@@ -71,7 +74,7 @@ const std::array kFlagsOfLayers{
 
 const std::array kFlagsOfRun{
     Flag{"--tp", "2", "tensor-parallel ranks, a list",
-         [](LayerFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, 64); }},
+         [](LayerFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, kLeastRanks, kMostRanks); }},
     Flag{"--sequence-parallel", "0,1", "a list: 0, ranks have all rows between layers; 1, a share of the rows each",
          [](LayerFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4", "of rows, exchanged beside the product of the next, a list; 1 is always run",
@@ -121,6 +124,12 @@ void check_tiles(const Case& one, const Shape& shape) {
 }
 
 void check_case(const Case& one, const Shape& shape) {
+  if (one.ranks < kLeastRanks || one.ranks > kMostRanks) {
+    throw core::usage_error(
+        fmt::format("--tp {}: no number of ranks that share a layer; allowed: {} to {}, with "
+                    "--transport mpi as many ranks of mpirun",
+                    one.ranks, kLeastRanks, kMostRanks));
+  }
   if (one.sequence_parallel) {
     check_divides(shape.rows(),
                   fmt::format("{} rows (--batch {} x --length {}), as sequence parallelism needs", shape.rows(),

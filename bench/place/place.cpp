@@ -92,6 +92,12 @@ void declare_place(CommandLine& line, const char* group) {
 PlaceFlags read_place(const CommandLine& line) {
   PlaceFlags place;
   read_all(line, kFlags, place);
+  if (!place.mpi && line.value("--mpi-threads")) {
+    throw core::usage_error("--mpi-threads without --transport mpi; allowed: with it");
+  }
+  if (place.mpi && place.device.cuda) {
+    throw core::usage_error("--device cuda together with --transport mpi; allowed: --transport local or nccl");
+  }
   check_nccl(place.device);
   return place;
 }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "bench/pipeline/parts.h"
+#include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "simulator/prices/kernel_price.h"
 #include "trainer/train/rank_setup.h"
@@ -123,6 +124,16 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
         fmt::format("--predict {}: measured with {} thread(s) a rank, and --threads is {}; allowed: "
                     "the same (kernels_bench --threads {})",
                     flags.predict, machine_.measured.threads, options.threads, options.threads));
+  }
+  const auto refuse = [&](const std::string& with) {
+    throw core::usage_error("--predict " + flags.predict + " with " + with +
+                            ", which it does not know; allowed: without");
+  };
+  if (options.link) refuse("--link");
+  if (options.compression != parallel::Compression::none) refuse("--compression");
+  if (machine_.measured.cores > 0) {
+    if (options.device.cuda) refuse("--device cuda (the machine has times of a host's kernels)");
+    if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) refuse("ranks of several hosts");
   }
   std::set<std::string> met;
   works_of(options.model, options.layout, schedule_of(options.layout),

@@ -133,6 +133,16 @@ ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
   return reduction;
 }
 
+kernels::In ParameterStore::Reduction::whole() const {
+  bucket_.get();
+  return whole_;
+}
+
+kernels::Out ParameterStore::Reduction::result() const {
+  bucket_.get();
+  return result_;
+}
+
 ParameterStore::Landed ParameterStore::Reduction::landed() && {
   Bucket& bucket = bucket_.use_up();
   bucket.gradients_are = Bucket::Gradients::landed;

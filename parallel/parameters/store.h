@@ -213,8 +213,8 @@ class [[nodiscard]] ParameterStore::Gathering {
 // place for stage 1.
 class [[nodiscard]] ParameterStore::Reduction {
  public:
-  kernels::In whole() const { return whole_; }
-  kernels::Out result() const { return result_; }
+  kernels::In whole() const;
+  kernels::Out result() const;
   Landed landed() &&;  // the collective has run, or is queued; stages 2 and 3 give up the whole
 
  private:

@@ -269,6 +269,8 @@ TEST(Store, ReductionsHaveTheirOrder) {
     EXPECT_THROW(store.zero_gradients(), core::Error) << "meanwhile";
     ParameterStore::Landed landed = std::move(reduction).landed();
     EXPECT_THROW(store.reduce(0).whole(), core::Error) << "the sum over replicas may be under way";
+    EXPECT_THROW(reduction.whole(), core::Error) << "used up";   // NOLINT(bugprone-use-after-move)
+    EXPECT_THROW(reduction.result(), core::Error) << "used up";  // NOLINT(bugprone-use-after-move)
     std::move(landed).add(late.lane());
   }
   EXPECT_NO_THROW(store.own_gradient(0));

@@ -89,6 +89,7 @@ void ParameterStore::Data::step_range(Bucket& of, FlatRange range, kernels::Adam
 }
 
 void ParameterStore::Data::others_changed(Bucket& of) {
+  LOCKSTEP_CHECK(of.weights_are != Bucket::Weights::gathering, "weights change while they are gathered");
   of.gathered.reset();
   if (stage > 0) of.weights_are = Bucket::Weights::sharded;
 }

@@ -41,7 +41,7 @@ TEST(Contended, ThreeKernelsShareTwoCores) {
 
 // A collective of both ranks in threads of their own takes cores from their kernels, one in the ranks' threads does
 // not.
-TEST(Contended, CollectivesBesideKernelsAreCompany) {
+TEST(Contended, CollectivesBesideKernelsTakeCores) {
   const auto step = [](Lane lane) {
     Step made = kernels({100'000, 100'000});
     made.groups.push_back({schedules::GroupKind::data, {0, 1}});

@@ -35,6 +35,16 @@ std::optional<double> best(const RecordLines& records, const Target& target, con
   return most;
 }
 
+// Where ranks share the cores of a host, a rank is the device, with as few threads as kernels from cold caches were
+// timed with. Empty: the records do not have what Machine::measured takes.
+std::optional<int> threads_of_a_rank(const RecordLines& records) {
+  std::optional<int> fewest;
+  for (const KernelLine& line : records.kernels) {
+    if (line.device == "cpu" && line.cache == "cold") fewest = std::min(fewest.value_or(line.threads), line.threads);
+  }
+  return records.cores > 0 ? fewest : std::nullopt;
+}
+
 Target target_of(const RecordLines& records, const std::string& where) {
   if (records.ceilings.empty()) missing(where, "records of ceilings", "kernels_bench --json");
   Target target{"cpu", 1, "f32"};
@@ -44,6 +54,7 @@ Target target_of(const RecordLines& records, const std::string& where) {
   for (const CeilingLine& line : records.ceilings) {
     if (line.device == target.device) target.threads = std::max(target.threads, line.threads);
   }
+  if (target.device == "cpu") target.threads = threads_of_a_rank(records).value_or(target.threads);
   for (const char* dtype : {"f16", "bf16"}) {
     if (best(records, target, "gemm", "", dtype)) target.dtype = dtype;
   }
@@ -87,7 +98,9 @@ template <class Of, class Work>
 EfficiencyCurve shares(const RecordLines& records, const Target& target, double peak_a_us, Of of, Work work) {
   std::vector<EfficiencyPoint> points;
   for (const KernelLine& line : records.kernels) {
-    if (line.device != target.device || line.threads != target.threads || line.cache != "cold" || !of(line)) continue;
+    if (line.device != target.device || line.threads != target.threads || line.copies != 1 || line.cache != "cold" ||
+        !of(line))
+      continue;
     points.push_back({work(line), work(line) / line.median_us / peak_a_us});
   }
   if (points.empty()) points.push_back({1, 1});
@@ -98,7 +111,8 @@ EfficiencyCurve shares(const RecordLines& records, const Target& target, double 
 double best_product_gflops(const RecordLines& records, const Target& target) {
   double most = 0;
   for (const KernelLine& line : records.kernels) {
-    if (line.device != target.device || line.threads != target.threads || line.cache != "cold") continue;
+    if (line.device != target.device || line.threads != target.threads || line.copies != 1 || line.cache != "cold")
+      continue;
     if (is_product(line) && line.dtype == target.dtype) most = std::max(most, line.flops / line.median_us / 1e3);
   }
   return most;
@@ -143,18 +157,13 @@ std::vector<RowLine> rows_to_fit(const RecordLines& records) {
   return rows;
 }
 
-// Kernels from cold caches, of ranks with as few threads as were measured.
-void add_kernels(Measured& measured, const RecordLines& records) {
-  std::vector<const KernelLine*> lines;
-  for (const KernelLine& line : records.kernels) {
-    if (line.device == "cpu" && line.cache == "cold") lines.push_back(&line);
-  }
-  if (lines.empty()) return;
-  const auto fewest = [](const KernelLine* a, const KernelLine* b) { return a->threads < b->threads; };
-  measured.threads = (*std::min_element(lines.begin(), lines.end(), fewest))->threads;
+// Kernels from cold caches with the target's threads.
+void add_kernels(Measured& measured, const RecordLines& records, const Target& target) {
+  measured.threads = target.threads;
   std::map<std::string, std::map<std::int32_t, std::vector<double>>> times;
-  for (const KernelLine* line : lines) {
-    if (line->threads == measured.threads) times[line->signature][line->copies].push_back(line->median_us);
+  for (const KernelLine& line : records.kernels) {
+    if (line.device != target.device || line.threads != target.threads || line.cache != "cold") continue;
+    times[line.signature][line.copies].push_back(line.median_us);
   }
   for (const auto& [signature, of_copies] : times) {
     if (of_copies.begin()->first != 1) continue;
@@ -168,7 +177,7 @@ void add_kernels(Measured& measured, const RecordLines& records) {
 void add_collectives(Measured& measured, const RecordLines& records) {
   std::map<std::pair<std::string, int>, std::map<double, double>> fastest;
   for (const RowLine& row : records.rows) {
-    if (row.bytes <= 0) continue;
+    if (row.bytes <= 0 || (!row.transport.empty() && row.transport != "local")) continue;
     double& us = fastest[{row.collective, row.ranks}].try_emplace(row.bytes, row.time_us).first->second;
     us = std::min(us, row.time_us);
   }
@@ -177,10 +186,10 @@ void add_collectives(Measured& measured, const RecordLines& records) {
   }
 }
 
-Measured measured_of(const RecordLines& records) {
+Measured measured_of(const RecordLines& records, const Target& target) {
   Measured measured;
-  if (records.cores == 0) return measured;
-  add_kernels(measured, records);
+  if (target.device != "cpu" || !threads_of_a_rank(records)) return measured;
+  add_kernels(measured, records, target);
   if (measured.kernels.empty()) return measured;
   measured.cores = records.cores;
   add_collectives(measured, records);
@@ -236,7 +245,7 @@ Machine calibrate(const RecordLines& records, const std::string& where) {
   level.latency_us = fit.latency_us;
   machine.levels = {level};
   machine.host_gbps = machine.device.memory_gbps;
-  machine.measured = measured_of(records);
+  machine.measured = measured_of(records, target_of(records, where));
   machine.sources = {"measured by Lockstep: " + where,
                      "device: the best samples of ceilings, and kernels from cold caches as shares of them",
                      "levels: latency a step and bandwidth fitted to " + std::to_string(rows.size()) +

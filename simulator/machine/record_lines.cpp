@@ -1,5 +1,7 @@
 #include "simulator/machine/record_lines.h"
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -43,6 +45,7 @@ void take_kernel(RecordLines& into, const json& line) {
       kernel.signature += " " + text_of(operand, "dtype") + ":" + std::to_string(bytes);
     }
   }
+  kernel.signature += " flops:" + std::to_string(std::llround(kernel.flops));
   if (line.contains("stats") && line["stats"].is_object()) kernel.median_us = number_of(line["stats"], "median");
   if (text_of(line, "status") == "ok" && kernel.median_us > 0) into.kernels.push_back(kernel);
 }
@@ -62,7 +65,8 @@ void take_row(RecordLines& into, const json& line) {
                     .time_us = number_of(line, "time_us"),
                     .steps = number_of(line["plan"], "steps"),
                     .wire_bytes = number_of(line["plan"], "wire_bytes_max"),
-                    .bytes = number_of(line, "bytes")};
+                    .bytes = number_of(line, "bytes"),
+                    .transport = text_of(line, "transport")};
   if (row.time_us > 0 && row.steps > 0) into.rows.push_back(row);
 }
 

@@ -40,6 +40,7 @@ struct RowLine {
   double steps = 0;       // of the plan's longest path
   double wire_bytes = 0;  // that the busiest rank sends
   double bytes = 0;       // as the row says
+  std::string transport = {};
 };
 
 struct RecordLines {

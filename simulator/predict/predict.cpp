@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <span>
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
@@ -61,9 +62,10 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
   return all;
 }
 
-// `concurrent_step`: the same step where ranks share cores (simulate_on_shared_cores()), else null.
-Simulation run(const schedules::Step& step, const schedules::Step* concurrent_step, const workload::Layout& layout,
-               const Machine& machine, std::vector<std::int64_t> places) {
+// `priced`: the step; where ranks share cores, priced for each number of ranks (simulate_on_shared_cores()).
+Simulation run(std::span<const schedules::Step> priced, const workload::Layout& layout, const Machine& machine,
+               std::vector<std::int64_t> places) {
+  const schedules::Step& step = priced.front();
   const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   const MachineNetwork network(machine, std::move(places));
   const auto collective_time = [&](const schedules::Group&, const schedules::Task& task) {
@@ -71,7 +73,7 @@ Simulation run(const schedules::Step& step, const schedules::Step* concurrent_st
                                       members[static_cast<std::size_t>(task.peer)]);
     return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
   };
-  if (concurrent_step != nullptr) return simulate_on_shared_cores(step, *concurrent_step, machine, collective_time);
+  if (machine.measured.cores > 0) return simulate_on_shared_cores(priced, machine, collective_time);
   return simulate(step, network, collective_time);
 }
 
@@ -169,16 +171,17 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
     schedules::Step folded = build_step(model, layout, schedule, plans_of(model, layout, schedule), works);
     return all_ranks ? unfolded(folded, layout) : folded;
   };
-  schedules::Step step = step_of(1);
-  schedules::Step concurrent_step;
-  if (shares_cores) concurrent_step = step_of(ranks_at_once(machine.measured, layout.ranks()));
+  std::vector<schedules::Step> priced;
+  const std::int32_t most = shares_cores ? ranks_at_once(machine.measured, layout.ranks()) : 1;
+  for (std::int32_t copies = 1; copies <= most; ++copies) priced.push_back(step_of(copies));
+  schedules::Step& step = priced.front();
 
   Prediction made;
   std::vector<std::int64_t> places = all_ranks ? all_places(layout) : places_of_pipeline(layout);
   made.sent = schedules::count_sent(step);
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
-  Simulation simulation = run(step, shares_cores ? &concurrent_step : nullptr, layout, machine, std::move(places));
+  Simulation simulation = run(priced, layout, machine, std::move(places));
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;

@@ -66,6 +66,17 @@ Machine shared_machine(const workload::Model& model, const std::vector<std::stri
 
 // One rank takes a time, two on cores of their own 1.5 times as long for the same work each, two on one core twice that
 // of one, four on two cores twice that of two.
+// Operands of both have as many bytes, and the longer sequence has twice the FLOPs.
+TEST(Predict, AttentionOverLongerSequencesIsAnotherKernel) {
+  const auto signature = [](std::int64_t batch, std::int64_t length) {
+    const kernels::AttentionShape shape{
+        .batch = batch, .heads = 2, .queries = length, .keys = length, .head_columns = 16, .qkv_stride = 96};
+    return workload::signature_of(workload::kernel_call(kernels::AttentionForward{.shape = shape}, core::DType::f32));
+  };
+  EXPECT_NE(signature(8, 128), signature(4, 256));
+  EXPECT_EQ(signature(8, 128), signature(8, 128));
+}
+
 TEST(Predict, RanksShareTheCoresOfOneHost) {
   const workload::Model model = workload::parse_model("nano,sequence=32");
   const std::vector<std::string> layouts = {"dp=1,batch=1", "dp=2,batch=2", "dp=4,batch=4"};

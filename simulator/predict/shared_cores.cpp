@@ -52,21 +52,20 @@ std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks) {
   return std::clamp(measured.cores / measured.threads, 1, ranks);
 }
 
-Simulation simulate_on_shared_cores(const Step& alone, const Step& concurrent_step, const Machine& machine,
+Simulation simulate_on_shared_cores(std::span<const Step> priced, const Machine& machine,
                                     const CollectiveTime& collective_time) {
   const Measured& measured = machine.measured;
-  const std::int32_t most = ranks_at_once(measured, alone.num_ranks());
+  const Step& alone = priced.front();
   const auto slowdown = [&](std::int32_t rank, std::size_t index, const Concurrent& concurrent) {
-    const auto at = [&](const Step& step) -> const Task& {
+    const auto task_in = [&](const Step& step) -> const Task& {
       return step.of_rank[static_cast<std::size_t>(rank)].tasks[index];
     };
     const double threads = static_cast<double>(concurrent.kernels) * measured.threads + concurrent.collectives;
-    const double turns = std::max(1.0, threads / measured.cores);
-    const auto by_itself = static_cast<double>(at(alone).amount);
-    if (at(alone).lane != Lane::compute || most == 1 || by_itself == 0) return turns;
-    const double together = static_cast<double>(at(concurrent_step).amount) / by_itself;
-    const double part = static_cast<double>(std::min(concurrent.kernels, most) - 1) / (most - 1);
-    return (1 + part * (together - 1)) * turns;
+    const double sharing = std::max(1.0, threads / measured.cores);
+    const auto by_itself = static_cast<double>(task_in(alone).amount);
+    if (task_in(alone).lane != Lane::compute || by_itself == 0) return sharing;
+    const auto ranks = std::clamp<std::size_t>(static_cast<std::size_t>(concurrent.kernels), 1, priced.size());
+    return static_cast<double>(task_in(priced[ranks - 1]).amount) / by_itself * sharing;
   };
   return play_contended(in_picoseconds(alone, machine, collective_time), lanes_beside(), slowdown);
 }

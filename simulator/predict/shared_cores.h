@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "schedules/step/step.h"
 #include "simulator/engine/engine.h"
@@ -12,11 +13,10 @@ namespace lockstep::simulator {
 // The most ranks that have cores of their own while they compute.
 std::int32_t ranks_at_once(const Measured& measured, std::int32_t ranks);
 
-// `alone`: the step with kernels priced as they run by themselves; `concurrent_step`: the same tasks priced as they run
-// on ranks_at_once() ranks at the same time. A kernel's slowdown is interpolated between the two by the number of ranks
-// that compute. Where more threads run than there are cores (of kernels, and of collectives while their bytes move),
+// `priced`: one step, whose kernels in priced[n - 1] are priced as they run on n ranks at the same time, from 1 to
+// ranks_at_once(). Where more threads run than there are cores (of kernels, and of collectives while their bytes move),
 // all of them get an equal part. Collectives over data-parallel ranks have threads of their own, as in the trainer.
-Simulation simulate_on_shared_cores(const schedules::Step& alone, const schedules::Step& concurrent_step,
-                                    const Machine& machine, const CollectiveTime& collective_time);
+Simulation simulate_on_shared_cores(std::span<const schedules::Step> priced, const Machine& machine,
+                                    const CollectiveTime& collective_time);
 
 }  // namespace lockstep::simulator

@@ -75,7 +75,7 @@ TEST(MemoryOfAStep, OfOneThreadIsWhatHappened) {
   }
 }
 
-// A layer more is seen, and so is a float.
+// A layer more is seen, and so is recomputation.
 TEST(MemoryOfAStep, OfAnotherStepIsAnother) {
   const TrainOptions options = options_for("dp=1,dtype=f32");
   const auto need_of = [](const workload::Model& model, const workload::Layout& layout) {

@@ -125,7 +125,7 @@ def _order(place: Place) -> tuple:
 
 def _roofline(place: Place, kernels: list[Kernel], ceilings: list[Ceiling]) -> Roofline:
     machine = (kernels or ceilings)[0].run.machine
-    right = [kernel for kernel in kernels if kernel.ok and kernel.median_us]
+    right = [kernel for kernel in kernels if kernel.ok and kernel.median_us and (kernel.copies or 1) == 1]
     timed = _latest(right)
     repeated = len(right) - sum(len(cases) for cases in timed.values())
     return Roofline(place, machine, tuple(kernels), timed, ceilings_of(ceilings), repeated,
