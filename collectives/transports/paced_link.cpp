@@ -128,13 +128,23 @@ std::int64_t thread_time_ns() {
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
+namespace {
+
+// Ends some 10 us late, and not by the 50 us more by which the timers of a thread may be put off unless it says
+// otherwise.
+void sleep_ns(std::int64_t span_ns) {
+  constexpr unsigned long kSlackNs = 1000;
+  prctl(PR_SET_TIMERSLACK, kSlackNs, 0, 0, 0);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(span_ns));
+}
+
+}  // namespace
+
 void wait_until_ns(std::int64_t time_ns) {
   constexpr std::int64_t kWakeUpNs = 80'000;  // a sleep may end so much late
-  while (true) {
-    const std::int64_t left = time_ns - now_ns();
-    if (left <= 0) return;
+  for (std::int64_t left = time_ns - now_ns(); left > 0; left = time_ns - now_ns()) {
     if (left > kWakeUpNs) {
-      std::this_thread::sleep_for(std::chrono::nanoseconds(left - kWakeUpNs));
+      sleep_ns(left - kWakeUpNs);
     } else {
       sched_yield();
     }
@@ -142,11 +152,7 @@ void wait_until_ns(std::int64_t time_ns) {
 }
 
 void sleep_until_ns(std::int64_t time_ns) {
-  constexpr unsigned long kSlackNs = 1000;  // of this thread's timers; 50 us unless said otherwise
-  prctl(PR_SET_TIMERSLACK, kSlackNs, 0, 0, 0);
-  for (std::int64_t left = time_ns - now_ns(); left > 0; left = time_ns - now_ns()) {
-    std::this_thread::sleep_for(std::chrono::nanoseconds(left));
-  }
+  for (std::int64_t left = time_ns - now_ns(); left > 0; left = time_ns - now_ns()) sleep_ns(left);
 }
 
 }  // namespace lockstep::transports
