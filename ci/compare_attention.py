@@ -13,14 +13,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
+CORES = sorted(os.sched_getaffinity(0))  # before PyTorch's OpenMP binds this thread to the first of them
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 KERNELS = ("attention_fwd", "attention_bwd")
@@ -47,7 +50,8 @@ class Case:
 
 
 def ours(program: str, case: Case, threads: int, milliseconds: float) -> dict[str, float]:
-    command = [program, "--dtype", case.dtype, "--length", str(case.length), "--columns", str(case.columns)]
+    command = ["taskset", "-c", ",".join(map(str, CORES)), program, "--dtype", case.dtype, "--length", str(case.length)]
+    command += ["--columns", str(case.columns)]
     command += ["--heads", str(case.heads), "--threads", str(threads), "--milliseconds", str(milliseconds)]
     out = subprocess.run(command + ["--causal"] * case.causal, check=True, capture_output=True, text=True, timeout=300)
     rows = [line.split(",") for line in out.stdout.splitlines()]
