@@ -47,12 +47,12 @@ constexpr std::array kPassedOn{
     PassedOn{"--layers", "", "layers, in place of the named size's", "--layers"},
     PassedOn{"--hidden", "", "hidden size", "--hidden"},
     PassedOn{"--heads", "", "attention heads", "--heads"},
-    PassedOn{"--length", "", "tokens a sequence [the model's positions]", "--length"},
+    PassedOn{"--length", "", "tokens per sequence [the model's positions]", "--length"},
     PassedOn{"--dtype", "f32", "dtype of weights and activations: f32, bf16 or f16", "--dtype"},
     PassedOn{"--data", "", "text files [a synthetic text]", "--data"},
     PassedOn{"--algo", "auto", "algorithm of the collectives", "--algo"},
     PassedOn{"--link", "", "emulated links between ranks: latency_us=L,gbps=B", "--link"},
-    PassedOn{"-t,--threads", "1", "threads of kernels per rank", "--threads"},
+    PassedOn{"-t,--threads", "1", "kernel threads per rank", "--threads"},
     PassedOn{"-T,--timeout", "60", "seconds after which a wait fails", "--timeout"},
 };
 
@@ -60,7 +60,8 @@ const std::array kFlags{
     Flag{"--mode", "weak", "weak: sequences a step grow with the ranks; strong: they stay; or both",
          [](ScalingFlags& f, const FlagValue& v) { f.modes = modes_of(v); }},
     Flag{"--layouts", "",
-         "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as of simulate --layout (simulate --fields) [some of each kind]",
+         "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
+         "kind]",
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = split(v.text, ';'); }},
     Flag{"--simulate", "",
          "further layouts, which are only simulated, with the times of the pieces of the same layout with dp=2",
