@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <random>
+#include <string>
 
 #include "core/cores.h"
 #include "core/error.h"
@@ -29,20 +29,24 @@ struct Flags {
 Flags parse(CLI::App& app, int argc, char** argv) {
   Flags flags;
   const CLI::Range sizes(1, 1 << 20);
-  const std::map<std::string, core::DType> dtypes{
-      {"f32", core::DType::f32}, {"bf16", core::DType::bf16}, {"f16", core::DType::f16}};
-  app.add_option("--dtype", flags.dtype, "f32, bf16 or f16 [f32]")->transform(CLI::CheckedTransformer(dtypes));
-  app.add_option("--length", flags.shape.queries, "queries and keys")->check(sizes)->capture_default_str();
-  app.add_option("--columns", flags.shape.head_columns, "of a head")->check(sizes)->capture_default_str();
+  std::string dtype = "f32";
+  app.add_option("--dtype", dtype, "dtype of the operands")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
+  app.add_option("--length", flags.shape.queries, "number of queries, and of keys")
+      ->check(sizes)
+      ->capture_default_str();
+  app.add_option("--columns", flags.shape.head_columns, "columns of a head")->check(sizes)->capture_default_str();
   app.add_option("--heads", flags.shape.heads, "number of heads")->check(sizes)->capture_default_str();
-  app.add_flag("--causal", flags.shape.causal, "each query sees the keys up to its own");
-  app.add_option("--threads", flags.threads, "each bound to a core of its own")
+  app.add_flag("--causal", flags.shape.causal, "each query sees only the keys up to its own position");
+  app.add_option("--threads", flags.threads, "number of threads, each bound to its own core")
       ->check(CLI::Range(1, core::usable_cores()))
       ->capture_default_str();
-  app.add_option("--milliseconds", flags.milliseconds, "time for the calls of each kernel; at least one is made")
+  app.add_option("--milliseconds", flags.milliseconds, "time to spend on each kernel; it is called at least once")
       ->check(CLI::Range(0, 600000))
       ->capture_default_str();
   app.parse(argc, argv);
+  flags.dtype = core::parse_dtype(dtype);
   flags.shape.keys = flags.shape.queries;
   return flags;
 }

@@ -139,16 +139,16 @@ std::string transport_of(const FlagValue& value) {
 const std::array kFlags{
     Flag{"--transport", "local", "local, or mpi under mpirun",
          [](TunerOptions& o, const FlagValue& v) { o.transport = transport_of(v); }},
-    Flag{"--collectives", "all_reduce,reduce_scatter,all_gather,broadcast,reduce,all_to_all", "their names",
-         [](TunerOptions& o, const FlagValue& v) { o.kinds = kinds_of(v); }},
-    Flag{"--ranks", "2,4,8", "numbers of ranks", [](TunerOptions& o, const FlagValue& v) { o.ranks = v.text; }},
+    Flag{"--collectives", "all_reduce,reduce_scatter,all_gather,broadcast,reduce,all_to_all",
+         "collectives to measure, a list", [](TunerOptions& o, const FlagValue& v) { o.kinds = kinds_of(v); }},
+    Flag{"--ranks", "2,4,8", "numbers of ranks, a list", [](TunerOptions& o, const FlagValue& v) { o.ranks = v.text; }},
     Flag{"-b,--minbytes", "8", "smallest message", [](TunerOptions& o, const FlagValue& v) { o.min_bytes = v.text; }},
     Flag{"-e,--maxbytes", "16M", "largest message", [](TunerOptions& o, const FlagValue& v) { o.max_bytes = v.text; }},
-    Flag{"-f,--stepfactor", "2", "from size to size",
+    Flag{"-f,--stepfactor", "2", "factor between sizes",
          [](TunerOptions& o, const FlagValue& v) { o.step_factor = integer(v, 2, 64); }},
-    Flag{"--time-budget", "120", "seconds",
+    Flag{"--time-budget", "120", "seconds for the whole run",
          [](TunerOptions& o, const FlagValue& v) { o.time_budget_s = v.number(0, 1e9); }},
-    Flag{"--output", "the user's table", "the table's file",
+    Flag{"--output", "the user's table", "file for the table; --algo auto reads the user's",
          [](TunerOptions& o, const FlagValue& v) { o.path = file_name(v); }},
 };
 
@@ -156,7 +156,7 @@ TunerOptions parse(int argc, char** argv) {
   TunerOptions options{.kinds = {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast,
                                  Kind::reduce, Kind::all_to_all},
                        .path = tuning::default_table_path()};
-  program::CommandLine line("Measures all algorithms and keeps the fastest for --algo auto");
+  program::CommandLine line("Measures all algorithms, and writes a table of the fastest, which --algo auto reads");
   declare_all(line, kFlags, "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, options);

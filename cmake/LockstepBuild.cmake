@@ -84,12 +84,13 @@ function(lockstep_unite name)
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# lockstep_folder(out ending folders ...): the sources of these folders that end so; x.cpp is neither x_test.cpp nor x_absent.cpp.
+# lockstep_folder(out ending folders ...): the sources of these folders that end so; .cpp leaves out
+# x_test.cpp, x_for_tests.cpp and x_absent.cpp.
 function(lockstep_folder out ending)
   list(TRANSFORM ARGN APPEND /*${ending} OUTPUT_VARIABLE patterns)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${patterns})
   if(ending STREQUAL ".cpp")
-    list(FILTER sources EXCLUDE REGEX "_(test|absent)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "_(test|absent|for_tests)\\.cpp$")
   endif()
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()

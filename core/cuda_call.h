@@ -6,7 +6,7 @@ namespace lockstep::core {
 
 class Stream;
 
-// Who calls; rank -1 where there are no ranks yet.
+// The caller; rank -1 where there are no ranks yet.
 struct CudaPlace {
   int rank;
   int device;

@@ -75,7 +75,7 @@ std::size_t rounded_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-// What both the multicast object and memory on every device of the team can be cut into.
+// The granularity that both the multicast object and memory on every device of the team can be cut into.
 std::size_t granularity(CudaPlace place, const std::vector<int>& devices, std::size_t size_bytes) {
   const CUmulticastObjectProp team = team_of(devices.size(), size_bytes);
   std::size_t largest = 0;

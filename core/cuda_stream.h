@@ -9,7 +9,7 @@
 
 namespace lockstep::core {
 
-// What a CUDA device, its streams and its events share.
+// State that a CUDA device, its streams and its events share.
 struct CudaContext {
   CudaPlace place;
   std::chrono::nanoseconds timeout;

@@ -81,7 +81,7 @@ class Device {
 
   virtual std::size_t allocated_bytes() const = 0;  // what the program holds, as it asked for it
   virtual std::size_t peak_bytes() const = 0;
-  // What the device has taken for that, with what it keeps to hand out again.
+  // Bytes that the device has taken for that, and those that it keeps to hand out again.
   virtual std::size_t reserved_bytes() const { return allocated_bytes(); }
   virtual std::size_t peak_reserved_bytes() const { return peak_bytes(); }
   // Frees what is kept and no work uses: for other ranks and other programs on the device.

@@ -18,7 +18,7 @@ struct HostAllocator {
 // Zeroed memory of this process. Blocks of 4 MiB and more begin on a 2 MiB boundary and ask for huge pages.
 HostAllocator private_memory();
 
-// What the system could still hand out, in bytes: the least of free memory and the limits of our control groups.
+// Bytes that the system could still hand out: the least of free memory and the limits of our control groups.
 std::size_t available_host_bytes();
 
 std::unique_ptr<Device> make_cpu_device(HostAllocator allocator = private_memory());

@@ -36,7 +36,7 @@ class AnyCallInCaptures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then what it was before
 };
 
-// What the memory pool needs: cudaMalloc and events. Where the device is stuck nothing is freed.
+// The calls that the memory pool needs: cudaMalloc and events. Where the device is stuck nothing is freed.
 class CudaRawMemory final : public RawMemory {
  public:
   explicit CudaRawMemory(std::shared_ptr<CudaContext> context) : context_(std::move(context)) {}

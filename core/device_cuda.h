@@ -40,7 +40,7 @@ CudaVersions cuda_versions();
 // All CUDA devices that this process sees; none where why_no_cuda() has something to say.
 std::vector<CudaDeviceInfo> cuda_devices();
 
-// Of a device's memory, of which other programs may have some.
+// Free bytes of a device's memory, of which other programs may have some.
 std::size_t cuda_free_bytes(int index);
 
 // Whether kernels of device `from` can read and write memory of device `to` directly.

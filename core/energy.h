@@ -14,7 +14,7 @@ namespace lockstep::core {
 class EnergyMeter {
  public:
   virtual ~EnergyMeter() = default;
-  // Of whole devices, whoever uses them, since this was made. Nothing where a device could not be read.
+  // Joules of whole devices, whoever uses them, since this was made. Nothing where a device could not be read.
   virtual std::optional<double> joules() = 0;
 };
 
@@ -27,11 +27,11 @@ struct OpenedEnergyMeter {
 
 OpenedEnergyMeter add_up_gpus(std::vector<std::unique_ptr<GpuMeter>> gpus);
 
-// Of the GPUs at these addresses; one that several ranks share is counted once. `library`: for tests.
+// A meter for the GPUs at these addresses; one that several ranks share is counted once. `library`: for tests.
 OpenedEnergyMeter open_gpu_energy(const std::vector<std::string>& pci_ids,
                                   const std::string& library = "libnvidia-ml.so.1");
 
-// Of all packages of this machine, cores and what is beside them, without memory modules: Linux's powercap zones
+// A meter for all packages of this machine, cores and uncore, without memory modules: Linux's powercap zones
 // "intel-rapl:N", which AMD's processors have, too. Since 2020 only root may read them. `folder`: for tests. A counter
 // begins anew after some 10^5 joules: to be asked every few minutes.
 OpenedEnergyMeter open_cpu_energy(const std::string& folder = "/sys/class/powercap");

@@ -1,5 +1,5 @@
-// What records say of the GPUs of a run: how they are set, which software runs them, what holds their clocks back.
-// Where there is no NVML its answers are left out.
+// The part of records about the GPUs of a run: how they are set, which software runs them, what holds their clocks
+// back. Where there is no NVML its answers are left out.
 #pragma once
 
 #include <map>

@@ -78,7 +78,7 @@ std::size_t round_up(std::size_t size_bytes, std::size_t multiple) {
   return (size_bytes + multiple - 1) / multiple * multiple;
 }
 
-// What a block takes from the kernel: whole pages of the size that it will be made of.
+// The bytes that a block takes from the kernel: whole pages of the size that it will be made of.
 std::size_t mapped_bytes(std::size_t size_bytes) {
   const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t unit = size_bytes >= kHugeFromBytes ? kHugePageBytes : page_bytes;

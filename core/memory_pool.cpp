@@ -265,7 +265,7 @@ void MemoryPool::put(Blocks::iterator block, State state) {
   list(join_neighbours(block));
 }
 
-// What is released on a stream after its neighbour was waits longer than that.
+// Memory released on a stream after its neighbour was waits longer than that.
 MemoryPool::Blocks::iterator MemoryPool::join_neighbours(Blocks::iterator block) {
   const auto joinable = [](const Block& a, const Block& b) {
     if (a.chunk != b.chunk || a.state != b.state) return false;

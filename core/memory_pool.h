@@ -21,7 +21,7 @@
 
 namespace lockstep::core {
 
-// What the pool needs of a device.
+// The calls of a device that the pool needs.
 class RawMemory {
  public:
   virtual ~RawMemory() = default;

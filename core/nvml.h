@@ -1,4 +1,4 @@
-// What a GPU draws and how fast it is clocked, from NVIDIA's management library, which comes with the driver and is
+// The power that a GPU draws, and its clocks, from NVIDIA's management library, which comes with the driver and is
 // opened at run time: programs neither link nor need it.
 #pragma once
 
@@ -62,7 +62,7 @@ struct OpenedMeter {
   std::string why_absent;           // one line
 };
 
-// Of the GPU at this address ("0000:1b:00.0", as CudaDeviceInfo has it). `library`: for tests.
+// The readings of the GPU at this address ("0000:1b:00.0", as CudaDeviceInfo has it). `library`: for tests.
 OpenedMeter open_gpu_meter(const std::string& pci_id, const std::string& library = "libnvidia-ml.so.1");
 
 }  // namespace lockstep::core

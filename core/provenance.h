@@ -1,5 +1,5 @@
-// What a stranger needs to repeat a run: the source, the build, the machine. Nothing private: no user, no host, no
-// folder, no environment.
+// The facts that a stranger needs to repeat a run: the source, the build, the machine. Nothing private: no user, no
+// host, no folder, no environment.
 #pragma once
 
 #include <string>

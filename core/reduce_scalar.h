@@ -1,4 +1,4 @@
-// What a reduction of two elements is, for every dtype and operation: the definition that kernels' references and the
+// The reduction of two elements, for every dtype and operation: the definition that kernels' references and the
 // verification of collectives share. Plain loops, obvious and not fast.
 //
 //   integers      sum and prod wrap around (modulo 2^bits), also the signed ones

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <sstream>
+#include <string>
 
 namespace lockstep::kernels {
 namespace {
@@ -14,6 +16,16 @@ TEST(Registry, EachCaseHasAnotherName) {
       for (const KernelCase& one : (family.*cases)()) EXPECT_TRUE(names.insert(one.name()).second) << one.name();
     }
   }
+}
+
+// Kernels without a row in the registry would be built, and nothing would test or time them.
+TEST(Registry, HasEveryFolderWithKernels) {
+  std::set<std::string> registered;
+  for (const KernelFamily& family : kKernelFamilies) registered.insert(family.name);
+  std::set<std::string> folders;
+  std::istringstream names(LOCKSTEP_KERNEL_FOLDERS);  // by kernels/CMakeLists.txt: NAME of every NAME_cases.cpp
+  for (std::string name; names >> name;) folders.insert(name);
+  EXPECT_EQ(registered, folders);
 }
 
 TEST(Registry, FamiliesHaveNamesOfTheirOwnAndCases) {

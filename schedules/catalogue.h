@@ -35,7 +35,7 @@ struct CatalogueEntry {
   Versions versions;
   bool takes_chunks;  // any number of stages a rank; else it has its own
   Schedule (*make)(const PipelineShape& shape);
-  // Of a shape that has at least one of everything; see misfit_of().
+  // For a shape that has at least one of everything; see misfit_of().
   std::string (*misfit)(const PipelineShape& shape);
   // Nothing where its assumptions do not hold.
   std::optional<ClosedForm> (*closed_form)(const PipelineShape& shape, const Times& times);

@@ -194,7 +194,7 @@ class Checker {
     }
   }
 
-  // What the lists of several ranks do to each other.
+  // Checks how the lists of several ranks fit together.
   void check_end() {
     const std::vector<Waiter> circle = waiting_circle(s_);
     if (circle.empty()) return;

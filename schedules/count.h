@@ -1,4 +1,4 @@
-// What a schedule costs, counted from its lists and, where times matter, from its timeline. docs/metrics.md pins the
+// The costs of a schedule, counted from its lists and, where times matter, from its timeline. docs/metrics.md pins the
 // definitions; published numbers disagree where they do not say which they mean.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace lockstep::schedules {
 
-// Of a rank, the largest number of microbatches whose activations are there, in units of one microbatch's activations
+// For a rank, the largest number of microbatches whose activations are there, in units of one microbatch's activations
 // of a rank's share of the model; a stage counts 1 / chunks.
 struct PeakActivations {
   double until_weight_gradient = 0;  // whole from F until B or I, and from there until W the share that W needs

@@ -1,4 +1,4 @@
-// What crosses from rank to rank.
+// The messages between ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace lockstep::schedules {
 // The rank that what `action` makes goes to, if it goes to another rank.
 std::optional<std::int32_t> receiver_of(const Schedule& schedule, const Action& action);
 
-// Of a send or a receive: the rank at the other end.
+// The rank at the other end of a send or a receive.
 std::int32_t peer_of(const Schedule& schedule, const Action& message);
 
-// Of a send or a receive: what it carries.
+// The payload of a send or a receive.
 Need message_of(const Action& message);
 
 bool has_messages(const Schedule& schedule);

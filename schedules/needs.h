@@ -1,4 +1,4 @@
-// What an action waits for.
+// The products that an action waits for.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace lockstep::schedules {
 
-// What a stage gives for a microbatch: its activations, or the gradient of its input. (Gradients of weights stay.)
+// The results of a stage for a microbatch: its activations, or the gradient of its input. (Gradients of weights stay.)
 enum class Product : std::uint8_t { activations, gradient };
 
 struct Need {

@@ -24,11 +24,11 @@ enum class Op : std::uint8_t {
   recv_activations,  // RECV_F
   send_gradient,     // SEND_B
   recv_gradient,     // RECV_B
-  // Of a stage's parameters, where they are sharded.
+  // Actions on a stage's parameters, where they are sharded.
   unshard,      // UNSHARD: gather them
   reshard,      // RESHARD: give up what was gathered
   reduce_grad,  // REDUCE_GRAD: reduce their gradients over the replicas
-  // Of a lowered step only (schedules/step/step.h); PyTorch has no token for these.
+  // Only in a lowered step (schedules/step/step.h); PyTorch has no token for these.
   recompute,         // RECOMPUTE: forward again, for the backward that follows
   layer_collective,  // COLLECTIVE: inside a layer
   optimizer,         // STEP
@@ -51,7 +51,7 @@ inline bool is_recv(Op op) {
 inline bool is_message(Op op) {
   return is_send(op) || is_recv(op);
 }
-// What is done to a stage's parameters, and belongs to no microbatch.
+// Whether the action is on a stage's parameters, and belongs to no microbatch.
 inline bool is_of_parameters(Op op) {
   return op == Op::unshard || op == Op::reshard || op == Op::reduce_grad;
 }

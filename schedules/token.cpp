@@ -36,7 +36,7 @@ std::optional<std::int32_t> take_number(std::string_view& text) {
   return number;
 }
 
-// Of those that PyTorch knows.
+// The tokens that PyTorch knows.
 std::optional<Op> op_named(std::string_view name) {
   for (const auto& [op, known] : kNames) {
     if (known == name && op <= Op::reduce_grad) return op;

@@ -64,6 +64,13 @@ def test_stages_of_processes_run_every_schedule_that_is_asked_for(mpi_programs: 
 
 
 @pytest.mark.parametrize("threads", ["multiple", "funneled"])
+def test_ranks_wait_a_step_and_not_for_all_that_rank_0_times_alone(mpi_programs: Programs, threads: str) -> None:
+    done = under_mpi(mpi_programs, "pipeline_perf", "--mode", "real", "--layers", "1", "--hidden", "64", "--microbatches", "1",
+                     "--repeat", "200", "--timeout", "1", "--mpi-threads", threads)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("threads", ["multiple", "funneled"])
 def test_buckets_between_processes_are_right_and_recorded(mpi_programs: Programs, tmp_path: Path, threads: str) -> None:
     file = tmp_path / "ddp.jsonl"
     done = ddp(mpi_programs, "--mpi-threads", threads, "--bucket-cap-mb", "0.25,0", "--json", str(file))

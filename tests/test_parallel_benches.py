@@ -147,7 +147,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
 @pytest.mark.parametrize("program, words, told", [
     ("pipeline_perf", ["--device", "cpu"], "--device without --mode real"),
     ("pipeline_perf", ["--mode", "emulated", "--transport", "mpi"], "--transport without --mode real"),
-    ("scaling", ["--transport", "mpi"], "--transport mpi: layouts of different numbers of ranks take turns"),
+    ("scaling", ["--transport", "mpi"], "--transport mpi: layouts have different numbers of ranks"),
     ("zero_bench", ["--serve", "--transport", "mpi"], "--serve together with --transport mpi"),
     ("tp_linear_bench", ["--link", "gbps=1", "--transport", "mpi"], "--link emulates links between local ranks"),
     ("ddp_overlap_bench", ["--dp", "1"], "--dp is 1"),

@@ -56,7 +56,7 @@ def test_a_training_record_adds_up(training) -> None:
 
 def test_scaling_tells_three_times_of_the_same_tasks(programs, tmp_path) -> None:
     path = tmp_path / "s.jsonl"
-    layouts = "dp=2,zero=3;pp=2,microbatches=2,schedule=zb_h1;tp=2,sequence_parallel=1;dp=4"
+    layouts = "dp=2,zero=3;pp=2,microbatches=2,schedule=zb_h1;tp=2,sp=yes;dp=4"
     words = ("--batch", "4", "--mode", "both", "--steps", "2", "--layouts", layouts)
     run, *lines = written(programs, path, "scaling", *SMALL, *words)
     assert run["ranks"] == 4 and run["basis"] == "measured"
@@ -108,9 +108,10 @@ def test_the_first_page_tells_of_one_step(programs, training, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (("--layouts", "dp=2;qp=3"), ["--layouts qp=3", "'qp=3'", "dp=.."]),
-    (("--layouts", "dp=2,zero=7"), ["--layouts dp=2,zero=7", "--zero 7"]),
+    (("--layouts", "dp=2;qp=3"), ["--layouts qp=3", "qp=3: no such field", "tp pp dp"]),
+    (("--layouts", "dp=2,zero=7"), ["--layouts dp=2,zero=7", "zero=7: "]),
     (("--layouts", "tp=3"), ["--layouts tp=3", "3"]),
+    (("--layouts", "dp=2,batch=4"), ["--layouts dp=2,batch=4: batch=4: ", "--batch", "microbatches=.."]),
     (("--mode", "strong", "--batch", "2", "--layouts", "dp=4"), ["--layouts dp=4", "2 sequences", "multiple"]),
     (("--model", "huge"), ["--model huge"]),
     (("--simulate", "tp=2"), ["--simulate", "dp=2 and more"]),

@@ -76,7 +76,7 @@ void add_data_parallel(Step& step, const Layout& layout, const std::vector<Stage
                                .backward_prefetch = layout.prefetch});
 }
 
-// What follows the last gradient: sums over other groups, the norm, the update, the gathers of its result.
+// The tasks after the last gradient: sums over other groups, the norm, the update, the gathers of its result.
 void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                      const std::vector<StageWork>& works) {
   const std::int64_t partial = partial_norm_bytes(plans, layout);

@@ -22,16 +22,16 @@ struct Pricing {
   std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
 };
 
-// What each stage of the schedule has.
+// The part of the model in each stage of the schedule.
 std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
 
-// What one stage does for a microbatch.
+// The work of one stage for a microbatch.
 struct StageWork {
   schedules::StageRecipe recipe;
   std::int64_t message_bytes = 0;  // of the stage's output on one rank; its gradient has as many
   std::int64_t optimizer_ps = 0;   // one update of what a rank updates (its shards under ZeRO)
 };
-// Of each stage of the schedule; stages that are alike are worked out once.
+// For each stage of the schedule; stages that are alike are worked out once.
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
                                 const Pricing& pricing = {});
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});

@@ -19,7 +19,7 @@
 
 namespace lockstep::workload {
 
-// Whose share of a device's peak a kernel reaches.
+// The class of kernels by whose share of a device's peak a kernel is priced.
 enum class KernelClass : std::uint8_t { product, attention, pass };
 
 // Work of a kernel that other frameworks launch and this library does not have.

@@ -9,7 +9,7 @@
 
 namespace lockstep::workload {
 
-// What the models of a family share.
+// The family of a model, which gives the fields that its models share.
 enum class Family : std::uint8_t {
   gpt2,  // as it is trained today, without dropout
   gpt,   // GPT-3 and Megatron-LM's, with dropout

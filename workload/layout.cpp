@@ -134,7 +134,8 @@ schedules::Schedule schedule_of(const Layout& layout) {
 std::int32_t stages_a_pipe(const Layout& layout) {
   if (layout.own_schedule != nullptr) return layout.own_schedule->stages_a_pipe;
   if (layout.chunks > 1) return layout.pp * layout.chunks;
-  // What a schedule has a rank does not depend on the shape: a small one shows it. Four microbatches fit all.
+  // The number of stages that a schedule has per rank does not depend on the shape: a small one shows it. Four
+  // microbatches fit all.
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   const schedules::PipelineShape small{2, 4, 1};
   if (!schedules::misfit_of(entry, small).empty()) return layout.pp;

@@ -58,6 +58,8 @@ struct Layout {
 // "tp=8,pp=64,dp=6,microbatch=1,batch=3072,recompute=full". Throws a usage Error that names the field and what is
 // allowed. layout_fields() lists the fields with what they take, a line each.
 Layout parse_layout(std::string_view text);
+// The same with `base` in place of the defaults.
+Layout parse_layout_over(const Layout& base, std::string_view text);
 std::vector<std::string> layout_fields();
 // The text that makes this layout: what differs from the defaults, and always tp, pp, dp and batch.
 std::string text_of(const Layout& layout);
@@ -79,7 +81,7 @@ std::int32_t stages_a_pipe(const Layout& layout);
 // Pipes of the schedule, each with a copy of the model: 2 in opposite directions (Chimera, DualPipe), else 1.
 std::int32_t pipes_of(const Layout& layout);
 
-// What one stage of a pipe has.
+// The part of the model in one stage of a pipe.
 struct StageSlice {
   std::int64_t first_layer = 0;
   std::int64_t layers = 0;

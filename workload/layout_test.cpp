@@ -38,6 +38,19 @@ TEST(LayoutText, EveryFieldComesBack) {
   EXPECT_EQ(parse_layout(all).layers_of, (std::vector<std::int32_t>{3, 4, 4, 4, 4, 4, 4, 3}));
 }
 
+TEST(LayoutText, MicrobatchesStandInPlaceOfTheBatch) {
+  EXPECT_EQ(text_of(parse_layout("dp=2,microbatch=3,microbatches=4")),
+            text_of(parse_layout("dp=2,microbatch=3,batch=24")));
+  EXPECT_EQ(refusal_of("batch=4,microbatches=4"), "layout: batch together with microbatches; allowed: one of them");
+}
+
+TEST(LayoutText, ChangesALayoutThatIsThere) {
+  const Layout base = parse_layout("dp=2,batch=8,dtype=f32,zero=1");
+  EXPECT_EQ(text_of(parse_layout_over(base, "zero=2")), "tp=1,pp=1,dp=2,batch=8,zero=2,dtype=f32");
+  EXPECT_EQ(parse_layout_over(base, "dp=4").microbatches, base.microbatches);
+  EXPECT_EQ(parse_layout_over(base, "dtype=bf16,microbatches=3").microbatches, 3);
+}
+
 TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("tp=eight"),
             "layout: tp=eight: not a whole number; allowed: whole numbers from 1 to 2147483647");

@@ -60,10 +60,11 @@ core::DType dtype_of(const FieldValue& value) {
   return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
 }
 
-// A layout as it is given: sequences a step, where the struct has microbatches.
+// A layout as it is given: by its sequences a step or by its microbatches, of which the struct has the latter.
 struct Given {
   Layout layout = {};
-  std::int64_t batch = 0;  // 0: dp x microbatch
+  std::int64_t batch = 0;         // 0: not given
+  std::int32_t microbatches = 0;  // likewise
 };
 
 // A field, and how it is written back.
@@ -101,6 +102,9 @@ const std::array kFields{
     LayoutField{{"batch", "sequences of a step; dp x microbatch",
                  [](Given& g, const FieldValue& v) { g.batch = v.integer(1); }},
                 [](const Layout& l) { return text_of(l.global_batch()); }},
+    LayoutField{{"microbatches", "microbatches of each data-parallel rank, in place of batch; 1",
+                 [](Given& g, const FieldValue& v) { g.microbatches = v.int32(1); }},
+                [](const Layout&) { return std::string(); }},  // written as batch
     LayoutField{{"zero", "0 1 2 3; 0",
                  [](Given& g, const FieldValue& v) { g.layout.zero = static_cast<std::int32_t>(v.integer(0, 3)); }},
                 [](const Layout& l) { return std::to_string(l.zero); }},
@@ -157,7 +161,11 @@ namespace {
 
 std::int32_t microbatches_of(const Given& given) {
   const std::int64_t each = given.layout.dp * given.layout.microbatch_size;
-  if (given.batch == 0) return 1;
+  if (given.batch != 0 && given.microbatches != 0) {
+    throw core::usage_error("layout: batch together with microbatches; allowed: one of them");
+  }
+  if (given.microbatches != 0) return given.microbatches;
+  if (given.batch == 0) return given.layout.microbatches;
   if (given.batch % each != 0) {
     const std::int64_t below = given.batch / each * each;
     const std::string lower = below > 0 ? std::to_string(below) + " or " : "";
@@ -175,9 +183,13 @@ std::int32_t microbatches_of(const Given& given) {
 }  // namespace
 
 Layout parse_layout(std::string_view text) {
+  return parse_layout_over({}, text);
+}
+
+Layout parse_layout_over(const Layout& base, std::string_view text) {
   std::vector<Field<Given>> table;
   for (const LayoutField& row : kFields) table.push_back(row.field);
-  Given given;
+  Given given{.layout = base};
   read_fields<Given>(given, "layout", split(text, ','), table);
   Layout& layout = given.layout;
   const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;

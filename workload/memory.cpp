@@ -24,7 +24,7 @@ double optimizer_bytes(const Layout& layout) {
   return layout.compute == core::DType::f32 ? 8 : 12;
 }
 
-// What of a list of operations is kept under the layout's recomputation.
+// The part of a list of operations that is kept under the layout's recomputation.
 double kept_of(const std::vector<Operation>& ops, const Layout& layout) {
   double bytes = 0;
   for (const Operation& op : ops) {
@@ -127,7 +127,7 @@ MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount&
   return bytes;
 }
 
-// What stages that are alike have: worked out once.
+// The bytes of stages that are alike, worked out once.
 struct OfStage {
   StageSlice slice;
   StageActivations activations;

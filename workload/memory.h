@@ -22,13 +22,13 @@ struct MemoryBytes {
   double total() const { return weights + gradients + optimizer + activations + buffers; }
 };
 
-// What a stage keeps of one microbatch: from its forward to its backward, or to its input gradient; and what a separate
-// weight gradient still needs after that (inputs of products, and gradients of their outputs).
+// The bytes that a stage keeps of one microbatch: from its forward to its backward, or to its input gradient; and what
+// a separate weight gradient still needs after that (inputs of products, and gradients of their outputs).
 struct StageActivations {
   double kept = 0;
   double later = 0;
 };
-// What is made again of one microbatch before its backward.
+// The bytes that are recomputed of one microbatch before its backward.
 double recomputed_bytes(const Model& model, const Layout& layout);
 StageActivations activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
@@ -36,12 +36,12 @@ StageActivations activations_of(const Model& model, const Layout& layout, const 
 double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
                         std::span<const StageActivations> of_stage);
 
-// Of a pipeline rank that has these stages, and at its worst moment so many bytes of activations. `versions`: of the
-// weights (schedules::weight_versions).
+// Memory of a pipeline rank that has these stages, and this many bytes of activations at its worst moment. `versions`:
+// of the weights (schedules::weight_versions).
 MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<const StageSlice> stages,
                            double activation_bytes, std::int32_t versions = 1);
 
-// Of all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
+// The same for all pipeline ranks of a schedule: make_schedule(layout.schedule, shape_of(layout)).
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule);
 // The rank that needs most.
 std::size_t worst_of(std::span<const MemoryBytes> ranks);

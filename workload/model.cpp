@@ -52,7 +52,7 @@ Model model_named(std::string_view name) {
                           ", or numbers as in hidden=4096,layers=32,heads=32");
 }
 
-// What was left out of numbers takes the usual value.
+// Numbers that were left out take their usual values.
 void fill_in(Model& model) {
   const auto usual = [](std::int64_t& field, std::int64_t value) { field = field == 0 ? value : field; };
   usual(model.kv_heads, model.heads);
@@ -89,7 +89,7 @@ Model parse_model(std::string_view text) {
     model = model_named(parts.front());
     parts.erase(parts.begin());
   }
-  // What follows from other numbers follows from the new ones, unless it is given itself.
+  // Numbers that follow from others follow from the new ones, unless they are given themselves.
   const auto given = [&](std::string_view name) {
     for (const std::string_view part : parts) {
       if (name_and_value(part).name == name) return true;

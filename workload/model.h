@@ -32,7 +32,7 @@ struct Model {
   Norm norm = Norm::layer;
 };
 
-// What a name is or a text of numbers says: "gpt3-175b", or "hidden=4096,layers=32,heads=32,..." with the fields of
+// The model of a name or of a text of numbers: "gpt3-175b", or "hidden=4096,layers=32,heads=32,..." with the fields of
 // model_fields(); numbers after a name change that model ("gpt3-175b,sequence=4096"). Throws a usage Error that names
 // the field and what is allowed.
 Model parse_model(std::string_view text);

@@ -1,5 +1,5 @@
-// What a stage does for one microbatch on one rank, operation by operation: kernel calls, exchanges, and the bytes that
-// are kept for the backward. Recipes, prices, memory and the trainer's functions all come from this one list.
+// The work of a stage for one microbatch on one rank, operation by operation: kernel calls, exchanges, and the bytes
+// that are kept for the backward. Recipes, prices, memory and the trainer's functions all come from this one list.
 //
 // The forward goes through the operations in order, the backward in reverse. An operation is either kernels or an
 // exchange whose backward is another exchange (tensor parallel: nothing and all-reduce; sequence parallel: all-gather

@@ -12,7 +12,7 @@
 
 namespace lockstep::workload {
 
-// What one of a kernel call's `count` calls takes, in picoseconds. The empty function: nobody waits by it.
+// The time of one of a kernel call's `count` calls, in picoseconds. An empty function: no times are needed.
 using KernelPrice = std::function<std::int64_t(const KernelCall& call)>;
 
 // Every kernel and every collective is a piece, whose `part` counts as StageSlice::num_parts() does and whose `what` is

@@ -13,7 +13,7 @@
 
 namespace lockstep::kernel_bench {
 
-// What instances are held against and run on; outlives the benchmarks.
+// The peaks that instances are compared with, and the device that they run on; outlives the benchmarks.
 struct Bench {
   BenchFlags flags;
   core::Machine machine;

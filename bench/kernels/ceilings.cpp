@@ -134,7 +134,7 @@ void sample(kernels::ThreadPool& pool, const Arrays& arrays, double footprint, B
   for (double us : timed.samples_us) band.ceiling.samples.push_back(bytes / us / 1e3);
 }
 
-// Of a copy with and without streaming stores, the faster counts.
+// The faster of a copy with and one without streaming stores counts.
 void add_faster(std::vector<Band> bands, Ceilings& all) {
   for (Band& band : bands) {
     const bool is_second =

@@ -1,4 +1,4 @@
-// What the machine can do: the ceilings that kernels are held against, measured in the same run.
+// The machine's peaks, which kernels are compared with, measured in the same run.
 #pragma once
 
 #include <cstdint>

@@ -59,33 +59,36 @@ void check_together(const program::CommandLine& line, const BenchFlags& flags) {
 }
 
 const std::array kFlags{
-    Flag{"--threads", "1 and all cores", "numbers of threads, each bound to a core of its own",
+    Flag{"--threads", "1 and all cores",
+         "numbers of threads to time with, a list; each thread is bound to its own core",
          [](BenchFlags& f, const FlagValue& v) { f.threads = integer_list(v, 1, core::usable_cores()); }},
-    Flag{"--cache", "warm,cold", "warm: the same operands each call; cold: others, past all caches",
+    Flag{"--cache", "warm,cold", "warm: the same operands in each call; cold: operands that no cache holds",
          [](BenchFlags& f, const FlagValue& v) { f.caches = caches_of(v); }},
-    Flag{"--copies", "1", "numbers of copies that run at once, each with operands and cores of its own, as ranks have",
+    Flag{"--copies", "1",
+         "numbers of copies that run concurrently, each with its own operands and cores, as ranks run them",
          [](BenchFlags& f, const FlagValue& v) { f.copies = integer_list(v, 1, core::usable_cores()); }},
-    Flag{"--model", "none", "time the kernels of this model's training step (names as mini_train's) with each --layout",
+    Flag{"--model", "none",
+         "time the kernels of a training step of this model (as mini_train --model) in each --layout",
          [](BenchFlags& f, const FlagValue& v) { f.model = v.text; }},
-    Flag{"--layout", "one rank", "of --model, as mini_train's; several with ; between them",
+    Flag{"--layout", "one rank", "layouts of --model (as mini_train --layout), separated by semicolons",
          [](BenchFlags& f, const FlagValue& v) { f.layouts = text_list(v, ';'); }},
     Flag{"--device", "cpu", "cpu or cuda",
          [](BenchFlags& f, const FlagValue& v) {
            f.device = one_of(v, {"cpu", "cuda"});
          }},
     Flag{
-        "--gemm", "the fastest for each shape, measured", "implementation of products on the CPU",
+        "--gemm", "the fastest for each shape, measured", "implementation of matrix products on the CPU",
         [](BenchFlags& f, const FlagValue& v) { f.gemm = one_of(v, kernels::gemm_implementations(core::DType::f32)); }},
     program::json_flag<BenchFlags>(),
-    Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would begin later are left out",
+    Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would start later are left out",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait for a GPU fails",
          [](BenchFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
-    Flag{"--check", "1", "0: do not hold results against their references",
+    Flag{"--check", "1", "0: do not compare results with their references",
          [](BenchFlags& f, const FlagValue& v) { f.check = v.zero_or_one(); }},
-    Flag{"--ceilings", "1", "0: do not measure what the machine can do; no shares then",
+    Flag{"--ceilings", "1", "0: do not measure the machine's peaks; results are then not given as shares of them",
          [](BenchFlags& f, const FlagValue& v) { f.ceilings = v.zero_or_one(); }},
-    Flag{"--seed", "1", "of the operands",
+    Flag{"--seed", "1", "seed of the operands' values",
          [](BenchFlags& f, const FlagValue& v) { f.seed = static_cast<std::uint64_t>(v.integer(0, kMostSeed)); }},
 };
 
@@ -108,9 +111,10 @@ BenchFlags parse_bench_flags(int argc, const char* const* argv) {
     }
   }
   flags.for_benchmark.insert(flags.for_benchmark.begin(), flags.program);
-  program::CommandLine line("Times every kernel, checks its result, and holds it against what the machine can do");
+  program::CommandLine line("Times every kernel, checks its result, and compares its rate with the machine's peak");
   declare_all(line, kFlags, "Options");
-  line.add_switch("--serve", flags.serve, "run what standard input says, for ci/gate.py (bench/serve/orders.h)",
+  line.add_switch("--serve", flags.serve,
+                  "worker mode for ci/gate.py: run the benchmarks that standard input asks for (bench/serve/orders.h)",
                   "Options");
   line.parse(static_cast<int>(ours.size()), ours.data());
   read_all(line, kFlags, flags);

@@ -17,7 +17,7 @@ struct BenchFlags : program::Invocation {
   std::vector<int> threads;  // of the CPU's pool; 1 and all cores if not given
   std::vector<Cache> caches{Cache::warm, Cache::cold};
   std::vector<int> copies{1};  // that run at the same time, on the CPU
-  // Whose step's kernels are timed, in place of the list of all (kernels/registry.h); empty: that list.
+  // The model whose step's kernels are timed, in place of the list of all (kernels/registry.h); empty: that list.
   std::string model;
   std::vector<std::string> layouts{""};
   std::string device = "cpu";

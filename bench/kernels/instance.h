@@ -9,7 +9,8 @@
 
 namespace lockstep::kernel_bench {
 
-// What one call of Google Benchmark timed. It calls with more and more iterations; the last calls are those it reports.
+// The times of one call of Google Benchmark. It calls with more and more iterations; the last calls are those it
+// reports.
 struct Trial {
   std::vector<double> samples_us;  // each the mean of a batch of calls
   std::int64_t iterations = 0;

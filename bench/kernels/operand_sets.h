@@ -28,7 +28,7 @@ class Arena {
   std::size_t size_bytes_ = 0;
 };
 
-// What each operand's memory is filled with, over and over; in the operand's dtype.
+// The values that each operand's memory is filled with, over and over; in the operand's dtype.
 using Patterns = std::vector<std::vector<std::byte>>;  // [operand]
 
 // A case's inputs as its checks have them, each pattern as long as its operand.

@@ -1,4 +1,4 @@
-// What a kernel touches of its operands.
+// The bytes of its operands that a kernel touches.
 #pragma once
 
 #include "kernels/base/kernel_case.h"
@@ -10,7 +10,7 @@ namespace lockstep::kernel_bench {
 // most, so that their sum is what is declared.
 double most_touched_bytes(const kernels::KernelCase& one);
 
-// Of all operands, once each, as far as they are touched.
+// The bytes of all operands, once each, as far as they are touched.
 double footprint_bytes(const kernels::KernelCase& one);
 
 // Whether integers of the case say which rows of its largest operand are touched, so that other integers lead to

@@ -39,15 +39,16 @@ std::vector<Link> links_of(const FlagValue& value) {
 }
 
 const std::array kFlags{
-    Flag{"--dtype", "f32", "of weights and activations: f32, bf16 or f16, with f32 master weights",
+    Flag{"--dtype", "f32", "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights)",
          [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.compute = mini_train::dtype_of(v); }},
-    Flag{"--grad-dtype", "f32", "of gradients as they are kept and reduced: f32, or as --dtype",
+    Flag{"--grad-dtype", "f32", "dtype in which gradients are kept and reduced: f32, or that of --dtype",
          [](DdpFlags& f, const FlagValue& v) { f.step.options.layout.gradient = mini_train::dtype_of(v); }},
-    Flag{"--bucket-cap-mb", "25", "MiB of gradients that are reduced together, a list; the first bucket has 1; 0: one",
+    Flag{"--bucket-cap-mb", "25",
+         "MiB of gradients per bucket, a list; the first bucket has 1 MiB; 0: one bucket for all",
          [](DdpFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
-    Flag{"--compression", "none", "of gradients on their way, a list: none, bf16, int8",
+    Flag{"--compression", "none", "compression of gradients on the wire, a list: none, bf16, int8",
          [](DdpFlags& f, const FlagValue& v) { f.compressions = compressions_of(v); }},
-    Flag{"--link", "none", "emulated links of ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
+    Flag{"--link", "none", "emulated links between ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
 };
 

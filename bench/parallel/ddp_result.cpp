@@ -1,8 +1,8 @@
 #include "bench/parallel/ddp_result.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "bench/parallel/sent_counter.h"
 #include "core/statistics.h"
 
 namespace lockstep::parallel_bench {
@@ -42,10 +42,7 @@ double DdpResult::exposed_ms() const {
 }
 
 bool DdpResult::sent_as_formula() const {
-  // Counted in double from whole bytes times (n - 1) / n.
-  constexpr double kRoundings = 1e-9;
-  return std::fabs(least_bytes - formula_bytes) <= kRoundings * formula_bytes &&
-         sent_bytes >= (1 - kRoundings) * formula_bytes;
+  return parallel_bench::sent_as_formula(sent_bytes, least_bytes, formula_bytes);
 }
 
 double DdpResult::efficiency() const {

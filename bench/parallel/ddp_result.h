@@ -1,4 +1,4 @@
-// What a row of ddp_overlap_bench has measured.
+// The measurements of a row of ddp_overlap_bench.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct DdpResult {
   double breakdown_exposed_ms() const;
   std::vector<double> exposed_samples_ms() const;  // step - compute of each turn
   double exposed_ms() const;
-  // What travelled had the bytes that the formula says, and was sent by no fewer than that takes.
+  // Whether the reductions had the bytes that the formula says, and no fewer than that takes were sent.
   bool sent_as_formula() const;
   bool is_right() const { return wrong == 0 && sent_as_formula(); }
   // docs/metrics.md: communication that is hidden, over the most that can be.

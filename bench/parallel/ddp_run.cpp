@@ -29,7 +29,7 @@ using schedules::Step;
 using schedules::StepTimeline;
 using trainer::TrainWorker;
 
-// What ranks of a row in one process share: set up before they start, or by rank 0 between two barriers.
+// State that the ranks of a row in one process share: set up before they start, or by rank 0 between two barriers.
 struct Shared {
   const trainer::TrainOptions& options;
   const DdpFlags& flags;
@@ -40,7 +40,7 @@ struct Shared {
   DdpResult result;  // of rank 0
 };
 
-// Of so many samples, the place of the one in the middle: the lower of two.
+// The index of the median sample; of two in the middle, the lower.
 std::size_t place_of_median(const std::vector<double>& samples) {
   std::vector<std::size_t> places(samples.size());
   std::iota(places.begin(), places.end(), 0);
@@ -107,7 +107,7 @@ class DdpRank {
     timed(one_by_one_, shared_.steps.one_by_one);
   }
 
-  // What all later runs have to give.
+  // The results that all later runs must give.
   void take_reference() {
     const SentCounter::Bytes before = counter_.so_far();
     timed(one_by_one_, shared_.steps.one_by_one);
@@ -166,7 +166,7 @@ class DdpRank {
     wrong_ += differing(masters_of(rank_.model()), masters_);
   }
 
-  // Of all ranks, to rank 0.
+  // Adds up the totals of all ranks on rank 0.
   void tell_totals() {
     struct Totals {
       std::int64_t wrong;
@@ -187,7 +187,7 @@ class DdpRank {
     }
     for (const std::int64_t elems : elems_of_buckets(rank_.model())) result.formula_bytes += wire_bytes_of(elems);
   }
-  // Of a bucket, by a rank.
+  // Bytes that a rank sends of a bucket.
   double wire_bytes_of(std::int64_t elems) const {
     const trainer::TrainOptions& options = shared_.options;
     if (options.compression != parallel::Compression::none) {

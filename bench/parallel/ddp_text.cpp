@@ -32,8 +32,8 @@ std::string cap_text(double cap_mb) {
   return cap_mb > 0 ? fmt::format("{:g}", cap_mb) : "one";
 }
 
-// Of the rows of each number of replicas and link, the place of the one that leaves least exposed: differences within
-// turns, which a machine that others use disturbs less than steps of rows that ran minutes apart.
+// Among the rows of each number of replicas and link, the index of the one that leaves least exposed: differences
+// within turns, which a machine that others use disturbs less than steps of rows that ran minutes apart.
 std::vector<std::size_t> best_of_groups(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {
   std::vector<std::size_t> best;
   for (std::size_t i = 0; i < cases.size(); ++i) {

@@ -1,4 +1,4 @@
-// What ddp_overlap_bench prints. Functions of their arguments; they print nothing.
+// The text that ddp_overlap_bench prints, as pure functions of the results.
 #pragma once
 
 #include <string>

@@ -43,7 +43,7 @@ std::vector<TaskSpan> spans_in(const RankStep& rank, const std::vector<TaskSpan>
   return found;
 }
 
-// Of each reduction of a rank, the place among its kernels of the one that it waits for.
+// For each reduction of a rank, the index of the kernel that it waits for.
 std::vector<std::size_t> kernels_before_buckets(const RankStep& rank) {
   std::vector<std::size_t> kernel_number(rank.tasks.size());
   std::vector<std::size_t> before;

@@ -1,4 +1,4 @@
-// What the timelines of a data-parallel step say: pure functions of them.
+// Times of a data-parallel step, as pure functions of its timelines.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace lockstep::parallel_bench {
 
-// Of the kernels alone, the mean of the ranks: from the first to the last backward kernel of the last microbatch,
-// beside which gradients can travel.
+// The backward's time in the kernels alone, the mean of the ranks: from the first to the last backward kernel of the
+// last microbatch, beside which gradients can travel.
 double backward_ms(const schedules::Step& kernels, const schedules::StepTimeline& timeline);
 
-// Of each bucket, from the start of the step: when the last rank has its last gradient, if nothing travels.
+// For each bucket, from the start of the step: the time when the last rank has its last gradient, if nothing travels.
 std::vector<double> ready_ms(const DdpSteps& steps, const schedules::StepTimeline& kernels);
 
 // How long the step should take by the buckets' recurrence (bench/pipeline/recurrence.h), from the kernels alone and

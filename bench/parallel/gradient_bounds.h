@@ -18,14 +18,14 @@ struct GradientWire {
   parallel::Compression compression = parallel::Compression::none;
 };
 
-// What all ranks' shares of a bucket add up to, element by element, in f64: its own roundings do not count.
+// The sum of all ranks' shares of a bucket, element by element, in f64: its own roundings do not count.
 class BucketSums {
  public:
   explicit BucketSums(std::int64_t elems);
   void add(std::span<const float> share);
 
   std::span<const double> sums() const { return sums_; }
-  // Of each element, the most by which what the wire gives may differ from its sum.
+  // For each element, the most by which the reduced value may differ from its sum.
   std::vector<double> bounds(const GradientWire& wire) const;
 
  private:

@@ -144,7 +144,8 @@ double exact_sum(const std::vector<Vector>& shares, std::size_t i) {
   return sum;
 }
 
-// What collectives give is within the bounds, and near them; each element just beyond its bound is seen, and no other.
+// Results of collectives are within the bounds, and near them; each element just beyond its bound is seen, and no
+// other.
 TEST(GradientBounds, HoldWhatCollectivesGiveAndNotMuchMore) {
   for (const Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
     for (const int ranks : {2, 3, 4}) {

@@ -84,4 +84,9 @@ backends::Prepared SentCounter::prepare(const backends::MeshRank& rank, std::siz
   return prepared;
 }
 
+bool sent_as_formula(double sent, double least, double formula) {
+  constexpr double kRoundings = 1e-9;  // whole bytes times (n - 1) / n, in double
+  return std::fabs(least - formula) <= kRoundings * formula && sent >= (1 - kRoundings) * formula;
+}
+
 }  // namespace lockstep::parallel_bench

@@ -34,4 +34,7 @@ class SentCounter {
   std::atomic<double> least_{0};
 };
 
+// Whether what travelled (`least` of it) has the bytes that the formula of the fewest says, and was sent by no fewer.
+bool sent_as_formula(double sent, double least, double formula);
+
 }  // namespace lockstep::parallel_bench

@@ -23,32 +23,32 @@ const std::array kFlagsOfModel{
          [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
          [](StepFlags& f, const FlagValue& v) { mini_train::change_model(f.model, "heads", v.integer(1, 4096)); }},
-    Flag{"--vocabulary", "", "words; bytes need 256",
+    Flag{"--vocabulary", "", "vocabulary size; at least 256, as tokens are bytes",
          [](StepFlags& f, const FlagValue& v) {
            mini_train::change_model(f.model, "vocabulary", v.integer(256, 1 << 24));
          }},
-    Flag{"--length", "", "tokens a sequence [the model's positions]",
+    Flag{"--length", "", "tokens per sequence [the model's positions]",
          [](StepFlags& f, const FlagValue& v) { mini_train::change_length(f.model, v.integer(1, 1 << 20)); }},
-    Flag{"--batch", "4", "sequences a microbatch, of each rank",
+    Flag{"--batch", "4", "sequences per microbatch, on each rank",
          [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
-    Flag{"--seed", "1", "of initial weights and of the order of the data",
+    Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
          [](StepFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, 1 << 30)); }},
 };
 
 const std::array kFlagsOfRun{
     Flag{"--dp", "2", "data-parallel ranks, a list",
          [](StepFlags& f, const FlagValue& v) { f.replicas = program::integer_list(v, 1, kMostReplicas); }},
-    Flag{"--microbatches", "1", "a step, of each rank; gradients add up",
+    Flag{"--microbatches", "1", "microbatches per step, on each rank; their gradients are accumulated",
          [](StepFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
          [](StepFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
-    Flag{"-t,--threads", "1", "of kernels, a rank",
+    Flag{"-t,--threads", "1", "kernel threads per rank",
          [](StepFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
-    Flag{"--steps", "10", "at most, of each way that is timed",
+    Flag{"--steps", "10", "most steps to time, in each of the ways that are compared",
          [](StepFlags& f, const FlagValue& v) { f.turns = v.integer(1, 1 << 20); }},
-    Flag{"--warmup", "3", "steps before those that count",
+    Flag{"--warmup", "3", "steps before the timed ones",
          [](StepFlags& f, const FlagValue& v) { f.warm_turns = v.integer(1, 1 << 20); }},
-    Flag{"--time-budget", "30", "seconds of a row, after which no more steps begin; 0: none",
+    Flag{"--time-budget", "30", "seconds per row, after which no more steps start; 0: no limit",
          [](StepFlags& f, const FlagValue& v) { f.budget_s = v.number_from(0, 1e6); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](StepFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
@@ -66,7 +66,8 @@ void declare_step_flags(program::CommandLine& line, StepFlags& flags) {
   declare_all(line, kFlagsOfModel, kModel);
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
-  line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
+  line.add_switch("--serve", flags.serve,
+                  "worker mode for ci/gate.py: run the steps that standard input asks for (bench/serve/orders.h)",
                   kRun);
 }
 

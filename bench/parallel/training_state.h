@@ -1,5 +1,5 @@
-// What a step changes in a rank's model, taken out to be compared and put back to start again. Whole parameters (ZeRO
-// 0) of one stage; nothing is queued on the rank's device.
+// The state that a step changes in a rank's model, taken out to be compared and put back to start again. Whole
+// parameters (ZeRO 0) of one stage; nothing is queued on the rank's device.
 #pragma once
 
 #include <cstdint>

@@ -27,22 +27,22 @@ std::vector<bool> switches_of(const FlagValue& value) {
 
 const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
-         "stages, a list: 0 replicas, 1 the optimizer's state is shared out, 2 gradients too, 3 all",
+         "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too",
          [](ZeroFlags& f, const FlagValue& v) { f.stages = program::integer_list(v, 0, 3); }},
-    Flag{
-        "--shard-ranks", "0",
-        "of stages 1 to 3, a list: so many neighbours share a set of shards, the others have replicas of it (HSDP); 0: "
-        "all share one",
-        [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = program::integer_list(v, 0, kMostReplicas); }},
-    Flag{"--prefetch", "1,0", "of stage 3, a list: 1 units are gathered ahead of their use, 0 when they are needed",
+    Flag{"--shard-ranks", "0",
+         "neighbouring ranks that share one set of shards, in stages 1 to 3, a list; other ranks have replicas of it "
+         "(HSDP); "
+         "0: all ranks share one set",
+         [](ZeroFlags& f, const FlagValue& v) { f.shard_ranks = program::integer_list(v, 0, kMostReplicas); }},
+    Flag{"--prefetch", "1,0", "stage 3, a list: 1 gathers units ahead of their use, 0 when they are needed",
          [](ZeroFlags& f, const FlagValue& v) { f.prefetch = switches_of(v); }},
-    Flag{"--dtype", "f32,bf16", "of weights and activations, a list of f32, bf16, f16, with f32 master weights",
+    Flag{"--dtype", "f32,bf16", "dtypes of weights and activations, a list: f32, bf16, f16 (with f32 master weights)",
          [](ZeroFlags& f, const FlagValue& v) { f.compute = dtypes_of(v); }},
-    Flag{"--grad-dtype", "f32", "of gradients, a list; other than f32 goes with its equal in --dtype only",
+    Flag{"--grad-dtype", "f32", "dtypes of gradients, a list; one other than f32 runs only with the same --dtype",
          [](ZeroFlags& f, const FlagValue& v) { f.gradient = dtypes_of(v); }},
-    Flag{"--psi", "7.5e9", "parameters of the ZeRO paper's table in the heading",
+    Flag{"--psi", "7.5e9", "parameters for which the heading prints the table of the ZeRO paper",
          [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},
-    Flag{"--psi-ranks", "64", "ranks of that table",
+    Flag{"--psi-ranks", "64", "ranks for which it prints that table",
          [](ZeroFlags& f, const FlagValue& v) { f.psi_ranks = program::integer(v, 1, 1 << 24); }},
 };
 
@@ -52,9 +52,9 @@ ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
   ZeroFlags flags;
   begin_step_flags(argc, argv, flags.step);
   program::CommandLine line(flags.step.program +
-                            ": what the stages of ZeRO cost a rank, in bytes held, bytes sent, time.");
+                            ": bytes held, bytes sent and step time per rank, for each stage of ZeRO.");
   declare_step_flags(line, flags.step);
-  declare_all(line, kFlags, "What is shared out");
+  declare_all(line, kFlags, "Sharding");
   line.parse(argc, argv);
   read_step_flags(line, flags.step);
   read_all(line, kFlags, flags);

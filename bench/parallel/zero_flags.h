@@ -15,7 +15,7 @@ struct ZeroFlags {
   std::vector<bool> prefetch{true, false};  // of stage 3
   std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
   std::vector<core::DType> gradient{core::DType::f32};
-  // Of the table of the paper that the heading has.
+  // For the table of the paper that the heading prints.
   double psi = 7.5e9;
   int psi_ranks = 64;
 };

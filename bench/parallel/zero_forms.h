@@ -1,5 +1,5 @@
-// What a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for the buckets that it
-// has in truth, their padding included.
+// The bytes that a rank of a ZeRO run holds and sends by the formulas (parallel/parameters/zero_bytes.h), for the
+// buckets that it has in truth, their padding included.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ struct ZeroResult {
   std::vector<double> samples_ms;
   double step_ms() const;
 
-  // What differs from the formulas, in words; empty: nothing.
+  // The differences from the formulas, in words; empty: nothing.
   std::string wrong() const;
 };
 

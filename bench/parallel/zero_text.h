@@ -1,4 +1,4 @@
-// What zero_bench prints. Functions of their arguments; they print nothing.
+// The text that zero_bench prints, as pure functions of the results.
 #pragma once
 
 #include <string>

@@ -59,37 +59,40 @@ core::DType dtype_of(const FlagValue& value) {
 const std::array kFlagsOfLayers{
     Flag{"--block", "all", "layers, a list: column, row, mlp, attention, embedding, cross-entropy; or all",
          [](LayerFlags& f, const FlagValue& v) { f.blocks = blocks_of(v); }},
-    Flag{"--hidden", "256", "h; column goes from h to 4 h, row from 4 h to h",
+    Flag{"--hidden", "256", "hidden size h; column is a product from h to 4 h, row one from 4 h to h",
          [](LayerFlags& f, const FlagValue& v) { f.shape.hidden = v.integer(1, 1 << 16); }},
-    Flag{"--heads", "8", "of attention", [](LayerFlags& f, const FlagValue& v) { f.shape.heads = v.integer(1, 4096); }},
-    Flag{"--batch", "4", "b, sequences",
-         [](LayerFlags& f, const FlagValue& v) { f.shape.batch = v.integer(1, 65536); }},
-    Flag{"--length", "128", "s, tokens of a sequence",
+    Flag{"--heads", "8", "attention heads",
+         [](LayerFlags& f, const FlagValue& v) { f.shape.heads = v.integer(1, 4096); }},
+    Flag{"--batch", "4", "sequences b", [](LayerFlags& f, const FlagValue& v) { f.shape.batch = v.integer(1, 65536); }},
+    Flag{"--length", "128", "tokens per sequence s",
          [](LayerFlags& f, const FlagValue& v) { f.shape.length = v.integer(1, 1 << 20); }},
-    Flag{"--vocabulary", "8191", "words; padded where ranks do not divide them",
+    Flag{"--vocabulary", "8191", "vocabulary size; padded where the ranks do not divide it",
          [](LayerFlags& f, const FlagValue& v) { f.shape.vocabulary = v.integer(1, 1 << 24); }},
-    Flag{"--dtype", "f32", "of weights and activations: f32 or bf16",
+    Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
          [](LayerFlags& f, const FlagValue& v) { f.shape.dtype = dtype_of(v); }},
 };
 
 const std::array kFlagsOfRun{
     Flag{"--tp", "2", "tensor-parallel ranks, a list",
          [](LayerFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, kLeastRanks, kMostRanks); }},
-    Flag{"--sequence-parallel", "0,1", "a list: 0, ranks have all rows between layers; 1, a share of the rows each",
+    Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of them",
          [](LayerFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
-    Flag{"--tiles", "1,4", "of rows, exchanged beside the product of the next, a list; 1 is always run",
+    Flag{"--tiles", "1,4",
+         "tiles that the rows are cut into, a list; one tile is exchanged during the product of the next; 1 is always "
+         "run",
          [](LayerFlags& f, const FlagValue& v) { f.tiles = program::integer_list(v, 1, 1024); }},
     Flag{"--algo", "ring",
-         "algorithm of the collectives (docs/adding_an_algorithm.md); the formulas are of those that "
-         "send the fewest bytes",
+         "algorithm of the collectives (docs/adding_an_algorithm.md); the column `formula` has the bytes of an "
+         "algorithm "
+         "that sends the fewest",
          [](LayerFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
     Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
          [](LayerFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
-    Flag{"-t,--threads", "1", "of kernels, a rank",
+    Flag{"-t,--threads", "1", "kernel threads per rank",
          [](LayerFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
-    Flag{"--turns", "11", "in which each way is timed once",
+    Flag{"--turns", "11", "rounds; each way of running a layer is timed once in each",
          [](LayerFlags& f, const FlagValue& v) { f.turns = program::integer(v, 1, 100000); }},
-    Flag{"--warmup", "2", "turns before those that count",
+    Flag{"--warmup", "2", "rounds before the timed ones",
          [](LayerFlags& f, const FlagValue& v) { f.warm_turns = program::integer(v, 1, 100000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](LayerFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
@@ -195,11 +198,13 @@ std::string name_of(BlockKind kind) {
 LayerFlags parse_layer_flags(int argc, const char* const* argv) {
   LayerFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program + ": what tensor-parallel layers cost, and how much of it is communication.");
+  program::CommandLine line(flags.program +
+                            ": time and bytes of tensor-parallel layers, and how much of the time is communication.");
   declare_all(line, kFlagsOfLayers, "Layers");
   declare_all(line, kFlagsOfRun, "Ranks and times");
   declare_place(line, "Ranks and times");
-  line.add_switch("--serve", flags.serve, "run layers as standard input says, for ci/gate.py (bench/serve/orders.h)",
+  line.add_switch("--serve", flags.serve,
+                  "worker mode for ci/gate.py: run the layers that standard input asks for (bench/serve/orders.h)",
                   "Ranks and times");
   line.parse(argc, argv);
   read_all(line, kFlagsOfLayers, flags);

@@ -37,7 +37,7 @@ std::string name_of(BlockKind kind);  // "cross-entropy"
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
 LayerFlags parse_layer_flags(int argc, const char* const* argv);
 
-// What is timed together, in turn: one layer on so many ranks, in one tile and in others.
+// One layer on `ranks` ranks; its numbers of tiles are timed together, one after the other in each round.
 struct Case {
   BlockKind block = BlockKind::column;
   int ranks = 2;
@@ -46,7 +46,8 @@ struct Case {
 };
 std::vector<Case> cases_of(const LayerFlags& flags);
 
-// Throws a usage Error where a case cannot be, or needs more memory than there is.
+// Throws a usage Error where a case is not possible. The memory is checked only where all ranks are on this host's CPU:
+// not under mpirun, and not on GPUs.
 void check_cases(const LayerFlags& flags);
 
 }  // namespace lockstep::layer_bench

@@ -179,5 +179,19 @@ TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {
   }
 }
 
+TEST(EveryRow, IsWrongWhereAnExchangeIsMissingOrHasOtherBytes) {
+  Form form;
+  form.sent_bytes = form.formula_bytes = 96;
+  form.least_bytes = 96;
+  EXPECT_FALSE(form.is_wrong());
+  form.sent_bytes = 128;  // another algorithm, of the same exchanges
+  EXPECT_FALSE(form.is_wrong());
+  form.least_bytes = 64;
+  EXPECT_TRUE(form.is_wrong()) << "exchanges of fewer bytes, sent by an algorithm that sends more";
+  form.least_bytes = 96;
+  form.sent_bytes = 64;
+  EXPECT_TRUE(form.is_wrong()) << "fewer bytes than any algorithm sends";
+}
+
 }  // namespace
 }  // namespace lockstep::layer_bench

@@ -40,7 +40,7 @@ PassRunner::~PassRunner() {
 
 Spent PassRunner::run(const Pass& pass, Way way) {
   if (exchanges_ != nullptr) return run_queued(pass, way);
-  // Who has nothing to exchange wakes no thread.
+  // A rank with nothing to exchange wakes no thread.
   const auto is_exchange = [](const Task& task) { return task.is_exchange(); };
   if (way == Way::beside && rank_.threaded && std::any_of(pass.tasks().begin(), pass.tasks().end(), is_exchange))
     return run_beside(pass);

@@ -54,7 +54,7 @@ using Spent = std::array<double, kNumTaskKinds>;  // us, by kind
 enum class Way : std::uint8_t { one_by_one, beside, kernels, exchanges };
 inline constexpr int kNumWays = 4;
 
-// Of one rank; run() is called by its own thread, on which kernels run.
+// Runs the passes of one rank; run() is called by its own thread, on which kernels run.
 class PassRunner {
  public:
   // `channel`: of the exchanges. Where exchanges may not run in a thread of their own (MeshRank::threaded) they run one

@@ -52,9 +52,10 @@ void add_verdict(core::LayerRecord& record, const Form& form) {
   record.unlike = form.unlike;
   if (!form.is_wrong()) return;
   record.status = "wrong";
-  record.error = form.wrong != 0 ? fmt::format("{} elements are not one rank's within rounding", form.wrong)
-                                 : fmt::format("{:.0f} bytes sent a rank, {:.0f} by formula", record.sent_bytes,
-                                               record.formula_bytes);
+  record.error = form.wrong != 0
+                     ? fmt::format("{} elements are not one rank's within rounding", form.wrong)
+                     : fmt::format("{:.0f} bytes sent by each rank, and the exchanges of the layer take {:.0f}",
+                                   record.sent_bytes, record.formula_bytes);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ constexpr std::array kDirections{Direction::forward, Direction::backward};
 constexpr std::array kWays{Way::one_by_one, Way::beside, Way::kernels, Way::exchanges};
 constexpr std::array kServed{std::pair{Way::one_by_one, "one by one"}, std::pair{Way::beside, "beside"}};
 
-// What one rank's thread does.
+// The work of one rank's thread.
 class RankRun {
  public:
   RankRun(const LayerFlags& flags, const Case& one, const Reference& reference, backends::MeshRank& rank,
@@ -72,6 +72,7 @@ class RankRun {
       form.wrong = sum_over_ranks(form.wrong);
       form.unlike = sum_over_ranks(form.unlike);
       form.sent_bytes = sum_over_ranks(form.sent_bytes);
+      form.least_bytes = sum_over_ranks(form.least_bytes);
     }
     return std::move(forms_);
   }
@@ -105,7 +106,7 @@ class RankRun {
     // One kind alone works on what the pass before has left.
     const bool is_whole = way == Way::one_by_one || way == Way::beside;
     if (is_whole) block.reset();
-    const std::int64_t sent_before = counter_.so_far().sent;
+    const parallel_bench::SentCounter::Bytes before = counter_.so_far();
     for (const Direction direction : kDirections) {
       const Timed slowest = timed(block.pass(direction), way);
       if (!counts) continue;
@@ -113,7 +114,9 @@ class RankRun {
       forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(slowest.us);
       forms_[f].spent_us[static_cast<std::size_t>(way)][d].push_back(slowest.spent);
     }
-    if (is_whole) check(f, counter_.so_far().sent - sent_before);
+    if (!is_whole) return;
+    const parallel_bench::SentCounter::Bytes after = counter_.so_far();
+    check(f, {after.sent - before.sent, after.least - before.least});
   }
 
   struct Timed {
@@ -126,20 +129,22 @@ class RankRun {
     const auto start = core::Clock::now();
     Timed mine{0, runner_.run(pass, way)};
     mine.us = core::us_between(start, core::Clock::now());
-    // What is not a kernel is communication: waits for what runs beside, too, and starting it.
+    // All time outside of kernels is communication: waits for concurrent exchanges, too, and starting them.
     if (way != Way::kernels) mine.spent.back() = mine.us - mine.spent[0] - mine.spent[1];
     const std::vector<Timed> all = transports::all_gather_value(rank_.messages, mine);
     return *std::max_element(all.begin(), all.end(), [](const Timed& a, const Timed& b) { return a.us < b.us; });
   }
 
-  std::int64_t sum_over_ranks(std::int64_t mine) {
+  template <class Number>
+  Number sum_over_ranks(Number mine) {
     const auto all = transports::all_gather_value(rank_.messages, mine);
-    return std::accumulate(all.begin(), all.end(), std::int64_t{0});
+    return std::accumulate(all.begin(), all.end(), Number{0});
   }
 
-  void check(std::size_t f, std::int64_t sent_bytes) {
+  void check(std::size_t f, const parallel_bench::SentCounter::Bytes& bytes) {
     Form& form = forms_[f];
-    form.sent_bytes += sent_bytes;
+    form.sent_bytes += bytes.sent;
+    form.least_bytes += bytes.least;
     ++form.checked_passes;
     const double allowed = allowed_difference(case_.block, flags_.shape, case_.ranks);
     const auto results = blocks_[f]->results();
@@ -211,6 +216,11 @@ std::vector<std::string> served_names(const LayerFlags& flags, const Case& one) 
 }
 
 }  // namespace
+
+bool Form::is_wrong() const {
+  return wrong != 0 || !parallel_bench::sent_as_formula(static_cast<double>(sent_bytes), least_bytes,
+                                                        static_cast<double>(formula_bytes));
+}
 
 std::vector<double> Form::exposed(Way way, Direction direction) const {
   std::vector<double> differences = samples(way, direction);

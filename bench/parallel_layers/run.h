@@ -20,21 +20,22 @@ struct Form {
   std::array<std::array<std::vector<Spent>, 2>, kNumWays> spent_us = {};  // likewise
   std::int64_t wrong = 0;                                                 // elements of all ranks and turns
   std::int64_t unlike = 0;         // elements with other bits than in one tile, one after the other
-  std::int64_t sent_bytes = 0;     // by all ranks, in all passes that were checked
-  std::int64_t formula_bytes = 0;  // likewise
+  std::int64_t sent_bytes = 0;     // by all ranks, in all passes that were checked: counted in the plans that ran
+  double least_bytes = 0;          // likewise: what algorithms that send the fewest bytes would have sent of the same
+  std::int64_t formula_bytes = 0;  // likewise: what these send of the exchanges of the step model
   std::int64_t checked_passes = 0;
 
-  bool is_wrong() const { return wrong != 0 || sent_bytes != formula_bytes; }
+  bool is_wrong() const;
   const std::vector<double>& samples(Way way, Direction direction) const {
     return samples_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)];
   }
   double median_us(Way way, Direction direction) const { return core::median(samples(way, direction)); }
   // Forward and backward.
   double median_us(Way way) const { return median_us(way, Direction::forward) + median_us(way, Direction::backward); }
-  // What communication adds to the kernels, turn by turn, in a way that has both.
+  // The time that communication adds to the kernels, for each round, in a way that has both.
   std::vector<double> exposed(Way way, Direction direction) const;
   double exposed_us(Way way, Direction direction) const { return core::median(exposed(way, direction)); }
-  // Of the turn in the median.
+  // Times of the round that is the median.
   const Spent& median_spent(Way way, Direction direction) const;
 };
 

@@ -1,4 +1,4 @@
-// What a benchmark of tensor-parallel layers is about: sizes, the ranks that share a layer out, and how.
+// The case of a benchmark of tensor-parallel layers: sizes, the ranks that share a layer, and how they split it.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ std::string place_text(const LayerFlags& flags) {
   if (flags.mpi == nullptr) return "over this machine's memory";
   const bool beside = flags.mpi->threads() == transports::MpiThreads::multiple;
   return "by messages of " + flags.mpi->library_version() +
-         (beside ? "" : "; none runs beside kernels: async is serial");
+         (beside ? "" : "; communication is not concurrent with kernels: async is serial");
 }
 
 std::string columns_text() {
@@ -59,7 +59,7 @@ std::string heading_text(const LayerFlags& flags) {
   const Shape& shape = flags.shape;
   std::string text = fmt::format(
       "# lockstep version {}, {}: tensor-parallel layers, forward and backward, run in four ways\n"
-      "# h {}, {} heads, {} sequences of {} tokens, {} words; {}; {} thread{} a rank\n",
+      "# h {}, {} heads, {} sequences of {} tokens, vocabulary {}; {}; {} thread{} per rank\n",
       core::build().version, flags.program, shape.hidden, shape.heads, shape.batch, shape.length, shape.vocabulary,
       core::short_name_of(shape.dtype), flags.threads, flags.threads == 1 ? "" : "s");
   text +=
@@ -69,16 +69,21 @@ std::string heading_text(const LayerFlags& flags) {
                                            flags.link->latency_us, flags.link->gbps)
                              : place_text(flags));
   text +=
-      "# gemm: matrix products, of kernels; kernels, comm: one kind alone; serial: one after the other; async: "
-      "exchanges\n"
-      "#   in a thread of their own, beside what does not need them; exposed: median of async - kernels; +-: half of "
-      "p5\n"
-      "#   to p95 of async, of its median\n"
-      "# sp: ranks have a share of the rows between layers; tiles: of rows, exchanged beside the product of the next\n"
-      "# sent: counted, mean of ranks, forward and backward; formula: docs/metrics.md; #wrong: elements that are not "
-      "one\n"
-      "#   rank's within rounding; #unlike: that have other bits than in one tile one after the other; of all turns.\n"
-      "#   Medians of the slowest rank's times, the ways in turn\n";
+      "# kernels: all kernels alone; gemm: the part of it in matrix products; comm: communication alone; serial: one "
+      "after\n"
+      "#   the other; async: communication runs concurrently with kernels that do not need it; exposed: median of "
+      "async "
+      "-\n"
+      "#   kernels; +-: half of p5 to p95 of async, relative to its median\n"
+      "# sp: each rank has a share of the rows between layers; tiles of rows: one is exchanged during the product of "
+      "the "
+      "next\n"
+      "# sent: bytes counted in the plans that ran, mean of ranks, forward and backward; formula: of the fewest bytes\n"
+      "#   (docs/metrics.md); #wrong: elements that differ from one rank's by more than rounding; #unlike: elements "
+      "whose\n"
+      "#   bits differ from one tile, serial; both over all rounds. Times are medians of the slowest rank's, the ways "
+      "in "
+      "turn\n";
   return text + columns_text();
 }
 
@@ -109,7 +114,7 @@ std::string ending_text(const Totals& totals) {
   const auto ms = [&](Way way) { return totals.in_one_us[static_cast<std::size_t>(way)] / 1e3; };
   return fmt::format(
       "# {} of {} rows wrong. All layers, forward and backward: kernels {:.3f} ms and communication {:.3f} ms alone; "
-      "one after the other {:.3f} ms; side by side {:.3f} ms in one tile, {:.3f} ms in each layer's best number of "
+      "one after the other {:.3f} ms; concurrently {:.3f} ms in one tile, {:.3f} ms in each layer's best number of "
       "tiles\n",
       totals.wrong_rows, totals.rows, ms(Way::kernels), ms(Way::exchanges), ms(Way::one_by_one), ms(Way::beside),
       totals.in_best_us / 1e3);

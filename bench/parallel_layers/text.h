@@ -1,4 +1,4 @@
-// What tp_linear_bench prints.
+// The text that tp_linear_bench prints.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace lockstep::layer_bench {
 std::string heading_text(const LayerFlags& flags);
 std::string row_text(const Case& one, const Form& form);
 
-// Of all rows, for the closing line.
+// Sums over all rows, for the closing line.
 struct Totals {
   int rows = 0;
   int wrong_rows = 0;

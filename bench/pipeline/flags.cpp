@@ -32,22 +32,22 @@ const std::array kFlagsOfWhat{
          [](PipelineFlags& f, const FlagValue& v) { f.stages = integer_list(v, 1, 4096); }},
     Flag{"--microbatches", "8", "microbatches of a step, a list",
          [](PipelineFlags& f, const FlagValue& v) { f.microbatches = integer_list(v, 1, 65536); }},
-    Flag{"--chunks", "", "stages a rank, of schedules that take them [2]",
+    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [2]",
          [](PipelineFlags& f, const FlagValue& v) { f.chunks = integer(v, 1, 1024); }},
     Flag{"--csv", "",
          "a schedule of your own (docs/schedule_format.md), in place of --schedule, --stages, --microbatches and "
          "--chunks: the file says all of them",
          [](PipelineFlags& f, const FlagValue& v) { f.csv_file = file_name(v); }},
-    Flag{"--pipes", "1", "pipes of the CSV; 2: its upper half of stages is a second pipe",
+    Flag{"--pipes", "1", "pipes of the CSV; 2: the upper half of its stages is a second pipe",
          [](PipelineFlags& f, const FlagValue& v) { f.pipes = integer(v, 1, 64); }},
 };
 
 const std::array kFlagsOfCosts{
     Flag{"--t-f", "1", "ms that a microbatch's forward takes on a rank's share of the model",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.forward = v.number(0, kLongestMs); }},
-    Flag{"--t-i", "1", "ms of the gradient of the input",
+    Flag{"--t-i", "1", "ms of a microbatch's input gradient on a rank",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.input_gradient = v.number(0, kLongestMs); }},
-    Flag{"--t-w", "1", "ms of the gradient of the weights; a full backward takes both",
+    Flag{"--t-w", "1", "ms of its weight gradient; a full backward takes both",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.weight_gradient = v.number_from(0, kLongestMs); }},
     Flag{"--t-comm", "0", "ms from the end of what makes a message to its arrival",
          [](PipelineFlags& f, const FlagValue& v) { f.times_ms.message = v.number_from(0, kLongestMs); }},
@@ -58,7 +58,7 @@ const std::array kFlagsOfCosts{
          "part of a microbatch's activations, 0 to 1, that is held from I until W, for the limit and peak_W; of a GPT "
          "layer as in Qi et al. 2023, 32h/(34h+5as) [1; with --mode real what the stages keep]",
          [](PipelineFlags& f, const FlagValue& v) { f.w_memory = v.number_from(0, 1); }},
-    Flag{"--repeat", "5", "runs of an emulated or a real schedule",
+    Flag{"--repeat", "5", "runs per row, with --mode emulated or real",
          [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated or a real run fails",
          [](PipelineFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
@@ -66,15 +66,15 @@ const std::array kFlagsOfCosts{
 
 // Of --mode real.
 const std::array kFlagsOfModel{
-    Flag{"--layers", "2", "transformer layers a rank",
+    Flag{"--layers", "2", "transformer layers per rank",
          [](PipelineFlags& f, const FlagValue& v) { f.model.layers = integer(v, 1, 1000); }},
     Flag{"--hidden", "128", "hidden size",
          [](PipelineFlags& f, const FlagValue& v) { f.model.hidden = integer(v, 1, 1 << 20); }},
     Flag{"--heads", "4", "attention heads",
          [](PipelineFlags& f, const FlagValue& v) { f.model.heads = integer(v, 1, 4096); }},
-    Flag{"--length", "64", "tokens a sequence",
+    Flag{"--length", "64", "tokens per sequence",
          [](PipelineFlags& f, const FlagValue& v) { f.model.length = integer(v, 1, 1 << 20); }},
-    Flag{"--batch", "1", "sequences a microbatch",
+    Flag{"--batch", "1", "sequences per microbatch",
          [](PipelineFlags& f, const FlagValue& v) { f.model.batch = integer(v, 1, 1 << 20); }},
     Flag{"--dtype", "f32", "f32, bf16 or f16",
          [](PipelineFlags& f, const FlagValue& v) {
@@ -86,9 +86,9 @@ const std::array kFlagsOfModel{
 
 const std::array kFlagsOfOutput{
     program::json_flag<PipelineFlags>(),
-    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; for a single row",
          [](PipelineFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
-    Flag{"--dump-csv", "", "file for the schedule as CSV; of one row",
+    Flag{"--dump-csv", "", "file for the schedule as CSV; for a single row",
          [](PipelineFlags& f, const FlagValue& v) { f.dump_csv_file = file_name(v); }},
 };
 
@@ -139,7 +139,7 @@ std::string basis_of(Mode mode) {
 PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   PipelineFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program + ": what pipeline schedules cost, by name or from a file.");
+  program::CommandLine line(flags.program + ": times, bubbles and memory of pipeline schedules, by name or from a file.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfModel, kModel);

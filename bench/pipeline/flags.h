@@ -18,7 +18,7 @@ std::string name_of(Mode mode);  // as on the command line
 Mode mode_of(const program::FlagValue& value);
 std::string basis_of(Mode mode);  // as in records: "measured" where kernels are real
 
-// What real kernels compute: the stages of a GPT (trainer/model/gpt_stage.h) on bytes.
+// The model of real kernels: the stages of a GPT (trainer/model/gpt_stage.h) on bytes.
 struct RealModel {
   int layers = 2;  // a rank
   int hidden = 128;

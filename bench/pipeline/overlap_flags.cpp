@@ -32,14 +32,14 @@ const std::array kFlagsOfWhat{
     Flag{"--ranks", "4", "replicas of the model, a list",
          [](OverlapFlags& f, const FlagValue& v) { f.replicas = integer_list(v, 1, 256); }},
     Flag{"--zero", "0",
-         "what is sharded, a list: 0 nothing (all-reduce of gradients), 1 the optimizer's state, 2 gradients, 3 "
-         "parameters",
+         "ZeRO stages, a list: 0 shards nothing (all-reduce of gradients), 1 the optimizer's state, 2 gradients too, 3 "
+         "parameters too",
          [](OverlapFlags& f, const FlagValue& v) { f.zero_stages = integer_list(v, 0, 3); }},
-    Flag{"--bucket-cap-mb", "25", "MiB of gradients that go together, a list; the first bucket is 1 MiB at most",
+    Flag{"--bucket-cap-mb", "25", "MiB of gradients per bucket, a list; the first bucket has at most 1 MiB",
          [](OverlapFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
-    Flag{"--layers", "12", "of the model",
+    Flag{"--layers", "12", "layers of the model",
          [](OverlapFlags& f, const FlagValue& v) { f.layers = integer(v, 1, 10000); }},
-    Flag{"--microbatches", "1", "of a step; with --zero 0 and 1 only the last one's gradients travel",
+    Flag{"--microbatches", "1", "microbatches per step; with --zero 0 and 1 gradients are sent after the last one only",
          [](OverlapFlags& f, const FlagValue& v) { f.microbatches = integer(v, 1, 10000); }},
     Flag{"--prefetch", "1", "layers that are gathered ahead of their use, with --zero 3",
          [](OverlapFlags& f, const FlagValue& v) { f.prefetch = integer(v, 0, 10000); }},
@@ -52,15 +52,16 @@ const std::array kFlagsOfCosts{
          [](OverlapFlags& f, const FlagValue& v) { f.backward_ms = v.number(0, kLongestMs); }},
     Flag{"--t-opt", "0", "ms of the optimizer",
          [](OverlapFlags& f, const FlagValue& v) { f.optimizer_ms = v.number_from(0, kLongestMs); }},
-    Flag{"--bytes-a-layer", "28M", "of its gradients, and as many of its parameters",
+    Flag{"--bytes-a-layer", "28M", "bytes of gradients per layer, and as many of parameters",
          [](OverlapFlags& f, const FlagValue& v) { f.bytes_a_layer = v.size_bytes(); }},
-    Flag{"--tensors-a-layer", "4", "equal tensors that these bytes are; none is split over two buckets",
+    Flag{"--tensors-a-layer", "4",
+         "equal tensors per layer that hold these bytes; a tensor is never split over two buckets",
          [](OverlapFlags& f, const FlagValue& v) { f.tensors_a_layer = integer(v, 1, 10000); }},
-    Flag{"--algo", "ring", "of the collectives, one of one lane",
+    Flag{"--algo", "ring", "algorithm of the collectives; one with a single lane",
          [](OverlapFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
-    Flag{"--link", "latency_us=20,gbps=12.5", "of each rank, each way; gbps is 1e9 bytes a second",
+    Flag{"--link", "latency_us=20,gbps=12.5", "link of each rank, in each direction; gbps is 1e9 bytes per second",
          [](OverlapFlags& f, const FlagValue& v) { f.link = link_of(v); }},
-    Flag{"--repeat", "5", "runs, if emulated",
+    Flag{"--repeat", "5", "runs per row, with --mode emulated",
          [](OverlapFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated run fails",
          [](OverlapFlags& f, const FlagValue& v) { f.timeout_s = integer(v, 1, 86400); }},
@@ -68,7 +69,7 @@ const std::array kFlagsOfCosts{
 
 const std::array kFlagsOfOutput{
     program::json_flag<OverlapFlags>(),
-    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; for a single row",
          [](OverlapFlags& f, const FlagValue& v) { f.trace_file = file_name(v); }},
 };
 
@@ -78,7 +79,7 @@ OverlapFlags parse_overlap_flags(int argc, const char* const* argv) {
   OverlapFlags flags;
   flags.set_command(argc, argv);
   program::CommandLine line(flags.program +
-                            ": how much of the gradients' and parameters' way is hidden behind kernels.");
+                            ": how much of the communication of gradients and parameters is hidden behind kernels.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfOutput, kOutput);

@@ -12,7 +12,8 @@
 
 namespace lockstep::pipeline {
 
-// What is sharded over the replicas: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
+// The ZeRO stage, which says what the replicas shard: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 parameters
+// too.
 struct OverlapFlags : program::Invocation {
   Mode mode = Mode::simulated;
 

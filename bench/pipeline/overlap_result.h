@@ -1,4 +1,4 @@
-// What a data-parallel step costs, and how much of its communication kernels hide.
+// The time of a data-parallel step, and how much of its communication kernels hide.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct OverlapResult {
   double compute_ms = 0;        // kernels alone
   double communication_ms = 0;  // the same collectives in the same order, kernels taking no time
   double simulated_ms = 0;      // step_ms in virtual time
-  // Of gradient buckets over a ring: the recurrence. Nothing elsewhere.
+  // The recurrence of gradient buckets over a ring; not given for anything else.
   std::optional<double> closed_form_ms;
   std::optional<Emulation> emulation;
   std::vector<double> exposed_of_rank_ms;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -28,6 +29,10 @@ using trainer::TrainOptions;
 constexpr std::int64_t kWarmUpSteps = 2;
 constexpr double kPsPerMs = 1e9;
 
+std::int64_t num_steps(const PipelineFlags& flags) {
+  return kWarmUpSteps + flags.repeat;
+}
+
 TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlags& flags) {
   TrainOptions options;
   options.layout.pp = schedule.num_ranks();
@@ -39,7 +44,7 @@ TrainOptions options_for(const schedules::Schedule& schedule, const PipelineFlag
                                         flags.model.heads, flags.model.length));
   options.layout.microbatch_size = flags.model.batch;
   options.layout.compute = core::parse_dtype(flags.model.dtype);
-  options.steps = kWarmUpSteps + flags.repeat;
+  options.steps = num_steps(flags);
   options.timeout = std::chrono::seconds(flags.timeout_s);
   options.device = flags.place.device;
   return options;
@@ -91,20 +96,24 @@ RealRun folded(const Step& trained, const StepTimeline& timeline, const Step& st
   return run;
 }
 
-// On the ranks of `mpi`, or on threads of this process without; told by each process.
+// On the ranks of `mpi`, or on threads of this process without; every process has the result. `between` is called by
+// rank 0 of a process before the first step and after each.
 std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags,
-                               transports::MpiWorld* mpi) {
+                               transports::MpiWorld* mpi, const std::function<void()>& between) {
   TrainOptions options = options_for(schedule, flags);
   options.mpi = mpi;
   options = trainer::checked(options);
-  const int teller = mpi == nullptr ? 0 : mpi->placement().rank;
+  const int first = mpi == nullptr ? 0 : mpi->placement().rank;
   const auto corpus = trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
   std::vector<RealRun> runs;
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, trainer::RankTrainer& trainer) {
+    const bool is_first = trainer.model().rank() == first;
+    if (is_first) between();
     for (std::int64_t s = 1; s <= options.steps; ++s) {
       trainer.train_step(s);
       const StepTimeline timeline = trainer.gather_timeline();
-      if (s > kWarmUpSteps && trainer.model().rank() == teller) runs.push_back(folded(made.step, timeline, step));
+      if (is_first) between();
+      if (is_first && s > kWarmUpSteps) runs.push_back(folded(made.step, timeline, step));
     }
   });
   return runs;
@@ -127,15 +136,22 @@ schedules::Times isolated_times_ms(const PipelineFlags& flags) {
   constexpr std::int32_t kMicrobatches = 8;
   const schedules::Schedule alone = schedules::make_schedule("zb_h1", {1, kMicrobatches, 1});
   const Step step = schedules::lower(alone, std::vector<schedules::StageCosts>(1));
-  const auto timed = [&] {
-    const std::vector<RealRun> runs = run_steps(alone, step, flags, nullptr);
+  const auto timed = [&](const std::function<void()>& between) {
+    const std::vector<RealRun> runs = run_steps(alone, step, flags, nullptr, between);
     return schedules::Times{.forward = median_ms(runs, step, Op::forward),
                             .input_gradient = median_ms(runs, step, Op::input_gradient),
                             .weight_gradient = median_ms(runs, step, Op::weight_gradient)};
   };
-  if (flags.mpi == nullptr) return timed();
+  if (flags.mpi == nullptr) return timed([] {});
+  // The others meet rank 0 between its steps, so that -T is the deadline of a step and not of all of them.
   const auto ranks = flags.mpi->make_transport({.naps = true});
-  return transports::all_gather_value(*ranks, program::tells(flags.mpi) ? timed() : schedules::Times{}).front();
+  schedules::Times times;
+  if (program::tells(flags.mpi)) {
+    times = timed([&] { ranks->barrier(); });
+  } else {
+    for (std::int64_t met = 0; met <= num_steps(flags); ++met) ranks->barrier();
+  }
+  return transports::all_gather_value(*ranks, times).front();
 }
 
 double kept_share_for_w(const PipelineFlags& flags) {
@@ -145,7 +161,7 @@ double kept_share_for_w(const PipelineFlags& flags) {
 }
 
 EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
-  std::vector<RealRun> runs = run_steps(schedule, step, flags, flags.mpi);
+  std::vector<RealRun> runs = run_steps(schedule, step, flags, flags.mpi, [] {});
   EmulatedRuns result;
   for (const RealRun& run : runs) {
     result.emulation.samples_ms.push_back(static_cast<double>(run.makespan_ps) / kPsPerMs);

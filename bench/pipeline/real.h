@@ -8,7 +8,7 @@
 
 namespace lockstep::pipeline {
 
-// What a microbatch takes on a rank's share, in ms: medians of one rank that has the machine to itself.
+// Times of a microbatch on a rank's share, in ms: medians of one rank that has the machine to itself.
 schedules::Times isolated_times_ms(const PipelineFlags& flags);
 
 // The part of a stage's activations that its weight gradients still need after the input gradients.

@@ -1,4 +1,4 @@
-// What a schedule costs: counted from its lists, and from when its tasks ran.
+// The costs of a schedule: counted from its lists, and from when its tasks ran.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What pipeline_perf prints. Functions of their arguments; they print nothing.
+// The text that pipeline_perf prints, as pure functions of the results.
 #pragma once
 
 #include <string>

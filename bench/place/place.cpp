@@ -47,13 +47,17 @@ transports::MpiThreads mpi_threads_of(const FlagValue& value) {
 }
 
 const std::array kFlags{
-    Flag{"--device", "cpu", "cpu; cuda: ranks take the GPUs in turn, and share them; cuda:1: all ranks share that one",
+    Flag{"--device", "cpu",
+         "cpu; cuda: rank r runs on GPU r modulo their number, so that ranks may share one; cuda:1: all ranks share "
+         "GPU 1",
          [](PlaceFlags& p, const FlagValue& v) { p.device = device_of(v); }},
     Flag{"--transport", "local",
          "local: ranks are threads; mpi: ranks of mpirun; nccl: threads with --device cuda and NCCL's collectives",
          read_transport},
     Flag{"--mpi-threads", "multiple",
-         "multiple: communication runs beside kernels, if this MPI can; funneled: in the rank's own thread, one by one",
+         "multiple: communication runs concurrently with kernels, if this MPI can; funneled: in the rank's own thread, "
+         "one "
+         "after the other",
          [](PlaceFlags& p, const FlagValue& v) { p.mpi_threads = mpi_threads_of(v); }},
 };
 

@@ -13,7 +13,7 @@ namespace {
 using schedules::Step;
 using schedules::Task;
 
-// What a rank does, whichever its group is called.
+// The work of a rank, whatever the number of its group.
 using Piece =
     std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, schedules::GroupKind>;
 

@@ -18,7 +18,7 @@ namespace lockstep::scaling {
 schedules::Step priced_beyond(schedules::Step step, const workload::Layout& many, const schedules::Step& measured,
                               const workload::Layout& two, const Prices& prices);
 
-// What n ranks send of the same payload, over what m ranks do.
+// The bytes that each of n ranks sends of a payload, divided by those of each of m ranks.
 double ring_growth(std::int64_t n, std::int64_t m);
 
 }  // namespace lockstep::scaling

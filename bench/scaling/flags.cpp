@@ -8,6 +8,7 @@
 #include "bench/trainer/flags.h"
 #include "core/error.h"
 #include "trainer/train/train.h"
+#include "workload/fields.h"
 
 namespace lockstep::scaling {
 namespace {
@@ -46,67 +47,51 @@ constexpr std::array kPassedOn{
     PassedOn{"--layers", "", "layers, in place of the named size's", "--layers"},
     PassedOn{"--hidden", "", "hidden size", "--hidden"},
     PassedOn{"--heads", "", "attention heads", "--heads"},
-    PassedOn{"--length", "", "tokens a sequence [the model's positions]", "--length"},
-    PassedOn{"--dtype", "f32", "of weights and activations: f32, bf16 or f16", "--dtype"},
+    PassedOn{"--length", "", "tokens per sequence [the model's positions]", "--length"},
+    PassedOn{"--dtype", "f32", "dtype of weights and activations: f32, bf16 or f16", "--dtype"},
     PassedOn{"--data", "", "text files [a synthetic text]", "--data"},
     PassedOn{"--algo", "auto", "algorithm of the collectives", "--algo"},
     PassedOn{"--link", "", "emulated links between ranks: latency_us=L,gbps=B", "--link"},
-    PassedOn{"-t,--threads", "1", "of kernels, a rank", "--threads"},
+    PassedOn{"-t,--threads", "1", "kernel threads per rank", "--threads"},
     PassedOn{"-T,--timeout", "60", "seconds after which a wait fails", "--timeout"},
 };
 
 const std::array kFlags{
     Flag{"--mode", "weak", "weak: sequences a step grow with the ranks; strong: they stay; or both",
          [](ScalingFlags& f, const FlagValue& v) { f.modes = modes_of(v); }},
-    Flag{"--layouts", "", "\"dp=2,zero=1;pp=2,microbatches=4\": mini_train's layout flags [some of each kind]",
+    Flag{"--layouts", "",
+         "\"dp=2,zero=1;pp=2,microbatches=4\": layouts as simulate --layout takes them (simulate --list) [some of each "
+         "kind]",
          [](ScalingFlags& f, const FlagValue& v) { f.layouts = split(v.text, ';'); }},
-    Flag{"--simulate", "", "further layouts, only simulated: from the pieces of the same layout with dp=2",
+    Flag{"--simulate", "",
+         "further layouts, which are only simulated, with the times of the pieces of the same layout with dp=2",
          [](ScalingFlags& f, const FlagValue& v) { f.simulated = split(v.text, ';'); }},
     Flag{"--batch", "8", "sequences a step, of each rank (weak) or of all (strong)",
          [](ScalingFlags& f, const FlagValue& v) { f.batch = v.integer(1, 1 << 20); }},
-    Flag{"--steps", "5", "rounds; each has steps as they train, steps piece by piece, and steps in company",
+    Flag{"--steps", "5",
+         "rounds; each times a training step, its pieces one at a time on one rank, and its pieces while all ranks run "
+         "theirs",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.rounds = program::integer(v, 1, 1000); }},
-    Flag{"--time-budget", "", "seconds for all layouts together; what has begun is ended [no limit]",
+    Flag{"--time-budget", "", "seconds for all layouts together; a layout that has begun is finished [no limit]",
          [](ScalingFlags& f, const FlagValue& v) { f.effort.seconds = v.number(0, 1e9); }},
     program::json_flag<ScalingFlags>(),
 };
 
-constexpr std::array kLayoutWords{"dp",     "tp",           "pp",        "zero",    "shard_ranks",   "schedule",
-                                  "chunks", "microbatches", "recompute", "overlap", "bucket_cap_mb", "algo"};
-constexpr const char* kSwitch = "sequence_parallel";
-
-// "dp=2,zero=1" as mini_train's words.
-std::vector<std::string> words_of(const std::string& layout) {
-  std::vector<std::string> words;
-  for (const std::string& part : split(layout, ',')) {
-    const std::string name = part.substr(0, part.find('='));
-    const std::string value = part.size() > name.size() ? part.substr(name.size() + 1) : "";
-    std::string flag = "--" + name;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    if (name == kSwitch && (value == "1" || value == "0")) {
-      if (value == "1") words.push_back(flag);
-      continue;
-    }
-    const bool known = std::find(kLayoutWords.begin(), kLayoutWords.end(), name) != kLayoutWords.end();
-    if (!known || value.empty()) {
-      std::string allowed;
-      for (const char* word : kLayoutWords) allowed.append(word).append("=.. ");
-      throw core::usage_error("'" + part +
-                              "' is no part of a layout; allowed: " + allowed.append(kSwitch).append("=0|1"));
-    }
-    words.insert(words.end(), {flag, value});
-  }
-  return words;
+mini_train::TrainFlags train_flags_of(const ScalingFlags& flags) {
+  std::vector<const char*> argv{flags.program.c_str()};
+  for (const std::string& word : flags.train_words) argv.push_back(word.c_str());
+  return mini_train::parse_train_flags(static_cast<int>(argv.size()), argv.data());
 }
 
-mini_train::TrainFlags train_flags_of(const ScalingFlags& flags, const std::string& layout) {
-  std::vector<std::string> words{flags.program};
-  words.insert(words.end(), flags.train_words.begin(), flags.train_words.end());
-  const std::vector<std::string> more = words_of(layout);
-  words.insert(words.end(), more.begin(), more.end());
-  std::vector<const char*> argv;
-  for (const std::string& word : words) argv.push_back(word.c_str());
-  return mini_train::parse_train_flags(static_cast<int>(argv.size()), argv.data());
+// The sequences of a step, and so of a microbatch, follow from --batch and the ranks.
+workload::Layout layout_of(const workload::Layout& base, const std::string& text) {
+  for (const std::string_view part : workload::split(text, ',')) {
+    const std::string_view name = workload::name_and_value(part).name;
+    if (name != "batch" && name != "microbatch") continue;
+    throw core::usage_error(std::string(part) +
+                            ": sequences are those of --batch; allowed: microbatches=.. in its place");
+  }
+  return workload::parse_layout_over(base, text);
 }
 
 std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout, Mode mode) {
@@ -125,9 +110,10 @@ std::int64_t batch_of(const ScalingFlags& flags, const workload::Layout& layout,
 ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   ScalingFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program +
-                            ": a training step of each layout, three times: from its pieces alone, from pieces in each "
-                            "other's company, and measured.");
+  program::CommandLine line(
+      flags.program +
+      ": the time of a training step of each layout, three times: simulated from its pieces timed "
+      "alone, simulated from its pieces timed while other ranks run theirs, and measured.");
   for (const PassedOn& flag : kPassedOn) line.add(flag.names, flag.default_text, flag.meaning, kModel);
   declare_place(line, kModel);
   declare_all(line, kFlags, kWhat);
@@ -142,10 +128,10 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv) {
   program::check_device(flags.place.device);
   if (flags.place.mpi) {
     throw core::usage_error(
-        "--transport mpi: layouts of different numbers of ranks take turns, and mpirun has started one number of them; "
+        "--transport mpi: layouts have different numbers of ranks, and mpirun has started one number of them; "
         "allowed: local nccl, or mini_train --transport mpi for one layout");
   }
-  train_flags_of(flags, "");  // so that they are refused as themselves, not as a layout's
+  train_flags_of(flags);  // so that a wrong one is refused by its own name, not by a layout's
   if (flags.layouts.empty()) flags.layouts = default_layouts();
   return flags;
 }
@@ -156,7 +142,7 @@ std::vector<std::string> default_layouts() {
           "dp=2,zero=1",
           "dp=2,zero=3",
           "tp=2",
-          "tp=2,sequence_parallel=1",
+          "tp=2,sp=yes",
           "pp=2,microbatches=4",
           "pp=2,microbatches=4,schedule=zb_h1",
           "dp=4",
@@ -177,7 +163,8 @@ trainer::TrainOptions two_replicas_of(trainer::TrainOptions many) {
 
 trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode) {
   try {
-    trainer::TrainOptions options = train_flags_of(flags, layout).options;
+    trainer::TrainOptions options = train_flags_of(flags).options;
+    options.layout = layout_of(options.layout, layout);
     options.layout.microbatch_size = batch_of(flags, options.layout, mode);
     options.device = flags.place.device;
     return trainer::checked(std::move(options));

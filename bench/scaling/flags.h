@@ -34,8 +34,9 @@ ScalingFlags parse_scaling_flags(int argc, const char* const* argv);
 // Something of each kind, for so many cores.
 std::vector<std::string> default_layouts();
 
-// One layout's options: mini_train's flags, with "dp=2,zero=1" for --dp 2 --zero 1, and a batch such that the sequences
-// of a step grow with the ranks, or stay. Throws a usage Error that names the layout and what is wrong with it.
+// One layout's options: mini_train's flags, the layout as workload::parse_layout() reads it (in --dtype, unless it has
+// one), and a batch such that the sequences of a step grow with the ranks, or stay. Throws a usage Error that names the
+// layout and what is wrong with it.
 trainer::TrainOptions options_of(const ScalingFlags& flags, const std::string& layout, Mode mode);
 
 // The layout that a simulated one is made from: of two replicas, each with as much to do.

@@ -38,7 +38,7 @@ std::vector<Company> companies_of(std::int32_t ranks, const std::array<bool, sch
 }
 constexpr std::size_t kMostCompanies = 32;
 
-// What rank 0 writes down.
+// The results, which rank 0 collects.
 struct Seen {
   std::array<bool, schedules::kNumLanes> beside = {};
   Step step;

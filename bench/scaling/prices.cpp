@@ -47,7 +47,7 @@ void Prices::add(const Step& step, const std::vector<WaveSpans>& waves) {
     LOCKSTEP_CHECK(wave.kernels.size() + wave.other.size() + (wave.collective.empty() ? 0 : 1) == 1, "a piece alone");
     for (const auto& [place, span] : wave.kernels) put(place, span);
     for (const auto& [place, span] : wave.other) put(place, span);
-    // Of each member: with two pipes they name copies of a stage.
+    // The stage of each member: with two pipes they name copies of a stage.
     for (const TaskPlace& place : wave.collective) put(place, wave.collective_span);
   }
 }

@@ -1,4 +1,4 @@
-// What each distinct piece of a step takes alone, and the step that is made of such pieces.
+// The time that each distinct piece of a step takes alone, and the step that is made of such pieces.
 #pragma once
 
 #include <cstdint>

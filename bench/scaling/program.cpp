@@ -14,6 +14,8 @@
 namespace lockstep::scaling {
 namespace {
 
+constexpr const char* kOneRank = "dp=1";  // the layout that others are compared with
+
 struct Case {
   Mode mode = Mode::weak;
   trainer::TrainOptions options;
@@ -23,7 +25,7 @@ struct Case {
 std::vector<Case> cases_of(const ScalingFlags& flags) {
   std::vector<Case> cases;
   for (const Mode mode : flags.modes) {
-    cases.push_back({mode, options_of(flags, "", mode)});
+    cases.push_back({mode, options_of(flags, kOneRank, mode)});
     for (const std::string& layout : flags.simulated) two_replicas_of(options_of(flags, layout, mode));
     for (const std::string& layout : flags.layouts) {
       Case one{mode, options_of(flags, layout, mode)};
@@ -47,7 +49,7 @@ Effort effort_for(const ScalingFlags& flags, double spent_s, std::size_t left) {
 // One rank's steps before and behind those of a layout, as machines drift: what its efficiency is measured by.
 Result time_case(const Case& one, const ScalingFlags& flags, const trainer::Corpus& corpus, const Effort& effort) {
   constexpr int kSteps = 3;  // on each side
-  const trainer::TrainOptions single = options_of(flags, "", one.mode);
+  const trainer::TrainOptions single = options_of(flags, kOneRank, one.mode);
   const bool is_single = one.options.layout.ranks() == 1 && one.options.layout.microbatches == 1;
   std::vector<double> single_ms;
   if (!is_single) single_ms = time_steps(single, corpus, kSteps);
@@ -69,7 +71,7 @@ void run_simulated(const ScalingFlags& flags, const trainer::Corpus& corpus, con
   const core::RunRecord run = simulated_run(measured_run);
   writer.write(run);
   for (const Mode mode : flags.modes) {
-    const trainer::TrainOptions single = options_of(flags, "", mode);
+    const trainer::TrainOptions single = options_of(flags, kOneRank, mode);
     for (const std::string& layout : flags.simulated) {
       const trainer::TrainOptions many = options_of(flags, layout, mode);
       const trainer::TrainOptions two = two_replicas_of(many);

@@ -1,4 +1,4 @@
-// What is told of one layout.
+// The results of one layout.
 #pragma once
 
 #include <optional>

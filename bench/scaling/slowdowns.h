@@ -29,15 +29,15 @@ class Factor {
   double value_ = 1;
 };
 
-// What slows down alike: forward, backward (and its halves), recomputation, the optimizer.
+// Kernels that are slowed down alike: forward, backward (and its halves), recomputation, the optimizer.
 schedules::Op family_of(schedules::Op op);
 
 struct Slowdowns {
-  // Of a kernel while so many ranks compute, itself among them; by family.
+  // The factor of a kernel while that many ranks compute, its own among them; by family.
   std::map<schedules::Op, std::map<std::int32_t, Factor>> kernel;
-  // Of a kernel beside a collective of its rank, on top of that.
+  // The further factor of a kernel while a collective of its rank runs.
   std::map<schedules::Op, Factor> kernel_beside;
-  // Of a collective, while all of its members compute.
+  // The factor of a collective while all of its members compute.
   std::array<Factor, schedules::kNumLanes> collective;
 
   // Straight lines between what was measured, from 1 for one rank.

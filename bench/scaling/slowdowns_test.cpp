@@ -110,7 +110,7 @@ TEST(Contended, AKernelAndACollectiveSlowEachOtherDown) {
   EXPECT_NEAR(static_cast<double>(played.timeline[0][0].end_ps), 300'000 + 60'000, 400);
 }
 
-// What add_samples() finds in spans that were made with known factors is these factors.
+// add_samples() finds the factors that spans were made with.
 TEST(Contended, SamplesGiveBackTheFactorsThatMadeThem) {
   const Step step = kernels({{100, 100}, {100, 100}});
   const std::vector<Wave> alone = waves_of(step, {});

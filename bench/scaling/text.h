@@ -1,4 +1,4 @@
-// What scaling prints.
+// The text that scaling prints.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ std::string columns_text();
 std::string row_text(const Result& result);
 // Where the measured step differs from both predictions.
 std::string gap_text(const Result& result);
-// What pieces take in company.
+// The slowdowns of pieces that run concurrently.
 std::string slowdowns_text(const Result& result);
 std::string closing_text();
 

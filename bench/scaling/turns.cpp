@@ -9,7 +9,7 @@
 namespace lockstep::scaling {
 namespace {
 
-// Who waits sleeps: it must not take anything from whoever is being timed.
+// A waiting rank sleeps: it must take no time from the rank that is being timed.
 constexpr auto kNap = std::chrono::microseconds(20);
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace lockstep::scaling {
 
-// What ranks share: tasks that have begun, and that have ended, since it was made.
+// State that the ranks share: the numbers of tasks that have begun, and that have ended, since it was made.
 struct Turns {
   alignas(128) std::atomic<std::uint64_t> begun{0};
   alignas(128) std::atomic<std::uint64_t> ended{0};

@@ -49,7 +49,7 @@ class Sorter {
     std::vector<bool> ended;
   };
 
-  // What is no kernel goes first, so that as many kernels as can be wait for each other's company.
+  // Tasks that are no kernels go first, so that as many kernels as possible start together.
   Wave next() const {
     Wave wave;
     if (const auto other = first_other()) {

@@ -23,11 +23,12 @@ constexpr const char* kOutput = "Output";
 const std::array kFlags{
     Flag{"--model", "gpt3-175b", "a name, or numbers such as hidden=4096,layers=32,heads=32; --list shows both",
          [](SimulateFlags& f, const FlagValue& v) { f.model = text_of(v); }},
-    Flag{"--layout", "tp=8,pp=8,dp=1,batch=64", "what is split how; --list shows the fields",
+    Flag{"--layout", "tp=8,pp=8,dp=1,batch=64", "sizes of each kind of parallelism, and more; --list shows the fields",
          [](SimulateFlags& f, const FlagValue& v) { f.layout = v.text; }},
     Flag{"--machine", "dgx-a100", "a name, or a file (docs/machine_format.md)",
          [](SimulateFlags& f, const FlagValue& v) { f.machine = text_of(v); }},
-    Flag{"--sweep", "", "fields with values, such as tp=2:4:8,microbatch=1:2; a row for each combination",
+    Flag{"--sweep", "",
+         "fields of the layout with values to try, such as tp=2:4:8,microbatch=1:2; a row for each combination",
          [](SimulateFlags& f, const FlagValue& v) { f.sweep = program::text_list(v); }},
 };
 
@@ -42,7 +43,8 @@ const std::array kPlanFlags{
 };
 
 const std::array kCalibrateFlags{
-    Flag{"--calibrate", "", "files of records, of kernels_bench and all_reduce_perf: writes a description from them",
+    Flag{"--calibrate", "",
+         "record files of kernels_bench and all_reduce_perf; write a description of this machine from them",
          [](SimulateFlags& f, const FlagValue& v) {
            f.records = text_of(v);
            f.task = Task::calibrate;
@@ -53,7 +55,7 @@ const std::array kCalibrateFlags{
 
 const std::array kOutputFlags{
     program::json_flag<SimulateFlags>(),
-    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; of one row",
+    Flag{"--trace", "", "file for a trace that ui.perfetto.dev opens; for a single row",
          [](SimulateFlags& f, const FlagValue& v) { f.trace_file = text_of(v); }},
 };
 
@@ -86,17 +88,20 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
   }
   bool list = false;
   bool serve = false;
-  program::CommandLine line(flags.program +
-                            ": what a training step costs on a machine, predicted. simulate plan ... searches.");
+  program::CommandLine line(
+      flags.program +
+      ": predicts time and memory of a training step on a machine. simulate plan ... searches for the best layouts.");
   program::declare_all(line, kFlags, kWhat);
-  line.add_switch("--folded", flags.folded, "a layer is one kernel: faster, and a little less exact", kWhat);
+  line.add_switch("--folded", flags.folded, "take each layer as one kernel: faster, and a little less exact", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);
   line.add_switch("--collective-plans", flags.plans,
                   "with --all-ranks: collectives message by message on the links, not by formula", kWhat);
   program::declare_all(line, kPlanFlags, kPlan);
   program::declare_all(line, kCalibrateFlags, kCalibrate);
   program::declare_all(line, kOutputFlags, kOutput);
-  line.add_switch("--serve", serve, "predict as standard input says, for ci/gate.py (bench/serve/orders.h)", kOutput);
+  line.add_switch("--serve", serve,
+                  "worker mode for ci/gate.py: run the predictions that standard input asks for (bench/serve/orders.h)",
+                  kOutput);
   line.add_switch("--list", list, "show models, machines and the fields of models and layouts", kOutput);
   line.parse(static_cast<int>(words.size()), words.data());
   program::read_all(line, kFlags, flags);

@@ -92,11 +92,12 @@ void check_found(const SearchResult& result, const SimulateFlags& flags, const s
                     flags.gpus, flags.batch));
   }
   if (result.best.empty()) {
+    const bool shares = machine.measured.cores > 0;
     throw core::usage_error(
-        fmt::format("plan: the smallest of {} layouts needs {:.1f} GB a device, {} has {:.1f}; allowed: "
-                    "more devices",
-                    result.legal, result.least_memory_bytes / 1e9, machine.name,
-                    static_cast<double>(machine.device.memory_bytes) / 1e9));
+        fmt::format("plan: the smallest of {} layouts needs {:.1f} GB {}, {} has {:.1f}; allowed: {}", result.legal,
+                    result.least_memory_bytes / 1e9, shares ? "for all ranks together" : "a device", machine.name,
+                    static_cast<double>(machine.device.memory_bytes) / 1e9,
+                    shares ? "a smaller model, or fewer ranks" : "more devices"));
   }
 }
 

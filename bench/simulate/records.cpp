@@ -18,7 +18,7 @@ std::string kind_text(schedules::Held kind) {
   return kind == schedules::Held::gradients ? "gradients on their way" : std::string(name_of(kind));
 }
 
-// What is always there, and what comes and goes.
+// The bytes that are always held, and those that are held for a time.
 core::MemoryRecord memory_record(const simulator::Prediction& made, const workload::Layout& layout) {
   core::MemoryRecord record{"bytes", {}};
   const std::size_t ranks_a_place = made.memory_over_time.size() / made.memory.size();

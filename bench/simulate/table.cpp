@@ -87,8 +87,10 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
   text += memory_line("weights", memory.weights, memory) + memory_line("gradients", memory.gradients, memory) +
           memory_line("optimizer", memory.optimizer, memory) + memory_line("activations", memory.activations, memory) +
           memory_line("buffers", memory.buffers, memory);
-  text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", "total", memory.total() / kGiga,
-                      static_cast<double>(machine.device.memory_bytes) / kGiga, made.fits ? "fits" : "does not fit");
+  if (machine.measured.cores > 0) text += memory_line("total", memory.total(), memory);
+  text += fmt::format("#   {:<12} {:>9.2f} GB of {:.2f}: {}\n", machine.measured.cores > 0 ? "all ranks" : "total",
+                      made.needed_bytes / kGiga, static_cast<double>(machine.device.memory_bytes) / kGiga,
+                      made.fits ? "fits" : "does not fit");
   text += fmt::format("# Sent by place {} in a step:", made.busiest);
   for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
     text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);

@@ -1,4 +1,4 @@
-// What simulate prints. Everything is predicted; the heading says so.
+// The text that simulate prints. Everything is predicted; the heading says so.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ std::vector<std::pair<std::string, double>> named_bytes(const schedules::SentByt
 std::string heading_text(const workload::Model& model, const simulator::Machine& machine);
 std::string columns_text();
 std::string row_text(const workload::Layout& layout, const simulator::Prediction& made);
-// Of one layout: where the time and the memory go.
+// Where the time and the memory of one layout go.
 std::string details_text(const workload::Layout& layout, const simulator::Machine& machine,
                          const simulator::Prediction& made, double wall_s);
 std::string list_text();

@@ -1,4 +1,4 @@
-// What the steps of a training run draw, of the devices that its ranks are on.
+// The energy that the steps of a training run draw on the devices of its ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lockstep::mini_train {
 
-// Of the GPUs that ranks take, or of this machine's CPUs; none of several hosts, as one rank reads.
+// A meter for the GPUs of the ranks, or for this machine's CPUs; none for several hosts, as one rank reads it.
 core::OpenedEnergyMeter open_energy(const trainer::TrainOptions& options);
 
 // Counts between the end of a step, or of what came between two steps, and the end of the next. The first step loads

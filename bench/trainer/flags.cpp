@@ -43,7 +43,7 @@ const std::array kFlagsOfModel{
          "a name, which --list shows, or numbers, and numbers after a name: nano,layers=2 (as simulate --model)",
          [](TrainFlags& f, const FlagValue& v) { f.model = v.text; }},
     Flag{"--layout", "",
-         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout, whose --fields explains them); the flags "
+         "the layout as one text, tp=2,pp=2,batch=16 (as simulate --layout; simulate --list explains them); the flags "
          "below change single fields of it",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout = v.parsed_by(workload::parse_layout); }},
     Flag{"--layers", "", "layers, in place of the named size's",
@@ -52,13 +52,15 @@ const std::array kFlagsOfModel{
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "heads", v.integer(1, 4096)); }},
-    Flag{"--vocabulary", "", "words; bytes need 256",
+    Flag{"--vocabulary", "", "vocabulary size; at least 256, as tokens are bytes",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
-    Flag{"--length", "", "tokens a sequence [the model's]",
+    Flag{"--length", "", "tokens per sequence [the model's]",
          [](TrainFlags& f, const FlagValue& v) { change_length(f.model, v.integer(1, 1 << 20)); }},
-    Flag{"--dtype", "", "of weights and activations: f32, bf16 or f16, with f32 master weights [f32, or the layout's]",
+    Flag{"--dtype", "",
+         "dtype of weights and activations: f32, bf16 or f16 (with f32 master weights) [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.compute = dtype_of(v); }},
-    Flag{"--grad-dtype", "", "of gradients as they are kept and reduced: f32, or as --dtype [f32, or the layout's]",
+    Flag{"--grad-dtype", "",
+         "dtype in which gradients are kept and reduced: f32, or that of --dtype [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
     Flag{"--data", "", "text files, a list; tokens are bytes [a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
@@ -73,29 +75,34 @@ const std::array kFlagsOfLayout{
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = program::integer(v, 1, kMostRanks); }},
     Flag{"--zero", "", "ZeRO stage over the data-parallel ranks [0, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = program::integer(v, 0, 3); }},
-    Flag{"--shard-ranks", "",
-         "neighbours that share a set of shards, of which the others have replicas (HSDP); 0: all data-parallel ranks "
-         "[0, or the layout's]",
-         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
-    Flag{"--schedule", "", "of the pipeline (pipeline_perf --list) [1f1b, or the layout's]",
+    Flag{
+        "--shard-ranks", "",
+        "neighbouring ranks that share one set of shards; other ranks have replicas of it (HSDP); 0: all data-parallel "
+        "ranks share one set [0, or the layout's]",
+        [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
+    Flag{"--schedule", "", "schedule of the pipeline (pipeline_perf --list shows them) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
-    Flag{"--chunks", "", "stages a rank, of schedules that take them [1, or the layout's]",
+    Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.chunks = program::integer(v, 1, 1024); }},
-    Flag{"--microbatches", "", "a step, of each data-parallel rank; gradients add up [1, or the layout's]",
+    Flag{"--microbatches", "",
+         "microbatches per step, on each data-parallel rank; their gradients are accumulated [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatches = program::integer(v, 1, 65536); }},
     Flag{"--bucket-cap-mb", "",
-         "MiB of gradients that are reduced together; the first bucket has 1; 0: one bucket [25, or the layout's]",
+         "MiB of gradients per bucket; the first bucket has 1 MiB; 0: one bucket for all [25, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
          }},
-    Flag{"--recompute", "", "activations that are made again: none, selective or full [none, or the layout's]",
+    Flag{"--recompute", "", "activations that the backward recomputes: none, selective or full [none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute = recompute_of(v); }},
-    Flag{"--overlap", "", "reduce gradients beside the backward, and gather ahead [1, or the layout's]",
+    Flag{"--overlap", "",
+         "1: reduce gradients during the backward, and gather weights ahead of their use; 0: neither [1, or the "
+         "layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout.overlap_gradients = v.zero_or_one();
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
          }},
-    Flag{"--compression", "none", "of gradients on their way between data-parallel ranks: none, bf16 or int8",
+    Flag{"--compression", "none",
+         "compression of gradients on the wire between data-parallel ranks: none, bf16 or int8",
          [](TrainFlags& f, const FlagValue& v) { f.options.compression = compression_of(v); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
@@ -104,46 +111,46 @@ const std::array kFlagsOfLayout{
 const std::array kFlagsOfTraining{
     Flag{"--steps", "20", "optimizer steps",
          [](TrainFlags& f, const FlagValue& v) { f.options.steps = v.integer(1, kMany); }},
-    Flag{"--batch", "", "sequences a microbatch [8, or the layout's]",
+    Flag{"--batch", "", "sequences per microbatch [8, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.microbatch_size = v.integer(1, 1 << 20); }},
     Flag{"--lr", "1e-3", "learning rate at its peak",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.peak = v.number(0, 1e6); }},
-    Flag{"--min-lr", "", "floor of the cosine [a tenth of --lr]",
+    Flag{"--min-lr", "", "learning rate at the end of the cosine [a tenth of --lr]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.floor = v.number_from(0, 1e6); }},
-    Flag{"--warmup", "", "steps until the peak [a tenth of --steps]",
+    Flag{"--warmup", "", "steps until the learning rate is at its peak [a tenth of --steps]",
          [](TrainFlags& f, const FlagValue& v) { f.options.rate.warmup = v.integer(0, kMany); }},
-    Flag{"--weight-decay", "0.1", "AdamW's, of matrices",
+    Flag{"--weight-decay", "0.1", "weight decay of AdamW, for matrices",
          [](TrainFlags& f, const FlagValue& v) { f.options.adamw.decay = static_cast<float>(v.number_from(0, 1e6)); }},
-    Flag{"--clip", "1", "largest norm of the gradients; 0: any",
+    Flag{"--clip", "1", "norm to which larger gradients are clipped; 0: no clipping",
          [](TrainFlags& f, const FlagValue& v) { f.options.most_norm = static_cast<float>(v.number_from(0, 1e9)); }},
-    Flag{"--seed", "1", "of initial weights and of the order of the data",
+    Flag{"--seed", "1", "seed of the initial weights and of the order of the data",
          [](TrainFlags& f, const FlagValue& v) { f.options.seed = static_cast<std::uint64_t>(v.integer(0, kMany)); }},
-    Flag{"--validate-every", "0", "steps; 0: at the end only",
+    Flag{"--validate-every", "0", "steps between two validations; 0: at the end only",
          [](TrainFlags& f, const FlagValue& v) { f.options.validate_every = v.integer(0, kMany); }},
     Flag{"--checkpoints", "", "folder for checkpoints [none are written]",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_folder = file_name(v); }},
-    Flag{"--checkpoint-every", "0", "steps; 0: at the end only",
+    Flag{"--checkpoint-every", "0", "steps between two checkpoints; 0: at the end only",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoint_every = v.integer(0, kMany); }},
-    Flag{"--keep", "2", "checkpoints that are kept, the newest",
+    Flag{"--keep", "2", "number of newest checkpoints to keep",
          [](TrainFlags& f, const FlagValue& v) { f.options.checkpoints_kept = program::integer(v, 1, 1 << 20); }},
-    Flag{"--resume", "", "a checkpoint, or a folder of them: goes on from there, in any layout",
+    Flag{"--resume", "", "a checkpoint, or a folder of them: training goes on from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "", "safetensors file with Hugging Face's GPT-2 tensors, in place of random weights",
          [](TrainFlags& f, const FlagValue& v) { f.options.init_from = file_name(v); }},
-    Flag{"--export", "", "write such a file at the end",
+    Flag{"--export", "", "write a safetensors file with the same tensors at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.export_file = file_name(v); }},
-    Flag{"--sample", "0", "bytes that the trained model writes at the end",
+    Flag{"--sample", "0", "bytes of text that the trained model generates at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.sample_bytes = v.integer(0, 1 << 20); }},
     Flag{"--prompt", "", "text before the sample [a line's end]",
          [](TrainFlags& f, const FlagValue& v) { f.options.prompt = v.text; }},
-    Flag{"--temperature", "0.8", "of the sample; 0: always the likeliest byte",
+    Flag{"--temperature", "0.8", "temperature of the sample; 0: always the likeliest byte",
          [](TrainFlags& f, const FlagValue& v) { f.options.temperature = v.number_from(0, 1e6); }},
-    Flag{"--validation-sequences", "64", "of each validation, rounded up to whole passes",
+    Flag{"--validation-sequences", "64", "sequences of each validation, rounded up to whole passes",
          [](TrainFlags& f, const FlagValue& v) { f.options.validation_sequences = v.integer(1, kMany); }},
 };
 
 const std::array kFlagsOfRun{
-    Flag{"-t,--threads", "1", "of kernels, a rank",
+    Flag{"-t,--threads", "1", "kernel threads per rank",
          [](TrainFlags& f, const FlagValue& v) { f.options.threads = program::integer(v, 1, 1024); }},
     Flag{"--gemm", kProbeGemms,
          "products of matrices on the CPU: amx, packed or onednn for all; probe: the fastest of these in a short probe "
@@ -154,14 +161,14 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
-    Flag{"--peak-gflops", "", "of all cores together, for MFU [a product of matrices, measured at the start]",
+    Flag{"--peak-gflops", "", "peak of all cores together, for MFU [that of a matrix product, measured at the start]",
          [](TrainFlags& f, const FlagValue& v) { f.peak_gflops = v.number(0, 1e12); }},
-    Flag{
-        "--predict", "",
-        "a machine (docs/machine_format.md), as simulate --calibrate writes it of this one: what a step takes there is "
-        "predicted before the run, and put beside what it took",
-        [](TrainFlags& f, const FlagValue& v) { f.predict = file_name(v); }},
-    Flag{"--report-every", "1", "steps between two lines",
+    Flag{"--predict", "",
+         "a machine (docs/machine_format.md), such as the description of this one by simulate --calibrate: print the "
+         "step "
+         "time predicted for it before the run, and compare it with the measured one",
+         [](TrainFlags& f, const FlagValue& v) { f.predict = file_name(v); }},
+    Flag{"--report-every", "1", "steps between two lines of the report",
          [](TrainFlags& f, const FlagValue& v) { f.report_every = v.integer(1, kMany); }},
     program::json_flag<TrainFlags>(),
     Flag{"--trace", "", "file for a trace of one step that ui.perfetto.dev opens",
@@ -204,10 +211,11 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   declare_all(line, kFlagsOfRun, kRun);
   declare_place(line, kRun);
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
-                  "tensor ranks share the rows between layers", kLayout);
+                  "each tensor-parallel rank has a share of the rows between layers", kLayout);
   line.add_switch("--graph", flags.options.graph,
                   "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
-  line.add_switch("--serve", flags.serve, "run steps as standard input says, for ci/gate.py (bench/serve/orders.h)",
+  line.add_switch("--serve", flags.serve,
+                  "worker mode for ci/gate.py: run the steps that standard input asks for (bench/serve/orders.h)",
                   kRun);
   line.add_switch("--list", flags.list, "show the models that have names, and train none", kRun);
   line.parse(argc, argv);

@@ -1,4 +1,4 @@
-// What these cores can do at most: the denominator of MFU.
+// The peak FLOP/s of these cores: the denominator of MFU.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ double measured_peak_flops(core::DType dtype, int threads);
 // power and keeps its highest clock.
 double measured_cuda_peak_flops(core::DType dtype, int device);
 
-// Of a piece of work that can be run again and again.
+// The peak of a piece of work that can be repeated.
 struct TimedWork {
   double flops = 0;
   std::function<double()> run_s;  // runs it once; seconds

@@ -25,7 +25,7 @@ using schedules::StepTimeline;
 using schedules::Task;
 
 constexpr double kPsPerMs = 1e9;
-constexpr std::size_t kPiecesTold = 3;
+constexpr std::size_t kMostPieces = 3;
 
 StepParts parts_of(const std::vector<schedules::Breakdown>& ranks, double step_ms) {
   StepParts parts{.step_ms = step_ms, .ms = pipeline::mean_parts_ms(ranks)};
@@ -144,7 +144,8 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
              return 0;
            }});
   made_ =
-      predict(options.model, options.layout, machine_, {.extent = simulator::Extent::all_ranks, .keep_timeline = true});
+      predict(options.model, options.layout, machine_,
+              {.detail = simulator::Detail::kernels, .extent = simulator::Extent::all_ranks, .keep_timeline = true});
 }
 
 std::string PredictedStep::text() const {
@@ -201,7 +202,7 @@ std::string PredictedStep::gap_text(const Step& step, const StepTimeline& timeli
   std::sort(pieces.begin(), pieces.end(),
             [&](const auto& a, const auto& b) { return sign * a.first > sign * b.first; });
   const auto after = spent_of(step, timeline);
-  for (std::size_t i = 0; i < std::min(kPiecesTold, pieces.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(kMostPieces, pieces.size()); ++i) {
     if (sign * pieces[i].first <= 0) break;
     const Spent& was = before.at(pieces[i].second);
     const Spent& is = after.at(pieces[i].second);

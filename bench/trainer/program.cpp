@@ -146,7 +146,7 @@ class Teller {
   std::optional<GrowingRecord> record_;
 };
 
-// Of the GPUs that ranks take, all like the first.
+// The peak of the GPUs that the ranks take, all like the first.
 double peak_of_gpus(const trainer::TrainOptions& options) {
   const int chosen = options.device.index;
   if (chosen >= 0) return measured_cuda_peak_flops(options.layout.compute, chosen);
@@ -160,8 +160,8 @@ int threads_here(const trainer::TrainOptions& options) {
   return std::min(ranks * options.threads, core::usable_cores());
 }
 
-// Of all ranks' cores. Under mpirun all ranks call it, and measure at once, each on what its own threads have: what
-// they share they share then, too. Where they take turns on the same cores, cores count, not ranks.
+// The peak of all ranks' cores. Under mpirun all ranks call it, and measure at once, each on what its own threads have:
+// what they share they share then, too. Where they take turns on the same cores, cores count, not ranks.
 double peak_of(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
   if (flags.peak_gflops > 0) return flags.peak_gflops * 1e9;

@@ -19,7 +19,8 @@ core::LayoutRecord layout_record(const workload::Layout& layout);  // text: what
 std::string basis_of(const trainer::TrainOptions& options);
 core::RunRecord run_record(const TrainFlags& flags);
 
-// What happened, as it happens, and a record of that at any time. Steps of a long run are thinned out to 2000 or fewer.
+// Collects a run's events as they happen, and makes a record of them at any time. Steps of a long run are thinned out
+// to 2000 or fewer.
 class TrainingLog {
  public:
   TrainingLog(const TrainFlags& flags, double peak_flops) : flags_(flags), peak_flops_(peak_flops) {}

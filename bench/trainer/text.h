@@ -1,4 +1,4 @@
-// What mini_train prints.
+// The text that mini_train prints.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ std::string memory_text(const parallel::BytesByKind& predicted, const trainer::S
 std::string sample_text(const std::string& prompt, const std::string& sample);
 std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats);
 
-// Of a step: 0 to 1, of the average rank.
+// MFU of a step, 0 to 1, of the average rank.
 double exposed_share(const std::vector<schedules::Breakdown>& ranks);
 double tokens_per_s(const TrainFlags& flags, const trainer::StepReport& report);
 double mfu_of(const TrainFlags& flags, const trainer::StepReport& report, double peak_flops);

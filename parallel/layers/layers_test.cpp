@@ -15,7 +15,7 @@
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
 #include "parallel/layers/attention.h"
-#include "parallel/layers/mlp.h"
+#include "parallel/layers/linear.h"
 #include "parallel/layers/norm.h"
 #include "parallel/layers/vocabulary.h"
 #include "parallel/memory/memory.h"

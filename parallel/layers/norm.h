@@ -22,7 +22,7 @@ struct NormGradients {
   kernels::InOut beta;
 };
 
-// Of each row, f32; kept for the backward.
+// For each row, f32; kept for the backward.
 struct NormSaved {
   Tensor mean;
   Tensor rstd;

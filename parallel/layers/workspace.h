@@ -1,4 +1,4 @@
-// What layers work with: the rank's memory, and where its kernels run.
+// The resources of a layer: the rank's memory, and where its kernels run.
 #pragma once
 
 #include "kernels/base/context.h"

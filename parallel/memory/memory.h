@@ -79,7 +79,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Of undefined content, 128-byte aligned. Throws what Device::allocate throws.
+  // Its content is undefined, its address 128-byte aligned. Throws what Device::allocate throws.
   Tensor make(MemoryKind kind, core::DType dtype, std::int64_t elems);
   Tensor make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 

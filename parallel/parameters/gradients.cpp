@@ -179,6 +179,9 @@ void ParameterStore::Landed::add(const kernels::Context& lane) && {
 FlatTensor& ParameterStore::Data::reduced_gradient(Bucket& of) {
   LOCKSTEP_CHECK(stage == 0 || of.gradients_are == Bucket::Gradients::reduced,
                  "gradients are used before they were reduced");
+  const std::lock_guard lock(complete_mutex);
+  LOCKSTEP_CHECK(of.complete.empty() && !of.added_to.given(),
+                 "gradients are used before those of a later microbatch were reduced");
   return of.gradient;
 }
 

@@ -1,4 +1,4 @@
-// What weights are before the first step.
+// The values of weights before the first step.
 #pragma once
 
 #include <cstdint>

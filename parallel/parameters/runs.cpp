@@ -1,4 +1,4 @@
-// What a checkpoint reads and writes of a store.
+// The parts of a store that a checkpoint reads and writes.
 #include <algorithm>
 #include <cstddef>
 #include <limits>

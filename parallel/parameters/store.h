@@ -19,8 +19,10 @@
 //
 //   weights            lane: gather()                 lane: Gathering::done()
 //            SHARDED ------------------> GATHERING --------------------------> WHOLE: weight() may be called
-//               ^                                                                |
-//               +-- own: reshard() (stage 3), update() and masters_changed() ----+      (stage 0 is always WHOLE)
+//             ^  ^ |                         ^                                   | |
+//             |  | |                         +------- lane: gather() again ------+ |
+//             |  +-+ own: reshard() (stage 3), update() and masters_changed()      |
+//             +----- likewise -----------------------------------------------------+    (stage 0 is always WHOLE)
 //
 //   gradients          lane: reduce()                 lane: Reduction::landed()            lane: Landed::add()
 //               OPEN ------------------> REDUCING ---------------------------> LANDED -----------------------> REDUCED
@@ -31,7 +33,8 @@
 // Meanwhile the own thread adds to gradients of a microbatch by a handle for each part, PartGradients, and commits it.
 // Stages 0 and 1 add in place, and only while the bucket is OPEN. Stages 2 and 3 add to a whole buffer of the bucket
 // that belongs to the microbatch: when all parts of the bucket have committed, it waits for its reduce(), and a new one
-// is begun, so that a reduction may be late.
+// is begun, so that a reduction may be late. REDUCED gradients are read (own_gradient(), the norm, update()) only when
+// no microbatch's are left that are added to or wait: the sum would lack them.
 //
 // The order between threads is that of the Step, which is data: check_step proves that a rank gathers and gives up each
 // bucket in turn, before anything runs (schedules/step/check_step.h). A call that meets another state than the one

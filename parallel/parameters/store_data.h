@@ -1,4 +1,4 @@
-// What a ParameterStore is made of; for its sources.
+// The state of a ParameterStore, for its sources.
 #pragma once
 
 #include <array>
@@ -103,8 +103,8 @@ struct ParameterStore::Data {
   void allocate(Bucket& made);
   Tensor zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 
-  // What of `wanted` is no padding, in pieces of at most so many elements that lie side by side in the bucket and in
-  // the whole parameter.
+  // The part of `wanted` that is no padding, in pieces of at most so many elements that lie side by side in the bucket
+  // and in the whole parameter.
   struct Piece {
     std::size_t parameter = 0;
     std::int64_t whole_begin = 0;

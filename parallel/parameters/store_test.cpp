@@ -273,8 +273,11 @@ TEST(Store, ReductionsHaveTheirOrder) {
     EXPECT_THROW(reduction.result(), core::Error) << "used up";  // NOLINT(bugprone-use-after-move)
     std::move(landed).add(late.lane());
   }
-  EXPECT_NO_THROW(store.own_gradient(0));
+  EXPECT_THROW(store.own_gradient(0), core::Error) << "the later microbatch waits for its reduction";
   store.reduce(0).landed().add(late.lane());
+  EXPECT_NO_THROW(store.own_gradient(0));
+  store.gradients(1).of(3);
+  EXPECT_THROW(store.own_gradient(0), core::Error) << "a microbatch that is added to, and not committed";
 
   Ranks once({.zero = 1}, 2);
   once.reduce_all();

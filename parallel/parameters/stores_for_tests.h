@@ -154,7 +154,8 @@ class Ranks {
     each_bucket([this](std::int32_t b) { reduce(b); });
   }
 
-  // What all ranks own together, by parameter. Elements that none owns are NaN; two ranks that own one are a failure.
+  // The elements that all ranks own together, by parameter. Elements that none owns are NaN; two ranks that own one are
+  // a failure.
   std::vector<std::vector<float>> whole(ParameterStore::State state) {
     std::vector<std::vector<float>> all;
     for (const workload::Parameter& parameter : store(0).parameters()) {

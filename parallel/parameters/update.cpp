@@ -1,4 +1,4 @@
-// What a store does once a step: the norm, the check for overflow, the optimizer.
+// The calls of a store that run once a step: the norm, the check for overflow, the optimizer.
 #include <algorithm>
 #include <vector>
 

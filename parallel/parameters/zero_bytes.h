@@ -1,4 +1,4 @@
-// What the stages of ZeRO cost a rank, in bytes held and bytes sent: formulas, for tests, predictions and docs
+// Bytes that a rank holds and sends in each stage of ZeRO: formulas, for tests, predictions and docs
 // (Rajbhandari et al. 2019, arXiv:1910.02054, sections 3 and 5 to 7). psi is the number of parameters, n that of ranks
 // that share a set of shards. There may be r replicas of the set (hybrid sharding: Zhao et al. 2023, arXiv:2304.11277,
 // section 3.2.2): what a rank holds does not change.
@@ -22,8 +22,8 @@ struct ZeroCase {
   std::int64_t shard_elems() const { return (elems + ranks - 1) / ranks; }
 };
 
-// What lies there from step to step: weights, gradients, optimizer (moments in f32, and the master copy of weights that
-// are narrower). In 16 bits that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3.
+// Bytes that are held from step to step: weights, gradients, optimizer (moments in f32, and the master copy of weights
+// that are narrower). In 16 bits that is 16 psi, 4 psi + 12 psi/n, 2 psi + 14 psi/n, 16 psi/n for stages 0 to 3.
 BytesByKind zero_bytes(const ZeroCase& of);
 
 // When stage 3 gathers its weights.

@@ -60,8 +60,8 @@ class Doubled {
     return (s + 1) % p_ == 0 || end_of(stage(s + 1).backward_ends, microbatch) <= slot;
   }
 
-  // Of two stages the one with the older work, then the one that is nearer to its pipe's start, or for backwards to its
-  // end: the pipes are mirror images.
+  // Takes, of two stages, the one with the older work, then the one that is nearer to its pipe's start, or for
+  // backwards to its end: the pipes are mirror images.
   bool take_turn(std::int32_t rank, std::int32_t slot) {
     const std::array<std::int32_t, 2> own{rank, p_ + (p_ - 1 - rank)};
     std::optional<std::int32_t> forward;

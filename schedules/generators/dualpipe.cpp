@@ -9,8 +9,8 @@
 namespace lockstep::schedules {
 namespace {
 
-// Of one rank: work on `near`, the stage that starts early here, and on `far`, in eight phases. `depth` counts ranks
-// from the outside (0) to the middle (half - 1), where both meet.
+// The list of one rank: work on `near`, the stage that starts early here, and on `far`, in eight phases. `depth` counts
+// ranks from the outside (0) to the middle (half - 1), where both meet.
 struct Phases {
   std::int32_t near;
   std::int32_t far;

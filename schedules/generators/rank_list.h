@@ -12,7 +12,7 @@ namespace lockstep::schedules {
 
 class RankList {
  public:
-  // Of each stage, the microbatches `first` to `first` + `count` - 1.
+  // For each stage, the microbatches `first` to `first` + `count` - 1.
   RankList(std::int32_t num_stages, std::int32_t count)
       : first_(static_cast<std::size_t>(num_stages)), next_(static_cast<std::size_t>(num_stages)), count_(count) {}
 
@@ -44,7 +44,7 @@ class RankList {
     }
     return false;
   }
-  // What was added last runs with what comes next.
+  // The action that was added last runs together with the next one.
   void fuse() { list_.back().with_next = true; }
 
   bool has_forward(std::int32_t stage) const { return next_[index(stage)].forward < count_; }

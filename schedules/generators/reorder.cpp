@@ -18,7 +18,7 @@ constexpr std::int32_t kNotYet = std::numeric_limits<std::int32_t>::max();
 // So many actions a rank are looked at ahead, for each rank of the pipe: a block's way through it and back is shorter.
 constexpr std::size_t kWindow = 8;
 
-// Of held activations: what an action adds.
+// The change of held activations by an action.
 std::int32_t change_of(Op op) {
   if (op == Op::forward) return 1;
   return op == Op::backward || op == Op::weight_gradient ? -1 : 0;

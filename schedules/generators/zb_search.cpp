@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-// What the paper tries both ways.
+// The choices that the paper tries both ways.
 struct Choices {
   std::vector<std::int32_t> warm_up = {};  // of each rank, the most forwards before its first backward
   bool in_turn = false;                    // after the first backward, never two forwards in a row
@@ -89,13 +89,13 @@ class Greedy {
     return rank(r).forwards() < choices_.warm_up[static_cast<std::size_t>(r)];
   }
 
-  // Of two that can both be done, from those times on: in turn if nothing waits, else what comes first.
+  // Chooses of two that can both start, from those times on: alternately if nothing waits, else what comes first.
   bool prefers_forward(const Rank& mine, double forward, double gradient) const {
     if (std::max(forward, gradient) <= mine.clock) return mine.forward_next;
     return forward == gradient ? choices_.forward_first : forward < gradient;
   }
 
-  // What the rank does next, as far as is known; nothing while it waits for others' plans.
+  // The next action of the rank, as far as it is known; nothing while it waits for others' plans.
   std::optional<Step> wish_of(std::int32_t r) const {
     const Rank& mine = rank(r);
     const double forward = std::max(mine.clock, forward_arrival(r));

@@ -68,7 +68,7 @@ class RankRun {
     return std::any_of(lanes_.begin(), lanes_.end(), [&](const LaneQueue& queue) { return is_of(queue, thread); });
   }
 
-  // What fails here is raised for all before the other threads of this rank are joined.
+  // A failure here is raised for all before the other threads of this rank are joined.
   void run_guarded(int thread) noexcept {
     try {
       run_lanes(thread);
@@ -118,7 +118,7 @@ class RankRun {
     // Release: who sees the end sees what the worker wrote.
     state.store(State::ended, std::memory_order_release);
     queue.next.fetch_add(1, std::memory_order_relaxed);
-    // Who sleeps is seen, or sees the new number: both are sequentially consistent.
+    // A sleeping thread is seen, or sees the new number: both are sequentially consistent.
     ends_.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) != 0) core::futex_wake_all(&ends_);
     return true;

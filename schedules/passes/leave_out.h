@@ -7,7 +7,7 @@
 
 namespace lockstep::schedules {
 
-// What was after a task that is left out, by an edge or by its lane's order, is after all that the task was after. Both
+// A task after one that is left out, by an edge or by its lane's order, comes after all that this one came after. Both
 // ends of a message, and all ranks of a collective, are left out or kept together; members of groups stay.
 void leave_out(Step& step, const std::function<bool(const Task&)>& is_left_out);
 

@@ -10,7 +10,7 @@
 namespace lockstep::schedules {
 namespace {
 
-// What a rank does for a microbatch in a stage without a break.
+// Actions of a rank for a microbatch in a stage without a break.
 struct Work {
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;

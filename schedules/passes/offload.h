@@ -8,7 +8,7 @@
 
 namespace lockstep::schedules {
 
-// Of a stage and one microbatch, in picoseconds.
+// Times of one microbatch in a stage, in picoseconds.
 struct CopyCosts {
   std::int64_t offload_ps = 0;
   std::int64_t load_ps = 0;

@@ -1,5 +1,5 @@
-// What a stage does for one microbatch, in pieces: kernels, and the collectives between them. A model and the way that
-// it is split give a recipe (workload/recipe.h); split_stages() puts it in place of each whole F, B, I and W.
+// The work of a stage for one microbatch, in pieces: kernels, and the collectives between them. A model and the way
+// that it is split give a recipe (workload/recipe.h); split_stages() puts it in place of each whole F, B, I and W.
 #pragma once
 
 #include <cstdint>

@@ -25,9 +25,9 @@ struct ReduceOptions {
 // task's part is the bucket's index. Throws a usage Error if a rank has no group of the kind that is named.
 void reduce_gradients(Step& step, std::span<const std::vector<GradientBucket>> buckets, const ReduceOptions& options);
 
-// What a group sums when its ranks have done all else: the gradient of a matrix that first and last stage share (group
-// `embedding`: the word embedding), or of parameters of which each tensor rank has seen a part of the rows only (group
-// `tensor`: norms under sequence parallelism). Ranks of no such group do nothing.
+// Gradients that a group sums when its ranks have done all else: the gradient of a matrix that first and last stage
+// share (group `embedding`: the word embedding), or of parameters of which each tensor rank has seen a part of the rows
+// only (group `tensor`: norms under sequence parallelism). Ranks of no such group do nothing.
 void reduce_at_end(Step& step, GroupKind kind, std::int64_t bytes);
 
 }  // namespace lockstep::schedules

@@ -12,7 +12,7 @@
 namespace lockstep::schedules {
 namespace {
 
-// What a use does to its units, and when its gather may start.
+// The effect of a use on its units, and when its gather may start.
 struct PlannedUse {
   UnitUse use = {};
   std::vector<std::int32_t> gathered = {};  // units that are not there
@@ -161,7 +161,7 @@ class Gathers {
   RankRewriter out_;
   std::size_t next_ = 0;                  // use whose gather is to be written
   std::vector<std::uint32_t> gather_of_;  // of each use, as a new task
-  // Of an old task that is the last of a use: the RESHARD behind it, as a new task. What is gathered anew may not come
+  // For an old task that is the last of a use: the RESHARD behind it, as a new task. What is gathered anew may not come
   // before.
   std::vector<std::uint32_t> given_up_by_;
   std::vector<std::uint32_t> edges_;

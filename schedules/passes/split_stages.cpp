@@ -68,7 +68,7 @@ class RankSplit {
       }
       edges_.clear();
     }
-    // Of a collective and a kernel the one that was issued first may end last.
+    // Either of a collective and a kernel may end last, whichever was issued first.
     out_.replace(i, kernel == kNoTask ? collective : kernel, kernel == kNoTask ? kNoTask : collective);
   }
 

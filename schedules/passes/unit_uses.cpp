@@ -16,7 +16,7 @@ struct UnitRange {
   std::int32_t count = 0;
 };
 
-// Of each part of a stage.
+// The uses of each part of a stage.
 std::vector<UnitRange> units_of_parts(const std::vector<Unit>& units) {
   std::vector<UnitRange> of_part;
   for (std::size_t u = 0; u < units.size(); ++u) {

@@ -53,7 +53,7 @@ class RankBreakdown {
     Lane lane = Lane::compute;
   };
 
-  // What moved in a gap counts where the task that ends it waited for it, or was held up by it.
+  // Bytes that moved in a gap count where the task that ends it waited for it, or was held up by it.
   void split_gap(const TaskSpan& gap, const Task& task) {
     moved_.clear();
     std::uint32_t seen = 0;

@@ -87,7 +87,7 @@ class ExchangeChecker {
     }
   };
 
-  // Of one rank: what it issues to each group in each lane.
+  // The operations that one rank issues to each group in each lane.
   std::map<std::pair<std::int32_t, Lane>, std::vector<Collective>> collectives_of(std::size_t r) const {
     std::map<std::pair<std::int32_t, Lane>, std::vector<Collective>> issued;
     const auto& tasks = step_.of_rank[r].tasks;

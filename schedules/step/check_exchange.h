@@ -11,7 +11,7 @@
 
 namespace lockstep::schedules {
 
-// What was found, up to a limit.
+// The findings, up to a limit.
 class StepProblems {
  public:
   explicit StepProblems(std::size_t limit) : limit_(limit) {}

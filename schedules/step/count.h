@@ -1,4 +1,4 @@
-// What a step's tasks amount to. docs/metrics.md pins the definitions.
+// Sums over a step's tasks. docs/metrics.md pins the definitions.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct SentBytes {
   std::array<double, kNumGroupKinds> of_groups = {};  // in collectives
   double of(GroupKind kind) const { return of_groups[static_cast<std::size_t>(kind)]; }
 };
-// Of each rank. Groups count as large as they are in truth (Group::members).
+// For each rank. Groups count with their true number of members (Group::members).
 std::vector<SentBytes> count_sent(const Step& step);
 
 }  // namespace lockstep::schedules

@@ -9,7 +9,7 @@
 
 namespace lockstep::schedules {
 
-// What a stage takes for one microbatch.
+// Times of a stage for one microbatch.
 struct StageCosts {
   std::int64_t forward_ps = 0;
   std::int64_t input_gradient_ps = 0;

@@ -1,5 +1,5 @@
-// What a step holds in each rank's memory over time, beyond what is always there (its share of weights, gradients and
-// optimizer states). docs/metrics.md pins the definitions.
+// The bytes that a step holds in each rank's memory over time, beyond those that are always there (its share of
+// weights, gradients and optimizer states). docs/metrics.md pins the definitions.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace lockstep::schedules {
 
-// Of one microbatch's activations in a stage, on one rank.
+// Bytes of one microbatch's activations in a stage, on one rank.
 struct ActivationBytes {
   std::int64_t until_input_gradient = 0;   // from the forward to the end of B or I
   std::int64_t until_weight_gradient = 0;  // from the forward to the end of B or W, beside the above

@@ -80,7 +80,8 @@ class RankRewriter {
     return replace(i, writer_.add(old_.tasks[i], edges_));
   }
   std::uint32_t put(const Task& task, std::span<const std::uint32_t> after = {}) { return writer_.add(task, after); }
-  // Who was after old task i is now after `task`, and after `also`, which may have ended later (of another lane).
+  // A task that was after old task i is now after `task`, and after `also`, which may have ended later (of another
+  // lane).
   std::uint32_t replace(std::uint32_t i, std::uint32_t task, std::uint32_t also = kNoTask) {
     ends_of_[i] = {task, also};
     return task;

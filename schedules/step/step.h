@@ -32,7 +32,7 @@ inline constexpr std::size_t kNumLanes = 8;
 
 enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all };
 
-// What a group of ranks shares out; a rank is in one group of a kind at most.
+// The work that a group of ranks shares; a rank is in one group of a kind at most.
 enum class GroupKind : std::uint8_t {
   tensor,
   context,

@@ -35,7 +35,7 @@ std::string part_of(const Task& task, std::string_view word) {
   return task.stage >= 0 ? fmt::format(" stage {}", task.stage) : "";
 }
 
-// What stands in the box: 0F1, 0F1 layer 2, all_reduce 0F1, bucket 2.
+// The text in the box: 0F1, 0F1 layer 2, all_reduce 0F1, bucket 2.
 std::string title_of(const Task& task) {
   if (is_compute(task.op) || is_send(task.op) || is_recv(task.op) || task.op == Op::recompute) {
     const std::string token = token_of({task.op, task.stage, task.microbatch});

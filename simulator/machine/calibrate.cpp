@@ -13,7 +13,7 @@
 namespace lockstep::simulator {
 namespace {
 
-// What is calibrated: one device with so many threads.
+// The device that is calibrated, and its number of threads.
 struct Target {
   std::string device;
   int threads = 1;

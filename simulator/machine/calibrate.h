@@ -10,11 +10,12 @@
 
 namespace lockstep::simulator {
 
-// Of the device with most to say ("cuda" if there are records of it), with the most threads. Needs ceilings "gemm",
-// "fma", "launch" and those of memory (kernels_bench --json), and rows of ring or sendrecv at several sizes
+// Describes the GPU if there are records of "cuda", else the CPU: as one rank's, with the fewest threads that kernels
+// were timed with from cold caches, or without such records with the most threads that ceilings have. Needs ceilings
+// "gemm", "fma", "launch" and those of memory (kernels_bench --json), and rows of ring or sendrecv at several sizes
 // (all_reduce_perf --algo ring --json). Throws a usage Error that says which are missing. `where` names the records.
 Machine calibrate(const RecordLines& records, const std::string& where);
-// Of several files, as one.
+// The same from several files, read as one.
 Machine calibrate_files(std::span<const std::string> paths);
 
 // time_us = latency_us a step + wire bytes / gbps, with least squares of relative errors.

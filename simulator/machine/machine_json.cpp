@@ -86,16 +86,27 @@ Measured read_measured(JsonFields fields) {
   Measured measured;
   measured.cores = static_cast<std::int32_t>(fields.integer("cores", 1));
   measured.threads = static_cast<std::int32_t>(fields.integer("threads", 1));
+  if (measured.threads > measured.cores) {
+    fields.refuse("threads", std::to_string(measured.threads),
+                  "as many as there are cores, " + std::to_string(measured.cores) + ", or fewer");
+  }
   for (JsonFields& kernel : fields.objects("kernels")) {
     const std::string name = kernel.text("kernel");
-    Measured::Curve& us = measured.kernels[name];
-    us = read_times(kernel, "us");
+    const Measured::Curve us = read_times(kernel, "us");
     if (us.front().first != 1) kernel.refuse("us", "no time of one copy", "copies from 1");
+    if (!measured.kernels.emplace(name, us).second) {
+      kernel.refuse("kernel", "'" + name + "' is there twice", "one entry for each kernel");
+    }
     kernel.done();
   }
   for (JsonFields& one : fields.objects("collectives")) {
-    measured.collectives.push_back(
-        {one.text("collective"), static_cast<std::int32_t>(one.integer("ranks", 2)), read_times(one, "us")});
+    const std::string name = one.text("collective");
+    const auto ranks = static_cast<std::int32_t>(one.integer("ranks", 2));
+    if (measured.find(name, ranks) != nullptr) {
+      one.refuse("collective", "'" + name + "' of " + std::to_string(ranks) + " ranks is there twice",
+                 "one entry for each collective and number of ranks");
+    }
+    measured.collectives.push_back({name, ranks, read_times(one, "us")});
     one.done();
   }
   fields.done();

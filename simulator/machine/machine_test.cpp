@@ -64,6 +64,24 @@ TEST(Machines, WhatWasMeasuredIsReadOrRefusedByItsField) {
   EXPECT_NE(refusal_of(with(R"({"kernel": "gelu_fwd f32:64", "us": [[1, 10], [1, 16]]})")).find("in their order"),
             std::string::npos);
   EXPECT_NE(refusal_of(with(R"({"kernel": "gelu_fwd f32:64", "us": []})")), "");
+  EXPECT_EQ(refusal_of(with(R"({"kernel": "k", "us": [[1, 10]]}, {"kernel": "k", "us": [[1, 11]]})")),
+            "m.json: measured.kernels[1].kernel: 'k' is there twice; allowed: one entry for each kernel");
+}
+
+TEST(Machines, WhatWasMeasuredFitsTogether) {
+  const auto with = [](const std::string& cores_and_threads, const std::string& collectives) {
+    return described("\"host_gbps\"", "\"measured\": {" + cores_and_threads + ", \"kernels\": [], \"collectives\": [" +
+                                          collectives + "]},\n  \"host_gbps\"");
+  };
+  const std::string of_two = R"({"collective": "all_reduce", "ranks": 2, "us": [[8, 1.5]]})";
+  const std::string of_three = R"({"collective": "all_reduce", "ranks": 3, "us": [[8, 1.5]]})";
+  EXPECT_EQ(refusal_of(with(R"("cores": 2, "threads": 2)", of_two + ", " + of_three)), "");
+  EXPECT_EQ(
+      refusal_of(with(R"("cores": 2, "threads": 1)", of_two + ", " + of_two)),
+      "m.json: measured.collectives[1].collective: 'all_reduce' of 2 ranks is there twice; allowed: one entry for "
+      "each collective and number of ranks");
+  EXPECT_EQ(refusal_of(with(R"("cores": 2, "threads": 3)", of_two)),
+            "m.json: measured.threads: 3; allowed: as many as there are cores, 2, or fewer");
 }
 
 TEST(Machines, ThatAreNotThereAreRefused) {

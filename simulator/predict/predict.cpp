@@ -77,8 +77,8 @@ Simulation run(std::span<const schedules::Step> priced, const workload::Layout& 
   return simulate(step, network, collective_time);
 }
 
-// Of forward and backward, without what comes after them (the rest of the reductions, the optimizer). Kernels and the
-// collectives inside layers that they wait for are a rank's work.
+// The bubbles of forward and backward, without what comes after them (the rest of the reductions, the optimizer).
+// Kernels and the collectives inside layers that they wait for are a rank's work.
 schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules::StepTimeline& timeline,
                                    const std::vector<schedules::Breakdown>& parts) {
   schedules::Spans spans;
@@ -101,7 +101,7 @@ schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules:
   return schedules::bubbles_of(spans);
 }
 
-// Of each stage of a schedule.
+// The activations that each stage of a schedule keeps.
 std::vector<schedules::ActivationBytes> activations_of_stages(const workload::Model& model,
                                                               const workload::Layout& layout,
                                                               const schedules::Schedule& schedule) {
@@ -141,14 +141,22 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
                              std::int32_t copies) {
   workload::Pricing pricing;
   pricing.kernel = [&machine, copies](const workload::KernelCall& call) { return kernel_ps(machine, call, copies); };
-  // Where ranks share cores each kernel keeps a task of its own, as in the trainer's step, to be held against it.
-  if (machine.measured.cores == 0) pricing.simplify = merge_kernels;
+  // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
+  if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {
     pricing.simplify = [price = price_in(model, layout, schedule, machine)](const schedules::StageRecipe& recipe) {
       return fold_pieces(recipe, price);
     };
   }
   return pricing;
+}
+
+double needed_bytes(const workload::Layout& layout, const Machine& machine,
+                    const std::vector<workload::MemoryBytes>& memory) {
+  if (machine.measured.cores == 0) return memory[worst_of(memory)].total();
+  double bytes = 0;
+  for (const workload::MemoryBytes& of_place : memory) bytes += of_place.total();
+  return bytes * static_cast<double>(layout.ranks() / layout.pp);
 }
 
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
@@ -190,7 +198,8 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   made.bubbles = bubbles_of_step(step, simulation.timeline, made.parts);
   made.memory = memory_of(model, layout, schedule);
   made.fullest = worst_of(made.memory);
-  made.fits = made.memory[made.fullest].total() <= static_cast<double>(machine.device.memory_bytes);
+  made.needed_bytes = needed_bytes(layout, machine, made.memory);
+  made.fits = made.needed_bytes <= static_cast<double>(machine.device.memory_bytes);
   add_rates(made, model, layout, machine);
   if (options.keep_timeline) {
     made.memory_over_time =

@@ -1,5 +1,5 @@
-// What a training step costs on a machine: the step is built from the same schedules, passes and recipes that
-// everything else uses, and simulated event by event.
+// The time and memory of a training step on a machine: the step is built from the same schedules, passes and recipes
+// that everything else uses, and simulated event by event.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@
 namespace lockstep::simulator {
 
 enum class Detail : std::uint8_t {
-  folded,  // a layer is one kernel, its collectives in it: as exact but for collectives beside a next action's kernel
-  pieces,  // every kernel and every collective of its own
+  folded,   // a layer is one kernel, its collectives in it: as exact but for collectives beside a next action's kernel
+  pieces,   // every collective of its own; kernels in a row are one, which takes as long (merge_kernels())
+  kernels,  // every kernel and every collective of its own, to be held against the tasks that a trainer ran
 };
 
 enum class Extent : std::uint8_t {
@@ -51,7 +52,8 @@ struct Prediction {
   schedules::Bubbles bubbles;  // of forward and backward; collectives inside layers that are waited for are work
   std::vector<workload::MemoryBytes> memory;  // of each place in the pipeline
   std::size_t fullest = 0;                    // the place that needs most
-  bool fits = true;                           // in the device's memory
+  double needed_bytes = 0;                    // of a device's memory; needed_bytes()
+  bool fits = true;                           // in that memory
 
   double model_flops = 0;     // a step's, over all ranks; training_flops(), nothing counted twice
   double hardware_flops = 0;  // and what is recomputed
@@ -73,6 +75,11 @@ struct Prediction {
 workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
                              const schedules::Schedule& schedule, const Machine& machine, Detail detail,
                              std::int32_t copies = 1);
+
+// The bytes that a layout needs of the memory of one device, `memory` of each place in the pipeline: the fullest rank's
+// bytes, or those of all ranks together where they share one host (Machine::measured).
+double needed_bytes(const workload::Layout& layout, const Machine& machine,
+                    const std::vector<workload::MemoryBytes>& memory);
 
 // Where ranks share the cores of one host (Machine::measured), every rank is simulated, on these cores
 // (shared_cores.h). Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.

@@ -64,8 +64,6 @@ Machine shared_machine(const workload::Model& model, const std::vector<std::stri
   return machine;
 }
 
-// One rank takes a time, two on cores of their own 1.5 times as long for the same work each, two on one core twice that
-// of one, four on two cores twice that of two.
 // Operands of both have as many bytes, and the longer sequence has twice the FLOPs.
 TEST(Predict, AttentionOverLongerSequencesIsAnotherKernel) {
   const auto signature = [](std::int64_t batch, std::int64_t length) {
@@ -77,6 +75,8 @@ TEST(Predict, AttentionOverLongerSequencesIsAnotherKernel) {
   EXPECT_EQ(signature(8, 128), signature(8, 128));
 }
 
+// One rank takes a time, two on cores of their own 1.5 times as long for the same work each, two on one core twice that
+// of one, four on two cores twice that of two.
 TEST(Predict, RanksShareTheCoresOfOneHost) {
   const workload::Model model = workload::parse_model("nano,sequence=32");
   const std::vector<std::string> layouts = {"dp=1,batch=1", "dp=2,batch=2", "dp=4,batch=4"};
@@ -122,6 +122,19 @@ TEST(Predict, PartsOfARankAreTheStep) {
       const std::int64_t sum = rank.compute_ps() + rank.all_exposed_ps() + rank.bubble_ps;
       EXPECT_NEAR(static_cast<double>(sum) / 1e12, made.step_s, 1e-12) << text;
     }
+  }
+}
+
+// The tasks of a trainer's step, one for one, on any machine.
+TEST(Predict, KernelsOfTheirOwnTakeAsLongAsMerged) {
+  const Machine machine = load_machine("dgx-a100");
+  for (const std::string& text : small_layouts()) {
+    const workload::Layout layout = workload::parse_layout(text);
+    const Prediction kernels =
+        predict(small_model(), layout, machine, {.detail = Detail::kernels, .keep_timeline = true});
+    const Prediction pieces = predict(small_model(), layout, machine, {.keep_timeline = true});
+    EXPECT_EQ(kernels.step_s, pieces.step_s) << text;
+    EXPECT_GT(kernels.step.of_rank.front().tasks.size(), pieces.step.of_rank.front().tasks.size()) << text;
   }
 }
 

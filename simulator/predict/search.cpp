@@ -11,6 +11,7 @@
 
 #include "schedules/catalogue.h"
 #include "simulator/predict/step_bound.h"
+#include "simulator/prices/kernel_price.h"
 #include "workload/memory.h"
 
 namespace lockstep::simulator {
@@ -63,12 +64,12 @@ class Search {
     std::sort(fitting.begin(), fitting.end(), [](const Candidate& a, const Candidate& b) {
       return std::tie(a.bound_s, a.index) < std::tie(b.bound_s, b.index);
     });
-    // Waves of a fixed size, so that the number of threads does not change what is simulated.
-    constexpr std::size_t kWave = 16;
+    // A fixed number at a time, so that the number of threads does not change what is simulated.
+    constexpr std::size_t kAtOnce = 16;
     std::size_t next = 0;
     while (next < fitting.size() && fitting[next].bound_s <= worst_of_best()) {
-      const std::size_t end = std::min(next + kWave, fitting.size());
-      simulate_wave(
+      const std::size_t end = std::min(next + kAtOnce, fitting.size());
+      simulate_all(
           {fitting.begin() + static_cast<std::ptrdiff_t>(next), fitting.begin() + static_cast<std::ptrdiff_t>(end)});
       next = end;
     }
@@ -103,19 +104,19 @@ class Search {
 
   Candidate weigh(std::size_t index, const schedules::Schedule& schedule) const {
     const workload::Layout& layout = layouts_[index];
-    const std::vector<workload::MemoryBytes> memory = memory_of(model_, layout, schedule);
-    Candidate made{.index = index, .memory_bytes = memory[worst_of(memory)].total()};
+    Candidate made{.index = index, .memory_bytes = needed_bytes(layout, machine_, memory_of(model_, layout, schedule))};
     if (made.memory_bytes > static_cast<double>(machine_.device.memory_bytes)) return made;
-    made.bound_s = step_bound_s(
-        schedule, works_of(model_, layout, schedule, pricing_of(model_, layout, schedule, machine_, Detail::folded)));
+    workload::Pricing pricing = pricing_of(model_, layout, schedule, machine_, Detail::folded);
+    pricing.kernel = [this](const workload::KernelCall& call) { return least_kernel_ps(machine_, call); };
+    made.bound_s = step_bound_s(schedule, works_of(model_, layout, schedule, pricing));
     return made;
   }
 
-  void simulate_wave(const std::vector<Candidate>& wave) {
-    std::vector<FoundLayout> found(wave.size());
-    for_all(wave.size(), threads_, [&](std::size_t i) {
-      const workload::Layout& layout = layouts_[wave[i].index];
-      found[i] = {layout, wave[i].bound_s, predict(model_, layout, machine_, {.detail = Detail::folded})};
+  void simulate_all(const std::vector<Candidate>& candidates) {
+    std::vector<FoundLayout> found(candidates.size());
+    for_all(candidates.size(), threads_, [&](std::size_t i) {
+      const workload::Layout& layout = layouts_[candidates[i].index];
+      found[i] = {layout, candidates[i].bound_s, predict(model_, layout, machine_, {.detail = Detail::folded})};
     });
     for (FoundLayout& one : found) result_.best.push_back(std::move(one));
     std::stable_sort(result_.best.begin(), result_.best.end(), [](const FoundLayout& a, const FoundLayout& b) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "schedules/catalogue.h"
 #include "simulator/predict/step_bound.h"
@@ -82,6 +84,62 @@ TEST(Search, NoStepIsShorterThanItsBound) {
     closest = std::max(closest, bound / step);
   }
   EXPECT_GT(closest, 0.9);
+}
+
+// A host of two cores that knows every kernel of the space, each a microsecond alone and, by noise, less beside a copy.
+Machine shared_machine(const workload::Model& model, const SearchSpace& space) {
+  Machine machine = load_machine("dgx-a100");
+  machine.measured.cores = 2;
+  for (const workload::Layout& layout : legal_layouts(model, machine, space)) {
+    works_of(model, layout, schedule_of(layout), {.kernel = [&](const workload::KernelCall& call) -> std::int64_t {
+               machine.measured.kernels[workload::signature_of(call)] = {{1, 1}, {2, 0.6}};
+               return 0;
+             }});
+  }
+  for (const char* name : {"all_reduce", "all_gather", "reduce_scatter", "send_recv"}) {
+    machine.measured.collectives.push_back({name, 2, {{1e9, 1e-6}}});
+  }
+  return machine;
+}
+
+SearchSpace two_ranks() {
+  SearchSpace space;
+  space.gpus = 2;
+  space.global_batch = 2;
+  space.schedules = {"1f1b"};
+  space.microbatches = {1, 2};
+  space.base.compute = space.base.gradient = core::DType::f32;
+  return space;
+}
+
+TEST(Search, TheBoundHoldsWhereCopiesOfAKernelAreFasterThanOne) {
+  const workload::Model model = workload::parse_model("nano,sequence=32");
+  const Machine machine = shared_machine(model, two_ranks());
+  double best = std::numeric_limits<double>::infinity();
+  for (const workload::Layout& layout : legal_layouts(model, machine, two_ranks())) {
+    best = std::min(best, predict(model, layout, machine, {.detail = Detail::folded}).step_s);
+  }
+  const SearchResult result = search_layouts(model, machine, two_ranks(), 1000, 1);
+  ASSERT_GT(result.simulated, 10);
+  for (const FoundLayout& found : result.best) EXPECT_LE(found.bound_s, found.prediction.step_s * (1 + 1e-12));
+  EXPECT_EQ(search_layouts(model, machine, two_ranks(), 1, 1).best.front().prediction.step_s, best);
+}
+
+TEST(Search, RanksOfAHostNeedItsMemoryTogether) {
+  const workload::Model model = workload::parse_model("nano,sequence=32");
+  Machine machine = shared_machine(model, two_ranks());
+  const workload::Layout layout = workload::parse_layout("dp=2,batch=2,dtype=f32,grad_dtype=f32");
+  const Prediction alone = predict(model, layout, machine);
+  const double rank_bytes = alone.memory[alone.fullest].total();
+  EXPECT_DOUBLE_EQ(alone.needed_bytes, 2 * rank_bytes);
+  EXPECT_TRUE(alone.fits);
+  machine.device.memory_bytes = std::llround(1.5 * rank_bytes);
+  EXPECT_FALSE(predict(model, layout, machine).fits);
+  const SearchResult result = search_layouts(model, machine, two_ranks(), 1000, 1);
+  for (const FoundLayout& found : result.best) EXPECT_TRUE(found.prediction.fits) << text_of(found.layout);
+  EXPECT_GT(result.too_large, 0);
+  machine.measured.cores = 0;  // each device has its own
+  EXPECT_TRUE(predict(model, layout, machine).fits);
 }
 
 TEST(Search, NothingFitsOnATinyDevice) {

@@ -44,7 +44,7 @@ class Bound {
     for (std::size_t stage = 0; stage < times_.size(); ++stage) {
       const bool first = schedule.is_first(static_cast<std::int32_t>(stage));
       before_.push_back(first ? 0 : before_.back() + times_[stage - 1].forward);
-      // Of a full backward only what no kind of backward can do without.
+      // A full backward counts only with the part that every kind of backward has.
       after_.push_back(first ? 0
                              : after_.back() + std::min(times_[stage - 1].backward, times_[stage - 1].input_gradient));
     }

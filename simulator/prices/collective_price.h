@@ -1,4 +1,4 @@
-// What the collectives of a layout take on a machine, by formula.
+// Times of the collectives of a layout on a machine, by formula.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace lockstep::simulator {
 // How ranks lie on a machine, for each level from the innermost: the most members that one switch of it joins.
 std::vector<std::int64_t> members_a_level(const Machine& machine, std::span<const workload::RankSet> members);
 
-// What a collective of `bytes` takes in a group (payload as Task::amount), in picoseconds.
+// The time of a collective of `bytes` in a group (payload as Task::amount), in picoseconds.
 using CollectivePrice =
     std::function<std::int64_t(schedules::Comm comm, schedules::GroupKind group, std::int64_t bytes)>;
 // With the group's true size, as it lies for the first rank of the layout.

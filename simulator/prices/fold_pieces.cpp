@@ -40,7 +40,7 @@ class Folding {
     if (!piece.beside_next) settle();
   }
 
-  // What is under way is waited for.
+  // Waits for the collective that is in flight.
   void settle() {
     (made_.empty() ? first_ps_ : made_.back().amount) += beside_ps_;
     beside_ps_ = 0;
@@ -78,7 +78,7 @@ std::vector<Piece> merged(const std::vector<Piece>& pieces) {
       fewer.back().amount += piece.amount;
       continue;
     }
-    // What follows a kernel that a collective runs beside waits for that collective: it stays a piece of its own.
+    // A kernel after one that a collective overlaps waits for that collective: it stays a piece of its own.
     mergeable = fewer.empty() || !fewer.back().beside_next;
     fewer.push_back(piece);
   }

@@ -18,6 +18,13 @@ double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, do
   return matrix / (peak * share_at(of == KernelClass::product ? device.product : device.attention, matrix));
 }
 
+// By the number of copies, or null where the kernel was not measured.
+const Measured::Curve* measured_curve(const Machine& machine, const workload::KernelCall& call) {
+  if (machine.measured.kernels.empty()) return nullptr;
+  const auto found = machine.measured.kernels.find(workload::signature_of(call));
+  return found == machine.measured.kernels.end() ? nullptr : &found->second;
+}
+
 }  // namespace
 
 std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& call) {
@@ -27,14 +34,20 @@ std::int64_t kernel_ps(const DeviceSpec& device, const workload::KernelCall& cal
 }
 
 bool is_measured(const Machine& machine, const workload::KernelCall& call) {
-  return machine.measured.kernels.count(workload::signature_of(call)) > 0;
+  return measured_curve(machine, call) != nullptr;
 }
 
 std::int64_t kernel_ps(const Machine& machine, const workload::KernelCall& call, std::int32_t copies) {
-  if (machine.measured.kernels.empty()) return kernel_ps(machine.device, call);
-  const auto found = machine.measured.kernels.find(workload::signature_of(call));
-  if (found == machine.measured.kernels.end()) return kernel_ps(machine.device, call);
-  return std::llround(value_at(found->second, copies) * 1e6);
+  const Measured::Curve* const us = measured_curve(machine, call);
+  return us == nullptr ? kernel_ps(machine.device, call) : std::llround(value_at(*us, copies) * 1e6);
+}
+
+std::int64_t least_kernel_ps(const Machine& machine, const workload::KernelCall& call) {
+  const Measured::Curve* const us = measured_curve(machine, call);
+  if (us == nullptr) return kernel_ps(machine.device, call);
+  const auto least =
+      std::min_element(us->begin(), us->end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return std::llround(least->second * 1e6);
 }
 
 }  // namespace lockstep::simulator

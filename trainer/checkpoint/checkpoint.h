@@ -15,7 +15,7 @@
 
 namespace lockstep::trainer {
 
-// Of one thread. All failures are Errors of one line with the file and the reason.
+// For use by one thread. All failures are Errors of one line with the file and the reason.
 class Checkpoint {
  public:
   // A folder step-N, or one that has such folders: then the latest. Reads the manifest and checks it: its checksum, its

@@ -1,5 +1,5 @@
-// What a checkpoint is of, and what lies in which of its files. Written last, as manifest.json: a folder with a
-// manifest that fits its own checksum is a whole checkpoint.
+// The run that a checkpoint is of, and the tensors in each of its files. Written last, as manifest.json: a folder with
+// a manifest that fits its own checksum is a whole checkpoint.
 //
 //   {"format": "lockstep-checkpoint", "version": 1, "step": 10, "model": {"layers": 2, ...}, "layout": {...},
 //    "integers": {...}, "reals": {...}, "tensors": {"master.wte.weight": [256, 64], ...},
@@ -23,7 +23,7 @@ namespace lockstep::trainer {
 
 using Integers = std::map<std::string, std::int64_t>;
 
-// What a trainer says and gets back.
+// Facts that a trainer stores and gets back.
 struct Manifest {
   std::int64_t step = 0;                           // steps done
   Integers model = {};                             // must be the same to go on
@@ -51,7 +51,7 @@ Contents parse_contents(std::string_view text, const std::string& file);
 // Throws an Error(wrong_data) that begins with `file` unless every element of every tensor is in one file exactly once.
 void check_whole(const Contents& contents, const std::string& file);
 
-// What one rank has or has written, as it tells the others: tensors and files.
+// The tensors and files that one rank has or has written, as it reports them to the others.
 std::string part_text(const Contents& part);
 Contents parse_part(std::string_view text);
 

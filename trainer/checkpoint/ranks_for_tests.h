@@ -40,7 +40,7 @@ inline std::vector<std::string> run_writers(std::int32_t count,
   return errors;
 }
 
-// What element k of a tensor is after some step: different everywhere.
+// The value of element k of a tensor after some step: different everywhere.
 inline float known_value(std::size_t tensor, std::int64_t k, std::int64_t step) {
   const std::uint64_t bits = core::hash64(tensor, static_cast<std::uint64_t>(k), static_cast<std::uint64_t>(step));
   return static_cast<float>(bits >> 40) * 0x1p-20F;

@@ -36,7 +36,7 @@ std::string header_text(const SafetensorsHeader& header);
 
 inline constexpr std::int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 
-// Of the JSON alone. Everything that the format says is checked; throws Error(wrong_data) that begins with `file`.
+// Parses the JSON alone. Everything that the format says is checked; throws Error(wrong_data) that begins with `file`.
 SafetensorsHeader parse_header(std::string_view json, std::int64_t data_bytes, const std::string& file);
 
 }  // namespace lockstep::trainer

@@ -21,7 +21,7 @@ std::string file_name(std::int32_t rank) {
   return "rank-" + std::string(5 - std::min<std::size_t>(5, digits.size()), '0') + digits + ".safetensors";
 }
 
-// What an action of one rank came to, as the others hear of it.
+// The outcome of an action of one rank, as it is reported to the others.
 constexpr std::string_view kFailed = "failed: ";
 std::string outcome(const std::function<std::string()>& action) {
   try {
@@ -53,7 +53,7 @@ std::map<std::string, std::vector<Interval>> runs_of(const PiecesByTensor& piece
   return runs;
 }
 
-// What a rank has, for the others to know.
+// The tensors of a rank, as it reports them to the others.
 std::string held_text(std::span<const WholeTensor> tensors, const PiecesByTensor& pieces) {
   Contents held;
   for (const WholeTensor& tensor : tensors) held.tensors[tensor.name] = tensor.shape;
@@ -61,7 +61,7 @@ std::string held_text(std::span<const WholeTensor> tensors, const PiecesByTensor
   return part_text(held);
 }
 
-// What no rank before this one has, and this one has not given before.
+// Tensors that no rank before this one has, and that this one has not given before.
 PiecesByTensor own_pieces(const PiecesByTensor& pieces, std::span<const std::string> held_before) {
   std::map<std::string, IntervalSet> taken;
   for (const std::string& text : held_before) {

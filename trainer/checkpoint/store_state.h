@@ -1,4 +1,4 @@
-// What a checkpoint has of a parameter store: master weights and both moments of AdamW, as tensors "master.NAME",
+// The part of a checkpoint from a parameter store: master weights and both moments of AdamW, as tensors "master.NAME",
 // "first_moment.NAME" and "second_moment.NAME".
 #pragma once
 

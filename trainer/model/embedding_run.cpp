@@ -9,7 +9,7 @@
 namespace lockstep::trainer {
 namespace {
 
-// Of a table of more positions than the sequences have, those that they have.
+// The rows that the sequences have of a table of more positions.
 template <class View>
 View first_elems(View view, std::int64_t elems) {
   view.elems = elems;

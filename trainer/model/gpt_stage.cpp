@@ -20,7 +20,7 @@ namespace {
 using parallel::MemoryKind;
 using parallel::Tensor;
 
-// What a stage has of one microbatch. Boundary p is the input of part p; the last one is the stage's output.
+// The state of a stage for one microbatch. Boundary p is the input of part p; the last one is the stage's output.
 struct Microbatch {
   Tensor tokens;
   Tensor targets;
@@ -70,7 +70,7 @@ struct HostCopy {
   std::span<T> all() const { return {memory.as<T>(), count}; }
 };
 
-// What a microbatch and the host exchange: at the same place in every step.
+// The data that a microbatch and the host exchange: at the same address in every step.
 struct HostSide {
   HostCopy<std::int32_t> tokens = {};
   HostCopy<std::int32_t> targets = {};

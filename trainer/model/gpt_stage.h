@@ -22,7 +22,7 @@
 
 namespace lockstep::trainer {
 
-// What is the same for all stages of a rank.
+// Settings that are the same for all stages of a rank.
 struct GptShape {
   workload::Model model = {};
   workload::Layout layout = {};
@@ -55,8 +55,9 @@ class GptStage {
   // ---- once a step: how the gradient of a token's loss is scaled (one over the tokens of the global batch, times the
   // loss scale)
   void begin_step(Mode mode, float gradient_scale);
-  // What load() copies, [batch, length] each, needed where the stage has the embedding (tokens) or the head (targets);
-  // otherwise empty. Kept until the next call for the microbatch. Nothing of a step before is queued any more.
+  // The ids that load() copies, [batch, length] each, needed where the stage has the embedding (tokens) or the head
+  // (targets); otherwise empty. Kept until the next call for the microbatch. Nothing of a step before is queued any
+  // more.
   void give(std::int32_t microbatch, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   // Before the first piece of a microbatch.
   void load(std::int32_t microbatch);

@@ -89,7 +89,7 @@ class VocabularyHeadRun final : public HeadRun {
     if (head.shards > 1) make_stats(head);
   }
 
-  // Who only wants logits has no targets; ranks exchange something all the same.
+  // A caller that only wants logits has no targets; ranks exchange something all the same.
   void make_stats(const parallel::HeadLayer& head) {
     if (stage_.mode == Mode::generate) {
       stats_ = parallel::make_zeroed(stage_.workspace.memory, stage_.workspace.where, parallel::MemoryKind::buffers,

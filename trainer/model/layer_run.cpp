@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "kernels/residual/residual.h"
 #include "parallel/layers/attention.h"
-#include "parallel/layers/mlp.h"
+#include "parallel/layers/linear.h"
 #include "parallel/layers/norm.h"
 #include "trainer/model/norm_gradients.h"
 #include "trainer/model/part_run.h"
@@ -62,7 +62,7 @@ class LayerRun final : public PartRun {
     }
   }
 
-  // What was gathered is given up by the kernels that use it.
+  // Gathered rows are given up by the kernels that use them.
   void exchanged(PieceName what) override {
     if (!gathers(what)) sum_of(what).exchanged(stage_);
     if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();

@@ -168,7 +168,7 @@ class Model {
   }
 
   // The whole gradient of a parameter by name: shares put together, terms summed, stages with the same name summed.
-  // What ranks have whole must be the same on all.
+  // Tensors that ranks have whole must be the same on all.
   std::vector<float> gradient(const std::string& name) {
     std::vector<float> whole;
     for (std::size_t s = 0; s < ranks_.size(); ++s) {
@@ -203,7 +203,7 @@ class Model {
   const std::vector<std::vector<float>>& logits() const { return logits_; }  // by tensor rank
   // Activations that the first rank held between all forwards and all backwards.
   std::int64_t bytes_after_forward() const { return bytes_after_forward_; }
-  // What ranks held when the last piece of a step had run.
+  // The bytes that ranks held when the last piece of a step had run.
   const std::vector<parallel::BytesByKind>& bytes_before_end() const { return bytes_before_end_; }
   static std::int64_t activation_bytes(const ModelRank& rank) {
     return rank.memory->now()[static_cast<std::size_t>(parallel::MemoryKind::activations)];

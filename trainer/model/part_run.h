@@ -19,7 +19,7 @@ namespace lockstep::trainer {
 
 using PartGradients = parallel::ParameterStore::PartGradients;
 
-// What parts of all microbatches share.
+// State that the parts of all microbatches share.
 struct StageContext {
   GptShape shape;
   parallel::ParameterStore& store;
@@ -54,7 +54,7 @@ class HeadRun : public PartRun {
   virtual const parallel::Tensor& logits() const = 0;  // mode generate
 };
 
-// What is passed outlives what is made. The parameters of a part begin at `first`.
+// The arguments outlive the result. The parameters of a part begin at `first`.
 std::unique_ptr<PartRun> make_embedding_run(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids,
                                             Boundary& out);
 // A layer's place among those that full recomputation makes again together: the first keeps its input, and nobody needs

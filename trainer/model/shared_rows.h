@@ -1,5 +1,5 @@
-// What tensor ranks do with rows between blocks: sum their terms, and, sequence parallel, gather the rows of which each
-// has a share.
+// Exchanges of rows by tensor ranks between blocks: they sum their terms, and, sequence parallel, gather the rows of
+// which each has a share.
 #pragma once
 
 #include "kernels/base/view.h"

@@ -14,7 +14,7 @@
 
 namespace lockstep::trainer {
 
-// Of what one layer keeps of a microbatch from its forward to its backward, the share that a split backward still needs
+// The share, of the bytes that one layer keeps of a microbatch until its backward, that a split backward still needs
 // from I to W: inputs of its four products and the gradients of their outputs. Nearly all of it, as dropout's masks and
 // scores, which only I needs and which are a large part in Qi et al. 2023 (arXiv:2401.10241, table 1), are not kept
 // here; more than all with recomputation.

@@ -1,4 +1,4 @@
-// What a training run is asked for.
+// The options of a training run.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class MpiWorld;
 
 namespace lockstep::trainer {
 
-// What a run begins with where its layout is not given as a text: f32, messages that leave beside kernels,
+// The layout that a run starts from where none is given as a text: f32, messages that leave beside kernels,
 // recomputation of no more than the backward needs.
 inline workload::Layout usual_layout() {
   return {.microbatch_size = 8, .early_stop = true, .compute = core::DType::f32, .overlap_p2p = true};

@@ -51,7 +51,7 @@ struct QueuedMark {
 
 class QueuedStream;
 
-// What is captured: calls that were made, on the stream where it began and on those that have waited for it since.
+// The captured calls: those that were made, on the stream where it began and on those that have waited for it since.
 struct QueuedCapture {
   std::vector<QueuedStream*> streams;
   std::vector<std::function<void()>> calls;
@@ -61,7 +61,7 @@ struct QueuedCapture {
   }
 };
 
-// What a device and its streams share.
+// State that a device and its streams share.
 struct QueuedState {
   explicit QueuedState(const QueuedOptions& from) : options(from), random(from.seed) {}
   const QueuedOptions options;
@@ -75,7 +75,7 @@ struct QueuedState {
   std::optional<QueuedCapture> capture = {};
   int captures = 0;  // so far
 
-  // What no stream may be asked while one is captured.
+  // Fails: no stream may be asked for this while one is captured.
   void forbid_in_capture(const std::string& what) const {
     if (capture) throw core::Error(core::Failure::cuda, label + ": " + what + " in a capture");
   }
@@ -162,7 +162,7 @@ class QueuedStream final : public core::Stream {
       call();
     }
   }
-  // Of a graph, here: other streams begin behind what is queued in this one.
+  // A graph here: other streams begin behind what is queued in this one.
   void launch(const QueuedCapture& graph) {
     const auto begin = record();
     for (QueuedStream* const other : graph.streams) {
@@ -208,7 +208,7 @@ class QueuedStream final : public core::Stream {
     queued_.push_back(std::move(work));
     more_.notify_one();
   }
-  // Of the thread that does the work. Products of matrices as the trainer's own threads make them.
+  // For the thread that does the work. Products of matrices as the trainer's own threads make them.
   kernels::ThreadPool& pool() {
     if (!pool_) {
       pool_ = std::make_unique<kernels::ThreadPool>(1);

@@ -1,6 +1,6 @@
-// What a build with CUDA has for the trainer, on a queued device (queued_device_for_tests.h): linked in place of the
-// sources that say that there is no CUDA. Kernels are those of the CPU, collectives those of ranks that are threads;
-// both run when their stream comes to them. Of strided operands what lies between rows counts as used.
+// The functions that a build with CUDA has for the trainer, on a queued device (queued_device_for_tests.h): linked in
+// place of the sources that say that there is no CUDA. Kernels are those of the CPU, collectives those of ranks that
+// are threads; both run when their stream comes to them. Of strided operands what lies between rows counts as used.
 #include <memory>
 #include <typeindex>
 #include <utility>

@@ -17,7 +17,8 @@
 
 namespace lockstep::trainer {
 
-// What runs a rank's kernels in a CUDA device's stream; both outlive it. A bug of ours in a build without CUDA.
+// The context that runs a rank's kernels in a CUDA device's stream; both outlive it. A bug of ours in a build without
+// CUDA.
 std::shared_ptr<kernels::CudaContext> make_cuda_context(core::Device& device, core::Stream& stream, int rank);
 
 GptShape shape_of(const TrainOptions& options, std::int32_t rank);
@@ -37,7 +38,7 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options);
 // cores a wait gives its core away at once.
 backends::MeshOptions mesh_of(const TrainOptions& options);
 
-// Of the rank's thread pool: -1 where ranks cannot have cores of their own.
+// The first core of the rank's thread pool: -1 where ranks cannot have cores of their own.
 int first_core_of(const TrainOptions& options, std::int32_t rank);
 
 // When the tasks of the step that `worker` has just run ran, on all ranks, from the first rank's start; `spans` are

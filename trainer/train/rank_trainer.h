@@ -47,7 +47,8 @@ class RankTrainer {
 
   void rehearse();  // once, before all else, all ranks together: see RankSteps
 
-  // What is run in a worker's place, and hands its calls on: for measurements that decide when a task may begin.
+  // A worker to run in place of the rank's, which hands its calls on: for measurements that decide when a task may
+  // begin.
   using WorkerWrap = std::function<std::unique_ptr<schedules::StageWorker>(schedules::StageWorker&)>;
 
   // All ranks call each of these together, in the same order.

@@ -49,7 +49,7 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
 
-// What does not exist, or not for as many ranks, is refused before anything runs.
+// Refuses algorithms that do not exist, or not for this number of ranks, before anything runs.
 void check_algorithm(const TrainOptions& options) {
   if (options.algorithm == "auto") return;
   // Among three ranks and more its sums differ from rank to rank in their last bits, and replicas would drift apart.
@@ -92,7 +92,7 @@ void check_graph(const TrainOptions& options) {
   }
 }
 
-// What needs threads of the CPU beside the kernels, or a link between them, is not there on CUDA.
+// Refuses options that need CPU threads or emulated links, which CUDA does not have.
 void check_device(const TrainOptions& options) {
   check_graph(options);
   if (!options.device.cuda) return;

@@ -10,7 +10,7 @@
 
 namespace lockstep::trainer {
 
-// What rank 0 tells while it runs; called on its thread.
+// Callbacks by which rank 0 reports while it runs; called on its thread.
 struct TrainObserver {
   std::function<void(const TrainStep&)> begin = [](const TrainStep&) {};
   // The timeline is empty where none was asked for.
@@ -37,7 +37,7 @@ void check_room(const TrainOptions& options, const TrainStep& made);
 void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<const schedules::Step* const> steps,
                const std::function<void(backends::MeshRank&, const ChannelMap&)>& body);
 
-// What train() stands on: makes the step and the ranks, and runs `body` on each rank of this process.
+// The base of train(): makes the step and the ranks, and runs `body` on each rank of this process.
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body);
 

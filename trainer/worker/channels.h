@@ -14,7 +14,7 @@ namespace lockstep::trainer {
 
 class ChannelMap {
  public:
-  // Of all collectives of these steps, in an order that is the same on every rank.
+  // The channels of all collectives of these steps, in an order that is the same on every rank.
   explicit ChannelMap(std::span<const schedules::Step* const> steps);
 
   std::span<const backends::Channel> channels() const { return channels_; }

@@ -17,14 +17,14 @@ namespace lockstep::trainer {
 class LaneQueues {
  public:
   using MakeContext = std::function<std::shared_ptr<kernels::CudaContext>(core::Stream&)>;
-  // Of a mesh that has queues. Lanes of collectives have the streams of their channels, which ChannelMap::queues() has
+  // For a mesh that has queues. Lanes of collectives have the streams of their channels, which ChannelMap::queues() has
   // given a lane each. Messages, if there are any, have two of their own, so that copies run beside kernels. No more
   // than are used: a GPU has few connections (mesh_cuda.cpp). What is passed outlives this.
   LaneQueues(backends::MeshRank& mesh, const ChannelMap& channels, bool has_messages, const MakeContext& make_context);
 
-  // Of a lane that has tasks.
+  // The stream of a lane that has tasks.
   core::Stream& stream(schedules::Lane lane) const { return *streams_[index_of(lane)]; }
-  // Of lanes that have kernels: compute, and those that reduce.
+  // For lanes that have kernels: compute, and those that reduce.
   kernels::Context where(schedules::Lane lane) const { return kernels::Context(*contexts_[index_of(lane)]); }
 
  private:

@@ -1,4 +1,5 @@
-// What one rank has of a model in training: its stages, each with its parameters, and how it reaches other ranks.
+// The part of a model in training that one rank has: its stages, each with its parameters, and how it reaches other
+// ranks.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ class RankModel {
   const workload::Layout& layout() const { return layout_; }
   const GptShape& shape() const { return shape_; }
   const kernels::Context& where() const { return where_; }
-  // Of kernels of tasks that reduce: in their lane's stream, where there are streams.
+  // For kernels of tasks that reduce: in their lane's stream, where there are streams.
   kernels::Context where(schedules::Lane lane) const { return lanes_ == nullptr ? where_ : lanes_->where(lane); }
   const LaneQueues* lanes() const { return lanes_; }
   backends::MeshRank& mesh() { return mesh_; }

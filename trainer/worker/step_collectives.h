@@ -22,11 +22,11 @@ struct CollectiveOptions {
   // As a user writes it, for all-reduces ("ring", "auto"); where another collective has no algorithm of that name,
   // "auto" is taken.
   std::string algorithm = "auto";
-  // Of all-reduces of f32 gradients over data-parallel ranks: of whole ones, or of shards over their replicas.
+  // For all-reduces of f32 gradients over data-parallel ranks: of whole ones, or of shards over their replicas.
   parallel::Compression compression = parallel::Compression::none;
 };
 
-// What run() does. The two others are for rehearsals, in which no collective may run (RankTrainer::rehearse).
+// The mode of run(). The two others are for rehearsals, in which no collective may run (RankTrainer::rehearse).
 enum class CollectiveUse : std::uint8_t {
   run,
   make,  // so that it is there when it is run: all members together

@@ -1,4 +1,4 @@
-// What a rank does when all gradients of a step are there: sums over further groups, their norm, the update. Whether a
+// The end of a rank's step, when all gradients are there: sums over further groups, their norm, the update. Whether a
 // step counts, and by what its gradients are multiplied, is decided where they are: the host waits for nothing, and is
 // told in the end.
 #pragma once
@@ -27,8 +27,8 @@ class StepEnd {
  public:
   explicit StepEnd(RankModel& model) : model_(model) {}
 
-  // What begin_step() copies: the rate and what follows from the step's number. The rest of the rules are constants of
-  // the work that is queued then. Nothing of a step before is queued any more.
+  // The values that begin_step() copies: the rate and what follows from the step's number. The rest of the rules are
+  // constants of the work that is queued then. Nothing of a step before is queued any more.
   void give(const UpdateRules& rules);
   void begin_step();
 
@@ -50,7 +50,7 @@ class StepEnd {
 
  private:
   float gradient_scale() const { return rules_.rehearses ? 0 : 1 / rules_.loss_scale; }
-  // Of a group: what it sums. A parameter of several stages of this rank is summed here first.
+  // The gradients that a group sums. A parameter of several stages of this rank is summed here first.
   struct Shared {
     std::vector<kernels::InOut> pieces;
     bool same = false;  // all pieces are one gradient

@@ -30,10 +30,10 @@ class TaskOrder {
   // a lane are queued at most, so that the host, which runs ahead, does not take that of all buckets at once. In a
   // capture nothing ends: a graph of them has memory for all.
   bool has_room(std::uint32_t task) const;
-  // What is queued and given back from now on is the task's.
+  // All that is queued and given back from now on belongs to the task.
   void enter(std::uint32_t task);
   void leave(std::uint32_t task);  // that was all of it
-  // Of a message, between the two: that is all for now; there is more.
+  // For a message, between the two: that is all for now; there is more.
   void pause();
   void resume(std::uint32_t task);
 

@@ -26,8 +26,8 @@ using transports::now_ns;
 // Between two looks of a thread that waits for another one of its rank.
 constexpr auto kNap = std::chrono::microseconds(30);
 
-// Of each stage of a rank, what goes through it: nothing in a step whose kernels are left out, and of two pipes each
-// has its own.
+// For each stage of a rank, the microbatches that go through it: none in a step whose kernels are left out, and of two
+// pipes each has its own.
 std::map<std::int32_t, std::set<std::int32_t>> microbatches_of(const schedules::RankStep& rank) {
   std::map<std::int32_t, std::set<std::int32_t>> microbatches;
   for (const Task& task : rank.tasks) {
@@ -46,7 +46,7 @@ std::vector<std::uint32_t> sends_before(const schedules::RankStep& rank) {
   return before;
 }
 
-// Of a layer's kernel, its part of the stage; where weights or gradients move, their bucket, which a gather names by
+// For a layer's kernel, its part of the stage; where weights or gradients move, their bucket, which a gather names by
 // its unit.
 std::string part_text(const Task& task, RankModel& model) {
   if (task.part < 0) return "";

@@ -31,7 +31,7 @@ class TrainWorker final : public schedules::StageWorker {
   // The arguments outlive this.
   TrainWorker(const schedules::Step& step, RankModel& model);
 
-  // What the next step takes from the host. Before begin_step(), or before a graph of a step is launched.
+  // Sets the data that the next step takes from the host. Before begin_step(), or before a graph of a step is launched.
   void give(std::span<const MicrobatchTokens> microbatches, const UpdateRules& rules);
   // Before run_rank(). `gradient_scale`: of each token's loss, the loss scale in it.
   void begin_step(Mode mode, float gradient_scale);
@@ -68,7 +68,7 @@ class TrainWorker final : public schedules::StageWorker {
     std::int64_t end_ns = 0;
   };
 
-  // What the next (or the stage before) on the same rank takes from a kernel, without a message.
+  // Tensors that the next stage (or the one before) on the same rank takes from a kernel, without a message.
   enum class HandOver : std::uint8_t { none, activations, gradient };
   static std::vector<HandOver> hand_overs_of(const schedules::Step& step, const schedules::RankStep& rank,
                                              const RankModel& model);
