@@ -20,7 +20,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-CORES = sorted(os.sched_getaffinity(0))  # before PyTorch's OpenMP binds this thread to the first of them
+# Where OMP_PROC_BIND says so, OpenMP binds the thread that loads it to the first core: here PyTorch's, and oneDNN's in
+# our program, whose threads bind themselves.
+CORES = sorted(os.sched_getaffinity(0))
+OURS_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
@@ -53,7 +56,8 @@ def ours(program: str, case: Case, threads: int, milliseconds: float) -> dict[st
     command = ["taskset", "-c", ",".join(map(str, CORES)), program, "--dtype", case.dtype, "--length", str(case.length)]
     command += ["--columns", str(case.columns)]
     command += ["--heads", str(case.heads), "--threads", str(threads), "--milliseconds", str(milliseconds)]
-    out = subprocess.run(command + ["--causal"] * case.causal, check=True, capture_output=True, text=True, timeout=300)
+    command += ["--causal"] * case.causal
+    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300, env=OURS_ENVIRONMENT)
     rows = [line.split(",") for line in out.stdout.splitlines()]
     return {row[0]: float(row[2]) for row in rows}
 
