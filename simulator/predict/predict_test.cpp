@@ -102,6 +102,7 @@ TEST(Predict, RanksShareTheCoresOfOneHost) {
 // formula of a ring leaves out where tensor groups are small.
 TEST(Predict, CollectivesAsPlansTakeAsLongAsByFormula) {
   Machine machine = load_machine("dgx-a100");
+  machine.nccl.reset();
   for (NetworkLevel& level : machine.levels) level.efficiency = level.collective_efficiency = 1;
   for (const std::string text :
        {"tp=2,pp=2,dp=2,batch=16", "tp=1,pp=1,dp=8,batch=16,zero=3", "tp=4,pp=2,dp=1,batch=8,sp=yes"}) {
