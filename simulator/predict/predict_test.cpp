@@ -161,7 +161,8 @@ TEST(Predict, MoreOfWhatCostsTimeCostsTime) {
   EXPECT_GT(step(base + ",flash=no,recompute=selective"), step(base + ",flash=no"));
   EXPECT_GT(step(base + ",overlap_grads=no"), step(base));
   EXPECT_LT(step(base + ",schedule=interleaved,chunks=2"), step(base));
-  EXPECT_LT(step(base + ",schedule=zb_h1"), step(base));
+  // With tensor parallelism it has no weight gradients to hide collectives behind.
+  EXPECT_LT(step("tp=1,pp=4,dp=2,batch=64,schedule=zb_h1"), step("tp=1,pp=4,dp=2,batch=64"));
 }
 
 TEST(Predict, MfuIsModelFlopsOverPeak) {
