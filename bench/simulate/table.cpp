@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "bench/pipeline/parts.h"
 #include "schedules/catalogue.h"
 
@@ -29,6 +31,24 @@ double percent(std::int64_t part_ps, const Prediction& made) {
 
 std::string memory_line(const char* kind, double bytes, const workload::MemoryBytes& all) {
   return fmt::format("#   {:<12} {:>9.2f} GB  {:>5.1f} %\n", kind, bytes / kGiga, 100 * bytes / all.total());
+}
+
+// The collectives that take longest, and how they are run.
+std::string collectives_text(const Prediction& made) {
+  constexpr std::size_t kMostRows = 8;
+  if (made.collectives.empty()) return "";
+  std::string text = fmt::format(
+      "# Collectives of place {}: how many, bytes and time of each, algorithm and protocol\n", made.busiest);
+  for (std::size_t i = 0; i < std::min(kMostRows, made.collectives.size()); ++i) {
+    const simulator::TakenCollectives& taken = made.collectives[i];
+    text += fmt::format("#   {:<12} {:<14} {:>6} x {:>10.3f} MB {:>10.1f} us  {}\n", schedules::name_of(taken.group),
+                        schedules::name_of(taken.comm), taken.count, static_cast<double>(taken.bytes) / 1e6,
+                        taken.each.time_us(), way_of(taken.each));
+  }
+  if (made.collectives.size() > kMostRows) {
+    text += fmt::format("#   and {} others that take less\n", made.collectives.size() - kMostRows);
+  }
+  return text;
 }
 
 }  // namespace
@@ -95,7 +115,7 @@ std::string details_text(const Layout& layout, const Machine& machine, const Pre
   for (const auto& [kind, bytes] : named_bytes(made.sent[made.busiest])) {
     text += fmt::format(" {} {:.3f} GB", kind, bytes / kGiga);
   }
-  text += "\n";
+  text += "\n" + collectives_text(made);
   const schedules::Bubbles& b = made.bubbles;
   text += fmt::format(
       "# Bubble of forward and backward: {:.2f} % of ideal, {:.2f} % of makespan, {:.2f} % of own span, own "

@@ -20,6 +20,14 @@ Machine load_file(const std::string& path) {
 
 }  // namespace
 
+double Nccl::share_of_links(std::int64_t members) const {
+  double share = 1;
+  for (const auto& [from, of_links] : of_members) {
+    if (static_cast<double>(members) >= from) share = of_links;
+  }
+  return share;
+}
+
 const Measured::Collective* Measured::find(std::string_view name, std::int64_t ranks) const {
   const auto found = std::find_if(collectives.begin(), collectives.end(),
                                   [&](const Collective& one) { return one.name == name && one.ranks == ranks; });

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,32 @@ struct NetworkLevel {
   Sharing sharing = Sharing::one_at_a_time;
 };
 
+// What joins the devices of a node, as NCCL tells them apart.
+enum class NodeLink : std::uint8_t { nvlink, pcie };
+enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
+
+// How NCCL runs collectives on a machine whose innermost level is a node (simulator/network/nccl_time.h).
+struct Nccl {
+  GpuGeneration generation = GpuGeneration::ampere;
+  NodeLink inside = NodeLink::nvlink;
+  // What its tuner goes by: the rings that its search finds in a node, and what it credits each with.
+  double channels = 1;
+  double channel_gbps = 0;
+  double nvls_search_gbps = 0;  // of all channels of NVLS
+  // What a collective takes in truth.
+  double start_us = 0;          // on top of NCCL's own latencies: the host's launch, and ranks that wait for each other
+  double simple_step_us = 3.4;  // a step inside the node with Simple, in place of NCCL's own figure
+  double ll = 0.5;              // of collective_efficiency, that rings with LL reach
+  double ll128 = 0.92;          // likewise
+  double last_copy = 0;         // time of a rank's last copy out of the buffer, over that of the same bytes on the wire
+  double nvls = 0;              // of gbps, that NVLS reaches; 0: there is none
+  // Where devices have links to each other and no switch: so many of them, and those that are more, have this share of
+  // their links among them. Ascending; all of them where nothing is said.
+  std::vector<std::pair<double, double>> of_members;
+
+  double share_of_links(std::int64_t members) const;
+};
+
 // Times of our own benchmarks on one host whose cores the ranks share. The formulas of the device and the levels are
 // the fallback for kernels and collectives that were not measured.
 struct Measured {
@@ -76,6 +103,7 @@ struct Machine {
   DeviceSpec device;
   std::vector<NetworkLevel> levels;  // from the innermost
   double host_gbps = 0;              // device to host memory, each way
+  std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;
 };
 

@@ -9,6 +9,8 @@ namespace lockstep::simulator {
 namespace {
 
 constexpr std::array kSharing{"one_at_a_time", "fair"};
+constexpr std::array kNodeLinks{"nvlink", "pcie"};
+constexpr std::array kGenerations{"volta", "ampere", "hopper", "blackwell"};
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 EfficiencyCurve read_curve(JsonFields& fields, const char* name) {
@@ -38,11 +40,16 @@ DeviceSpec read_device(JsonFields fields) {
   return device;
 }
 
-Sharing read_sharing(JsonFields& fields) {
-  const std::string text = fields.text("sharing");
-  if (text == kSharing[0]) return Sharing::one_at_a_time;
-  if (text == kSharing[1]) return Sharing::fair;
-  fields.refuse("sharing", text, std::string(kSharing[0]) + " " + kSharing[1]);
+// One of an enum's names, in the order of its values.
+template <class Enum, std::size_t N>
+Enum read_name(JsonFields& fields, const char* name, const std::array<const char*, N>& names) {
+  const std::string text = fields.text(name);
+  std::string allowed;
+  for (std::size_t i = 0; i < N; ++i) {
+    if (text == names.at(i)) return static_cast<Enum>(i);
+    allowed += (allowed.empty() ? "" : " ") + std::string(names.at(i));
+  }
+  fields.refuse(name, text, allowed);
 }
 
 double read_share(JsonFields& fields, const char* name) {
@@ -64,7 +71,7 @@ NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
   level.efficiency = read_share(fields, "efficiency");
   level.collective_efficiency = read_share(fields, "collective_efficiency");
   level.oversubscription = fields.number("oversubscription", 1, kNoLimit);
-  level.sharing = read_sharing(fields);
+  level.sharing = read_name<Sharing>(fields, "sharing", kSharing);
   fields.done();
   return level;
 }
@@ -80,6 +87,39 @@ Measured::Curve read_times(JsonFields& fields, const char* name) {
   }
   if (times.empty()) fields.refuse(name, "nothing", "one or more");
   return times;
+}
+
+// Shares of a node's links, by members from two on.
+std::vector<std::pair<double, double>> read_of_members(JsonFields& fields) {
+  std::vector<std::pair<double, double>> shares = fields.pairs("of_members");
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const auto& [members, share] = shares[i];
+    if (members >= 2 && share > 0 && share <= 1 && (i == 0 || members > shares[i - 1].first)) continue;
+    fields.refuse("of_members", "[" + std::to_string(members) + ", " + std::to_string(share) + "]",
+                  "members from 2 on in their order, and a share above 0, at most 1");
+  }
+  return shares;
+}
+
+Nccl read_nccl(JsonFields fields) {
+  Nccl nccl;
+  nccl.generation = read_name<GpuGeneration>(fields, "generation", kGenerations);
+  nccl.inside = read_name<NodeLink>(fields, "inside", kNodeLinks);
+  nccl.channels = fields.number("channels", 1, kNoLimit);
+  nccl.channel_gbps = fields.positive("channel_gbps");
+  nccl.nvls_search_gbps = fields.number("nvls_search_gbps", 0, kNoLimit);
+  nccl.start_us = fields.number("start_us", 0, kNoLimit);
+  nccl.simple_step_us = fields.number("simple_step_us", 0, kNoLimit);
+  nccl.ll = read_share(fields, "ll");
+  nccl.ll128 = read_share(fields, "ll128");
+  nccl.last_copy = fields.number("last_copy", 0, kNoLimit);
+  nccl.nvls = fields.number("nvls", 0, 1);
+  if ((nccl.nvls > 0) != (nccl.nvls_search_gbps > 0)) {
+    fields.refuse("nvls_search_gbps", std::to_string(nccl.nvls_search_gbps), "above 0 if and only if nvls is");
+  }
+  nccl.of_members = read_of_members(fields);
+  fields.done();
+  return nccl;
 }
 
 Measured read_measured(JsonFields fields) {
@@ -111,6 +151,21 @@ Measured read_measured(JsonFields fields) {
   }
   fields.done();
   return measured;
+}
+
+nlohmann::ordered_json json_of(const Nccl& nccl) {
+  return {{"generation", kGenerations.at(static_cast<std::size_t>(nccl.generation))},
+          {"inside", kNodeLinks.at(static_cast<std::size_t>(nccl.inside))},
+          {"channels", nccl.channels},
+          {"channel_gbps", nccl.channel_gbps},
+          {"nvls_search_gbps", nccl.nvls_search_gbps},
+          {"start_us", nccl.start_us},
+          {"simple_step_us", nccl.simple_step_us},
+          {"ll", nccl.ll},
+          {"ll128", nccl.ll128},
+          {"last_copy", nccl.last_copy},
+          {"nvls", nccl.nvls},
+          {"of_members", nccl.of_members}};
 }
 
 nlohmann::ordered_json json_of(const Measured& measured) {
@@ -189,6 +244,7 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   }
   if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
   machine.host_gbps = fields.positive("host_gbps");
+  if (fields.has("nccl")) machine.nccl = read_nccl(fields.object("nccl"));
   if (fields.has("measured")) machine.measured = read_measured(fields.object("measured"));
   fields.done();
   return machine;
@@ -202,6 +258,7 @@ std::string to_json(const Machine& machine) {
                              {"device", json_of(machine.device)},
                              {"levels", levels},
                              {"host_gbps", machine.host_gbps}};
+  if (machine.nccl) all["nccl"] = json_of(*machine.nccl);
   if (machine.measured.cores > 0) all["measured"] = json_of(machine.measured);
   return text_of(all, "") + "\n";
 }

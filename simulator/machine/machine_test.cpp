@@ -84,6 +84,23 @@ TEST(Machines, WhatWasMeasuredFitsTogether) {
             "m.json: measured.threads: 3; allowed: as many as there are cores, 2, or fewer");
 }
 
+TEST(Machines, NumbersOfNcclAreReadOrRefusedByTheirField) {
+  EXPECT_NE(refusal_of(described(R"("generation": "ampere")", R"("generation": "turing")"))
+                .find("m.json: nccl.generation: turing; allowed: volta ampere hopper blackwell"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(described("\"ll\": 0.5", "\"ll\": 1.5")), "");
+  EXPECT_NE(refusal_of(described("\"nvls\": 0.0", "\"nvls\": 0.5")).find("above 0 if and only if nvls is"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(described("\"of_members\": []", "\"of_members\": [[4, 0.5], [2, 0.2]]"))
+                .find("members from 2 on in their order"),
+            std::string::npos);
+  const Machine mesh = load_machine("dgx1-v100");
+  EXPECT_DOUBLE_EQ(mesh.nccl->share_of_links(2), 0.167);
+  EXPECT_DOUBLE_EQ(mesh.nccl->share_of_links(6), 0.667);
+  EXPECT_DOUBLE_EQ(mesh.nccl->share_of_links(8), 1);
+  EXPECT_DOUBLE_EQ(load_machine("dgx-a100").nccl->share_of_links(2), 1);
+}
+
 TEST(Machines, ThatAreNotThereAreRefused) {
   EXPECT_THROW(load_machine("/no/such/file.json"), core::Error);
   try {

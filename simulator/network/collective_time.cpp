@@ -2,43 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "simulator/network/nccl_time.h"
 
 namespace lockstep::simulator {
 namespace {
 
 using schedules::Comm;
 
-constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
-
-// Of a level: switches of the level below that a group's members come from, and members in each of those.
-struct Crossing {
-  double parts = 1;
-  double members_a_part = 1;
-};
-
-Crossing crossing_of(std::span<const std::int64_t> members, std::size_t level) {
-  const double below = level == 0 ? 1 : static_cast<double>(members[level - 1]);
-  return {static_cast<double>(members[level]) / below, below};
-}
-
-// Bytes a microsecond that one port of a level carries for a collective.
-double port_rate(const NetworkLevel& level) {
-  return level.gbps * level.collective_efficiency / level.oversubscription * kBytesPerUs;
-}
-
-// Of a ring over all members: the least of what it passes.
-double ring_rate(const Machine& machine, std::span<const std::int64_t> members) {
-  double rate = std::numeric_limits<double>::infinity();
-  for (std::size_t l = 0; l < members.size(); ++l) {
-    const Crossing crossing = crossing_of(members, l);
-    if (crossing.parts > 1) rate = std::min(rate, crossing.members_a_part * port_rate(machine.levels[l]));
-  }
-  return rate;
-}
-
 // Of going once around a ring but for its last step. Most steps stay within a switch.
-double ring_latency(const Machine& machine, std::span<const std::int64_t> members) {
+double ring_latency(const Machine& machine, MembersOfLevels members) {
   double latency = 0;
   double switches = static_cast<double>(members.back());
   for (std::size_t l = 0; l < members.size(); ++l) {
@@ -49,7 +22,7 @@ double ring_latency(const Machine& machine, std::span<const std::int64_t> member
   return latency;
 }
 
-double tree_latency(const Machine& machine, std::span<const std::int64_t> members) {
+double tree_latency(const Machine& machine, MembersOfLevels members) {
   double latency = 0;
   for (std::size_t l = 0; l < members.size(); ++l) {
     latency += std::ceil(std::log2(crossing_of(members, l).parts)) * machine.levels[l].latency_us;
@@ -57,39 +30,65 @@ double tree_latency(const Machine& machine, std::span<const std::int64_t> member
   return latency;
 }
 
-CollectivePrediction ring(const Machine& machine, Comm comm, double bytes, std::span<const std::int64_t> members) {
+CollectivePrediction ring(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
   const auto n = static_cast<double>(members.back());
   const double rounds = comm == Comm::all_reduce ? 2 : 1;
-  return {CollectiveAlgorithm::ring, rounds * ring_latency(machine, members),
+  return {CollectiveAlgorithm::ring, Protocol::none, rounds * ring_latency(machine, members),
           rounds * (n - 1) / n * bytes / ring_rate(machine, members)};
 }
 
-CollectivePrediction tree(const Machine& machine, double bytes, std::span<const std::int64_t> members) {
-  return {CollectiveAlgorithm::tree, 2 * tree_latency(machine, members), 2 * bytes / ring_rate(machine, members)};
+CollectivePrediction tree(const Machine& machine, double bytes, MembersOfLevels members) {
+  return {CollectiveAlgorithm::tree, Protocol::none, 2 * tree_latency(machine, members),
+          2 * bytes / ring_rate(machine, members)};
 }
 
 // To each of the others one message; those within a switch take the inner port, beside those that leave it.
-CollectivePrediction exchange(const Machine& machine, double bytes, std::span<const std::int64_t> members) {
+CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLevels members) {
   CollectivePrediction made{CollectiveAlgorithm::exchange};
   const auto n = static_cast<double>(members.back());
   for (std::size_t l = 0; l < members.size(); ++l) {
     const Crossing crossing = crossing_of(members, l);
     const double peers = (crossing.parts - 1) * crossing.members_a_part;
     made.latency_us += peers * machine.levels[l].latency_us;
-    made.transfer_us += peers / n * bytes / port_rate(machine.levels[l]);
+    made.transfer_us += peers / n * bytes / port_rate(machine, members, l);
   }
   return made;
+}
+
+CollectivePrediction fastest_plan(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
+  if (comm == Comm::all_to_all) return exchange(machine, bytes, members);
+  const CollectivePrediction around = ring(machine, comm, bytes, members);
+  if (comm != Comm::all_reduce) return around;
+  const CollectivePrediction down = tree(machine, bytes, members);
+  return down.time_us() < around.time_us() ? down : around;
+}
+
+CollectivePrediction by_nccl(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
+  if (comm == Comm::all_to_all) return nccl_all_to_all(machine, bytes, members);
+  const NcclCall call = nccl_call(comm, bytes, members);
+  return nccl_time(machine, call, members, nccl_choice(machine, call, members));
 }
 
 }  // namespace
 
 std::string_view name_of(CollectiveAlgorithm algorithm) {
-  constexpr std::string_view kNames[] = {"ring", "tree", "exchange", "measured"};
+  constexpr std::string_view kNames[] = {"ring", "tree", "exchange", "nvls", "nvls_tree", "pat", "measured"};
   return kNames[static_cast<std::size_t>(algorithm)];
 }
 
+std::string_view name_of(Protocol protocol) {
+  constexpr std::string_view kNames[] = {"ll", "ll128", "simple", ""};
+  return kNames[static_cast<std::size_t>(protocol)];
+}
+
+std::string way_of(const CollectivePrediction& made) {
+  std::string way(name_of(made.algorithm));
+  if (made.protocol != Protocol::none) way += " " + std::string(name_of(made.protocol));
+  return way;
+}
+
 CollectivePrediction predict_collective(const Machine& machine, Comm comm, CollectiveAlgorithm algorithm, double bytes,
-                                        std::span<const std::int64_t> members) {
+                                        MembersOfLevels members) {
   if (members.empty() || members.back() <= 1 || comm == Comm::none) return {algorithm};
   switch (algorithm) {
     case CollectiveAlgorithm::ring:
@@ -98,10 +97,9 @@ CollectivePrediction predict_collective(const Machine& machine, Comm comm, Colle
       return tree(machine, bytes, members);
     case CollectiveAlgorithm::exchange:
       return exchange(machine, bytes, members);
-    case CollectiveAlgorithm::measured:
-      break;
+    default:
+      return {algorithm};
   }
-  return {algorithm};
 }
 
 double measured_us(const Measured::Collective& measured, double bytes) {
@@ -109,19 +107,11 @@ double measured_us(const Measured::Collective& measured, double bytes) {
   return bytes > most_bytes ? most_us * bytes / most_bytes : value_at(measured.us_of_bytes, bytes);
 }
 
-CollectivePrediction best_collective(const Machine& machine, Comm comm, double bytes,
-                                     std::span<const std::int64_t> members) {
-  if (!members.empty() && members.back() > 1 && comm != Comm::none) {
-    const auto* const measured = machine.measured.find(schedules::name_of(comm), members.back());
-    if (measured != nullptr) return {CollectiveAlgorithm::measured, 0, measured_us(*measured, bytes)};
-  }
-  if (comm == Comm::all_to_all) {
-    return predict_collective(machine, comm, CollectiveAlgorithm::exchange, bytes, members);
-  }
-  const auto around = predict_collective(machine, comm, CollectiveAlgorithm::ring, bytes, members);
-  if (comm != Comm::all_reduce) return around;
-  const auto down = predict_collective(machine, comm, CollectiveAlgorithm::tree, bytes, members);
-  return down.time_us() < around.time_us() ? down : around;
+CollectivePrediction best_collective(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
+  if (members.empty() || members.back() <= 1 || comm == Comm::none) return {};
+  const auto* const measured = machine.measured.find(schedules::name_of(comm), members.back());
+  if (measured != nullptr) return {CollectiveAlgorithm::measured, Protocol::none, 0, measured_us(*measured, bytes)};
+  return machine.nccl ? by_nccl(machine, comm, bytes, members) : fastest_plan(machine, comm, bytes, members);
 }
 
 }  // namespace lockstep::simulator

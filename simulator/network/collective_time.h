@@ -1,6 +1,8 @@
-// What a collective takes by formula, on a machine with levels. docs/metrics.md has the formulas with their sources.
+// What a collective takes on a machine, by formula. docs/metrics.md has the formulas with their sources.
 //
-// On one level with alpha a message and B bytes/s a rank, S bytes of payload (schedules/step/step.h) and n ranks:
+// On a machine that has NCCL (Machine::nccl) NCCL's tuner chooses (nccl_choice.h), and nccl_time.h says what that
+// takes. On others the plans of this library run, the fastest of them: on one level with alpha a message and B bytes/s
+// a rank, S bytes of payload (schedules/step/step.h) and n ranks
 //   ring        reduce-scatter, all-gather  (n-1) (alpha + S/(n B));  all-reduce twice that
 //   tree        all-reduce                  2 ceil(log2 n) alpha + 2 S/B, segments so small that levels overlap
 //   exchange    all-to-all, n-1 messages    (n-1) (alpha + S/(n B))
@@ -9,33 +11,20 @@
 // ports outside; each of its n-1 steps has the latency of what it crosses.
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <string_view>
-
 #include "schedules/step/step.h"
 #include "simulator/machine/machine.h"
+#include "simulator/network/collective_prediction.h"
+#include "simulator/network/rates.h"
 
 namespace lockstep::simulator {
 
-enum class CollectiveAlgorithm : std::uint8_t { ring, tree, exchange, measured };
-std::string_view name_of(CollectiveAlgorithm algorithm);
-
-struct CollectivePrediction {
-  CollectiveAlgorithm algorithm = CollectiveAlgorithm::ring;
-  double latency_us = 0;
-  double transfer_us = 0;
-  double time_us() const { return latency_us + transfer_us; }
-};
-
-// `members`: for each level of the machine, how many members one switch of it joins (workload/groups.h); the
-// last is all of them.
+// By the formulas of this library's plans.
 CollectivePrediction predict_collective(const Machine& machine, schedules::Comm comm, CollectiveAlgorithm algorithm,
-                                        double bytes, std::span<const std::int64_t> members);
-// The faster of those that there are; what was measured with as many ranks (Machine::measured) in their place, where it
-// was: on straight lines between sizes, the largest size's bandwidth beyond it.
+                                        double bytes, MembersOfLevels members);
+// What is taken on this machine; what was measured with as many ranks (Machine::measured) in its place, where it was:
+// on straight lines between sizes, the largest size's bandwidth beyond it.
 CollectivePrediction best_collective(const Machine& machine, schedules::Comm comm, double bytes,
-                                     std::span<const std::int64_t> members);
+                                     MembersOfLevels members);
 
 // Microseconds of so many bytes.
 double measured_us(const Measured::Collective& measured, double bytes);

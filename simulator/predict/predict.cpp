@@ -62,11 +62,32 @@ std::vector<std::vector<std::int64_t>> members_of_groups(const schedules::Step& 
   return all;
 }
 
+// Of a rank, those that take longest together first.
+std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::size_t rank, const Machine& machine,
+                                             std::span<const std::vector<std::int64_t>> members) {
+  std::vector<TakenCollectives> taken;
+  for (const schedules::Task& task : step.of_rank[rank].tasks) {
+    if (task.comm == schedules::Comm::none) continue;
+    const auto group = static_cast<std::size_t>(task.peer);
+    const auto alike = std::find_if(taken.begin(), taken.end(), [&](const TakenCollectives& one) {
+      return one.group == step.groups[group].kind && one.comm == task.comm && one.bytes == task.amount;
+    });
+    if (alike != taken.end()) {
+      ++alike->count;
+      continue;
+    }
+    const auto each = best_collective(machine, task.comm, static_cast<double>(task.amount), members[group]);
+    taken.push_back({step.groups[group].kind, task.comm, task.amount, 1, each});
+  }
+  std::stable_sort(taken.begin(), taken.end(),
+                   [](const TakenCollectives& a, const TakenCollectives& b) { return a.all_us() > b.all_us(); });
+  return taken;
+}
+
 // `priced`: the step; where ranks share cores, priced for each number of ranks (simulate_on_shared_cores()).
-Simulation run(std::span<const schedules::Step> priced, const workload::Layout& layout, const Machine& machine,
-               std::vector<std::int64_t> places) {
+Simulation run(std::span<const schedules::Step> priced, const Machine& machine, std::vector<std::int64_t> places,
+               std::span<const std::vector<std::int64_t>> members) {
   const schedules::Step& step = priced.front();
-  const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
   const MachineNetwork network(machine, std::move(places));
   const auto collective_time = [&](const schedules::Group&, const schedules::Task& task) {
     const auto best = best_collective(machine, task.comm, static_cast<double>(task.amount),
@@ -189,12 +210,14 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   made.sent = schedules::count_sent(step);
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
-  Simulation simulation = run(priced, layout, machine, std::move(places));
+  const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
+  Simulation simulation = run(priced, machine, std::move(places), members);
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;
   made.parts = schedules::breakdown_of(step, simulation.timeline);
   made.busiest = busiest_of(made.parts);
+  made.collectives = collectives_of(step, made.busiest, machine, members);
   made.bubbles = bubbles_of_step(step, simulation.timeline, made.parts);
   made.memory = memory_of(model, layout, schedule);
   made.fullest = worst_of(made.memory);

@@ -13,6 +13,7 @@
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 #include "simulator/machine/machine.h"
+#include "simulator/network/collective_prediction.h"
 #include "workload/build_step.h"
 #include "workload/layout.h"
 #include "workload/memory.h"
@@ -45,6 +46,16 @@ struct PredictOptions {
   bool keep_timeline = false;
 };
 
+// Collectives of a step that are alike.
+struct TakenCollectives {
+  schedules::GroupKind group = schedules::GroupKind::data;
+  schedules::Comm comm = schedules::Comm::none;
+  std::int64_t bytes = 0;  // payload of one
+  std::int64_t count = 0;
+  CollectivePrediction each;
+  double all_us() const { return static_cast<double>(count) * each.time_us(); }
+};
+
 struct Prediction {
   double step_s = 0;
   std::vector<schedules::Breakdown> parts;  // of each rank that was simulated
@@ -62,6 +73,8 @@ struct Prediction {
   double tokens_per_s = 0;  // of all ranks
 
   std::vector<schedules::SentBytes> sent;  // by each rank that was simulated
+  // Of the busiest rank, those that take longest together first; none where collectives are plans.
+  std::vector<TakenCollectives> collectives;
 
   std::int64_t events = 0;
   double engine_s = 0;               // wall-clock time of the simulation alone, without building the step

@@ -102,6 +102,7 @@ TEST(Predict, RanksShareTheCoresOfOneHost) {
 // formula of a ring leaves out where tensor groups are small.
 TEST(Predict, CollectivesAsPlansTakeAsLongAsByFormula) {
   Machine machine = load_machine("dgx-a100");
+  machine.nccl.reset();
   for (NetworkLevel& level : machine.levels) level.efficiency = level.collective_efficiency = 1;
   for (const std::string text :
        {"tp=2,pp=2,dp=2,batch=16", "tp=1,pp=1,dp=8,batch=16,zero=3", "tp=4,pp=2,dp=1,batch=8,sp=yes"}) {
@@ -160,7 +161,8 @@ TEST(Predict, MoreOfWhatCostsTimeCostsTime) {
   EXPECT_GT(step(base + ",flash=no,recompute=selective"), step(base + ",flash=no"));
   EXPECT_GT(step(base + ",overlap_grads=no"), step(base));
   EXPECT_LT(step(base + ",schedule=interleaved,chunks=2"), step(base));
-  EXPECT_LT(step(base + ",schedule=zb_h1"), step(base));
+  // With tensor parallelism it has no weight gradients to hide collectives behind.
+  EXPECT_LT(step("tp=1,pp=4,dp=2,batch=64,schedule=zb_h1"), step("tp=1,pp=4,dp=2,batch=64"));
 }
 
 TEST(Predict, MfuIsModelFlopsOverPeak) {

@@ -65,7 +65,8 @@ std::string scores(std::span<const Validated> all) {
 
 }  // namespace
 
-std::string with_tables(const std::string& page, std::span<const Validated> all) {
+std::string with_tables(const std::string& page, std::span<const Validated> all,
+                        std::span<const ValidatedCollective> collectives) {
   constexpr std::string_view kBegin = "<!-- table ";
   constexpr std::string_view kName = " -->\n";
   constexpr std::string_view kEnd = "<!-- end -->";
@@ -82,7 +83,9 @@ std::string with_tables(const std::string& page, std::span<const Validated> all)
                               std::string(kEnd));
     }
     const std::string which = page.substr(name, body - name);
-    made += page.substr(at, body + kName.size() - at) + (which == "score" ? scores(all) : table_of(which, all));
+    const std::string collective = collective_table(which, collectives);
+    made += page.substr(at, body + kName.size() - at);
+    made += which == "score" ? scores(all) : collective.empty() ? table_of(which, all) : collective;
     at = end;
   }
 }

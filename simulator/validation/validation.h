@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "simulator/machine/machine.h"
+#include "simulator/validation/collectives.h"
 
 namespace lockstep::simulator {
 
@@ -45,7 +46,8 @@ struct Score {
 Score score_of(std::span<const Validated> all);
 
 // A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
-// block "score" by the scores. Throws a usage Error if a block has no end or no table.
-std::string with_tables(const std::string& page, std::span<const Validated> all);
+// blocks "score" and "collective_score" by the scores. Throws a usage Error if a block has no end or no table.
+std::string with_tables(const std::string& page, std::span<const Validated> all,
+                        std::span<const ValidatedCollective> collectives);
 
 }  // namespace lockstep::simulator

@@ -1,4 +1,5 @@
-// Writes the tables of docs/validation.md anew: validation_page CASES PAGE [MACHINE]. Prints the scores.
+// Writes the tables of docs/validation.md anew: validation_page CASES COLLECTIVE_CASES PAGE [MACHINE]. Prints the
+// scores and what fits best.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -21,7 +22,28 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-void write_page(const std::string& cases_path, const std::string& page_path, const std::string& machine) {
+std::vector<simulator::ValidatedCollective> validate_collectives(const std::string& path) {
+  const auto sweeps = simulator::parse_sweeps(text_of(path), path);
+  const auto all = simulator::validate(sweeps);
+  for (const simulator::ValidatedCollective& each : all) {
+    fmt::print("{:10} {:3} {:12.0f} {:12} {:9.1f} {:9.1f} {:+6.1f} %{}\n", each.machine, each.of.ranks, each.of.bytes,
+               each.way, each.of.us, each.us, 100 * each.error(), each.fitted ? " fitted" : "");
+  }
+  for (const simulator::CollectiveSweep& sweep : sweeps) {
+    const simulator::Machine best = refitted(sweep);
+    for (const simulator::NcclNumber number : sweep.fitted) {
+      fmt::print("best fit: {} {} {:.4f}\n", sweep.machine, simulator::kNcclNumbers[static_cast<std::size_t>(number)],
+                 value_of(best, number));
+    }
+  }
+  const simulator::Score score = simulator::score_of(all);
+  fmt::print("{} collectives: mean {:.2f} %, max {:.2f} %\n", score.count, 100 * score.mean, 100 * score.max);
+  return all;
+}
+
+void write_page(const std::string& cases_path, const std::string& collective_path, const std::string& page_path,
+                const std::string& machine) {
+  const auto collectives = validate_collectives(collective_path);
   const simulator::ValidationCases cases = simulator::parse_cases(text_of(cases_path), cases_path);
   const simulator::Machine described = simulator::load_machine(machine.empty() ? cases.machine : machine);
   const auto all = simulator::validate(cases.cases, described);
@@ -34,7 +56,7 @@ void write_page(const std::string& cases_path, const std::string& page_path, con
   const simulator::ShareFactors best = simulator::fit_shares(cases.cases, described);
   fmt::print("best fit: shares of products x {:.4f}, of passes over memory x {:.4f}\n", best.product, best.memory);
   core::AtomicFile file(page_path);
-  file.write(simulator::with_tables(text_of(page_path), all));
+  file.write(simulator::with_tables(text_of(page_path), all, collectives));
   file.commit();
 }
 
@@ -42,8 +64,8 @@ void write_page(const std::string& cases_path, const std::string& page_path, con
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 3 || argc > 4) throw core::usage_error("usage: validation_page CASES PAGE [MACHINE]");
-    write_page(argv[1], argv[2], argc == 4 ? argv[3] : "");
+    if (argc < 4 || argc > 5) throw core::usage_error("usage: validation_page CASES COLLECTIVE_CASES PAGE [MACHINE]");
+    write_page(argv[1], argv[2], argv[3], argc == 5 ? argv[4] : "");
     return 0;
   } catch (const core::Error& error) {
     std::fprintf(stderr, "validation_page: %s\n", error.what());

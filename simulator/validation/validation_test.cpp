@@ -22,15 +22,21 @@ class Validation : public testing::Test {
   static void SetUpTestSuite() {
     cases_ = parse_cases(text_of(LOCKSTEP_VALIDATION_CASES), "cases.json");
     all_ = validate(cases_.cases, load_machine(cases_.machine));
+    sweeps_ = parse_sweeps(text_of(LOCKSTEP_COLLECTIVE_CASES), "collective_cases.json");
+    collectives_ = validate(sweeps_);
   }
   static inline ValidationCases cases_;
   static inline std::vector<Validated> all_;
+  static inline std::vector<CollectiveSweep> sweeps_;
+  static inline std::vector<ValidatedCollective> collectives_;
 };
 
 TEST_F(Validation, PageShowsWhatTheSimulatorSays) {
   const std::string page = text_of(LOCKSTEP_VALIDATION_PAGE);
   ASSERT_FALSE(page.empty());
-  EXPECT_EQ(with_tables(page, all_), page) << "run: validation_page simulator/validation/cases.json docs/validation.md";
+  EXPECT_EQ(with_tables(page, all_, collectives_), page)
+      << "run: validation_page simulator/validation/cases.json "
+         "simulator/validation/collective_cases.json docs/validation.md";
 }
 
 TEST_F(Validation, FitsAtMostTwoRows) {
@@ -60,19 +66,68 @@ TEST_F(Validation, PredictionsAreAsCloseAsThePageSays) {
   EXPECT_LT(score.max, 0.09);
 }
 
+// Rows of the V100 and A100 tables were given; nothing but a few points of one sweep of each machine was fitted.
+TEST_F(Validation, CollectivesAreAsCloseAsThePageSays) {
+  const auto score_of_table = [&](const std::string& table) {
+    std::vector<ValidatedCollective> part;
+    for (const ValidatedCollective& each : collectives_) {
+      if (each.table == table) part.push_back(each);
+    }
+    return score_of(part);
+  };
+  EXPECT_LT(score_of_table("V100").mean, 0.05);
+  EXPECT_LT(score_of_table("A100").mean, 0.04);
+  EXPECT_LT(score_of_table("H100").mean, 0.07);
+  EXPECT_LT(score_of(collectives_).mean, 0.08);
+  EXPECT_GE(score_of(collectives_).count, 80u);
+}
+
+TEST_F(Validation, MachinesHaveTheNumbersOfCollectivesThatFit) {
+  std::size_t fitted = 0;
+  for (const CollectiveSweep& sweep : sweeps_) {
+    const Machine best = refitted(sweep);
+    for (const NcclNumber number : sweep.fitted) {
+      const double value = value_of(load_machine(sweep.machine), number);
+      EXPECT_NEAR(value_of(best, number) / value, 1, 0.01) << sweep.machine << " " << static_cast<int>(number);
+      ++fitted;
+    }
+  }
+  EXPECT_EQ(fitted, 10u) << "the page says so";
+}
+
+TEST(CollectiveSweeps, AreRefusedWithTheField) {
+  const auto refused = [](const std::string& collective, const std::string& more) -> std::string {
+    try {
+      parse_sweeps(R"({"sweeps":[{"table":"t","source":"s","machine":"dgx-a100","collective":")" + collective +
+                       R"(","ranks":2,"us":[[8,1]])" + more + "}]}",
+                   "c.json");
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused("all_reduce", ""), "");
+  EXPECT_EQ(refused("gossip", ""),
+            "c.json: sweeps[0].collective: gossip; allowed: all_reduce all_gather reduce_scatter all_to_all");
+  EXPECT_NE(
+      refused("all_reduce", R"(,"fitted":["speed"],"fitted_bytes":[[8,4]])").find("fitted: speed; allowed: start"),
+      std::string::npos);
+  EXPECT_NE(refused("all_reduce", R"(,"speed":1)"), "");
+}
+
 TEST(ValidationPage, IsFilledBlockByBlock) {
   Validated one;
   one.of = {"step", "a model", "m", "tp=1", "step_s", 2.0, false};
   one.predicted = 1.9;
   const std::vector<Validated> all{one};
   const std::string page = "text\n<!-- table step -->\nold\n<!-- end -->\nmore <!-- table score -->\n<!-- end -->";
-  EXPECT_EQ(with_tables(page, all),
+  EXPECT_EQ(with_tables(page, all, {}),
             "text\n<!-- table step -->\n| case | layout | published | predicted | error |\n| --- | --- | --- | --- | "
             "--- |\n| a model | `tp=1` | 2.00 s | 1.90 s | -5.0 % |\n<!-- end -->\nmore <!-- table score -->\n| table "
             "| cases | mean error | largest error |\n| --- | --- | --- | --- |\n| step | 1 | 5.0 % | 5.0 % |\n| all | "
             "1 | 5.0 % | 5.0 % |\n<!-- end -->");
-  EXPECT_THROW(with_tables("<!-- table step -->\nno end", all), core::Error);
-  EXPECT_THROW(with_tables("<!-- table other -->\n<!-- end -->", all), core::Error);
+  EXPECT_THROW(with_tables("<!-- table step -->\nno end", all, {}), core::Error);
+  EXPECT_THROW(with_tables("<!-- table other -->\n<!-- end -->", all, {}), core::Error);
 }
 
 std::string refusal_of(const std::string& json) {

@@ -1,0 +1,32 @@
+// A machine's numbers of NCCL (Machine::nccl) from times of its collectives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "schedules/step/step.h"
+#include "simulator/machine/machine.h"
+
+namespace lockstep::simulator {
+
+// Within one node.
+struct CollectivePoint {
+  schedules::Comm comm = schedules::Comm::all_reduce;
+  std::int64_t ranks = 2;
+  double bytes = 0;
+  double us = 0;
+};
+double predicted_us(const Machine& machine, const CollectivePoint& point);
+
+enum class NcclNumber : std::uint8_t { start_us, simple_step_us, collective_efficiency, ll128, last_copy, nvls };
+inline constexpr std::array<std::string_view, 6> kNcclNumbers{"start_us", "simple_step_us", "collective_efficiency",
+                                                              "ll128",    "last_copy",      "nvls"};
+
+// The machine with these numbers as they make the sum of squared relative errors least; they start from the machine's
+// own, which are above 0. What NCCL chooses does not depend on them.
+Machine fit_nccl(Machine machine, std::span<const CollectivePoint> points, std::span<const NcclNumber> numbers);
+double value_of(const Machine& machine, NcclNumber number);
+
+}  // namespace lockstep::simulator

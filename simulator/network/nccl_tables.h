@@ -1,0 +1,63 @@
+// The constants by which NCCL 2.30.7 prices its algorithms and protocols, as data: ncclTunerConstantsDefaults,
+// nvlsEfficiency and treeCorrectionFactor of its src/graph/tuning.cc, and the names of its docs. Microseconds and GB/s.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace lockstep::simulator::nccl {
+
+using OfProtocol = std::array<double, 3>;  // LL, LL128, Simple; 0: there is none
+
+// What every collective takes before its first step, and each step on a kind of link.
+inline constexpr OfProtocol kRingStartUs{6.6, 14.0, 8.4};
+inline constexpr OfProtocol kTreeStartUs{6.8, 14.0, 8.4};
+inline constexpr double kPatStartUs = 8.0;
+
+struct Hops {
+  OfProtocol ring;
+  OfProtocol tree;
+  double nvls;
+  double nvls_tree;
+  double pat;
+};
+inline constexpr Hops kNvlinkUs{{0.6, 1.9, 3.4}, {0.6, 1.25, 4.0}, 25, 25, 4};
+inline constexpr Hops kPcieUs{{1.0, 2.5, 5.7}, {1.0, 1.9, 4.0}, 0, 0, 4};
+inline constexpr Hops kNetworkUs{{2.7, 4.0, 14.0}, {5.0, 8.5, 14.0}, 18, 20.9, 14};
+
+// The host's part in a step of a ring that leaves the node, of a host with Intel's CPUs; 3 times that with Simple.
+inline constexpr double kNetworkPostUs = 1.0;
+// A step of PAT between nodes, as a share of a hop, and what each rank adds.
+inline constexpr double kPatHops = 1 / 3.5;
+inline constexpr double kPatRankUs = 2.8;
+
+// By generation of GPUs (Volta, Ampere, Hopper, Blackwell) and of 1, 2, or more nodes.
+using OfGeneration = std::array<std::array<double, 3>, 4>;
+inline constexpr OfGeneration kMostLl{{{39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}}};
+inline constexpr OfGeneration kMostRingLl128{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 36.7}, {40, 40, 40}}};
+inline constexpr OfGeneration kMostTreeLl128{{{20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}}};
+inline constexpr OfGeneration kMostTree{{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
+inline constexpr OfGeneration kMostNvlsTree{{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}}};
+inline constexpr std::array<double, 4> kNvlsEfficiency{0, 0, 0.85, 0.74};
+
+// Shares of a ring's bandwidth.
+inline constexpr double kLl = 0.5;
+inline constexpr double kLl128 = 0.92;
+inline constexpr double kLl128OneRankANode = 0.7;
+inline constexpr double kTree = 0.92;
+inline constexpr double kTreeLl = 1 / 3.8;
+inline constexpr double kTreeLl128OneNode = 7.0 / 9.0;
+inline constexpr double kTreeLl128 = 120.0 / 128.0;
+inline constexpr double kPat = 0.75;
+
+// What trees reach of their bandwidth, from 64 bytes on, one for each doubling.
+inline constexpr std::array<std::array<double, 24>, 3> kTreeOfSize{
+    {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
+     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
+     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
+
+// Latencies of a ring with Simple over nodes grow, once each rank's part of a channel has so many bytes.
+inline constexpr double kPlateauBytes = 64;
+inline constexpr std::array<double, 4> kPlateau{1.9, 1.4, 1.4, 1.4};
+
+}  // namespace lockstep::simulator::nccl

@@ -1,0 +1,132 @@
+// What NCCL's tuner chooses, and what that takes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "simulator/network/collective_time.h"
+#include "simulator/network/nccl_fit.h"
+#include "simulator/network/nccl_time.h"
+
+namespace lockstep::simulator {
+namespace {
+
+using schedules::Comm;
+using Algorithm = CollectiveAlgorithm;
+
+constexpr double kMiB = 1024 * 1024;
+
+// Of so many GPUs of each of so many nodes.
+std::vector<std::int64_t> spread(std::int64_t gpus, std::int64_t nodes) {
+  return {gpus, gpus * nodes};
+}
+
+double latency(const char* machine, Algorithm algorithm, Protocol protocol, std::int64_t nodes) {
+  const NcclCall call = nccl_call(Comm::all_reduce, 8, spread(8, nodes));
+  return nccl_latency_us(*load_machine(machine).nccl, call, {algorithm, protocol});
+}
+
+std::string chosen(const char* machine, Comm comm, double bytes, const std::vector<std::int64_t>& members) {
+  return way_of(best_collective(load_machine(machine), comm, bytes, members));
+}
+
+// Added up by hand from the constants of NCCL 2.30.7's src/graph/tuning.cc.
+TEST(NcclLatency, IsThatOfItsTuner) {
+  EXPECT_NEAR(latency("dgx-h100", Algorithm::ring, Protocol::ll, 1), 15.0, 1e-9);
+  EXPECT_NEAR(latency("dgx-h100", Algorithm::tree, Protocol::ll, 1), 15.2, 1e-9);
+  EXPECT_NEAR(latency("dgx-h100", Algorithm::ring, Protocol::simple, 1), 8.4 + 14 * 3.4, 1e-9);
+  EXPECT_NEAR(latency("dgx-h100", Algorithm::ring, Protocol::ll, 8), 156.4, 1e-9);
+  EXPECT_NEAR(latency("dgx-h100", Algorithm::tree, Protocol::ll, 8), 45.2, 1e-9);
+  EXPECT_NEAR(latency("dgx-h100", Algorithm::nvls_tree, Protocol::simple, 4), 25 + 4 * 20.9, 1e-9);
+}
+
+TEST(NcclChoice, RisesFromLlToSimpleWithTheSize) {
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 1024, spread(8, 1)), "ring ll");
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 8 * kMiB, spread(8, 1)), "ring ll128");
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 256 * kMiB, spread(8, 1)), "ring simple");
+  EXPECT_EQ(chosen("dgx1-v100", Comm::all_reduce, 8 * kMiB, spread(8, 1)), "ring ll128");
+  EXPECT_EQ(chosen("dgx1-v100", Comm::all_reduce, 16 * kMiB, spread(8, 1)), "ring simple");
+}
+
+// nccl-tests issue 309: LL up to 1 MB and NVLS from 2 MB on 8 H100. Two GPUs have no NVLS.
+TEST(NcclChoice, TakesNvlsOnHopper) {
+  EXPECT_EQ(chosen("dgx-h100", Comm::all_reduce, 8192, spread(8, 1)), "ring ll");
+  EXPECT_EQ(chosen("dgx-h100", Comm::all_reduce, 2 * kMiB, spread(8, 1)), "nvls simple");
+  EXPECT_EQ(chosen("dgx-h100", Comm::all_reduce, 1024 * kMiB, spread(8, 1)), "nvls simple");
+  EXPECT_EQ(chosen("dgx-h100", Comm::all_reduce, 1024 * kMiB, spread(2, 1)), "ring simple");
+  EXPECT_EQ(chosen("dgx-h100", Comm::all_reduce, 1024 * kMiB, spread(8, 2)), "nvls_tree simple");
+}
+
+TEST(NcclChoice, TakesTreesOverNodesAndRingsForTheRest) {
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 8, spread(8, 128)), "tree ll");
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_reduce, 1024 * kMiB, spread(8, 4)).substr(0, 4), "ring");
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_gather, 8, spread(8, 128)).substr(0, 4), "ring");
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_gather, 4 * kMiB, spread(1, 128)), "pat simple") << "one rank of each node";
+  EXPECT_EQ(chosen("dgx-a100", Comm::all_to_all, 8, spread(8, 2)), "exchange simple");
+}
+
+TEST(NcclChoice, HasNoLl128OverPcie) {
+  Machine machine = load_machine("dgx-a100");
+  machine.nccl->inside = NodeLink::pcie;
+  for (const NcclWay& way : nccl_ways(*machine.nccl, nccl_call(Comm::all_reduce, 1, spread(8, 1)))) {
+    EXPECT_NE(way.protocol, Protocol::ll128);
+  }
+}
+
+TEST(NcclTime, OfLargeMessagesIsThatOfTheWire) {
+  constexpr double kBytes = 1e12;
+  const auto us = [&](const char* name, std::int64_t gpus, const NcclWay& way) {
+    const Machine machine = load_machine(name);
+    const auto members = spread(gpus, 1);
+    return nccl_time(machine, nccl_call(Comm::all_reduce, kBytes, members), members, way).time_us();
+  };
+  const double a100 = 1.75 * kBytes / 240e3 * (1 + 0.59 / 14);  // 14 parts on the wire, one copied out of the buffer
+  EXPECT_NEAR(us("dgx-a100", 8, {Algorithm::ring}), a100, 1e-3 * a100);
+  const double one_link = kBytes / (150e3 * 0.905 * 0.167);
+  EXPECT_NEAR(us("dgx1-v100", 2, {Algorithm::ring}), one_link, 1e-3 * one_link);
+  const double nvls = (1 + 1.0 / 8) * kBytes / (450e3 * 0.685);
+  EXPECT_NEAR(us("dgx-h100", 8, {Algorithm::nvls}), nvls, 1e-3 * nvls);
+}
+
+TEST(NcclTime, OverNodesIsThatOfTheirPorts) {
+  constexpr double kBytes = 1e12;
+  const Machine machine = load_machine("dgx-a100");
+  const auto us = [&](const std::vector<std::int64_t>& members, const NcclWay& way) {
+    return nccl_time(machine, nccl_call(Comm::all_reduce, kBytes, members), members, way).time_us();
+  };
+  constexpr double kPort = 25e3 * 0.8;
+  EXPECT_NEAR(us(spread(1, 2), {Algorithm::ring}) / (kBytes / kPort), 1, 1e-3) << "one port, half the bytes twice";
+  EXPECT_NEAR(us(spread(8, 2), {Algorithm::ring}) / (2 * 15.0 / 16 * kBytes / (8 * kPort)), 1, 0.02);
+  // Two nodes exchange S by trees: less than the 15/8 S of a ring over 16 ranks (nccl issue 812).
+  EXPECT_LT(us(spread(8, 2), {Algorithm::tree}), us(spread(8, 2), {Algorithm::ring}));
+}
+
+TEST(NcclTime, GrowsWithUpperSwitchesOfTheNetwork) {
+  const Machine machine = load_machine("selene");
+  const std::vector<std::int64_t> near{1, 16, 16};
+  const std::vector<std::int64_t> far{1, 1, 16};
+  const auto us = [&](const std::vector<std::int64_t>& members) {
+    return nccl_time(machine, nccl_call(Comm::all_gather, 8, members), members, {Algorithm::ring}).time_us();
+  };
+  EXPECT_NEAR(us(far) - us(near), 15 * (7 - 5), 1e-6) << "15 steps through spines instead of leaves";
+}
+
+TEST(NcclFit, FindsTheNumbersThatMadeThePoints) {
+  Machine truth = load_machine("dgx-a100");
+  truth.nccl->start_us = 11;
+  truth.nccl->simple_step_us = 3;
+  truth.levels[0].collective_efficiency = 0.7;
+  std::vector<CollectivePoint> points;
+  for (double bytes = kMiB; bytes <= 1024 * kMiB; bytes *= 4) {
+    points.push_back({Comm::all_reduce, 8, bytes, 0});
+    points.back().us = predicted_us(truth, points.back());
+  }
+  const std::array numbers{NcclNumber::start_us, NcclNumber::simple_step_us, NcclNumber::collective_efficiency};
+  const Machine found = fit_nccl(load_machine("dgx-a100"), points, numbers);
+  for (const NcclNumber number : numbers) {
+    EXPECT_NEAR(value_of(found, number) / value_of(truth, number), 1, 0.02)
+        << kNcclNumbers[static_cast<std::size_t>(number)];
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::simulator

@@ -1,0 +1,24 @@
+// What a collective of NCCL's takes on a machine: by the steps of its algorithm, and the bytes that the busiest port
+// carries for it at the rate that ports reach with its protocol. docs/metrics.md has the formulas.
+//
+//   latency   start_us of the machine + NCCL's own latencies of the start and of each step (nccl_latency_us), but the
+//             machine's of a step with Simple inside a node
+//   ring      rounds (n-1)/n S bytes of each rank's port. In a node, each rank besides copies its last part, S/n, out
+//   of
+//             the buffer while nothing else moves: last_copy times as long as that part takes on the wire
+//   tree      up and down a chain in the node 2 S; 2 S (N-1)/N of a node's ports between N nodes; the longer of both
+//   nvls      S (1 + 1/g) of a rank's port among g of a node: the switch reads and writes S, and the sums, S/g
+//   nvls_tree as nvls in the node, as a tree between nodes; the longer of both
+//   pat       as a ring, at 0.75 of its rate
+#pragma once
+
+#include "simulator/network/nccl_choice.h"
+
+namespace lockstep::simulator {
+
+CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, MembersOfLevels members,
+                               const NcclWay& way);
+// To each of the others a message, as grouped sends and receives.
+CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, MembersOfLevels members);
+
+}  // namespace lockstep::simulator

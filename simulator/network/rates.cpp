@@ -1,0 +1,29 @@
+#include "simulator/network/rates.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep::simulator {
+
+Crossing crossing_of(MembersOfLevels members, std::size_t level) {
+  const double below = level == 0 ? 1 : static_cast<double>(members[level - 1]);
+  return {static_cast<double>(members[level]) / below, below};
+}
+
+double port_rate(const Machine& machine, MembersOfLevels members, std::size_t level) {
+  constexpr double kBytesPerUs = 1e3;  // at 1 GB/s
+  const NetworkLevel& crossed = machine.levels[level];
+  const double links = level == 0 && machine.nccl ? machine.nccl->share_of_links(members.front()) : 1;
+  return links * crossed.gbps * crossed.collective_efficiency / crossed.oversubscription * kBytesPerUs;
+}
+
+double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t first_level) {
+  double rate = std::numeric_limits<double>::infinity();
+  for (std::size_t l = first_level; l < members.size(); ++l) {
+    const Crossing crossing = crossing_of(members, l);
+    if (crossing.parts > 1) rate = std::min(rate, crossing.members_a_part * port_rate(machine, members, l));
+  }
+  return rate;
+}
+
+}  // namespace lockstep::simulator

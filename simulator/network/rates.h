@@ -1,0 +1,30 @@
+// How members of a collective lie on the levels of a machine, and what their ports carry.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "simulator/machine/machine.h"
+
+namespace lockstep::simulator {
+
+// For each level of a machine, how many members one switch of it joins (workload/groups.h); the last is all of them.
+using MembersOfLevels = std::span<const std::int64_t>;
+
+// A level as a group crosses it.
+struct Crossing {
+  double parts = 1;           // switches of the level below that the members of one switch come from
+  double members_a_part = 1;  // members in each of those
+};
+Crossing crossing_of(MembersOfLevels members, std::size_t level);
+
+// Bytes a microsecond that one member's port carries for a collective among these members. Where devices are joined by
+// links instead of a switch, few of them have few of their links between them (Nccl::of_members).
+double port_rate(const Machine& machine, MembersOfLevels members, std::size_t level);
+
+// Bytes a microsecond that each member of a ring over all members sends: the least of what the ring passes, from a
+// level on. Infinite if it passes none.
+double ring_rate(const Machine& machine, MembersOfLevels members, std::size_t first_level = 0);
+
+}  // namespace lockstep::simulator

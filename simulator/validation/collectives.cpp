@@ -1,0 +1,182 @@
+#include "simulator/validation/collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "simulator/machine/json_fields.h"
+#include "simulator/network/collective_time.h"
+#include "simulator/network/nccl_time.h"
+#include "simulator/validation/validation.h"
+
+namespace lockstep::simulator {
+namespace {
+
+schedules::Comm comm_of(JsonFields& fields) {
+  const std::string name = fields.text("collective");
+  for (const auto comm : {schedules::Comm::all_reduce, schedules::Comm::all_gather, schedules::Comm::reduce_scatter,
+                          schedules::Comm::all_to_all}) {
+    if (name == schedules::name_of(comm)) return comm;
+  }
+  fields.refuse("collective", name, "all_reduce all_gather reduce_scatter all_to_all");
+}
+
+NcclNumber number_named(JsonFields& fields, const std::string& name) {
+  const auto* const found = std::find(kNcclNumbers.begin(), kNcclNumbers.end(), name);
+  if (found == kNcclNumbers.end()) {
+    fields.refuse("fitted", name, "start_us simple_step_us collective_efficiency ll128 last_copy nvls");
+  }
+  return static_cast<NcclNumber>(found - kNcclNumbers.begin());
+}
+
+CollectiveSweep read_sweep(JsonFields& fields) {
+  CollectiveSweep sweep;
+  sweep.table = fields.text("table");
+  sweep.source = fields.text("source");
+  sweep.machine = fields.text("machine");
+  const schedules::Comm comm = comm_of(fields);
+  const std::int64_t ranks = fields.integer("ranks", 2);
+  for (const auto& [bytes, us] : fields.pairs("us")) {
+    if (bytes <= 0 || us <= 0) fields.refuse("us", std::to_string(us), "bytes and microseconds above 0");
+    sweep.points.push_back({comm, ranks, bytes, us});
+  }
+  if (fields.has("fitted")) {
+    for (const std::string& name : fields.texts("fitted")) sweep.fitted.push_back(number_named(fields, name));
+    for (const auto& [first, factor] : fields.pairs("fitted_bytes")) {
+      for (const CollectivePoint& point : sweep.points) {
+        const double doublings = std::log(point.bytes / first) / std::log(factor);
+        if (doublings > -1e-9 && std::abs(doublings - std::round(doublings)) < 1e-9) {
+          sweep.fitted_bytes.push_back(point.bytes);
+        }
+      }
+    }
+  }
+  fields.done();
+  return sweep;
+}
+
+bool is_fitted(const CollectiveSweep& sweep, const CollectivePoint& point) {
+  return std::find(sweep.fitted_bytes.begin(), sweep.fitted_bytes.end(), point.bytes) != sweep.fitted_bytes.end();
+}
+
+std::string size_text(double bytes) {
+  constexpr double kKi = 1024;
+  if (bytes >= kKi * kKi) return fmt::format("{:g} MiB", bytes / kKi / kKi);
+  return bytes >= kKi ? fmt::format("{:g} KiB", bytes / kKi) : fmt::format("{:g} B", bytes);
+}
+
+std::string score_row(std::string_view title, std::span<const ValidatedCollective> part) {
+  const Score score = score_of(part);
+  return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", title, score.count, 100 * score.mean, 100 * score.max);
+}
+
+template <class Of>
+std::vector<ValidatedCollective> those(std::span<const ValidatedCollective> all, Of of) {
+  std::vector<ValidatedCollective> part;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(part), of);
+  return part;
+}
+
+// A row for each number of GPUs of each table, and one for each table.
+std::string scores(std::span<const ValidatedCollective> all) {
+  std::string text = "| collectives | sizes | mean error | largest error |\n| --- | --- | --- | --- |\n";
+  std::string table;
+  std::int64_t ranks = 0;
+  for (const ValidatedCollective& each : all) {
+    if (each.table != table) ranks = 0;
+    if (each.of.ranks == ranks) continue;
+    table = each.table;
+    ranks = each.of.ranks;
+    const auto part = those(all, [&](const auto& one) { return one.table == table && one.of.ranks == ranks; });
+    text += score_row(fmt::format("{}, {} of {} GPUs", table, schedules::name_of(each.of.comm), ranks), part);
+  }
+  return text + score_row("all", all);
+}
+
+// The faster protocol of each algorithm on 8 H100.
+std::string ring_and_tree() {
+  const Machine machine = load_machine("dgx-h100");
+  const std::vector<std::int64_t> members(machine.levels.size(), 8);
+  std::string text = "| size | ring | tree | tree / ring | NCCL takes |\n| --- | --- | --- | --- | --- |\n";
+  for (double bytes = 1024; bytes <= 1024.0 * 1024 * 1024; bytes *= 4) {
+    const NcclCall call = nccl_call(schedules::Comm::all_reduce, bytes, members);
+    const auto best_of = [&](CollectiveAlgorithm algorithm) {
+      CollectivePrediction best = nccl_time(machine, call, members, {algorithm, Protocol::simple});
+      for (const Protocol protocol : {Protocol::ll, Protocol::ll128}) {
+        const CollectivePrediction other = nccl_time(machine, call, members, {algorithm, protocol});
+        if (other.time_us() < best.time_us()) best = other;
+      }
+      return best;
+    };
+    const CollectivePrediction ring = best_of(CollectiveAlgorithm::ring);
+    const CollectivePrediction tree = best_of(CollectiveAlgorithm::tree);
+    const CollectivePrediction taken = best_collective(machine, call.comm, bytes, members);
+    text += fmt::format("| {} | {:.1f} ({}) | {:.1f} ({}) | {:.2f} | {}, {:.1f} |\n", size_text(bytes), ring.time_us(),
+                        name_of(ring.protocol), tree.time_us(), name_of(tree.protocol), tree.time_us() / ring.time_us(),
+                        way_of(taken), taken.time_us());
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<CollectiveSweep> parse_sweeps(std::string_view json, const std::string& where) {
+  JsonFields fields = JsonFields::of_text(json, where);
+  std::vector<CollectiveSweep> sweeps;
+  for (JsonFields& each : fields.objects("sweeps")) sweeps.push_back(read_sweep(each));
+  fields.done();
+  return sweeps;
+}
+
+std::vector<ValidatedCollective> validate(std::span<const CollectiveSweep> sweeps) {
+  std::vector<ValidatedCollective> all;
+  for (const CollectiveSweep& sweep : sweeps) {
+    const Machine machine = load_machine(sweep.machine);
+    for (const CollectivePoint& point : sweep.points) {
+      const std::vector<std::int64_t> members(machine.levels.size(), point.ranks);
+      const CollectivePrediction made = best_collective(machine, point.comm, point.bytes, members);
+      all.push_back({sweep.table, sweep.machine, point, way_of(made), made.time_us(), is_fitted(sweep, point)});
+    }
+  }
+  return all;
+}
+
+Machine refitted(const CollectiveSweep& sweep) {
+  std::vector<CollectivePoint> points;
+  std::copy_if(sweep.points.begin(), sweep.points.end(), std::back_inserter(points),
+               [&](const CollectivePoint& point) { return is_fitted(sweep, point); });
+  return fit_nccl(load_machine(sweep.machine), points, sweep.fitted);
+}
+
+Score score_of(std::span<const ValidatedCollective> all) {
+  Score score;
+  for (const ValidatedCollective& each : all) {
+    if (each.fitted) continue;
+    ++score.count;
+    score.mean += std::abs(each.error());
+    score.max = std::max(score.max, std::abs(each.error()));
+  }
+  if (score.count > 0) score.mean /= static_cast<double>(score.count);
+  return score;
+}
+
+std::string collective_table(std::string_view name, std::span<const ValidatedCollective> all) {
+  if (name == "collective_score") return scores(all);
+  if (name == "ring_tree") return ring_and_tree();
+  std::string text =
+      "| collective | GPUs | size | taken | published | predicted | error |\n| --- | --- | --- | --- | --- | --- | "
+      "--- |\n";
+  bool any = false;
+  for (const ValidatedCollective& each : all) {
+    if (each.table != name) continue;
+    any = true;
+    const std::string error = fmt::format("{:+.1f} %", 100 * each.error());
+    text += fmt::format("| {} | {} | {} | {} | {:.1f} us | {:.1f} us | {} |\n", schedules::name_of(each.of.comm),
+                        each.of.ranks, size_text(each.of.bytes), each.way, each.of.us, each.us,
+                        each.fitted ? "fitted (" + error + ")" : error);
+  }
+  return any ? text : "";
+}
+
+}  // namespace lockstep::simulator
