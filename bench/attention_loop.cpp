@@ -43,7 +43,7 @@ Flags parse(CLI::App& app, int argc, char** argv) {
       ->check(CLI::Range(1, core::usable_cores()))
       ->capture_default_str();
   app.add_option("--milliseconds", flags.milliseconds, "time to spend on each kernel; it is called at least once")
-      ->check(CLI::Range(0, 600000))
+      ->check(CLI::Range(0.0, 600000.0))
       ->capture_default_str();
   app.parse(argc, argv);
   flags.dtype = core::parse_dtype(dtype);
