@@ -1,4 +1,4 @@
-// What a collective means, and the seam behind which every way to run one stands.
+// The meaning of each collective, and the seam behind which every way to run one stands.
 //
 // A rank's input and output are arrays of blocks of `count` elements each. What each output block must hold is told by
 // origin_of(): the one definition that the plan checker, the verification of timed calls and the docs share.

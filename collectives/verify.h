@@ -27,7 +27,7 @@
 
 namespace lockstep::collectives {
 
-// What ranks put in and what becomes of it: the same for all operations that reduce alike and have the same period.
+// The inputs of ranks and their results: the same for all operations that reduce alike and have the same period.
 struct Patterns {
   using Pattern = std::vector<std::byte>;  // `period` elements
   std::size_t period;
@@ -49,7 +49,8 @@ class Verifier {
            int average_ulps = 0);
 
   void fill_input(int rank, std::uint64_t round, void* input) const;
-  // What no correct output holds: every element differs from what it must become. In place: poison first, then fill.
+  // Values that no correct output holds: every element differs from what it must become. In place: poison first, then
+  // fill.
   void fill_poison(int rank, std::uint64_t round, void* output) const;
   // Elements of a rank's output that are wrong. Zero where the rank has no output.
   std::int64_t count_wrong(int rank, std::uint64_t round, const void* output) const;

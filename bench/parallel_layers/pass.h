@@ -1,5 +1,6 @@
 // The forward or backward of a layer as a list of products, other kernels and exchanges, and the ways in which a rank
-// runs it: kernels or exchanges alone, one task after the other, or exchanges in a thread of their own beside kernels.
+// runs it: kernels or exchanges alone, one task after the other, or exchanges concurrently with kernels, in a thread
+// or, on a GPU, a stream of their own.
 #pragma once
 
 #include <array>

@@ -22,7 +22,7 @@ inline std::vector<std::size_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-// What a peer does. `slowest` turns each rank's times into the slowest rank's, on every rank.
+// The calls of a peer. `slowest` turns each rank's times into the slowest rank's, on every rank.
 struct Peer {
   std::function<void()> barrier;
   std::function<void(int slot)> call;

@@ -1,7 +1,8 @@
-// What the machine needs at least for a two-shot all-reduce, the least traffic that there is when each rank has buffers
-// of its own: every element is read from p inputs, summed, and written to p outputs. Plain loops on free-running
-// threads: nothing waits within a call.        two_shot_limit RANKS THREADS SIZES CALLS Each size is timed with plain
-// stores and with stores past the caches; the faster counts. Prints label,ranks,bytes,calls,median_us,mean_us,min_us.
+// The least time of a two-shot all-reduce on this machine, with the least traffic that there is when each rank has
+// buffers of its own: every element is read from p inputs, summed, and written to p outputs. Plain loops on
+// free-running threads: nothing waits within a call.        two_shot_limit RANKS THREADS SIZES CALLS Each size is timed
+// with plain stores and with stores past the caches; the faster counts. Prints
+// label,ranks,bytes,calls,median_us,mean_us,min_us.
 #include <immintrin.h>
 
 #include <barrier>

@@ -18,7 +18,7 @@ Prices all_alike(const schedules::Step& step) {
   schedules::StepTimeline timeline;
   for (const auto& rank : step.of_rank) timeline.emplace_back(rank.tasks.size(), schedules::TaskSpan{0, 1000});
   Prices prices;
-  prices.add(step, spans_of(waves_of(step, {}), timeline));
+  prices.add(step, spans_of(slots_of(step, {}), timeline));
   return prices;
 }
 

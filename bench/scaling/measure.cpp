@@ -27,23 +27,24 @@ std::array<bool, schedules::kNumLanes> lanes_beside(const schedules::Interpreter
   return beside;
 }
 
-// In which company steps are timed: nobody's, that of 2, 4, ... ranks that compute, that of collectives.
-std::vector<Company> companies_of(std::int32_t ranks, const std::array<bool, schedules::kNumLanes>& beside) {
-  std::vector<Company> companies{{}};
+// The concurrencies in which steps are timed: one task at a time; 2, 4, ... ranks that compute; and collectives as
+// well.
+std::vector<Concurrency> concurrencies_of(std::int32_t ranks, const std::array<bool, schedules::kNumLanes>& beside) {
+  std::vector<Concurrency> concurrencies{{}};
   for (std::int32_t computing = 2; computing < 2 * ranks; computing *= 2) {
-    companies.push_back({.kernels = std::min(computing, ranks)});
+    concurrencies.push_back({.kernels = std::min(computing, ranks)});
   }
-  if (std::find(beside.begin(), beside.end(), true) != beside.end()) companies.push_back({ranks, beside});
-  return companies;
+  if (std::find(beside.begin(), beside.end(), true) != beside.end()) concurrencies.push_back({ranks, beside});
+  return concurrencies;
 }
-constexpr std::size_t kMostCompanies = 32;
+constexpr std::size_t kMostConcurrencies = 32;
 
 // The results, which rank 0 collects.
 struct Seen {
   std::array<bool, schedules::kNumLanes> beside = {};
   Step step;
-  std::vector<Company> companies;
-  std::vector<std::vector<StepTimeline>> in_company;  // [company]
+  std::vector<Concurrency> concurrencies;
+  std::vector<std::vector<StepTimeline>> timelines;  // [concurrency]
   struct Measured {
     double ms = 0;
     StepTimeline timeline;
@@ -57,15 +58,15 @@ class RankTimer {
             std::deque<Turns>& turns, Seen& seen)
       : options_(options), trainer_(trainer), turns_(turns), seen_(seen), tells_(trainer.model().rank() == 0) {
     const auto beside = lanes_beside(trainer.interpreter());
-    const std::vector<Company> companies = companies_of(options.layout.ranks(), beside);
-    for (const Company& company : companies) {
-      orders_.push_back(turns_of(waves_of(made.step, company), made.step, trainer.model().rank()));
+    const std::vector<Concurrency> concurrencies = concurrencies_of(options.layout.ranks(), beside);
+    for (const Concurrency& concurrency : concurrencies) {
+      orders_.push_back(turns_of(slots_of(made.step, concurrency), made.step, trainer.model().rank()));
     }
     if (!tells_) return;
     seen_.beside = beside;
     seen_.step = made.step;
-    seen_.companies = companies;
-    seen_.in_company.resize(companies.size());
+    seen_.concurrencies = concurrencies;
+    seen_.timelines.resize(concurrencies.size());
   }
 
   void run(const Effort& effort) {
@@ -74,9 +75,9 @@ class RankTimer {
     for (int round = 0; round < effort.rounds; ++round) {
       const double spent_s = core::us_between(begin, core::Clock::now()) / 1e6;
       if (round > 0 && any_rank_says(spent_s > effort.seconds)) return;
-      for (std::size_t company = 0; company < orders_.size(); ++company) {
+      for (std::size_t concurrency = 0; concurrency < orders_.size(); ++concurrency) {
         measure_as_it_trains();
-        measure_in_company(company);
+        measure_concurrently(concurrency);
       }
     }
   }
@@ -93,14 +94,14 @@ class RankTimer {
     if (tells_) seen_.measured.push_back({report.seconds * 1e3, std::move(timeline)});
   }
 
-  void measure_in_company(std::size_t company) {
-    const auto steps_before = static_cast<std::uint64_t>(steps_in_[company]++);
+  void measure_concurrently(std::size_t concurrency) {
+    const auto steps_before = static_cast<std::uint64_t>(steps_in_[concurrency]++);
     trainer_.train_step(++step_, [&](schedules::StageWorker& worker) {
-      return std::make_unique<TurnWorker>(worker, turns_[company], orders_[company], steps_before,
+      return std::make_unique<TurnWorker>(worker, turns_[concurrency], orders_[concurrency], steps_before,
                                           trainer_.model().mesh(), options_.timeout);
     });
     StepTimeline timeline = trainer_.gather_timeline();
-    if (tells_) seen_.in_company[company].push_back(std::move(timeline));
+    if (tells_) seen_.timelines[concurrency].push_back(std::move(timeline));
   }
 
   const trainer::TrainOptions& options_;
@@ -108,8 +109,8 @@ class RankTimer {
   std::deque<Turns>& turns_;
   Seen& seen_;
   const bool tells_;
-  std::vector<RankTurns> orders_;                  // of each company
-  std::array<int, kMostCompanies> steps_in_ = {};  // likewise
+  std::vector<RankTurns> orders_;                      // of each concurrency
+  std::array<int, kMostConcurrencies> steps_in_ = {};  // likewise
   std::int64_t step_ = 0;
 };
 
@@ -123,10 +124,10 @@ double end_ms(const StepTimeline& timeline) {
 
 void predict(const Seen& seen, LayoutTimes& times) {
   Prices& prices = times.prices;
-  for (std::size_t c = 0; c < seen.companies.size(); ++c) {
-    const std::vector<Wave> waves = waves_of(seen.step, seen.companies[c]);
-    for (const StepTimeline& timeline : seen.in_company[c]) {
-      const std::vector<WaveSpans> spans = spans_of(waves, timeline);
+  for (std::size_t c = 0; c < seen.concurrencies.size(); ++c) {
+    const std::vector<Slot> slots = slots_of(seen.step, seen.concurrencies[c]);
+    for (const StepTimeline& timeline : seen.timelines[c]) {
+      const std::vector<SlotSpans> spans = spans_of(slots, timeline);
       if (c == 0) {
         prices.add(seen.step, spans);
       } else {
@@ -150,7 +151,7 @@ void take_median(Seen& seen, LayoutTimes& times) {
 }  // namespace
 
 LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Corpus& corpus, const Effort& effort) {
-  std::deque<Turns> turns(kMostCompanies);
+  std::deque<Turns> turns(kMostConcurrencies);
   Seen seen;
   trainer::run_trainers(options, corpus, [&](const trainer::TrainStep& made, RankTrainer& trainer) {
     RankTimer(options, made, trainer, turns, seen).run(effort);

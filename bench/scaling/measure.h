@@ -1,4 +1,4 @@
-// Times a layout's step: as it trains, one piece at a time, and pieces in stated company.
+// Times a layout's step: as it trains, one piece at a time, and stated pieces concurrently.
 #pragma once
 
 #include <cstddef>

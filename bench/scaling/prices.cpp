@@ -20,17 +20,17 @@ PieceKey key_of(const Task& task, std::int32_t rank) {
   return {task.op, task.lane, task.stage, task.part, task.what, place};
 }
 
-std::vector<WaveSpans> spans_of(const std::vector<Wave>& waves, const StepTimeline& timeline) {
+std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const StepTimeline& timeline) {
   const auto span_of = [&](const TaskPlace& place) {
     return timeline[static_cast<std::size_t>(place.rank)][place.task];
   };
-  std::vector<WaveSpans> all;
-  for (const Wave& wave : waves) {
-    WaveSpans& spans = all.emplace_back();
-    for (const TaskPlace& place : wave.kernels) spans.kernels.emplace_back(place, span_of(place));
-    for (const TaskPlace& place : wave.other) spans.other.emplace_back(place, span_of(place));
-    spans.collective = wave.collective;
-    for (const TaskPlace& place : wave.collective) {
+  std::vector<SlotSpans> all;
+  for (const Slot& slot : slots) {
+    SlotSpans& spans = all.emplace_back();
+    for (const TaskPlace& place : slot.kernels) spans.kernels.emplace_back(place, span_of(place));
+    for (const TaskPlace& place : slot.other) spans.other.emplace_back(place, span_of(place));
+    spans.collective = slot.collective;
+    for (const TaskPlace& place : slot.collective) {
       spans.collective_span.start_ps = std::max(spans.collective_span.start_ps, span_of(place).start_ps);
       spans.collective_span.end_ps = std::max(spans.collective_span.end_ps, span_of(place).end_ps);
     }
@@ -38,17 +38,17 @@ std::vector<WaveSpans> spans_of(const std::vector<Wave>& waves, const StepTimeli
   return all;
 }
 
-void Prices::add(const Step& step, const std::vector<WaveSpans>& waves) {
+void Prices::add(const Step& step, const std::vector<SlotSpans>& slots) {
   const auto put = [&](const TaskPlace& place, const TaskSpan& span) {
     const Task& task = step.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
     samples_[key_of(task, place.rank)].push_back(static_cast<double>(span.end_ps - span.start_ps));
   };
-  for (const WaveSpans& wave : waves) {
-    LOCKSTEP_CHECK(wave.kernels.size() + wave.other.size() + (wave.collective.empty() ? 0 : 1) == 1, "a piece alone");
-    for (const auto& [place, span] : wave.kernels) put(place, span);
-    for (const auto& [place, span] : wave.other) put(place, span);
+  for (const SlotSpans& slot : slots) {
+    LOCKSTEP_CHECK(slot.kernels.size() + slot.other.size() + (slot.collective.empty() ? 0 : 1) == 1, "a piece alone");
+    for (const auto& [place, span] : slot.kernels) put(place, span);
+    for (const auto& [place, span] : slot.other) put(place, span);
     // The stage of each member: with two pipes they name copies of a stage.
-    for (const TaskPlace& place : wave.collective) put(place, wave.collective_span);
+    for (const TaskPlace& place : slot.collective) put(place, slot.collective_span);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/scaling/waves.h"
+#include "bench/scaling/slots.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 
@@ -18,19 +18,19 @@ namespace lockstep::scaling {
 using PieceKey = std::tuple<schedules::Op, schedules::Lane, std::int32_t, std::int32_t, std::uint8_t, std::int32_t>;
 PieceKey key_of(const schedules::Task& task, std::int32_t rank);
 
-// When what ran in a wave ran.
-struct WaveSpans {
+// When what ran in a slot ran.
+struct SlotSpans {
   std::vector<std::pair<TaskPlace, schedules::TaskSpan>> kernels;
   std::vector<TaskPlace> collective;
   schedules::TaskSpan collective_span;  // from its last member's arrival to its end
   std::vector<std::pair<TaskPlace, schedules::TaskSpan>> other;
 };
-std::vector<WaveSpans> spans_of(const std::vector<Wave>& waves, const schedules::StepTimeline& timeline);
+std::vector<SlotSpans> spans_of(const std::vector<Slot>& slots, const schedules::StepTimeline& timeline);
 
-// Picoseconds of each distinct piece: medians. From steps in which every wave was one task, or one collective.
+// Picoseconds of each distinct piece: medians. From steps in which every slot was one task, or one collective.
 class Prices {
  public:
-  void add(const schedules::Step& step, const std::vector<WaveSpans>& waves);
+  void add(const schedules::Step& step, const std::vector<SlotSpans>& slots);
   std::int64_t of(const schedules::Task& task, std::int32_t rank) const;
   std::size_t size() const { return samples_.size(); }
 

@@ -13,8 +13,8 @@ using schedules::TaskSpan;
 
 namespace {
 
-constexpr double kMostFactor = 20;     // what seems slower has not run in company, but has stood still
-constexpr double kLeastCompany = 0.3;  // of a sample's time
+constexpr double kMostFactor = 20;        // a larger one is of a piece that stood still
+constexpr double kLeastConcurrent = 0.3;  // share of a sample
 
 std::int64_t overlap_ps(const TaskSpan& a, const TaskSpan& b) {
   return std::max<std::int64_t>(std::min(a.end_ps, b.end_ps) - std::max(a.start_ps, b.start_ps), 0);
@@ -36,20 +36,20 @@ double weighted_median(const std::vector<std::pair<double, double>>& sorted) {
 }
 
 // In which any of the others runs as well.
-std::int64_t in_company_ps(const WaveSpans& wave, std::size_t kernel) {
+std::int64_t concurrent_ps(const SlotSpans& slot, std::size_t kernel) {
   std::int64_t most = 0;
-  for (std::size_t other = 0; other < wave.kernels.size(); ++other) {
+  for (std::size_t other = 0; other < slot.kernels.size(); ++other) {
     // They begin together, so that the longest overlap has all others in it.
-    if (other != kernel) most = std::max(most, overlap_ps(wave.kernels[kernel].second, wave.kernels[other].second));
+    if (other != kernel) most = std::max(most, overlap_ps(slot.kernels[kernel].second, slot.kernels[other].second));
   }
   return most;
 }
 
 }  // namespace
 
-// Work goes on at 1 / factor in company: alone - (took - beside) of it was done there.
+// Work goes on at 1 / factor while others run: alone - (took - beside) of it was done there.
 void Factor::add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps) {
-  if (alone_ps <= 0 || static_cast<double>(beside_ps) < kLeastCompany * static_cast<double>(took_ps)) return;
+  if (alone_ps <= 0 || static_cast<double>(beside_ps) < kLeastConcurrent * static_cast<double>(took_ps)) return;
   const auto beside = static_cast<double>(beside_ps);
   const double done = std::max(static_cast<double>(alone_ps - (took_ps - beside_ps)), beside / kMostFactor);
   const std::pair<double, double> sample{beside / done, static_cast<double>(alone_ps)};
@@ -85,37 +85,37 @@ double Slowdowns::of_collective(schedules::Lane lane, double share) const {
   return 1 + (collective[static_cast<std::size_t>(lane)].value() - 1) * share;
 }
 
-void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<WaveSpans>& waves, const Prices& prices) {
+void add_samples(Slowdowns& slowdowns, const Step& step, const std::vector<SlotSpans>& slots, const Prices& prices) {
   const auto task_at = [&](const TaskPlace& place) -> const Task& {
     return step.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
   };
-  for (const WaveSpans& wave : waves) {
-    const auto computing = static_cast<std::int32_t>(wave.kernels.size());
+  for (const SlotSpans& slot : slots) {
+    const auto computing = static_cast<std::int32_t>(slot.kernels.size());
     std::int64_t computed_ps = 0;
-    for (std::size_t k = 0; k < wave.kernels.size(); ++k) {
-      const TaskPlace& place = wave.kernels[k].first;
-      const TaskSpan& span = wave.kernels[k].second;
+    for (std::size_t k = 0; k < slot.kernels.size(); ++k) {
+      const TaskPlace& place = slot.kernels[k].first;
+      const TaskSpan& span = slot.kernels[k].second;
       const Task& task = task_at(place);
       if (task.op == Op::reshard) continue;  // computes nothing
       const std::int64_t alone = prices.of(task, place.rank);
-      if (wave.collective.empty()) {
+      if (slot.collective.empty()) {
         if (computing > 1) {
-          slowdowns.kernel[family_of(task.op)][computing].add(alone, length_ps(span), in_company_ps(wave, k));
+          slowdowns.kernel[family_of(task.op)][computing].add(alone, length_ps(span), concurrent_ps(slot, k));
         }
         continue;
       }
-      computed_ps = std::max(computed_ps, overlap_ps(span, wave.collective_span));
-      const bool member = std::any_of(wave.collective.begin(), wave.collective.end(),
+      computed_ps = std::max(computed_ps, overlap_ps(span, slot.collective_span));
+      const bool member = std::any_of(slot.collective.begin(), slot.collective.end(),
                                       [&](const TaskPlace& one) { return one.rank == place.rank; });
       if (!member) continue;
       const double with_kernels = slowdowns.of_kernel(task.op, computing, false);
       slowdowns.kernel_beside[family_of(task.op)].add(std::llround(static_cast<double>(alone) * with_kernels),
-                                                      length_ps(span), overlap_ps(span, wave.collective_span));
+                                                      length_ps(span), overlap_ps(span, slot.collective_span));
     }
-    if (wave.collective.empty() || wave.kernels.empty()) continue;
-    const Task& task = task_at(wave.collective.front());
-    slowdowns.collective[static_cast<std::size_t>(task.lane)].add(prices.of(task, wave.collective.front().rank),
-                                                                  length_ps(wave.collective_span), computed_ps);
+    if (slot.collective.empty() || slot.kernels.empty()) continue;
+    const Task& task = task_at(slot.collective.front());
+    slowdowns.collective[static_cast<std::size_t>(task.lane)].add(prices.of(task, slot.collective.front().rank),
+                                                                  length_ps(slot.collective_span), computed_ps);
   }
 }
 

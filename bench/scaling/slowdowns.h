@@ -1,4 +1,4 @@
-// How many times as long pieces take in company as alone: measured in pairs, put to use in virtual time.
+// Slowdowns: how many times as long pieces take while others run as alone. Measured in pairs, applied in virtual time.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ namespace lockstep::scaling {
 // A median over samples that are weighted by how long they are.
 class Factor {
  public:
-  // Something that takes `alone_ps` took `took_ps`, of which `beside_ps` in company. Samples with little company say
-  // nothing and are dropped.
+  // A piece that takes `alone_ps` alone took `took_ps`, `beside_ps` of it while others ran. Samples with little overlap
+  // say nothing and are dropped.
   void add(std::int64_t alone_ps, std::int64_t took_ps, std::int64_t beside_ps);
   double value() const { return value_; }  // 1 without samples
   std::size_t samples() const { return samples_.size(); }
@@ -46,8 +46,8 @@ struct Slowdowns {
   double of_collective(schedules::Lane lane, double share) const;
 };
 
-// From waves of several kernels, and of a collective beside kernels.
-void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::vector<WaveSpans>& waves,
+// From slots of several kernels, and of a collective beside kernels.
+void add_samples(Slowdowns& slowdowns, const schedules::Step& step, const std::vector<SlotSpans>& slots,
                  const Prices& prices);
 
 // As play_contended() asks for them.

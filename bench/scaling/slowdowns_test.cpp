@@ -33,12 +33,12 @@ Factor factor_of(double value) {
   return factor;
 }
 
-TEST(Factor, IsTimeInCompanyOverWorkDoneInIt) {
+TEST(Factor, IsConcurrentTimeOverWorkDoneInIt) {
   EXPECT_EQ(Factor{}.value(), 1);
   Factor whole;
   whole.add(100, 150, 150);
   EXPECT_DOUBLE_EQ(whole.value(), 1.5);
-  Factor half;  // 60 of 120 in company; 40 of the work was done there
+  Factor half;  // 60 of 120 while others ran; 40 of the work was done there
   half.add(100, 120, 60);
   EXPECT_DOUBLE_EQ(half.value(), 1.5);
   Factor little;
@@ -83,7 +83,7 @@ TEST(Contended, TwoRanksSlowEachOtherDownWhileBothCompute) {
   EXPECT_NEAR(static_cast<double>(played.makespan_ps), 400'000, 400);
 }
 
-TEST(Contended, NothingIsSlowerWithoutCompany) {
+TEST(Contended, NothingIsSlowerAlone) {
   const Step step = kernels({{300'000, 50'000}});
   Slowdowns slowdowns;
   slowdowns.kernel[Op::forward][2] = factor_of(2);
@@ -113,8 +113,8 @@ TEST(Contended, AKernelAndACollectiveSlowEachOtherDown) {
 // add_samples() finds the factors that spans were made with.
 TEST(Contended, SamplesGiveBackTheFactorsThatMadeThem) {
   const Step step = kernels({{100, 100}, {100, 100}});
-  const std::vector<Wave> alone = waves_of(step, {});
-  const std::vector<Wave> pairs = waves_of(step, {.kernels = 2});
+  const std::vector<Slot> alone = slots_of(step, {});
+  const std::vector<Slot> pairs = slots_of(step, {.kernels = 2});
   ASSERT_EQ(pairs.size(), 2U);
   Prices prices;
   prices.add(step, spans_of(alone, {{{0, 100}, {200, 300}}, {{100, 200}, {300, 400}}}));
@@ -132,7 +132,7 @@ TEST(Prices, AMessageIsOnePieceOfTime) {
   step.of_rank[1].tasks = {
       {.op = Op::recv_activations, .lane = Lane::receive, .stage = 1, .microbatch = 0, .peer = 0, .tag = 0}};
   Prices prices;
-  prices.add(step, spans_of(waves_of(step, {}), {{{0, 30}}, {{40, 60}}}));
+  prices.add(step, spans_of(slots_of(step, {}), {{{0, 30}}, {{40, 60}}}));
   const simulator::Simulation played = simulator::play(priced(step, prices));
   EXPECT_EQ(played.makespan_ps, 50);
 }

@@ -32,8 +32,8 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
       "# GPT {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens a step and rank (weak) or in all "
       "(strong); data: {}\n"
       "# {} thread{} a rank, {} cores: layouts with more are marked *, as their ranks share cores\n"
-      "# isolated: each piece timed alone, put together by the simulator; contended: and slowed down as measured in "
-      "company; measured: the median of whole steps, in turns with these\n",
+      "# isolated: each piece timed alone, put together by the simulator; contended: with the slowdowns measured "
+      "while pieces run concurrently; measured: the median of whole steps, in turns with these\n",
       model.name, model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
       flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores);
   if (options.device.cuda) text += "# " + program::gpus_text(options.device, most_ranks) + "\n";
@@ -77,7 +77,7 @@ std::string gap_text(const Result& result) {
 std::string slowdowns_text(const Result& result) {
   std::string text;
   for (const SlowdownRow& row : rows_of(result.times.slowdowns, result.options.layout.ranks())) {
-    text += fmt::format("{}{} beside {}{} {:.2f} times", text.empty() ? "#   in company: " : "; ", row.of, row.beside,
+    text += fmt::format("{}{} beside {}{} {:.2f} times", text.empty() ? "#   concurrently: " : "; ", row.of, row.beside,
                         row.beside.starts_with("kernels of other") ? fmt::format(" ({} ranks)", row.ranks) : "",
                         row.factor);
   }

@@ -14,13 +14,13 @@ constexpr auto kNap = std::chrono::microseconds(20);
 
 }  // namespace
 
-RankTurns turns_of(const std::vector<Wave>& waves, const schedules::Step& step, std::int32_t rank) {
+RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank) {
   RankTurns mine;
   mine.of_task.resize(step.of_rank[static_cast<std::size_t>(rank)].tasks.size());
-  for (const Wave& wave : waves) {
+  for (const Slot& slot : slots) {
     const std::uint64_t before = mine.all;
-    mine.all += wave.size();
-    for (const auto* part : {&wave.kernels, &wave.collective, &wave.other}) {
+    mine.all += slot.size();
+    for (const auto* part : {&slot.kernels, &slot.collective, &slot.other}) {
       for (const TaskPlace& place : *part) {
         if (place.rank == rank) mine.of_task[place.task] = {before, mine.all};
       }
@@ -38,7 +38,7 @@ bool TurnWorker::begin(std::uint32_t task) {
   while (turns_.begun.load(std::memory_order_acquire) < base_ + turn.with) {
     if (mesh_.abort.raised()) mesh_.abort.throw_raised();
     if (deadline.passed()) {
-      throw core::Error(core::Failure::timeout, "task " + std::to_string(task) + " waits for others of its wave");
+      throw core::Error(core::Failure::timeout, "task " + std::to_string(task) + " waits for others of its slot");
     }
     std::this_thread::yield();
   }

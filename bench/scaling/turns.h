@@ -1,5 +1,5 @@
-// A StageWorker that lets a rank's tasks begin in waves (waves.h): all of a wave at the same moment, and none before
-// the wave before has ended, on all ranks of this process.
+// A StageWorker that lets a rank's tasks begin in slots (slots.h): all of a slot at the same moment, and none before
+// the slot before has ended, on all ranks of this process.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/scaling/waves.h"
+#include "bench/scaling/slots.h"
 #include "collectives/backends/mesh.h"
 #include "schedules/interpreter/stage_worker.h"
 
@@ -19,16 +19,16 @@ struct Turns {
   alignas(128) std::atomic<std::uint64_t> ended{0};
 };
 
-// A rank's part of an order of waves.
+// A rank's part of an order of slots.
 struct RankTurns {
   struct Turn {
-    std::uint64_t before = 0;  // tasks in earlier waves
+    std::uint64_t before = 0;  // tasks in earlier slots
     std::uint64_t with = 0;    // and in these and its own
   };
   std::vector<Turn> of_task;
   std::uint64_t all = 0;  // tasks of a step, on all ranks
 };
-RankTurns turns_of(const std::vector<Wave>& waves, const schedules::Step& step, std::int32_t rank);
+RankTurns turns_of(const std::vector<Slot>& slots, const schedules::Step& step, std::int32_t rank);
 
 class TurnWorker final : public schedules::StageWorker {
  public:

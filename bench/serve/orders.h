@@ -52,7 +52,7 @@ class Orders {
 // microseconds. An Error of it is the answer.
 void serve(Orders& orders, const std::function<double(std::size_t case_index, std::int64_t calls)>& us_of_call);
 
-// Of a program whose worker serves one `what` at a time: throws a usage Error where so many were asked for.
+// For a program whose worker serves one `what` at a time: throws a usage Error where `count` is not one.
 void check_one(std::size_t count, const std::string& what);
 
 }  // namespace lockstep::serve

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{1000};  // well below any deadline of a world
 
-// What rank 0 heard, as bytes that travel.
+// The order that rank 0 has read, as bytes to send.
 struct Heard {
   Order order;
   bool is_order;

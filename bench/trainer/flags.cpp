@@ -141,7 +141,7 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.export_file = file_name(v); }},
     Flag{"--sample", "0", "bytes of text that the trained model generates at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.sample_bytes = v.integer(0, 1 << 20); }},
-    Flag{"--prompt", "", "text before the sample [a line's end]",
+    Flag{"--prompt", "", "text before the sample [a newline]",
          [](TrainFlags& f, const FlagValue& v) { f.options.prompt = v.text; }},
     Flag{"--temperature", "0.8", "temperature of the sample; 0: always the likeliest byte",
          [](TrainFlags& f, const FlagValue& v) { f.options.temperature = v.number_from(0, 1e6); }},

@@ -168,7 +168,7 @@ std::string PredictedStep::text_beside(const Step& step, const StepTimeline& tim
   const StepParts measured = measured_parts(step, timeline, step_ms);
   std::string text = "# predicted beside measured, ms a step (measured: the step in the median)\n";
   const auto row = [&](const std::string& name, double before, double after) {
-    text += fmt::format("#   {:<12} {:>9.2f} {:>9.2f}  {:>+6.1f} % of the step\n", name, before, after,
+    text += fmt::format("#   {:<17} {:>9.2f} {:>9.2f}  {:>+6.1f} % of the step\n", name, before, after,
                         100 * (before - after) / step_ms);
   };
   for (std::size_t i = 0; i < predicted.ms.size(); ++i) {

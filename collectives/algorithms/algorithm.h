@@ -12,7 +12,7 @@
 
 namespace lockstep::algorithms {
 
-// What a generator is given. `options` are the algorithm's own integers, complete (defaults filled in).
+// The arguments of a generator. `options` are the algorithm's own integers, complete (defaults filled in).
 struct Shape {
   int num_ranks;
   int root = 0;

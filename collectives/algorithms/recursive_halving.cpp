@@ -59,7 +59,8 @@ plan::Plan doubling(Kind kind, int num_ranks, const char* name) {
   return builder.finish(name);
 }
 
-// What core rank v sums first, and keeps in scratch from slot 0 on: all blocks if it has a guest, else half of them.
+// The blocks that core rank v sums first, and keeps in scratch from slot 0 on: all blocks if it has a guest, else half
+// of them.
 Slice kept_first(const Folding& folding, int v) {
   if (folding.has_guest(v) || folding.core() == 1) return blocks_of(folding, Buffer::input, 0, folding.core());
   const int half = folding.core() / 2;

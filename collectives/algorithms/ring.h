@@ -27,7 +27,7 @@ struct Pieces {
 using Place = std::function<plan::Slice(int position, int step)>;
 // Whether the rank at a position is to receive a piece.
 using Needs = std::function<bool(int position, int piece)>;
-// What the rank at a position starts to send.
+// The block that the rank at a position sends first.
 using Own = std::function<plan::Slice(int position)>;
 
 // After n-1 steps position i has the sum of everybody's piece i of `from`, in place(i, n-2).

@@ -48,7 +48,7 @@ struct Prepared {
   std::optional<plan::Plan> plan;  // what it runs, if it runs a plan
 };
 
-// What a rank gets.
+// The resources of a rank.
 struct Endpoint {
   transports::World& world;
   core::Device& device;
@@ -80,12 +80,13 @@ struct BackendOptions {
   std::chrono::milliseconds timeout{60'000};  // of every wait
   std::size_t memory_bytes_per_rank = 0;      // that the body will allocate on its device
   transports::MpiWorld* mpi = nullptr;        // of a program started by mpirun
-  // Of nccl: the endpoint's buffers.
+  // The endpoint's buffers, with nccl.
   libraries::NcclRegistration registration = libraries::NcclRegistration::none;
   std::string_view protocol = "auto";  // of cuda: or "simple", "packets", "multimem" for plans that can be run so
 };
 
-// What all endpoints of a rank on a GPU share: who works in one stream never has the kernels of another beside its own.
+// State that all endpoints of a rank on a GPU share: work in one stream never has the kernels of another beside its
+// own.
 struct RankGpu {
   std::unique_ptr<core::Device> device;
   std::unique_ptr<core::Stream> stream;
@@ -109,11 +110,11 @@ struct Backend {
   void (*run)(const BackendOptions&, const std::function<void(Endpoint&)>& body);
   // Those that this process sees, if its ranks run on GPUs (places.h); nullptr: they run on the CPU.
   std::vector<core::CudaDeviceInfo> (*gpus)() = nullptr;
-  // Of those on GPUs. All ranks call both together; open() of the first backend is for all that a rank joins.
+  // For backends on GPUs. All ranks call both together; open() of the first backend is for all that a rank joins.
   RankGpu (*open)(transports::World&, const BackendOptions&) = nullptr;
   std::unique_ptr<GpuMember> (*join)(transports::World&, RankGpu&, const BackendOptions&) = nullptr;
   bool has_plans() const { return !executor.empty(); }
-  // Who names NCCL and no algorithm means NCCL's own collectives; MPI's are there to be compared with.
+  // NCCL without an algorithm means NCCL's own collectives; MPI's are there to be compared with.
   bool auto_is_library() const { return has_library && on_gpus(); }
   bool on_gpus() const { return gpus != nullptr; }
 };

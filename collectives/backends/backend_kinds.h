@@ -1,4 +1,4 @@
-// What each backend is made of: the rows of backend.cpp's table. See backend.h.
+// The functions of each backend: the rows of backend.cpp's table. See backend.h.
 #pragma once
 
 #include "collectives/backends/backend.h"

@@ -14,7 +14,7 @@
 namespace lockstep::backends {
 namespace {
 
-// What a rank tells of its memory.
+// The facts about its memory that a rank sends to the others.
 struct Shown {
   Process process;
   int device;

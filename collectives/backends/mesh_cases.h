@@ -85,7 +85,7 @@ class ChannelCase {
   std::uint64_t round_ = 0;
 };
 
-// What training asks of a channel, in place and not, small and large.
+// The collectives that training runs on a channel, in place and not, small and large.
 inline std::vector<ChannelCase> training_cases(MeshRank& mesh, const Channel& members, std::size_t channel,
                                                const std::string& algorithm) {
   using collectives::Kind;

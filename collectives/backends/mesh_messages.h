@@ -36,7 +36,7 @@ class MeshMessages final : public transports::Transport {
 
   transports::Request send(int peer, int channel, std::span<const std::byte> bytes) override;
   transports::Request recv(int peer, int channel, std::span<std::byte> bytes) override;
-  // Of a paced message: whether it has left, or has arrived.
+  // For a paced message: whether it has left, or has arrived.
   bool done(transports::Request request) override;
   void idle() override;
   void abandon() override { inner_->abandon(); }

@@ -27,7 +27,8 @@ inline std::shared_ptr<const collectives::CountMatrix> uneven_matrix(int num_ran
   return matrix;
 }
 
-// What one rank needs to run an operation: buffers in shared memory, placed as the collective wants them in place.
+// The resources of one rank to run an operation: buffers in shared memory, placed as the collective wants them in
+// place.
 struct RankBuffers {
   std::byte* input;
   std::byte* output;

@@ -20,7 +20,8 @@ namespace lockstep::executors {
 struct DirectOptions {
   std::int64_t stage_below_bytes = 16 << 10;  // of what one rank sends at most in a chunk: stage, else in place
   std::int64_t segment_bytes = 128 << 10;     // passes are cut into pieces of about this size
-  // Of all ranks' messages together: what a pass stores for several ranks goes past the caches, as it would not stay.
+  // Bytes of all ranks' messages together: data that a pass stores for several ranks bypass the caches, where they
+  // would not stay.
   std::int64_t bypass_above_bytes = 3 << 20;
 };
 

@@ -39,7 +39,7 @@ Action action_of(Op op) {
   return Action::reduce;
 }
 
-// What the sizes of a plan's chunks are for one operation.
+// The sizes of a plan's chunks for one operation.
 class Sizes {
  public:
   Sizes(const plan::Plan& plan, const collectives::Operation& operation)

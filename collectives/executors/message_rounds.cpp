@@ -43,7 +43,7 @@ class DryPort {
     met_[at(op)] = 1;
     (is_recv(op_at(op).action) ? round_.recvs : round_.sends).push_back(op);
   }
-  // What comes now is of the next round, if there was a message in this one.
+  // The steps from here on are of the next round, if there was a message in this one.
   void close_round() {
     if (!round_.sends.empty() || !round_.recvs.empty()) rounds_.push_back(std::exchange(round_, {}));
   }

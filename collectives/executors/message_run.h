@@ -180,7 +180,7 @@ class MessageRun {
   Port& port_;
   std::vector<int> initial_waits_;  // [op]
 
-  // Of one call.
+  // State of one call.
   std::vector<int> waits_;    // [op]
   std::vector<Sends> sends_;  // as program_.sends
   std::vector<Recvs> recvs_;  // [lane]

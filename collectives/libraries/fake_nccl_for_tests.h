@@ -20,7 +20,7 @@ class FakeNccl final : public NcclApi {
   static constexpr int kSystemError = 2;      // ncclSystemError
   static constexpr int kInvalidArgument = 4;  // ncclInvalidArgument
 
-  // What calls return; then, in turn, what the state is asked to be. The last state stays.
+  // The results of calls; then, one after the other, the states that are reported. The last state stays.
   int call_result = kNcclSuccess;
   int enroll_result = kNcclSuccess;
   mutable std::deque<int> states{kNcclSuccess};

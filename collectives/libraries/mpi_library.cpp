@@ -20,7 +20,7 @@ namespace {
 using collectives::Kind;
 using collectives::Operation;
 
-// What a call is made with: all that does not change from run to run.
+// The arguments of a call: all that does not change from run to run.
 struct Call {
   MPI_Comm comm;
   int rank;

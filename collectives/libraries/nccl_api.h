@@ -1,5 +1,5 @@
-// What we ask of NCCL's communicators, as a seam: tests put a fake in its place. Builds without NCCL have none behind
-// it.
+// The calls that we make on NCCL's communicators, as a seam: tests put a fake in its place. Builds without NCCL have
+// none behind it.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ struct ncclComm;
 
 namespace lockstep::libraries {
 
-// What a call returns is ncclResult_t; these are the ones that we tell apart (nccl_api.cpp holds them against nccl.h).
+// Calls return ncclResult_t; these are the values that we tell apart (nccl_api.cpp holds them against nccl.h).
 inline constexpr int kNcclSuccess = 0;
 inline constexpr int kNcclRemoteError = 6;
 inline constexpr int kNcclInProgress = 7;
@@ -57,7 +57,7 @@ class NcclApi {
   virtual int strike_off(ncclComm* communicator, NcclRegistration how, void* handle) const = 0;
 };
 
-// Of the library. In builds with NCCL only, as the next two.
+// The library's functions. In builds with NCCL only, as the next two.
 const NcclApi& nccl_api();
 
 // Came with NCCL 2.27 (nccl_windows_2_27.cpp, or _before_).

@@ -19,7 +19,7 @@ const char* striking_off(NcclRegistration how) {
 NcclBuffers::NcclBuffers(const NcclApi& api, NcclPlace place, NcclRegistration how)
     : api_(api), place_(std::move(place)), how_(how) {}
 
-// Of a rank that fails: its communicators are aborted, which strikes all off; the memory ends with the process.
+// Where a rank fails, its communicators are aborted, which strikes all off; the memory ends with the process.
 NcclBuffers::~NcclBuffers() = default;
 
 void NcclBuffers::add(const NcclMemberPtr& member) {

@@ -16,7 +16,7 @@ struct Message {
   std::int64_t count;
 };
 
-// What goes on at once: one NCCL group. Receives land in the output.
+// The operations that run concurrently: one NCCL group. Receives land in the output.
 struct Round {
   std::vector<Message> sends;
   std::vector<Message> receives;

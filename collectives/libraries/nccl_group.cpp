@@ -34,7 +34,7 @@ struct Place {
   NcclRegistration registration;
 };
 
-// What each rank tells the others before they join.
+// The facts that each rank sends to the others before they join.
 struct Introduction {
   NcclIdentifier id;  // rank 0's counts
   int id_result;

@@ -130,7 +130,7 @@ NcclMemberPtr split_members(const NcclMemberPtr& parent, int color, int num_rank
     *result =
         parent->api.split(parent->communicator, color, child->rank, &child->communicator, child->place.most_blocks);
   });
-  // Of a parent that does not block "success" is said at once, while the split goes on in a thread of NCCL's that fills
+  // A parent that does not block reports "success" at once, while the split goes on in a thread of NCCL's that fills
   // the child in (NVIDIA/nccl issue 1472): only the parent's state tells.
   if (*result == kNcclSuccess) *result = state_of(*parent);
   settle(*parent, kCall, *result);

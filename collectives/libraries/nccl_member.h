@@ -68,7 +68,7 @@ class NcclMembers {
   NcclMembers& operator=(const NcclMembers&) = delete;
 
   void add(NcclMemberPtr member) { members_.push_back(std::move(member)); }
-  // What goes on in them, for who waits for it. Throws what has failed, or that the deadline has passed, with all of
+  // Their progress, for a caller that waits for it. Throws the failure, or that the deadline has passed, with all of
   // them aborted.
   void check(const core::Deadline& deadline);
   void abort();

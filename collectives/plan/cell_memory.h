@@ -28,7 +28,7 @@ struct Cell {
   std::vector<Ref> readers;  // since it was written
 };
 
-// What a chunk holds: which piece of which block (that gives its size), and how many ranks have contributed.
+// The content of a chunk: which piece of which block (that gives its size), and how many ranks have contributed.
 struct Content {
   std::int64_t block_elems = 0;
   int chunk_in_block = 0;

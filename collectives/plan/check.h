@@ -36,7 +36,8 @@ struct Problem {
   std::string text() const;
 };
 
-// What one chunk of a step is: the chunk that a send reads and that every other step has written when it is done.
+// The content of one chunk of a step: the chunk that a send reads and that every other step has written when it is
+// done.
 struct Moved {
   int origin = -1;       // rank whose input it is from; -1 in collectives that reduce
   int chunk = -1;        // chunk index in that input
@@ -44,7 +45,7 @@ struct Moved {
   friend bool operator==(const Moved&, const Moved&) = default;
 };
 
-// What every step of a right plan moves; this tells executors the size of every chunk.
+// The data that every step of a right plan moves; this tells executors the size of every chunk.
 class Contents {
  public:
   Contents() = default;

@@ -1,4 +1,4 @@
-// What a plan costs in countable things. docs/plan_format.md defines each; docs/metrics.md has the closed forms.
+// The countable costs of a plan. docs/plan_format.md defines each; docs/metrics.md has the closed forms.
 #pragma once
 
 #include <cstdint>

@@ -102,7 +102,8 @@ class Mutator {
     });
   }
 
-  // What waited for a later step of the lane still waits for it; what waited for this one, for the one before.
+  // Steps that waited for a later step of the lane still wait for it; those that waited for this one, for the one
+  // before.
   void drop(Plan& plan) {
     Lane& lane = lane_in(plan, where_);
     lane.erase(lane.begin() + where_.step);

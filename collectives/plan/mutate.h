@@ -19,7 +19,7 @@ struct Mutant {
 // for copy or copy for reduce, another count, the step dropped, swapped with the next one, or without its `after`.
 void for_each_mutant(const Plan& plan, const std::function<void(const Mutant&)>& visit);
 
-// What the checker and the slow interpreter say of all mutants of a plan.
+// The verdicts of the checker and of the slow interpreter on all mutants of a plan.
 struct MutantTally {
   int mutants = 0;
   int rejected = 0;                 // by the checker

@@ -20,7 +20,7 @@
 
 namespace lockstep::transports {
 
-// What a group shares with other groups of the same ranks, when it is one among several; threads only.
+// State that a group shares with other groups of the same ranks, when it is one among several; threads only.
 struct AmongGroups {
   std::vector<std::int32_t> numbers;  // of the members among all ranks, by which people know them
   int num_threads = 1;                // of all ranks together: whether waits may spin
@@ -101,8 +101,8 @@ class LocalGroup {
   // The number of the rank for which that of number `number` waits in this group; -1: for none.
   int waits_for(int number) const;
 
-  // What all ranks need alike is made once: by the first rank that asks for number `number`; the others of this process
-  // wait for it. (Forked ranks have a process each, and make it each.)
+  // An object that all ranks need alike is made once: by the first rank that asks for number `number`; the others of
+  // this process wait for it. (Forked ranks have a process each, and make it each.)
   using Shared = std::shared_ptr<const void>;
   Shared make_once(std::uint64_t number, const std::function<Shared()>& make);
 

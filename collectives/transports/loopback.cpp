@@ -63,7 +63,7 @@ void fill_mailbox(Channel& channel, int capacity) {
   }
 }
 
-// What one rank has been sent.
+// The messages that were sent to one rank.
 struct Inbox {
   std::mutex mutex;
   core::Gate sent;                                  // messages; opened under the mutex

@@ -1,5 +1,5 @@
-// What our sources on MPI share: error codes into Errors, and the Transport on a communicator. Included by sources
-// only, as it shows mpi.h.
+// Helpers that our sources on MPI share: error codes into Errors, and the Transport on a communicator. Included by
+// sources only, as it shows mpi.h.
 #pragma once
 
 #include <mpi.h>

@@ -25,7 +25,7 @@ inline std::string_view name_of(MpiThreads threads) {
   return threads == MpiThreads::multiple ? "MPI_THREAD_MULTIPLE" : "MPI_THREAD_FUNNELED";
 }
 
-// Who the ranks are. The same on every rank but for `rank`.
+// The ranks and their hosts. The same on every rank but for `rank`.
 struct MpiPlacement {
   int rank = 0;
   int num_ranks = 1;
@@ -35,7 +35,7 @@ struct MpiPlacement {
   bool oversubscribed = false;  // somewhere more ranks share cores than there are cores
 };
 
-// What a transport of some thread is like.
+// The properties of a transport.
 struct MpiTransportOptions {
   std::vector<std::int32_t> members = {};  // ranks of the world, ascending, this one among them; none: all
   const core::AbortFlag* abort = nullptr;  // idle() throws its Error

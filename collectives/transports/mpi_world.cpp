@@ -62,7 +62,7 @@ MpiPlacement find_placement(MPI_Comm world) {
   return placement;
 }
 
-// What holds for all: a rank that may not cannot answer threads of one that may.
+// The level that holds for all: a rank that may not cannot answer threads of one that may.
 MpiThreads threads_of_all(MPI_Comm world, int mine) {
   int least = mine;
   MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, world);  // levels grow (MPI 3.1, 12.4.3)

@@ -23,7 +23,7 @@ class Transport : public World {
   virtual Request recv(int peer, int channel, std::span<std::byte> bytes) = 0;
   // Whether the message is complete; makes progress. After true the request is spent and must not be asked again.
   virtual bool done(Request request) = 0;
-  // What a rank does between two looks at messages that are not there yet: yields the core, and throws Error when the
+  // Called by a rank between two looks at messages that are not there yet: yields the core, and throws Error when the
   // run was aborted or a rank is lost. Callers keep the deadline.
   virtual void idle() = 0;
   // After an Error: no message under way touches this rank's memory any more. The transport is unusable from then on.

@@ -43,7 +43,7 @@ struct AttentionShape {
   }
   // Elements from the first to the last of an array with that stride.
   std::int64_t extent(std::int64_t length) const { return (batch * length - 1) * stride() + row(); }
-  // Of q, k, v and their gradients; the other operands are packed.
+  // For q, k, v and their gradients; the other operands are packed.
   Rows rows_of(std::string_view operand) const;
   float factor() const;                       // the scale that holds
   void check(std::string_view kernel) const;  // throws a usage Error

@@ -13,7 +13,7 @@
 // NOLINTBEGIN(bugprone-implicit-widening-of-multiplication-result)
 namespace lockstep::kernels {
 
-// Of a query, beside each other so that one copy brings both.
+// Two numbers of a query, adjacent in memory so that one copy brings both.
 struct alignas(8) QueryNumbers {
   float lse;    // in units of log 2
   float delta;  // sum over columns of o d_o

@@ -65,7 +65,7 @@ __device__ inline int tiles_of(int rows, int tile_rows) {
   return (rows + tile_rows - 1) / tile_rows;
 }
 
-// What a block works on: a tile of rows of one head of one sequence, and a slice of the columns of what it sums up.
+// The work of a block: a tile of rows of one head of one sequence, and a slice of the columns of what it sums up.
 struct BlockPlace {
   std::int64_t batch;
   int head;
@@ -88,18 +88,18 @@ struct HeadRows {
   __device__ T* row(int r) const { return data + r * stride; }
 };
 
-// Of q, k, v and their gradients.
+// The rows of a head in q, k, v and their gradients.
 template <class T>
 __device__ HeadRows<T> strided_rows(T* base, const AttentionGeometry& g, int length, const BlockPlace& place) {
   return {base + place.batch * length * g.qkv_stride + std::int64_t{place.head} * g.head_columns, g.qkv_stride, length};
 }
-// Of o and its gradient.
+// The rows of a head in o and its gradient.
 template <class T>
 __device__ HeadRows<T> packed_rows(T* base, const AttentionGeometry& g, const BlockPlace& place) {
   const std::int64_t stride = std::int64_t{g.heads} * g.head_columns;
   return {base + place.batch * g.queries * stride + std::int64_t{place.head} * g.head_columns, stride, g.queries};
 }
-// Of lse and delta: [batch, heads, queries].
+// The numbers of a head's rows in lse and delta: [batch, heads, queries].
 template <class T>
 __device__ T* row_numbers(T* base, const AttentionGeometry& g, const BlockPlace& place) {
   return base + (place.batch * g.heads + place.head) * g.queries;

@@ -1,4 +1,4 @@
-// What one thread of an attention kernel can do on a CUDA device of compute capability 8.0 or later: the names that the
+// Operations of one thread of an attention kernel on CUDA devices of compute capability 8.0 or later: the names that
 // kernels' templates use, each an instruction of the PTX ISA or an intrinsic.
 #pragma once
 

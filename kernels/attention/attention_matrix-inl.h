@@ -37,8 +37,8 @@ struct Result {
   std::size_t row;
 };
 
-// What of a block of rows must be computed: columns from `first_column`, a multiple of the vector, and the products of
-// [depth_begin, depth_end).
+// The part of a block of rows that must be computed: columns from `first_column`, a multiple of the vector, and the
+// products of [depth_begin, depth_end).
 struct Part {
   std::size_t first_column;
   std::size_t depth_begin;

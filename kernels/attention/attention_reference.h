@@ -110,7 +110,7 @@ void backward_query_reference(const AttentionHead& head, std::int64_t query, Ref
   }
 }
 
-// What a strided gradient holds between rows stays as tests fill outputs: NaN.
+// The elements of a strided gradient between rows stay as tests fill outputs: NaN.
 template <class S>
 void fill_between_rows(const AttentionShape& shape, std::span<S> gradient) {
   const auto stride = static_cast<std::size_t>(shape.stride());

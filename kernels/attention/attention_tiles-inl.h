@@ -120,7 +120,7 @@ struct KeyPart {
   }
 };
 
-// Of a vector of queries from the column `column`: all of them see the keys [0, all), some the keys [all, some).
+// For a vector of queries from the column `column`: all of them see the keys [0, all), some the keys [all, some).
 struct SeenKeys {
   std::size_t all;
   std::size_t some;

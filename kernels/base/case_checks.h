@@ -1,4 +1,4 @@
-// What every kernel case must hold, for tests; the same on every device.
+// Checks that every kernel case must pass, for tests; the same on every device.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ std::string cpu_errors(const KernelCase& one, std::uint64_t seed = 1);
 
 // The usage error that `call` throws; empty if it throws none.
 std::string usage_error_of(const std::function<void()>& call);
-// What check() says of arguments, as a user reads it.
+// The message of check() about arguments, as a user reads it.
 template <class Args>
 std::string refusal(const Args& args) {
   return usage_error_of([&] { check(args); });

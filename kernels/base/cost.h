@@ -1,4 +1,4 @@
-// What a kernel declares to cost, whatever machine runs it: the least that any implementation must do.
+// The declared cost of a kernel, whatever machine runs it: the least that any implementation must do.
 #pragma once
 
 #include <cstdint>

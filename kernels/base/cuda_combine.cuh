@@ -10,7 +10,7 @@
 
 namespace lockstep::kernels {
 
-// What sums are made in.
+// The type that sums are made in.
 template <class T>
 using Wide = std::conditional_t<std::is_arithmetic_v<T>, T, float>;
 

@@ -1,4 +1,4 @@
-// What kernels on a CUDA device need beside their arguments.
+// The resources that kernels on a CUDA device need besides their arguments.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class CudaContext {
   // Growing at least doubles it and keeps the old memory, which graphs may refer to, until the context goes; it throws
   // Error(cuda) while the stream is captured.
   void* workspace(std::size_t size_bytes);
-  // What a kernel family keeps for the life of the context, such as GEMM's choice of algorithms: one object of each
-  // type, made by T(CudaContext&) on first use.
+  // State that a kernel family keeps for the life of the context, such as GEMM's choice of algorithms: one object of
+  // each type, made by T(CudaContext&) on first use.
   template <class T>
   T& kept() {
     std::shared_ptr<void>& slot = kept_slot(typeid(T));

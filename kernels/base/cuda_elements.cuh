@@ -51,7 +51,7 @@ __device__ __forceinline__ T from_f32(float x) {
   }
 }
 
-// What is moved by one access.
+// The elements moved by one access.
 template <int kBytes>
 struct AccessOf;
 template <>

@@ -18,7 +18,7 @@
 
 namespace lockstep::kernels {
 
-// Of element types and operations that PTX has none for: false, and no load().
+// For element types and operations that PTX has none for: false, and no load().
 template <class T, core::ReduceOp kOp>
 struct Multimem {
   static constexpr bool kExists = false;

@@ -24,7 +24,7 @@ __device__ __forceinline__ float not_a_number() {
   return __int_as_float(0x7fffffff);
 }
 
-// What is reduced: a value, the value that changes nothing, and how two become one. combine(a, b) must equal
+// The terms of a reduction: a value, the value that changes nothing, and how two become one. combine(a, b) must equal
 // combine(b, a) bit for bit, as partners in a butterfly take them in either order.
 struct Sum {
   float value = 0;
@@ -60,7 +60,7 @@ struct ExpSum {
   float maximum = -INFINITY;
   float sum = 0;
 
-  // What x is taken off by: 0 while the maximum is -infinity, as -infinity less itself is NaN.
+  // The value subtracted from x: 0 while the maximum is -infinity, as -infinity less itself is NaN.
   __device__ __forceinline__ static float shift_of(float maximum) { return maximum == -INFINITY ? 0.0F : maximum; }
 
   // The first `count` of a pack.

@@ -31,7 +31,7 @@ double dot(std::span<const double> a, std::span<const double> b) {
   return sum;
 }
 
-// What the gradients given for the outputs make of a forward whose input is moved along a direction.
+// The sum of outputs times their given gradients, of a forward whose input is moved along a direction.
 double loss(const GradientCheck& check, const Data& inputs, Data& gradients, const std::string& moved,
             const std::vector<double>& along, double distance) {
   Data data = inputs;

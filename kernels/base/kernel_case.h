@@ -31,7 +31,7 @@ struct Draw {
   std::int64_t below = 0;
 };
 
-// What a case states beyond its kernel's arguments.
+// Properties of a case beyond its kernel's arguments.
 struct CaseFacts {
   std::string shape;                       // "B8_T1024_C768"
   core::DType dtype = core::DType::f32;    // of the activations, for the name
@@ -67,7 +67,8 @@ struct KernelCase {
 
   // Memory of operands, in their order, in the context's device.
   std::function<void(std::span<void* const> memory, const Context& where)> run;
-  // Of kernels that have several codes (null otherwise): which computes it there, once it was run: "amx by rows".
+  // For kernels with several implementations (null otherwise): the one that computes it there, once it was run: "amx by
+  // rows".
   std::function<std::string(const Context& where)> implementation;
   std::function<void(ReferenceData<double>&)> derive;  // may be empty
   std::function<void(ReferenceData<double>&)> reference;

@@ -1,4 +1,4 @@
-// What a kernel's arguments say about its operands, for checks, costs and test cases alike.
+// The operands of a kernel, by its arguments, for checks, costs and test cases alike.
 //
 // A kernel is a struct of arguments, say GeluForward: integers, flags and views. It has
 //   std::string_view name() const       "gelu_fwd"

@@ -57,7 +57,7 @@ HWY_INLINE void prefetch_ahead(const void* at, std::size_t step_bytes) {
 // Whether the processor converts Float16. Highway's own code for others takes infinity for 65536.
 constexpr bool kConvertsFloat16 = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
 
-// Of a Float16's bits in the lower half of each lane. The product moves the exponent's origin, and denormals too.
+// Converts a Float16's bits in the lower half of each lane. The product moves the exponent's origin, and denormals too.
 HWY_INLINE VF32 float16_value(hn::Vec<U32> bits) {
   const F32 d;
   const U32 du;

@@ -30,7 +30,7 @@ HWY_INLINE VF32 at_most(float bound, VF32 x) {
   return hn::Min(high, x);
 }
 
-// What only AVX-512 has, as templates so that other targets need not know the instructions.
+// Operations that only AVX-512 has, as templates so that other targets need not know the instructions.
 
 // value * 2^power, down to denormals and up to infinity.
 template <class V>

@@ -52,7 +52,7 @@ HWY_INLINE RowPairs<kRows> all_rows(float value) {
   return rows;
 }
 
-// Of each row's lanes.
+// Sums of each row's lanes.
 template <std::size_t kRows>
 HWY_INLINE RowFloats<kRows> row_sums(const RowPairs<kRows>& rows) {
   RowFloats<kRows> sums;

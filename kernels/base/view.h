@@ -79,7 +79,7 @@ class DTypes {
   std::uint32_t bits_ = 0;
 };
 
-// What activations and weights may be. Sums over them are taken in f32.
+// The dtypes of activations and weights. Sums over them are taken in f32.
 inline constexpr DTypes kActivations{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr DTypes kF32{core::DType::f32};
 inline constexpr DTypes kI32{core::DType::i32};

@@ -57,7 +57,7 @@ float whole_row(const CrossEntropy& args, T* logits, std::int64_t target, float*
   return std::log(row.sum) + (row.max - target_logit);
 }
 
-// What comes after row n, of `end`, of a matrix: nothing to ask for where rows are short.
+// The row to prefetch after row n, of `end`, of a matrix: none where rows are short.
 template <class T>
 HWY_INLINE NextRow next_row(const T* row, std::int64_t columns, std::int64_t n, std::int64_t end) {
   if (n + 1 == end || columns < static_cast<std::int64_t>(kChunk)) return {};

@@ -30,7 +30,7 @@ RowStats<S> row_stats_reference(std::span<const S> logits, std::int64_t target) 
   for (const S& logit : logits) {
     if (logit > stats.max) stats.max = logit;
   }
-  // Of no columns, or of -inf alone, the sum is 0 and not NaN, so that other shards' columns can still be merged.
+  // With no columns, or -inf alone, the sum is 0 and not NaN, so that other shards' columns can still be merged.
   const bool finite = stats.max > S(-std::numeric_limits<double>::infinity());
   for (const S& logit : logits) {
     stats.numerators.push_back(exp(logit - (finite ? stats.max : S(0))));

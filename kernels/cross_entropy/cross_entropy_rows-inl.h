@@ -57,7 +57,7 @@ class NextRow {
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
 };
-// Of a pair of T, the quarters that one step of a walk asks for.
+// The quarters of a pair of T that one step of a walk prefetches.
 template <class T, std::size_t kQuarters>
 constexpr std::size_t kStepBytes = std::size_t{2} * HWY_MAX_BYTES / sizeof(float) * sizeof(T) * kQuarters / 4;
 

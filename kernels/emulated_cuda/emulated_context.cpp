@@ -57,7 +57,7 @@ int CudaContext::num_multiprocessors() const {
   return 1;
 }
 
-// Of other content at each call, so that what relies on it shows.
+// Its content differs at each call, so that code that relies on it shows.
 void* CudaContext::workspace(std::size_t size_bytes) {
   if (size_bytes > state_->workspace_bytes) {
     if (state_->workspace != nullptr) state_->device.release(state_->workspace);

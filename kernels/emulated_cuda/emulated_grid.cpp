@@ -13,7 +13,7 @@
 #include "kernels/emulated_cuda/emulated_crew.h"
 #include "kernels/emulated_cuda/emulated_threads.h"
 
-// What cuda_rows.cuh declares as dynamic shared memory.
+// The array that cuda_rows.cuh declares as dynamic shared memory.
 namespace lockstep::kernels {
 alignas(128) thread_local uint4 dynamic_shared_memory[emulated::kMostSharedBytes / sizeof(uint4)];
 }  // namespace lockstep::kernels
@@ -32,7 +32,7 @@ namespace {
 
 constexpr unsigned kWaysAYield = 64;  // of a block's threads, to each other, until other blocks get the core
 
-// Of a thread of the CPU, which runs one block at a time.
+// For each thread of the CPU, which runs one block at a time.
 struct Grid {
   Threads threads;
   core::Random random{1};

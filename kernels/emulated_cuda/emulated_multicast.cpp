@@ -16,7 +16,7 @@ struct Range {
   std::vector<std::byte*> replicas;
 };
 
-// Of all ranks' threads, as a device's address space is.
+// Shared by all ranks' threads, as a device's address space is.
 struct Ranges {
   std::mutex mutex;
   std::map<std::byte*, Range> ranges;

@@ -79,7 +79,7 @@ class Ahead {
   std::int64_t share_ = 0;  // lines a step
 };
 
-// What is asked for beside a product: 32 rows of 32 elements of c, and of what goes into or comes out of its finish;
+// Data to prefetch during a product: 32 rows of 32 elements of c, and of what goes into or comes out of its finish;
 // panels that will be packed.
 struct Beside {
   char* written = nullptr;  // null: none

@@ -129,7 +129,7 @@ Cost cost_of(const GemmInputGradient& args);
 Cost cost_of(const GemmWeightGradient& args);
 Cost cost_of(const GemmBatched& args);
 
-// What computes the product, once it was run there: "amx by rows". Empty on CUDA.
+// The implementation that computes the product, once it was run there: "amx by rows". Empty on CUDA.
 std::string implementation_of(const GemmForward& args, const Context& where);
 std::string implementation_of(const GemmInputGradient& args, const Context& where);
 std::string implementation_of(const GemmWeightGradient& args, const Context& where);

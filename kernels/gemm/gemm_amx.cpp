@@ -226,7 +226,7 @@ class AmxProduct {
     }
   }
 
-  // Of f32 that is not the sum of its parts: some twenty times as slow.
+  // For f32 that is not the sum of its parts: some twenty times as slow.
   void multiply_plainly(const Place& here, std::int64_t begin, std::int64_t depth, const PanelProduct& panels) const {
     Square a{};
     Square b{};

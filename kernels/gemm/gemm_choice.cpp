@@ -13,7 +13,7 @@ namespace lockstep::kernels {
 namespace {
 
 constexpr std::int64_t kGrain = 32;  // rows or columns: no thread gets less, and ours compute so many at a time
-// Of measurement: rounds of all candidates, in turn; the least time of each counts, as noise only adds.
+// Measuring takes rounds of all candidates, in turn; the least time of each counts, as noise only adds.
 constexpr int kMostRounds = 50;
 constexpr int kLeastRounds = 3;
 constexpr double kSeconds = 0.05;  // after which kLeastRounds must do

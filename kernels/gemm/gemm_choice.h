@@ -36,7 +36,7 @@ class GemmChoice {
 
   // Where the choice is open, runs the product several times to measure.
   void run(const Product& product, ThreadPool& pool);
-  // What computes it: "onednn by rows". For reports; empty if the product was not met yet.
+  // The implementation that computes it: "onednn by rows". For reports; empty if the product was not met yet.
   std::string chosen(const Product& product) const;
 
  private:

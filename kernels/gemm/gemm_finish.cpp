@@ -1,4 +1,4 @@
-// What becomes of a block of f32 sums on its way to memory, and sums over rows. Used by all implementations.
+// The finish of a block of f32 sums on its way to memory, and sums over rows. Used by all implementations.
 #include "kernels/base/element_types.h"
 #include "kernels/gemm/gemm_implementation.h"
 

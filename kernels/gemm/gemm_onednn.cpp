@@ -27,7 +27,7 @@ dnnl::memory::desc description(std::int64_t rows, std::int64_t columns, const Fa
   return {Dims{rows, columns}, type_of(x.dtype), Dims{x.row_stride, x.column_stride}};
 }
 
-// What oneDNN cannot do to sums, our own pass does: then it writes f32 to memory of ours.
+// Finishes that oneDNN does not have are our own pass: then it writes f32 to memory of ours.
 bool finishes_itself(const Sums& c) {
   return (c.finish == Finish::store && c.alpha == 1) || c.finish == Finish::bias || c.finish == Finish::add;
 }
@@ -86,7 +86,7 @@ class Matmul {
   dnnl::primitive primitive_;
 };
 
-// What one thread of the pool works with.
+// The state of one thread of the pool.
 class Worker {
  public:
   Worker() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }

@@ -94,7 +94,7 @@ void launch_plain_product(const Product& p, CudaContext& cuda) {
 
 // ---- finishes
 
-// Of one dtype for the bias, the pre-activation and c.
+// For one dtype of the bias, the pre-activation and c.
 template <class T, Finish kFinish>
 struct FinishOperation {
   const float* sums;

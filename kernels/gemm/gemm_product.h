@@ -1,4 +1,4 @@
-// What all linear layers' kernels come down to on the CPU: one product of two matrices, and what becomes of its sums.
+// The base of all linear layers' kernels on the CPU: one product of two matrices, and the finish of its sums.
 //   c[m, n] = finish(sum over k of a[m, k] b[k, n])
 #pragma once
 
@@ -97,7 +97,7 @@ struct Product {
     return part;
   }
 
-  // What the speed of an implementation depends on.
+  // The properties that the speed of an implementation depends on.
   auto key() const {
     return std::tuple(batch, m, n, k, a.dtype, c.dtype, c.finish, a.column_stride == 1, b.column_stride == 1);
   }

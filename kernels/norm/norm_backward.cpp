@@ -50,7 +50,7 @@ void add_row_sums(const NormBackward& args, std::size_t row, RowValues<kRows>& v
   RowPairs<kRows> slopes = all_rows<kRows>(0);
   for_pairs<T>(columns, [&](std::size_t c, auto part) HWY_ATTR {
     const Pair scale = part.load(gamma + c);
-    // Of the second walk; lines to be written, too, as stores wait for them one after another.
+    // Prefetches of the second walk; lines to be written, too, as stores wait for them one after another.
     if (args.with_residual) prefetch_rows<kRows>(args.dsum.as<T>() + row * columns, c);
     if constexpr (!kStream) prefetch_rows<kRows>(args.dx.as<T>() + row * columns, c);
     Pair dgamma = load_pair(block.dgamma + c);

@@ -18,9 +18,9 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Of the rows at hand, and of those after them. Rows are walked two or three times, and memory would rest in all walks
-// but the first: each asks for rows that are read or written next. Lines to be written are asked for too, as stores
-// wait for them one after another.
+// Prefetches of the rows at hand, and of those after them. Rows are walked two or three times, and memory would rest in
+// all walks but the first: each asks for rows that are read or written next. Lines to be written are asked for too, as
+// stores wait for them one after another.
 template <class T>
 struct Rows {
   const T* x;
@@ -64,8 +64,8 @@ RowFloats<kRows> sums(const T* x, std::size_t columns) {
   return row_sums(totals);
 }
 
-// Of the distances from `mean`: a second walk over a row that is in the first-level cache, as the difference of sums of
-// squares would lose digits.
+// The variance from distances to `mean`: a second walk over a row that is in the first-level cache, as the difference
+// of sums of squares would lose digits.
 template <bool kStream, std::size_t kRows, class T>
 RowFloats<kRows> square_sums(const T* x, const T* y, std::size_t columns, const RowFloats<kRows>& mean) {
   const F32 d;

@@ -11,7 +11,7 @@
 
 namespace lockstep::kernels {
 
-// What the norm of a sum sees: the sum as it is stored. Rounding is no operation to count.
+// The input of the norm of a sum: the sum as it is stored. Rounding is no operation to count.
 template <class S>
 S stored_sum(S value, core::DType dtype) {
   if constexpr (std::is_same_v<S, double>) {

@@ -1,4 +1,4 @@
-// What the family's kernels accept and what they cost.
+// The arguments that the family's kernels accept, and their costs.
 #include "kernels/optimizer/optimizer.h"
 
 #include <cmath>

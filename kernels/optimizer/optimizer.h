@@ -21,7 +21,7 @@ class CudaContext;
 inline constexpr DTypes kGradients{core::DType::f32, core::DType::bf16, core::DType::f16};
 inline constexpr double kClipEpsilon = 1e-6;  // torch.nn.utils.clip_grad_norm_
 
-// What changes from step to step: rate, 1 - beta1^step, 1 - beta2^step. `step` from 1.
+// The numbers that change from step to step: rate, 1 - beta1^step, 1 - beta2^step. `step` from 1.
 inline constexpr std::int64_t kAdamWSchedule = 3;
 std::array<float, kAdamWSchedule> adamw_schedule(float rate, float beta1, float beta2, std::int64_t step);
 

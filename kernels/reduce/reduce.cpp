@@ -61,7 +61,7 @@ struct Combine {
 template <class T, ReduceOp kOp>
 constexpr bool kHasVector = !(kOp == ReduceOp::prod && !hwy::IsFloat<T>() && (sizeof(T) == 1 || sizeof(T) == 8));
 
-// What an average divides by: in the type itself for floats; an int for integers, as 200 ranks do not fit an int8.
+// The divisor of an average: in the type itself for floats; an int for integers, as 200 ranks do not fit an int8.
 template <class T>
 using Divisor = std::conditional_t<hwy::IsFloat<T>(), T, int>;
 

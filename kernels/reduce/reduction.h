@@ -52,7 +52,7 @@ struct Reduction {
   }
 };
 
-// Of floats, an element: num_sources - 1 FLOPs for sum, avg and prod, and one for a division; else none.
+// For each element of floats: num_sources - 1 FLOPs for sum, avg and prod, and one for a division; else none.
 Cost cost_of(const Reduction& args);
 
 void run_cpu(const Reduction& args, ThreadPool& pool);

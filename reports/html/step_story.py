@@ -39,10 +39,10 @@ def _training_sentences(one: Optional[Training]) -> list[str]:
 
 
 def _scaling_sentences(line: Optional[Scaling]) -> list[str]:
-    return [text for text in (line_text(line), _company_text(line)) if text] if line else []
+    return [text for text in (line_text(line), _slowdown_text(line)) if text] if line else []
 
 
-def _company_text(line: Scaling) -> str:
+def _slowdown_text(line: Scaling) -> str:
     """B beside kernels of other ranks takes 1.1 times as long."""
     slower = sorted((one for one in line.slowdowns if one.factor > SLOWER), key=lambda one: -one.factor)[:MOST]
     told = joined([f"{_WORDS.get(one.of, one.of)} beside {one.beside} takes {one.factor:.3g} times as long"

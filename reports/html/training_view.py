@@ -146,7 +146,7 @@ def _run_cells(one: Training) -> tuple[Cell, ...]:
 _SCALING = (
     Column("layout", "* more ranks than cores", False), Column("ranks", ""), Column("sequences a step", ""),
     Column("alone ms", "from pieces timed alone, simulated"),
-    Column("contended ms", "and slowed down as measured in company, simulated"),
+    Column("contended ms", "with the slowdowns measured while pieces run concurrently, simulated"),
     Column("measured ms", "median"), Column("95 % interval ms", "bootstrap interval of the median", False),
     Column("off alone %", "measured over alone"), Column("off contended %", "measured over contended"),
     Column("computing ms", "of the measured step, mean of the ranks"), Column("tokens/s", "of all ranks"),
@@ -184,4 +184,4 @@ _SLOWDOWNS = (
 def slowdowns_table(result: ScalingResult) -> Table:
     lines = (Line((word(line_name(one)), word(slow.of), word(slow.beside), number(slow.ranks, 9),
                    number(slow.factor, 3), number(slow.samples, 9))) for one in result.lines for slow in one.slowdowns)
-    return Table("Measured in company: how many times as long as alone", _SLOWDOWNS, tuple(lines))
+    return Table("Measured slowdowns: how many times as long as alone", _SLOWDOWNS, tuple(lines))

@@ -175,9 +175,10 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
 double needed_bytes(const workload::Layout& layout, const Machine& machine,
                     const std::vector<workload::MemoryBytes>& memory) {
   if (machine.measured.cores == 0) return memory[worst_of(memory)].total();
+  const std::int32_t place_ranks = layout.ranks() / layout.pp;
   double bytes = 0;
-  for (const workload::MemoryBytes& of_place : memory) bytes += of_place.total();
-  return bytes * static_cast<double>(layout.ranks() / layout.pp);
+  for (const workload::MemoryBytes& of_place : memory) bytes += of_place.total() * place_ranks;
+  return bytes;
 }
 
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,

@@ -11,7 +11,7 @@ namespace lockstep::executors::cuda {
 inline constexpr int kMostSlots = 512;       // lanes times blocks, of a rank
 inline constexpr int kInstructionBits = 20;  // of a lane's instructions in what is counted
 
-// What stopped the ranks' kernels.
+// The reason why the ranks' kernels have stopped.
 struct Trouble {
   std::int32_t lane;
   std::uint32_t instruction;  // of the lane; as many as it has: on the way out

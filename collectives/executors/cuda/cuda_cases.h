@@ -197,7 +197,7 @@ inline std::vector<std::string> said_of_rank_1_away(const MakeRank& make_rank, c
   return said;
 }
 
-// Who comes when the others have given up touches nobody's memory, and says the same.
+// A rank that comes when the others have given up touches nobody's memory, and says the same.
 inline std::string said_by_who_comes_late(const MakeRank& make_rank, const CudaOptions& options) {
   std::string said;
   const auto failed = run_ranks_on(2, make_rank, options, [&](LocalWorld& world, TestRank& rank) {

@@ -87,7 +87,7 @@ Kernel kernel_of(Way way) {
   return nullptr;
 }
 
-// What moves bits only has no dtype.
+// Collectives that only move bits have no dtype.
 Kernel kernel_for(const collectives::Operation& operation, Way way) {
   if (!collectives::has_op(operation.kind)) return kernel_of<Bits, ReduceOp::sum>(way);
   Kernel kernel = nullptr;
@@ -139,7 +139,7 @@ struct CudaRanks::State {
   // Kept to the end: peers may have it open, and freeing it may wait for the device.
   std::vector<DeviceBlock> outgrown = {};
   std::vector<std::unique_ptr<MulticastMemory>> multicasts = {};
-  // Of collectives that have gone, until the next prepare(), where nobody's kernels run.
+  // Memory of destroyed collectives, until the next prepare(), where nobody's kernels run.
   std::vector<DeviceBlock> unused = {};
 
   State(transports::World& its_world, core::Device& its_device, core::Stream& its_stream, ReachPeers its_reach,
@@ -153,7 +153,7 @@ struct CudaRanks::State {
         board(DeviceBlock::for_peers(its_device, cuda::board_bytes(its_world.num_ranks()))),
         table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
 
-  // Of so many bytes, where every rank's lies; scratch is in reach of the switch if that takes part.
+  // Buffers of this many bytes, and where every rank's lies; scratch is in reach of the switch if that takes part.
   std::vector<std::byte*> shared_memory(Halves& halves, std::size_t half, bool scratch_memory);
   // `which`: of the boards' views, the places that tell where the memory lies.
   void grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
@@ -183,7 +183,7 @@ void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (
 
 namespace {
 
-// What a rank runs.
+// The program that a rank runs.
 struct Prepared {
   cuda::DeviceProgram program;
   Way way;
@@ -333,7 +333,7 @@ plan::Program lowered(const plan::Plan& plan, const collectives::Operation& oper
   return lower_for_direct(plan, operation, lowering);
 }
 
-// Of a block that has so many units: no more than that, as who is there must be waited for at every barrier, but some
+// Threads of a block with this many units: no more than that, as every barrier waits for all of them, but some
 // for what is done beside the units.
 int threads_for(std::int64_t units, const CudaOptions& options) {
   constexpr std::int64_t kFewest = 128;
@@ -420,7 +420,7 @@ Prepared in_one_way(CudaRanks::State& ranks, const plan::Plan& plan, const colle
 std::unique_ptr<collectives::Collective> CudaRanks::prepare(const plan::Plan& plan,
                                                             const collectives::Operation& operation) {
   State& ranks = *state_;
-  // What loads kernels, frees or allocates memory may wait for the whole device: no kernel of the group may run that
+  // Calls that load kernels, free or allocate memory may wait for the whole device: no kernel of the group may run that
   // waits for one that is not launched yet.
   ranks.stream.synchronize();
   ranks.world.barrier();

@@ -148,7 +148,7 @@ std::vector<DevicePlace> device_places(std::span<const Place> places) {
   return all;
 }
 
-// What an instruction of the device moves, and for whom it waits, before anybody is told.
+// The data that an instruction of the device moves, and the ranks that it waits for, before it signals any.
 struct Parts {
   std::vector<DeviceWait> waits;
   std::vector<DevicePlace> sources;
@@ -302,7 +302,7 @@ bool place_packets(const Program& program, const Operation& operation, int reade
   return true;
 }
 
-// Of the rank's own lanes only: packets tell all that comes from other ranks.
+// For the rank's own lanes only: packets signal all that comes from other ranks.
 Listeners own_listeners(const Program& program, const Operation& operation, int rank, int blocks) {
   Listeners all = listeners_of(program, operation, rank, blocks);
   for (auto at = all.begin(); at != all.end();) at = std::get<3>(*at) == rank ? std::next(at) : all.erase(at);

@@ -28,7 +28,8 @@ inline constexpr int kMostPlaces = 128;  // sources, or destinations, of an inst
 inline constexpr int kNearRanks = 16;
 inline constexpr std::uint32_t kNearImageBytes = 24 << 10;
 
-// Of a block, in shared memory. What is read there once at the beginning costs one way to memory and not one each.
+// State of a block, in shared memory. Values read there once at the beginning cost one access to memory and not one
+// each.
 struct BlockState {
   alignas(16) uint4 image[kNearImageBytes / sizeof(uint4)];
   std::uint64_t call;

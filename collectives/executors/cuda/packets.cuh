@@ -40,7 +40,7 @@ __device__ inline bool await_packet(const Block& block, std::uint64_t* packet, s
 // Units of several sources that are asked for together: a look takes a way to memory and back, and so do many at once.
 constexpr int kUnitsAtOnce = 4;
 
-// Of a source: its two packets as they are now, or its elements.
+// The data of a source: its two packets as they are now, or its elements.
 template <class T>
 __device__ inline void look(const DeviceInstruction& one, bool packets, const std::byte* base, std::int64_t unit,
                             std::uint64_t (&seen)[2], Unit<T>& loaded) {

@@ -1,4 +1,4 @@
-#include "bench/scaling/waves.h"
+#include "bench/scaling/slots.h"
 
 #include <algorithm>
 #include <optional>
@@ -21,7 +21,8 @@ std::size_t index_of(Lane lane) {
 
 class Sorter {
  public:
-  Sorter(const Step& step, const Company& company) : step_(step), company_(company), ranks_(step.of_rank.size()) {
+  Sorter(const Step& step, const Concurrency& concurrency)
+      : step_(step), concurrency_(concurrency), ranks_(step.of_rank.size()) {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const std::vector<Task>& tasks = step.of_rank[r].tasks;
       ranks_[r].ended.resize(tasks.size());
@@ -30,16 +31,16 @@ class Sorter {
     }
   }
 
-  std::vector<Wave> run() {
-    std::vector<Wave> waves;
+  std::vector<Slot> run() {
+    std::vector<Slot> slots;
     while (left_ > 0) {
-      waves.push_back(next());
-      LOCKSTEP_CHECK(waves.back().size() > 0, "a step that comes to its end");
-      for (const auto* part : {&waves.back().kernels, &waves.back().collective, &waves.back().other}) {
+      slots.push_back(next());
+      LOCKSTEP_CHECK(slots.back().size() > 0, "a step that comes to its end");
+      for (const auto* part : {&slots.back().kernels, &slots.back().collective, &slots.back().other}) {
         for (const TaskPlace& place : *part) end(place);
       }
     }
-    return waves;
+    return slots;
   }
 
  private:
@@ -50,28 +51,28 @@ class Sorter {
   };
 
   // Tasks that are no kernels go first, so that as many kernels as possible start together.
-  Wave next() const {
-    Wave wave;
+  Slot next() const {
+    Slot slot;
     if (const auto other = first_other()) {
-      wave.other.push_back(*other);
-      return wave;
+      slot.other.push_back(*other);
+      return slot;
     }
     std::vector<TaskPlace> kernels = ready_kernels();
-    wave.collective = ready_collective(kernels);
-    if (wave.collective.empty()) {
-      if (kernels.size() > static_cast<std::size_t>(company_.kernels))
-        kernels.resize(static_cast<std::size_t>(company_.kernels));
-      wave.kernels = std::move(kernels);
-    } else if (is_beside(wave.collective.front())) {
-      wave.kernels = std::move(kernels);
+    slot.collective = ready_collective(kernels);
+    if (slot.collective.empty()) {
+      if (kernels.size() > static_cast<std::size_t>(concurrency_.kernels))
+        kernels.resize(static_cast<std::size_t>(concurrency_.kernels));
+      slot.kernels = std::move(kernels);
+    } else if (is_beside(slot.collective.front())) {
+      slot.kernels = std::move(kernels);
     }
-    return wave;
+    return slot;
   }
 
   const Task& at(const TaskPlace& place) const {
     return step_.of_rank[static_cast<std::size_t>(place.rank)].tasks[place.task];
   }
-  bool is_beside(const TaskPlace& place) const { return company_.beside[index_of(at(place).lane)]; }
+  bool is_beside(const TaskPlace& place) const { return concurrency_.beside[index_of(at(place).lane)]; }
 
   // The first task of a lane that has not ended, if all that it waits for on its rank has ended.
   std::optional<TaskPlace> head(std::size_t r, std::size_t lane) const {
@@ -105,7 +106,8 @@ class Sorter {
     return kernels;
   }
 
-  // One that all members have come to. Of those that want company, one with a member's kernel at hand if there is any.
+  // One that all members have come to. Among those that should overlap kernels, one with a member's kernel at hand if
+  // there is any.
   std::vector<TaskPlace> ready_collective(const std::vector<TaskPlace>& kernels) const {
     std::vector<TaskPlace> lonely;
     for (std::size_t lane = 0; lane < kNumLanes; ++lane) {
@@ -114,7 +116,7 @@ class Sorter {
         if (!place || at(*place).comm == schedules::Comm::none) continue;
         std::vector<TaskPlace> members = members_at(at(*place), lane);
         if (members.empty()) continue;
-        if (!company_.beside[lane] || any_shares_rank(members, kernels)) return members;
+        if (!concurrency_.beside[lane] || any_shares_rank(members, kernels)) return members;
         lonely = std::move(members);
       }
     }
@@ -147,7 +149,7 @@ class Sorter {
   }
 
   const Step& step_;
-  const Company& company_;
+  const Concurrency& concurrency_;
   std::vector<Rank> ranks_;
   std::set<std::tuple<std::int32_t, std::int32_t, std::int32_t>> sent_;  // from, to, tag
   std::size_t left_ = 0;
@@ -155,8 +157,8 @@ class Sorter {
 
 }  // namespace
 
-std::vector<Wave> waves_of(const Step& step, const Company& company) {
-  return Sorter(step, company).run();
+std::vector<Slot> slots_of(const Step& step, const Concurrency& concurrency) {
+  return Sorter(step, concurrency).run();
 }
 
 }  // namespace lockstep::scaling

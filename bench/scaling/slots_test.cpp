@@ -1,4 +1,4 @@
-#include "bench/scaling/waves.h"
+#include "bench/scaling/slots.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using schedules::Lane;
 using schedules::Step;
 using schedules::Task;
 
-constexpr Company kWithCollectives{
+constexpr Concurrency kWithCollectives{
     8, {false, false, false, false, true, true, false}};  // gather and reduce have threads of their own
 
 Step step_of(const workload::Layout& layout) {
@@ -39,99 +39,100 @@ std::vector<Step> steps() {
   return all;
 }
 
-// The wave of each task; fails where a task is in none or in two.
-std::vector<std::vector<std::size_t>> wave_of_tasks(const Step& step, const std::vector<Wave>& waves) {
-  std::vector<std::vector<std::size_t>> wave_of;
-  for (const auto& rank : step.of_rank) wave_of.emplace_back(rank.tasks.size(), waves.size());
-  for (std::size_t w = 0; w < waves.size(); ++w) {
-    for (const auto* part : {&waves[w].kernels, &waves[w].collective, &waves[w].other}) {
+// The slot of each task; fails where a task is in none or in two.
+std::vector<std::vector<std::size_t>> slot_of_tasks(const Step& step, const std::vector<Slot>& slots) {
+  std::vector<std::vector<std::size_t>> slot_of;
+  for (const auto& rank : step.of_rank) slot_of.emplace_back(rank.tasks.size(), slots.size());
+  for (std::size_t w = 0; w < slots.size(); ++w) {
+    for (const auto* part : {&slots[w].kernels, &slots[w].collective, &slots[w].other}) {
       for (const TaskPlace& place : *part) {
-        std::size_t& at = wave_of[static_cast<std::size_t>(place.rank)][place.task];
-        EXPECT_EQ(at, waves.size()) << "a task in two waves";
+        std::size_t& at = slot_of[static_cast<std::size_t>(place.rank)][place.task];
+        EXPECT_EQ(at, slots.size()) << "a task in two slots";
         at = w;
       }
     }
   }
-  for (const auto& rank : wave_of) EXPECT_EQ(std::count(rank.begin(), rank.end(), waves.size()), 0);
-  return wave_of;
+  for (const auto& rank : slot_of) EXPECT_EQ(std::count(rank.begin(), rank.end(), slots.size()), 0);
+  return slot_of;
 }
 
-void expect_legal(const Step& step, const std::vector<Wave>& waves) {
-  const auto wave_of = wave_of_tasks(step, waves);
+void expect_legal(const Step& step, const std::vector<Slot>& slots) {
+  const auto slot_of = slot_of_tasks(step, slots);
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::size_t> sent;
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     std::array<std::size_t, schedules::kNumLanes> last = {};
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const Task& task = step.of_rank[r].tasks[i];
       for (const std::uint32_t earlier : step.of_rank[r].after_of(task)) {
-        ASSERT_LT(wave_of[r][earlier], wave_of[r][i]) << step.name;
+        ASSERT_LT(slot_of[r][earlier], slot_of[r][i]) << step.name;
       }
       std::size_t& before = last[static_cast<std::size_t>(task.lane)];
-      ASSERT_LE(before, wave_of[r][i]) << "a lane's order";
-      before = wave_of[r][i] + 1;
-      if (schedules::is_send(task.op)) sent[{static_cast<std::int32_t>(r), task.peer, task.tag}] = wave_of[r][i];
+      ASSERT_LE(before, slot_of[r][i]) << "a lane's order";
+      before = slot_of[r][i] + 1;
+      if (schedules::is_send(task.op)) sent[{static_cast<std::int32_t>(r), task.peer, task.tag}] = slot_of[r][i];
     }
   }
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const Task& task = step.of_rank[r].tasks[i];
       if (!schedules::is_recv(task.op)) continue;
-      ASSERT_LT(sent.at({task.peer, static_cast<std::int32_t>(r), task.tag}), wave_of[r][i]);
+      ASSERT_LT(sent.at({task.peer, static_cast<std::int32_t>(r), task.tag}), slot_of[r][i]);
     }
   }
 }
 
-TEST(Waves, AnyCompanyIsALegalOrder) {
+TEST(Slots, AnyConcurrencyIsALegalOrder) {
   for (const Step& step : steps()) {
-    for (const Company& company : {Company{}, Company{.kernels = 2}, Company{.kernels = 8}, kWithCollectives}) {
-      expect_legal(step, waves_of(step, company));
+    for (const Concurrency& concurrency :
+         {Concurrency{}, Concurrency{.kernels = 2}, Concurrency{.kernels = 8}, kWithCollectives}) {
+      expect_legal(step, slots_of(step, concurrency));
     }
   }
 }
 
-TEST(Waves, AloneIsOnePieceAtATime) {
+TEST(Slots, AloneIsOnePieceAtATime) {
   for (const Step& step : steps()) {
-    for (const Wave& wave : waves_of(step, {})) {
-      EXPECT_EQ(wave.kernels.size() + wave.other.size() + (wave.collective.empty() ? 0 : 1), 1U);
+    for (const Slot& slot : slots_of(step, {})) {
+      EXPECT_EQ(slot.kernels.size() + slot.other.size() + (slot.collective.empty() ? 0 : 1), 1U);
     }
   }
 }
 
-TEST(Waves, KernelsTogetherAreOfDifferentRanksAndAsManyAsAsked) {
+TEST(Slots, KernelsTogetherAreOfDifferentRanksAndAsManyAsAsked) {
   for (const Step& step : steps()) {
     std::size_t most = 0;
-    for (const Wave& wave : waves_of(step, {.kernels = 2})) {
+    for (const Slot& slot : slots_of(step, {.kernels = 2})) {
       std::set<std::int32_t> ranks;
-      for (const TaskPlace& place : wave.kernels) ranks.insert(place.rank);
-      EXPECT_EQ(ranks.size(), wave.kernels.size());
-      most = std::max(most, wave.kernels.size());
+      for (const TaskPlace& place : slot.kernels) ranks.insert(place.rank);
+      EXPECT_EQ(ranks.size(), slot.kernels.size());
+      most = std::max(most, slot.kernels.size());
     }
     EXPECT_EQ(most, std::min<std::size_t>(step.of_rank.size(), 2));
   }
 }
 
 // Buckets leave while the backward goes on: a collective has kernels of its members beside it.
-TEST(Waves, CollectivesFindKernelsBesideThem) {
+TEST(Slots, CollectivesFindKernelsBesideThem) {
   const Step step = step_of({.dp = 2, .bucket_cap_bytes = 1 << 20});
   std::size_t beside = 0;
-  for (const Wave& wave : waves_of(step, kWithCollectives)) {
-    if (!wave.collective.empty() && !wave.kernels.empty()) ++beside;
+  for (const Slot& slot : slots_of(step, kWithCollectives)) {
+    if (!slot.collective.empty() && !slot.kernels.empty()) ++beside;
   }
   EXPECT_GE(beside, 3U);
 }
 
 TEST(Turns, CountWhatIsBeforeAndWith) {
   const Step step = step_of({.dp = 2});
-  const std::vector<Wave> waves = waves_of(step, {.kernels = 2});
-  const RankTurns first = turns_of(waves, step, 0);
+  const std::vector<Slot> slots = slots_of(step, {.kernels = 2});
+  const RankTurns first = turns_of(slots, step, 0);
   std::uint64_t before = 0;
-  for (const Wave& wave : waves) {
-    for (const TaskPlace& place : wave.kernels) {
+  for (const Slot& slot : slots) {
+    for (const TaskPlace& place : slot.kernels) {
       if (place.rank != 0) continue;
       EXPECT_EQ(first.of_task[place.task].before, before);
-      EXPECT_EQ(first.of_task[place.task].with, before + wave.size());
+      EXPECT_EQ(first.of_task[place.task].with, before + slot.size());
     }
-    before += wave.size();
+    before += slot.size();
   }
   EXPECT_EQ(first.all, before);
   EXPECT_EQ(first.all, step.of_rank[0].tasks.size() + step.of_rank[1].tasks.size());
@@ -143,7 +144,7 @@ TEST(Prices, EveryPieceThatWasTimedAloneHasOne) {
     schedules::StepTimeline timeline;
     for (const auto& rank : step.of_rank) timeline.emplace_back(rank.tasks.size(), schedules::TaskSpan{1000, 3000});
     Prices prices;
-    prices.add(step, spans_of(waves_of(step, {}), timeline));
+    prices.add(step, spans_of(slots_of(step, {}), timeline));
     const Step with_prices = priced(step, prices);
     for (const auto& rank : with_prices.of_rank) {
       for (const Task& task : rank.tasks) {
