@@ -4,10 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "schedules/step/step.h"
 #include "simulator/machine/machine.h"
+#include "simulator/machine/record_lines.h"
 
 namespace lockstep::simulator {
 
@@ -25,8 +27,13 @@ inline constexpr std::array<std::string_view, 6> kNcclNumbers{"start_us", "simpl
                                                               "ll128",    "last_copy",      "nvls"};
 
 // The machine with these numbers as they make the sum of squared relative errors least; they start from the machine's
-// own, which are above 0. What NCCL chooses does not depend on them.
+// own, which are above 0; shares stay at most 1. What NCCL chooses does not depend on them.
 Machine fit_nccl(Machine machine, std::span<const CollectivePoint> points, std::span<const NcclNumber> numbers);
 double value_of(const Machine& machine, NcclNumber number);
+
+// What sweeps of NCCL's own collectives within one node tell of a machine: `base` with those of its numbers fitted that
+// the rows depend on, and a source that says so. Throws a usage Error, in which `where` names the rows, if the base has
+// no NCCL or there are fewer than four sizes within one of its nodes.
+Machine calibrate_nccl(const Machine& base, std::span<const RowLine> rows, const std::string& where);
 
 }  // namespace lockstep::simulator
