@@ -42,11 +42,6 @@ double squared_errors(const Machine& machine, std::span<const CollectivePoint> p
   return sum;
 }
 
-CollectivePrediction predicted(const Machine& machine, const CollectivePoint& point) {
-  const std::vector<std::int64_t> members(machine.levels.size(), point.ranks);
-  return best_collective(machine, point.comm, point.bytes, members);
-}
-
 std::vector<CollectivePoint> points_of(const Machine& base, std::span<const RowLine> rows) {
   std::vector<CollectivePoint> points;
   for (const RowLine& row : rows) {
@@ -79,6 +74,12 @@ std::vector<NcclNumber> numbers_of(const Machine& machine, std::span<const Colle
 }
 
 }  // namespace
+
+CollectivePrediction predicted(const Machine& machine, const CollectivePoint& point) {
+  std::vector<std::int64_t> members(machine.levels.size(), point.ranks);
+  members.front() = point.ranks / point.nodes;
+  return best_collective(machine, point.comm, point.bytes, members);
+}
 
 double predicted_us(const Machine& machine, const CollectivePoint& point) {
   return predicted(machine, point).time_us();

@@ -10,16 +10,18 @@
 #include "schedules/step/step.h"
 #include "simulator/machine/machine.h"
 #include "simulator/machine/record_lines.h"
+#include "simulator/network/collective_prediction.h"
 
 namespace lockstep::simulator {
 
-// Within one node.
 struct CollectivePoint {
   schedules::Comm comm = schedules::Comm::all_reduce;
   std::int64_t ranks = 2;
   double bytes = 0;
   double us = 0;
+  std::int64_t nodes = 1;  // as many ranks in each, all below one switch of the network
 };
+CollectivePrediction predicted(const Machine& machine, const CollectivePoint& point);
 double predicted_us(const Machine& machine, const CollectivePoint& point);
 
 enum class NcclNumber : std::uint8_t { start_us, simple_step_us, collective_efficiency, ll128, last_copy, nvls };
