@@ -106,6 +106,26 @@ def test_plan_says_what_the_smallest_layout_needs(programs):
     assert done.stderr.count("\n") == 1
 
 
+def test_sweeps_of_nccl_calibrate_a_machine(programs, tmp_path):
+    sweep = tmp_path / "sweep.jsonl"
+    row = {"record": "row", "run": "r", "collective": "all_reduce", "algorithm": "library", "executor": "library",
+           "transport": "nccl", "ranks": 8, "status": "ok", "basis": "measured", "plan": None}
+    sizes = [2**power for power in range(20, 31, 2)]
+    lines = [row | {"bytes": size, "time_us": 100 + size / 60e3} for size in sizes]
+    sweep.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "here.json"
+    done = programs.run("simulate", "--calibrate", str(sweep), "--machine", "dgx-a100", "--output", str(out))
+    assert done.returncode == 0, done.stderr
+    made = json.loads(out.read_text())
+    # 60 GB/s of payload are 105 of bus bandwidth, of 300 a port.
+    assert made["levels"][0]["collective_efficiency"] == pytest.approx(0.36, rel=0.1)
+    assert "fitted to 6 rows of NCCL's collectives" in made["sources"][-1]
+    assert programs.run("simulate", *SMALL[:2], "--machine", str(out), "--layout", "tp=8,batch=4").returncode == 0
+    sweep.write_text(json.dumps(lines[0]) + "\n")
+    refused = programs.run("simulate", "--calibrate", str(sweep), "--machine", "dgx-a100")
+    assert refused.returncode == USAGE and "at 1 sizes within one node" in refused.stderr
+
+
 def test_a_machine_of_our_own_file(programs, tmp_path):
     """What --calibrate writes and what --machine reads are one format: a built-in description, changed by hand."""
     source = conftest.ROOT / "simulator" / "machine" / "machines" / "dgx-a100.json"

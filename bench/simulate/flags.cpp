@@ -26,7 +26,10 @@ const std::array kFlags{
     Flag{"--layout", "tp=8,pp=8,dp=1,batch=64", "sizes of each kind of parallelism, and more; --list shows the fields",
          [](SimulateFlags& f, const FlagValue& v) { f.layout = v.text; }},
     Flag{"--machine", "dgx-a100", "a name, or a file (docs/machine_format.md)",
-         [](SimulateFlags& f, const FlagValue& v) { f.machine = text_of(v); }},
+         [](SimulateFlags& f, const FlagValue& v) {
+           f.machine = text_of(v);
+           f.has_machine = true;
+         }},
     Flag{"--sweep", "",
          "fields of the layout with values to try, such as tp=2:4:8,microbatch=1:2; a row for each combination",
          [](SimulateFlags& f, const FlagValue& v) { f.sweep = program::text_list(v); }},
@@ -44,7 +47,8 @@ const std::array kPlanFlags{
 
 const std::array kCalibrateFlags{
     Flag{"--calibrate", "",
-         "record files of kernels_bench and all_reduce_perf; write a description of this machine from them",
+         "record files of kernels_bench and all_reduce_perf; write a description of this machine from them. With "
+         "--machine: that description, with its collectives as rows of NCCL's own say",
          [](SimulateFlags& f, const FlagValue& v) {
            f.records = text_of(v);
            f.task = Task::calibrate;

@@ -28,9 +28,10 @@ struct SimulateFlags : program::Invocation {
   std::string schedules = "1f1b,interleaved,zb_h1,zb_h2";
   int top = 10;
 
-  std::string records;     // of calibrate
-  std::string output;      // file for the description that calibrate writes; empty: stdout
-  std::string trace_file;  // empty: none
+  std::string records;       // of calibrate
+  bool has_machine = false;  // one was named: calibrate fits NCCL's numbers in it
+  std::string output;        // file for the description that calibrate writes; empty: stdout
+  std::string trace_file;    // empty: none
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.

@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "schedules/step/trace.h"
 #include "simulator/machine/calibrate.h"
+#include "simulator/network/nccl_fit.h"
 #include "workload/layout.h"
 
 namespace lockstep::simulate {
@@ -143,7 +144,10 @@ int serve_predictions(const SimulateFlags& flags) {
 }
 
 int run_calibration(const SimulateFlags& flags, const program::Print& print) {
-  const std::string text = to_json(simulator::calibrate_files(program::text_list({"--calibrate", flags.records})));
+  const auto [records, where] = simulator::read_record_files(program::text_list({"--calibrate", flags.records}));
+  const std::string text =
+      to_json(flags.has_machine ? calibrate_nccl(simulator::load_machine(flags.machine), records.nccl_rows, where)
+                                : calibrate(records, where));
   if (flags.output.empty()) {
     print(text);
   } else {

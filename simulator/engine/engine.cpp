@@ -1,6 +1,7 @@
 #include "simulator/engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "simulator/engine/event_queue.h"
@@ -17,6 +18,8 @@ using schedules::Task;
 using schedules::TaskSpan;
 
 constexpr std::int64_t kNotYet = -1;
+constexpr auto kCompute = static_cast<std::uint32_t>(schedules::Lane::compute);
+constexpr double kLeastRate = 0.1;  // of a kernel, however many collectives are beside it
 
 // What an event's code says: a kind, a rank, and a lane, a receive or a message.
 enum class What : std::uint64_t { lane_done, arrival, fair_end };
@@ -33,6 +36,17 @@ std::uint32_t detail_of(std::uint64_t code) {
   return static_cast<std::uint32_t>(code);
 }
 
+// A kernel that collectives beside it may slow down. Each time that they come or go its end moves; of all ends that
+// were announced, the last one's version counts.
+struct RunningKernel {
+  std::uint32_t index = 0;  // in RankStep::tasks
+  std::uint32_t version = 0;
+  bool runs = false;
+  std::int64_t start_ps = 0;
+  std::int64_t since_ps = 0;  // from when on it has had its rate
+  std::int64_t left_ps = 0;   // at full rate, since then
+};
+
 struct RankState {
   RankProgram program;
   std::array<std::uint32_t, kNumLanes> done = {};  // tasks of each lane
@@ -40,6 +54,8 @@ struct RankState {
   std::uint32_t open = 0;                          // a bit a lane that has tasks left
   std::array<LanePlace, kNumLanes> unmet = {};     // of each idle lane's next task: what it was last seen to wait for
   std::vector<TaskSpan> messages;                  // of each receive: when its bytes moved; end kNotYet before
+  RunningKernel kernel;
+  std::int32_t collectives = 0;  // that run
 };
 
 // A message on a fair link.
@@ -54,10 +70,11 @@ struct FairMessage {
 
 class Engine {
  public:
-  Engine(const Step& step, const Topology& topology, const CollectiveTime& collective_time)
+  Engine(const Step& step, const Topology& topology, const CollectiveTime& collective_time, double taken)
       : step_(step),
         topology_(topology),
         collective_time_(collective_time),
+        taken_(taken),
         links_(topology.links()),
         ranks_(step.of_rank.size()),
         waiting_(step.groups.size()) {
@@ -90,13 +107,27 @@ class Engine {
   void happen(std::uint64_t code) {
     switch (what_of(code)) {
       case What::lane_done:
-        finish(rank_of(code), detail_of(code));
-        return advance(rank_of(code));
+        return end_lane_task(rank_of(code), detail_of(code));
       case What::arrival:
         return arrive(rank_of(code), detail_of(code));
       case What::fair_end:
         return end_fair(detail_of(code));
     }
+  }
+
+  // `detail`: the lane, and of a kernel that may be slowed down the version of its end.
+  void end_lane_task(std::size_t r, std::uint32_t detail) {
+    RankState& rank = ranks_[r];
+    const std::uint32_t lane = detail % kNumLanes;
+    const std::uint32_t version = detail / kNumLanes;
+    if (version != 0 && version != rank.kernel.version) {
+      --result_.events;
+      return;
+    }
+    if (version != 0) rank.kernel.runs = false;
+    if (head(rank, lane).kind == TaskKind::collective) add_collectives(r, -1);
+    finish(r, lane);
+    advance(r);
   }
 
   const LaneTask& head(const RankState& rank, std::uint32_t lane) const {
@@ -136,6 +167,7 @@ class Engine {
   bool start(std::size_t r, std::uint32_t lane, const LaneTask& task) {
     switch (task.kind) {
       case TaskKind::kernel:
+        if (taken_ > 0 && lane == kCompute && task.amount > 0) return run_kernel(r, task);
         return occupy(r, lane, task, {now_, now_ + task.amount});
       case TaskKind::send:
         return send(r, lane, task);
@@ -155,6 +187,34 @@ class Engine {
     }
     queue_.push({span.end_ps, code_of(What::lane_done, r, lane)});
     return false;
+  }
+
+  bool run_kernel(std::size_t r, const LaneTask& task) {
+    RunningKernel& kernel = ranks_[r].kernel;
+    kernel = {task.index, kernel.version, true, now_, now_, task.amount};
+    announce_end(r);
+    return false;
+  }
+
+  double kernel_rate(const RankState& rank) const { return std::max(kLeastRate, 1 - taken_ * rank.collectives); }
+
+  void announce_end(std::size_t r) {
+    RunningKernel& kernel = ranks_[r].kernel;
+    const double left_ps = std::ceil(static_cast<double>(kernel.left_ps) / kernel_rate(ranks_[r]));
+    const std::int64_t end_ps = now_ + static_cast<std::int64_t>(left_ps);
+    result_.timeline[r][kernel.index] = {kernel.start_ps, end_ps};
+    queue_.push({end_ps, code_of(What::lane_done, r, kCompute + kNumLanes * ++kernel.version)});
+  }
+
+  void add_collectives(std::size_t r, std::int32_t change) {
+    RankState& rank = ranks_[r];
+    RunningKernel& kernel = rank.kernel;
+    const double done_ps = static_cast<double>(now_ - kernel.since_ps) * kernel_rate(rank);
+    rank.collectives += change;
+    if (taken_ == 0 || !kernel.runs) return;
+    kernel.left_ps = std::max<std::int64_t>(0, kernel.left_ps - std::llround(done_ps));
+    kernel.since_ps = now_;
+    announce_end(r);
   }
 
   void finish(std::size_t r, std::uint32_t lane) {
@@ -217,6 +277,7 @@ class Engine {
     for (const std::int32_t member : group.ranks) {
       const auto r = static_cast<std::size_t>(member);
       result_.timeline[r][head(ranks_[r], lane).index] = {now_, end};
+      add_collectives(r, 1);
       queue_.push({end, code_of(What::lane_done, r, lane)});
     }
     return false;
@@ -253,6 +314,7 @@ class Engine {
   const Step& step_;
   const Topology& topology_;
   const CollectiveTime& collective_time_;
+  double taken_ = 0;
   LinkState links_;
   std::vector<RankState> ranks_;
   std::vector<std::array<std::size_t, kNumLanes>> waiting_;  // members of each group in each lane
@@ -265,8 +327,8 @@ class Engine {
 
 }  // namespace
 
-Simulation simulate(const Step& step, const Topology& topology, const CollectiveTime& collective_time) {
-  return Engine(step, topology, collective_time).run();
+Simulation simulate(const Step& step, const Topology& topology, const CollectiveTime& collective_time, double taken) {
+  return Engine(step, topology, collective_time, taken).run();
 }
 
 }  // namespace lockstep::simulator

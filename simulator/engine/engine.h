@@ -26,7 +26,10 @@ struct Simulation {
   std::int64_t events = 0;
 };
 
-// Throws core::Error(usage) if ranks come to wait for each other for ever, and says where each of them stands.
-Simulation simulate(const schedules::Step& step, const Topology& topology, const CollectiveTime& collective_time);
+// While a collective of a rank runs, its kernels run at 1 - `taken` of their rate, two collectives take twice that: a
+// collective has thread blocks of its own on the device. Throws core::Error(usage) if ranks come to wait for each other
+// for ever, and says where each of them stands.
+Simulation simulate(const schedules::Step& step, const Topology& topology, const CollectiveTime& collective_time,
+                    double taken = 0);
 
 }  // namespace lockstep::simulator

@@ -46,6 +46,33 @@ std::int64_t simulated_ps(const Step& step, double latency) {
   return simulate(step, network, no_collectives).makespan_ps;
 }
 
+// A kernel of 100, and beside it collectives in two lanes that take so long each.
+std::int64_t kernel_beside(std::int64_t first_ps, std::int64_t second_ps, double taken) {
+  Step step{.name = "beside", .groups = {{GroupKind::data, {0}}}};
+  RankWriter rank;
+  rank.add({.op = Op::forward, .amount = 100});
+  for (const Lane lane : {Lane::gather, Lane::reduce}) {
+    rank.add({.op = Op::reduce_grad,
+              .lane = lane,
+              .comm = Comm::all_reduce,
+              .peer = 0,
+              .amount = lane == Lane::gather ? first_ps : second_ps});
+  }
+  step.of_rank.push_back(rank.take());
+  const auto as_amount = [](const schedules::Group&, const schedules::Task& task) { return task.amount; };
+  const Simulation run = simulate(step, OneSwitch(1, 0), as_amount, taken);
+  EXPECT_EQ(run.events, 3);
+  return run.timeline[0][0].end_ps;
+}
+
+TEST(Engine, CollectivesTakeTheirPartOfTheKernelBesideThem) {
+  EXPECT_EQ(kernel_beside(50, 50, 0), 100);
+  EXPECT_EQ(kernel_beside(50, 0, 0.2), 110) << "50 at 0.8 of its rate";
+  EXPECT_EQ(kernel_beside(1000, 0, 0.2), 125) << "all of it";
+  EXPECT_EQ(kernel_beside(50, 50, 0.2), 120) << "two take twice as much";
+  EXPECT_EQ(kernel_beside(1000, 1000, 0.9), 1000) << "at a tenth of its rate, not less";
+}
+
 TEST(Engine, EventsComeInOrder) {
   EventQueue queue;
   std::mt19937_64 random(7);

@@ -254,7 +254,7 @@ Machine calibrate(const RecordLines& records, const std::string& where) {
   return machine;
 }
 
-Machine calibrate_files(std::span<const std::string> paths) {
+RecordFiles read_record_files(std::span<const std::string> paths) {
   std::string text;
   std::string where;
   for (const std::string& path : paths) {
@@ -265,7 +265,7 @@ Machine calibrate_files(std::span<const std::string> paths) {
     text += part + "\n";
     where += (where.empty() ? "" : ", ") + path.substr(path.rfind('/') + 1);
   }
-  return calibrate(read_record_lines(text, where), where);
+  return {read_record_lines(text, where), where};
 }
 
 }  // namespace lockstep::simulator

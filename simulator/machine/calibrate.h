@@ -15,8 +15,13 @@ namespace lockstep::simulator {
 // "gemm", "fma", "launch" and those of memory (kernels_bench --json), and rows of ring or sendrecv at several sizes
 // (all_reduce_perf --algo ring --json). Throws a usage Error that says which are missing. `where` names the records.
 Machine calibrate(const RecordLines& records, const std::string& where);
-// The same from several files, read as one.
-Machine calibrate_files(std::span<const std::string> paths);
+
+// Several files as one; `where` names them.
+struct RecordFiles {
+  RecordLines records;
+  std::string where;
+};
+RecordFiles read_record_files(std::span<const std::string> paths);
 
 // time_us = latency_us a step + wire bytes / gbps, with least squares of relative errors.
 struct LinkFit {

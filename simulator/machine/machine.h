@@ -70,6 +70,7 @@ struct Nccl {
   double ll128 = 0.92;          // likewise
   double last_copy = 0;         // time of a rank's last copy out of the buffer, over that of the same bytes on the wire
   double nvls = 0;              // of gbps, that NVLS reaches; 0: there is none
+  double taken = 0;             // of a GPU\'s multiprocessors, that its thread blocks take from kernels beside it
   // Where devices have links to each other and no switch: so many of them, and those that are more, have this share of
   // their links among them. Ascending; all of them where nothing is said.
   std::vector<std::pair<double, double>> of_members;
@@ -105,6 +106,8 @@ struct Machine {
   double host_gbps = 0;              // device to host memory, each way
   std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;
+
+  double taken_by_collectives() const { return nccl ? nccl->taken : 0; }
 };
 
 // `name`: of a description that is built in, or a path of a JSON file (has a '/' or ends in .json). Throws a usage

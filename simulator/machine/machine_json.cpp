@@ -11,6 +11,7 @@ namespace {
 constexpr std::array kSharing{"one_at_a_time", "fair"};
 constexpr std::array kNodeLinks{"nvlink", "pcie"};
 constexpr std::array kGenerations{"volta", "ampere", "hopper", "blackwell"};
+constexpr double kMostTaken = 0.9;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 EfficiencyCurve read_curve(JsonFields& fields, const char* name) {
@@ -117,6 +118,7 @@ Nccl read_nccl(JsonFields fields) {
   if ((nccl.nvls > 0) != (nccl.nvls_search_gbps > 0)) {
     fields.refuse("nvls_search_gbps", std::to_string(nccl.nvls_search_gbps), "above 0 if and only if nvls is");
   }
+  nccl.taken = fields.number("taken", 0, kMostTaken);
   nccl.of_members = read_of_members(fields);
   fields.done();
   return nccl;
@@ -165,6 +167,7 @@ nlohmann::ordered_json json_of(const Nccl& nccl) {
           {"ll128", nccl.ll128},
           {"last_copy", nccl.last_copy},
           {"nvls", nccl.nvls},
+          {"taken", nccl.taken},
           {"of_members", nccl.of_members}};
 }
 

@@ -58,16 +58,20 @@ void take_ceiling(RecordLines& into, const json& line) {
 
 void take_row(RecordLines& into, const json& line) {
   if (text_of(line, "status") != "ok" || text_of(line, "basis") != "measured") return;
-  if (!line.contains("plan") || !line["plan"].is_object()) return;
+  const bool is_nccl = text_of(line, "executor") == "library" && text_of(line, "transport") == "nccl";
+  const bool has_plan = line.contains("plan") && line["plan"].is_object();
+  if (!has_plan && !is_nccl) return;
+  const json plan = has_plan ? line["plan"] : json::object();
   const RowLine row{.collective = text_of(line, "collective"),
                     .algorithm = text_of(line, "algorithm"),
                     .ranks = static_cast<int>(number_of(line, "ranks")),
                     .time_us = number_of(line, "time_us"),
-                    .steps = number_of(line["plan"], "steps"),
-                    .wire_bytes = number_of(line["plan"], "wire_bytes_max"),
+                    .steps = number_of(plan, "steps"),
+                    .wire_bytes = number_of(plan, "wire_bytes_max"),
                     .bytes = number_of(line, "bytes"),
                     .transport = text_of(line, "transport")};
   if (row.time_us > 0 && row.steps > 0) into.rows.push_back(row);
+  if (row.time_us > 0 && row.bytes > 0 && is_nccl) into.nccl_rows.push_back(row);
 }
 
 void take(RecordLines& into, const json& line) {

@@ -49,7 +49,8 @@ struct RecordLines {
   int cores = 0;                    // that a program may use
   std::vector<KernelLine> kernels;  // those that ran and were right
   std::vector<CeilingLine> ceilings;
-  std::vector<RowLine> rows;  // those measured, right, and with counts
+  std::vector<RowLine> rows;       // those measured, right, and with counts
+  std::vector<RowLine> nccl_rows;  // likewise, of NCCL's own collectives: without counts
 };
 
 // `where` names the text in what is thrown: a usage Error with the line that is no record.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "core/error.h"
 #include "simulator/network/collective_time.h"
 #include "simulator/network/nccl_fit.h"
 #include "simulator/network/nccl_time.h"
@@ -126,6 +127,47 @@ TEST(NcclFit, FindsTheNumbersThatMadeThePoints) {
     EXPECT_NEAR(value_of(found, number) / value_of(truth, number), 1, 0.02)
         << kNcclNumbers[static_cast<std::size_t>(number)];
   }
+}
+
+std::vector<RowLine> rows_of(const Machine& machine, int ranks) {
+  std::vector<RowLine> rows;
+  for (double bytes = 1024; bytes <= 1024 * kMiB; bytes *= 16) {
+    rows.push_back({.collective = "all_reduce", .algorithm = "library", .ranks = ranks, .bytes = bytes});
+    rows.back().time_us = predicted_us(machine, {Comm::all_reduce, ranks, bytes, 0});
+  }
+  return rows;
+}
+
+TEST(NcclFit, MakesAMachineOfSweepsThatTakesAsLong) {
+  Machine truth = load_machine("dgx-h100");
+  truth.nccl->start_us = 9;
+  truth.nccl->nvls = 0.6;
+  const std::vector<RowLine> rows = rows_of(truth, 8);
+  const Machine found = calibrate_nccl(load_machine("dgx-h100"), rows, "sweep.jsonl");
+  for (const RowLine& row : rows) {
+    EXPECT_NEAR(predicted_us(found, {Comm::all_reduce, row.ranks, row.bytes, 0}) / row.time_us, 1, 0.02);
+  }
+  EXPECT_NE(found.sources.back().find("sweep.jsonl: start_us, collective_efficiency, nvls fitted to 6 rows"),
+            std::string::npos)
+      << found.sources.back();
+  EXPECT_EQ(to_json(parse_machine(to_json(found), "found")), to_json(found));
+}
+
+TEST(NcclFit, RefusesWhatTellsTooLittle) {
+  const auto refusal = [](const Machine& base, const std::vector<RowLine>& rows) -> std::string {
+    try {
+      calibrate_nccl(base, rows, "sweep.jsonl");
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Machine base = load_machine("dgx-a100");
+  EXPECT_NE(refusal(base, {}).find("sweep.jsonl: rows of NCCL's collectives at 0 sizes"), std::string::npos);
+  EXPECT_NE(refusal(base, rows_of(base, 16)), "") << "more than a node";
+  Machine without = base;
+  without.nccl.reset();
+  EXPECT_NE(refusal(without, rows_of(base, 8)).find("has no NCCL"), std::string::npos);
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ Simulation run(std::span<const schedules::Step> priced, const Machine& machine, 
     return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
   };
   if (machine.measured.cores > 0) return simulate_on_shared_cores(priced, machine, collective_time);
-  return simulate(step, network, collective_time);
+  return simulate(step, network, collective_time, machine.taken_by_collectives());
 }
 
 // The bubbles of forward and backward, without what comes after them (the rest of the reductions, the optimizer).
@@ -165,9 +165,8 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
   // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {
-    pricing.simplify = [price = price_in(model, layout, schedule, machine)](const schedules::StageRecipe& recipe) {
-      return fold_pieces(recipe, price);
-    };
+    pricing.simplify = [price = price_in(model, layout, schedule, machine), taken = machine.taken_by_collectives()](
+                           const schedules::StageRecipe& recipe) { return fold_pieces(recipe, price, taken); };
   }
   return pricing;
 }

@@ -28,12 +28,12 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, const RankSet& set) 
   return largest;
 }
 
-std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price) {
+std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price, double taken) {
   std::int64_t total = 0;
   std::int64_t beside = 0;  // what is left of collectives that run beside the next kernel
   for (const schedules::Piece& piece : pieces) {
     if (piece.op != schedules::Op::layer_collective) {
-      total += std::max(piece.amount, beside);
+      total += together_ps(piece.amount, beside, taken);
       beside = 0;
       continue;
     }
@@ -78,11 +78,18 @@ CollectivePrice price_in(const workload::Model& model, const workload::Layout& l
   };
 }
 
-schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price) {
+std::int64_t together_ps(std::int64_t kernel_ps, std::int64_t collective_ps, double taken) {
+  const std::int64_t slowed = kernel_ps + static_cast<std::int64_t>(taken * static_cast<double>(collective_ps));
+  // A kernel that ends before the collective does, slowed down all along, makes no difference.
+  return static_cast<double>(kernel_ps) <= (1 - taken) * static_cast<double>(collective_ps) ? collective_ps : slowed;
+}
+
+schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price, double taken) {
   schedules::StageCosts costs;
-  costs.forward_ps = total_of(work.recipe.forward, price);
-  costs.input_gradient_ps = total_of(work.recipe.input_gradient, price);
-  costs.weight_gradient_ps = std::max<std::int64_t>(0, total_of(work.recipe.backward, price) - costs.input_gradient_ps);
+  costs.forward_ps = total_of(work.recipe.forward, price, taken);
+  costs.input_gradient_ps = total_of(work.recipe.input_gradient, price, taken);
+  costs.weight_gradient_ps =
+      std::max<std::int64_t>(0, total_of(work.recipe.backward, price, taken) - costs.input_gradient_ps);
   costs.message_bytes = work.message_bytes;
   return costs;
 }

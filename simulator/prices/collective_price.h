@@ -24,9 +24,13 @@ using CollectivePrice =
 CollectivePrice price_in(const workload::Model& model, const workload::Layout& layout,
                          const schedules::Schedule& schedule, const Machine& machine);
 
+// A kernel and a collective that start together, until both have ended: the collective takes `taken` of the kernel's
+// rate while it runs (simulate()).
+std::int64_t together_ps(std::int64_t kernel_ps, std::int64_t collective_ps, double taken);
+
 // A recipe's totals, for simulation without its pieces: kernels and collectives one after the other, a collective
-// beside a kernel as the longer of both. Input and weight gradient together are the full backward, which may take less
+// beside a kernel as together_ps(). Input and weight gradient together are the full backward, which may take less
 // than both alone as it hides more.
-schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price);
+schedules::StageCosts totals_of(const workload::StageWork& work, const CollectivePrice& price, double taken = 0);
 
 }  // namespace lockstep::simulator

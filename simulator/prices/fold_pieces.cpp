@@ -10,7 +10,7 @@ using schedules::Piece;
 
 class Folding {
  public:
-  explicit Folding(const CollectivePrice& price) : price_(price) {}
+  Folding(const CollectivePrice& price, double taken) : price_(price), taken_(taken) {}
 
   std::vector<Piece> fold(const std::vector<Piece>& pieces) {
     made_.clear();
@@ -29,7 +29,7 @@ class Folding {
 
  private:
   void kernel(Piece piece) {
-    piece.amount = std::max(piece.amount, beside_ps_);
+    piece.amount = together_ps(piece.amount, beside_ps_, taken_);
     beside_ps_ = 0;
     made_.push_back(piece);
   }
@@ -59,6 +59,7 @@ class Folding {
   }
 
   const CollectivePrice& price_;
+  double taken_ = 0;
   std::vector<Piece> made_;
   std::int64_t beside_ps_ = 0;
   std::int64_t first_ps_ = 0;  // of collectives before the first kernel
@@ -92,8 +93,8 @@ schedules::StageRecipe merge_kernels(const schedules::StageRecipe& recipe) {
           merged(recipe.weight_gradient)};
 }
 
-schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price) {
-  Folding folding(price);
+schedules::StageRecipe fold_pieces(const schedules::StageRecipe& recipe, const CollectivePrice& price, double taken) {
+  Folding folding(price, taken);
   return {folding.fold(recipe.forward), folding.fold(recipe.backward), folding.fold(recipe.input_gradient),
           folding.fold(recipe.weight_gradient)};
 }

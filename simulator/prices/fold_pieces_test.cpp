@@ -43,6 +43,16 @@ TEST(FoldPieces, ACollectiveBesideAKernelCountsWhereItIsLonger) {
   EXPECT_EQ(folded({kernel(10), collective(9, true)}), Amounts{19});
 }
 
+TEST(FoldPieces, ACollectiveTakesItsPartOfTheKernelBesideIt) {
+  EXPECT_EQ(together_ps(100, 0, 0.2), 100);
+  EXPECT_EQ(together_ps(100, 50, 0.2), 110) << "50 at 0.8 of the rate";
+  EXPECT_EQ(together_ps(80, 100, 0.2), 100) << "ends with it";
+  EXPECT_EQ(together_ps(20, 100, 0.2), 100);
+  EXPECT_EQ(together_ps(100, 300, 0), 300);
+  const schedules::StageRecipe recipe{{collective(50, true), kernel(100)}, {}, {}, {}};
+  EXPECT_EQ(fold_pieces(recipe, a_ps_a_byte, 0.2).forward.front().amount, 110);
+}
+
 TEST(FoldPieces, ACollectiveInFrontCountsForTheFirstKernel) {
   EXPECT_EQ(folded({collective(4), kernel(7), kernel(1, 1)}), (Amounts{11, 1}));
 }

@@ -37,9 +37,11 @@ CollectiveSweep read_sweep(JsonFields& fields) {
   sweep.machine = fields.text("machine");
   const schedules::Comm comm = comm_of(fields);
   const std::int64_t ranks = fields.integer("ranks", 2);
+  const std::int64_t nodes = fields.has("nodes") ? fields.integer("nodes", 2) : 1;
+  if (ranks % nodes != 0) fields.refuse("nodes", std::to_string(nodes), "divisors of the ranks");
   for (const auto& [bytes, us] : fields.pairs("us")) {
     if (bytes <= 0 || us <= 0) fields.refuse("us", std::to_string(us), "bytes and microseconds above 0");
-    sweep.points.push_back({comm, ranks, bytes, us});
+    sweep.points.push_back({comm, ranks, bytes, us, nodes});
   }
   if (fields.has("fitted")) {
     for (const std::string& name : fields.texts("fitted")) sweep.fitted.push_back(number_named(fields, name));
@@ -66,6 +68,11 @@ std::string size_text(double bytes) {
   return bytes >= kKi ? fmt::format("{:g} KiB", bytes / kKi) : fmt::format("{:g} B", bytes);
 }
 
+std::string gpus_text(const CollectivePoint& of) {
+  if (of.nodes == 1) return fmt::format("{} GPUs", of.ranks);
+  return fmt::format("{} x {} GPUs", of.nodes, of.ranks / of.nodes);
+}
+
 std::string score_row(std::string_view title, std::span<const ValidatedCollective> part) {
   const Score score = score_of(part);
   return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", title, score.count, 100 * score.mean, 100 * score.max);
@@ -81,15 +88,14 @@ std::vector<ValidatedCollective> those(std::span<const ValidatedCollective> all,
 // A row for each number of GPUs of each table, and one for each table.
 std::string scores(std::span<const ValidatedCollective> all) {
   std::string text = "| collectives | sizes | mean error | largest error |\n| --- | --- | --- | --- |\n";
-  std::string table;
-  std::int64_t ranks = 0;
+  std::string last;
   for (const ValidatedCollective& each : all) {
-    if (each.table != table) ranks = 0;
-    if (each.of.ranks == ranks) continue;
-    table = each.table;
-    ranks = each.of.ranks;
-    const auto part = those(all, [&](const auto& one) { return one.table == table && one.of.ranks == ranks; });
-    text += score_row(fmt::format("{}, {} of {} GPUs", table, schedules::name_of(each.of.comm), ranks), part);
+    const std::string title = each.table + gpus_text(each.of);
+    if (title == last) continue;
+    last = title;
+    const auto part = those(all, [&](const auto& one) { return one.table + gpus_text(one.of) == title; });
+    text +=
+        score_row(fmt::format("{}, {} of {}", each.table, schedules::name_of(each.of.comm), gpus_text(each.of)), part);
   }
   return text + score_row("all", all);
 }
@@ -134,8 +140,7 @@ std::vector<ValidatedCollective> validate(std::span<const CollectiveSweep> sweep
   for (const CollectiveSweep& sweep : sweeps) {
     const Machine machine = load_machine(sweep.machine);
     for (const CollectivePoint& point : sweep.points) {
-      const std::vector<std::int64_t> members(machine.levels.size(), point.ranks);
-      const CollectivePrediction made = best_collective(machine, point.comm, point.bytes, members);
+      const CollectivePrediction made = predicted(machine, point);
       all.push_back({sweep.table, sweep.machine, point, way_of(made), made.time_us(), is_fitted(sweep, point)});
     }
   }
@@ -165,7 +170,7 @@ std::string collective_table(std::string_view name, std::span<const ValidatedCol
   if (name == "collective_score") return scores(all);
   if (name == "ring_tree") return ring_and_tree();
   std::string text =
-      "| collective | GPUs | size | taken | published | predicted | error |\n| --- | --- | --- | --- | --- | --- | "
+      "| collective | of | size | taken | published | predicted | error |\n| --- | --- | --- | --- | --- | --- | "
       "--- |\n";
   bool any = false;
   for (const ValidatedCollective& each : all) {
@@ -173,7 +178,7 @@ std::string collective_table(std::string_view name, std::span<const ValidatedCol
     any = true;
     const std::string error = fmt::format("{:+.1f} %", 100 * each.error());
     text += fmt::format("| {} | {} | {} | {} | {:.1f} us | {:.1f} us | {} |\n", schedules::name_of(each.of.comm),
-                        each.of.ranks, size_text(each.of.bytes), each.way, each.of.us, each.us,
+                        gpus_text(each.of), size_text(each.of.bytes), each.way, each.of.us, each.us,
                         each.fitted ? "fitted (" + error + ")" : error);
   }
   return any ? text : "";

@@ -21,7 +21,8 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
   slice.layers = 1;
   const schedules::Schedule schedule = schedule_of(layout);
   const workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
-  return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine));
+  return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine),
+                   machine.taken_by_collectives());
 }
 
 double tflops_a_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
