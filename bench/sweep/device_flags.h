@@ -26,9 +26,9 @@ struct DeviceFlags {
   std::string protocol = "auto";  // of the cuda transport: auto, simple, packets
 };
 
-// By the table of backends; throws a usage Error for a name that it does not have.
+// By the table of backends; false for a transport that is none, "simulated".
 inline bool on_gpus(std::string_view transport) {
-  return backends::find_backend(transport).on_gpus();
+  return backends::is_backend(transport) && backends::find_backend(transport).on_gpus();
 }
 
 // Throws a usage Error: one line that names the flag, the transport that cannot do it, and why.

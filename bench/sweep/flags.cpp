@@ -14,7 +14,8 @@
 namespace lockstep::sweep {
 namespace {
 
-constexpr std::int64_t kMaxRanks = 1024;
+constexpr std::int64_t kMaxRanks = 4096;    // simulated
+constexpr std::int64_t kMaxThreads = 1024;  // ranks that run
 constexpr std::int64_t kMaxCalls = 1'000'000'000;
 constexpr std::int64_t kMaxGraphLaunches = 1'000'000;
 
@@ -53,11 +54,12 @@ std::string transport_names(const std::string& between) {
   for (const backends::Backend& backend : backends::all_backends()) {
     names += (names.empty() ? "" : between) + std::string(backend.name);
   }
-  return names;
+  return names + between + std::string(kSimulated);
 }
 
 std::vector<std::string> transport_list(const FlagValue& value) {
   for (const FlagValue& part : value.list()) {
+    if (part.text == kSimulated) continue;
     const auto is_it = [&part](const backends::Backend& backend) { return backend.name == part.text; };
     const auto all = backends::all_backends();
     if (std::none_of(all.begin(), all.end(), is_it)) throw part.refused("unknown transport", transport_names(" "));
@@ -89,9 +91,9 @@ constexpr const char* kRefusedGroup = "nccl-tests' flags that have no meaning he
 
 const std::array kNcclFlags{
     Flag{"-t,--nthreads", "1", "rank threads; ranks = t x g",
-         [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxRanks); }},
+         [](Reading& r, const FlagValue& v) { r.threads = integer(v, 1, kMaxThreads); }},
     Flag{"-g,--ngpus", "1", "GPUs a thread, each a rank; ranks = t x g",
-         [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxRanks); }},
+         [](Reading& r, const FlagValue& v) { r.gpus = integer(v, 1, kMaxThreads); }},
     Flag{"-b,--minbytes", "32M", "smallest size; K, M, G are 1024-based",
          [](Reading& r, const FlagValue& v) { r.flags.sizes.min_bytes = v.size_bytes(); }},
     Flag{"-e,--maxbytes", "32M", "largest size",
@@ -160,6 +162,9 @@ const std::array kOwnFlags{
     Flag{"--protocol", "auto",
          "with --transport cuda: auto by size, simple, packets or multimem for plans that can be run so",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
+    Flag{"--machine", "",
+         "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
+         [](Reading& r, const FlagValue& v) { r.flags.machine = v.text; }},
     Flag{"--link", "", "emulated link: latency_us=X,gbps=Y",
          [](Reading& r, const FlagValue& v) { r.flags.link = v.text; }},
     Flag{"--json", "", "file for records (docs/record_format.md)",
@@ -215,8 +220,8 @@ void decide_ranks(Reading& reading) {
   if (!reading.threads && !reading.gpus) return;
   if (flags.ranks_given) throw core::usage_error("--ranks together with -t or -g; allowed: one of the two ways");
   const std::int64_t ranks = std::int64_t{reading.threads.value_or(1)} * reading.gpus.value_or(1);
-  if (ranks > kMaxRanks) {
-    throw core::usage_error(fmt::format("-t times -g is {} ranks; allowed: at most {}", ranks, kMaxRanks));
+  if (ranks > kMaxThreads) {
+    throw core::usage_error(fmt::format("-t times -g is {} ranks; allowed: at most {}", ranks, kMaxThreads));
   }
   flags.ranks = {static_cast<int>(ranks)};
   flags.ranks_given = true;
@@ -259,7 +264,47 @@ bool only_local(const SweepFlags& flags) {
   return std::all_of(flags.transports.begin(), flags.transports.end(), [](const auto& t) { return t == "local"; });
 }
 
+bool is_simulated(const SweepFlags& flags) {
+  return std::find(flags.transports.begin(), flags.transports.end(), kSimulated) != flags.transports.end();
+}
+
+// What has no meaning where nothing runs.
+void check_simulated(const SweepFlags& flags) {
+  if (!is_simulated(flags)) {
+    if (!flags.machine.empty()) {
+      throw core::usage_error("--machine " + flags.machine +
+                              ": describes simulated ranks; allowed with --transport simulated");
+    }
+    const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
+    if (most > kMaxThreads) {
+      throw core::usage_error(
+          fmt::format("--ranks {}: allowed: 1 to {}, or {} with --transport simulated", most, kMaxThreads, kMaxRanks));
+    }
+    return;
+  }
+  const auto refuse = [](bool is_set, const char* flag, const char* why) {
+    if (is_set)
+      throw core::usage_error(fmt::format("{} with --transport simulated: {}; allowed: without it", flag, why));
+  };
+  if (flags.transports.size() > 1) {
+    throw core::usage_error(
+        "--transport simulated together with others: its times are no measurements; allowed: simulated alone");
+  }
+  if (flags.machine.empty()) {
+    throw core::usage_error(
+        "--transport simulated needs --machine; allowed: a name that simulate --list shows, or a file");
+  }
+  refuse(flags.processes, "--processes", "ranks are not run");
+  refuse(!flags.link.empty(), "--link", "links are the machine's");
+  refuse(flags.explain, "--explain", "the times are predictions themselves");
+  refuse(flags.stats || flags.per_iteration_timing, "--stats or -I", "every call takes as long");
+  refuse(flags.unalign_elems != 0, "-u,--unalign", "there are no buffers");
+  refuse(flags.serve, "--serve", "there is nothing to time");
+  refuse(flags.kind == collectives::Kind::all_to_all_v, "alltoallv_perf", "chunks are taken to be of one size");
+}
+
 void check_together(const SweepFlags& flags, bool ranks_known) {
+  check_simulated(flags);
   check_sizes(flags.sizes);
   check_calls_on_gpus(flags);
   if (ranks_known) roots_at(flags, *std::min_element(flags.ranks.begin(), flags.ranks.end()));

@@ -4,6 +4,7 @@
 //
 // Ranks are threads of one process: --ranks, or nccl-tests' -t times -g, or 4. (Under MPI they are its processes.) On
 // GPUs the ranks of -t times -g have a GPU each, as nccl-tests has it; those of --ranks are spread over the GPUs.
+// Simulated ranks are devices of the machine that --machine describes.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,9 @@ namespace lockstep::sweep {
 
 using program::FlagValue;
 
+// The transport that moves no bytes: plans in virtual time on a described machine (simulated.h).
+inline constexpr std::string_view kSimulated = "simulated";
+
 // Over which ranks the time of a call is taken (-a).
 enum class TimeOf : std::uint8_t { rank0, mean, min, max };
 
@@ -30,7 +34,8 @@ struct SweepFlags : program::Invocation {
 
   // Swept, in this order of nesting: every combination is a row of its own.
   std::vector<int> ranks{4};
-  std::vector<std::string> transports{"local"};  // names of backends
+  std::vector<std::string> transports{"local"};  // names of backends, or kSimulated alone
+  std::string machine;                           // of simulated ranks: its description
   std::vector<core::DType> dtypes{core::DType::f32};
   std::vector<core::ReduceOp> ops{core::ReduceOp::sum};  // one entry where the collective has no operation
   std::vector<int> roots{0};                             // empty: every root (-r -1); {0} where there is none

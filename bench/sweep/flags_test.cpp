@@ -308,11 +308,11 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"-d float,f12",
                 "-d,--datatype f12: unknown datatype 'f12'; allowed: int8 uint8 int32 uint32 int64 uint64 half float "
                 "double bfloat16 f8e4m3 f8e5m2 all"},
-        Refusal{"--ranks 0", "--ranks 0: out of range; allowed: an integer from 1 to 1024"},
-        Refusal{"--ranks 2,x", "--ranks x: not an integer; allowed: an integer from 1 to 1024"},
+        Refusal{"--ranks 0", "--ranks 0: out of range; allowed: an integer from 1 to 4096"},
+        Refusal{"--ranks 2,x", "--ranks x: not an integer; allowed: an integer from 1 to 4096"},
         Refusal{"--ranks 2 -t 2", "--ranks together with -t or -g; allowed: one of the two ways"},
         Refusal{"-t 100 -g 100", "-t times -g is 10000 ranks; allowed: at most 1024"},
-        Refusal{"--transport tcp", "--transport tcp: unknown transport; allowed: local mpi cuda nccl"},
+        Refusal{"--transport tcp", "--transport tcp: unknown transport; allowed: local mpi cuda nccl simulated"},
         Refusal{"--time-budget -3", "--time-budget -3: out of range; allowed: a number above 0, at most 1e+09"},
         Refusal{"--seed -1", "--seed -1: out of range; allowed: an integer from 0 to 9223372036854775807"},
         Refusal{"--frobnicate 3", "unknown argument '--frobnicate'; allowed: what --help lists"},
@@ -322,7 +322,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Flags, ARootThatIsNoRankIsRefused) {
   EXPECT_EQ(refusal_of("--ranks 4,2 -r 0,2", Kind::broadcast),
             "-r,--root 2: there is no such rank among 2; allowed: 0 to 1, -1 for all");
-  EXPECT_EQ(refusal_of("-r -2", Kind::broadcast), "-r,--root -2: out of range; allowed: an integer from 0 to 1023");
+  EXPECT_EQ(refusal_of("-r -2", Kind::broadcast), "-r,--root -2: out of range; allowed: an integer from 0 to 4095");
   // Under MPI the number of ranks is known only later; roots_at() then says it.
   const SweepFlags flags = flags_of("--transport mpi -r 7", Kind::broadcast);
   EXPECT_THROW(roots_at(flags, 4), core::Error);

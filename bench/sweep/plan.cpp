@@ -7,6 +7,7 @@
 #include "bench/sweep/explain.h"
 #include "bench/sweep/own_plans.h"
 #include "bench/sweep/places.h"
+#include "bench/sweep/simulated.h"
 #include "collectives/libraries/nccl_buffers.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"
@@ -24,7 +25,7 @@ std::vector<Backends> backends_of_sessions(const std::vector<std::string>& trans
   std::vector<Backends> sessions;
   std::optional<std::size_t> on_gpus;  // the session of those
   for (const std::string& transport : transports) {
-    const backends::Backend& backend = find(transport);
+    const backends::Backend& backend = transport == kSimulated ? simulated_backend() : find(transport);
     if (backend.on_gpus() && on_gpus) {
       Backends& together = sessions[*on_gpus];
       if (std::find(together.begin(), together.end(), &backend) == together.end()) together.push_back(&backend);

@@ -62,10 +62,14 @@ RowResult combine(transports::World& world, const collectives::Operation& operat
     const auto wrong = transports::all_gather_value(world, mine.wrong);
     result.wrong = std::accumulate(wrong.begin(), wrong.end(), std::int64_t{0});
   }
-  result.algbw_gbps =
-      collectives::algorithm_bandwidth_gbps(operation.kind, world.num_ranks(), result.bytes, result.time_us);
-  result.busbw_gbps = result.algbw_gbps * collectives::bus_bandwidth_factor(operation.kind, world.num_ranks());
+  set_bandwidths(result, world.num_ranks());
   return result;
+}
+
+void set_bandwidths(RowResult& result, int num_ranks) {
+  const collectives::Kind kind = result.operation.kind;
+  result.algbw_gbps = collectives::algorithm_bandwidth_gbps(kind, num_ranks, result.bytes, result.time_us);
+  result.busbw_gbps = result.algbw_gbps * collectives::bus_bandwidth_factor(kind, num_ranks);
 }
 
 }  // namespace lockstep::sweep

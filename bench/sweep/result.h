@@ -42,6 +42,9 @@ struct RowResult {
 // Bytes by which algbw divides: of the busiest rank in all_to_all_v, else collectives::message_bytes.
 std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);
 
+// Of its bytes and time.
+void set_bandwidths(RowResult& result, int num_ranks);
+
 // All ranks call this together.
 RowResult combine(transports::World& world, const collectives::Operation& operation, const Trial& trial, TimeOf time_of,
                   bool checked);

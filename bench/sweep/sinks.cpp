@@ -1,10 +1,12 @@
 #include "bench/sweep/sinks.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
 #include <utility>
 
 #include "bench/sweep/places.h"
+#include "bench/sweep/simulated.h"
 #include "bench/sweep/table.h"
 #include "collectives/libraries/nccl_library.h"
 #include "collectives/transports/mpi_transport.h"
@@ -172,17 +174,22 @@ bool Sinks::prints() const {
 }
 
 bool Sinks::oversubscribed(const SessionPlan& session) const {
+  if (is_simulated(session)) return false;
   return mpi_ != nullptr ? mpi_->placement().oversubscribed : session.num_ranks > machine_.cores;
 }
 
 std::vector<std::string> Sinks::notes(const SessionPlan& session, const std::vector<DeviceLine>& places) const {
   std::vector<std::string> lines;
+  if (is_simulated(session)) {
+    lines.push_back("SIMULATED: " + std::to_string(session.num_ranks) + " devices of " + flags_.machine +
+                    " in virtual time; nothing is run or verified, and both placements take as long");
+  }
   const std::string ranks = mpi_ != nullptr ? "processes of MPI" : flags_.processes ? "processes" : "threads";
   std::string line = "transport " + names_of(session.backends) + ", " + std::to_string(session.num_ranks) + " ranks (" +
                      ranks + ") on " + std::to_string(machine_.cores) + " cores" +
                      (mpi_ != nullptr ? " a host, " + std::to_string(mpi_->placement().num_hosts) + " hosts" : "");
   if (oversubscribed(session)) line += ", oversubscribed";
-  lines.push_back(line);
+  if (!is_simulated(session)) lines.push_back(line);
   if (session.backends.size() > 1)
     lines.push_back("the transports take turns: a batch of calls of each, then the next");
   if (session.on_gpus()) {
@@ -234,6 +241,11 @@ core::RunRecord Sinks::run_record(const SessionPlan& session, const backends::Ba
   run.rank_kind = mpi_ != nullptr ? "mpi" : flags_.processes ? "processes" : "threads";
   run.oversubscribed = oversubscribed(session);
   run.seed = flags_.seed;
+  if (is_simulated(session)) {
+    run.rank_kind = kSimulated;
+    run.basis = kSimulated;
+    run.simulated_machine = std::filesystem::path(flags_.machine).filename().string();
+  }
   if (mpi_ != nullptr) run.libraries["mpi"] = mpi_->library_version();
   if (!flags_.link.empty()) {
     run.link = program::link_record(transports::parse_link(flags_.link));

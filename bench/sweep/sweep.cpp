@@ -6,6 +6,7 @@
 
 #include "bench/sweep/own_plans.h"
 #include "bench/sweep/serve_session.h"
+#include "bench/sweep/simulated.h"
 #include "collectives/transports/mpi_transport.h"
 #include "core/error.h"
 #include "core/provenance.h"
@@ -27,7 +28,7 @@ backends::BackendOptions backend_options(const SessionPlan& session, transports:
 }
 
 void run_planned(const SessionPlan& session, transports::MpiWorld* mpi, Sinks& sinks) {
-  check_memory(session, mpi);
+  if (!is_simulated(session)) check_memory(session, mpi);
   struct Running {
     collectives::Operation operation;
     Contender contender;
@@ -39,6 +40,7 @@ void run_planned(const SessionPlan& session, transports::MpiWorld* mpi, Sinks& s
   sink.running = [&](const collectives::Operation& operation, const Contender& contender) {
     running = Running{operation, contender};
   };
+  if (is_simulated(session)) return run_simulated(session, sink);
   try {
     backends::run_together(
         session.backends, backend_options(session, mpi),

@@ -90,6 +90,10 @@ std::span<const Backend> all_backends() {
   return kBackends;
 }
 
+bool is_backend(std::string_view name) {
+  return std::any_of(kBackends.begin(), kBackends.end(), [name](const Backend& one) { return one.name == name; });
+}
+
 const Backend& find_backend(std::string_view name) {
   std::string allowed;
   for (const Backend& backend : kBackends) {

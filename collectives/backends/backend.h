@@ -120,6 +120,7 @@ struct Backend {
 };
 
 std::span<const Backend> all_backends();
+bool is_backend(std::string_view name);
 const Backend& find_backend(std::string_view name);  // throws a usage Error that lists what there is
 
 // Runs body on every rank of this process, with an endpoint of each backend, in their order. Several must be on GPUs:

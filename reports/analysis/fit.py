@@ -51,7 +51,8 @@ class NoFit:
 
 
 def key_of(setting: Setting, variant: Variant) -> FitKey:
-    where = (setting.ranks, setting.basis, setting.link, setting.fingerprint, setting.build)
+    where = (setting.ranks, setting.basis, setting.link, setting.fingerprint, setting.build,
+             setting.devices_of)
     return FitKey(where, variant)
 
 

@@ -25,6 +25,7 @@ class Setting:
     link: Optional[Link]
     fingerprint: str
     build: Build
+    devices_of: str = ""  # the described machine of simulated ranks
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,13 @@ def _full_label(algorithm: str, variant: Variant) -> str:
 
 def _setting_of(row: Row) -> Setting:
     return Setting(row.collective, row.ranks, row.dtype, row.op, row.root, row.basis, row.run.link,
-                   row.run.machine.fingerprint, row.run.build)
+                   row.run.machine.fingerprint, row.run.build, row.run.simulated_machine or "")
 
 
 def _order(setting: Setting) -> tuple:
     basis = ("measured", "emulated", "simulated").index(setting.basis)
-    return (collective_order(setting.collective), basis, str(setting.link), setting.fingerprint, str(setting.build),
-            setting.dtype, setting.op, setting.root, setting.ranks)
+    return (collective_order(setting.collective), basis, str(setting.link), setting.devices_of, setting.fingerprint,
+            str(setting.build), setting.dtype, setting.op, setting.root, setting.ranks)
 
 
 def _panel(setting: Setting, rows: list[Row]) -> Panel:

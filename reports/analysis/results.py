@@ -62,8 +62,8 @@ def link_text(link: Optional[Link]) -> str:
 
 
 def basis_text(setting: Setting) -> str:
-    """measured; emulated link of 10 µs, 1 GB/s; simulated."""
-    return setting.basis + link_text(setting.link)
+    """measured; emulated link of 10 µs, 1 GB/s; simulated on dgx-h100."""
+    return setting.basis + link_text(setting.link) + (f" on {setting.devices_of}" if setting.devices_of else "")
 
 
 class _Tags:

@@ -5,6 +5,7 @@ from typing import Optional, Union
 from reports.analysis.panels import Panel, labels_of, variant_of
 from reports.analysis.fit import Predictions
 from reports.analysis.results import PanelResult
+from reports.analysis.winners import WinnerMap
 from reports.records import Row
 from reports.units import about, bytes_text, short
 
@@ -58,6 +59,18 @@ _RESULTS = (
     Column("wrong", "elements that differ"),
     Column("status", "ok, wrong or failed", False),
 )
+
+
+_WINNERS = (
+    Column("ranks", ""), Column("size", "bytes of the message, as algbw divides by"), Column("fastest", "", False),
+    Column("next", "the second fastest", False), Column("next / fastest", "their times"),
+)
+
+
+def winner_table(winners: WinnerMap) -> Table:
+    return Table("Every size and number of ranks", _WINNERS, tuple(
+        Line((number(cell.ranks), size(cell.bytes), word(cell.label), word(cell.second or "–"), number(cell.margin, 3)))
+        for cell in winners.cells))
 
 
 def results_table(result: PanelResult) -> Table:

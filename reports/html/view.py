@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Optional, Sequence
 
-from reports.analysis.findings import Finding, main_findings
+from reports.analysis.findings import badge_of, Finding, main_findings
 from reports.analysis.results import Analysis, PanelResult, basis_text, headline
+from reports.analysis.winners import maps_of, WinnerMap
 from reports.check.collectives import notes_on_collectives
 from reports.check.runs import Note
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
-from reports.html.tables import Table, percentile_table, plan_table, results_table
+from reports.html.tables import Table, percentile_table, plan_table, results_table, winner_table
 from reports.plots.figures import FigureFile
 from reports.records import Records, Row
 from reports.units import bytes_text, collective_name, counted, joined
@@ -26,9 +27,18 @@ class PanelView:
 
 
 @dataclass(frozen=True)
+class MapView:
+    winners: WinnerMap
+    badge: str
+    figure: FigureFile
+    table: Table
+
+
+@dataclass(frozen=True)
 class Section:
     anchor: str
     name: str
+    maps: Sequence[MapView]
     panels: Sequence[PanelView]
 
 
@@ -45,17 +55,21 @@ class Page:
 
 
 def page_of(records: Records, analysis: Analysis, figures: Sequence[Sequence[FigureFile]],
-            files: Sequence[str]) -> Page:
+            map_figures: Sequence[FigureFile], files: Sequence[str]) -> Page:
+    maps = [MapView(one, badge_of(one.setting), figure, winner_table(one))
+            for one, figure in zip(maps_of(analysis.results), map_figures)]
     panels = [_panel(number, result, figures[number - 1]) for number, result in enumerate(analysis.results, start=1)]
     return Page(facts=_facts(records), findings=main_findings(analysis.results),
                 notes=notes_on_collectives(records, analysis),
-                bad_rows=[_bad(row) for row in records.rows if not row.ok], sections=_sections(panels),
+                bad_rows=[_bad(row) for row in records.rows if not row.ok], sections=_sections(panels, maps),
                 runs=run_views(records), machines=machine_views(records), files=files)
 
 
-def _sections(panels: Sequence[PanelView]) -> list[Section]:
+def _sections(panels: Sequence[PanelView], maps: Sequence[MapView]) -> list[Section]:
     grouped = groupby(panels, key=lambda view: view.result.panel.setting.collective)
-    return [Section(name.replace("_", "-"), collective_name(name), list(views)) for name, views in grouped]
+    return [Section(name.replace("_", "-"), collective_name(name),
+                    [one for one in maps if one.winners.setting.collective == name], list(views))
+            for name, views in grouped]
 
 
 def _panel(number: int, result: PanelResult, figures: Sequence[FigureFile]) -> PanelView:

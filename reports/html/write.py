@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from reports.analysis.report import Report
 from reports.analysis.steps.schedules import growths_of
+from reports.analysis.winners import maps_of
 from reports.errors import ReportError
 from reports.html.buckets_view import buckets_page_of, render_buckets
 from reports.html.gate_view import gate_page_of, render_gates
@@ -27,6 +28,7 @@ from reports.plots.figures import FigureFile, render_all
 from reports.plots.kernel_figures import render_kernels
 from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
 from reports.plots.training_render import render_scaling, render_training
+from reports.plots.winner_map import render_maps
 from reports.units import unbroken
 
 HERE = Path(__file__).resolve().parent
@@ -107,8 +109,9 @@ def _collectives_page(report: Report, files: Sequence[str], folder: Path) -> Mad
     settings = [result.panel.setting for result in report.collectives.results]
     telling = sorted(zip(settings, figures), key=lambda one: (one[0].basis != "measured", one[0].collective != "all_reduce",
                                                               -one[0].ranks))
-    return (page_of(report.records.of_collectives(), report.collectives, figures, files),
-            _flat([drawn for _, drawn in telling]))
+    maps = render_maps(maps_of(report.collectives.results), folder / "figures")
+    return (page_of(report.records.of_collectives(), report.collectives, figures, maps, files),
+            _flat([drawn for _, drawn in telling]) + maps)
 
 
 def _kernels_page(report: Report, files: Sequence[str], folder: Path) -> Made:

@@ -19,7 +19,8 @@ _SHOWS = {
 def badge(setting: Setting) -> str:
     if setting.basis == "measured":
         return ""
-    return f"{setting.basis.upper()}{link_text(setting.link)}: not a time of this machine's own"
+    where = f" on {setting.devices_of}" if setting.devices_of else link_text(setting.link)
+    return f"{setting.basis.upper()}{where}: not a time of this machine's own"
 
 
 def subtitle(kind: str, result: PanelResult) -> str:

@@ -1,0 +1,111 @@
+#include "bench/sweep/simulated.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "collectives/algorithms/algorithm.h"
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "core/size.h"
+#include "simulator/machine/machine.h"
+#include "simulator/network/plan_time.h"
+
+namespace lockstep::sweep {
+namespace {
+
+using collectives::Operation;
+using simulator::PlanTime;
+
+constexpr backends::Backend kBackend{.name = kSimulated,
+                                     .executor = kSimulated,
+                                     .has_library = false,
+                                     .absence = [] { return std::optional<std::string>(); },
+                                     .run = nullptr};
+
+// A ring has the most steps: 4 a rank and peer.
+void check_plan_memory(int num_ranks) {
+  const std::int64_t ranks = num_ranks;
+  const std::int64_t needed = 4 * ranks * ranks * static_cast<std::int64_t>(sizeof(plan::Step));
+  const auto available = static_cast<std::int64_t>(core::available_host_bytes());
+  if (needed <= available / 10 * 9) return;
+  throw core::usage_error("--ranks " + std::to_string(num_ranks) + ": plans of so many ranks may take " +
+                          core::format_size(needed) + " of memory; available: " + core::format_size(available));
+}
+
+// The plans of a session, each compiled once for all sizes.
+class Simulation {
+ public:
+  explicit Simulation(const SessionPlan& session)
+      : session_(session), machine_(simulator::load_machine(session.flags.machine)) {}
+
+  RowResult result_of(const Operation& operation, const Contender& contender) {
+    RowResult result;
+    result.operation = operation;
+    result.bytes = row_bytes(operation, session_.num_ranks);
+    result.algorithm = label_of(contender);
+    result.executor = kSimulated;
+    result.timed_calls = 1;
+    result.time_us = static_cast<double>(time_of(operation, contender).play_ps(operation)) / 1e6;
+    result.samples_us = {result.time_us};
+    set_bandwidths(result, session_.num_ranks);
+    return result;
+  }
+
+ private:
+  std::string label_of(const Contender& contender) const {
+    return contender.own_plan ? contender.algorithm : choice_of(contender).label();
+  }
+
+  // Groups of hierarchical algorithms are nodes unless the user says otherwise.
+  algorithms::Choice choice_of(const Contender& contender) const {
+    algorithms::Choice choice = algorithms::parse_choice(session_.flags.kind, contender.algorithm);
+    const auto group = choice.options.find("group");
+    const int node = machine_.levels.front().ranks;
+    const bool is_open = group != choice.options.end() && group->second == 0;
+    if (is_open && session_.num_ranks % node == 0) group->second = node;
+    return choice;
+  }
+
+  const PlanTime& time_of(const Operation& operation, const Contender& contender) {
+    const auto key = std::pair(contender.algorithm, operation.root);
+    const auto known = times_.find(key);
+    if (known != times_.end()) return known->second;
+    return times_
+        .emplace(key, contender.own_plan ? PlanTime(*contender.own_plan, machine_) : generated(operation, contender))
+        .first->second;
+  }
+  PlanTime generated(const Operation& operation, const Contender& contender) const {
+    return {algorithms::make_plan(choice_of(contender), session_.num_ranks, operation.root), machine_};
+  }
+
+  const SessionPlan& session_;
+  const simulator::Machine machine_;
+  std::map<std::pair<std::string, int>, PlanTime> times_;  // by algorithm and root
+};
+
+}  // namespace
+
+const backends::Backend& simulated_backend() {
+  return kBackend;
+}
+
+void run_simulated(const SessionPlan& session, const Sink& sink) {
+  check_plan_memory(session.num_ranks);
+  Simulation simulation(session);
+  sink.started({});
+  for (std::size_t i = 0; i < session.operations.size(); ++i) {
+    for (const Contender& contender : session.contenders[i]) {
+      sink.running(session.operations[i], contender);
+      Comparison comparison{contender.backend, contender.algorithm,
+                            simulation.result_of(session.operations[i], contender), std::nullopt};
+      if (has_in_place(session.flags.kind)) {
+        comparison.in_place = comparison.out_of_place;
+        comparison.in_place->operation.in_place = true;
+      }
+      sink.measured(comparison);
+    }
+  }
+}
+
+}  // namespace lockstep::sweep

@@ -1,0 +1,226 @@
+#include "simulator/network/plan_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "collectives/plan/check.h"
+#include "core/error.h"
+#include "core/index.h"
+#include "simulator/network/rotation.h"
+#include "simulator/network/topology.h"
+
+namespace lockstep::simulator {
+namespace {
+
+constexpr double kPsPerUs = 1e6;
+constexpr std::int64_t kSegmentBytes = 128 << 10;  // as the message executor's
+
+// A message between ranks that are played: the sender's side of its own path, and the receiver's side of the path of
+// the message that is alike and ends at the rank that stands for the receiver.
+Path path_of(const MachineNetwork& network, int from, int to, int num_ranks, int period) {
+  const Path out = network.path(from, to);
+  const int shift = to - to % period;
+  const Path in = network.path((from - shift + num_ranks) % num_ranks, to - shift);
+  Path path = out;
+  const auto half = static_cast<std::ptrdiff_t>(out.num_links / 2);
+  std::copy(in.links.begin() + half, in.links.begin() + in.num_links, path.links.begin() + half);
+  return path;
+}
+
+}  // namespace
+
+PlanTime::PlanTime(const plan::Plan& plan, const Machine& machine)
+    : PlanTime(plan, machine, rotation_period(plan, machine)) {}
+
+PlanTime::PlanTime(const plan::Plan& plan, const Machine& machine, int period)
+    : period_(period),
+      start_ps_(std::llround(machine.device.launch_us * kPsPerUs)),
+      memory_ps_per_byte_(1e3 / (machine.device.memory_gbps * machine.device.memory.back().share)),
+      chunks_per_block_(plan.chunks_per_block) {
+  if (plan.num_ranks > machine.levels.back().ranks) {
+    throw core::usage_error("machine " + machine.name + ": has " + std::to_string(machine.levels.back().ranks) +
+                            " devices, and there are " + std::to_string(plan.num_ranks) +
+                            " ranks; allowed: at most that");
+  }
+  compile(plan, machine);
+}
+
+void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
+  std::vector<std::int64_t> place(at(plan.num_ranks));
+  std::iota(place.begin(), place.end(), 0);
+  const MachineNetwork network(machine, std::move(place));
+  links_ = network.links();
+  lanes_a_rank_ = std::max(plan::num_lanes(plan), 1);
+  const int n = plan.num_ranks;
+  std::map<std::tuple<int, int, int>, std::int32_t> channels;  // by receiver, lane, distance to the sender
+  std::map<std::pair<int, int>, std::int32_t> paths;           // by sender and receiver
+  const auto channel_of = [&](int to, int lane, int from) {
+    const auto key = std::tuple(to % period_, lane, (from - to + n) % n);
+    return channels.try_emplace(key, static_cast<std::int32_t>(channels.size())).first->second;
+  };
+  for (int rank = 0; rank < period_; ++rank) {
+    const auto& of_rank = plan.ranks[at(rank)].lanes;
+    for (int lane = 0; lane < lanes_a_rank_; ++lane) {
+      Lane& made = lanes_.emplace_back(Lane{rank, {}});
+      if (at(lane) >= of_rank.size()) continue;
+      for (const plan::Step& step : of_rank[at(lane)]) {
+        Step& s = made.steps.emplace_back(Step{.op = step.op, .chunks = plan::chunks_of(step), .after = step.after});
+        if (step.op == plan::Op::send) {
+          s.channel = channel_of(step.peer, lane, rank);
+          const auto known = paths.try_emplace({rank, step.peer}, static_cast<std::int32_t>(paths_.size()));
+          if (known.second) paths_.push_back(path_of(network, rank, step.peer, n, period_));
+          s.path = known.first->second;
+        } else if (plan::reads_peer(step.op)) {
+          s.channel = channel_of(rank, lane, step.peer);
+        }
+      }
+    }
+  }
+  num_channels_ = static_cast<std::int32_t>(channels.size());
+}
+
+// One call. Lanes come in the order of time, those of one time in the order in which they became ready.
+class PlanTime::Playing {
+ public:
+  Playing(const PlanTime& time, std::int64_t chunk_bytes)
+      : time_(time),
+        chunk_bytes_(chunk_bytes),
+        links_(time.links_),
+        state_(time.lanes_.size()),
+        channels_(at(time.num_channels_)) {}
+
+  std::int64_t run() {
+    for (std::size_t l = 0; l < state_.size(); ++l) push(l, time_.start_ps_);
+    while (true) {
+      const auto end = links_.next_end();
+      if (end && (ready_.empty() || end->time_ps <= ready_.top().time_ps)) {
+        links_.finish(end->message, end->time_ps);
+        const auto lane = static_cast<std::size_t>(end->message);
+        leave(lane, step_of(lane), end->time_ps);
+        continue;
+      }
+      if (ready_.empty()) break;
+      const Ready next = ready_.top();
+      ready_.pop();
+      begin(next.lane, next.time_ps);
+    }
+    LOCKSTEP_CHECK(lanes_done_ == state_.size(), "a plan that passed the checker ends");
+    return last_ps_;
+  }
+
+ private:
+  struct Ready {
+    std::int64_t time_ps;
+    std::uint64_t order;
+    std::size_t lane;
+    friend bool operator>(const Ready& a, const Ready& b) {
+      return std::tie(a.time_ps, a.order) > std::tie(b.time_ps, b.order);
+    }
+  };
+  struct LaneState {
+    std::int32_t done = 0;
+    std::int64_t done_ps = 0;
+    std::vector<std::size_t> waiters = {};  // lanes of the rank whose next step is after one of this lane
+  };
+  struct Channel {
+    std::vector<std::int64_t> arrivals_ps = {};
+    std::size_t taken = 0;
+    std::size_t waiter = kNobody;
+  };
+  static constexpr std::size_t kNobody = ~std::size_t{0};
+
+  const Step& step_of(std::size_t lane) const { return time_.lanes_[lane].steps[at(state_[lane].done)]; }
+  void push(std::size_t lane, std::int64_t now_ps) { ready_.push({now_ps, order_++, lane}); }
+
+  void begin(std::size_t lane, std::int64_t now_ps) {
+    if (at(state_[lane].done) == time_.lanes_[lane].steps.size()) {
+      ++lanes_done_;
+      return;
+    }
+    const Step& step = step_of(lane);
+    if (waits_for_lane(lane, step)) return;
+    const std::int64_t bytes = step.chunks * chunk_bytes_;
+    switch (step.op) {
+      case plan::Op::send:
+        return send(lane, step, bytes, now_ps);
+      case plan::Op::recv:
+      case plan::Op::recv_reduce:
+        return receive(lane, step, bytes, now_ps);
+      case plan::Op::copy:
+        return done(lane, now_ps + pass_ps(bytes, 2));
+      case plan::Op::reduce:
+        return done(lane, now_ps + pass_ps(bytes, 3));
+    }
+  }
+
+  bool waits_for_lane(std::size_t lane, const Step& step) {
+    if (step.after.lane < 0) return false;
+    const std::size_t first = lane - lane % at(time_.lanes_a_rank_);
+    LaneState& other = state_[first + at(step.after.lane)];
+    if (other.done > step.after.step) return false;
+    other.waiters.push_back(lane);
+    return true;
+  }
+
+  void send(std::size_t lane, const Step& step, std::int64_t bytes, std::int64_t now_ps) {
+    const Path& path = time_.paths_[at(step.path)];
+    if (LinkState::is_fair(path, time_.links_)) {
+      return links_.start(static_cast<std::uint32_t>(lane), path, bytes, now_ps);
+    }
+    leave(lane, step, links_.book(path, bytes, now_ps).left_ps);
+  }
+
+  // The bytes have left: the message arrives, and the lane goes on.
+  void leave(std::size_t lane, const Step& step, std::int64_t left_ps) {
+    Channel& channel = channels_[at(step.channel)];
+    channel.arrivals_ps.push_back(left_ps + time_.paths_[at(step.path)].latency_ps);
+    if (channel.waiter != kNobody) push(std::exchange(channel.waiter, kNobody), channel.arrivals_ps.back());
+    done(lane, left_ps);
+  }
+
+  void receive(std::size_t lane, const Step& step, std::int64_t bytes, std::int64_t now_ps) {
+    Channel& channel = channels_[at(step.channel)];
+    if (channel.taken == channel.arrivals_ps.size()) {
+      channel.waiter = lane;
+      return;
+    }
+    const std::int64_t here_ps = std::max(now_ps, channel.arrivals_ps[channel.taken++]);
+    done(lane, here_ps + (step.op == plan::Op::recv ? 0 : pass_ps(std::min(bytes, kSegmentBytes), 3)));
+  }
+
+  void done(std::size_t lane, std::int64_t time_ps) {
+    LaneState& state = state_[lane];
+    ++state.done;
+    state.done_ps = time_ps;
+    last_ps_ = std::max(last_ps_, time_ps);
+    push(lane, time_ps);
+    for (const std::size_t waiter : std::exchange(state.waiters, {})) push(waiter, time_ps);
+  }
+
+  // Read and written: so many operands of so many bytes.
+  std::int64_t pass_ps(std::int64_t bytes, int operands) const {
+    return std::llround(static_cast<double>(bytes) * operands * time_.memory_ps_per_byte_);
+  }
+
+  const PlanTime& time_;
+  const std::int64_t chunk_bytes_;
+  LinkState links_;
+  std::vector<LaneState> state_;
+  std::vector<Channel> channels_;
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
+  std::uint64_t order_ = 0;
+  std::size_t lanes_done_ = 0;
+  std::int64_t last_ps_ = 0;
+};
+
+std::int64_t PlanTime::play_ps(const collectives::Operation& operation) const {
+  const std::int64_t elements = (operation.count + chunks_per_block_ - 1) / chunks_per_block_;
+  return Playing(*this, elements * static_cast<std::int64_t>(core::size_of(operation.dtype))).run();
+}
+
+}  // namespace lockstep::simulator

@@ -1,0 +1,61 @@
+// What a plan takes on a machine's network, message by message in virtual time: any algorithm of the catalogue or a
+// user's own, on any number of devices that a description says.
+//
+//   send         takes the ports and uplinks of its path for bytes over their bandwidth, one after the other or at once
+//                as the machine says, holds its lane until the bytes have left, and arrives one latency later
+//   recv         ends when its message has arrived
+//   recv_reduce  likewise; executors sum in segments while the rest arrives, so the last segment's sum is what it adds
+//   copy, reduce pass over the device's memory
+// and the call begins with one kernel's start. Unlike the formulas (collective_time.h), which say what NCCL would take
+// with its protocols and channels, this is what Lockstep's executors would take whose plan it is.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/collective.h"
+#include "collectives/plan/plan.h"
+#include "simulator/engine/links.h"
+#include "simulator/machine/machine.h"
+
+namespace lockstep::simulator {
+
+class PlanTime {
+ public:
+  // Rank r is the machine's device r. Throws a usage Error where the machine has fewer. Keeps no reference.
+  PlanTime(const plan::Plan& plan, const Machine& machine);
+  // With so many ranks standing for all (rotation.h); the constructor above finds the smallest number.
+  PlanTime(const plan::Plan& plan, const Machine& machine, int period);
+
+  // When the last rank is done, in picoseconds. Chunks are as large as the largest of the operation.
+  std::int64_t play_ps(const collectives::Operation& operation) const;
+
+  int ranks_played() const { return period_; }
+
+ private:
+  class Playing;
+  struct Step {
+    plan::Op op;
+    std::int32_t chunks;
+    std::int32_t channel = -1;  // of a message
+    std::int32_t path = -1;     // in paths_; of a send
+    plan::After after;
+  };
+  struct Lane {
+    std::int32_t rank;
+    std::vector<Step> steps;
+  };
+  void compile(const plan::Plan& plan, const Machine& machine);
+
+  int period_;
+  int lanes_a_rank_ = 0;
+  std::int32_t num_channels_ = 0;
+  std::int64_t start_ps_;
+  double memory_ps_per_byte_;
+  std::int32_t chunks_per_block_;
+  std::vector<Lane> lanes_;  // [rank * lanes_a_rank_ + lane]
+  std::vector<Path> paths_;
+  std::vector<Link> links_;
+};
+
+}  // namespace lockstep::simulator
