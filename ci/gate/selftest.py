@@ -103,10 +103,16 @@ class Tally:
         `percent`. Exact, as intervals are not where one verdict is counted."""
         count, number, rate = self._count(*verdicts), len(self.trials), percent / 100
         counts = range(count, number + 1) if at_most else range(count + 1)
-        return sum(math.comb(number, k) * rate**k * (1 - rate)**(number - k) for k in counts) < 0.025
+        return sum(_binomial(k, number, rate) for k in counts) < 0.025
 
     def _count(self, *verdicts: Verdict) -> int:
         return sum(trial.verdict in verdicts for trial in self.trials)
+
+
+def _binomial(k: int, number: int, rate: float) -> float:
+    """The chance of k of `number` at a rate between 0 and 1; by logarithms, as binomials of a thousand trials are no floats."""
+    ways = math.lgamma(number + 1) - math.lgamma(k + 1) - math.lgamma(number - k + 1)
+    return math.exp(ways + k * math.log(rate) + (number - k) * math.log1p(-rate))
 
 
 def missed_goals(percent: float, tally: Tally) -> list[str]:

@@ -109,3 +109,9 @@ def test_summary_has_a_row_for_each_case_of_each_kind():
     assert [line.split()[-1] for line in text.splitlines() if "line: " in line] == ["a", "b", "a"]
     assert text.count("all cases") == 2
     assert not summary([trial("faster", -5.0)] * 20)[1]
+
+
+def test_a_thousand_trials_can_be_judged():
+    """Their binomials are larger than the largest float."""
+    assert missed_goals(0, Tally([trial("same")] * 1290 + [trial("faster")] * 10)) == []
+    assert missed_goals(0, Tally([trial("same")] * 1260 + [trial("faster")] * 40)) == ["false"]
