@@ -24,6 +24,7 @@ using simulator::WaySearch;
 using workload::Model;
 
 struct MapFlags : StudyFlags {
+  MapFlags() { model = ""; }  // in place of --models
   std::vector<std::string> models{"gpt3-125m", "gpt3-350m", "gpt3-760m",      "gpt3-1.3b",      "gpt3-2.7b",
                                   "gpt3-6.7b", "gpt3-13b",  "megatron-39.1b", "megatron-76.1b", "gpt3-175b"};
   std::vector<int> gpus{64};
@@ -91,10 +92,23 @@ std::string why_text(const WaySearch& search, const Cell& cell, double capacity)
   const double margin = margin_percent(cell);
   const std::string next(way_of(best[1].layout));
   if (margin <= 100 * simulator::kSameTime) {
-    return with(fmt::format("{} takes as long ({:+.1f} %), and {} is simpler", next, margin, winner_of(cell)));
+    return with(fmt::format("{} takes as long ({:+.1f} %), which a prediction cannot tell apart, and {} is simpler",
+                            next, margin, winner_of(cell)));
   }
-  return with(fmt::format("{} is {:.1f} % slower: {}", next, margin,
-                          text_of(largest_change(best[0].prediction, best[1].prediction))));
+  return with(
+      fmt::format("{} is {:.1f} % slower: {}", next, margin, longer_part_text(best[0].prediction, best[1].prediction)));
+}
+
+std::vector<std::string> models_of(const MapFlags& flags) {
+  return flags.model.empty() ? flags.models : std::vector<std::string>{flags.model};
+}
+
+// How much slower the next way is; "even" where that is less than a prediction can tell.
+std::string margin_text(const Cell& cell) {
+  if (cell.fastest.best.empty()) return "";
+  if (cell.fastest.best.size() == 1) return "alone";
+  const double margin = margin_percent(cell);
+  return margin <= 100 * simulator::kSameTime ? "even" : fmt::format("{:+.1f} %", margin);
 }
 
 class Map {
@@ -107,7 +121,9 @@ class Map {
       throw core::usage_error(
           fmt::format("--level {}: {} has {} levels; allowed: 0 to {}", level_, machine_.name, last + 1, last));
     }
-    for (const std::string& name : flags.models) models_.push_back(workload::parse_model(name));
+    links_ = flags.links;
+    std::sort(links_.begin(), links_.end());
+    for (const std::string& name : models_of(flags)) models_.push_back(workload::parse_model(name));
     std::stable_sort(models_.begin(), models_.end(),
                      [](const Model& a, const Model& b) { return parameters_of(a) < parameters_of(b); });
   }
@@ -128,7 +144,7 @@ class Map {
         fmt::format("# simulated: {} devices of {}, {} sequences a step, links of {}\n# {} cells, {} layouts, {} "
                     "simulations in {:.1f} s\n",
                     gpus, machine_.name, flags_.batch, machine_.levels[static_cast<std::size_t>(level_)].name,
-                    rows.size() * flags_.links.size(), legal, simulated, wall_s));
+                    rows.size() * links_.size(), legal, simulated, wall_s));
     print_table(rows);
     for (const Row& row : rows) write(row, gpus);
   }
@@ -144,20 +160,21 @@ class Map {
     space.schedules = {"1f1b", "interleaved"};
     space.chunks = {2, 4};
     space.microbatches = {1, 2, 8};
-    const WaySearch search(model, linked(*std::max_element(flags_.links.begin(), flags_.links.end())), space);
+    WaySearch search(model, linked(links_.back()), space);
     Row row{model, search.least_memory_bytes(), search.legal(), {}};
-    for (const double gbps : flags_.links) {
-      Cell cell{gbps, search.fastest_on(linked(gbps)), ""};
+    for (auto gbps = links_.rbegin(); gbps != links_.rend(); ++gbps) {
+      Cell cell{*gbps, search.fastest_on(linked(*gbps)), ""};
       cell.why = why_text(search, cell, static_cast<double>(machine_.device.memory_bytes));
       row.cells.push_back(std::move(cell));
     }
+    std::reverse(row.cells.begin(), row.cells.end());
     return row;
   }
 
   void print_table(const std::vector<Row>& rows) const {
     constexpr int kWidth = 15;
     print_(fmt::format("#{:>15}", "GB/s"));
-    for (const double gbps : flags_.links) print_(fmt::format(" {:>{}}", fmt::format("{:g}", gbps), kWidth));
+    for (const double gbps : links_) print_(fmt::format(" {:>{}}", fmt::format("{:g}", gbps), kWidth));
     print_("   (winner, and how much slower the next way is)\n");
     for (const Row& row : rows) {
       std::string names = fmt::format(" {:>15}", row.model.name.substr(0, 15));
@@ -166,8 +183,7 @@ class Map {
       for (const Cell& cell : row.cells) {
         const std::string winner = winner_of(cell);
         names += fmt::format(" {:>{}}", winner.empty() ? "does not fit" : winner, kWidth);
-        margins += fmt::format(
-            " {:>{}}", cell.fastest.best.size() > 1 ? fmt::format("{:+.1f} %", margin_percent(cell)) : "", kWidth);
+        margins += fmt::format(" {:>{}}", margin_text(cell), kWidth);
       }
       print_(names + "\n" + margins + "\n");
     }
@@ -209,6 +225,7 @@ class Map {
   Machine machine_;
   std::int64_t level_ = 0;
   std::vector<Model> models_;
+  std::vector<double> links_;  // the slowest first
 };
 
 }  // namespace

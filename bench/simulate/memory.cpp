@@ -14,7 +14,10 @@ namespace lockstep::simulate {
 namespace {
 
 struct MemoryFlags : StudyFlags {
-  MemoryFlags() { layout = "grad_dtype=bf16"; }
+  MemoryFlags() {
+    model = "";  // in place of --parameters
+    layout = "grad_dtype=bf16";
+  }
   std::vector<double> parameters{7.5e9, 128e9, 1e12};
   std::vector<int> ranks{1, 4, 16, 64, 256, 1024};
 };
@@ -122,7 +125,9 @@ int run_memory(int argc, const char* const* argv, const program::Print& print) {
   Study study(flags, "memory");
   print("# counted: model states alone; activations and buffers come on top (simulate --layout ...)\n");
   Table table(flags, machine, study, print);
-  for (const double parameters : flags.parameters) table.run(parameters);
+  std::vector<double> sizes = flags.parameters;
+  if (!flags.model.empty()) sizes = {static_cast<double>(parameters_of(workload::parse_model(flags.model)))};
+  for (const double parameters : sizes) table.run(parameters);
   study.commit();
   return 0;
 }

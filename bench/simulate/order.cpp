@@ -74,7 +74,7 @@ int run_order(int argc, const char* const* argv, const program::Print& print) {
   const simulator::Prediction& best = orders.front().made;
   for (const Ordered& one : orders) {
     const double slower = 100 * (one.made.step_s / best.step_s - 1);
-    const std::string why = &one.made == &best ? "" : text_of(largest_change(best, one.made));
+    const std::string why = &one.made == &best ? "" : longer_part_text(best, one.made);
     print(fmt::format(" {:>9.2f} {:>+9.2f}{}  {}{}\n", one.made.step_s * 1e3, slower, parts_text(one.made), one.name,
                       why.empty() ? "" : ": " + why));
     core::StudyRecord point = study.point(setting, one.name, one.layout, one.made);

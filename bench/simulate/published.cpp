@@ -15,7 +15,7 @@ PublishedTable weak() {
   PublishedTable table{"sc21-weak", "selene", "Narayanan et al. 2021, arXiv:2104.04473, table 1", {}};
   for (const auto& one : simulator::parse_cases(validation_cases(), "cases.json").cases) {
     if (one.table == "sc21" && one.measure == "tflops_a_gpu") {
-      table.rows.push_back({"a larger model on more GPUs", one.model, one.layout, one.published});
+      table.rows.push_back({"models grow with GPUs", one.model, one.layout, one.published});
     }
   }
   return table;

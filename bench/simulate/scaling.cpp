@@ -163,6 +163,13 @@ class Curve {
 };
 
 void run_published(const ScalingFlags& flags, Study& study, const program::Print& print) {
+  const ScalingFlags usual;
+  if (flags.weak || flags.strong || flags.model != usual.model || flags.layout != usual.layout ||
+      flags.machine != usual.machine || flags.gpus != usual.gpus || flags.batch != usual.batch ||
+      flags.grow != usual.grow) {
+    throw core::usage_error(
+        "--published with another flag of the study, which published runs bring along; allowed: alone");
+  }
   const PublishedTable table = published_table(flags.published);
   if (table.name == "nanotron-tp") {
     throw core::usage_error("--published nanotron-tp: tensor ranks of one model; allowed: simulate tp-boundary");

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "bench/pipeline/parts.h"
 #include "bench/simulate/records.h"
 
@@ -95,19 +93,14 @@ double tflops_a_gpu(const workload::Layout& layout, const Prediction& made) {
   return made.hardware_flops / made.step_s / static_cast<double>(layout.ranks()) / 1e12;
 }
 
-Change largest_change(const Prediction& from, const Prediction& to) {
+std::string longer_part_text(const Prediction& from, const Prediction& to) {
   const auto a = pipeline::named_parts(busiest(from));
   const auto b = pipeline::named_parts(busiest(to));
-  Change largest;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double ms = static_cast<double>(b[i].second - a[i].second) / 1e9;
-    if (std::abs(ms) > std::abs(largest.ms)) largest = {a[i].first, ms};
-  }
-  return largest;
-}
-
-std::string text_of(const Change& change) {
-  return change.part.empty() ? "no part differs" : fmt::format("{} {:+.1f} ms", change.part, change.ms);
+  std::size_t most = 0;
+  const auto growth = [&](std::size_t i) { return b[i].second - a[i].second; };
+  for (std::size_t i = 1; i < a.size(); ++i) most = growth(i) > growth(most) ? i : most;
+  if (growth(most) <= 0) return "no part is longer";
+  return fmt::format("{} {:+.1f} ms", a[most].first, static_cast<double>(growth(most)) / 1e9);
 }
 
 std::string grown_part_text(const Prediction& from, const Prediction& to) {

@@ -62,13 +62,8 @@ std::string setting_of(const workload::Model& model, const simulator::Machine& m
 // FLOPs with recomputation, as 1e12 a second and device.
 double tflops_a_gpu(const workload::Layout& layout, const simulator::Prediction& made);
 
-// The part that differs most between two steps of one device: "exposed_reduce +12.3 ms".
-struct Change {
-  std::string part;
-  double ms = 0;
-};
-Change largest_change(const simulator::Prediction& from, const simulator::Prediction& to);
-std::string text_of(const Change& change);
+// The part that takes most more time in the second step: "exposed_reduce +12.3 ms".
+std::string longer_part_text(const simulator::Prediction& from, const simulator::Prediction& to);
 
 // The part whose share of the step grows most: "exposed_reduce, from 0.1 to 8.2 % of the step".
 std::string grown_part_text(const simulator::Prediction& from, const simulator::Prediction& to);

@@ -60,6 +60,10 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
       argc, argv,
       "tensor parallelism inside a node and beyond it; without --model nanotron's runs, beside what was published.",
       kBoundaryFlags);
+  const BoundaryFlags usual;
+  if (flags.model.empty() && (flags.layout != usual.layout || flags.tp != usual.tp)) {
+    throw core::usage_error("--layout or --tp without --model, where nanotron's own are taken; allowed: with --model");
+  }
   const simulator::Machine machine = simulator::load_machine(flags.machine);
   const PublishedTable published = published_table("nanotron-tp");
   const std::vector<Point> points = points_of(flags, published);
@@ -75,7 +79,8 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
   for (const Point& one : points) {
     const simulator::Prediction made = predict(one.model, one.layout, machine);
     const double tflops = tflops_a_gpu(one.layout, made);
-    (one.layout.tp <= node ? inside : beyond) = tflops;
+    if (one.layout.tp <= node) inside = tflops;
+    if (one.layout.tp > node && beyond == 0) beyond = tflops;
     print(fmt::format(" {:>5} {:>10.1f} {:>10} {:>8}{}\n", one.layout.tp, tflops,
                       one.published > 0 ? fmt::format("{:.1f}", one.published) : "",
                       one.published > 0 ? fmt::format("{:+.1f}", 100 * (tflops / one.published - 1)) : "",
@@ -91,7 +96,7 @@ int run_tp_boundary(int argc, const char* const* argv, const program::Print& pri
     study.write(point);
   }
   if (inside > 0 && beyond > 0) {
-    print(fmt::format("# beyond the node {:.0f} TFLOP/s a GPU are left of {:.0f} inside it\n", beyond, inside));
+    print(fmt::format("# just beyond the node {:.0f} TFLOP/s a GPU are left of {:.0f} inside it\n", beyond, inside));
   }
   study.commit();
   return 0;

@@ -128,11 +128,12 @@ def _map_answer(result: StudyResult) -> str:
 
 def _memory_answer(result: StudyResult) -> str:
     capacity = result.simulated[0].values["capacity_gb"]
-    told = []
-    for name, points in result.series.items():
-        fitting = [one for one in points if one.fits]
-        told.append(f"{name} from {fitting[0].at['ranks']:,.0f} ranks on" if fitting else f"{name} on none of these numbers of ranks")
-    return f"Model states fit in {short(capacity)} GB a rank with {joined(told)}."
+    starts = {name: next((one.at["ranks"] for one in points if one.fits), None) for name, points in result.series.items()}
+    fitting = [f"{name} from {ranks:,.0f} ranks on" for name, ranks in starts.items() if ranks is not None]
+    never = [name for name, ranks in starts.items() if ranks is None]
+    whole = f"Model states fit in {short(capacity)} GB a rank with {joined(fitting)}" if fitting else \
+        f"Model states fit in {short(capacity)} GB a rank on none of these numbers of ranks"
+    return whole + (f"; never with {joined(never)}." if never and fitting else ".")
 
 
 def _recompute_answer(result: StudyResult) -> str:

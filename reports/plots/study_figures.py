@@ -50,12 +50,16 @@ def badge(result: StudyResult) -> str:
 
 def _powers(axes: Axes, values: Sequence[float], label: str) -> None:
     """A logarithmic axis with a tick at each value, as many as have room."""
-    ticks = sorted(set(values))
+    low, high = min(values), max(values)
+    room = (high / low) ** (1 / 12)  # between ticks
+    ticks: list[float] = []
+    for value in sorted(set(values)):
+        if not ticks or value >= 0.999 * room * ticks[-1]:
+            ticks.append(value)
     axes.set_xscale("log", base=2)
-    axes.set_xlim(ticks[0] / 1.2, ticks[-1] * 1.2)
-    step = -(-len(ticks) // 12)
-    axes.xaxis.set_major_locator(FixedLocator(ticks[::step]))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{value:,.0f}" for value in ticks[::step]]))
+    axes.set_xlim(low / 1.2, high * 1.2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([f"{value:,.0f}" for value in ticks]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(label)
 
@@ -198,7 +202,7 @@ def _cell(axes: Axes, x: int, y: int, one: StudyPoint) -> None:
 # ---- Memory of ZeRO stages against ranks
 
 def memory_figure(result: StudyResult, heading: Heading) -> Figure:
-    series = result.series
+    series = {f"{name}: {short(points[-1].values['total_gb'])} GB": points for name, points in result.series.items()}
     styles = styles_for(list(series))
     figure, axes = line_axes(heading, list(series))
     _powers(axes, [one.at["ranks"] for one in result.simulated], "data-parallel ranks")
@@ -212,8 +216,8 @@ def memory_figure(result: StudyResult, heading: Heading) -> Figure:
               color=ALARM, va="bottom")
     for name, points in series.items():
         draw_line(axes, [one.at["ranks"] for one in points], [one.values["total_gb"] for one in points], styles[name])
-    label_ends(axes, [End(f"{name}: {short(points[-1].values['total_gb'])} GB", points[-1].at["ranks"],
-                          points[-1].values["total_gb"], styles[name]) for name, points in series.items()])
+    label_ends(axes, [End(name, points[-1].at["ranks"], points[-1].values["total_gb"], styles[name])
+                      for name, points in series.items()])
     return figure
 
 
@@ -245,12 +249,12 @@ def pareto_figure(result: StudyResult, heading: Heading) -> Figure:
     axes.yaxis.set_major_locator(MaxNLocator(8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
     taken = [point_box(axes, one.values["memory_gb"], one.values["step_ms"] * scale, 5) for one in points]
-    place_labels(axes, [Wanted(one.series, one.values["memory_gb"], one.values["step_ms"] * scale)
+    place_labels(axes, [Wanted(one.series if one.best else f"k={one.at['every']:.0f}", one.values["memory_gb"], one.values["step_ms"] * scale)
                         for one in sorted(points, key=lambda one: not one.best)], taken, [])
     handles = [Line2D([], [], linestyle="none", marker="o", markersize=7, color=numbered(0).colour,
                       label="no other needs less memory and less time"),
                Line2D([], [], linestyle="none", marker="o", markersize=7, markerfacecolor=PAPER, color=numbered(1).colour,
-                      label="another is better in both")]
+                      label="another is better; k: layers between kept inputs")]
     axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
 

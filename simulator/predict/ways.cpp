@@ -116,21 +116,23 @@ WaySearch::WaySearch(const workload::Model& model, const Machine& fast, const Se
     const auto works = works_of(model, layout, schedule, pricing_of(model, layout, schedule, fast, Detail::folded));
     candidates_.push_back({layout, way, step_bound_s(schedule, works)});
   }
-  std::stable_sort(candidates_.begin(), candidates_.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
 }
 
 double WaySearch::least_memory_bytes(std::string_view way) const {
   return least_of_way_[index_of(way)];
 }
 
-Fastest WaySearch::fastest_on(const Machine& machine) const {
+Fastest WaySearch::fastest_on(const Machine& machine) {
+  std::stable_sort(candidates_.begin(), candidates_.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.bound_s < b.bound_s; });
   Best best;
   Fastest made;
-  for (const Candidate& one : candidates_) {
+  for (Candidate& one : candidates_) {
     if (one.bound_s > best.limit_s()) break;
     if (one.bound_s >= best.step_s(one.way)) continue;
-    best.take(one.way, {one.layout, one.bound_s, predict(model_, one.layout, machine, {.detail = Detail::folded})});
+    Prediction prediction = predict(model_, one.layout, machine, {.detail = Detail::folded});
+    one.bound_s = std::max(one.bound_s, prediction.step_s);
+    best.take(one.way, {one.layout, one.bound_s, std::move(prediction)});
     ++made.simulated;
   }
   made.best = best.winner_and_next();

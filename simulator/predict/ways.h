@@ -40,7 +40,9 @@ class WaySearch {
   // Of a way, also where none of it fits; 0: no layout goes this way.
   double least_memory_bytes(std::string_view way) const;
 
-  Fastest fastest_on(const Machine& machine) const;
+  // `machine`: with no link faster than on the machine of the call before. A slower link makes no step faster, so what
+  // a layout took before is a bound of what it takes now.
+  Fastest fastest_on(const Machine& machine);
 
  private:
   struct Candidate {
