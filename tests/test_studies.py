@@ -106,7 +106,7 @@ def test_sensitivity_is_sorted_and_has_signs(programs, tmp_path):
     assert moved == sorted(moved, reverse=True) and moved[0] > 1
     figures = {one["series"]: one["values"] for one in points}
     assert figures["device.matrix_tflops"]["more_percent"] < 0 < figures["device.matrix_tflops"]["less_percent"]
-    assert figures["levels.0.latency_us"]["more_percent"] > 0 > figures["levels.0.latency_us"]["less_percent"]
+    assert figures["device.launch_us"]["more_percent"] > 0 > figures["device.launch_us"]["less_percent"]
     assert "less_percent" not in figures["levels.1.oversubscription"]  # below 1 there is none
     assert not any(name.endswith(("ranks", "bytes")) for name in figures)
 

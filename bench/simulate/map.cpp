@@ -159,7 +159,7 @@ class Map {
     if (!flags_.layout.empty()) space.base = workload::parse_layout(flags_.layout);
     space.schedules = {"1f1b", "interleaved"};
     space.chunks = {2, 4};
-    space.microbatches = {1, 2, 8};
+    space.microbatches = {1, 4};
     WaySearch search(model, linked(links_.back()), space);
     Row row{model, search.least_memory_bytes(), search.legal(), {}};
     for (auto gbps = links_.rbegin(); gbps != links_.rend(); ++gbps) {

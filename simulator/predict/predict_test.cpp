@@ -28,7 +28,7 @@ const std::vector<std::string>& small_layouts() {
                                                     "tp=2,pp=4,dp=2,batch=32,schedule=zb_h1",
                                                     "tp=2,cp=2,pp=2,dp=2,batch=16",
                                                     "tp=2,pp=4,dp=4,batch=32,zero=1,order=pp-cp-ep-dp-tp",
-                                                    "tp=2,cp=2,pp=2,dp=2,batch=16,zero=3,order=ep-dp-tp-cp-pp"};
+                                                    "tp=2,cp=2,pp=2,dp=2,batch=16,zero=1,order=ep-dp-tp-cp-pp"};
   return kLayouts;
 }
 
