@@ -145,6 +145,11 @@ class Layer:
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
+@fields_of("StudyRecord")
+class StudyPoint:
+    """Of a curve, map or table that one command made."""
+
+
 @fields_of("VerdictRecord")
 class GateCase:
     """Ratios are head over base, turned round where more is better: above 1 is worse."""
@@ -169,7 +174,7 @@ def line_from(data: dict[str, Any], run: Run) -> Any:
 
 def plural(kind: str) -> str:
     """The name of a kind's lines in Records."""
-    return {"history": "histories"}.get(kind, f"{kind}s")
+    return {"history": "histories", "study": "studies"}.get(kind, f"{kind}s")
 
 
 @dataclass(frozen=True)
@@ -185,6 +190,7 @@ class Records:
     scalings: tuple[Scaling, ...] = ()
     shardings: tuple[Sharding, ...] = ()
     layers: tuple[Layer, ...] = ()
+    studies: tuple[StudyPoint, ...] = ()
     verdicts: tuple[GateCase, ...] = ()
     histories: tuple[GateSeries, ...] = ()
 
@@ -222,6 +228,9 @@ class Records:
 
     def of_layers(self) -> "Records":
         return self._only(layers=self.layers)
+
+    def of_studies(self) -> "Records":
+        return self._only(studies=self.studies)
 
     def of_gate(self) -> "Records":
         return self._only(verdicts=self.verdicts, histories=self.histories)

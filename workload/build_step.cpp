@@ -160,7 +160,7 @@ Step build_forward(const Model& model, const Layout& layout, const Schedule& sch
 }
 
 Step unfolded(const Step& step, const Layout& layout) {
-  return schedules::unfold(step, static_cast<std::int32_t>(layout.ranks() / layout.pp),
+  return schedules::unfold(step, layout.ranks() / layout.pp, static_cast<std::int32_t>(stride_of(layout, Axis::pp)),
                            [&](const schedules::Group& folded, std::int32_t rank) {
                              std::vector<std::int32_t> members;
                              for (const RankSet& run : members_of(layout, folded, rank)) {

@@ -15,9 +15,38 @@ std::int64_t line_of(const Layout& layout) {
   return std::int64_t{layout.cp} * layout.dp;
 }
 
-// The ranks that differ from this one in one digit of its number: `count` of them, `stride` apart.
-RankSet digit_of(std::int64_t rank, std::int64_t stride, std::int64_t count) {
-  return {rank - rank / stride % count * stride, stride, count};
+std::int32_t size_of(const Layout& layout, Axis axis) {
+  switch (axis) {
+    case Axis::tp:
+      return layout.tp;
+    case Axis::cp:
+      return layout.cp;
+    case Axis::dp:
+      return layout.dp;
+    case Axis::pp:
+      break;
+  }
+  return layout.pp;
+}
+
+std::int64_t digit_of(const Layout& layout, std::int64_t rank, Axis axis) {
+  return rank / stride_of(layout, axis) % size_of(layout, axis);
+}
+
+// Context ranks come before data ranks in the line of both.
+bool context_first(const Layout& layout) {
+  const auto at = [&](Axis axis) { return std::find(layout.order.begin(), layout.order.end(), axis); };
+  return at(Axis::cp) < at(Axis::dp);
+}
+
+std::int64_t place_in_line(const Layout& layout, std::int64_t cp, std::int64_t dp) {
+  return context_first(layout) ? cp + layout.cp * dp : dp + layout.dp * cp;
+}
+
+// The ranks that differ from this one on one axis.
+RankSet ranks_along(const Layout& layout, std::int64_t rank, Axis axis) {
+  const std::int64_t stride = stride_of(layout, axis);
+  return {rank - digit_of(layout, rank, axis) * stride, stride, size_of(layout, axis)};
 }
 
 // The ranks that have the first and the last stage, whose word embedding is one. Each alone where it has both: where
@@ -33,20 +62,30 @@ std::vector<schedules::Group> embedding_groups(const Model& model, const schedul
 
 // Ranks at these places of the pipeline, and otherwise at the place of `rank`.
 RankSet same_place(const Layout& layout, const std::vector<std::int32_t>& places, std::int64_t rank) {
-  const std::int64_t each = layout.ranks() / layout.pp;
+  const std::int64_t each = stride_of(layout, Axis::pp);
+  const std::int64_t first = rank + (places.front() - digit_of(layout, rank, Axis::pp)) * each;
   const std::int64_t stride = places.size() > 1 ? (places[1] - places[0]) * each : 1;
-  return {places.front() * each + rank % each, stride, static_cast<std::int64_t>(places.size())};
+  return {first, stride, static_cast<std::int64_t>(places.size())};
 }
 
-// The ranks with these data indices: those of the first pipe's place, then those of the second's.
+// The ranks with these data indices, as runs: those of the first pipe's place, then those of the second's.
 std::vector<RankSet> data_members(const Layout& layout, const Coordinates& at, const RankSet& indices) {
-  const std::int64_t line = line_of(layout);
+  // As long as the line's axes lie next to each other (or one is no axis), indices are evenly spaced ranks.
+  const std::int64_t cp_stride = stride_of(layout, Axis::cp);
+  const std::int64_t dp_stride = stride_of(layout, Axis::dp);
+  const bool cp_first = context_first(layout);
+  const std::int64_t inner = cp_first ? layout.cp : layout.dp;
+  const std::int64_t inner_stride = cp_first ? cp_stride : dp_stride;
+  const std::int64_t outer_stride = cp_first ? dp_stride : cp_stride;
+  const bool even = outer_stride == inner * inner_stride || inner == 1 || inner == line_of(layout);
+  const std::int64_t stride = inner == 1 ? outer_stride : inner_stride;
+  const std::int64_t run = even ? line_of(layout) : inner;
   std::vector<RankSet> runs;
   for (std::int64_t i = 0; i < indices.count;) {
-    const std::int64_t end = (indices.at(i) / line + 1) * line;
+    const std::int64_t end = (indices.at(i) / run + 1) * run;
     const std::int64_t next = std::min(indices.count, (end - indices.first + indices.stride - 1) / indices.stride);
     const Coordinates first = data_rank_at(layout, at, static_cast<std::int32_t>(indices.at(i)));
-    runs.push_back({rank_at(layout, first), layout.tp * indices.stride, next - i});
+    runs.push_back({rank_at(layout, first), stride * indices.stride, next - i});
     i = next;
   }
   return runs;
@@ -54,19 +93,22 @@ std::vector<RankSet> data_members(const Layout& layout, const Coordinates& at, c
 
 }  // namespace
 
+std::int64_t stride_of(const Layout& layout, Axis axis) {
+  std::int64_t stride = 1;
+  for (std::size_t i = 0; layout.order.at(i) != axis; ++i) stride *= size_of(layout, layout.order.at(i));
+  return stride;
+}
+
 Coordinates coordinates_of(const Layout& layout, std::int64_t rank) {
-  const std::int64_t line = line_of(layout);
-  const std::int64_t place = rank / layout.tp % line;
-  const auto narrow = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  return {.tp = narrow(rank % layout.tp),
-          .dp = narrow(place / layout.cp),
-          .pp = narrow(rank / layout.tp / line),
-          .cp = narrow(place % layout.cp),
-          .ep = narrow(place % layout.ep)};
+  const auto digit = [&](Axis axis) { return static_cast<std::int32_t>(digit_of(layout, rank, axis)); };
+  Coordinates at{.tp = digit(Axis::tp), .dp = digit(Axis::dp), .pp = digit(Axis::pp), .cp = digit(Axis::cp)};
+  at.ep = static_cast<std::int32_t>(place_in_line(layout, at.cp, at.dp) % layout.ep);
+  return at;
 }
 
 std::int32_t rank_at(const Layout& layout, const Coordinates& at) {
-  return at.tp + layout.tp * (at.cp + layout.cp * (at.dp + layout.dp * at.pp));
+  return static_cast<std::int32_t>(at.tp * stride_of(layout, Axis::tp) + at.cp * stride_of(layout, Axis::cp) +
+                                   at.dp * stride_of(layout, Axis::dp) + at.pp * stride_of(layout, Axis::pp));
 }
 
 std::int32_t data_ranks_of(const Layout& layout) {
@@ -75,17 +117,18 @@ std::int32_t data_ranks_of(const Layout& layout) {
 
 std::int32_t data_index_of(const Layout& layout, const Coordinates& at) {
   const bool second_half = pipes_of(layout) > 1 && at.pp >= layout.pp / 2;
-  return (second_half ? static_cast<std::int32_t>(line_of(layout)) : 0) + at.cp + layout.cp * at.dp;
+  return static_cast<std::int32_t>((second_half ? line_of(layout) : 0) + place_in_line(layout, at.cp, at.dp));
 }
 
 Coordinates data_rank_at(const Layout& layout, const Coordinates& at, std::int32_t index) {
   const auto line = static_cast<std::int32_t>(line_of(layout));
   const bool stays = index / line == data_index_of(layout, at) / line;
   const std::int32_t place = index % line;
+  const bool cp_first = context_first(layout);
   return {.tp = at.tp,
-          .dp = place / layout.cp,
+          .dp = cp_first ? place / layout.cp : place % layout.dp,
           .pp = stays ? at.pp : layout.pp - 1 - at.pp,
-          .cp = place % layout.cp,
+          .cp = cp_first ? place % layout.cp : place / layout.dp,
           .ep = place % layout.ep};
 }
 
@@ -135,11 +178,11 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
   const std::int64_t shards = shards_of(layout);
   switch (folded.kind) {
     case GroupKind::tensor:
-      return {digit_of(rank, 1, layout.tp)};
+      return {ranks_along(layout, rank, Axis::tp)};
     case GroupKind::context:
-      return {digit_of(rank, layout.tp, layout.cp)};
+      return {ranks_along(layout, rank, Axis::cp)};
     case GroupKind::expert:
-      return {digit_of(rank, layout.tp, layout.ep)};
+      return data_members(layout, at, {index / layout.ep * layout.ep, 1, layout.ep});
     case GroupKind::data:
       return data_members(layout, at, {index / shards * shards, 1, shards});
     case GroupKind::replicas:

@@ -1,7 +1,8 @@
-// Which ranks work together. Ranks are numbered as Megatron does: tensor first, then context, then data, then pipeline;
-// experts are spread over the context and data ranks, taken as one line.
+// Which ranks work together. Ranks are numbered in the layout's order of axes: by default as Megatron does, tensor
+// first, then context, then data, then pipeline. Experts are spread over the context and data ranks, taken as one line,
+// in which the one of both that comes first in the order counts first.
 //
-//   rank = tp + t (cp + c (dp + d pp))     place in the line: cp + c dp = ep + e edp
+//   rank = tp + t (cp + c (dp + d pp))     place in the line: cp + c dp = ep + e edp     (order tp-cp-ep-dp-pp)
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@ struct Coordinates {
   std::int32_t ep = 0;
   friend bool operator==(const Coordinates&, const Coordinates&) = default;
 };
+// Ranks whose coordinates differ by 1 on this axis, and on no other, are so far apart.
+std::int64_t stride_of(const Layout& layout, Axis axis);
 Coordinates coordinates_of(const Layout& layout, std::int64_t rank);
 std::int32_t rank_at(const Layout& layout, const Coordinates& at);  // `ep` follows from the others
 

@@ -76,12 +76,48 @@ TEST(Groups, OfAKindHaveEveryRankOnceAndDifferInTheirCoordinateOnly) {
 }
 
 TEST(Groups, CoordinatesMakeTheRankAgain) {
-  const Layout l = sizes(4, 2, 2, 3, 5);
-  for (std::int64_t rank = 0; rank < l.ranks(); ++rank) {
-    const Coordinates at = coordinates_of(l, rank);
-    EXPECT_EQ(rank_at(l, at), rank);
-    EXPECT_EQ((at.cp + l.cp * at.dp) % l.ep, at.ep);
+  Layout l = sizes(4, 2, 2, 3, 5);
+  for (const bool context_first : {true, false}) {
+    if (!context_first) l.order = {Axis::dp, Axis::pp, Axis::cp, Axis::tp};
+    for (std::int64_t rank = 0; rank < l.ranks(); ++rank) {
+      const Coordinates at = coordinates_of(l, rank);
+      EXPECT_EQ(rank_at(l, at), rank);
+      EXPECT_EQ((context_first ? at.cp + l.cp * at.dp : at.dp + l.dp * at.cp) % l.ep, at.ep);
+    }
   }
+}
+
+// In any order of the axes a kind's groups have every rank once, ascending, with neighbours in the line next to each
+// other; and the group of a rank is the same, asked for by any of its members.
+TEST(Groups, OfAnyOrderDivideTheRanks) {
+  Layout layout = sizes(2, 3, 2, 4, 2);
+  do {
+    for (const GroupKind kind : {GroupKind::tensor, GroupKind::context, GroupKind::expert, GroupKind::expert_data,
+                                 GroupKind::data, GroupKind::world}) {
+      std::set<std::int64_t> seen;
+      for (const Members& group : groups_of(layout, kind)) {
+        EXPECT_TRUE(std::is_sorted(group.begin(), group.end())) << text_of(layout) << name_of(kind);
+        const Coordinates first = coordinates_of(layout, group.front());
+        for (const std::int64_t rank : group) {
+          EXPECT_TRUE(seen.insert(rank).second) << text_of(layout) << name_of(kind) << rank;
+          const Coordinates at = coordinates_of(layout, rank);
+          EXPECT_TRUE(kind == GroupKind::world || at.pp == first.pp) << text_of(layout) << name_of(kind);
+          EXPECT_TRUE(kind != GroupKind::tensor || (at.cp == first.cp && at.dp == first.dp));
+          EXPECT_TRUE(kind != GroupKind::context || (at.tp == first.tp && at.dp == first.dp));
+          EXPECT_TRUE(kind != GroupKind::expert_data || (at.tp == first.tp && at.ep == first.ep));
+        }
+      }
+      EXPECT_EQ(static_cast<std::int64_t>(seen.size()), layout.ranks()) << text_of(layout) << name_of(kind);
+    }
+  } while (std::next_permutation(layout.order.begin(), layout.order.end()));
+}
+
+TEST(Groups, OfAnOrderAreNumberedByIt) {
+  Layout layout = sizes(2, 1, 1, 2, 2);
+  layout.order = {Axis::pp, Axis::dp, Axis::cp, Axis::tp};
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor), (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::data), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  EXPECT_EQ(coordinates_of(layout, 1).pp, 1);
 }
 
 TEST(Groups, OfHybridShardsAreNeighbours) {

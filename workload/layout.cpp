@@ -88,6 +88,12 @@ std::string own_misfit(const schedules::Schedule& own) {
          "first";
 }
 
+// Places p and pp - 1 - p of opposite pipes have the same parameters; their data ranks ascend only if pp counts last.
+std::string order_misfit(const Layout& layout) {
+  if (layout.order.back() == Axis::pp || pipes_of(layout) == 1) return "";
+  return "the schedule has two pipes, and order does not end in pp; allowed: such as tp-cp-ep-dp-pp";
+}
+
 std::string schedule_misfit(const Layout& layout) {
   if (layout.own_schedule != nullptr) return own_misfit(*layout.own_schedule);
   const std::string misfit = schedules::misfit_of(schedules::entry_named(layout.schedule), shape_of(layout));
@@ -118,7 +124,7 @@ std::string misfit_of(const Model& model, const Layout& layout) {
       !misfit.empty()) {
     return misfit;
   }
-  if (auto misfit = schedule_misfit(layout); !misfit.empty()) return misfit;
+  if (auto misfit = first_of({schedule_misfit(layout), order_misfit(layout)}); !misfit.empty()) return misfit;
   return split_misfit(model, layout);
 }
 

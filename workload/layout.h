@@ -2,6 +2,7 @@
 // overlapped, the pipeline's schedule, and the dtypes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,12 +22,18 @@ enum class Recompute : std::uint8_t {
   full,       // whole layers, from the input of every recompute_every-th
 };
 
+// The kinds of parallelism that number the ranks.
+enum class Axis : std::uint8_t { tp, cp, dp, pp };
+using AxisOrder = std::array<Axis, 4>;
+inline constexpr AxisOrder kMegatronOrder{Axis::tp, Axis::cp, Axis::dp, Axis::pp};
+
 struct Layout {
-  std::int32_t dp = 1;            // data-parallel ranks
-  std::int32_t tp = 1;            // tensor-parallel ranks
-  std::int32_t pp = 1;            // pipeline ranks
-  std::int32_t cp = 1;            // context-parallel ranks: each has a part of every sequence
-  std::int32_t ep = 1;            // expert-parallel ranks, taken from the dp x cp ranks
+  std::int32_t dp = 1;               // data-parallel ranks
+  std::int32_t tp = 1;               // tensor-parallel ranks
+  std::int32_t pp = 1;               // pipeline ranks
+  std::int32_t cp = 1;               // context-parallel ranks: each has a part of every sequence
+  std::int32_t ep = 1;               // expert-parallel ranks, taken from the dp x cp ranks
+  AxisOrder order = kMegatronOrder;  // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
   std::int32_t zero = 0;          // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
   std::int32_t shard_ranks = 0;   // neighbouring ranks that share a set of shards, the others have replicas of it
                                   // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all

@@ -30,7 +30,8 @@ TEST(LayoutText, IsReadAndWritten) {
 
 TEST(LayoutText, EveryFieldComesBack) {
   const char* all =
-      "tp=2,pp=4,dp=8,cp=2,ep=4,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,batch=64,zero=3,"
+      "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,"
+      "batch=64,zero=3,"
       "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_"
       "grads=no,"
       "overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
@@ -56,6 +57,13 @@ TEST(LayoutText, IsRefusedWithTheFieldAndWhatIsAllowed) {
             "layout: tp=eight: not a whole number; allowed: whole numbers from 1 to 2147483647");
   EXPECT_EQ(refusal_of("dp=0"), "layout: dp=0: out of range; allowed: whole numbers from 1 to 2147483647");
   EXPECT_EQ(refusal_of("recompute=half"), "layout: recompute=half: not known; allowed: none selective full");
+  EXPECT_EQ(
+      refusal_of("order=tp-cp-dp"),
+      "layout: order=tp-cp-dp: not every kind once; allowed: tp, cp, dp and pp once each, and ep directly before dp "
+      "or left out: tp-cp-ep-dp-pp");
+  EXPECT_NE(refusal_of("order=ep-tp-cp-dp-pp").find("ep is not directly before dp"), std::string::npos);
+  EXPECT_NE(refusal_of("order=tp-cp-dp-sp").find("'sp' is no kind of parallelism"), std::string::npos);
+  EXPECT_NE(refusal_of("order=tp-tp-dp-pp").find("not every kind once"), std::string::npos);
   EXPECT_EQ(refusal_of("tp=2,tp=4"), "layout: tp=4: is given twice; allowed: each field once");
   EXPECT_EQ(refusal_of("zero=4"), "layout: zero=4: out of range; allowed: whole numbers from 0 to 3");
   EXPECT_EQ(refusal_of("tp=1000000,dp=1000000"), "layout: tp x cp x dp x pp is 1e+12; allowed: at most 1.07374e+09");

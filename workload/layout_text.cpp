@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <sstream>
@@ -12,6 +13,7 @@ namespace {
 constexpr double kMostRanks = 1 << 30;
 constexpr double kMiB = 1 << 20;
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
+constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
 
 // "7:8x14:7": layers of each stage; 8x14 is eight stages of 14.
@@ -56,6 +58,39 @@ std::string text_of(std::int64_t value) {
   return std::to_string(value);
 }
 
+// "tp-cp-ep-dp-pp": neighbouring ranks differ in the first. Expert ranks are taken from the data ranks.
+AxisOrder order_of(const FieldValue& value) {
+  const auto refused = [&](const std::string& what) {
+    return value.refused(what, "tp, cp, dp and pp once each, and ep directly before dp or left out: tp-cp-ep-dp-pp");
+  };
+  std::vector<Axis> found;
+  const std::vector<std::string_view> names = split(value.text, '-');
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == "ep") {
+      if (i + 1 == names.size() || names[i + 1] != "dp") throw refused("ep is not directly before dp");
+      continue;
+    }
+    const auto axis = std::find(kAxes.begin(), kAxes.end(), names[i]);
+    if (axis == kAxes.end()) throw refused("'" + std::string(names[i]) + "' is no kind of parallelism");
+    found.push_back(static_cast<Axis>(axis - kAxes.begin()));
+  }
+  std::vector<Axis> sorted = found;
+  std::sort(sorted.begin(), sorted.end());
+  if (!std::equal(sorted.begin(), sorted.end(), kMegatronOrder.begin(), kMegatronOrder.end())) {
+    throw refused("not every kind once");
+  }
+  return {found[0], found[1], found[2], found[3]};
+}
+
+std::string text_of(const AxisOrder& order) {
+  std::string text;
+  for (const Axis axis : order) {
+    text += (text.empty() ? "" : "-") + std::string(axis == Axis::dp ? "ep-" : "");
+    text += kAxes.at(static_cast<std::size_t>(axis));
+  }
+  return text;
+}
+
 core::DType dtype_of(const FieldValue& value) {
   return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
 }
@@ -85,6 +120,9 @@ const std::array kFields{
     LayoutField{
         {"ep", "expert-parallel ranks, of dp x cp; 1", [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
         [](const Layout& l) { return std::to_string(l.ep); }},
+    LayoutField{{"order", "ranks' numbers: neighbours differ in the first; tp-cp-ep-dp-pp",
+                 [](Given& g, const FieldValue& v) { g.layout.order = order_of(v); }},
+                [](const Layout& l) { return text_of(l.order); }},
     LayoutField{{"sp", "sequence parallel: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.sequence_parallel = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.sequence_parallel); }},

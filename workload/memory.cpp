@@ -70,6 +70,14 @@ double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& h
 
 }  // namespace
 
+MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int32_t versions) {
+  MemoryBytes bytes;
+  bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? shard : whole) * versions;
+  bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? shard : whole);
+  bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? shard : whole);
+  return bytes;
+}
+
 double recomputed_bytes(const Model& model, const Layout& layout) {
   const std::vector<Operation> ops = layer_operations(model, layout);
   double core = 0;
@@ -118,10 +126,7 @@ namespace {
 
 MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount& held, double activation_bytes,
                       double recomputed, std::int32_t versions) {
-  MemoryBytes bytes;
-  bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? held.shard : held.whole) * versions;
-  bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? held.shard : held.whole);
-  bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? held.shard : held.whole);
+  MemoryBytes bytes = states_of(layout, held.whole, held.shard, versions);
   bytes.activations = activation_bytes;
   bytes.buffers = buffer_bytes(model, layout, held, recomputed);
   return bytes;

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
 #include "schedules/catalogue.h"
 
 namespace lockstep::workload {
@@ -184,6 +189,37 @@ TEST(Memory, OfRecomputationIsOneLayerAtATime) {
   EXPECT_DOUBLE_EQ(memory_of_rank(m, every, stages, 0).buffers, layer);
   EXPECT_DOUBLE_EQ(memory_of_rank(m, fourth, stages, 0).buffers, 4 * layer);
   EXPECT_DOUBLE_EQ(activations_of(m, fourth, layers(48)).kept, activations_of(m, every, layers(48)).kept / 4);
+}
+
+// Table 1 of the ZeRO paper (arXiv:1910.02054): gigabytes of model states a device, 54 cells. A cell equals ours to
+// every digit that it prints; the paper rounds some and cuts others (4,187.5 is 4187 there).
+TEST(Memory, OfStagesIsTableOneOfThePaper) {
+  struct Cells {
+    double parameters;
+    std::int32_t ranks;
+    std::array<std::string, 3> printed;  // of stages 1, 2 and 3
+  };
+  const std::vector<Cells> table{{7.5e09, 1, {{"120", "120", "120"}}},      {1.28e11, 1, {{"2048", "2048", "2048"}}},
+                                 {1e12, 1, {{"16000", "16000", "16000"}}},  {7.5e09, 4, {{"52.5", "41.3", "30"}}},
+                                 {1.28e11, 4, {{"896", "704", "512"}}},     {1e12, 4, {{"7000", "5500", "4000"}}},
+                                 {7.5e09, 16, {{"35.6", "21.6", "7.5"}}},   {1.28e11, 16, {{"608", "368", "128"}}},
+                                 {1e12, 16, {{"4750", "2875", "1000"}}},    {7.5e09, 64, {{"31.4", "16.6", "1.88"}}},
+                                 {1.28e11, 64, {{"536", "284", "32"}}},     {1e12, 64, {{"4187", "2218", "250"}}},
+                                 {7.5e09, 256, {{"30.4", "15.4", "0.47"}}}, {1.28e11, 256, {{"518", "263", "8"}}},
+                                 {1e12, 256, {{"4046", "2054", "62.5"}}},   {7.5e09, 1024, {{"30.1", "15.1", "0.12"}}},
+                                 {1.28e11, 1024, {{"513", "257", "2"}}},    {1e12, 1024, {{"4011", "2013", "15.6"}}}};
+  for (const Cells& cells : table) {
+    for (std::int32_t stage = 1; stage <= 3; ++stage) {
+      Layout layout{.dp = cells.ranks, .zero = stage, .gradient = core::DType::bf16};
+      const std::string& printed = cells.printed.at(static_cast<std::size_t>(stage) - 1);
+      const std::size_t dot = printed.find('.');
+      const double digit =
+          dot == std::string::npos ? 1 : std::pow(10.0, -static_cast<double>(printed.size() - dot - 1));
+      const double gigabytes = states_of(layout, cells.parameters, cells.parameters / cells.ranks).total() / 1e9;
+      EXPECT_LT(std::abs(gigabytes - std::stod(printed)), digit)
+          << cells.parameters << " " << cells.ranks << " " << stage;
+    }
+  }
 }
 
 }  // namespace

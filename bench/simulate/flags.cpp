@@ -3,6 +3,8 @@
 #include <array>
 #include <string_view>
 
+#include "bench/simulate/commands.h"
+
 namespace lockstep::simulate {
 namespace {
 
@@ -31,7 +33,9 @@ const std::array kFlags{
            f.has_machine = true;
          }},
     Flag{"--sweep", "",
-         "fields of the layout with values to try, such as tp=2:4:8,microbatch=1:2; a row for each combination",
+         "fields of the layout, model. or machine. with values to try, such as "
+         "tp=2:4:8,model.sequence=2048:4096,machine.levels.1.gbps=25:50; a row for each "
+         "combination",
          [](SimulateFlags& f, const FlagValue& v) { f.sweep = program::text_list(v); }},
 };
 
@@ -92,9 +96,8 @@ SimulateFlags parse_simulate_flags(int argc, const char* const* argv) {
   }
   bool list = false;
   bool serve = false;
-  program::CommandLine line(
-      flags.program +
-      ": predicts time and memory of a training step on a machine. simulate plan ... searches for the best layouts.");
+  program::CommandLine line(flags.program + ": predicts time and memory of a training step on a machine.\n" +
+                            commands_text());
   program::declare_all(line, kFlags, kWhat);
   line.add_switch("--folded", flags.folded, "take each layer as one kernel: faster, and a little less exact", kWhat);
   line.add_switch("--all-ranks", flags.all_ranks, "simulate every rank, not one pipeline that stands for all", kWhat);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/program/program.h"
@@ -15,13 +16,14 @@
 #include "core/error.h"
 #include "schedules/step/trace.h"
 #include "simulator/machine/calibrate.h"
+#include "simulator/machine/vary.h"
 #include "simulator/network/nccl_fit.h"
 #include "workload/layout.h"
 
 namespace lockstep::simulate {
 namespace {
 
-// ---- The layouts that a command line asks for.
+// ---- The steps that a command line asks for.
 
 std::vector<std::string> split(const std::string& text, char at) {
   std::vector<std::string> parts(1);
@@ -45,26 +47,60 @@ std::string with_field(const std::string& text, const std::string& name, const s
   return kept + name + "=" + value;
 }
 
-// The base and each combination of what is swept: {"tp=2:4", "microbatch=1:2"} gives four, the last field fastest. In a
-// swept text the last value of a field wins. Throws a usage Error that names the part, and what is allowed.
-std::vector<workload::Layout> swept_layouts(const std::string& base, const std::vector<std::string>& sweep) {
-  std::vector<std::string> texts{base};
-  for (const std::string& part : sweep) {
+struct Case {
+  workload::Model model;
+  simulator::Machine machine;
+  workload::Layout layout;
+};
+
+// As texts, but for the machine, whose numbers are changed one by one.
+struct CaseText {
+  std::string model;
+  simulator::Machine machine;
+  std::string layout;
+};
+
+double number_of(const std::string& part, const std::string& value) {
+  return program::FlagValue{"--sweep " + part, value}.number_from(0, 1e18);
+}
+
+CaseText with_swept(CaseText text, const std::string& part, const std::string& name, const std::string& value) {
+  constexpr std::string_view kModel = "model.";
+  constexpr std::string_view kMachine = "machine.";
+  if (name.starts_with(kModel)) {
+    text.model = with_field(text.model, name.substr(kModel.size()), value);
+  } else if (name.starts_with(kMachine)) {
+    text.machine = with_number(text.machine, name.substr(kMachine.size()), number_of(part, value));
+  } else {
+    text.layout = with_field(text.layout, name, value);
+  }
+  return text;
+}
+
+// The base and each combination of what is swept: {"tp=2:4", "microbatch=1:2"} gives four, the last field fastest. A
+// field is the layout's, or "model.hidden", "machine.levels.1.gbps". In a swept text the last value of a field wins.
+// Throws a usage Error that names the part, and what is allowed.
+std::vector<Case> swept_cases(const SimulateFlags& flags) {
+  std::vector<CaseText> texts{{flags.model, simulator::load_machine(flags.machine), flags.layout}};
+  for (const std::string& part : flags.sweep) {
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == part.size()) {
-      throw core::usage_error("--sweep " + part + ": no field with values; allowed: such as tp=2:4:8");
+      throw core::usage_error("--sweep " + part + ": no field with values; allowed: such as tp=2:4:8, " +
+                              "model.sequence=2048:4096 or machine.levels.1.gbps=25:50");
     }
-    const std::string name = part.substr(0, equals);
-    std::vector<std::string> more;
-    for (const std::string& text : texts) {
-      for (const std::string& value : split(part.substr(equals + 1), ':'))
-        more.push_back(with_field(text, name, value));
+    std::vector<CaseText> more;
+    for (const CaseText& text : texts) {
+      for (const std::string& value : split(part.substr(equals + 1), ':')) {
+        more.push_back(with_swept(text, part, part.substr(0, equals), value));
+      }
     }
     texts = std::move(more);
   }
-  std::vector<workload::Layout> layouts;
-  for (const std::string& text : texts) layouts.push_back(workload::parse_layout(text));
-  return layouts;
+  std::vector<Case> cases;
+  for (const CaseText& text : texts) {
+    cases.push_back({workload::parse_model(text.model), text.machine, workload::parse_layout(text.layout)});
+  }
+  return cases;
 }
 
 // ---- What is predicted of them.
@@ -89,19 +125,21 @@ simulator::PredictOptions options_of(const SimulateFlags& flags) {
 }
 
 int run_predictions(const SimulateFlags& flags, const program::Print& print) {
-  const workload::Model model = workload::parse_model(flags.model);
-  const simulator::Machine machine = simulator::load_machine(flags.machine);
-  const std::vector<workload::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
-  const bool single = layouts.size() == 1;
-  program::check_single("--trace", flags.trace_file, layouts.size(), "layouts");
+  const std::vector<Case> cases = swept_cases(flags);
+  const bool single = cases.size() == 1;
+  program::check_single("--trace", flags.trace_file, cases.size(), "layouts");
   core::RecordWriter writer(flags.json_file);
   const core::RunRecord run = run_record(flags);
   writer.write(run);
   simulator::PredictOptions options = options_of(flags);
   options.keep_timeline = single && (writer.is_open() || !flags.trace_file.empty());
 
-  print(heading_text(model, machine) + columns_text());
-  for (const workload::Layout& layout : layouts) {
+  std::string heading;
+  for (const auto& [model, machine, layout] : cases) {
+    if (std::string now = heading_text(model, machine); now != heading) {
+      heading = std::move(now);
+      print(heading + columns_text());
+    }
     const std::string misfit = misfit_of(model, layout);
     if (!misfit.empty() && !single) {
       print("# " + text_of(layout) + ": " + misfit + "\n");
@@ -125,12 +163,10 @@ int run_predictions(const SimulateFlags& flags, const program::Print& print) {
 
 // Layouts as the cases of a worker (bench/serve/orders.h); a call predicts one.
 int serve_predictions(const SimulateFlags& flags) {
-  const workload::Model model = workload::parse_model(flags.model);
-  const simulator::Machine machine = simulator::load_machine(flags.machine);
-  const std::vector<workload::Layout> layouts = swept_layouts(flags.layout, flags.sweep);
+  const std::vector<Case> cases = swept_cases(flags);
   const simulator::PredictOptions options = options_of(flags);
   std::vector<std::string> names;
-  for (const workload::Layout& layout : layouts) {
+  for (const auto& [model, machine, layout] : cases) {
     if (const std::string misfit = misfit_of(model, layout); !misfit.empty()) {
       throw core::usage_error("--serve: " + text_of(layout) + ": " + misfit);
     }
@@ -138,7 +174,8 @@ int serve_predictions(const SimulateFlags& flags) {
   }
   serve::Orders orders("simulate", names);
   serve::serve(orders, [&](std::size_t index, std::int64_t calls) {
-    return serve::us_of_calls(calls, [&] { predict(model, layouts[index], machine, options); });
+    const Case& one = cases[index];
+    return serve::us_of_calls(calls, [&] { predict(one.model, one.layout, one.machine, options); });
   });
   return 0;
 }

@@ -43,7 +43,7 @@ core::MemoryRecord memory_record(const simulator::Prediction& made, const worklo
 
 }  // namespace
 
-core::RunRecord run_record(const SimulateFlags& flags) {
+core::RunRecord run_record(const program::Invocation& flags) {
   core::RunRecord run = core::new_run(flags.program, flags.command);
   run.basis = "simulated";
   return run;

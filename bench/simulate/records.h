@@ -7,7 +7,7 @@
 
 namespace lockstep::simulate {
 
-core::RunRecord run_record(const SimulateFlags& flags);
+core::RunRecord run_record(const program::Invocation& flags);
 core::SimulationRecord simulation_record(const core::RunRecord& run, const workload::Model& model,
                                          const workload::Layout& layout, const simulator::Machine& machine,
                                          const simulator::Prediction& made, double wall_s);

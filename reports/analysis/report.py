@@ -9,6 +9,7 @@ from reports.analysis.roofline.results import RooflineResult, analyse_kernels
 from reports.analysis.steps.layouts import LayoutResult, analyse_layouts
 from reports.analysis.steps.overlap import OverlapResult, analyse_overlap
 from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
+from reports.analysis.studies import StudyResult, analyse_studies
 from reports.analysis.training.buckets import BucketsResult, analyse_buckets
 from reports.analysis.training.layers import LayersResult, analyse_layers
 from reports.analysis.training.runs import TrainingResult, analyse_training
@@ -31,11 +32,12 @@ class Report:
     layers: tuple[LayersResult, ...] = ()
     buckets: tuple[BucketsResult, ...] = ()
     gates: tuple[GateResult, ...] = ()
+    studies: tuple[StudyResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
-        others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.trainings,
+        others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.studies, *self.trainings,
                   *self.scalings, *self.shardings, *self.layers, *self.buckets, *self.gates]
         return collectives + [finding for result in others for finding in result.findings]
 
@@ -47,4 +49,4 @@ def report_of(records: Records) -> Report:
                   analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
                   analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()),
                   analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()),
-                  analyse_gates(records.of_gate()))
+                  analyse_gates(records.of_gate()), analyse_studies(records.of_studies()))

@@ -21,12 +21,14 @@ from reports.html.overview import SUBJECTS, Overview, overview_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
 from reports.html.sharding_view import render_sharding, sharding_page_of
 from reports.html.step_story import Story, story_of
+from reports.html.studies_view import studies_page_of
 from reports.html.traces import copy_traces
 from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
 from reports.html.view import Page, page_of
 from reports.plots.figures import FigureFile, render_all
 from reports.plots.kernel_figures import render_kernels
 from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
+from reports.plots.study_figures import render_studies
 from reports.plots.training_render import render_scaling, render_training
 from reports.plots.winner_map import render_maps
 from reports.units import unbroken
@@ -154,6 +156,11 @@ def _simulations_page(report: Report, files: Sequence[str], folder: Path) -> Mad
     return simulation_page_of(records, report.simulations, figures, traces, files), _flat(figures)
 
 
+def _studies_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_studies(report.studies, folder / "figures")
+    return studies_page_of(report.records.of_studies(), report.studies, figures, files), _flat(figures)
+
+
 def _training_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     records = report.records.of_training()
     figures = render_training(report.trainings, folder / "figures")
@@ -180,6 +187,7 @@ _PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[s
     "layers": (lambda report: report.layers, _layers_page),
     "schedules": (lambda report: report.schedules or report.overlaps, _schedules_page),
     "simulations": (lambda report: report.simulations, _simulations_page),
+    "studies": (lambda report: report.studies, _studies_page),
     "training": (lambda report: report.trainings, _training_page),
     "scaling": (lambda report: report.scalings, _scaling_page),
     "gate": (lambda report: report.gates, _gate_page),

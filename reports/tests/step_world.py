@@ -219,6 +219,14 @@ class LayoutWorld:
         record.update(fields)
         return record
 
+    def study(self) -> list[dict[str, Any]]:
+        """A map of two models and two links."""
+        return [{"record": "study", "run": self.run_name, "program": "simulate", "basis": "simulated", "study": "map",
+                 "setting": "64 devices", "series": way, "layout": "dp=64", "parts_ms": {"forward": 1.0},
+                 "at": {"parameters": parameters, "gbps": gbps, "gpus": 64}, "values": {"step_ms": 1.0, "margin_percent": 7.0},
+                 "fits": True, "best": True, "note": f"model-{parameters:g}: TP is 7 % slower", "source": ""}
+                for parameters in (1e9, 1e10) for gbps, way in ((1.0, "PP+DP"), (25.0, "ZeRO-3"))]
+
     def sweep(self, ranks: int = 128) -> list[dict[str, Any]]:
         """All layouts of powers of two."""
         powers = [2 ** k for k in range(ranks.bit_length())]

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
         *KernelWorld(sizes=(1,), threads=(1, 2)).records(), buckets.run(), *bucket_steps(buckets),
         World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
         layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0), step.run(), *step.sweep(),
-        LayoutWorld().run(), *LayoutWorld().sweep(), training.run(), training.training(),
+        LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
         *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")],
     ]
     base = tmp_path_factory.mktemp("overview")

@@ -10,8 +10,8 @@ namespace {
 
 class Unfolding {
  public:
-  Unfolding(const Step& pipeline, std::int32_t copies, const MembersOf& members_of)
-      : pipeline_(pipeline), copies_(copies), members_of_(members_of), made_(pipeline) {
+  Unfolding(const Step& pipeline, std::int32_t copies, std::int32_t stride, const MembersOf& members_of)
+      : pipeline_(pipeline), copies_(copies), stride_(stride), members_of_(members_of), made_(pipeline) {
     made_.of_rank.clear();
     made_.groups.clear();
   }
@@ -23,12 +23,13 @@ class Unfolding {
 
  private:
   void add_rank(std::int32_t rank) {
-    RankStep copy = pipeline_.of_rank[static_cast<std::size_t>(rank / copies_)];
+    const std::int32_t place = rank / stride_ % pipeline_.num_ranks();
+    RankStep copy = pipeline_.of_rank[static_cast<std::size_t>(place)];
     for (Task& task : copy.tasks) {
       if (task.comm != Comm::none) {
         task.peer = whole_group(task.peer, rank);
       } else if (task.peer >= 0) {
-        task.peer = task.peer * copies_ + rank % copies_;
+        task.peer = rank + (task.peer - place) * stride_;
       }
     }
     made_.of_rank.push_back(std::move(copy));
@@ -49,6 +50,7 @@ class Unfolding {
 
   const Step& pipeline_;
   const std::int32_t copies_;
+  const std::int32_t stride_;
   const MembersOf& members_of_;
   Step made_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> of_rank_;
@@ -57,8 +59,8 @@ class Unfolding {
 
 }  // namespace
 
-Step unfold(const Step& pipeline, std::int32_t copies, const MembersOf& members_of) {
-  return Unfolding(pipeline, copies, members_of).run();
+Step unfold(const Step& pipeline, std::int32_t copies, std::int32_t stride, const MembersOf& members_of) {
+  return Unfolding(pipeline, copies, stride, members_of).run();
 }
 
 }  // namespace lockstep::schedules

@@ -14,8 +14,8 @@ namespace lockstep::schedules {
 // whole is a member.
 using MembersOf = std::function<std::vector<std::int32_t>(const Group& folded, std::int32_t rank)>;
 
-// `copies` pipelines: rank r of the pipeline's step becomes ranks r * copies + k, k from 0 to copies - 1. Messages stay
-// within copy k.
-Step unfold(const Step& pipeline, std::int32_t copies, const MembersOf& members_of);
+// `copies` pipelines, whose ranks lie `stride` apart: rank k of the whole does what rank k / stride % ranks of the
+// pipeline's step does. Messages stay within a pipeline.
+Step unfold(const Step& pipeline, std::int32_t copies, std::int32_t stride, const MembersOf& members_of);
 
 }  // namespace lockstep::schedules

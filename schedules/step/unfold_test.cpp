@@ -14,7 +14,7 @@ namespace {
 TEST(Unfold, CopiesSendWithinThemselvesAndReduceTogether) {
   Step pipeline = step_of_parts(make_schedule("1f1b", {2, 4, 1}), 2, 3);
   reduce_gradients(pipeline, std::vector<std::vector<GradientBucket>>(2, {{.bytes = 8, .part = 0}}), {});
-  const Step whole = unfold(pipeline, 3, [](const Group& folded, std::int32_t /*rank*/) {
+  const Step whole = unfold(pipeline, 3, 3, [](const Group& folded, std::int32_t /*rank*/) {
     const std::int32_t first = folded.ranks.front() * 3;
     return std::vector<std::int32_t>{first, first + 1, first + 2};
   });
@@ -28,6 +28,24 @@ TEST(Unfold, CopiesSendWithinThemselvesAndReduceTogether) {
       }
       if (task.comm != Comm::none) {
         EXPECT_EQ(task.peer, rank / 3);
+      }
+    }
+  }
+  EXPECT_TRUE(check_step(whole).empty());
+}
+
+// The same with neighbours in one pipeline: even ranks have stage 0.
+TEST(Unfold, RanksOfAPipelineMayBeNeighbours) {
+  Step pipeline = step_of_parts(make_schedule("1f1b", {2, 4, 1}), 2, 3);
+  reduce_gradients(pipeline, std::vector<std::vector<GradientBucket>>(2, {{.bytes = 8, .part = 0}}), {});
+  const Step whole = unfold(pipeline, 3, 1, [](const Group& folded, std::int32_t /*rank*/) {
+    const std::int32_t first = folded.ranks.front();
+    return std::vector<std::int32_t>{first, first + 2, first + 4};
+  });
+  for (std::int32_t rank = 0; rank < 6; ++rank) {
+    for (const Task& task : whole.of_rank[static_cast<std::size_t>(rank)].tasks) {
+      if (is_message(task.op)) {
+        EXPECT_EQ(task.peer, rank ^ 1);
       }
     }
   }

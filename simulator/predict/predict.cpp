@@ -25,7 +25,7 @@ constexpr double kPsPerUs = 1e6;
 
 std::vector<std::int64_t> places_of_pipeline(const workload::Layout& layout) {
   std::vector<std::int64_t> places;
-  for (std::int64_t r = 0; r < layout.pp; ++r) places.push_back(r * (layout.ranks() / layout.pp));
+  for (std::int64_t r = 0; r < layout.pp; ++r) places.push_back(r * stride_of(layout, workload::Axis::pp));
   return places;
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "schedules/catalogue.h"
 #include "workload/build_step.h"
+#include "workload/groups.h"
 #include "workload/parameters.h"
 
 namespace lockstep::simulator {
@@ -25,7 +26,9 @@ const std::vector<std::string>& small_layouts() {
                                                     "tp=2,pp=1,dp=4,batch=16,zero=3,recompute=full",
                                                     "tp=1,pp=1,dp=8,batch=16,zero=3,shard_ranks=4",
                                                     "tp=2,pp=4,dp=2,batch=32,schedule=zb_h1",
-                                                    "tp=2,cp=2,pp=2,dp=2,batch=16"};
+                                                    "tp=2,cp=2,pp=2,dp=2,batch=16",
+                                                    "tp=2,pp=4,dp=4,batch=32,zero=1,order=pp-cp-ep-dp-tp",
+                                                    "tp=2,cp=2,pp=2,dp=2,batch=16,zero=1,order=ep-dp-tp-cp-pp"};
   return kLayouts;
 }
 
@@ -39,14 +42,24 @@ TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
     EXPECT_EQ(one.step_s, all.step_s) << text;
     EXPECT_GE(all.events, one.events * layout.ranks() / layout.pp - 1) << text;
     ASSERT_EQ(static_cast<std::int64_t>(all.parts.size()), layout.ranks());
-    const std::int64_t place_ranks = layout.ranks() / layout.pp;
     for (std::int64_t r = 0; r < layout.ranks(); ++r) {
       const auto& whole = all.parts[static_cast<std::size_t>(r)];
-      const auto& folded = one.parts[static_cast<std::size_t>(r / place_ranks)];
+      const auto& folded = one.parts[static_cast<std::size_t>(coordinates_of(layout, r).pp)];
       ASSERT_EQ(whole.bubble_ps, folded.bubble_ps) << text << " rank " << r;
       ASSERT_EQ(whole.exposed_ps, folded.exposed_ps) << text << " rank " << r;
     }
   }
+}
+
+// Tensor ranks of other nodes pay for it; data ranks that share a node win less than that.
+TEST(Predict, OrderOfRanksDecidesWhichBytesCrossNodes) {
+  const Machine machine = load_machine("dgx-a100");
+  const auto step_s = [&](const std::string& order) {
+    return predict(small_model(), workload::parse_layout("tp=8,dp=8,batch=64,order=" + order), machine).step_s;
+  };
+  EXPECT_EQ(step_s("tp-cp-dp-pp"),
+            predict(small_model(), workload::parse_layout("tp=8,dp=8,batch=64"), machine).step_s);
+  EXPECT_GT(step_s("dp-cp-tp-pp"), 1.5 * step_s("tp-cp-dp-pp"));
 }
 
 // A machine of so many cores that knows every kernel of the layouts: a microsecond each, 1.5 with a copy beside it.

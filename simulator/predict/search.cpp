@@ -1,43 +1,18 @@
 #include "simulator/predict/search.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <limits>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <tuple>
 
 #include "schedules/catalogue.h"
+#include "simulator/predict/for_all.h"
 #include "simulator/predict/step_bound.h"
 #include "simulator/prices/kernel_price.h"
 #include "workload/memory.h"
 
 namespace lockstep::simulator {
 namespace {
-
-// Calls work(i) for all i on a few threads; throws what the first to fail has thrown.
-template <class Work>
-void for_all(std::size_t count, int threads, const Work& work) {
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr failure;
-  std::mutex lock;
-  const auto run = [&] {
-    try {
-      for (std::size_t i = next++; i < count; i = next++) work(i);
-    } catch (...) {
-      const std::lock_guard<std::mutex> guard(lock);
-      if (!failure) failure = std::current_exception();
-      next = count;
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (int t = 1; t < threads; ++t) helpers.emplace_back(run);
-  run();
-  for (std::thread& helper : helpers) helper.join();
-  if (failure) std::rethrow_exception(failure);
-}
 
 // Many layouts share the lists of a schedule.
 using ShapeKey = std::tuple<std::string, std::int32_t, std::int32_t, std::int32_t>;

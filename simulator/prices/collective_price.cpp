@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "simulator/network/collective_time.h"
@@ -24,6 +25,16 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, const RankSet& set) 
     const std::int64_t next = std::min(set.count, (end - set.first + set.stride - 1) / set.stride);
     largest = std::max(largest, next - i);
     i = next;
+  }
+  return largest;
+}
+
+// Runs that may share switches: each member is counted.
+std::int64_t largest_on_a_switch(const NetworkLevel& level, std::span<const RankSet> members) {
+  std::map<std::int64_t, std::int64_t> on_switch;
+  std::int64_t largest = 0;
+  for (const RankSet& set : members) {
+    for (std::int64_t i = 0; i < set.count; ++i) largest = std::max(largest, ++on_switch[set.at(i) / level.ranks]);
   }
   return largest;
 }
@@ -54,11 +65,8 @@ std::vector<std::int64_t> members_a_level(const Machine& machine, std::span<cons
       most.push_back(count);
       break;
     }
-    // Runs of opposite pipeline places lie on switches of their own, but for a machine that fits into one.
-    std::int64_t largest = 0;
-    const std::int64_t last = members.back().at(members.back().count - 1);
-    for (const RankSet& set : members) largest = std::max(largest, largest_on_a_switch(level, set));
-    most.push_back(last / level.ranks == members.front().first / level.ranks ? count : largest);
+    most.push_back(members.size() == 1 ? largest_on_a_switch(level, members.front())
+                                       : largest_on_a_switch(level, members));
   }
   return most;
 }

@@ -1,0 +1,30 @@
+// The commands of simulate: a first word that is one of their names.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "bench/program/program.h"
+
+namespace lockstep::simulate {
+
+struct Command {
+  const char* name;
+  const char* question;  // that it answers
+  int (*run)(int argc, const char* const* argv, const program::Print& print);
+};
+
+std::span<const Command> commands();
+// For the help of simulate: a line for each.
+std::string commands_text();
+
+// `argv`: simulate NAME --flag value .... Each returns the exit status, and throws what is wrong.
+int run_scaling(int argc, const char* const* argv, const program::Print& print);
+int run_map(int argc, const char* const* argv, const program::Print& print);
+int run_memory(int argc, const char* const* argv, const program::Print& print);
+int run_recompute(int argc, const char* const* argv, const program::Print& print);
+int run_tp_boundary(int argc, const char* const* argv, const program::Print& print);
+int run_order(int argc, const char* const* argv, const program::Print& print);
+int run_sensitivity(int argc, const char* const* argv, const program::Print& print);
+
+}  // namespace lockstep::simulate

@@ -1,0 +1,135 @@
+// simulate memory: what each ZeRO stage leaves of a rank's memory, on N data-parallel ranks (table 1 of the ZeRO paper,
+// arXiv:1910.02054).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/simulate/commands.h"
+#include "bench/simulate/study.h"
+#include "core/error.h"
+#include "workload/memory.h"
+
+namespace lockstep::simulate {
+namespace {
+
+struct MemoryFlags : StudyFlags {
+  MemoryFlags() {
+    model = "";  // in place of --parameters
+    layout = "grad_dtype=bf16";
+  }
+  std::vector<double> parameters{7.5e9, 128e9, 1e12};
+  std::vector<int> ranks{1, 4, 16, 64, 256, 1024};
+};
+
+const std::array kMemoryFlags{
+    program::FlagOf<MemoryFlags>{"--parameters", "7.5e9,128e9,1e12", "sizes of models",
+                                 [](MemoryFlags& f, const program::FlagValue& v) {
+                                   f.parameters.clear();
+                                   for (const program::FlagValue& one : v.list()) {
+                                     f.parameters.push_back(one.number(0, 1e16));
+                                   }
+                                 }},
+    program::FlagOf<MemoryFlags>{
+        "--ranks", "1,4,16,64,256,1024", "data-parallel ranks",
+        [](MemoryFlags& f, const program::FlagValue& v) { f.ranks = program::integer_list(v, 1, 10'000'000); }},
+};
+
+std::string stage_name(std::int32_t stage) {
+  return stage == 0 ? "replicas" : "ZeRO-" + std::to_string(stage);
+}
+
+std::string size_text(double parameters) {
+  return parameters >= 1e12 ? fmt::format("{:.4g}T", parameters / 1e12) : fmt::format("{:.4g}B", parameters / 1e9);
+}
+
+class Table {
+ public:
+  Table(const MemoryFlags& flags, const simulator::Machine& machine, Study& study, const program::Print& print)
+      : flags_(flags),
+        base_(workload::parse_layout(flags.layout)),
+        capacity_gb_(static_cast<double>(machine.device.memory_bytes) / 1e9),
+        machine_(machine.name),
+        study_(study),
+        print_(print) {}
+
+  void run(double parameters) {
+    print_(fmt::format("# {} parameters, {} weights and {} gradients\n#{:>7}", size_text(parameters),
+                       core::short_name_of(base_.compute), core::short_name_of(base_.gradient), "ranks"));
+    for (std::int32_t stage = 0; stage <= 3; ++stage) print_(fmt::format(" {:>11}", stage_name(stage)));
+    print_("  (GB a rank; ! does not fit)\n");
+    std::array<int, 4> fits_from{};
+    for (const int ranks : flags_.ranks) {
+      std::string row = fmt::format(" {:>7}", ranks);
+      for (std::int32_t stage = 0; stage <= 3; ++stage) {
+        const double gigabytes = point(parameters, ranks, stage);
+        int& from = fits_from.at(static_cast<std::size_t>(stage));
+        if (gigabytes <= capacity_gb_ && from == 0) from = ranks;
+        row += fmt::format(" {:>10}{}",
+                           gigabytes < 10 ? fmt::format("{:.2f}", gigabytes) : fmt::format("{:.1f}", gigabytes),
+                           gigabytes <= capacity_gb_ ? " " : "!");
+      }
+      print_(row + "\n");
+    }
+    print_("# fits the " + fmt::format("{:.1f} GB of {}: ", capacity_gb_, machine_) + fits_text(fits_from) + "\n");
+  }
+
+ private:
+  static std::string fits_text(const std::array<int, 4>& fits_from) {
+    std::string text;
+    for (std::int32_t stage = 0; stage <= 3; ++stage) {
+      const int from = fits_from.at(static_cast<std::size_t>(stage));
+      text += (stage == 0 ? "" : ", ") + stage_name(stage) +
+              (from > 0 ? " from " + std::to_string(from) + " ranks" : std::string(" never"));
+    }
+    return text;
+  }
+
+  double point(double parameters, int ranks, std::int32_t stage) {
+    workload::Layout layout = base_;
+    layout.dp = ranks;
+    layout.zero = stage;
+    const workload::MemoryBytes bytes = states_of(layout, parameters, parameters / ranks);
+    core::StudyRecord point =
+        study_.point(fmt::format("{} parameters, {} weights, {} gradients", size_text(parameters),
+                                 core::short_name_of(base_.compute), core::short_name_of(base_.gradient)),
+                     stage_name(stage));
+    point.basis = "counted";
+    point.layout = text_of(layout);
+    point.at = {{"ranks", ranks}, {"parameters", parameters}};
+    point.values = {{"total_gb", bytes.total() / 1e9},
+                    {"weights_gb", bytes.weights / 1e9},
+                    {"gradients_gb", bytes.gradients / 1e9},
+                    {"optimizer_gb", bytes.optimizer / 1e9},
+                    {"capacity_gb", capacity_gb_}};
+    point.fits = bytes.total() / 1e9 <= capacity_gb_;
+    study_.write(point);
+    return bytes.total() / 1e9;
+  }
+
+  const MemoryFlags& flags_;
+  workload::Layout base_;
+  double capacity_gb_;
+  std::string machine_;
+  Study& study_;
+  const program::Print& print_;
+};
+
+}  // namespace
+
+int run_memory(int argc, const char* const* argv, const program::Print& print) {
+  const auto flags = parse_study<MemoryFlags>(
+      argc, argv, "weights, gradients and optimizer states of a rank, by ZeRO stage and data-parallel ranks.",
+      kMemoryFlags);
+  const simulator::Machine machine = simulator::load_machine(flags.machine);
+  Study study(flags, "memory");
+  print("# counted: model states alone; activations and buffers come on top (simulate --layout ...)\n");
+  Table table(flags, machine, study, print);
+  std::vector<double> sizes = flags.parameters;
+  if (!flags.model.empty()) sizes = {static_cast<double>(parameters_of(workload::parse_model(flags.model)))};
+  for (const double parameters : sizes) table.run(parameters);
+  study.commit();
+  return 0;
+}
+
+}  // namespace lockstep::simulate

@@ -1,0 +1,75 @@
+// What the commands of simulate that make a study have alike: flags, and the study's points as records.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "bench/program/command_line.h"
+#include "bench/program/program.h"
+#include "core/record.h"
+#include "simulator/predict/predict.h"
+
+namespace lockstep::simulate {
+
+struct StudyFlags : program::Invocation {
+  std::string model = "gpt3-13b";
+  std::string machine = "dgx-a100";
+  std::string layout;
+};
+
+void declare_study(program::CommandLine& line, const StudyFlags& defaults);
+void read_study(const program::CommandLine& line, StudyFlags& flags);
+
+// `argv`: simulate COMMAND --flag value ...; `own`: the flags that only this command has.
+template <class Flags, class Table>
+Flags parse_study(int argc, const char* const* argv, const std::string& purpose, const Table& own) {
+  Flags flags;
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program + " " + argv[1] + ": " + purpose);
+  program::declare_all(line, own, "The study");
+  declare_study(line, flags);
+  if constexpr (requires { flags.declare(line); }) flags.declare(line);
+  std::vector<const char*> words(argv, argv + argc);
+  words.erase(words.begin() + 1);
+  line.parse(static_cast<int>(words.size()), words.data());
+  read_study(line, flags);
+  program::read_all(line, own, flags);
+  return flags;
+}
+
+// The lines of one study: its run first. Without --json nothing is written.
+class Study {
+ public:
+  // `name`: as record.schema.json lists studies.
+  Study(const program::Invocation& flags, std::string name);
+
+  // A point without values; simulated.
+  core::StudyRecord point(const std::string& setting, const std::string& series) const;
+  core::StudyRecord point(const std::string& setting, const std::string& series, const workload::Layout& layout,
+                          const simulator::Prediction& made) const;
+  void write(const core::StudyRecord& point) { writer_.write(point); }
+  void commit() { writer_.commit(); }
+
+ private:
+  std::string name_;
+  core::RecordWriter writer_;
+  core::RunRecord run_;
+};
+
+std::string setting_of(const workload::Model& model, const simulator::Machine& machine);
+
+// FLOPs with recomputation, as 1e12 a second and device.
+double tflops_a_gpu(const workload::Layout& layout, const simulator::Prediction& made);
+
+// The part that takes most more time in the second step: "exposed_reduce +12.3 ms".
+std::string longer_part_text(const simulator::Prediction& from, const simulator::Prediction& to);
+
+// The part whose share of the step grows most: "exposed_reduce, from 0.1 to 8.2 % of the step".
+std::string grown_part_text(const simulator::Prediction& from, const simulator::Prediction& to);
+
+// Shares of the step by part, as columns of a table and their heading.
+std::string parts_columns_text();
+std::string parts_text(const simulator::Prediction& made);
+
+}  // namespace lockstep::simulate

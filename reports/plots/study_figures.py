@@ -1,0 +1,312 @@
+"""One figure for each study of `simulate`: curves, a map, a Pareto front, bars."""
+from pathlib import Path
+from typing import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from reports.analysis.studies import StudyResult, beside, by_series, moved
+from reports.plots import style
+from reports.plots.figures import FigureFile, in_parallel, save
+from reports.plots.frame import End, Heading, draw_line, label_ends, line_axes, new_figure, tidy, value_axis
+from reports.plots.part_bars import part_colours
+from reports.plots.place_labels import Wanted, place_labels, point_box
+from reports.plots.stacked_bars import BarRow, Scale, stacked_figure
+from reports.plots.style import ALARM, GRID, INK, MUTED, PAPER, TEXT, numbered, styles_for
+from reports.records import StudyPoint
+from reports.units import short, time_text, unbroken
+
+WIDTH = 11.4  # inches
+
+
+def render_studies(results: Sequence[StudyResult], folder: Path) -> list[list[FigureFile]]:
+    """For each study its figures."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tasks = [(result, kind, folder) for result in results if result.simulated for kind in _FIGURES[result.study]]
+    files = in_parallel(_render, tasks)
+    return [[file for file in files if file.stem.startswith(f"{result.anchor}-")] for result in results]
+
+
+def _render(result: StudyResult, kind: str, folder: Path) -> FigureFile:
+    draw, alt = _DRAW[kind]
+    heading = Heading(unbroken(result.answer.rstrip(".")), result.setting, badge(result))
+    with style.context():
+        save(draw(result, heading), folder / f"{result.anchor}-{kind}")
+    return FigureFile(kind, f"{result.anchor}-{kind}", heading.title, f"{alt}. {heading.title}")
+
+
+def badge(result: StudyResult) -> str:
+    if result.basis == "counted":
+        return "COUNTED by formula: not allocated"
+    if result.published:
+        return "SIMULATED: lines; hollow points were measured by others and published"
+    return "SIMULATED: not a time of a training run"
+
+
+# ---- Axes
+
+def _powers(axes: Axes, values: Sequence[float], label: str) -> None:
+    """A logarithmic axis with a tick at each value, as many as have room."""
+    low, high = min(values), max(values)
+    room = (high / low) ** (1 / 12)  # between ticks
+    ticks: list[float] = []
+    for value in sorted(set(values)):
+        if not ticks or value >= 0.999 * room * ticks[-1]:
+            ticks.append(value)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(low / 1.2, high * 1.2)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_major_formatter(FixedFormatter([f"{value:,.0f}" for value in ticks]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(label)
+
+
+# ---- Scaling: throughput a device against devices, and where the step goes
+
+def efficiency_figure(result: StudyResult, heading: Heading) -> Figure:
+    return published_figure(result, heading) if result.published else _efficiency(result, heading)
+
+
+def _efficiency(result: StudyResult, heading: Heading) -> Figure:
+    series = result.series
+    styles = styles_for(list(series))
+    figure, axes = line_axes(heading, list(series))
+    _powers(axes, [one.at["gpus"] for one in result.simulated], "GPUs")
+    axes.set_ylabel("throughput a GPU, over the first point's (%)")
+    axes.set_ylim(0, 108 * max(1.0, *(one.values["efficiency"] for one in result.simulated)))
+    axes.axhline(100, color=INK, linewidth=0.9, zorder=2)
+    for name, points in series.items():
+        draw_line(axes, [one.at["gpus"] for one in points], [100 * one.values["efficiency"] for one in points], styles[name])
+        tight = [one for one in points if not one.fits]
+        axes.plot([one.at["gpus"] for one in tight], [100 * one.values["efficiency"] for one in tight], linestyle="none",
+                  marker="x", markersize=8, color=ALARM, zorder=4)
+    ends = [End(name, points[-1].at["gpus"], 100 * points[-1].values["efficiency"], styles[name])
+            for name, points in series.items()]
+    label_ends(axes, ends)
+    if any(not one.fits for one in result.simulated):
+        figure.text(0.985, 0.015, "× does not fit in the memory", size=8, color=ALARM, ha="right", va="bottom")
+    return figure
+
+
+def published_figure(result: StudyResult, heading: Heading) -> Figure:
+    field = "gpus" if "gpus" in result.simulated[0].at else "tp"
+    series = result.series
+    styles = styles_for(list(series))
+    figure, axes = line_axes(heading, list(series))
+    _powers(axes, [one.at[field] for one in result.simulated], "GPUs" if field == "gpus" else "tensor-parallel ranks")
+    axes.set_ylabel("TFLOP/s a GPU")
+    for name, points in series.items():
+        draw_line(axes, [one.at[field] for one in points], [one.values["tflops_a_gpu"] for one in points], styles[name])
+    published = by_series(result.published)
+    for ours, theirs in beside(result):
+        axes.plot([ours.at[field]] * 2, [ours.values["tflops_a_gpu"], theirs.values["tflops_a_gpu"]], color=GRID, linewidth=3,
+                  zorder=1.5)
+    for name, points in published.items():
+        axes.plot([one.at[field] for one in points], [one.values["tflops_a_gpu"] for one in points], linestyle="none",
+                  marker=styles[name].marker, markersize=8, markerfacecolor="none", markeredgewidth=1.6,
+                  color=styles[name].colour, zorder=4)
+    axes.set_ylim(0, 1.12 * max(one.values["tflops_a_gpu"] for one in result.drawn))
+    if field == "tp":
+        _mark_node(axes, result)
+    label_ends(axes, [End(name, points[-1].at[field], points[-1].values["tflops_a_gpu"], styles[name])
+                      for name, points in series.items()])
+    if published:
+        handles = [Line2D([], [], color=INK, marker="o", markersize=4.4, label="simulated"),
+                   Line2D([], [], color=INK, marker="o", markersize=8, markerfacecolor="none", linestyle="none",
+                          label="published")]
+        axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    return figure
+
+
+def _mark_node(axes: Axes, result: StudyResult) -> None:
+    edge = result.simulated[0].at["node"] * 1.41
+    if edge < axes.get_xlim()[1]:
+        axes.axvspan(edge, axes.get_xlim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
+        axes.text(edge * 1.04, 0.97, "more ranks than a node has", transform=axes.get_xaxis_transform(), size=8.5, color=ALARM,
+                  va="top")
+
+
+def parts_figure(result: StudyResult, heading: Heading) -> Figure:
+    """Bars of shares, so that steps of all lengths can be read."""
+    rows, last = [], ""
+    several = len(result.series) > 1
+    for name, points in result.series.items():
+        for one in points:
+            where = f"{one.at['gpus']:,.0f} GPUs" if "gpus" in one.at else f"tp={one.at['tp']:.0f}"
+            shares = {part: 100 * ms / one.values["step_ms"] for part, ms in one.parts_ms.items()}
+            rows.append(BarRow(f"{name}, {where}" if several else where, shares,
+                               f"{time_text(1e3 * one.values['step_ms'])}, {short(one.values['tflops_a_gpu'])} TFLOP/s a GPU"
+                               + ("" if one.fits else ": does not fit"), gap=name != last))
+            last = name
+    return stacked_figure(rows, Scale("share of the step (%)", colours=part_colours(row.parts for row in rows)), heading)
+
+
+# ---- Order: where the step goes, in each order
+
+def order_figure(result: StudyResult, heading: Heading) -> Figure:
+    rows = [BarRow(one.series, one.parts_ms, f"{time_text(1e3 * one.values['step_ms'])}"
+                   + (f", {one.values['slower_percent']:+.0f} %" if one.values["slower_percent"] >= 0.5 else ""))
+            for one in sorted(result.simulated, key=lambda one: one.values["step_ms"])]
+    return stacked_figure(rows, Scale("time of a step (ms); neighbouring ranks differ in the first of an order",
+                                      colours=part_colours(row.parts for row in rows)), heading)
+
+
+# ---- The map of winners
+
+# Alone in full colours; with tensor parallelism blue, pipelines orange, both purple; with ZeRO-3 darker.
+_WAYS = {"one device": "#cfd4da", "DP": "#8fd3a8", "ZeRO-1": "#4fb37c", "ZeRO-2": "#1f8a57", "ZeRO-3": "#0b5d3b",
+         "TP": "#56b4e9", "TP+DP": "#a9d6f5", "TP+ZeRO-3": "#0072b2", "PP": "#e69f00", "PP+DP": "#f5cf7a",
+         "PP+ZeRO-3": "#b06a00", "TP+PP": "#cc79a7", "TP+PP+DP": "#e6bcd4", "TP+PP+ZeRO-3": "#8a3d68", "nothing fits": PAPER}
+_DARK = {"ZeRO-2", "ZeRO-3", "TP+ZeRO-3", "PP+ZeRO-3", "TP+PP+ZeRO-3"}  # white words
+CELL = 0.42  # inches high
+
+
+def map_figure(result: StudyResult, heading: Heading) -> Figure:
+    links = sorted({one.at["gbps"] for one in result.points})
+    models = sorted({one.at["parameters"] for one in result.points})
+    names = {one.at["parameters"]: one.note.split(":")[0] for one in result.points}
+    figure, top = new_figure(heading, 1.5 + CELL * max(len(models), 3), WIDTH)
+    height = figure.get_figheight()
+    left, bottom = 1.75 / WIDTH, 0.95 / height
+    axes = figure.add_axes([left, bottom, 1 - left - 0.2 / WIDTH, top - bottom - 0.1 / height])
+    for one in result.points:
+        _cell(axes, links.index(one.at["gbps"]), models.index(one.at["parameters"]), one)
+    axes.set_xlim(-0.5, len(links) - 0.5)
+    axes.set_ylim(-0.5, len(models) - 0.5)
+    axes.set_xticks(range(len(links)), [short(gbps) for gbps in links])
+    axes.set_yticks(range(len(models)), [f"{names[size]}" for size in models], size=8.5)
+    axes.set_xlabel("bandwidth of the link, each GPU and way (GB/s)")
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    shown = [name for name in _WAYS if any(one.series == name for one in result.points)]
+    handles = [Patch(facecolor=_WAYS[name], edgecolor=MUTED, linewidth=0.5, label=name) for name in shown]
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 0.0), ncol=min(len(handles), 8), frameon=False,
+                  fontsize=8.5, handlelength=1.4, handleheight=1.0, columnspacing=1.4, labelcolor=INK)
+    return figure
+
+
+def _cell(axes: Axes, x: int, y: int, one: StudyPoint) -> None:
+    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=_WAYS.get(one.series, GRID), edgecolor=PAPER, linewidth=1.2))
+    margin = one.values.get("margin_percent")
+    told = "" if not one.best else "alone" if margin is None else f"+{margin:.0f} %" if margin >= 0.95 else "even"
+    colour = "#ffffff" if one.series in _DARK else TEXT
+    axes.text(x, y + 0.16, one.series if one.best else "nothing fits", ha="center", va="center", size=6.6,
+              color=colour if one.best else MUTED, weight="bold" if one.best else "normal")
+    axes.text(x, y - 0.2, told, ha="center", va="center", size=7, color=colour)
+
+
+# ---- Memory of ZeRO stages against ranks
+
+def memory_figure(result: StudyResult, heading: Heading) -> Figure:
+    series = {f"{name}: {short(points[-1].values['total_gb'])} GB": points for name, points in result.series.items()}
+    styles = styles_for(list(series))
+    figure, axes = line_axes(heading, list(series))
+    _powers(axes, [one.at["ranks"] for one in result.simulated], "data-parallel ranks")
+    totals = [one.values["total_gb"] for one in result.simulated]
+    capacity = result.simulated[0].values["capacity_gb"]
+    value_axis(axes, min([*totals, capacity]), max([*totals, capacity]), lambda value: short(value))
+    axes.set_ylabel("model states a rank (GB)")
+    axes.axhspan(capacity, axes.get_ylim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
+    axes.axhline(capacity, color=ALARM, linewidth=1.3, zorder=2)
+    axes.text(0.01, capacity * 1.04, f"a device has {short(capacity)} GB", transform=axes.get_yaxis_transform(), size=8,
+              color=ALARM, va="bottom")
+    for name, points in series.items():
+        draw_line(axes, [one.at["ranks"] for one in points], [one.values["total_gb"] for one in points], styles[name])
+    label_ends(axes, [End(name, points[-1].at["ranks"], points[-1].values["total_gb"], styles[name])
+                      for name, points in series.items()])
+    return figure
+
+
+# ---- Recomputation: memory against time
+
+def pareto_figure(result: StudyResult, heading: Heading) -> Figure:
+    figure, top = new_figure(heading, 4.7, 8.6)
+    axes = figure.add_axes([0.1, 0.12, 0.87, top - 0.14])
+    tidy(axes)
+    points = result.simulated
+    best = sorted((one for one in points if one.best), key=lambda one: one.values["memory_gb"])
+    memory, scale, unit = [one.values["memory_gb"] for one in points], *_time_unit(points)
+    times = [one.values["step_ms"] * scale for one in points]
+    capacity = points[0].values["capacity_gb"]
+    low, high = min(times), max(times)
+    room = 0.12 * (high - low or high)
+    axes.set_ylim(low - room, high + room)
+    axes.set_xlim(0, 1.1 * max([*memory, capacity]))
+    axes.step([one.values["memory_gb"] for one in best], [one.values["step_ms"] * scale for one in best], where="post",
+              color=numbered(0).colour, linewidth=1.3, alpha=0.6, zorder=2)
+    axes.axvspan(capacity, axes.get_xlim()[1], color=GRID, alpha=0.6, linewidth=0, zorder=0.5)
+    axes.axvline(capacity, color=ALARM, linewidth=1.3, zorder=2)
+    axes.text(capacity, axes.get_ylim()[1], f" a device has {short(capacity)} GB ", size=8, color=ALARM, va="top", ha="right")
+    for one in points:
+        axes.plot([one.values["memory_gb"]], [one.values["step_ms"] * scale], marker="o", markersize=7,
+                  color=numbered(0 if one.best else 1).colour, markerfacecolor=None if one.best else PAPER, zorder=3)
+    axes.set_xlabel("memory of the device that needs most (GB)")
+    axes.set_ylabel(f"time of a step ({unit})")
+    axes.yaxis.set_major_locator(MaxNLocator(8))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
+    taken = [point_box(axes, one.values["memory_gb"], one.values["step_ms"] * scale, 5) for one in points]
+    place_labels(axes, [Wanted(one.series if one.best else f"k={one.at['every']:.0f}", one.values["memory_gb"], one.values["step_ms"] * scale)
+                        for one in sorted(points, key=lambda one: not one.best)], taken, [])
+    handles = [Line2D([], [], linestyle="none", marker="o", markersize=7, color=numbered(0).colour,
+                      label="no other needs less memory and less time"),
+               Line2D([], [], linestyle="none", marker="o", markersize=7, markerfacecolor=PAPER, color=numbered(1).colour,
+                      label="another is better; k: layers between kept inputs")]
+    axes.legend(handles=handles, loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    return figure
+
+
+def _time_unit(points: Sequence[StudyPoint]) -> tuple[float, str]:
+    return (1e-3, "s") if max(one.values["step_ms"] for one in points) >= 2000 else (1.0, "ms")
+
+
+# ---- Sensitivity: a bar each way
+
+LEAST = 0.005  # per cent; figures below are not drawn
+
+
+def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
+    points = [one for one in sorted(result.simulated, key=lambda one: -moved(one)) if moved(one) >= LEAST] or \
+        list(result.simulated[:1])
+    percent = points[0].at["percent"]
+    figure, top = new_figure(heading, 1.45 + 0.3 * max(len(points), 3), 9.4)
+    height = figure.get_figheight()
+    axes = figure.add_axes([2.9 / 9.4, 0.85 / height, 1 - 3.2 / 9.4, top - 0.95 / height])
+    tidy(axes)
+    axes.grid(False, axis="y")
+    for row, one in enumerate(points):
+        for name, colour in (("less_percent", numbered(1).colour), ("more_percent", numbered(0).colour)):
+            value = one.values.get(name)
+            if value is None:
+                continue
+            axes.barh(row, value, height=0.66, color=colour, zorder=3)
+            axes.text(value, row, f" {value:+.2f} ", va="center", ha="left" if value >= 0 else "right", size=7.6, color=INK)
+    widest = max(moved(one) for one in points) or 1.0
+    axes.set_xlim(-1.22 * widest, 1.22 * widest)
+    axes.set_ylim(len(points) - 0.45, -0.55)
+    axes.set_yticks(range(len(points)), [f"{one.series} = {short(one.at['value'])}" for one in points], size=8.2)
+    axes.tick_params(axis="y", length=0)
+    axes.axvline(0, color=INK, linewidth=0.9, zorder=4)
+    axes.set_xlabel("change of the step's time (%)")
+    handles = [Patch(color=numbered(0).colour, label=f"{short(percent)} % more of the figure"),
+               Patch(color=numbered(1).colour, label=f"{short(percent)} % less of it")]
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.6, 0.0), ncol=2, frameon=False, fontsize=8.5,
+                  labelcolor=INK)
+    return figure
+
+
+_DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
+    "efficiency": (efficiency_figure, "Throughput a GPU against the number of GPUs"),
+    "boundary": (published_figure, "TFLOP/s a GPU against tensor-parallel ranks"),
+    "parts": (parts_figure, "A bar a point, of the step's parts"),
+    "map": (map_figure, "A coloured cell for each model and link: the way to divide a step that is fastest"),
+    "memory": (memory_figure, "Memory of model states a rank against data-parallel ranks, a line a ZeRO stage"),
+    "pareto": (pareto_figure, "Time of a step against memory, a point a kind of recomputation"),
+    "order": (order_figure, "A bar an order of the ranks, of the step's parts"),
+    "tornado": (tornado_figure, "A bar each way for each figure of the machine"),
+}
+_FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
+            "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",)}
