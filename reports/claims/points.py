@@ -1,0 +1,159 @@
+"""From records to the points of a piece of evidence: what its selections find, and at which of them its test holds."""
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Iterable, Mapping, Optional
+
+from reports.claims.data import Commands, Evidence, Selection
+from reports.errors import ReportError
+from reports.records import Records
+
+Axis = Any  # a number, or a name
+Curve = dict[Axis, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    x: Axis
+    value: float
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """The points of each curve, by the value of `by` (None: the only one)."""
+
+    evidence: Evidence
+    curves: Mapping[Axis, tuple[Point, ...]]
+
+    @property
+    def deciding(self) -> list[Point]:
+        last = self.evidence.at == "last"
+        return [point for points in self.curves.values() for point in (points[-1:] if last else points)]
+
+
+def records_by_line(records: Records, commands: Commands) -> Mapping[str, list[Any]]:
+    """Records of the runs that were made by these very commands, by the line's name. Of a command that ran again, the latest run's."""
+    names = {command: name for name, command in commands.items()}
+    latest: dict[str, Any] = {}
+    for run in records.runs:
+        name = names.get(_command(run.command))
+        if name is not None and (name not in latest or run.started >= latest[name].started):
+            latest[name] = run
+    # A program that sweeps links writes a run for each.
+    starts = {name: {one.run for one in records.runs if _command(one.command) == commands[name] and one.started == run.started}
+              for name, run in latest.items()}
+    found: dict[str, list[Any]] = {name: [] for name in latest}
+    for line in records.lines:
+        name = names.get(_command(line.run.command))
+        if name is not None and line.run.run in starts[name]:
+            found[name].append(line)
+    return found
+
+
+def _command(words: Iterable[str]) -> tuple[str, ...]:
+    """Without --json FILE, which the suite adds."""
+    kept = list(words)
+    if "--json" in kept:
+        place = kept.index("--json")
+        del kept[place:place + 2]
+    return tuple(kept)
+
+
+def found_for(evidence: Evidence, lines: Mapping[str, list[Any]]) -> Optional[Found]:
+    """None where a record that it needs is not there: what is unknown stays unknown."""
+    above = _curves(evidence.value, evidence, lines)
+    below = _curves(evidence.over, evidence, lines) if evidence.over else None
+    if not above or below is not None and not below:
+        return None
+    curves = {}
+    for group, curve in above.items():
+        divided = curve if below is None else _divided(curve, _partner(below, group))
+        points = tuple(Point(x, value, evidence.test.holds(value)) for x, value in _ordered(_relative(divided, evidence.relative_to)))
+        if points:
+            curves[group] = points
+    return Found(evidence, curves) if curves else None
+
+
+def _partner(below: Mapping[Axis, Curve], group: Axis) -> Curve:
+    """The curve of the same group; one alone is that of every group."""
+    return next(iter(below.values())) if len(below) == 1 else below.get(group, {})
+
+
+def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[Any]]) -> dict[Axis, Curve]:
+    curves: dict[Axis, Curve] = {}
+    for name, records in lines.items():
+        if not fnmatchcase(name, selection.lines):
+            continue
+        for record in records:
+            if not _matches(record, selection.where) or not _is_of(record, evidence.basis):
+                continue
+            value = _value(record, selection)
+            if value is None:
+                continue
+            curve = curves.setdefault(_at(record, evidence.by) if evidence.by else None, {})
+            x = _x(record, evidence)
+            if x is None and evidence.along:
+                continue  # a record without the axis is no point of it
+            if x in curve and selection.pick is None and curve[x] != value:
+                raise ReportError(f"claims: '{evidence.shows}': {curve[x]:g} and {value:g} where {evidence.along} is {x};"
+                                  " allowed: one record at each point, or 'pick'")
+            curve[x] = {"least": min, "most": max, None: max}[selection.pick](curve.get(x, value), value)
+    return curves
+
+
+def _x(record: Any, evidence: Evidence) -> Axis:
+    if evidence.along is None:
+        return None
+    x = _at(record, evidence.along)
+    return x if evidence.along_per is None or x is None else x / _at(record, evidence.along_per)
+
+
+def _is_of(record: Any, basis: str) -> bool:
+    return basis == "counted" or record.run.basis == basis
+
+
+def _matches(record: Any, where: Mapping[str, Any]) -> bool:
+    return all(_at(record, path) in (wanted if isinstance(wanted, list) else [wanted]) for path, wanted in where.items())
+
+
+def _value(record: Any, selection: Selection) -> Optional[float]:
+    parts = [_number(record, path) for path in selection.field]
+    factor = 1.0 if selection.times is None else _number(record, selection.times)
+    divisor = 1.0 if selection.per is None else _number(record, selection.per)
+    if None in parts or factor is None or not divisor:
+        return None
+    return sum(parts) * factor / divisor
+
+
+def _number(record: Any, path: str) -> Optional[float]:
+    value = _at(record, path)
+    if isinstance(value, (tuple, list)):  # an entry a rank: the busiest rank's
+        value = max(value, default=None)
+    return None if value is None or isinstance(value, str) else float(value)
+
+
+def _at(record: Any, path: str) -> Any:
+    """The value at "plan.steps": of objects by attribute, of maps by name; None where there is none."""
+    for step in path.split("."):
+        record = record.get(step) if isinstance(record, Mapping) else getattr(record, step, None)
+    return record
+
+
+def _divided(above: Curve, below: Curve) -> Curve:
+    """At each x that both have; a single value below is that of every x."""
+    if len(below) == 1 and len(above) > 1:
+        below = dict.fromkeys(above, next(iter(below.values())))
+    return {x: value / below[x] for x, value in above.items() if below.get(x)}
+
+
+def _relative(curve: Curve, to: Optional[str]) -> Curve:
+    if to is None or not curve:
+        return curve
+    base = next(iter(dict(_ordered(curve)).values())) if to == "first" else {"least": min, "most": max}[to](curve.values())
+    return {x: value / base for x, value in curve.items()} if base else {}
+
+
+def _ordered(curve: Curve) -> list[tuple[Axis, float]]:
+    """Numbers by size, names as they come."""
+    numeric = all(isinstance(x, (int, float)) for x in curve)
+    return sorted(curve.items()) if numeric else list(curve.items())
