@@ -14,6 +14,9 @@ from reports.analysis.training.layers import LayersResult, analyse_layers
 from reports.analysis.training.runs import TrainingResult, analyse_training
 from reports.analysis.training.scaling import ScalingResult, analyse_scaling
 from reports.analysis.training.sharding import ShardingResult, analyse_sharding
+from reports.claims.data import load_claims, load_suite
+from reports.claims.points import line_of
+from reports.claims.verdict import Settled, settle
 from reports.records import Records
 
 
@@ -31,6 +34,8 @@ class Report:
     layers: tuple[LayersResult, ...] = ()
     buckets: tuple[BucketsResult, ...] = ()
     gates: tuple[GateResult, ...] = ()
+    claims: tuple[Settled, ...] = ()  # empty where no record was made by a command of the claims' suite
+    claims_records: Optional[Records] = None  # what they are settled by, which is in no other part of the report
 
     @property
     def findings(self) -> list[Finding]:
@@ -40,11 +45,14 @@ class Report:
         return collectives + [finding for result in others for finding in result.findings]
 
 
-def report_of(records: Records) -> Report:
+def report_of(everything: Records) -> Report:
+    commands = load_suite()
+    evidence = everything.of_runs(lambda run: line_of(run, commands) is not None)
+    records = everything.of_runs(lambda run: line_of(run, commands) is None)
     collectives = analyse(records.of_collectives()) if records.rows else None
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
                   analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
                   analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()),
                   analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()),
-                  analyse_gates(records.of_gate()))
+                  analyse_gates(records.of_gate()), tuple(settle(load_claims(), evidence, commands)), evidence)

@@ -30,6 +30,10 @@ class Selection:
     per: Optional[str] = None
     pick: Optional[str] = None  # "least" or "most" of several records at one point
 
+    def takes(self, line: str) -> bool:
+        """Whether it takes records of the suite's line of that name."""
+        return fnmatchcase(line, self.lines)
+
 
 @dataclass(frozen=True)
 class Test:
@@ -116,7 +120,7 @@ def _mistakes(claims: tuple[Claim, ...], commands: Commands):
         for number, one in enumerate(claim.evidence):
             place = f"{claim.name}, evidence {number}"
             for selection in one.selections:
-                if not any(fnmatchcase(name, selection.lines) for name in commands):
+                if not any(selection.takes(name) for name in commands):
                     yield place, f"no line of claims.suite matches '{selection.lines}'; allowed: its names, with * for any characters"
                 if one.basis == "counted" and not all(path.startswith(COUNTED) for path in selection.field):
                     yield place, f"'{', '.join(selection.field)}' is not counted; allowed with basis counted: {', '.join(COUNTED)}"
@@ -126,8 +130,8 @@ def _mistakes(claims: tuple[Claim, ...], commands: Commands):
 
 def exact_lines(claims: tuple[Claim, ...], commands: Commands) -> Commands:
     """The commands whose evidence repeats exactly."""
-    patterns = [selection.lines for claim in claims for one in claim.evidence if one.basis in EXACT for selection in one.selections]
-    return {name: command for name, command in commands.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    wanted = [selection for claim in claims for one in claim.evidence if one.basis in EXACT for selection in one.selections]
+    return {name: command for name, command in commands.items() if any(selection.takes(name) for selection in wanted)}
 
 
 def _text(path: Path) -> str:

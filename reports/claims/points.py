@@ -1,11 +1,10 @@
 """From records to the points of a piece of evidence: what its selections find, and at which of them its test holds."""
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence
 
 from reports.claims.data import Commands, Evidence, Selection
 from reports.errors import ReportError
-from reports.records import Records
+from reports.records import Records, Run
 
 Axis = Any  # a number, or a name
 Curve = dict[Axis, float]
@@ -31,26 +30,29 @@ class Found:
         return [point for points in self.curves.values() for point in (points[-1:] if last else points)]
 
 
+def line_of(run: Run, commands: Commands) -> Optional[str]:
+    """The line of the suite whose very command made the run."""
+    command = _without_output(run.command)
+    return next((name for name, words in commands.items() if words == command), None)
+
+
 def records_by_line(records: Records, commands: Commands) -> Mapping[str, list[Any]]:
-    """Records of the runs that were made by these very commands, by the line's name. Of a command that ran again, the latest run's."""
-    names = {command: name for name, command in commands.items()}
-    latest: dict[str, Any] = {}
+    """Records by the line whose command made them. Of a command that ran again, those of the latest start."""
+    found: dict[str, list[Any]] = {}
     for run in records.runs:
-        name = names.get(_command(run.command))
-        if name is not None and (name not in latest or run.started >= latest[name].started):
-            latest[name] = run
-    # A program that sweeps links writes a run for each.
-    starts = {name: {one.run for one in records.runs if _command(one.command) == commands[name] and one.started == run.started}
-              for name, run in latest.items()}
-    found: dict[str, list[Any]] = {name: [] for name in latest}
+        name = line_of(run, commands)
+        if name is not None:
+            found.setdefault(name, []).append(run)
+    latest = {name: max(run.started for run in runs) for name, runs in found.items()}
+    names = {run.run: name for name, runs in found.items() for run in runs if run.started == latest[name]}
+    lines: dict[str, list[Any]] = {name: [] for name in found}
     for line in records.lines:
-        name = names.get(_command(line.run.command))
-        if name is not None and line.run.run in starts[name]:
-            found[name].append(line)
-    return found
+        if line.run.run in names:
+            lines[names[line.run.run]].append(line)
+    return lines
 
 
-def _command(words: Iterable[str]) -> tuple[str, ...]:
+def _without_output(words: Sequence[str]) -> tuple[str, ...]:
     """Without --json FILE, which the suite adds."""
     kept = list(words)
     if "--json" in kept:
@@ -82,7 +84,7 @@ def _partner(below: Mapping[Axis, Curve], group: Axis) -> Curve:
 def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[Any]]) -> dict[Axis, Curve]:
     curves: dict[Axis, Curve] = {}
     for name, records in lines.items():
-        if not fnmatchcase(name, selection.lines):
+        if not selection.takes(name):
             continue
         for record in records:
             if not _matches(record, selection.where) or not _is_of(record, evidence.basis):
