@@ -36,7 +36,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Test:
+class Relation:
     kind: str  # "at_most", "at_least", "near", "between"
     bound: float  # of "between" the lower one
     tolerance: float
@@ -57,7 +57,7 @@ class Evidence:
     shows: str  # what the value is
     short: str  # its name in a condition
     value: Selection
-    test: Test
+    test: Relation
     over: Optional[Selection] = None
     relative_to: Optional[str] = None  # "least", "most", "first" of the values along the axis
     along: Optional[str] = None  # field of the axis
@@ -164,7 +164,7 @@ def _evidence(data: Mapping[str, Any]) -> Evidence:
     (kind, bound), = test.items()
     low, high = bound if kind == "between" else (bound, 0.0)
     made = {name: _selection(data[name]) for name in ("value", "over") if name in data}
-    return Evidence(**{"short": data["shows"], **data, **made, "test": Test(kind, low, tolerance, high)})
+    return Evidence(**{"short": data["shows"], **data, **made, "test": Relation(kind, low, tolerance, high)})
 
 
 def _selection(data: Mapping[str, Any]) -> Selection:

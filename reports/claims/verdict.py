@@ -100,8 +100,7 @@ def _where(answer: Answer) -> str:
         parts.setdefault(_span(points, evidence), []).append(_named(group, evidence.by_name))
     if evidence.by is None:
         return f"{evidence.axis} {next(iter(parts))}"
-    texts = [f"{text} {'at' if text != 'never' else 'where'} {joined(groups)}" if text != "never" else f"never at {joined(groups)}"
-             for text, groups in parts.items()]
+    texts = [f"{text} at {joined(groups)}" for text, groups in parts.items()]
     return f"{evidence.axis} {', '.join(texts)}"
 
 
@@ -167,7 +166,7 @@ def test_text(evidence: Evidence) -> str:
     bound = value_text(test.bound, evidence)
     slack = f" (within {short(100 * test.tolerance)} %)" if test.tolerance else ""
     return {"at_most": f"at most {bound}", "at_least": f"at least {bound}", "near": f"equal to {bound}",
-            "between": f"{bound} to {value_text(test.upper, evidence)}"}[test.kind] + slack
+            "between": f"{bound} to {value_text(test.upper, evidence)}"}[test.kind] + slack + (f", at the largest {evidence.axis} alone" if evidence.at == "last" else "")
 
 
 def exact_verdicts(settled: Sequence[Settled]) -> Mapping[str, str]:

@@ -1,5 +1,4 @@
 """A piece of evidence as a figure: its value along the axis, a line for each curve, the bound, and the side on which the claim holds."""
-import math
 from pathlib import Path
 from typing import Sequence
 
@@ -78,7 +77,7 @@ def _scale_values(axes: Axes, values: Sequence[float], answer: Answer) -> None:
 
 def _scale_axis(axes: Axes, xs: Sequence[float], answer: Answer) -> None:
     evidence = answer.evidence
-    axes.set_xlabel(evidence.axis.rstrip(",").capitalize() if evidence.axis.islower() else evidence.axis.rstrip(","), size=9.5)
+    axes.set_xlabel(evidence.axis, size=9.5)
     if evidence.axis_unit == "bytes":
         bytes_axis(axes, [int(x) for x in xs])
         return
@@ -99,10 +98,8 @@ def _draw_bound(axes: Axes, answer: Answer) -> None:
              "between": (test.bound - slack, test.upper * (1 + test.tolerance))}
     axes.axhspan(*sides[test.kind], color=HOLDS_COLOUR, alpha=0.09, linewidth=0, zorder=0.5)
     for bound in (test.bound, test.upper) if test.kind == "between" else (test.bound,):
-        if math.isfinite(bound):
-            axes.axhline(bound, color=MUTED, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1.2)
+        axes.axhline(bound, color=MUTED, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1.2)
     axes.set_ylim(low, high)
-    place, level = (0.985, "right"), test.bound
-    axes.annotate("holds", xy=(place[0], min(max(level, low), high)), xycoords=("axes fraction", "data"), ha=place[1],
-                  va="top" if test.kind == "at_most" else "bottom", size=8.3, color=HOLDS_COLOUR, xytext=(0, -3 if test.kind == "at_most" else 3),
-                  textcoords="offset points")
+    below = test.kind == "at_most"
+    axes.annotate("holds", xy=(0.985, test.bound), xycoords=("axes fraction", "data"), ha="right", va="top" if below else "bottom",
+                  size=8.3, color=HOLDS_COLOUR, xytext=(0, -3 if below else 3), textcoords="offset points")
