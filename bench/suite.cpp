@@ -21,7 +21,8 @@ using Flag = program::FlagOf<SuiteFlags>;
 constexpr double kLongestS = 1e9;
 
 const std::array kFlags{
-    Flag{"--suite", "quick", "quick; claims: what surveys claim (docs/claims.md); or a file of lines NAME WEIGHT COMMAND (see --list)",
+    Flag{"--suite", "quick",
+         "quick; claims: what surveys claim (docs/claims.md); or a file of lines NAME WEIGHT COMMAND (see --list)",
          [](SuiteFlags& f, const FlagValue& v) { f.suite = file_name(v); }},
     Flag{"--out", "out/records", "folder of the record files",
          [](SuiteFlags& f, const FlagValue& v) { f.options.folder = file_name(v); }},

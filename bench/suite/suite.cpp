@@ -179,7 +179,8 @@ Suite claims_suite() {
 
 Suite load_suite(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, claims, or a file", path));
+  if (!file)
+    throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, claims, or a file", path));
   return read_suite(file, path);
 }
 

@@ -26,10 +26,10 @@ def main() -> int:
     for one in settled:
         values = {basis: "; ".join(range_text(answer) for answer in one.of(basis)) for basis in BASES}
         if options.json:
-            print(json.dumps({"claim": one.claim.name, "verdict": one.verdict, "condition": one.condition, "contradictions": one.contradictions,
+            print(json.dumps({"claim": one.claim.name, "verdict": one.verdict, "condition": one.condition, "others": one.others,
                               **values}, ensure_ascii=False))
         else:
-            told = "".join(f"\n    {text}" for text in (one.condition, *one.contradictions) if text)
+            told = "".join(f"\n    {text}" for text in (one.condition, *one.others) if text)
             print(f"{one.verdict:18} {one.claim.claim}{told}")
     return 0
 

@@ -37,17 +37,11 @@ def line_of(run: Run, commands: Commands) -> Optional[str]:
 
 
 def records_by_line(records: Records, commands: Commands) -> Mapping[str, list[Any]]:
-    """Records by the line whose command made them. Of a command that ran again, those of the latest start."""
-    found: dict[str, list[Any]] = {}
-    for run in records.runs:
-        name = line_of(run, commands)
-        if name is not None:
-            found.setdefault(name, []).append(run)
-    latest = {name: max(run.started for run in runs) for name, runs in found.items()}
-    names = {run.run: name for name, runs in found.items() for run in runs if run.started == latest[name]}
-    lines: dict[str, list[Any]] = {name: [] for name in found}
-    for line in records.lines:
-        if line.run.run in names:
+    """Records by the line whose command made them, those of later runs later."""
+    names = {run.run: line_of(run, commands) for run in records.runs}
+    lines: dict[str, list[Any]] = {name: [] for name in names.values() if name is not None}
+    for line in sorted(records.lines, key=lambda line: line.run.started):
+        if names[line.run.run] is not None:
             lines[names[line.run.run]].append(line)
     return lines
 
@@ -82,7 +76,9 @@ def _partner(below: Mapping[Axis, Curve], group: Axis) -> Curve:
 
 
 def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[Any]]) -> dict[Axis, Curve]:
+    """Of a command that ran again, the latest run counts; two values of one run at one point are a mistake of the selection."""
     curves: dict[Axis, Curve] = {}
+    run_at: dict[tuple[Axis, Axis], str] = {}
     for name, records in lines.items():
         if not selection.takes(name):
             continue
@@ -92,14 +88,16 @@ def _curves(selection: Selection, evidence: Evidence, lines: Mapping[str, list[A
             value = _value(record, selection)
             if value is None:
                 continue
-            curve = curves.setdefault(_at(record, evidence.by) if evidence.by else None, {})
+            group = _at(record, evidence.by) if evidence.by else None
+            curve = curves.setdefault(group, {})
             x = _x(record, evidence)
             if x is None and evidence.along:
                 continue  # a record without the axis is no point of it
-            if x in curve and selection.pick is None and curve[x] != value:
+            if selection.pick is None and run_at.get((group, x)) == record.run.run and curve[x] != value:
                 raise ReportError(f"claims: '{evidence.shows}': {curve[x]:g} and {value:g} where {evidence.along} is {x};"
                                   " allowed: one record at each point, or 'pick'")
-            curve[x] = {"least": min, "most": max, None: max}[selection.pick](curve.get(x, value), value)
+            run_at[group, x] = record.run.run
+            curve[x] = value if selection.pick is None else {"least": min, "most": max}[selection.pick](curve.get(x, value), value)
     return curves
 
 
@@ -111,7 +109,8 @@ def _x(record: Any, evidence: Evidence) -> Axis:
 
 
 def _is_of(record: Any, basis: str) -> bool:
-    return basis == "counted" or record.run.basis == basis
+    """Wrong and failed records are no evidence."""
+    return (basis == "counted" or record.run.basis == basis) and getattr(record, "status", None) in ("ok", None)
 
 
 def _matches(record: Any, where: Mapping[str, Any]) -> bool:

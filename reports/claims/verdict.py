@@ -57,14 +57,13 @@ class Settled:
         return condition_of(self.of(*self._deciding)) if self.verdict == ONLY_IF else ""
 
     @property
-    def contradictions(self) -> list[str]:
-        """What other bases say where they say something else."""
+    def others(self) -> list[str]:
+        """What the other bases say, where that is another verdict or has a condition of its own."""
         told = []
         for basis in BASES:
             verdict = self.verdict_of(basis)
-            if basis not in self._deciding and verdict not in (UNKNOWN, self.verdict):
-                where = f" {condition_of(self.of(basis))}" if verdict == ONLY_IF else ""
-                told.append(f"{basis}: {verdict}{where}")
+            if basis not in self._deciding and verdict != UNKNOWN and (verdict == ONLY_IF or verdict != self.verdict):
+                told.append(f"{basis}: {verdict} {condition_of(self.of(basis)) if verdict == ONLY_IF else ''}".rstrip())
         return told
 
 

@@ -38,7 +38,7 @@ class ClaimView:
     verdict: str
     condition: str
     css: str
-    contradictions: Sequence[str]
+    others: Sequence[str]
     remarks: str
     evidence: Sequence[EvidenceView]
     figures: Sequence[FigureFile]
@@ -91,7 +91,7 @@ def _anchor(one: Settled) -> str:
 def _view(one: Settled, figures: Sequence[FigureFile], commands: Commands) -> ClaimView:
     cells = [[_cell(answer) for answer in one.answers if answer.evidence.basis == basis] for basis in BASES]
     return ClaimView(_anchor(one), one.claim.claim, one.claim.source, one.claim.published, cells, one.verdict, one.condition,
-                     _CLASSES[one.verdict], one.contradictions, one.claim.remarks, [_evidence(answer, commands) for answer in one.answers],
+                     _CLASSES[one.verdict], one.others, one.claim.remarks, [_evidence(answer, commands) for answer in one.answers],
                      figures, [_points(answer) for answer in one.answers if answer.found])
 
 

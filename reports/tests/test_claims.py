@@ -71,7 +71,7 @@ def test_a_verdict_turns_with_the_test(tmp_path, records):
 def test_bases_are_kept_apart_and_a_contradiction_is_told(tmp_path, records):
     slow = {**TREE_WINS, "test": {"at_most": 0.1}}
     one = settled(tmp_path, records, STEPS, slow)
-    assert one.verdict == HOLDS and one.contradictions == ["measured: does not hold"]
+    assert one.verdict == HOLDS and one.others == ["measured: does not hold"]
     assert exact_verdicts([one]) == {"a-claim": HOLDS}
 
 
