@@ -26,7 +26,10 @@ def render_claims(settled: Sequence[Settled], folder: Path) -> dict[str, list[Fi
 
 
 def is_drawn(answer: Answer) -> bool:
-    return answer.found is not None and max(map(len, answer.found.curves.values())) >= FEWEST
+    """A curve that says more than its one value."""
+    if answer.found is None or max(map(len, answer.found.curves.values())) < FEWEST:
+        return False
+    return len({f"{point.value:.3g}" for points in answer.found.curves.values() for point in points}) > 1
 
 
 def _render(name: str, number: int, answer: Answer, folder: Path) -> FigureFile:
