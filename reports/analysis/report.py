@@ -1,5 +1,5 @@
 """Records to everything that a report says, each subject by itself."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from reports.analysis.findings import Finding, main_findings
@@ -25,6 +25,9 @@ class Report:
     records: Records
     collectives: Optional[Analysis]  # None where there are no rows
     kernels: tuple[RooflineResult, ...]  # empty where there are neither kernels nor ceilings
+    # Empty where no record was made by a command of the claims' suite; such records are in no other part of the report.
+    claims: tuple[Settled, ...] = field(default=(), kw_only=True)
+    claims_records: Optional[Records] = field(default=None, kw_only=True)
     schedules: tuple[WorkloadResult, ...] = ()
     overlaps: tuple[OverlapResult, ...] = ()
     simulations: tuple[LayoutResult, ...] = ()
@@ -34,8 +37,6 @@ class Report:
     layers: tuple[LayersResult, ...] = ()
     buckets: tuple[BucketsResult, ...] = ()
     gates: tuple[GateResult, ...] = ()
-    claims: tuple[Settled, ...] = ()  # empty where no record was made by a command of the claims' suite
-    claims_records: Optional[Records] = None  # what they are settled by, which is in no other part of the report
 
     @property
     def findings(self) -> list[Finding]:
@@ -45,14 +46,18 @@ class Report:
         return collectives + [finding for result in others for finding in result.findings]
 
 
-def report_of(everything: Records) -> Report:
+def report_of(records: Records) -> Report:
     commands = load_suite()
-    evidence = everything.of_runs(lambda run: line_of(run, commands) is not None)
-    records = everything.of_runs(lambda run: line_of(run, commands) is None)
+    evidence = records.of_runs(lambda run: line_of(run, commands) is not None)
+    others = records.of_runs(lambda run: line_of(run, commands) is None)
+    return replace(_subjects_of(others), claims=tuple(settle(load_claims(), evidence, commands)), claims_records=evidence)
+
+
+def _subjects_of(records: Records) -> Report:
     collectives = analyse(records.of_collectives()) if records.rows else None
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),
                   analyse_layouts(records.of_simulations()), analyse_training(records.of_training()),
                   analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()),
                   analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()),
-                  analyse_gates(records.of_gate()), tuple(settle(load_claims(), evidence, commands)), evidence)
+                  analyse_gates(records.of_gate()))
