@@ -66,15 +66,16 @@ TEST(Contention, GroupsOfDifferentNodesShareNothing) {
 }
 
 // Each rank reduces with one peer for tensor parallelism and with another for data parallelism: its port sends four
-// messages of 100 us. One at a time, a message's latency passes while the port carries the other group's, but for the
-// last; in equal parts, both groups take their steps together.
+// messages of 100 us. In equal parts, both groups take their steps together. One at a time and in the order in which
+// they come, rank 0's message to 2 waits for its own port until 100 us and holds the port of 2 for that time, so that
+// 3's to 2 comes third: six messages after each other.
 TEST(Contention, TensorAndDataParallelTrafficShareAPort) {
   const OneSwitch in_turn(4, 5'000'000, {.ps_per_byte = 100});
   const OneSwitch in_equal_parts(4, 5'000'000, {.ps_per_byte = 100, .fair = true});
   const Reduction tensor[] = {{{0, 1}, Lane::tensor}, {{2, 3}, Lane::tensor}};
   const Reduction data[] = {{{0, 2}}, {{1, 3}}};
   EXPECT_NEAR(all_reduces_us(in_turn, {data[0], data[1]}), 2 * (5 + 100), 1e-3);
-  EXPECT_NEAR(all_reduces_us(in_turn, {tensor[0], tensor[1], data[0], data[1]}), 4 * 100 + 5, 1e-3);
+  EXPECT_NEAR(all_reduces_us(in_turn, {tensor[0], tensor[1], data[0], data[1]}), 6 * 100 + 5, 1e-3);
   EXPECT_NEAR(all_reduces_us(in_equal_parts, {tensor[0], tensor[1], data[0], data[1]}), 2 * (5 + 200), 1e-3);
 }
 
