@@ -60,6 +60,21 @@ std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
   return of_part;
 }
 
+// One a matrix, which biases and norms go with.
+std::vector<Bucket> matrix_buckets(const StagePlan& plan, const std::vector<Bucket>& parts) {
+  std::vector<Bucket> made;
+  for (const Bucket& part : parts) {
+    made.emplace_back();
+    bool has_matrix = false;
+    for (const std::size_t p : part) {
+      if (has_matrix && plan.parameters[p].decays) made.emplace_back();
+      has_matrix = has_matrix || plan.parameters[p].decays;
+      made.back().push_back(p);
+    }
+  }
+  return made;
+}
+
 // Up to ZeRO 2 they are PyTorch's buckets (1 MiB first, then the cap); with ZeRO 3 one for each part. A word embedding
 // that another stage has, too, or that is gathered for the whole step, is alone in its bucket: its shards then lie
 // alike on both stages.
@@ -70,6 +85,7 @@ std::vector<Bucket> buckets_for(const StagePlan& plan, const Layout& layout) {
   const bool is_alone = word_embedding < plan.parameters.size() && (shared || zero == 3);
   const std::size_t alone = is_alone ? word_embedding : plan.parameters.size();
   std::vector<Bucket> buckets = zero == 3 ? part_buckets(plan, alone) : ddp_buckets(plan, layout, alone);
+  if (layout.gather_lists) buckets = matrix_buckets(plan, buckets);
   if (!is_alone) return buckets;
   // Its gradient is complete with its part's: behind all buckets of later parts.
   const std::int32_t part = plan.parameters[alone].part;

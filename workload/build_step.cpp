@@ -73,7 +73,8 @@ void add_data_parallel(Step& step, const Layout& layout, const std::vector<Stage
   schedules::shard_parameters(step, all_units(layout, plans),
                               {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,
                                .in_flight = layout.prefetch ? 2 : 1,
-                               .backward_prefetch = layout.prefetch});
+                               .backward_prefetch = layout.prefetch,
+                               .gather_again_after_recompute = layout.gather_lists});
 }
 
 // The tasks after the last gradient: sums over other groups, the norm, the update, the gathers of its result.
@@ -106,7 +107,7 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
 }
 
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing) {
-  StageWork work{.recipe = recipe_of(model, layout, slice, pricing.kernel)};
+  StageWork work{.recipe = recipe_of(model, layout, slice, pricing.kernel, pricing.issue)};
   if (pricing.simplify) work.recipe = pricing.simplify(work.recipe);
   work.message_bytes = message_bytes(model, layout);
   if (!pricing.kernel) return work;

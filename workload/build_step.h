@@ -18,6 +18,7 @@ namespace lockstep::workload {
 // How kernels are priced where somebody waits by the step; a task's amount is 0 without.
 struct Pricing {
   KernelPrice kernel = {};
+  IssueTimes issue = {};
   // Puts a recipe of fewer pieces in place of a stage's, where that is enough.
   std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
 };

@@ -79,6 +79,12 @@ std::string shard_misfit(const Layout& layout) {
   return must_divide("shard_ranks", layout.shard_ranks, "dp x cp", std::int64_t{layout.dp} * layout.cp);
 }
 
+std::string gather_misfit(const Layout& layout) {
+  return layout.gather_lists && layout.zero != 3
+             ? "gather_lists is yes, and zero is " + number(layout.zero) + "; allowed: no, or zero=3"
+             : "";
+}
+
 // A user's own schedule was checked when it was read; what remains is how its pipes lie.
 std::string own_misfit(const schedules::Schedule& own) {
   if (own.num_pipes() == 1) return "";
@@ -119,8 +125,9 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 }  // namespace
 
 std::string misfit_of(const Model& model, const Layout& layout) {
-  if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
-                              expert_misfit(model, layout), shard_misfit(layout), gradient_misfit(layout)});
+  if (auto misfit =
+          first_of({tensor_misfit(model, layout), sequence_misfit(model, layout), expert_misfit(model, layout),
+                    shard_misfit(layout), gather_misfit(layout), gradient_misfit(layout)});
       !misfit.empty()) {
     return misfit;
   }

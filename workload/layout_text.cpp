@@ -176,6 +176,12 @@ const std::array kFields{
     LayoutField{
         {"overlap_params", "yes no; yes", [](Given& g, const FieldValue& v) { g.layout.prefetch = v.yes_or_no(); }},
         [](const Layout& l) { return text_of(l.prefetch); }},
+    LayoutField{{"gather_lists", "zero=3 gathers each matrix as a list of tensors (DeepSpeed of 2021): yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.gather_lists = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.gather_lists); }},
+    LayoutField{{"graphs", "the host launches kernels as CUDA graphs: yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.graphs = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.graphs); }},
     LayoutField{
         {"overlap_tp", "yes no; yes", [](Given& g, const FieldValue& v) { g.layout.overlap_tp = v.yes_or_no(); }},
         [](const Layout& l) { return text_of(l.overlap_tp); }},

@@ -22,8 +22,8 @@ struct PartRecipe {
 
 class PartWriter {
  public:
-  PartWriter(const Layout& layout, const KernelPrice& price, std::vector<Operation> operations)
-      : layout_(layout), price_(price), ops_(std::move(operations)) {}
+  PartWriter(const Layout& layout, const KernelPrice& price, const IssueTimes& issue, std::vector<Operation> operations)
+      : layout_(layout), price_(price), issue_(issue), ops_(std::move(operations)) {}
 
   PartRecipe recipe(bool recomputed) const {
     PartRecipe made;
@@ -101,21 +101,24 @@ class PartWriter {
     Piece piece{.op = op, .what = what_of(name)};
     for (const KernelCall& call : calls) {
       if (price_) piece.amount += std::llround(call.count * static_cast<double>(price_(call)));
+      piece.issue_ps += std::llround(call.count * static_cast<double>(issue_.kernel_ps));
     }
     to.push_back(piece);
   }
-  static void collective(std::vector<Piece>& to, const Exchange& exchange, bool beside, PieceName name) {
+  void collective(std::vector<Piece>& to, const Exchange& exchange, bool beside, PieceName name) const {
     if (exchange.comm == schedules::Comm::none) return;
     to.push_back({.op = Op::layer_collective,
                   .amount = static_cast<std::int64_t>(exchange.bytes),
                   .comm = exchange.comm,
                   .group = exchange.group,
                   .beside_next = beside,
-                  .what = what_of(name)});
+                  .what = what_of(name),
+                  .issue_ps = issue_.collective_ps});
   }
 
   const Layout& layout_;
   const KernelPrice& price_;
+  const IssueTimes& issue_;
   std::vector<Operation> ops_;
 };
 
@@ -162,9 +165,9 @@ void layers_backward(StageWriter& writer, const PartRecipe& layer, const Layout&
 }  // namespace
 
 schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const StageSlice& slice,
-                                 const KernelPrice& price) {
+                                 const KernelPrice& price, const IssueTimes& issue) {
   const auto part = [&](std::vector<Operation> operations, bool recomputed) {
-    return PartWriter(layout, price, std::move(operations)).recipe(recomputed);
+    return PartWriter(layout, price, issue, std::move(operations)).recipe(recomputed);
   };
   const PartRecipe layer = part(layer_operations(model, layout), layout.recompute == Recompute::full);
   PartRecipe embedding;

@@ -44,6 +44,9 @@ struct ShardingOptions {
   // Without it a backward's gather waits for the reduction of the unit before (FSDP's backward_prefetch=None, where
   // both stand in one stream).
   bool backward_prefetch = true;
+  // What is gathered to recompute a part is given up before its backward, which gathers it once more (DeepSpeed, where
+  // a layer has more parameters than it keeps).
+  bool gather_again_after_recompute = false;
 };
 
 // `units`: for each stage of the step. F, B, I and recomputation need their unit; W does not. An action without parts

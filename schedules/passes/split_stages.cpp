@@ -79,7 +79,8 @@ class RankSplit {
                              .stage = whole.stage,
                              .microbatch = whole.microbatch,
                              .part = piece.part,
-                             .amount = piece.amount},
+                             .amount = piece.amount,
+                             .issue_ps = piece.issue_ps},
                             edges_);
     pass_piece();
     return last_kernel_;
@@ -95,7 +96,8 @@ class RankSplit {
                                         .microbatch = whole.microbatch,
                                         .part = piece.part,
                                         .peer = group_of(whole, piece.group),
-                                        .amount = piece.amount},
+                                        .amount = piece.amount,
+                                        .issue_ps = piece.issue_ps},
                                        edges_);
     // The lane keeps its order: who waits for this one waits for those before it.
     if (after_next_ != kNoTask) next_waits_for_ = after_next_;

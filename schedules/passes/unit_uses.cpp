@@ -37,7 +37,7 @@ bool continues(const UnitUse& use, const UnitUse& next) {
 
 }  // namespace
 
-std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units) {
+std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units, bool recompute_alone) {
   std::vector<std::vector<UnitRange>> of_parts(units.size());
   for (std::size_t s = 0; s < units.size(); ++s) of_parts[s] = units_of_parts(units[s]);
   std::vector<UnitUse> uses;
@@ -57,7 +57,8 @@ std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<U
     }
     const bool any = use.num_units > 0;
     if (any && !uses.empty() && continues(uses.back(), use) &&
-        (uses.back().backward == use.backward || rank.tasks[uses.back().first].op == Op::recompute)) {
+        (uses.back().backward == use.backward ||
+         (!recompute_alone && rank.tasks[uses.back().first].op == Op::recompute))) {
       uses.back().last = i;
       uses.back().backward = use.backward;
     } else if (any) {

@@ -59,6 +59,8 @@ struct Task {
   std::int32_t peer = -1;         // of a message: the rank at the other end; of a collective: its index in Step::groups
   std::int32_t tag = -1;          // of a message: which of the receiver's receives it is, counted from 0
   std::int64_t amount = 0;        // kernels: picoseconds; messages: bytes; collectives: payload bytes, see below
+  std::int64_t issue_ps = 0;      // that the host takes to issue it
+  bool host_waits = false;        // the host issues nothing more before this and all before it have ended
   std::uint32_t first_after = 0;  // in RankStep::after
   std::uint32_t num_after = 0;
 };

@@ -22,7 +22,7 @@ constexpr auto kCompute = static_cast<std::uint32_t>(schedules::Lane::compute);
 constexpr double kLeastRate = 0.1;  // of a kernel, however many collectives are beside it
 
 // What an event's code says: a kind, a rank, and a lane, a receive or a message.
-enum class What : std::uint64_t { lane_done, arrival, fair_end };
+enum class What : std::uint64_t { lane_done, arrival, fair_end, issued };
 std::uint64_t code_of(What what, std::uint64_t rank, std::uint64_t detail) {
   return static_cast<std::uint64_t>(what) << 62U | rank << 32U | detail;
 }
@@ -56,6 +56,11 @@ struct RankState {
   std::vector<TaskSpan> messages;                  // of each receive: when its bytes moved; end kNotYet before
   RunningKernel kernel;
   std::int32_t collectives = 0;  // that run
+  // The host: which of RankProgram::runs it issues, when it would have begun the step for its issued_ps to be times,
+  // and how many tasks that it may wait for have ended.
+  std::size_t issue_run = 0;
+  std::int64_t issue_begin_ps = 0;
+  std::uint32_t core_done = 0;
 };
 
 // A message on a fair link.
@@ -112,6 +117,8 @@ class Engine {
         return arrive(rank_of(code), detail_of(code));
       case What::fair_end:
         return end_fair(detail_of(code));
+      case What::issued:
+        return start_issued(rank_of(code), detail_of(code));
     }
   }
 
@@ -143,10 +150,10 @@ class Engine {
         const auto lane = static_cast<std::uint32_t>(__builtin_ctz(idle));
         if (is_behind(rank, rank.unmet[lane])) continue;
         const LaneTask& task = head(rank, lane);
-        if (!is_free(rank, lane, task)) continue;
+        if (!is_free(rank, lane, task) || !may_be_issued(rank, task)) continue;
         rank.busy |= 1U << lane;
         __builtin_prefetch(&task + 1);  // by the time that this task has ended, others have had the cache
-        again |= start(r, lane, task);
+        again |= start_when_issued(r, lane, task);
       }
     }
   }
@@ -163,12 +170,48 @@ class Engine {
     return true;
   }
 
+  // The host is in the run of tasks that this one is in.
+  static bool may_be_issued(const RankState& rank, const LaneTask& task) {
+    return rank.program.issued_ps.empty() || task.index < rank.program.runs[rank.issue_run].end;
+  }
+
+  // When the host has issued the task; it begins with it when it has issued the one before.
+  static std::int64_t issued_at(const RankState& rank, std::uint32_t index) {
+    return rank.program.issued_ps.empty() ? 0 : rank.issue_begin_ps + rank.program.issued_ps[index];
+  }
+  static std::int64_t issue_begins_at(const RankState& rank, const LaneTask& task) {
+    if (rank.program.issued_ps.empty()) return 0;
+    return rank.issue_begin_ps + (task.index == 0 ? 0 : rank.program.issued_ps[task.index - 1]);
+  }
+
+  // A kernel task may stand for many kernels, of which the first starts while the host issues the others.
+  bool start_when_issued(std::size_t r, std::uint32_t lane, const LaneTask& task) {
+    const RankState& rank = ranks_[r];
+    const std::int64_t from = task.kind == TaskKind::kernel ? issue_begins_at(rank, task) : issued_at(rank, task.index);
+    if (from <= now_ || task.kind == TaskKind::receive) return start(r, lane, task);
+    queue_.push({from, code_of(What::issued, r, lane)});
+    return false;
+  }
+
+  void start_issued(std::size_t r, std::uint32_t lane) {
+    if (start(r, lane, head(ranks_[r], lane))) advance(r);
+  }
+
+  // The host goes on when what it waits for has ended.
+  void pass_wait(RankState& rank) {
+    while (rank.issue_run + 1 < rank.program.runs.size() &&
+           rank.core_done == rank.program.runs[rank.issue_run].num_core) {
+      const std::uint32_t end = rank.program.runs[rank.issue_run++].end;
+      rank.issue_begin_ps = now_ - rank.program.issued_ps[end - 1];
+    }
+  }
+
   // True if it has ended already, so that others may start.
   bool start(std::size_t r, std::uint32_t lane, const LaneTask& task) {
     switch (task.kind) {
       case TaskKind::kernel:
         if (taken_ > 0 && lane == kCompute && task.amount > 0) return run_kernel(r, task);
-        return occupy(r, lane, task, {now_, now_ + task.amount});
+        return occupy(r, lane, task, {now_, std::max(now_ + task.amount, issued_at(ranks_[r], task.index))});
       case TaskKind::send:
         return send(r, lane, task);
       case TaskKind::receive:
@@ -201,7 +244,7 @@ class Engine {
   void announce_end(std::size_t r) {
     RunningKernel& kernel = ranks_[r].kernel;
     const double left_ps = std::ceil(static_cast<double>(kernel.left_ps) / kernel_rate(ranks_[r]));
-    const std::int64_t end_ps = now_ + static_cast<std::int64_t>(left_ps);
+    const std::int64_t end_ps = std::max(now_ + static_cast<std::int64_t>(left_ps), issued_at(ranks_[r], kernel.index));
     result_.timeline[r][kernel.index] = {kernel.start_ps, end_ps};
     queue_.push({end_ps, code_of(What::lane_done, r, kCompute + kNumLanes * ++kernel.version)});
   }
@@ -221,6 +264,10 @@ class Engine {
     RankState& rank = ranks_[r];
     result_.makespan_ps = std::max(result_.makespan_ps, now_);
     rank.busy &= ~(1U << lane);
+    if (!rank.program.issued_ps.empty() && is_core(static_cast<schedules::Lane>(lane))) {
+      ++rank.core_done;
+      pass_wait(rank);
+    }
     if (rank.program.first[lane] + ++rank.done[lane] == rank.program.first[lane + 1]) rank.open &= ~(1U << lane);
   }
 

@@ -90,6 +90,58 @@ TEST(Engine, EventsComeInOrder) {
   }
 }
 
+// Tasks of one rank in one lane, each of so many picoseconds on the device and on the host.
+std::vector<schedules::TaskSpan> spans_of_issued(std::vector<schedules::Task> tasks) {
+  Step step;
+  step.of_rank.resize(1);
+  step.of_rank[0].tasks = std::move(tasks);
+  const OneSwitch network(1, 0);
+  return simulate(step, network, no_collectives).timeline[0];
+}
+
+TEST(EngineHost, RunsAheadOfLongKernelsAndHoldsUpShortOnes) {
+  const auto spans = spans_of_issued(
+      {{.amount = 100, .issue_ps = 10}, {.amount = 1, .issue_ps = 200}, {.amount = 50, .issue_ps = 10}});
+  EXPECT_EQ(spans[0].end_ps, 100);
+  EXPECT_EQ(spans[1].end_ps, 210);  // its last kernel is issued then
+  EXPECT_EQ(spans[2].start_ps, 210);
+  EXPECT_EQ(spans[2].end_ps, 260);
+}
+
+TEST(EngineHost, CollectiveStartsWhenItIsIssued) {
+  Step step;
+  step.of_rank.resize(1);
+  step.of_rank[0].tasks = {
+      {.op = Op::layer_collective, .lane = Lane::tensor, .comm = Comm::all_reduce, .peer = 0, .issue_ps = 30}};
+  step.groups = {{.kind = GroupKind::tensor, .ranks = {0}}};
+  const OneSwitch network(1, 0);
+  EXPECT_EQ(simulate(step, network, no_collectives).timeline[0][0].start_ps, 30);
+}
+
+TEST(EngineHost, IssuesNothingMoreBeforeWhatItWaitsFor) {
+  const auto spans = spans_of_issued({{.amount = 100, .issue_ps = 10, .host_waits = true},
+                                      {.amount = 5, .issue_ps = 40},
+                                      {.amount = 50, .issue_ps = 10}});
+  EXPECT_EQ(spans[1].end_ps, 140);
+  EXPECT_EQ(spans[2].end_ps, 190);
+}
+
+// Pipelines whose hosts wait for each message come to an end, and no earlier than without hosts.
+TEST(EngineHost, LetsEveryScheduleEnd) {
+  schedules::for_every_schedule(
+      6, [&](const schedules::CatalogueEntry&, const schedules::PipelineShape&, const Schedule& schedule) {
+        Step step = lowered(schedule, {1, 1, 1, 0});
+        const std::int64_t without = simulated_ps(step, 0.25);
+        for (schedules::RankStep& rank : step.of_rank) {
+          for (schedules::Task& task : rank.tasks) {
+            task.issue_ps = kUnit / 12;
+            task.host_waits = schedules::is_recv(task.op);
+          }
+        }
+        EXPECT_GE(simulated_ps(step, 0.25), without) << schedule.name;
+      });
+}
+
 TEST(Engine, AgreesWithPlayOnEverySchedule) {
   int tried = 0;
   for (const schedules::Times& times :

@@ -9,7 +9,25 @@ std::size_t lane_of(const schedules::Task& task) {
   return static_cast<std::size_t>(task.lane);
 }
 
+void add_host(RankProgram& program, const std::vector<schedules::Task>& tasks) {
+  const auto takes_time = [](const schedules::Task& task) { return task.issue_ps > 0; };
+  if (std::none_of(tasks.begin(), tasks.end(), takes_time)) return;
+  std::int64_t sum = 0;
+  std::uint32_t num_core = 0;
+  for (const schedules::Task& task : tasks) {
+    program.issued_ps.push_back(sum += task.issue_ps);
+    num_core += is_core(task.lane) ? 1 : 0;
+    if (task.host_waits) program.runs.push_back({static_cast<std::uint32_t>(program.issued_ps.size()), num_core});
+  }
+  program.runs.push_back({static_cast<std::uint32_t>(tasks.size()), num_core});
+}
+
 }  // namespace
+
+bool is_core(schedules::Lane lane) {
+  using schedules::Lane;
+  return lane == Lane::compute || lane == Lane::send || lane == Lane::receive || lane == Lane::tensor;
+}
 
 TaskKind kind_of(const schedules::Task& task) {
   if (schedules::is_send(task.op)) return TaskKind::send;
@@ -48,6 +66,7 @@ RankProgram compile(const schedules::RankStep& rank) {
         .kind = kind,
         .comm = task.comm};
   }
+  add_host(program, rank.tasks);
   return program;
 }
 

@@ -28,11 +28,23 @@ struct LaneTask {
   schedules::Comm comm = schedules::Comm::none;
 };
 
+// The tasks that the host issues one after the other, without a wait for the device between them.
+struct IssueRun {
+  std::uint32_t end = 0;       // the first task of RankStep::tasks that is not one of them
+  std::uint32_t num_core = 0;  // of all tasks before `end`, those that the host waits for before it goes on
+};
+// The host waits for kernels, messages and the collectives between kernels; gathers and reductions beside them go on.
+bool is_core(schedules::Lane lane);
+
 struct RankProgram {
   std::vector<LaneTask> tasks;                                     // lane after lane
   std::array<std::uint32_t, schedules::kNumLanes + 1> first = {};  // of each lane in `tasks`, and the end
   std::vector<LanePlace> after;
   std::uint32_t num_receives = 0;
+  // For each task in the order of RankStep::tasks, the host's time for it and all before it. Nothing: the host is no
+  // limit.
+  std::vector<std::int64_t> issued_ps;
+  std::vector<IssueRun> runs;
 };
 
 RankProgram compile(const schedules::RankStep& rank);

@@ -78,6 +78,12 @@ struct Nccl {
   double share_of_links(std::int64_t members) const;
 };
 
+// The host that launches a device's kernels.
+struct Host {
+  double operator_us = 0;  // an operator of an eager framework: Python, dispatch, autograd, launch; 0: no limit
+  double graph_us = 0;     // a kernel of a CUDA graph
+};
+
 // Times of our own benchmarks on one host whose cores the ranks share. The formulas of the device and the levels are
 // the fallback for kernels and collectives that were not measured.
 struct Measured {
@@ -104,6 +110,7 @@ struct Machine {
   DeviceSpec device;
   std::vector<NetworkLevel> levels;  // from the innermost
   double host_gbps = 0;              // device to host memory, each way
+  Host host;                         // that launches kernels; without: it is no limit
   std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;
 

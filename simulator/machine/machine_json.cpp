@@ -124,6 +124,12 @@ Nccl read_nccl(JsonFields fields) {
   return nccl;
 }
 
+Host read_host(JsonFields fields) {
+  const Host host{.operator_us = fields.positive("operator_us"), .graph_us = fields.number("graph_us", 0, kNoLimit)};
+  fields.done();
+  return host;
+}
+
 Measured read_measured(JsonFields fields) {
   Measured measured;
   measured.cores = static_cast<std::int32_t>(fields.integer("cores", 1));
@@ -247,6 +253,7 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   }
   if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
   machine.host_gbps = fields.positive("host_gbps");
+  if (fields.has("host")) machine.host = read_host(fields.object("host"));
   if (fields.has("nccl")) machine.nccl = read_nccl(fields.object("nccl"));
   if (fields.has("measured")) machine.measured = read_measured(fields.object("measured"));
   fields.done();
@@ -261,6 +268,9 @@ std::string to_json(const Machine& machine) {
                              {"device", json_of(machine.device)},
                              {"levels", levels},
                              {"host_gbps", machine.host_gbps}};
+  if (machine.host.operator_us > 0) {
+    all["host"] = {{"operator_us", machine.host.operator_us}, {"graph_us", machine.host.graph_us}};
+  }
   if (machine.nccl) all["nccl"] = json_of(*machine.nccl);
   if (machine.measured.cores > 0) all["measured"] = json_of(machine.measured);
   return text_of(all, "") + "\n";

@@ -151,6 +151,7 @@ class Expansion {
     task.peer = step_.groups[static_cast<std::size_t>(task.peer)].ranks[static_cast<std::size_t>(peer)];
     task.tag = tag;
     task.amount = bytes;
+    task.issue_ps = 0;  // the collective is issued once
     return task;
   }
 
@@ -158,6 +159,7 @@ class Expansion {
     task.comm = Comm::none;
     task.peer = -1;
     task.amount = std::llround(static_cast<double>(bytes) * local_ps_per_byte_);
+    task.issue_ps = 0;
     return task;
   }
 

@@ -14,6 +14,7 @@
 #include "simulator/predict/shared_cores.h"
 #include "simulator/prices/collective_price.h"
 #include "simulator/prices/fold_pieces.h"
+#include "simulator/prices/host_time.h"
 #include "simulator/prices/kernel_price.h"
 #include "workload/groups.h"
 
@@ -85,14 +86,14 @@ std::vector<TakenCollectives> collectives_of(const schedules::Step& step, std::s
 }
 
 // `priced`: the step; where ranks share cores, priced for each number of ranks (simulate_on_shared_cores()).
-Simulation run(std::span<const schedules::Step> priced, const Machine& machine, std::vector<std::int64_t> places,
-               std::span<const std::vector<std::int64_t>> members) {
+Simulation run(std::span<const schedules::Step> priced, const workload::Layout& layout, const Machine& machine,
+               std::vector<std::int64_t> places, std::span<const std::vector<std::int64_t>> members) {
   const schedules::Step& step = priced.front();
   const MachineNetwork network(machine, std::move(places));
-  const auto collective_time = [&](const schedules::Group&, const schedules::Task& task) {
+  const auto collective_time = [&](const schedules::Group& group, const schedules::Task& task) {
     const auto best = best_collective(machine, task.comm, static_cast<double>(task.amount),
                                       members[static_cast<std::size_t>(task.peer)]);
-    return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs));
+    return static_cast<std::int64_t>(std::llround(best.time_us() * kPsPerUs)) + list_ps(machine.host, layout, group);
   };
   if (machine.measured.cores > 0) return simulate_on_shared_cores(priced, machine, collective_time);
   return simulate(step, network, collective_time, machine.taken_by_collectives());
@@ -161,6 +162,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
                              const schedules::Schedule& schedule, const Machine& machine, Detail detail,
                              std::int32_t copies) {
   workload::Pricing pricing;
+  if (machine.measured.cores == 0) pricing.issue = issue_times_of(machine.host, layout);
   pricing.kernel = [&machine, copies](const workload::KernelCall& call) { return kernel_ps(machine, call, copies); };
   // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
@@ -197,7 +199,9 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   const auto step_of = [&](std::int32_t copies) {
     const auto pricing = pricing_of(model, layout, schedule, machine, options.detail, copies);
     const auto works = works_of(model, layout, schedule, pricing);
-    schedules::Step folded = build_step(model, layout, schedule, plans_of(model, layout, schedule), works);
+    const std::vector<workload::StagePlan> plans = plans_of(model, layout, schedule);
+    schedules::Step folded = build_step(model, layout, schedule, plans, works);
+    if (!shares_cores) add_host(folded, layout, plans, machine.host);
     return all_ranks ? unfolded(folded, layout) : folded;
   };
   std::vector<schedules::Step> priced;
@@ -211,7 +215,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   if (options.collectives == Collectives::plans) expand_collectives(step, ring_plan);
   const auto begin = std::chrono::steady_clock::now();
   const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
-  Simulation simulation = run(priced, machine, std::move(places), members);
+  Simulation simulation = run(priced, layout, machine, std::move(places), members);
   made.engine_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made.step_s = static_cast<double>(simulation.makespan_ps) / kPsPerSecond;
   made.events = simulation.events;

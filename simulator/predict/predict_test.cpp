@@ -32,6 +32,14 @@ const std::vector<std::string>& small_layouts() {
   return kLayouts;
 }
 
+// The host is no limit, and collectives take nothing from kernels: then merging and folding are exact.
+Machine machine_without_limits() {
+  Machine machine = load_machine("dgx-a100");
+  machine.host = {};
+  machine.nccl->taken = 0;
+  return machine;
+}
+
 // One rank of each pipeline place stands for all others, and nothing is lost by it.
 TEST(Predict, OnePipelineTakesAsLongAsAllRanks) {
   const Machine machine = load_machine("dgx-a100");
@@ -116,6 +124,7 @@ TEST(Predict, RanksShareTheCoresOfOneHost) {
 TEST(Predict, CollectivesAsPlansTakeAsLongAsByFormula) {
   Machine machine = load_machine("dgx-a100");
   machine.nccl.reset();
+  machine.host = {};
   for (NetworkLevel& level : machine.levels) level.efficiency = level.collective_efficiency = 1;
   for (const std::string text :
        {"tp=2,pp=2,dp=2,batch=16", "tp=1,pp=1,dp=8,batch=16,zero=3", "tp=4,pp=2,dp=1,batch=8,sp=yes"}) {
@@ -141,7 +150,7 @@ TEST(Predict, PartsOfARankAreTheStep) {
 
 // The tasks of a trainer's step, one for one, on any machine.
 TEST(Predict, KernelsOfTheirOwnTakeAsLongAsMerged) {
-  const Machine machine = load_machine("dgx-a100");
+  const Machine machine = machine_without_limits();
   for (const std::string& text : small_layouts()) {
     const workload::Layout layout = workload::parse_layout(text);
     const Prediction kernels =
@@ -154,7 +163,7 @@ TEST(Predict, KernelsOfTheirOwnTakeAsLongAsMerged) {
 
 // Without collectives beside kernels of other actions, layers as one kernel are as exact.
 TEST(Predict, FoldedPiecesTakeAsLong) {
-  const Machine machine = load_machine("dgx-a100");
+  const Machine machine = machine_without_limits();
   for (const std::string& text : small_layouts()) {
     workload::Layout layout = workload::parse_layout(text);
     layout.overlap_tp = false;
@@ -164,8 +173,46 @@ TEST(Predict, FoldedPiecesTakeAsLong) {
   }
 }
 
-TEST(Predict, MoreOfWhatCostsTimeCostsTime) {
+// With them a task of many kernels is issued evenly, and a folded layer sees its collectives one by one.
+TEST(Predict, MergedAndFoldedStayCloseWithTheHost) {
   const Machine machine = load_machine("dgx-a100");
+  for (const std::string& text : small_layouts()) {
+    const workload::Layout layout = workload::parse_layout(text);
+    const double pieces = predict(small_model(), layout, machine).step_s;
+    const double kernels = predict(small_model(), layout, machine, {.detail = Detail::kernels}).step_s;
+    const double folded = predict(small_model(), layout, machine, {.detail = Detail::folded}).step_s;
+    EXPECT_NEAR(kernels, pieces, 0.02 * pieces) << text;
+    EXPECT_NEAR(folded, pieces, 0.06 * pieces) << text;
+  }
+}
+
+TEST(Predict, AHostThatCannotKeepUpSetsThePace) {
+  Machine machine = load_machine("dgx-a100");
+  const auto step = [&](const std::string& text) {
+    return predict(small_model(), workload::parse_layout(text), machine).step_s;
+  };
+  const double eager = step("tp=8");
+  machine.host.operator_us *= 10;
+  const double slow = step("tp=8");
+  machine.host.operator_us *= 2;
+  EXPECT_GT(slow, 2 * eager);
+  EXPECT_NEAR(step("tp=8"), 2 * slow, 0.02 * slow);
+  EXPECT_LT(step("tp=8,graphs=yes"), eager);
+}
+
+TEST(Predict, ListsOfTensorsCostMoreWithMoreRanks) {
+  const Machine machine = load_machine("dgx-a100");
+  const auto lists_s = [&](const std::string& text) {
+    const std::string layout = text + ",zero=3,overlap_params=no,recompute=full";
+    return predict(small_model(), workload::parse_layout(layout + ",gather_lists=yes"), machine).step_s -
+           predict(small_model(), workload::parse_layout(layout), machine).step_s;
+  };
+  EXPECT_GT(lists_s("dp=8"), 0);
+  EXPECT_GT(lists_s("dp=256"), 8 * lists_s("dp=8"));
+}
+
+TEST(Predict, MoreOfWhatCostsTimeCostsTime) {
+  const Machine machine = machine_without_limits();
   const auto step = [&](const std::string& text) {
     return predict(small_model(), workload::parse_layout(text), machine).step_s;
   };

@@ -15,6 +15,11 @@ std::int64_t sum_of(const std::vector<schedules::Piece>& pieces) {
                          [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.amount; });
 }
 
+std::int64_t issue_of(const std::vector<schedules::Piece>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0},
+                         [](std::int64_t sum, const schedules::Piece& piece) { return sum + piece.issue_ps; });
+}
+
 struct StageTimes {
   std::int64_t forward = 0;
   std::int64_t backward = 0;
@@ -34,12 +39,17 @@ struct StageTimes {
   }
 };
 
+template <class Sum>
+StageTimes times_of(const schedules::StageRecipe& recipe, const Sum& sum) {
+  return {sum(recipe.forward), sum(recipe.backward), sum(recipe.input_gradient), sum(recipe.weight_gradient)};
+}
+
 class Bound {
  public:
   Bound(const Schedule& schedule, const std::vector<workload::StageWork>& works) {
     for (const workload::StageWork& work : works) {
-      const schedules::StageRecipe& r = work.recipe;
-      times_.push_back({sum_of(r.forward), sum_of(r.backward), sum_of(r.input_gradient), sum_of(r.weight_gradient)});
+      times_.push_back(times_of(work.recipe, sum_of));
+      issues_.push_back(times_of(work.recipe, issue_of));
     }
     for (std::size_t stage = 0; stage < times_.size(); ++stage) {
       const bool first = schedule.is_first(static_cast<std::int32_t>(stage));
@@ -54,16 +64,19 @@ class Bound {
     if (list.empty()) return 0;
     std::int64_t now = before_[static_cast<std::size_t>(list.front().stage)];
     std::int64_t bound = 0;
+    std::int64_t issue = 0;  // of the host, one action after the other
     for (const Action& action : list) {
       const auto stage = static_cast<std::size_t>(action.stage);
       now += times_[stage].of(action.op);
+      issue += issues_[stage].of(action.op);
       if (action.op == Op::backward || action.op == Op::input_gradient) bound = std::max(bound, now + after_[stage]);
     }
-    return std::max(bound, now);
+    return std::max({bound, now, issue});
   }
 
  private:
   std::vector<StageTimes> times_;
+  std::vector<StageTimes> issues_;    // the host's
   std::vector<std::int64_t> before_;  // of each stage: the forwards in front of it
   std::vector<std::int64_t> after_;   // and the backwards
 };

@@ -41,17 +41,17 @@ std::int64_t largest_on_a_switch(const NetworkLevel& level, std::span<const Rank
 
 std::int64_t total_of(const std::vector<schedules::Piece>& pieces, const CollectivePrice& price, double taken) {
   std::int64_t total = 0;
-  std::int64_t beside = 0;  // what is left of collectives that run beside the next kernel
+  std::int64_t beside_ps = 0;  // what is left of collectives that run beside the next kernel
   for (const schedules::Piece& piece : pieces) {
     if (piece.op != schedules::Op::layer_collective) {
-      total += together_ps(piece.amount, beside, taken);
-      beside = 0;
+      total += together_ps(piece.amount, beside_ps, taken);
+      beside_ps = 0;
       continue;
     }
     const std::int64_t ps = price(piece.comm, piece.group, piece.amount);
-    (piece.beside_next ? beside : total) += ps;
+    (piece.beside_next ? beside_ps : total) += ps;
   }
-  return total + beside;
+  return total + beside_ps;
 }
 
 }  // namespace

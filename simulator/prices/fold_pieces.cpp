@@ -15,6 +15,7 @@ class Folding {
   std::vector<Piece> fold(const std::vector<Piece>& pieces) {
     made_.clear();
     first_ps_ = 0;
+    first_issue_ps_ = 0;
     for (const Piece& piece : pieces) {
       if (piece.comm == Comm::none) {
         kernel(piece);
@@ -23,7 +24,10 @@ class Folding {
       }
     }
     settle();
-    if (!made_.empty()) made_.front().amount += first_ps_;
+    if (!made_.empty()) {
+      made_.front().amount += first_ps_;
+      made_.front().issue_ps += first_issue_ps_;
+    }
     return merged();
   }
 
@@ -37,6 +41,7 @@ class Folding {
   void collective(const Piece& piece) {
     settle();  // a lane takes one collective after the other
     beside_ps_ = price_(piece.comm, piece.group, piece.amount);
+    (made_.empty() ? first_issue_ps_ : made_.back().issue_ps) += piece.issue_ps;
     if (!piece.beside_next) settle();
   }
 
@@ -51,6 +56,7 @@ class Folding {
     for (const Piece& piece : made_) {
       if (!fewer.empty() && fewer.back().op == piece.op && fewer.back().part == piece.part) {
         fewer.back().amount += piece.amount;
+        fewer.back().issue_ps += piece.issue_ps;
       } else {
         fewer.push_back(piece);
       }
@@ -63,6 +69,7 @@ class Folding {
   std::vector<Piece> made_;
   std::int64_t beside_ps_ = 0;
   std::int64_t first_ps_ = 0;  // of collectives before the first kernel
+  std::int64_t first_issue_ps_ = 0;
 };
 
 std::vector<Piece> merged(const std::vector<Piece>& pieces) {
@@ -77,6 +84,7 @@ std::vector<Piece> merged(const std::vector<Piece>& pieces) {
     if (piece.amount == 0) continue;
     if (mergeable && fewer.back().op == piece.op && fewer.back().part == piece.part) {
       fewer.back().amount += piece.amount;
+      fewer.back().issue_ps += piece.issue_ps;
       continue;
     }
     // A kernel after one that a collective overlaps waits for that collective: it stays a piece of its own.

@@ -47,6 +47,16 @@ std::string score_row(std::string_view name, std::span<const Validated> all) {
   return fmt::format("| {} | {} | {:.1f} % | {:.1f} % |\n", name, score.count, 100 * score.mean, 100 * score.max);
 }
 
+std::string regrets(std::span<const Validated> all) {
+  std::string text = "| grid | chosen | published | best published | regret |\n| --- | --- | --- | --- | --- |\n";
+  for (const Choice& choice : choices_of(all)) {
+    text += fmt::format("| {} | {} | {} | {} | {:.1f} % |\n", choice.chosen->of.grid, choice.chosen->of.title,
+                        number(choice.chosen->of.published, "step_s"), number(choice.best->of.published, "step_s"),
+                        100 * choice.regret());
+  }
+  return text;
+}
+
 std::string scores(std::span<const Validated> all) {
   std::string text = "| table | cases | mean error | largest error |\n| --- | --- | --- | --- |\n";
   std::vector<std::string> tables;
@@ -85,7 +95,13 @@ std::string with_tables(const std::string& page, std::span<const Validated> all,
     const std::string which = page.substr(name, body - name);
     const std::string collective = collective_table(which, collectives);
     made += page.substr(at, body + kName.size() - at);
-    made += which == "score" ? scores(all) : collective.empty() ? table_of(which, all) : collective;
+    if (which == "score") {
+      made += scores(all);
+    } else if (which == "regret") {
+      made += regrets(all);
+    } else {
+      made += collective.empty() ? table_of(which, all) : collective;
+    }
     at = end;
   }
 }

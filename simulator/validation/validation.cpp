@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "core/error.h"
 #include "simulator/machine/json_fields.h"
@@ -40,6 +41,8 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
   for (JsonFields& each : fields.objects("cases")) {
     ValidationCase one;
     one.table = each.text("table");
+    one.machine = each.has("machine") ? each.text("machine") : found.machine;
+    if (each.has("grid")) one.grid = each.text("grid");
     one.title = each.text("title");
     one.model = each.text("model");
     one.layout = each.text("layout");
@@ -67,10 +70,24 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
                           "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms");
 }
 
-std::vector<Validated> validate(std::span<const ValidationCase> cases, const Machine& machine) {
+std::vector<Validated> validate(std::span<const ValidationCase> cases) {
   std::vector<Validated> all;
-  for (const ValidationCase& each : cases) all.push_back(validate(each, machine));
+  for (const ValidationCase& each : cases) all.push_back(validate(each, load_machine(each.machine)));
   return all;
+}
+
+std::vector<Choice> choices_of(std::span<const Validated> all) {
+  std::map<std::string, Choice> of_grid;
+  for (const Validated& each : all) {
+    if (each.of.grid.empty()) continue;
+    LOCKSTEP_CHECK(each.of.measure == "step_s", "cases of a grid have times of steps");
+    Choice& choice = of_grid[each.of.grid];
+    if (choice.chosen == nullptr || each.predicted < choice.chosen->predicted) choice.chosen = &each;
+    if (choice.best == nullptr || each.of.published < choice.best->of.published) choice.best = &each;
+  }
+  std::vector<Choice> choices;
+  for (const auto& [grid, choice] : of_grid) choices.push_back(choice);
+  return choices;
 }
 
 Score score_of(std::span<const Validated> all) {

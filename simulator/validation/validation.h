@@ -13,7 +13,9 @@
 namespace lockstep::simulator {
 
 struct ValidationCase {
-  std::string table;  // "sc21", "layer", "step": the part of the page that it belongs to
+  std::string table;         // "sc21", "layer", ...: the part of the page that it belongs to
+  std::string machine = {};  // as load_machine() takes it
+  std::string grid = {};     // cases of one model on as many GPUs, of which `plan` would choose one; may be empty
   std::string title;
   std::string model;    // as parse_model() takes it
   std::string layout;   // as parse_layout() takes it
@@ -23,7 +25,7 @@ struct ValidationCase {
 };
 
 struct ValidationCases {
-  std::string machine;
+  std::string machine;  // of cases that name none
   std::vector<ValidationCase> cases;
 };
 // Throws a usage Error that names `where`, the case and the field.
@@ -35,7 +37,8 @@ struct Validated {
   double error() const { return predicted / of.published - 1; }
 };
 Validated validate(const ValidationCase& of, const Machine& machine);
-std::vector<Validated> validate(std::span<const ValidationCase> cases, const Machine& machine);
+// Each on its own machine.
+std::vector<Validated> validate(std::span<const ValidationCase> cases);
 
 struct Score {
   std::size_t count = 0;
@@ -45,8 +48,17 @@ struct Score {
 // Of those that nothing was fitted to.
 Score score_of(std::span<const Validated> all);
 
+// The layout that would be chosen of a grid, the one predicted fastest, and the one that was.
+struct Choice {
+  const Validated* chosen = nullptr;
+  const Validated* best = nullptr;
+  double regret() const { return chosen->of.published / best->of.published - 1; }
+};
+std::vector<Choice> choices_of(std::span<const Validated> all);
+
 // A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
-// blocks "score" and "collective_score" by the scores. Throws a usage Error if a block has no end or no table.
+// blocks "score" and "collective_score" by the scores, "regret" by the choices. Throws a usage Error if a block has no
+// end or no table.
 std::string with_tables(const std::string& page, std::span<const Validated> all,
                         std::span<const ValidatedCollective> collectives);
 

@@ -1,4 +1,4 @@
-// Writes the tables of docs/validation.md anew: validation_page CASES COLLECTIVE_CASES PAGE [MACHINE]. Prints the
+// Writes the tables of docs/validation.md anew: validation_page CASES COLLECTIVE_CASES PAGE. Prints the
 // scores and what fits best.
 #include <fmt/format.h>
 
@@ -41,12 +41,11 @@ std::vector<simulator::ValidatedCollective> validate_collectives(const std::stri
   return all;
 }
 
-void write_page(const std::string& cases_path, const std::string& collective_path, const std::string& page_path,
-                const std::string& machine) {
+void write_page(const std::string& cases_path, const std::string& collective_path, const std::string& page_path) {
   const auto collectives = validate_collectives(collective_path);
   const simulator::ValidationCases cases = simulator::parse_cases(text_of(cases_path), cases_path);
-  const simulator::Machine described = simulator::load_machine(machine.empty() ? cases.machine : machine);
-  const auto all = simulator::validate(cases.cases, described);
+  const simulator::Machine described = simulator::load_machine(cases.machine);
+  const auto all = simulator::validate(cases.cases);
   for (const simulator::Validated& each : all) {
     fmt::print("{:6} {:45} {:12} {:8.2f} {:8.2f} {:+6.1f} %{}\n", each.of.table, each.of.title, each.of.measure,
                each.of.published, each.predicted, 100 * each.error(), each.of.fitted ? " fitted" : "");
@@ -64,8 +63,8 @@ void write_page(const std::string& cases_path, const std::string& collective_pat
 
 int main(int argc, char** argv) {
   try {
-    if (argc < 4 || argc > 5) throw core::usage_error("usage: validation_page CASES COLLECTIVE_CASES PAGE [MACHINE]");
-    write_page(argv[1], argv[2], argv[3], argc == 5 ? argv[4] : "");
+    if (argc != 4) throw core::usage_error("usage: validation_page CASES COLLECTIVE_CASES PAGE");
+    write_page(argv[1], argv[2], argv[3]);
     return 0;
   } catch (const core::Error& error) {
     std::fprintf(stderr, "validation_page: %s\n", error.what());

@@ -1,1 +1,0 @@
-"""Claims of surveys held against records: docs/claims.md has the format of claims.json and the rule of the verdict."""
