@@ -21,7 +21,8 @@ using Flag = program::FlagOf<SuiteFlags>;
 constexpr double kLongestS = 1e9;
 
 const std::array kFlags{
-    Flag{"--suite", "quick", "quick, or a file of lines NAME WEIGHT COMMAND (see --list)",
+    Flag{"--suite", "quick",
+         "quick; claims: what surveys claim (docs/claims.md); or a file of lines NAME WEIGHT COMMAND (see --list)",
          [](SuiteFlags& f, const FlagValue& v) { f.suite = file_name(v); }},
     Flag{"--out", "out/records", "folder of the record files",
          [](SuiteFlags& f, const FlagValue& v) { f.options.folder = file_name(v); }},
@@ -40,7 +41,9 @@ int run(int argc, char** argv) {
   line.add_switch("--list", flags.list, "print the suite as such a file, and run nothing", "Options");
   line.parse(argc, argv);
   read_all(line, kFlags, flags);
-  const auto suite = flags.suite == "quick" ? suite::quick_suite() : suite::load_suite(flags.suite);
+  const auto suite = flags.suite == "quick"    ? suite::quick_suite()
+                     : flags.suite == "claims" ? suite::claims_suite()
+                                               : suite::load_suite(flags.suite);
   if (!flags.list) return suite::run_suite(suite, flags.options);
   program::to_stdout(suite::text_of(suite));
   return 0;

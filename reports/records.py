@@ -2,7 +2,7 @@
 schema's; here stands what is computed from them."""
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from reports.analysis.gate.words import Told
 from reports.schema import KINDS, class_of, fields_of, kind_schema, made
@@ -234,6 +234,11 @@ class Records:
 
     def of_gate(self) -> "Records":
         return self._only(verdicts=self.verdicts, histories=self.histories)
+
+    def of_runs(self, wanted: Callable[[Run], bool]) -> "Records":
+        """The runs that are wanted, and their lines."""
+        kept = {plural(kind): tuple(line for line in getattr(self, plural(kind)) if wanted(line.run)) for kind in KINDS[1:]}
+        return Records(self.files, tuple(run for run in self.runs if wanted(run)), **kept)
 
     def _only(self, **kept: tuple) -> "Records":
         """Runs that left nothing at all are told once: with the first kind that there is."""

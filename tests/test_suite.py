@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, Programs
 
 USAGE = 6
@@ -46,11 +47,17 @@ def test_the_quick_suite_has_a_line_for_each_page_of_the_report(programs: Progra
     assert all((programs.folder / line[2]).exists() and float(line[1]) > 0 for line in lines)
 
 
-def test_the_quick_suite_uses_flags_that_the_programs_have(programs: Programs) -> None:
-    for name, _, program, *words in lines_of(programs):
+@pytest.mark.parametrize("suite", ["quick", "claims"])
+def test_a_suite_uses_flags_that_the_programs_have(programs: Programs, suite: str) -> None:
+    for name, _, program, *words in lines_of(programs, "--suite", suite):
         listed = programs.run(program, "--help").stdout
         for word in words:
             assert not word.startswith("-") or word.split("=")[0] in listed, (name, word)
+
+
+def test_the_claims_suite_is_the_file(programs: Programs) -> None:
+    written = [line.split("#")[0].split() for line in (ROOT / "bench" / "suite" / "claims.suite").read_text().splitlines()]
+    assert lines_of(programs, "--suite", "claims") == [line for line in written if line]
 
 
 def test_a_list_is_a_suite(programs: Programs, tmp_path: Path) -> None:

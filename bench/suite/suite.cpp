@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "bench/suite/embedded.h"
 #include "bench/suite/process.h"
 #include "core/error.h"
 #include "core/wait.h"
@@ -103,6 +104,24 @@ std::string data_words() {
   return std::filesystem::is_regular_file(licence, none) ? " --data " + licence : "";
 }
 
+// Errors name `path`.
+Suite read_suite(std::istream& file, const std::string& path) {
+  Suite suite;
+  std::string text;
+  for (int number = 1; std::getline(file, text); ++number) {
+    text = text.substr(0, text.find('#'));
+    std::istringstream stream(text);
+    SuiteLine line;
+    if (!(stream >> line.name)) continue;
+    if (!(stream >> line.weight) || line.weight <= 0 || !std::getline(stream >> std::ws, line.command)) {
+      throw core::usage_error(fmt::format("{}:{}: allowed: NAME WEIGHT COMMAND, the weight above 0", path, number));
+    }
+    suite.push_back(line);
+  }
+  if (suite.empty()) throw core::usage_error(fmt::format("{}: holds no line; allowed: NAME WEIGHT COMMAND", path));
+  return suite;
+}
+
 }  // namespace
 
 // Send/recv comes with every kind of link, as the report fits alpha and beta from it. The emulated link is a 10 Gbit/s
@@ -153,23 +172,16 @@ Suite quick_suite() {
   };
 }
 
+Suite claims_suite() {
+  std::istringstream text(embedded_claims_suite());
+  return read_suite(text, "claims.suite");
+}
+
 Suite load_suite(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, or a file", path));
-  Suite suite;
-  std::string text;
-  for (int number = 1; std::getline(file, text); ++number) {
-    text = text.substr(0, text.find('#'));
-    std::istringstream stream(text);
-    SuiteLine line;
-    if (!(stream >> line.name)) continue;
-    if (!(stream >> line.weight) || line.weight <= 0 || !std::getline(stream >> std::ws, line.command)) {
-      throw core::usage_error(fmt::format("{}:{}: allowed: NAME WEIGHT COMMAND, the weight above 0", path, number));
-    }
-    suite.push_back(line);
-  }
-  if (suite.empty()) throw core::usage_error(fmt::format("{}: holds no line; allowed: NAME WEIGHT COMMAND", path));
-  return suite;
+  if (!file)
+    throw core::usage_error(fmt::format("--suite {}: cannot be read; allowed: quick, claims, or a file", path));
+  return read_suite(file, path);
 }
 
 std::string text_of(const Suite& suite) {

@@ -20,6 +20,9 @@ using Suite = std::vector<SuiteLine>;
 // The suite of ci/quickstart.sh: a page of the report for each thing that is measured.
 Suite quick_suite();
 
+// The lines of claims.suite, whose records settle the claims of claims.json (docs/claims.md).
+Suite claims_suite();
+
 // A file of lines "NAME WEIGHT COMMAND"; '#' begins a comment. Errors name the file, the line and what is allowed.
 Suite load_suite(const std::string& path);
 

@@ -10,6 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reports.claims.data import exact_lines, load_claims, load_suite
+from reports.claims.verdict import exact_verdicts, settle
+from reports.errors import ReportError
+from reports.load import load
+
 from .builds import Build, made_with
 from .errors import CouldNotRun, UsageError
 from .groups import run_in_group
@@ -158,15 +163,17 @@ def _compare(case: str, base: Value | None, head: Value | None, count_threshold:
     return judged(Quantity(case, either.channel, either.unit, either.better), base.value, head.value, threshold)
 
 
-KINDS = ("records", "counts")
+KINDS = ("records", "counts", "claims")
 LINE_DEADLINE_S = 600
 
 
 @dataclass(frozen=True)
 class ExactLine:
     name: str
-    kind: str  # "records": the program's records have facts; "counts": it serves, and its instructions are counted
-    command: tuple[str, ...]  # the program first; --json FILE or --serve is added
+    # "records": the program's records have facts; "counts": it serves, and its instructions are counted; "claims": the commands of
+    # bench/suite/claims.suite whose evidence is counted or simulated have records that settle claims
+    kind: str
+    command: tuple[str, ...]  # the program first; --json FILE or --serve is added. Of "claims" the file of claims
 
 
 def load_exact_suite(path: Path) -> list[ExactLine]:
@@ -183,6 +190,8 @@ def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tu
         progress(f"{build.side.name}: {line.name}")
         if line.kind == "records":
             values += _recorded(build, line)
+        elif line.kind == "claims":
+            values += _settled(build, line)
         elif cannot is None:
             values += [Value(f"{line.name}: {case}", Channel.INSTRUCTIONS, "instructions", number)
                        for case, number in count(build, line.command).items()]
@@ -194,20 +203,39 @@ def collect(build: Build, lines: list[ExactLine], progress=lambda _: None) -> tu
 def _recorded(build: Build, line: ExactLine) -> list[Value]:
     """What the line's records have that is exact. Nothing is a mistake of the suite."""
     with tempfile.TemporaryDirectory(prefix="lockstep_facts_") as name:
-        file = Path(name) / "records.jsonl"
-        command = [str(build.program(line.command[0])), *line.command[1:], "--json", str(file)]
-        with tempfile.TemporaryFile() as said:
-            try:
-                status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
-            except subprocess.TimeoutExpired as error:
-                raise CouldNotRun(f"{line.name}: {line.command[0]} did not end within {LINE_DEADLINE_S} s") from error
-            said.seek(0)
-            last = said.read().decode(errors="replace").strip().splitlines()[-1:]
-        if status != 0:
-            raise CouldNotRun(f"{build.side.name}: {line.name}: {line.command[0]} ended with status {status}: {' '.join(last)}")
-        found = by_quantity(read_file(file))
+        found = by_quantity(read_file(_run(build, line.name, line.command, Path(name) / "records.jsonl")))
     values = [Value(f"{line.name}: {quantity.case}", Channel.EXACT, quantity.unit, runs[0].values[0], quantity.better)
               for quantity, runs in found.items() if quantity.channel is Channel.EXACT]
     if not values:
         raise CouldNotRun(f"{line.name}: the records of {line.command[0]} have no exact value")
     return values
+
+
+def _settled(build: Build, line: ExactLine) -> list[Value]:
+    """The verdicts of counted and simulated evidence on the claims of a file. A verdict is part of the case's name, so that one
+    that turns is a case that is gone, in whichever direction it turned."""
+    try:
+        commands = load_suite()
+        claims = load_claims(Path(line.command[0]), commands)
+        with tempfile.TemporaryDirectory(prefix="lockstep_claims_") as folder:
+            files = [_run(build, f"{line.name}: {name}", command, Path(folder) / f"{name}.jsonl")
+                     for name, command in exact_lines(claims, commands).items()]
+            verdicts = exact_verdicts(settle(claims, load(map(str, files)), commands))
+    except ReportError as error:
+        raise CouldNotRun(f"{line.name}: {error}") from error
+    return [Value(f"{line.name}: {name}: {verdict}", Channel.EXACT, "verdict", 1.0) for name, verdict in verdicts.items()]
+
+
+def _run(build: Build, name: str, words: Sequence[str], file: Path) -> Path:
+    """The file with the command's records."""
+    command = [str(build.program(words[0])), *words[1:], "--json", str(file)]
+    with tempfile.TemporaryFile() as said:
+        try:
+            status = run_in_group(command, LINE_DEADLINE_S, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+        except subprocess.TimeoutExpired as error:
+            raise CouldNotRun(f"{name}: {words[0]} did not end within {LINE_DEADLINE_S} s") from error
+        said.seek(0)
+        last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+    if status != 0:
+        raise CouldNotRun(f"{build.side.name}: {name}: {words[0]} ended with status {status}: {' '.join(last)}")
+    return file

@@ -1,5 +1,5 @@
 """Records to everything that a report says, each subject by itself."""
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from reports.analysis.findings import Finding, main_findings
@@ -15,6 +15,9 @@ from reports.analysis.training.layers import LayersResult, analyse_layers
 from reports.analysis.training.runs import TrainingResult, analyse_training
 from reports.analysis.training.scaling import ScalingResult, analyse_scaling
 from reports.analysis.training.sharding import ShardingResult, analyse_sharding
+from reports.claims.data import load_claims, load_suite
+from reports.claims.points import line_of
+from reports.claims.verdict import Settled, settle
 from reports.records import Records
 
 
@@ -23,6 +26,9 @@ class Report:
     records: Records
     collectives: Optional[Analysis]  # None where there are no rows
     kernels: tuple[RooflineResult, ...]  # empty where there are neither kernels nor ceilings
+    # Empty where no record was made by a command of the claims' suite; such records are in no other part of the report.
+    claims: tuple[Settled, ...] = field(default=(), kw_only=True)
+    claims_records: Optional[Records] = field(default=None, kw_only=True)
     schedules: tuple[WorkloadResult, ...] = ()
     overlaps: tuple[OverlapResult, ...] = ()
     simulations: tuple[LayoutResult, ...] = ()
@@ -43,6 +49,13 @@ class Report:
 
 
 def report_of(records: Records) -> Report:
+    commands = load_suite()
+    evidence = records.of_runs(lambda run: line_of(run, commands) is not None)
+    others = records.of_runs(lambda run: line_of(run, commands) is None)
+    return replace(_subjects_of(others), claims=tuple(settle(load_claims(), evidence, commands)), claims_records=evidence)
+
+
+def _subjects_of(records: Records) -> Report:
     collectives = analyse(records.of_collectives()) if records.rows else None
     return Report(records, collectives, analyse_kernels(records.of_kernels()),
                   analyse_schedules(records.of_schedules()), analyse_overlap(records.of_schedules()),

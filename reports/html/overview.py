@@ -22,6 +22,10 @@ class _Subject(NamedTuple):
 
 
 SUBJECTS = {
+    "claims": _Subject(
+        "Claims", "Which claims of surveys hold, and under which condition?", "lines",
+        "What surveys of distributed training claim, and what counting, simulation, emulation and measurement say of it. Bases are never mixed.",
+        template="claims.html"),
     "collectives": _Subject(
         "Collectives", "Which algorithm is fastest at which size?", "relative",
         "Ring or tree, at which size, and why.", "Wrong and failed rows", template="collectives.html"),

@@ -12,7 +12,9 @@ from reports.analysis.report import Report
 from reports.analysis.steps.schedules import growths_of
 from reports.analysis.winners import maps_of
 from reports.errors import ReportError
+from reports.claims.data import load_suite
 from reports.html.buckets_view import buckets_page_of, render_buckets
+from reports.html.claims_view import ClaimsPage, claims_page_of
 from reports.html.gate_view import gate_page_of, render_gates
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import simulation_page_of
@@ -25,6 +27,7 @@ from reports.html.studies_view import studies_page_of
 from reports.html.traces import copy_traces
 from reports.html.training_view import GroupPage, scaling_page_of, training_page_of
 from reports.html.view import Page, page_of
+from reports.plots.claim_figures import render_claims
 from reports.plots.figures import FigureFile, render_all
 from reports.plots.kernel_figures import render_kernels
 from reports.plots.step_figures import render_growths, render_layouts, render_overlaps, render_workloads
@@ -37,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 MARK = ".lockstep-report"  # in every folder that we may replace
 
 
-AnyPage = Union[Overview, Page, KernelPage, SchedulePage, GroupPage]
+AnyPage = Union[Overview, Page, KernelPage, SchedulePage, GroupPage, ClaimsPage]
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,11 @@ def _build(report: Report, folder: Path) -> None:
 
 def _flat(figures: Sequence[Sequence[FigureFile]]) -> list[FigureFile]:
     return [file for some in figures for file in some]
+
+
+def _claims_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_claims(report.claims, folder / "figures")
+    return (claims_page_of(report.claims_records, report.claims, figures, load_suite(), files), _flat(list(figures.values())))
 
 
 def _collectives_page(report: Report, files: Sequence[str], folder: Path) -> Made:
@@ -180,6 +188,7 @@ def _gate_page(report: Report, files: Sequence[str], folder: Path) -> Made:
 
 # The pages in their order: whether there is something for one, and what makes it.
 _PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[str], Path], Made]]] = {
+    "claims": (lambda report: report.claims, _claims_page),
     "collectives": (lambda report: report.collectives, _collectives_page),
     "kernels": (lambda report: report.kernels, _kernels_page),
     "buckets": (lambda report: report.buckets, _buckets_page),

@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from reports.claims.data import load_suite
 from reports.cli import main
 from reports.html.overview import SUBJECTS
 from reports.plots import style
@@ -31,6 +32,13 @@ def sharding(stage: int) -> dict:
             "stats": stats_of([5.0, 6.0, 7.0])}
 
 
+def claims() -> list[dict]:
+    """Plans that were counted by a command of the claims' suite, for three numbers of ranks."""
+    command = {"command": list(load_suite()["plans"])}
+    worlds = [World(ranks=ranks, run_name=f"claims-{ranks}", run_fields=command) for ranks in (4, 8, 16)]
+    return [record for world in worlds for record in (world.run(), world.row("ring", 1 << 16), world.row("double_tree", 1 << 16))]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A report of every kind of record, one row of which failed."""
@@ -43,7 +51,7 @@ def folder(tmp_path_factory):
         World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
         layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0), step.run(), *step.sweep(),
         LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
-        *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")],
+        *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")], *claims(),
     ]
     base = tmp_path_factory.mktemp("overview")
     assert main([write(base / "all.jsonl", records), "-o", str(base / "report")]) == 0

@@ -72,6 +72,7 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
         Step& s = made.steps.emplace_back(Step{.op = step.op, .chunks = plan::chunks_of(step), .after = step.after});
         if (step.op == plan::Op::send) {
           s.channel = channel_of(step.peer, lane, rank);
+          s.distance = (step.peer - rank + n) % n;
           const auto known = paths.try_emplace({rank, step.peer}, static_cast<std::int32_t>(paths_.size()));
           if (known.second) paths_.push_back(path_of(network, rank, step.peer, n, period_));
           s.path = known.first->second;
@@ -84,7 +85,10 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
   num_channels_ = static_cast<std::int32_t>(channels.size());
 }
 
-// One call. Lanes come in the order of time, those of one time in the order in which they became ready.
+// One call. Lanes come in the order of time. Which of two messages of one time takes a port first must not depend on
+// the ranks' numbers, or ranks that stand for others would not do as those: the nearer sender's does. Messages of equal
+// distance share no port but the one of a sender's lanes, which come in their order. What becomes ready at a time comes
+// after all that was ready before at that time.
 class PlanTime::Playing {
  public:
   Playing(const PlanTime& time, std::int64_t chunk_bytes)
@@ -107,6 +111,7 @@ class PlanTime::Playing {
       if (ready_.empty()) break;
       const Ready next = ready_.top();
       ready_.pop();
+      now_ = {next.time_ps, next.depth};
       begin(next.lane, next.time_ps);
     }
     LOCKSTEP_CHECK(lanes_done_ == state_.size(), "a plan that passed the checker ends");
@@ -116,10 +121,11 @@ class PlanTime::Playing {
  private:
   struct Ready {
     std::int64_t time_ps;
-    std::uint64_t order;
+    std::int32_t depth;     // of what led to it at this time
+    std::int32_t distance;  // to the peer of the lane's next step
     std::size_t lane;
     friend bool operator>(const Ready& a, const Ready& b) {
-      return std::tie(a.time_ps, a.order) > std::tie(b.time_ps, b.order);
+      return std::tie(a.time_ps, a.depth, a.distance, a.lane) > std::tie(b.time_ps, b.depth, b.distance, b.lane);
     }
   };
   struct LaneState {
@@ -135,7 +141,12 @@ class PlanTime::Playing {
   static constexpr std::size_t kNobody = ~std::size_t{0};
 
   const Step& step_of(std::size_t lane) const { return time_.lanes_[lane].steps[at(state_[lane].done)]; }
-  void push(std::size_t lane, std::int64_t now_ps) { ready_.push({now_ps, order_++, lane}); }
+  void push(std::size_t lane, std::int64_t time_ps) {
+    const auto& steps = time_.lanes_[lane].steps;
+    const std::size_t next = at(state_[lane].done);
+    const std::int32_t distance = next < steps.size() ? steps[next].distance : 0;
+    ready_.push({time_ps, time_ps == now_.time_ps ? now_.depth + 1 : 0, distance, lane});
+  }
 
   void begin(std::size_t lane, std::int64_t now_ps) {
     if (at(state_[lane].done) == time_.lanes_[lane].steps.size()) {
@@ -213,7 +224,10 @@ class PlanTime::Playing {
   std::vector<LaneState> state_;
   std::vector<Channel> channels_;
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
-  std::uint64_t order_ = 0;
+  struct {
+    std::int64_t time_ps;
+    std::int32_t depth;
+  } now_{-1, 0};
   std::size_t lanes_done_ = 0;
   std::int64_t last_ps_ = 0;
 };

@@ -39,6 +39,7 @@ class PlanTime {
     std::int32_t chunks;
     std::int32_t channel = -1;  // of a message
     std::int32_t path = -1;     // in paths_; of a send
+    std::int32_t distance = 0;  // to its peer, upwards around all ranks
     plan::After after;
   };
   struct Lane {

@@ -1,0 +1,1 @@
+"""Claims of surveys held against records: docs/claims.md has the format of claims.json and the rule of the verdict."""

@@ -1,0 +1,173 @@
+"""Points to verdicts, and their words. The rule is in docs/claims.md: each basis has its own verdict, and they are never averaged."""
+import math
+from dataclasses import dataclass
+from typing import Mapping, Optional, Sequence
+
+from reports.claims.data import BASES, EXACT, Claim, Commands, Evidence
+from reports.claims.points import Axis, Found, Point, found_for, records_by_line
+from reports.records import Records
+from reports.units import bytes_text, joined, short
+
+HOLDS, ONLY_IF, NOT, UNTESTED, UNKNOWN = "holds", "holds only if", "does not hold", "not testable here", "not run"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One piece of evidence; `found` is None where its commands have not run."""
+
+    evidence: Evidence
+    found: Optional[Found]
+
+    @property
+    def verdict(self) -> str:
+        if self.found is None:
+            return UNKNOWN
+        return _of_all([HOLDS if point.holds else NOT for point in self.found.deciding])
+
+
+@dataclass(frozen=True)
+class Settled:
+    claim: Claim
+    answers: tuple[Answer, ...]
+
+    def of(self, *bases: str) -> list[Answer]:
+        return [one for one in self.answers if one.evidence.basis in bases and one.found]
+
+    def verdict_of(self, *bases: str) -> str:
+        answers = self.of(*bases)
+        return _of_all([one.verdict for one in answers]) if answers else UNKNOWN
+
+    @property
+    def verdict(self) -> str:
+        """Of what repeats exactly; where the claim has no such evidence, of emulated, else of measured times."""
+        if self.claim.not_testable:
+            return UNTESTED
+        return self.verdict_of(*self._deciding)
+
+    @property
+    def _deciding(self) -> tuple[str, ...]:
+        has = {one.evidence.basis for one in self.answers}
+        return EXACT if has & set(EXACT) else ("emulated",) if "emulated" in has else ("measured",)
+
+    @property
+    def condition(self) -> str:
+        """What it holds under, with numbers of the records; why it cannot be tested."""
+        if self.claim.not_testable:
+            return self.claim.not_testable
+        return condition_of(self.of(*self._deciding)) if self.verdict == ONLY_IF else ""
+
+    @property
+    def others(self) -> list[str]:
+        """What the other bases say, where that is another verdict or has a condition of its own."""
+        told = []
+        for basis in BASES:
+            verdict = self.verdict_of(basis)
+            if basis not in self._deciding and verdict != UNKNOWN and (verdict == ONLY_IF or verdict != self.verdict):
+                told.append(f"{basis}: {verdict} {condition_of(self.of(basis)) if verdict == ONLY_IF else ''}".rstrip())
+        return told
+
+
+def settle(claims: Sequence[Claim], records: Records, commands: Commands) -> list[Settled]:
+    """Every claim, in order; empty where the records have no run of the commands."""
+    lines = records_by_line(records, commands)
+    if not lines:
+        return []
+    return [Settled(claim, tuple(Answer(one, found_for(one, lines)) for one in claim.evidence)) for claim in claims]
+
+
+def _of_all(verdicts: Sequence[str]) -> str:
+    kinds = set(verdicts)
+    return kinds.pop() if len(kinds) == 1 else ONLY_IF
+
+
+# Conditions
+
+def condition_of(answers: Sequence[Answer]) -> str:
+    """Where it holds: of each piece of evidence by its name where there are several."""
+    texts = {one.evidence.short: _where(one) for one in answers}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def _where(answer: Answer) -> str:
+    if answer.verdict in (HOLDS, NOT):
+        return "always" if answer.verdict == HOLDS else "never"
+    evidence, curves = answer.evidence, answer.found.curves
+    parts: dict[str, list[str]] = {}
+    for group, points in curves.items():
+        parts.setdefault(_span(points, evidence), []).append(_named(group, evidence.by_name))
+    if evidence.by is None:
+        return f"{evidence.axis} {next(iter(parts))}"
+    texts = [f"{text} at {joined(groups)}" for text, groups in parts.items()]
+    return f"{evidence.axis} {', '.join(texts)}"
+
+
+def _span(points: Sequence[Point], evidence: Evidence) -> str:
+    """Up to 4 KiB; from 16 on; 2, 4 and 16."""
+    held = [i for i, point in enumerate(points) if point.holds]
+    if len(held) == len(points):
+        return "of any value"
+    if not held:
+        return "never"
+    text = [axis_text(point.x, evidence) for point in points]
+    if all(isinstance(point.x, (int, float)) for point in points) and held == list(range(held[0], held[-1] + 1)):
+        if held[0] == 0 and len(held) > 1:
+            return f"up to {_edge(points[held[-1]], points[held[-1] + 1], evidence)}"
+        if held[-1] == len(points) - 1 and len(held) > 1:
+            return f"from {_edge(points[held[0] - 1], points[held[0]], evidence)} on"
+        if len(held) > 2:
+            return f"from {text[held[0]]} to {text[held[-1]]}"
+    return joined([text[i] for i in held])
+
+
+def _edge(before: Point, after: Point, evidence: Evidence) -> str:
+    """Where the value meets the bound, on a straight line in log-log between two points; whole numbers stay those that were run."""
+    bound = evidence.test.bound
+    tested = before if before.holds else after
+    if evidence.axis_unit not in ("bytes", "GB/s") or min(before.x, after.x, before.value, after.value, bound) <= 0 or evidence.test.kind in ("near", "between"):
+        return axis_text(tested.x, evidence)
+    rise = math.log(after.value / before.value)
+    share = math.log(bound / before.value) / rise if rise else 0.0
+    x = before.x * (after.x / before.x) ** min(max(share, 0.0), 1.0)
+    return f"about {bytes_text(x, 2)}" if evidence.axis_unit == "bytes" else f"about {short(x, 2)} {evidence.axis_unit}"
+
+
+def _named(group: Axis, name: str) -> str:
+    return f"{group} {name}".strip()
+
+
+def axis_text(x: Axis, evidence: Evidence) -> str:
+    if isinstance(x, str) or x is None:
+        return str(x)
+    if evidence.axis_unit == "bytes":
+        return bytes_text(x)
+    return f"{short(x, 4)} {evidence.axis_unit}".strip()
+
+
+def value_text(value: float, evidence: Evidence) -> str:
+    if evidence.unit == "bytes":
+        return bytes_text(value, 3)
+    if evidence.unit == "GB":
+        return f"{short(value / 1e9)} GB"
+    return f"{short(value)} {evidence.unit}".strip()
+
+
+def range_text(answer: Answer) -> str:
+    """1.33 to 1.97: the least and the most of the points that decide."""
+    values = sorted(point.value for point in answer.found.deciding)
+    low, high = (value_text(value, answer.evidence) for value in (values[0], values[-1]))
+    return low if low == high else f"{low} to {high}"
+
+
+def test_text(evidence: Evidence) -> str:
+    test = evidence.test
+    bound = value_text(test.bound, evidence)
+    slack = f" (within {short(100 * test.tolerance)} %)" if test.tolerance else ""
+    return {"at_most": f"at most {bound}", "at_least": f"at least {bound}", "near": f"equal to {bound}",
+            "between": f"{bound} to {value_text(test.upper, evidence)}"}[test.kind] + slack + (f", at the largest {evidence.axis} alone" if evidence.at == "last" else "")
+
+
+def exact_verdicts(settled: Sequence[Settled]) -> Mapping[str, str]:
+    """By claim: what the gate holds. Claims without exact evidence are left out."""
+    return {one.claim.name: one.verdict_of(*EXACT) for one in settled if one.of(*EXACT)}

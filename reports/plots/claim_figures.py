@@ -1,0 +1,108 @@
+"""A piece of evidence as a figure: its value along the axis, a line for each curve, the bound, and the side on which the claim holds."""
+from pathlib import Path
+from typing import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator
+
+from reports.claims.points import Point
+from reports.claims.verdict import Answer, Settled, axis_text, test_text, value_text
+from reports.plots import style
+from reports.plots.figures import FigureFile, save
+from reports.plots.frame import End, Heading, bytes_axis, draw_line, label_ends, line_axes, value_axis
+from reports.plots.style import MUTED, numbered
+
+FEWEST = 3  # points of a curve that is worth a figure
+HOLDS_COLOUR = "#009e73"
+_BADGES = {"simulated": "SIMULATED: computed in virtual time", "emulated": "EMULATED links or devices: not a time of this machine's own"}
+
+
+def render_claims(settled: Sequence[Settled], folder: Path) -> dict[str, list[FigureFile]]:
+    """By the claim's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return {one.claim.name: [_render(one.claim.name, number, answer, folder) for number, answer in enumerate(one.answers) if is_drawn(answer)]
+            for one in settled}
+
+
+def is_drawn(answer: Answer) -> bool:
+    """A curve that says more than its one value."""
+    if answer.found is None or max(map(len, answer.found.curves.values())) < FEWEST:
+        return False
+    return len({f"{point.value:.3g}" for points in answer.found.curves.values() for point in points}) > 1
+
+
+def _render(name: str, number: int, answer: Answer, folder: Path) -> FigureFile:
+    evidence = answer.evidence
+    title = evidence.shows[:1].upper() + evidence.shows[1:]
+    heading = Heading(title, f"{evidence.basis}  ·  the claim holds where it is {test_text(evidence)}", _BADGES.get(evidence.basis, ""))
+    stem = f"claim-{name}-{number}"
+    with style.context():
+        save(claim_figure(answer, heading), folder / stem)
+    return FigureFile("lines", stem, title, f"{title}, along {evidence.axis}")
+
+
+def claim_figure(answer: Answer, heading: Heading) -> Figure:
+    evidence, curves = answer.evidence, answer.found.curves
+    names = {group: f"{group} {evidence.by_name}" if evidence.by else "" for group in curves}
+    figure, axes = line_axes(heading, list(names.values()))
+    values = [point.value for points in curves.values() for point in points]
+    _scale_values(axes, [*values, evidence.test.bound, *([evidence.test.upper] if evidence.test.kind == "between" else [])], answer)
+    _scale_axis(axes, sorted({point.x for points in curves.values() for point in points}), answer)
+    _draw_bound(axes, answer)
+    ends = []
+    for i, (group, points) in enumerate(curves.items()):
+        draw_line(axes, [point.x for point in points], [point.value for point in points], numbered(i))
+        _hollow(axes, points, numbered(i))
+        if evidence.by:
+            ends.append(End(names[group], points[-1].x, points[-1].value, numbered(i)))
+    label_ends(axes, ends)
+    return figure
+
+
+def _hollow(axes: Axes, points: Sequence[Point], how: style.Style) -> None:
+    """Points at which it does not hold."""
+    failed = [point for point in points if not point.holds]
+    axes.plot([point.x for point in failed], [point.value for point in failed], linestyle="", marker=how.marker, markersize=5.2,
+              markerfacecolor=style.PAPER, markeredgecolor=how.colour, zorder=4)
+
+
+def _scale_values(axes: Axes, values: Sequence[float], answer: Answer) -> None:
+    low, high = min(values), max(values)
+    text = FuncFormatter(lambda value, _: value_text(value, answer.evidence))
+    if low > 0 and high / low > 4:
+        value_axis(axes, low, high, lambda value: value_text(value, answer.evidence))
+        return
+    room = 0.12 * (high - low or abs(high) or 1.0)
+    axes.set_ylim(low - room, high + room)
+    axes.yaxis.set_major_formatter(text)
+
+
+def _scale_axis(axes: Axes, xs: Sequence[float], answer: Answer) -> None:
+    evidence = answer.evidence
+    axes.set_xlabel(evidence.axis, size=9.5)
+    if evidence.axis_unit == "bytes":
+        bytes_axis(axes, [int(x) for x in xs])
+        return
+    if xs[0] > 0 and xs[-1] / xs[0] >= 8:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(xs[0] / 1.15, xs[-1] * 1.15)
+    axes.xaxis.set_major_locator(FixedLocator(xs))
+    axes.xaxis.set_major_formatter(FixedFormatter([axis_text(x, evidence) if x < 1e6 else f"{x / 1e9:.3g}e9" for x in xs]))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _draw_bound(axes: Axes, answer: Answer) -> None:
+    """The bound as a line, and the side on which the claim holds as a tint."""
+    test = answer.evidence.test
+    low, high = axes.get_ylim()
+    slack = test.tolerance * abs(test.bound)
+    sides = {"at_most": (low, test.bound + slack), "at_least": (test.bound - slack, high), "near": (test.bound - slack, test.bound + slack),
+             "between": (test.bound - slack, test.upper * (1 + test.tolerance))}
+    axes.axhspan(*sides[test.kind], color=HOLDS_COLOUR, alpha=0.09, linewidth=0, zorder=0.5)
+    for bound in (test.bound, test.upper) if test.kind == "between" else (test.bound,):
+        axes.axhline(bound, color=MUTED, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1.2)
+    axes.set_ylim(low, high)
+    below = test.kind == "at_most"
+    axes.annotate("holds", xy=(0.985, test.bound), xycoords=("axes fraction", "data"), ha="right", va="top" if below else "bottom",
+                  size=8.3, color=HOLDS_COLOUR, xytext=(0, -3 if below else 3), textcoords="offset points")
