@@ -150,7 +150,7 @@ def test_a_machine_of_our_own_file(programs, tmp_path):
     ("words", "says"),
     [
         (["--model", "nope"], "'nope' is not known; allowed: nano"),
-        (["--machine", "nope"], "allowed: dgx-a100"),
+        (["--machine", "nope"], "allowed: a100-pcie dgx-a100"),
         (["--machine", "./missing.json"], "missing.json: cannot be read"),
         (["--layout", "tp=x"], "tp=x: not a whole number; allowed"),
         (["--layout", "tp=5"], "tp is 5"),
