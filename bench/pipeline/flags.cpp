@@ -139,7 +139,8 @@ std::string basis_of(Mode mode) {
 PipelineFlags parse_pipeline_flags(int argc, const char* const* argv) {
   PipelineFlags flags;
   flags.set_command(argc, argv);
-  program::CommandLine line(flags.program + ": times, bubbles and memory of pipeline schedules, by name or from a file.");
+  program::CommandLine line(flags.program +
+                            ": times, bubbles and memory of pipeline schedules, by name or from a file.");
   declare_all(line, kFlagsOfWhat, kWhat);
   declare_all(line, kFlagsOfCosts, kHow);
   declare_all(line, kFlagsOfModel, kModel);
