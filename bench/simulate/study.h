@@ -1,4 +1,4 @@
-// What the commands of simulate that make a study have alike: flags, and the study's points as records.
+// Shared by the commands of simulate that make a study: flags, and the study's points as records.
 #pragma once
 
 #include <array>

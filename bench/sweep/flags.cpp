@@ -268,7 +268,7 @@ bool is_simulated(const SweepFlags& flags) {
   return std::find(flags.transports.begin(), flags.transports.end(), kSimulated) != flags.transports.end();
 }
 
-// What has no meaning where nothing runs.
+// Refuses flags that have no meaning where nothing runs.
 void check_simulated(const SweepFlags& flags) {
   if (!is_simulated(flags)) {
     if (!flags.machine.empty()) {

@@ -42,7 +42,7 @@ struct RowResult {
 // Bytes by which algbw divides: of the busiest rank in all_to_all_v, else collectives::message_bytes.
 std::int64_t row_bytes(const collectives::Operation& operation, int num_ranks);
 
-// Of its bytes and time.
+// From its bytes and time.
 void set_bandwidths(RowResult& result, int num_ranks);
 
 // All ranks call this together.

@@ -8,7 +8,7 @@
 
 namespace lockstep::sweep {
 
-// What a sweep's plan names in place of a backend that runs.
+// Stands in a sweep's plan for a backend that runs.
 const backends::Backend& simulated_backend();
 inline bool is_simulated(const SessionPlan& session) {
   return session.backends.front() == &simulated_backend();

@@ -44,8 +44,8 @@ struct ShardingOptions {
   // Without it a backward's gather waits for the reduction of the unit before (FSDP's backward_prefetch=None, where
   // both stand in one stream).
   bool backward_prefetch = true;
-  // What is gathered to recompute a part is given up before its backward, which gathers it once more (DeepSpeed, where
-  // a layer has more parameters than it keeps).
+  // Weights gathered to recompute a part are given up before its backward, which gathers them once more (DeepSpeed,
+  // where a layer has more parameters than it keeps).
   bool gather_again_after_recompute = false;
 };
 
