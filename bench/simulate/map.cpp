@@ -185,7 +185,7 @@ class Map {
         names += fmt::format(" {:>{}}", winner.empty() ? "does not fit" : winner, kWidth);
         margins += fmt::format(" {:>{}}", margin_text(cell), kWidth);
       }
-      print_(names + "\n" + margins + "\n");
+      print_(fmt::format("{}\n{}\n", names, margins));
     }
     print_("# Why, where the winner changes:\n");
     for (const Row& row : rows) {

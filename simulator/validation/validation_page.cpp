@@ -24,7 +24,7 @@ std::string text_of(const std::string& path) {
 
 std::vector<simulator::ValidatedCollective> validate_collectives(const std::string& path) {
   const auto sweeps = simulator::parse_sweeps(text_of(path), path);
-  const auto all = simulator::validate(sweeps);
+  auto all = simulator::validate(sweeps);
   for (const simulator::ValidatedCollective& each : all) {
     fmt::print("{:10} {:3} {:12.0f} {:12} {:9.1f} {:9.1f} {:+6.1f} %{}\n", each.machine, each.of.ranks, each.of.bytes,
                each.way, each.of.us, each.us, 100 * each.error(), each.fitted ? " fitted" : "");
