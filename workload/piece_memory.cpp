@@ -116,8 +116,8 @@ class PieceTouches {
     const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);
     return before + static_cast<std::size_t>(layers_before) * places_.count;
   }
-  void add_to(WeightPlace in_part) {  // and to the bias behind it
-    const WeightPlace place = in_part.behind(first_parameter());
+  WeightPlace of_part(WeightPlace place) const { return place.behind(first_parameter()); }
+  void add_to(WeightPlace place) {  // and to the bias behind it
     phases_.back().gradients.push_back(place.weight);
     if (place.has_bias) phases_.back().gradients.push_back(place.bias());
   }
@@ -127,12 +127,12 @@ class PieceTouches {
     if (is_split()) {
       make(held);
     } else {
-      add_to(norm);
+      add_to(of_part(norm));
     }
   }
   void release(T held, WeightPlace norm) {
     give_up();
-    add_to(norm);
+    add_to(of_part(norm));
     use(held);
   }
   void commit() { phases_.back().commits = true; }
@@ -304,22 +304,22 @@ class PieceTouches {
   void weight_gradient(Kind kind) {
     switch (kind) {
       case Kind::down:
-        add_to(places_.down);
+        add_to(of_part(places_.down));
         use(T::act);
         return use_next_d();
       case Kind::up:
-        add_to(places_.up);
+        add_to(of_part(places_.up));
         use_rows(T::n2, T::n2_all);
         return use(T::d_pre);
       case Kind::projection:
-        add_to(places_.projection);
+        add_to(of_part(places_.projection));
         use(T::o);
         return use_rows(T::dh, T::dh_all);
       default:
         LOCKSTEP_CHECK(kind == Kind::qkv, "a weight gradient of a layer");
         use_rows(T::n1, T::n1_all);
         use(T::d_qkv);
-        add_to(places_.qkv);
+        add_to(of_part(places_.qkv));
         if (!is_split()) return;
         release(T::held1, places_.norm1);
         release(T::held2, places_.norm2);
