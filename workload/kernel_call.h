@@ -12,6 +12,7 @@
 #include "kernels/base/operands.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
@@ -34,8 +35,9 @@ struct KernelCall {
   using Arguments =
       std::variant<OtherKernel, kernels::GemmForward, kernels::GemmInputGradient, kernels::GemmWeightGradient,
                    kernels::AttentionForward, kernels::AttentionBackward, kernels::NormForward, kernels::NormBackward,
-                   kernels::ResidualAdd, kernels::EmbeddingForward, kernels::EmbeddingBackward, kernels::CrossEntropy,
-                   kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW>;
+                   kernels::GeluForward, kernels::GeluBackward, kernels::ResidualAdd, kernels::EmbeddingForward,
+                   kernels::EmbeddingBackward, kernels::CrossEntropy, kernels::CrossEntropyStats,
+                   kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW>;
   Arguments arguments;
   double count = 1;  // so many of these, one after the other
 };

@@ -278,18 +278,29 @@ void attention(std::vector<Operation>& ops, const Sizes& at) {
   if (at.layout.cp > 1) ops.back().regather = {Comm::all_gather, GroupKind::context, 2 * around};
 }
 
+// Of an MLP with so many elements in its middle.
+Operation activation(const Sizes& at, double elements) {
+  const double wide = at.element * elements;
+  if (at.model.gated) return pass(OperationKind::activation, at, 3 * wide, 5 * wide, 2 * wide);
+  if (!at.fused) return pass(OperationKind::activation, at, 2 * wide, 3 * wide, wide);
+  Operation op{.kind = OperationKind::activation};
+  op.forward = {kernel_call(kernels::GeluForward{.count = whole(elements)}, at.layout.compute)};
+  op.input_gradient = {kernel_call(kernels::GeluBackward{.count = whole(elements)}, at.layout.compute)};
+  op.kept_bytes = wide;
+  return op;
+}
+
 // Of `tokens` tokens, in `count` equal parts (experts).
 void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double count) {
   const bool gated = at.model.gated;
-  const bool in_products = at.fused && !gated && at.model.biases;  // bias and GELU
+  const bool in_products = !has_activation(at.model);  // bias and GELU
   const double wide = at.element * tokens * at.ffn;
   Operation up = entered_product(OperationKind::up, at, tokens / count, at.ffn * (gated ? 2 : 1), count,
                                  {in_products ? kernels::Epilogue::bias_gelu : kernels::Epilogue::none});
   if (in_products) up.kept_bytes += wide;  // what goes into the GELU
   ops.push_back(up);
   if (!in_products) {
-    ops.push_back(gated ? pass(OperationKind::activation, at, 3 * wide, 5 * wide, 2 * wide)
-                        : pass(OperationKind::activation, at, 2 * wide, 3 * wide, wide));
+    ops.push_back(activation(at, tokens * at.ffn));
   }
   ops.push_back(left_product(OperationKind::down, at, tokens / count, at.ffn, count, {bias_of(at), in_products}));
 }
@@ -352,6 +363,10 @@ void fused_loss(std::vector<Operation>& ops, const Sizes& at, std::int64_t colum
 
 std::string_view name_of(OperationKind kind) {
   return kind == OperationKind::loss ? "cross-entropy" : kNames.at(static_cast<std::size_t>(kind));
+}
+
+bool has_activation(const Model& model) {
+  return model.dropout || model.gated || !model.biases;
 }
 
 double tokens_of(const Model& model, const Layout& layout) {

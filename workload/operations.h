@@ -66,6 +66,9 @@ enum class OperationKind : std::uint8_t {
 };
 std::string_view name_of(OperationKind kind);
 
+// Whether the MLP's activation is an operation of its own, and not a part of the products around it.
+bool has_activation(const Model& model);
+
 struct Exchange {
   schedules::Comm comm = schedules::Comm::none;  // none: there is no collective
   schedules::GroupKind group = schedules::GroupKind::tensor;

@@ -128,6 +128,31 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
 
 namespace {
 
+WeightPlace norm_at(const Model& model, std::size_t place) {
+  return {place, model.norm == Norm::layer};
+}
+
+}  // namespace
+
+LayerPlaces::LayerPlaces(const Model& model) {
+  norm1 = norm_at(model, 0);
+  qkv = {norm1.end(), model.biases};
+  projection = {qkv.end(), model.biases};
+  norm2 = norm_at(model, projection.end());
+  up = {norm2.end(), model.biases};
+  down = {up.end(), model.biases};
+  count = down.end();
+}
+
+HeadPlaces::HeadPlaces(const Model& model) : norm(norm_at(model, 0)), words(norm.end()) {}
+
+std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size_t head) {
+  const bool shared = model.tied_embeddings && slice.embedding;
+  return shared ? EmbeddingPlaces(model).words : head + HeadPlaces(model).words;
+}
+
+namespace {
+
 ElemCount count_of_each(const Model& model, const Layout& layout, const StageSlice& slice) {
   ElemCount count;
   std::vector<double> parts(static_cast<std::size_t>(slice.num_parts()));

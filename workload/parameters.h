@@ -25,20 +25,36 @@ struct ElemCount {
 };
 ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice& slice);
 
-// Where parameters_of() puts the parameters of a part of a dense model with biases, counted from the part's first. A
-// weight and the bias behind it, of linear layers and norms alike, are named by the weight.
-inline constexpr std::size_t kNorm1 = 0;
-inline constexpr std::size_t kQkv = 2;
-inline constexpr std::size_t kProjection = 4;
-inline constexpr std::size_t kNorm2 = 6;
-inline constexpr std::size_t kUp = 8;
-inline constexpr std::size_t kDown = 10;
-inline constexpr std::size_t kLayerParameters = 12;
-inline constexpr std::size_t kWords = 0;
-inline constexpr std::size_t kPositions = 1;
-inline constexpr std::size_t kEmbeddingParameters = 2;
-inline constexpr std::size_t kFinalNorm = 0;
-inline constexpr std::size_t kOwnWords = 2;  // of a head without the embedding beside it
+// A weight of a linear layer or a norm among a stage's parameters, and, behind it, the bias if the model has one.
+struct WeightPlace {
+  std::size_t weight = 0;
+  bool has_bias = false;
+
+  std::size_t bias() const { return weight + 1; }
+  std::size_t end() const { return weight + (has_bias ? 2 : 1); }
+  WeightPlace behind(std::size_t first) const { return {first + weight, has_bias}; }
+};
+
+// Where parameters_of() puts the parameters of a part, counted from the part's first. Of a mixture's layer there are
+// the places up to the second norm; its router and experts come behind that.
+struct LayerPlaces {
+  explicit LayerPlaces(const Model& model);
+  WeightPlace norm1, qkv, projection, norm2, up, down;
+  std::size_t count;
+};
+struct EmbeddingPlaces {
+  explicit EmbeddingPlaces(const Model& model) : count(model.learned_positions ? 2 : 1) {}
+  std::size_t words = 0;
+  std::size_t positions = 1;  // if they are learned
+  std::size_t count;
+};
+struct HeadPlaces {
+  explicit HeadPlaces(const Model& model);
+  WeightPlace norm;
+  std::size_t words;  // of a head that has a matrix of its own
+};
+// The matrix of the head among the parameters of its stage, whose head has its first parameter at `head`.
+std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size_t head);
 
 // The word embedding among a stage's parameters; their number if the stage has none.
 std::size_t word_embedding_of(const std::vector<Parameter>& parameters);

@@ -34,6 +34,45 @@ TEST(Gpt, ParametersOfThePartsAreTheModels) {
   }
 }
 
+// The places of parameters, by the names that parameters_of() gives them.
+TEST(Gpt, PlacesAreThoseOfTheParameters) {
+  for (const char* fields : {"norm=layer,biases=yes", "norm=rms,biases=yes", "norm=layer,biases=no",
+                             "norm=rms,biases=no,gated=yes,kv_heads=2,learned_positions=no"}) {
+    for (const char* tied : {",tied_embeddings=yes", ",tied_embeddings=no"}) {
+      const Model model = parse_model(std::string("nano,") + fields + tied);
+      for (std::int32_t stage = 0; stage < 3; ++stage) {
+        const StageSlice slice = stage == 2 ? place_of(model, 1, 0) : place_of(model, 2, stage);
+        const std::vector<Parameter> all = parameters_of(model, slice);
+        const auto at = [&](std::size_t place) { return place < all.size() ? all[place].name : "nothing"; };
+        const auto is = [&](WeightPlace place, const std::string& name) {
+          EXPECT_EQ(at(place.weight), name + ".weight");
+          EXPECT_EQ(at(place.weight + 1) == name + ".bias", place.has_bias) << name;
+        };
+        std::size_t first = 0;
+        if (slice.embedding) {
+          const EmbeddingPlaces places(model);
+          EXPECT_EQ(at(places.words), "wte.weight");
+          EXPECT_EQ(at(places.positions) == "wpe.weight", model.learned_positions);
+          first += places.count;
+        }
+        const LayerPlaces places(model);
+        for (std::int64_t i = 0; i < slice.layers; ++i, first += places.count) {
+          const std::string layer = "h." + std::to_string(slice.first_layer + i) + ".";
+          is(places.norm1.behind(first), layer + "ln_1");
+          is(places.qkv.behind(first), layer + "attn.c_attn");
+          is(places.projection.behind(first), layer + "attn.c_proj");
+          is(places.norm2.behind(first), layer + "ln_2");
+          is(places.up.behind(first), layer + "mlp.c_fc");
+          is(places.down.behind(first), layer + "mlp.c_proj");
+        }
+        if (!slice.head) continue;
+        is(HeadPlaces(model).norm.behind(first), "ln_f");
+        EXPECT_EQ(at(head_words_of(model, slice, first)), model.tied_embeddings ? "wte.weight" : "lm_head.weight");
+      }
+    }
+  }
+}
+
 TEST(Gpt, StagesHaveAllLayersOnceAndTheFirstAreLonger) {
   Model config = parse_model("nano");
   for (config.layers = 1; config.layers <= 9; ++config.layers) {

@@ -15,6 +15,11 @@ std::int64_t rows_of_all(const Model& model, const Layout& layout) {
   return layout.microbatch_size * model.sequence;
 }
 
+// Of a row, mean and 1 / deviation or that alone; of a norm's gradients, gamma's and beta's or gamma's.
+std::int64_t numbers_of_norm(const Model& model) {
+  return model.norm == Norm::layer ? 2 : 1;
+}
+
 std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
   constexpr std::int64_t kFloat = sizeof(float);  // and of an id
@@ -24,18 +29,20 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   switch (name) {
     case T::norm1:
     case T::norm2:
-      return 2 * kFloat * own_rows;
+      return numbers_of_norm(model) * kFloat * own_rows;
     case T::qkv:
     case T::d_qkv:
-      return 3 * all / layout.tp;
+      return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
     case T::o:
     case T::d_o:
-      return all / layout.tp;
+      return compute * rows * model.heads * model.head_size / layout.tp;
     case T::lse:
       return kFloat * rows * model.heads / layout.tp;
     case T::pre:
-    case T::act:
     case T::d_pre:
+      return (model.gated ? 2 : 1) * compute * rows * model.ffn_hidden / layout.tp;
+    case T::act:
+    case T::d_act:
       return compute * rows * model.ffn_hidden / layout.tp;
     case T::n1_all:
     case T::n2_all:
@@ -48,7 +55,7 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return all;
     case T::held1:
     case T::held2:
-      return 2 * kFloat * model.hidden;
+      return numbers_of_norm(model) * kFloat * model.hidden;
     case T::logits:
       return compute * rows * words_a_rank(model, layout);
     case T::stats:
@@ -87,7 +94,7 @@ MemoryKind kind_of(T name) {
 class PieceTouches {
  public:
   PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const schedules::Task& piece)
-      : model_(model), layout_(layout), place_(place), piece_(piece) {}
+      : model_(model), layout_(layout), place_(place), piece_(piece), places_(model) {}
 
   std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
@@ -105,26 +112,27 @@ class PieceTouches {
   bool shares_rows() const { return layout_.sequence_parallel && layout_.tp > 1; }
   // Index of the part's first parameter among those of the stage.
   std::size_t first_parameter() const {
-    const std::size_t before = place_.embedding ? kEmbeddingParameters : 0;
+    const std::size_t before = place_.embedding ? EmbeddingPlaces(model_).count : 0;
     const std::int32_t layers_before = piece_.part - (place_.embedding ? 1 : 0);
-    return before + static_cast<std::size_t>(layers_before) * kLayerParameters;
+    return before + static_cast<std::size_t>(layers_before) * places_.count;
   }
-  void add_to(std::size_t weight) {  // and to the bias behind it
-    phases_.back().gradients.push_back(weight);
-    phases_.back().gradients.push_back(weight + 1);
+  WeightPlace of_part(WeightPlace place) const { return place.behind(first_parameter()); }
+  void add_to(WeightPlace place) {  // and to the bias behind it
+    phases_.back().gradients.push_back(place.weight);
+    if (place.has_bias) phases_.back().gradients.push_back(place.bias());
   }
   // Gradients of norms come with the input's gradient, and wait for a separate W.
   bool is_split() const { return piece_.op == Op::input_gradient || piece_.op == Op::weight_gradient; }
-  void norm_gradients(T held, std::size_t gamma) {
+  void norm_gradients(T held, WeightPlace norm) {
     if (is_split()) {
       make(held);
     } else {
-      add_to(first_parameter() + gamma);
+      add_to(of_part(norm));
     }
   }
-  void release(T held, std::size_t gamma) {
+  void release(T held, WeightPlace norm) {
     give_up();
-    add_to(first_parameter() + gamma);
+    add_to(of_part(norm));
     use(held);
   }
   void commit() { phases_.back().commits = true; }
@@ -158,7 +166,7 @@ class PieceTouches {
       case Kind::embed:
         use(T::tokens);
         if (what.side == Side::weight_gradient) {
-          add_to(kWords);  // positions are behind the words
+          add_to({EmbeddingPlaces(model_).words, model_.learned_positions});  // positions are behind the words
           use_next_d();
           return commit();
         }
@@ -232,6 +240,9 @@ class PieceTouches {
       case Kind::up:
         use_rows(T::n2, T::n2_all);
         make(T::pre);
+        return has_activation(model_) ? void() : make(T::act);
+      case Kind::activation:
+        use(T::pre);
         return make(T::act);
       case Kind::down:
         use(T::act);
@@ -251,7 +262,12 @@ class PieceTouches {
         return gather_next_d();
       case Kind::down:
         use_next_d();
+        if (has_activation(model_)) return make(T::d_act);
         use(T::pre);
+        return make(T::d_pre);
+      case Kind::activation:
+        use(T::pre);
+        use(T::d_act);
         return make(T::d_pre);
       case Kind::up:
         use(T::d_pre);
@@ -263,7 +279,7 @@ class PieceTouches {
         use(T::norm2);
         use_next(T::d);
         use(T::dh);
-        return norm_gradients(T::held2, kNorm2);
+        return norm_gradients(T::held2, places_.norm2);
       case Kind::leave_attention:
         return regather(T::dh, T::dh_all);
       case Kind::projection:
@@ -280,7 +296,7 @@ class PieceTouches {
       default:
         LOCKSTEP_CHECK(kind == Kind::attention_norm, "a backward piece of a layer");
         for (const T name : {T::x, T::norm1, T::dh, T::d}) use(name);
-        norm_gradients(T::held1, kNorm1);
+        norm_gradients(T::held1, places_.norm1);
         if (!is_split()) commit();
     }
   }
@@ -288,25 +304,25 @@ class PieceTouches {
   void weight_gradient(Kind kind) {
     switch (kind) {
       case Kind::down:
-        add_to(first_parameter() + kDown);
+        add_to(of_part(places_.down));
         use(T::act);
         return use_next_d();
       case Kind::up:
-        add_to(first_parameter() + kUp);
+        add_to(of_part(places_.up));
         use_rows(T::n2, T::n2_all);
         return use(T::d_pre);
       case Kind::projection:
-        add_to(first_parameter() + kProjection);
+        add_to(of_part(places_.projection));
         use(T::o);
         return use_rows(T::dh, T::dh_all);
       default:
         LOCKSTEP_CHECK(kind == Kind::qkv, "a weight gradient of a layer");
         use_rows(T::n1, T::n1_all);
         use(T::d_qkv);
-        add_to(first_parameter() + kQkv);
+        add_to(of_part(places_.qkv));
         if (!is_split()) return;
-        release(T::held1, kNorm1);
-        release(T::held2, kNorm2);
+        release(T::held1, places_.norm1);
+        release(T::held2, places_.norm2);
         commit();
     }
   }
@@ -322,7 +338,7 @@ class PieceTouches {
         }
         use(T::norm1);
         use(T::d);
-        norm_gradients(T::held1, kFinalNorm);
+        norm_gradients(T::held1, HeadPlaces(model_).norm);
         if (!is_split()) commit();
         return;
       case Kind::enter_head:
@@ -332,10 +348,10 @@ class PieceTouches {
         if (what.side == Side::forward) return logits();
         use(T::logits);
         if (!weight) return make(shares_rows() ? T::d_term1 : T::d);
-        phases_.back().gradients.push_back(place_.embedding ? kWords : first_parameter() + kOwnWords);
+        phases_.back().gradients.push_back(head_words_of(model_, place_, first_parameter()));
         use_rows(T::n1, T::n1_all);
         if (!is_split()) return;
-        release(T::held1, kFinalNorm);
+        release(T::held1, HeadPlaces(model_).norm);
         return commit();
       case Kind::exchange_stats:
         return regather(T::stats, T::all_stats);
@@ -359,6 +375,7 @@ class PieceTouches {
   const Layout& layout_;
   const StageSlice& place_;
   const schedules::Task& piece_;
+  LayerPlaces places_;
   std::vector<Phase> phases_{1};
 };
 

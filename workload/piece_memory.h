@@ -1,6 +1,6 @@
-// Which tensors each piece of a recipe reads and makes, in GPT-2's architecture as this library's layers run it
-// (trainer/model): a table, from which a tensor's life follows. It begins with the piece that makes it and ends with
-// the last that touches it, whatever order the schedule has.
+// Which tensors each piece of a recipe reads and makes, in GPT-2's and Llama's architecture as this library's layers
+// run it (trainer/model): a table, from which a tensor's life follows. It begins with the piece that makes it and ends
+// with the last that touches it, whatever order the schedule has.
 //
 //   forward     x -> n1 -> qkv -> (o, lse) -> sum1 -> (h, n2) -> (pre, act) -> x of the next part
 //   backward    d of the next part -> d_pre -> dh -> d_o -> d_qkv -> d
@@ -37,6 +37,7 @@ enum class TensorName : std::uint8_t {
   act,
   term2,
   d_all,
+  d_act,  // where the activation is a kernel of its own
   d_pre,
   d_term2,
   dh,

@@ -106,12 +106,13 @@ std::vector<Operation> operations_of(BlockKind kind, const Shape& shape, const S
 
 // Values are such that products are about as large as what goes in.
 LinearParameters parameters_of(Kind product, const Shape& shape) {
-  const std::size_t place = product == Kind::qkv          ? workload::kQkv
-                            : product == Kind::projection ? workload::kProjection
-                            : product == Kind::up         ? workload::kUp
-                                                          : workload::kDown;
+  const workload::LayerPlaces places(model_of(shape));
+  const workload::WeightPlace place = product == Kind::qkv          ? places.qkv
+                                      : product == Kind::projection ? places.projection
+                                      : product == Kind::up         ? places.up
+                                                                    : places.down;
   const auto all = workload::parameters_of(model_of(shape), layout_of(shape, {}), {.layers = 1});
-  LinearParameters parameters{all[place], all[place + 1]};
+  LinearParameters parameters{all[place.weight], all[place.bias()]};
   parameters.weight.deviation = 1 / std::sqrt(static_cast<float>(parameters.weight.shape[1]));
   parameters.bias.deviation = 1;
   return parameters;

@@ -16,6 +16,7 @@
 #include "kernels/base/thread_pool.h"
 #include "parallel/layers/attention.h"
 #include "parallel/layers/linear.h"
+#include "parallel/layers/mlp.h"
 #include "parallel/layers/norm.h"
 #include "parallel/layers/vocabulary.h"
 #include "parallel/memory/memory.h"
@@ -328,7 +329,7 @@ TEST_P(LayersTest, SharesOfRowsOfANormAreItsRowsAndGradientsAddUp) {
       to.insert(to.end(), more.begin(), more.end());
     };
     for (std::int64_t r = 0; r < count; ++r) {
-      const LayerNorm norm{rows, kHidden};
+      const NormLayer norm{kernels::Norm::layer, rows, kHidden};
       const Tensor sum = part(x, r);
       const Tensor y = part(x, r);
       NormSaved saved;

@@ -1,21 +1,21 @@
 #include "parallel/layers/norm.h"
 
 #include "core/dtype.h"
-#include "kernels/norm/norm.h"
 
 namespace lockstep::parallel {
 namespace {
 
-void make(const Workspace& workspace, std::int64_t rows, NormSaved& saved) {
-  saved.mean = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows);
-  saved.rstd = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows);
+void make(const Workspace& workspace, const NormLayer& layer, NormSaved& saved) {
+  const auto numbers = [&] { return workspace.memory.make(MemoryKind::activations, core::DType::f32, layer.rows); };
+  if (layer.norm == kernels::Norm::layer) saved.mean = numbers();
+  saved.rstd = numbers();
 }
 
-kernels::NormForward forward_args(const LayerNorm& norm, const NormWeights& weights, kernels::In x,
+kernels::NormForward forward_args(const NormLayer& layer, const NormWeights& weights, kernels::In x,
                                   const NormSaved& saved, kernels::Out y) {
-  return {.norm = kernels::Norm::layer,
-          .rows = norm.rows,
-          .columns = norm.columns,
+  return {.norm = layer.norm,
+          .rows = layer.rows,
+          .columns = layer.columns,
           .x = x,
           .gamma = weights.gamma,
           .beta = weights.beta,
@@ -24,11 +24,11 @@ kernels::NormForward forward_args(const LayerNorm& norm, const NormWeights& weig
           .rstd = saved.rstd.out()};
 }
 
-kernels::NormBackward backward_args(const LayerNorm& norm, kernels::In gamma, kernels::In x, const NormSaved& saved,
+kernels::NormBackward backward_args(const NormLayer& layer, kernels::In gamma, kernels::In x, const NormSaved& saved,
                                     kernels::InOut dy, const NormGradients& into) {
-  return {.norm = kernels::Norm::layer,
-          .rows = norm.rows,
-          .columns = norm.columns,
+  return {.norm = layer.norm,
+          .rows = layer.rows,
+          .columns = layer.columns,
           .dy = {dy.data, dy.dtype, dy.elems},
           .x = x,
           .gamma = gamma,
@@ -46,15 +46,15 @@ void NormSaved::reset() {
   rstd.reset();
 }
 
-void LayerNorm::forward(const Workspace& workspace, const NormWeights& weights, kernels::In x, NormSaved& saved,
+void NormLayer::forward(const Workspace& workspace, const NormWeights& weights, kernels::In x, NormSaved& saved,
                         kernels::Out y) const {
-  make(workspace, rows, saved);
+  make(workspace, *this, saved);
   kernels::run(forward_args(*this, weights, x, saved, y), workspace.where);
 }
 
-void LayerNorm::forward_of_sum(const Workspace& workspace, const NormWeights& weights, kernels::In x,
+void NormLayer::forward_of_sum(const Workspace& workspace, const NormWeights& weights, kernels::In x,
                                kernels::In residual, NormSaved& saved, kernels::Out sum, kernels::Out y) const {
-  make(workspace, rows, saved);
+  make(workspace, *this, saved);
   kernels::NormForward args = forward_args(*this, weights, x, saved, y);
   args.with_residual = true;
   args.residual = residual;
@@ -62,12 +62,12 @@ void LayerNorm::forward_of_sum(const Workspace& workspace, const NormWeights& we
   kernels::run(args, workspace.where);
 }
 
-void LayerNorm::backward(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved,
+void NormLayer::backward(const Workspace& workspace, kernels::In gamma, kernels::In x, const NormSaved& saved,
                          kernels::InOut dy, const NormGradients& into) const {
   kernels::run(backward_args(*this, gamma, x, saved, dy, into), workspace.where);
 }
 
-void LayerNorm::backward_with_residual(const Workspace& workspace, kernels::In gamma, kernels::In x,
+void NormLayer::backward_with_residual(const Workspace& workspace, kernels::In gamma, kernels::In x,
                                        const NormSaved& saved, kernels::In past_norm, kernels::InOut dy,
                                        const NormGradients& into) const {
   kernels::NormBackward args = backward_args(*this, gamma, x, saved, dy, into);

@@ -1,36 +1,38 @@
-// LayerNorm before a block, alone or with the residual addition before it. Sequence-parallel ranks have a share of the
-// rows each (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2): gradients of gamma and beta are then terms of a
-// sum over them.
+// LayerNorm or RMSNorm before a block, alone or with the residual addition before it. Sequence-parallel ranks have a
+// share of the rows each (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2): gradients of gamma and beta are
+// then terms of a sum over them.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/base/view.h"
+#include "kernels/norm/norm.h"
 #include "parallel/layers/workspace.h"
 #include "parallel/memory/memory.h"
 
 namespace lockstep::parallel {
 
 struct NormWeights {
-  kernels::In gamma;  // [columns]
-  kernels::In beta;   // [columns]
+  kernels::In gamma;      // [columns]
+  kernels::In beta = {};  // [columns], LayerNorm only
 };
 
 // f32, added to.
 struct NormGradients {
   kernels::InOut gamma;
-  kernels::InOut beta;
+  kernels::InOut beta = {};  // LayerNorm only
 };
 
 // For each row, f32; kept for the backward.
 struct NormSaved {
-  Tensor mean;
+  Tensor mean;  // LayerNorm only
   Tensor rstd;
 
   void reset();
 };
 
-struct LayerNorm {
+struct NormLayer {
+  kernels::Norm norm;
   std::int64_t rows;
   std::int64_t columns;
 

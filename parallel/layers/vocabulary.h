@@ -25,11 +25,11 @@ Words words_of(std::int64_t vocabulary, std::int64_t rows, std::int64_t index);
 // Positions are added by one rank; each adds their gradient up from the whole dy.
 struct EmbeddingLayer {
   std::int64_t tokens;
-  std::int64_t length;  // of a sequence
+  std::int64_t length;  // of a sequence; 0: there are no learned positions
   std::int64_t hidden;
   Words words;
 
-  // `positions`: [length, hidden]; none where another rank adds them.
+  // `positions`: [length, hidden]; none where another rank adds them, or there are none.
   void forward(const Workspace& workspace, kernels::In ids, kernels::In table, kernels::In positions,
                kernels::Out y) const;
   // f32, added to.

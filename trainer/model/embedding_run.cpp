@@ -19,7 +19,7 @@ View first_elems(View view, std::int64_t elems) {
 class EmbeddingRun final : public PartRun {
  public:
   EmbeddingRun(const StageContext& stage, std::int32_t part, const parallel::Tensor& ids, Boundary& out)
-      : stage_(stage), ids_(ids), out_(out), gradients_(stage.store.gradients(part)) {}
+      : stage_(stage), places_(stage.shape.model), ids_(ids), out_(out), gradients_(stage.store.gradients(part)) {}
 
   void run(workload::PieceName what, schedules::Op /*op*/) override {
     LOCKSTEP_CHECK(what.kind == workload::OperationKind::embed, "a kernel of the embedding");
@@ -38,35 +38,38 @@ class EmbeddingRun final : public PartRun {
   }
 
  private:
+  bool learns_positions() const { return stage_.shape.model.learned_positions; }
   std::int64_t position_elems() const { return stage_.shape.model.sequence * stage_.shape.model.hidden; }
 
   parallel::EmbeddingLayer layer() const {
     const GptShape& shape = stage_.shape;
-    const std::int64_t rows = shape_of_share(stage_.store.parameters()[workload::kWords], shape.tensor.ranks).front();
+    const std::int64_t rows = shape_of_share(stage_.store.parameters()[places_.words], shape.tensor.ranks).front();
     return {.tokens = shape.rows(),
-            .length = shape.model.sequence,
+            .length = learns_positions() ? shape.model.sequence : 0,
             .hidden = shape.model.hidden,
             .words = parallel::words_of(shape.model.vocabulary, rows, shape.tensor.index)};
   }
 
   void embed() {
-    const bool adds_positions = stage_.shape.tensor.index == 0;
+    const bool adds_positions = learns_positions() && stage_.shape.tensor.index == 0;
     const kernels::In positions =
-        adds_positions ? first_elems(stage_.store.weight(workload::kPositions), position_elems()) : kernels::In{};
-    layer().forward(stage_.workspace, ids_.in(), stage_.store.weight(workload::kWords), positions, sum_.begin(stage_));
+        adds_positions ? first_elems(stage_.store.weight(places_.positions), position_elems()) : kernels::In{};
+    layer().forward(stage_.workspace, ids_.in(), stage_.store.weight(places_.words), positions, sum_.begin(stage_));
     sum_.end(stage_);
     out_.x = std::move(sum_.sum);
   }
 
   void weight_gradient() {
-    layer().backward(stage_.workspace, ids_.in(), d_out_all_.of(out_.d).in(), gradients_.of(workload::kWords),
-                     first_elems(gradients_.of(workload::kPositions), position_elems()));
+    const kernels::InOut positions =
+        learns_positions() ? first_elems(gradients_.of(places_.positions), position_elems()) : kernels::InOut{};
+    layer().backward(stage_.workspace, ids_.in(), d_out_all_.of(out_.d).in(), gradients_.of(places_.words), positions);
     d_out_all_.reset();
     out_.d.reset();
     std::move(gradients_).commit();
   }
 
   const StageContext& stage_;
+  workload::EmbeddingPlaces places_;
   const parallel::Tensor& ids_;
   Boundary& out_;
   PartGradients gradients_;

@@ -38,7 +38,7 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
   if (place.embedding) {
     ++at;
     made->parts.push_back(make_embedding_run(stage, 0, made->tokens, *at));
-    first += workload::kEmbeddingParameters;
+    first += workload::EmbeddingPlaces(stage.shape.model).count;
   }
   for (std::int64_t layer = 0; layer < place.layers; ++layer) {
     const std::int32_t part = place.part_of_layer(place.first_layer + layer);
@@ -46,10 +46,10 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
     const LayerPlace in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
     made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1)));
     ++at;
-    first += workload::kLayerParameters;
+    first += workload::LayerPlaces(stage.shape.model).count;
   }
   if (place.head) {
-    const std::size_t words = place.embedding ? workload::kWords : first + workload::kOwnWords;
+    const std::size_t words = head_words_of(stage.shape.model, place, first);
     std::unique_ptr<HeadRun> head = make_head_run(stage, parts - 1, first, words, made->targets, *at);
     made->head = head.get();
     made->parts.push_back(std::move(head));
@@ -104,8 +104,7 @@ void refuse(const std::string& what, const std::string& allowed) {
 }  // namespace
 
 bool is_trainable(const workload::Model& model) {
-  return model.experts == 0 && !model.gated && model.biases && model.tied_embeddings && model.learned_positions &&
-         model.norm == workload::Norm::layer && model.kv_heads == model.heads &&
+  return model.experts == 0 && !model.gated && model.learned_positions && model.kv_heads == model.heads &&
          model.heads * model.head_size == model.hidden && !model.dropout;
 }
 

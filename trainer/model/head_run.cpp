@@ -23,7 +23,7 @@ class VocabularyHeadRun final : public HeadRun {
   VocabularyHeadRun(const StageContext& stage, std::int32_t part, std::size_t first, std::size_t words,
                     const parallel::Tensor& targets, Boundary& in)
       : stage_(stage),
-        norm_gamma_(first + workload::kFinalNorm),
+        norm_place_(workload::HeadPlaces(stage.shape.model).norm.behind(first)),
         words_(words),
         targets_(targets),
         in_(in),
@@ -73,8 +73,7 @@ class VocabularyHeadRun final : public HeadRun {
 
   void norm() {
     n_ = stage_.make_own_rows();
-    const parallel::NormWeights weights{stage_.store.weight(norm_gamma_), stage_.store.weight(norm_gamma_ + 1)};
-    stage_.norm().forward(stage_.workspace, weights, in_.x.in(), norm_, n_.out());
+    stage_.norm().forward(stage_.workspace, stage_.norm_weights(norm_place_), in_.x.in(), norm_, n_.out());
     if (trains()) return;
     in_.x.reset();
     norm_.reset();
@@ -124,8 +123,8 @@ class VocabularyHeadRun final : public HeadRun {
   }
 
   void norm_backward(Op op) {
-    stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_gamma_), in_.x.in(), norm_, d_n_.sum.inout(),
-                           norm_gradients_.where(stage_, gradients_, op, norm_gamma_));
+    stage_.norm().backward(stage_.workspace, stage_.store.weight(norm_place_.weight), in_.x.in(), norm_,
+                           d_n_.sum.inout(), norm_gradients_.where(stage_, gradients_, op, norm_place_));
     in_.d = std::move(d_n_.sum);
     in_.x.reset();
     norm_.reset();
@@ -133,12 +132,12 @@ class VocabularyHeadRun final : public HeadRun {
   }
 
   void complete() {
-    norm_gradients_.release(stage_, gradients_, norm_gamma_);
+    norm_gradients_.release(stage_, gradients_, norm_place_);
     std::move(gradients_).commit();
   }
 
   const StageContext& stage_;
-  std::size_t norm_gamma_;
+  workload::WeightPlace norm_place_;
   std::size_t words_;
   const parallel::Tensor& targets_;
   Boundary& in_;

@@ -6,6 +6,7 @@
 #include "kernels/residual/residual.h"
 #include "parallel/layers/attention.h"
 #include "parallel/layers/linear.h"
+#include "parallel/layers/mlp.h"
 #include "parallel/layers/norm.h"
 #include "trainer/model/norm_gradients.h"
 #include "trainer/model/part_run.h"
@@ -19,18 +20,19 @@ using schedules::Op;
 using workload::PieceName;
 using workload::Side;
 using Kind = workload::OperationKind;
-using workload::kDown;
-using workload::kNorm1;
-using workload::kNorm2;
-using workload::kProjection;
-using workload::kQkv;
-using workload::kUp;
+using workload::WeightPlace;
 
 class LayerRun final : public PartRun {
  public:
   LayerRun(const StageContext& stage, std::int32_t part, std::size_t first, LayerPlace place, Boundary& in,
            Boundary& out)
-      : stage_(stage), first_(first), place_(place), in_(in), out_(out), gradients_(stage.store.gradients(part)) {}
+      : stage_(stage),
+        first_(first),
+        places_(stage.shape.model),
+        place_(place),
+        in_(in),
+        out_(out),
+        gradients_(stage.store.gradients(part)) {}
 
   void run(PieceName what, Op op) override {
     switch (what.side) {
@@ -82,16 +84,22 @@ class LayerRun final : public PartRun {
   parallel::MlpLayer mlp() const {
     return {.rows = stage_.shape.rows(),
             .hidden = stage_.shape.model.hidden,
-            .inner = stage_.shape.model.ffn_hidden / stage_.shape.tensor.ranks};
+            .inner = stage_.shape.model.ffn_hidden / stage_.shape.tensor.ranks,
+            .activation = has_activation() ? parallel::Activation::gelu : parallel::Activation::gelu_in_products};
   }
-  kernels::In weight(std::size_t parameter) const { return stage_.store.weight(first_ + parameter); }
-  parallel::NormWeights norm_weights(std::size_t gamma) const { return {weight(gamma), weight(gamma + 1)}; }
-  parallel::LinearWeights column_parallel(std::size_t matrix) const { return {weight(matrix), weight(matrix + 1)}; }
-  parallel::LinearWeights row_parallel(std::size_t matrix) const {
-    return {weight(matrix), stage_.shape.tensor.index == 0 ? weight(matrix + 1) : kernels::In{}};
+  bool has_activation() const { return workload::has_activation(stage_.shape.model); }
+  kernels::In weight(WeightPlace place) const { return stage_.store.weight(first_ + place.weight); }
+  kernels::In bias(WeightPlace place) const {
+    return place.has_bias ? stage_.store.weight(first_ + place.bias()) : kernels::In{};
   }
-  parallel::LinearGradients gradients(std::size_t matrix) {
-    return {gradients_.of(first_ + matrix), gradients_.of(first_ + matrix + 1)};
+  parallel::NormWeights norm_weights(WeightPlace norm) const { return stage_.norm_weights(norm.behind(first_)); }
+  parallel::LinearWeights column_parallel(WeightPlace place) const { return {weight(place), bias(place)}; }
+  parallel::LinearWeights row_parallel(WeightPlace place) const {
+    return {weight(place), stage_.shape.tensor.index == 0 ? bias(place) : kernels::In{}};
+  }
+  parallel::LinearGradients gradients(WeightPlace place) {
+    return {gradients_.of(first_ + place.weight),
+            place.has_bias ? gradients_.of(first_ + place.bias()) : kernels::InOut{}};
   }
   // Rows that enter a tensor-parallel part are gathered, and their gradient's terms are summed; of rows that leave it
   // is the other way round.
@@ -137,6 +145,8 @@ class LayerRun final : public PartRun {
         return mlp_norm(op);
       case Kind::up:
         return up(keeps(op));
+      case Kind::activation:
+        return activation(keeps(op));
       case Kind::down:
         return down(keeps(op));
       default:
@@ -148,6 +158,8 @@ class LayerRun final : public PartRun {
     switch (kind) {
       case Kind::down:
         return down_gradient();
+      case Kind::activation:
+        return activation_gradient();
       case Kind::up:
         return up_gradient();
       case Kind::mlp_norm:
@@ -181,12 +193,12 @@ class LayerRun final : public PartRun {
 
   void attention_norm(bool keeps) {
     n1_ = stage_.make_own_rows();
-    stage_.norm().forward(stage_.workspace, norm_weights(kNorm1), in_.x.in(), norm1_, n1_.out());
+    stage_.norm().forward(stage_.workspace, norm_weights(places_.norm1), in_.x.in(), norm1_, n1_.out());
     if (!keeps) norm1_.reset();
   }
 
   void qkv(bool keeps) {
-    attention().qkv(stage_.workspace, column_parallel(kQkv), n1_all_.of(n1_).in(), attention_);
+    attention().qkv(stage_.workspace, column_parallel(places_.qkv), n1_all_.of(n1_).in(), attention_);
     n1_all_.reset();
     if (!keeps) n1_.reset();
   }
@@ -198,7 +210,7 @@ class LayerRun final : public PartRun {
   }
 
   void project(bool keeps) {
-    attention().of_projection().forward(stage_.workspace, row_parallel(kProjection), attention_.o.in(),
+    attention().of_projection().forward(stage_.workspace, row_parallel(places_.projection), attention_.o.in(),
                                         attention_out_.begin(stage_));
     attention_out_.end(stage_);
     if (!keeps) attention_.o.reset();
@@ -207,8 +219,8 @@ class LayerRun final : public PartRun {
   void mlp_norm(Op op) {
     h_ = stage_.make_own_rows();
     n2_ = stage_.make_own_rows();
-    stage_.norm().forward_of_sum(stage_.workspace, norm_weights(kNorm2), in_.x.in(), attention_out_.sum.in(), norm2_,
-                                 h_.out(), n2_.out());
+    stage_.norm().forward_of_sum(stage_.workspace, norm_weights(places_.norm2), in_.x.in(), attention_out_.sum.in(),
+                                 norm2_, h_.out(), n2_.out());
     attention_out_.sum.reset();
     if (!keeps(op)) norm2_.reset();
     // Full recomputation keeps the input of the first layer of a group alone; the others' are made again.
@@ -216,15 +228,20 @@ class LayerRun final : public PartRun {
   }
 
   void up(bool keeps) {
-    mlp().up(stage_.workspace, column_parallel(kUp), n2_all_.of(n2_).in(), mlp_);
+    mlp().up(stage_.workspace, column_parallel(places_.up), n2_all_.of(n2_).in(), mlp_);
     n2_all_.reset();
     if (keeps) return;
     n2_.reset();
-    mlp_.pre.reset();
+    if (!has_activation()) mlp_.pre.reset();
+  }
+
+  void activation(bool keeps) {
+    mlp().activate(stage_.workspace, mlp_);
+    if (!keeps) mlp_.pre.reset();
   }
 
   void down(bool keeps) {
-    mlp().of_down().forward(stage_.workspace, row_parallel(kDown), mlp_.act.in(), mlp_out_.begin(stage_));
+    mlp().of_down().forward(stage_.workspace, row_parallel(places_.down), mlp_.act.in(), mlp_out_.begin(stage_));
     mlp_out_.end(stage_);
     if (!keeps) mlp_.act.reset();
   }
@@ -242,24 +259,32 @@ class LayerRun final : public PartRun {
   // ---- backward
 
   void down_gradient() {
-    d_pre_ = mlp().down_gradient(stage_.workspace, weight(kDown), mlp_, d_out_all_.of(out_.d).in());
+    parallel::Tensor& made = has_activation() ? d_act_ : d_pre_;
+    made = mlp().down_gradient(stage_.workspace, weight(places_.down), mlp_, d_out_all_.of(out_.d).in());
+    if (!has_activation()) mlp_.pre.reset();
+  }
+
+  void activation_gradient() {
+    d_pre_ = mlp().activation_gradient(stage_.workspace, mlp_, d_act_.in());
     mlp_.pre.reset();
+    d_act_.reset();
   }
 
   void down_weight_gradient() {
-    mlp().of_down().weight_gradient(stage_.workspace, mlp_.act.in(), d_out_all_.of(out_.d).in(), gradients(kDown));
+    mlp().of_down().weight_gradient(stage_.workspace, mlp_.act.in(), d_out_all_.of(out_.d).in(),
+                                    gradients(places_.down));
     mlp_.act.reset();
     d_out_all_.reset();
     if (!h_.given()) out_.d.reset();  // mlp_norm_backward was before
   }
 
   void up_gradient() {
-    mlp().of_up().input_gradient(stage_.workspace, weight(kUp), d_pre_.in(), d_n2_.begin(stage_));
+    mlp().of_up().input_gradient(stage_.workspace, weight(places_.up), d_pre_.in(), d_n2_.begin(stage_));
     d_n2_.end(stage_);
   }
 
   void up_weight_gradient() {
-    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(kUp));
+    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(places_.up));
     d_pre_.reset();
     n2_.reset();
     n2_all_.reset();
@@ -267,9 +292,9 @@ class LayerRun final : public PartRun {
 
   // The gradient of the residual stream between the blocks.
   void mlp_norm_backward(Op op) {
-    stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm2), h_.in(), norm2_, out_.d.in(),
+    stage_.norm().backward_with_residual(stage_.workspace, weight(places_.norm2), h_.in(), norm2_, out_.d.in(),
                                          d_n2_.sum.inout(),
-                                         norm2_gradients_.where(stage_, gradients_, op, first_ + kNorm2));
+                                         norm2_gradients_.where(stage_, gradients_, op, places_.norm2.behind(first_)));
     dh_ = std::move(d_n2_.sum);
     h_.reset();
     norm2_.reset();
@@ -277,12 +302,12 @@ class LayerRun final : public PartRun {
   }
 
   void projection_gradient() {
-    d_o_ = attention().projection_gradient(stage_.workspace, weight(kProjection), dh_all_.of(dh_).in());
+    d_o_ = attention().projection_gradient(stage_.workspace, weight(places_.projection), dh_all_.of(dh_).in());
   }
 
   void projection_weight_gradient() {
     attention().of_projection().weight_gradient(stage_.workspace, attention_.o.in(), dh_all_.of(dh_).in(),
-                                                gradients(kProjection));
+                                                gradients(places_.projection));
     has_projected_ = true;
     dh_all_.reset();
     if (!in_.x.given()) dh_.reset();                    // attention_norm_backward was before
@@ -298,12 +323,12 @@ class LayerRun final : public PartRun {
   }
 
   void qkv_gradient() {
-    attention().of_qkv().input_gradient(stage_.workspace, weight(kQkv), d_qkv_.in(), d_n1_.begin(stage_));
+    attention().of_qkv().input_gradient(stage_.workspace, weight(places_.qkv), d_qkv_.in(), d_n1_.begin(stage_));
     d_n1_.end(stage_);
   }
 
   void qkv_weight_gradient(Op op) {
-    attention().of_qkv().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(kQkv));
+    attention().of_qkv().weight_gradient(stage_.workspace, n1_all_.of(n1_).in(), d_qkv_.in(), gradients(places_.qkv));
     d_qkv_.reset();
     n1_.reset();
     n1_all_.reset();
@@ -311,9 +336,9 @@ class LayerRun final : public PartRun {
   }
 
   void attention_norm_backward(Op op) {
-    stage_.norm().backward_with_residual(stage_.workspace, weight(kNorm1), in_.x.in(), norm1_, dh_.in(),
+    stage_.norm().backward_with_residual(stage_.workspace, weight(places_.norm1), in_.x.in(), norm1_, dh_.in(),
                                          d_n1_.sum.inout(),
-                                         norm1_gradients_.where(stage_, gradients_, op, first_ + kNorm1));
+                                         norm1_gradients_.where(stage_, gradients_, op, places_.norm1.behind(first_)));
     in_.d = std::move(d_n1_.sum);
     in_.x.reset();
     norm1_.reset();
@@ -322,14 +347,15 @@ class LayerRun final : public PartRun {
   }
 
   void complete() {
-    norm1_gradients_.release(stage_, gradients_, first_ + kNorm1);
-    norm2_gradients_.release(stage_, gradients_, first_ + kNorm2);
+    norm1_gradients_.release(stage_, gradients_, places_.norm1.behind(first_));
+    norm2_gradients_.release(stage_, gradients_, places_.norm2.behind(first_));
     std::move(gradients_).commit();
     has_projected_ = false;
   }
 
   const StageContext& stage_;
   std::size_t first_;
+  workload::LayerPlaces places_;
   LayerPlace place_;
   Boundary& in_;
   Boundary& out_;
@@ -350,7 +376,8 @@ class LayerRun final : public PartRun {
 
   // Backward.
   RowGather d_out_all_;
-  parallel::Tensor d_pre_;  // of what goes into the GELU
+  parallel::Tensor d_act_;  // of what comes out of the activation, where that is a kernel of its own
+  parallel::Tensor d_pre_;  // of what goes into it
   RowSum d_n2_;
   parallel::Tensor dh_;
   RowGather dh_all_;

@@ -197,6 +197,28 @@ class Model {
     return whole;
   }
 
+  // Puts change(index, value) in place of each element of a parameter, on all ranks.
+  template <class Change>
+  void change_weight(const std::string& name, const Change& change) {
+    for (std::size_t t = 0; t < ranks_[0].size(); ++t) {
+      for (auto& stage : ranks_) {
+        const auto& parameters = stage[t].store->parameters();
+        for (std::size_t p = 0; p < parameters.size(); ++p) {
+          if (parameters[p].name != name) continue;
+          const kernels::In share = stage[t].store->weight(p);
+          auto* const data = const_cast<void*>(share.data);
+          workload::for_each_run(parameters[p], {options_.shape.tensor.ranks, static_cast<std::int32_t>(t)},
+                                 [&](std::int64_t begin, std::int64_t whole, std::int64_t count) {
+                                   for (std::int64_t i = 0; i < count; ++i) {
+                                     const float value = element(share.data, share.dtype, begin + i);
+                                     set_element(data, share.dtype, begin + i, change(whole + i, value));
+                                   }
+                                 });
+        }
+      }
+    }
+  }
+
   std::vector<workload::Parameter> parameters() const {
     return parameters_of(options_.shape.model, {}, slice_of(options_.shape.model, {}, 1, 0));
   }

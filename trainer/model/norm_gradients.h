@@ -3,24 +3,24 @@
 // gradients are made), they are held until then.
 #pragma once
 
-#include <cstddef>
-
 #include "parallel/layers/norm.h"
 #include "parallel/memory/memory.h"
 #include "schedules/schedule.h"
 #include "trainer/model/part_run.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 
 class HeldNormGradients {
  public:
-  // Where the kernel adds: the store's, or, for op input_gradient, zeros to be held. `gamma`: parameter; beta follows.
-  parallel::NormGradients where(const StageContext& stage, PartGradients& into, schedules::Op op, std::size_t gamma);
+  // Where the kernel adds: the store's, or, for op input_gradient, zeros to be held.
+  parallel::NormGradients where(const StageContext& stage, PartGradients& into, schedules::Op op,
+                                workload::WeightPlace norm);
   // Adds what is held, if anything is.
-  void release(const StageContext& stage, PartGradients& into, std::size_t gamma);
+  void release(const StageContext& stage, PartGradients& into, workload::WeightPlace norm);
 
  private:
-  parallel::Tensor held_;  // gamma's, then beta's
+  parallel::Tensor held_;  // gamma's, then beta's if there is one
 };
 
 }  // namespace lockstep::trainer

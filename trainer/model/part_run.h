@@ -14,6 +14,7 @@
 #include "schedules/step/step.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/operations.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 
@@ -31,7 +32,13 @@ struct StageContext {
     return workspace.memory.make(parallel::MemoryKind::activations, shape.layout.compute, elems);
   }
   parallel::Tensor make_own_rows() const { return make(shape.own_rows() * shape.model.hidden); }
-  parallel::LayerNorm norm() const { return {shape.own_rows(), shape.model.hidden}; }
+  parallel::NormLayer norm() const {
+    const bool rms = shape.model.norm == workload::Norm::rms;
+    return {rms ? kernels::Norm::rms : kernels::Norm::layer, shape.own_rows(), shape.model.hidden};
+  }
+  parallel::NormWeights norm_weights(workload::WeightPlace norm) const {
+    return {store.weight(norm.weight), norm.has_bias ? store.weight(norm.bias()) : kernels::In{}};
+  }
 };
 
 // Between two parts: activations, and their gradient. [own rows, hidden]

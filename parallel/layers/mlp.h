@@ -1,0 +1,51 @@
+// The MLP of one tensor-parallel rank: y = activation(x w1^T + b1) w2^T + b2, the first product column-parallel, the
+// second row-parallel, so that nothing is exchanged between them (Shoeybi et al. 2019, section 3).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/view.h"
+#include "parallel/layers/linear.h"
+#include "parallel/layers/workspace.h"
+#include "parallel/memory/memory.h"
+
+namespace lockstep::parallel {
+
+enum class Activation : std::uint8_t {
+  gelu_in_products,  // with the bias, in the product before it and in the gradient of the one behind it
+  gelu,              // in a kernel of its own
+};
+
+struct MlpSaved {
+  Tensor pre;  // before the activation
+  Tensor act;  // behind it
+};
+
+struct MlpLayer {
+  std::int64_t rows;
+  std::int64_t hidden;
+  std::int64_t inner;  // of this rank
+  Activation activation = Activation::gelu_in_products;
+
+  bool in_products() const { return activation == Activation::gelu_in_products; }
+  std::int64_t pre_columns() const { return inner; }
+
+  Linear of_up() const { return {{rows, hidden, pre_columns()}}; }
+  Linear of_down() const { return {{rows, inner, hidden}}; }
+
+  // Makes `pre`, and `act` if the activation is in the products.
+  void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;
+  // From dy to the gradient of `pre`, or to that of `act` if the activation is a kernel of its own.
+  Tensor down_gradient(const Workspace& workspace, kernels::In weight, const MlpSaved& saved, kernels::In dy) const;
+
+  // ---- where the activation is a kernel of its own
+  void activate(const Workspace& workspace, MlpSaved& saved) const;
+  Tensor activation_gradient(const Workspace& workspace, const MlpSaved& saved, kernels::In d_act) const;
+
+ private:
+  Tensor make(const Workspace& workspace, core::DType dtype, std::int64_t columns) const {
+    return workspace.memory.make(MemoryKind::activations, dtype, rows * columns);
+  }
+};
+
+}  // namespace lockstep::parallel
