@@ -1,3 +1,5 @@
+#include "kernels/rotary/rotary_cases.h"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -21,11 +23,15 @@ std::string name_of(const Rotary& args) {
 void add(std::vector<KernelCase>& cases, Rotary args, core::DType dtype) {
   for (const bool backward : {false, true}) {
     args.backward = backward;
-    cases.push_back(make_case(args, {.shape = name_of(args), .dtype = dtype, .terms = {{"y", 2}}}));
+    cases.push_back(case_of(shaped(args, dtype)));
   }
 }
 
 }  // namespace
+
+KernelCase case_of(const Rotary& args) {
+  return make_shaped_case(args, {.shape = name_of(args), .dtype = args.x.dtype, .terms = {{"y", 2}}});
+}
 
 std::vector<KernelCase> rotary_test_cases() {
   constexpr std::array kShapes{

@@ -1,3 +1,5 @@
+#include "kernels/swiglu/swiglu_cases.h"
+
 #include <fmt/format.h>
 
 #include "kernels/base/shapes.h"
@@ -10,18 +12,31 @@ namespace {
 
 void add(std::vector<KernelCase>& cases, std::int64_t rows, std::int64_t columns, core::DType dtype,
          const std::string& shape) {
-  cases.push_back(make_case(SwigluForward{.rows = rows, .columns = columns}, {.shape = shape, .dtype = dtype}));
-  cases.push_back(make_case(SwigluBackward{.rows = rows, .columns = columns}, {.shape = shape, .dtype = dtype}));
+  cases.push_back(case_of(shaped(SwigluForward{.rows = rows, .columns = columns}, dtype), shape));
+  cases.push_back(case_of(shaped(SwigluBackward{.rows = rows, .columns = columns}, dtype), shape));
+}
+
+template <class Args>
+KernelCase made(const Args& args, std::string shape) {
+  if (shape.empty()) shape = fmt::format("N{}_C{}", args.rows, args.columns);
+  return make_shaped_case(args, {.shape = std::move(shape), .dtype = args.x.dtype});
 }
 
 }  // namespace
+
+KernelCase case_of(const SwigluForward& args, std::string shape) {
+  return made(args, std::move(shape));
+}
+KernelCase case_of(const SwigluBackward& args, std::string shape) {
+  return made(args, std::move(shape));
+}
 
 std::vector<KernelCase> swiglu_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
     for (const auto& [rows, columns] :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {5, 64}, {2, 127}, {9, 344}}) {
-      add(cases, rows, columns, dtype, fmt::format("N{}_C{}", rows, columns));
+      add(cases, rows, columns, dtype, "");
     }
     add(cases, 40, dtype == core::DType::f32 ? 16384 : 1024, dtype, "large");
   }
