@@ -19,6 +19,8 @@ struct KernelFamily {
 std::vector<KernelCase> gemm_test_cases(), gemm_bench_cases();
 std::vector<KernelCase> attention_test_cases(), attention_bench_cases();
 std::vector<KernelCase> gelu_test_cases(), gelu_bench_cases();
+std::vector<KernelCase> swiglu_test_cases(), swiglu_bench_cases();
+std::vector<KernelCase> rotary_test_cases(), rotary_bench_cases();
 std::vector<KernelCase> softmax_test_cases(), softmax_bench_cases();
 std::vector<KernelCase> norm_test_cases(), norm_bench_cases();
 std::vector<KernelCase> dropout_test_cases(), dropout_bench_cases();
@@ -35,6 +37,8 @@ inline constexpr std::array kKernelFamilies{
     KernelFamily{"gemm", gemm_test_cases, gemm_bench_cases},
     KernelFamily{"attention", attention_test_cases, attention_bench_cases},
     KernelFamily{"gelu", gelu_test_cases, gelu_bench_cases},
+    KernelFamily{"swiglu", swiglu_test_cases, swiglu_bench_cases},
+    KernelFamily{"rotary", rotary_test_cases, rotary_bench_cases},
     KernelFamily{"softmax", softmax_test_cases, softmax_bench_cases},
     KernelFamily{"norm", norm_test_cases, norm_bench_cases},
     KernelFamily{"dropout", dropout_test_cases, dropout_bench_cases},

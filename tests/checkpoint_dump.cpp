@@ -12,7 +12,7 @@
 
 #include "core/random.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/gpt2_file.h"
+#include "trainer/checkpoint/hugging_face_file.h"
 #include "trainer/checkpoint/ranks_for_tests.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/save_checkpoint.h"
@@ -66,16 +66,18 @@ void write(const std::string& folder) {
   }
   Checkpoint checkpoint(folder + "/run");
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
-    export_gpt2(checkpoint, folder + "/model-" + std::string(core::short_name_of(dtype)), dtype);
+    export_hugging_face(HuggingFaceNames(kConfig), checkpoint,
+                        folder + "/model-" + std::string(core::short_name_of(dtype)), dtype);
   }
 }
 
 void read(const std::string& from, const std::string& to) {
   const SafetensorsFile file(from);
   const std::vector<WholeTensor> tensors = tensors_of("");
-  write_gpt2(to, tensors, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {
+  const HuggingFaceNames names(kConfig);
+  write_hugging_face(names, to, tensors, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {
     const std::vector<Piece> whole = {{tensor, 0, static_cast<std::int64_t>(values.size()), values.data()}};
-    read_gpt2(file, tensors, whole);
+    read_hugging_face(names, file, tensors, whole);
   });
 }
 

@@ -1,6 +1,9 @@
-// Writes what GPT-2's stages compute, for tests/test_gpt.py to hold against the same model in PyTorch, in f64:
-// gpt_dump FOLDER. A case is a folder in FOLDER with case.json (sizes, loss), tokens and targets of each microbatch,
-// and weights/NAME.npy and gradients/NAME.npy.
+// Writes what the stages of GPT-2 and of Llama compute, for tests/test_gpt.py to hold against the same models in
+// PyTorch, in f64.
+//   gpt_dump FOLDER               a case is a folder in FOLDER with case.json (sizes, loss), tokens and targets of each
+//                                 microbatch, and weights/NAME.npy and gradients/NAME.npy
+//   gpt_dump MODEL FILE FOLDER    FOLDER/tokens.npy, and FOLDER/logits.npy of a model whose weights are in FILE, as
+//                                 Hugging Face has them
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -12,6 +15,7 @@
 #include "core/dtype.h"
 #include "kernels/base/thread_pool.h"
 #include "tests/npy.h"
+#include "trainer/checkpoint/hugging_face_file.h"
 #include "trainer/model/gpt_stage.h"
 #include "trainer/model/model_for_tests.h"
 
@@ -54,6 +58,18 @@ std::vector<Case> cases() {
   spread.options.stages = 3;
   spread.options.split = true;
   all.push_back(spread);
+  Case llama{"llama", plain};
+  llama.options.shape.model = lockstep::workload::parse_model(
+      "layers=3,hidden=48,heads=4,kv_heads=2,head_size=16,ffn_hidden=112,vocabulary=97,sequence=24,dropout=no,gated="
+      "yes,"
+      "norm=rms,biases=no,learned_positions=no,tied_embeddings=no,rope_theta=1000");
+  all.push_back(llama);
+  Case neighbours{"llama_neighbours", llama.options};
+  neighbours.options.shape.model.rope_pairs = lockstep::workload::RopePairs::neighbours;
+  all.push_back(neighbours);
+  Case spread_llama{"llama_spread", spread.options};
+  spread_llama.options.shape.model = llama.options.shape.model;
+  all.push_back(spread_llama);
   return all;
 }
 
@@ -82,20 +98,45 @@ void dump(const fs::path& folder, const Case& one) {
   std::ofstream(folder / "case.json") << nlohmann::json{{"name", one.name},
                                                         {"layers", shape.model.layers},
                                                         {"heads", shape.model.heads},
+                                                        {"kv_heads", shape.model.kv_heads},
+                                                        {"rope_theta", shape.model.rope_theta},
                                                         {"length", shape.model.sequence},
                                                         {"loss", loss},
                                                         {"microbatches", one.options.microbatches},
                                                         {"parameters", parameters}};
 }
 
+void dump_logits(const std::string& model_text, const std::string& path, const fs::path& folder) {
+  const ModelOptions options{.shape = {.model = lockstep::workload::parse_model(model_text),
+                                       .layout = {.microbatch_size = 2, .compute = DType::f32}}};
+  lockstep::kernels::ThreadPool pool(1);
+  Model model(pool, options);
+  const lockstep::trainer::HuggingFaceNames names(options.shape.model);
+  const lockstep::trainer::SafetensorsFile file(path);
+  for (const auto& parameter : model.parameters()) {
+    const std::vector<lockstep::trainer::WholeTensor> whole{{parameter.name, parameter.shape}};
+    std::vector<float> values(static_cast<std::size_t>(parameter.elems()));
+    const std::vector<lockstep::trainer::Piece> piece{{0, 0, parameter.elems(), values.data()}};
+    read_hugging_face(names, file, whole, piece);
+    model.change_weight(parameter.name, [&](std::int64_t i, float) { return values[static_cast<std::size_t>(i)]; });
+  }
+  model.step(lockstep::trainer::Mode::generate);
+  write_npy(folder / "logits.npy", in_f64(model.logits().front()));
+  write_npy(folder / "tokens.npy", in_f64(random_text(options.shape, 0).tokens));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: gpt_dump FOLDER\n");
+  if (argc != 2 && argc != 4) {
+    std::fprintf(stderr, "usage: gpt_dump FOLDER | gpt_dump MODEL FILE FOLDER\n");
     return 6;
   }
   try {
+    if (argc == 4) {
+      dump_logits(argv[1], argv[2], argv[3]);
+      return 0;
+    }
     for (const Case& one : cases()) dump(fs::path(argv[1]) / one.name, one);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpt_dump: %s\n", error.what());

@@ -17,6 +17,8 @@
 #include "kernels/norm/norm.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/residual/residual.h"
+#include "kernels/rotary/rotary.h"
+#include "kernels/swiglu/swiglu.h"
 
 namespace lockstep::workload {
 
@@ -35,9 +37,10 @@ struct KernelCall {
   using Arguments =
       std::variant<OtherKernel, kernels::GemmForward, kernels::GemmInputGradient, kernels::GemmWeightGradient,
                    kernels::AttentionForward, kernels::AttentionBackward, kernels::NormForward, kernels::NormBackward,
-                   kernels::GeluForward, kernels::GeluBackward, kernels::ResidualAdd, kernels::EmbeddingForward,
-                   kernels::EmbeddingBackward, kernels::CrossEntropy, kernels::CrossEntropyStats,
-                   kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW>;
+                   kernels::GeluForward, kernels::GeluBackward, kernels::SwigluForward, kernels::SwigluBackward,
+                   kernels::Rotary, kernels::ResidualAdd, kernels::EmbeddingForward, kernels::EmbeddingBackward,
+                   kernels::CrossEntropy, kernels::CrossEntropyStats, kernels::CrossEntropyFinish,
+                   kernels::SumOfSquares, kernels::AdamW>;
   Arguments arguments;
   double count = 1;  // so many of these, one after the other
 };

@@ -17,6 +17,7 @@ constexpr KnownModel gpt2(std::string_view name, std::int64_t layers, std::int64
 }
 
 constexpr std::string_view kSmall = "our own, GPT-2's architecture on bytes";
+constexpr std::string_view kSmallLlama = "our own, Llama's architecture on bytes; as many parameters a layer as nano";
 constexpr std::string_view kGpt2 = "Radford et al. 2019, table 2; heads of 64";
 // Two of its rows do not add up (heads x head size is not the width): gpt3-1.3b has 16 heads here, gpt3-13b width 5120.
 // Attention is dense here in every layer, where GPT-3's is sparse in every other.
@@ -58,12 +59,13 @@ constexpr std::array kModels{
     gpt("megatron-175b", 96, 12288, 96, 51200, 2048, kRecompute),
     gpt("megatron-530b", 105, 20480, 128, 51200, 2048, kRecompute),
     gpt("megatron-1t", 128, 25600, 160, 51200, 2048, kRecompute),
+    KnownModel{"llama-nano", Family::llama, 4, 128, 4, 2, 384, 256, 128, kSmallLlama},
     KnownModel{"llama2-7b", Family::llama, 32, 4096, 32, 32, 11008, 32000, 4096, kLlama2},
     KnownModel{"llama2-13b", Family::llama, 40, 5120, 40, 40, 13824, 32000, 4096, kLlama2},
     KnownModel{"llama2-70b", Family::llama, 80, 8192, 64, 8, 28672, 32000, 4096, kLlama2},
-    KnownModel{"llama3-8b", Family::llama, 32, 4096, 32, 8, 14336, 128256, 8192, kLlama3},
-    KnownModel{"llama3-70b", Family::llama, 80, 8192, 64, 8, 28672, 128256, 8192, kLlama3},
-    KnownModel{"llama3-405b", Family::llama, 126, 16384, 128, 8, 53248, 128256, 8192, kLlama3},
+    KnownModel{"llama3-8b", Family::llama3, 32, 4096, 32, 8, 14336, 128256, 8192, kLlama3},
+    KnownModel{"llama3-70b", Family::llama3, 80, 8192, 64, 8, 28672, 128256, 8192, kLlama3},
+    KnownModel{"llama3-405b", Family::llama3, 126, 16384, 128, 8, 53248, 128256, 8192, kLlama3},
     KnownModel{"mixtral-8x7b", Family::mixtral, 32, 4096, 32, 8, 14336, 32000, 32768, kMixtral},
     KnownModel{"mixtral-8x22b", Family::mixtral, 56, 6144, 48, 8, 16384, 32000, 65536,
                "Mistral AI 2024, published configuration of Mixtral-8x22B-v0.1"},
@@ -94,7 +96,9 @@ Model model_of(const KnownModel& known) {
   model.tied_embeddings = false;
   model.learned_positions = false;
   model.norm = Norm::rms;
+  if (known.family == Family::llama3) model.rope_theta = 500'000;
   if (known.family == Family::mixtral) {
+    model.rope_theta = 1'000'000;
     model.experts = 8;
     model.experts_a_token = 2;
   }

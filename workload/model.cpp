@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kMost = 1'000'000'000;
 constexpr std::array<std::string_view, 2> kNorms{"layer", "rms"};
+constexpr std::array<std::string_view, 2> kRopePairs{"halves", "neighbours"};
 
 const std::array kFields{
     Field<Model>{"layers", "1 or more", [](Model& m, const FieldValue& v) { m.layers = v.integer(1, 100'000); }},
@@ -37,6 +38,10 @@ const std::array kFields{
                  [](Model& m, const FieldValue& v) { m.tied_embeddings = v.yes_or_no(); }},
     Field<Model>{"learned_positions", "yes no; yes",
                  [](Model& m, const FieldValue& v) { m.learned_positions = v.yes_or_no(); }},
+    Field<Model>{"rope_theta", "2 or more; 10000",
+                 [](Model& m, const FieldValue& v) { m.rope_theta = v.integer(2, kMost); }},
+    Field<Model>{"rope_pairs", "halves neighbours; halves",
+                 [](Model& m, const FieldValue& v) { m.rope_pairs = static_cast<RopePairs>(v.one_of(kRopePairs)); }},
     Field<Model>{"dropout", "yes no; yes", [](Model& m, const FieldValue& v) { m.dropout = v.yes_or_no(); }},
     Field<Model>{"norm", "layer rms; layer",
                  [](Model& m, const FieldValue& v) { m.norm = static_cast<Norm>(v.one_of(kNorms)); }},
@@ -144,6 +149,10 @@ std::string misfit_of(const Model& model) {
   if (model.learned_positions && model.positions < model.sequence) {
     return "sequence is " + std::to_string(model.sequence) + "; allowed: 1 to " + std::to_string(model.positions) +
            ", the learned positions";
+  }
+  if (!model.learned_positions && model.head_size % 2 != 0) {
+    return "head_size is " + std::to_string(model.head_size) +
+           "; allowed: even numbers, as rotary positions turn pairs of columns";
   }
   if (model.experts > 0 && (model.experts_a_token < 1 || model.experts_a_token > model.experts)) {
     return "experts_a_token is " + std::to_string(model.experts_a_token) + "; allowed: 1 to " +

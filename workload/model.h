@@ -10,6 +10,9 @@
 namespace lockstep::workload {
 
 enum class Norm : std::uint8_t { layer, rms };  // LayerNorm has a weight and a bias, RMSNorm a weight
+// The columns of a head that rotary positions turn together: i and i + head_size / 2 (GPT-NeoX, Hugging Face's Llama),
+// or 2 i and 2 i + 1 (GPT-J, Meta's Llama).
+enum class RopePairs : std::uint8_t { halves, neighbours };
 
 struct Model {
   std::string name;
@@ -28,6 +31,8 @@ struct Model {
   bool biases = true;             // of the linear layers
   bool tied_embeddings = true;    // the head is the embedding's matrix
   bool learned_positions = true;  // else rotary, which has no parameters
+  std::int64_t rope_theta = 10000;
+  RopePairs rope_pairs = RopePairs::halves;
   bool dropout = true;
   Norm norm = Norm::layer;
 };

@@ -240,13 +240,14 @@ Operation flash_attention(const Sizes& at) {
   Operation op{.kind = OperationKind::core};
   op.kept_bytes = at.element * at.tokens * at.queries + 4 * at.tokens * at.queries / at.head_size;
   op.keeps_output = true;
-  if (at.model.kv_heads == at.model.heads && at.layout.cp == 1) {
+  if (at.layout.cp == 1) {
     const kernels::AttentionShape shape{.batch = at.layout.microbatch_size,
                                         .heads = at.model.heads / at.layout.tp,
                                         .queries = at.model.sequence,
                                         .keys = at.model.sequence,
                                         .head_columns = at.model.head_size,
-                                        .qkv_stride = 3 * whole(at.queries)};
+                                        .qkv_stride = whole(at.queries + 2 * at.keys),
+                                        .kv_heads = at.model.kv_heads / at.layout.tp};
     op.forward = {kernel_call(kernels::AttentionForward{.shape = shape}, at.layout.compute)};
     op.input_gradient = {kernel_call(kernels::AttentionBackward{.shape = shape}, at.layout.compute)};
     return op;
@@ -258,11 +259,26 @@ Operation flash_attention(const Sizes& at) {
   return op;
 }
 
-void attention(std::vector<Operation>& ops, const Sizes& at) {
-  if (!at.model.learned_positions) {
+// Turns queries and keys where they lie, beside the values.
+Operation rotary(const Sizes& at) {
+  if (!at.fused) {
     const double turned = 2 * at.element * at.tokens * (at.queries + at.keys);
-    ops.push_back(pass(OperationKind::rotary, at, turned, turned, 0));
+    return pass(OperationKind::rotary, at, turned, turned, 0);
   }
+  kernels::Rotary args{.rows = whole(at.tokens),
+                       .length = at.model.sequence / at.layout.cp,
+                       .heads = (at.model.heads + at.model.kv_heads) / at.layout.tp,
+                       .head_columns = at.model.head_size,
+                       .stride = whole(at.queries + 2 * at.keys)};
+  Operation op{.kind = OperationKind::rotary};
+  op.forward = {kernel_call(args, at.layout.compute)};
+  args.backward = true;
+  op.input_gradient = {kernel_call(args, at.layout.compute)};
+  return op;
+}
+
+void attention(std::vector<Operation>& ops, const Sizes& at) {
+  if (!at.model.learned_positions) ops.push_back(rotary(at));
   // Keys and values of all context ranks go round beside the attention of those that are there (Liu et al. 2023,
   // arXiv:2310.01889); backward they go round again and their gradients come back: twice the bytes.
   const double around = 2 * at.element * at.tokens * at.keys * at.layout.cp;
@@ -278,15 +294,24 @@ void attention(std::vector<Operation>& ops, const Sizes& at) {
   if (at.layout.cp > 1) ops.back().regather = {Comm::all_gather, GroupKind::context, 2 * around};
 }
 
-// Of an MLP with so many elements in its middle.
-Operation activation(const Sizes& at, double elements) {
-  const double wide = at.element * elements;
-  if (at.model.gated) return pass(OperationKind::activation, at, 3 * wide, 5 * wide, 2 * wide);
+// Between the products of an MLP of so many tokens.
+Operation activation(const Sizes& at, double tokens) {
+  const double wide = at.element * tokens * at.ffn;
+  const core::DType dtype = at.layout.compute;
+  const bool gated = at.model.gated;
+  if (!at.fused && gated) return pass(OperationKind::activation, at, 3 * wide, 5 * wide, 2 * wide);
   if (!at.fused) return pass(OperationKind::activation, at, 2 * wide, 3 * wide, wide);
   Operation op{.kind = OperationKind::activation};
-  op.forward = {kernel_call(kernels::GeluForward{.count = whole(elements)}, at.layout.compute)};
-  op.input_gradient = {kernel_call(kernels::GeluBackward{.count = whole(elements)}, at.layout.compute)};
-  op.kept_bytes = wide;
+  op.kept_bytes = gated ? 2 * wide : wide;
+  const std::int64_t rows = whole(tokens);
+  const std::int64_t columns = whole(at.ffn);
+  if (gated) {
+    op.forward = {kernel_call(kernels::SwigluForward{.rows = rows, .columns = columns}, dtype)};
+    op.input_gradient = {kernel_call(kernels::SwigluBackward{.rows = rows, .columns = columns}, dtype)};
+  } else {
+    op.forward = {kernel_call(kernels::GeluForward{.count = rows * columns}, dtype)};
+    op.input_gradient = {kernel_call(kernels::GeluBackward{.count = rows * columns}, dtype)};
+  }
   return op;
 }
 
@@ -300,7 +325,7 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double cou
   if (in_products) up.kept_bytes += wide;  // what goes into the GELU
   ops.push_back(up);
   if (!in_products) {
-    ops.push_back(activation(at, tokens * at.ffn));
+    ops.push_back(activation(at, tokens));
   }
   ops.push_back(left_product(OperationKind::down, at, tokens / count, at.ffn, count, {bias_of(at), in_products}));
 }

@@ -9,13 +9,12 @@
 namespace lockstep::workload {
 namespace {
 
-// A parameter as [outer][blocks][length][inner], of which each rank has a part of every `length`.
+// A parameter as [outer][blocks of some lengths][inner], of each of whose lengths a rank has a share.
 struct Axes {
   std::int64_t outer = 1;
-  std::int64_t blocks = 1;
-  std::int64_t length = 1;
+  std::vector<std::int64_t> lengths = {};
+  std::vector<std::int64_t> shares = {};  // of the lengths; the last ranks may have less
   std::int64_t inner = 1;
-  std::int64_t share = 1;  // of length; the last ranks may have less
 };
 
 std::int64_t product(const std::vector<std::int64_t>& shape, std::size_t first, std::size_t last) {
@@ -32,16 +31,18 @@ std::size_t split_axis(const Parameter& parameter) {
 
 Axes axes_of(const Parameter& parameter, std::int32_t ranks) {
   const std::vector<std::int64_t>& shape = parameter.shape;
-  if (parameter.split == Split::none) return {.length = parameter.elems(), .share = parameter.elems()};
+  if (parameter.split == Split::none) return {.lengths = {parameter.elems()}, .shares = {parameter.elems()}};
   const std::size_t axis = split_axis(parameter);
-  Axes axes{.outer = product(shape, 0, axis),
-            .blocks = parameter.blocks,
-            .length = shape[axis] / parameter.blocks,
-            .inner = product(shape, axis + 1, shape.size())};
-  axes.share = (axes.length + ranks - 1) / ranks;
-  const bool may_be_padded = parameter.split == Split::rows && parameter.blocks == 1;
-  LOCKSTEP_CHECK(axes.length * axes.blocks == shape[axis] && (may_be_padded || axes.length % ranks == 0),
-                 parameter.name + ": " + std::to_string(ranks) + " ranks do not divide what they share");
+  Axes axes{
+      .outer = product(shape, 0, axis), .lengths = parameter.blocks, .inner = product(shape, axis + 1, shape.size())};
+  if (axes.lengths.empty()) axes.lengths = {shape[axis]};
+  const bool may_be_padded = parameter.split == Split::rows && parameter.blocks.empty();
+  bool divides = std::accumulate(axes.lengths.begin(), axes.lengths.end(), std::int64_t{0}) == shape[axis];
+  for (const std::int64_t length : axes.lengths) {
+    axes.shares.push_back((length + ranks - 1) / ranks);
+    divides = divides && (may_be_padded || length % ranks == 0);
+  }
+  LOCKSTEP_CHECK(divides, parameter.name + ": " + std::to_string(ranks) + " ranks do not divide what they share");
   return axes;
 }
 
@@ -65,7 +66,7 @@ std::vector<std::int64_t> shape_of_share(const Parameter& parameter, std::int32_
   std::vector<std::int64_t> shape = parameter.shape;
   if (parameter.split == Split::none) return shape;
   const Axes axes = axes_of(parameter, tensor_ranks);
-  shape[split_axis(parameter)] = axes.blocks * axes.share;
+  shape[split_axis(parameter)] = std::accumulate(axes.shares.begin(), axes.shares.end(), std::int64_t{0});
   return shape;
 }
 
@@ -78,20 +79,26 @@ void for_each_run(const Parameter& parameter, TensorPlace place,
                   const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
   const bool whole = parameter.split == Split::none;
   const Axes axes = axes_of(parameter, whole ? 1 : place.ranks);
-  const std::int64_t first = whole ? 0 : place.index * axes.share;  // of length
-  const std::int64_t count = std::clamp<std::int64_t>(axes.length - first, 0, axes.share) * axes.inner;
-  if (count == 0) return;
   ElementRun run;
-  for (std::int64_t block = 0; block < axes.outer * axes.blocks; ++block) {
-    const ElementRun next{block * axes.share * axes.inner, (block * axes.length + first) * axes.inner, count};
-    if (run.goes_on_in(next)) {
-      run.count += count;
-      continue;
+  ElementRun next;  // its beginnings; what a rank has of padding is in the share alone
+  for (std::int64_t outer = 0; outer < axes.outer; ++outer) {
+    for (std::size_t block = 0; block < axes.lengths.size(); ++block) {
+      const std::int64_t length = axes.lengths[block];
+      const std::int64_t share = axes.shares[block];
+      const std::int64_t first = whole ? 0 : place.index * share;
+      const std::int64_t count = std::clamp<std::int64_t>(length - first, 0, share) * axes.inner;
+      const ElementRun here{next.share_begin, next.whole_begin + first * axes.inner, count};
+      next.share_begin += share * axes.inner;
+      next.whole_begin += length * axes.inner;
+      if (run.goes_on_in(here)) {
+        run.count += count;
+        continue;
+      }
+      if (run.count > 0) visit(run.share_begin, run.whole_begin, run.count);
+      run = here;
     }
-    if (run.count > 0) visit(run.share_begin, run.whole_begin, run.count);
-    run = next;
   }
-  visit(run.share_begin, run.whole_begin, run.count);
+  if (run.count > 0) visit(run.share_begin, run.whole_begin, run.count);
 }
 
 }  // namespace lockstep::workload

@@ -19,9 +19,10 @@ struct Parameter {
   std::string name;                 // as Hugging Face's GPT-2 has it: "h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  // whole, as kernels have it: a matrix is [outputs, inputs]
   Split split = Split::none;
-  std::int32_t blocks = 1;  // the split axis is so many equal blocks, each of which is shared out: 3 for Q, K and V
-  std::int32_t part = 0;    // of the pipeline stage, in the forward's order
-  float deviation = 0;      // initial values: normal with mean 0, or, if 0, all `fill`
+  // Lengths of the blocks of the split axis, each of which is shared out: those of Q, K and V. Empty: it is one block.
+  std::vector<std::int64_t> blocks = {};
+  std::int32_t part = 0;  // of the pipeline stage, in the forward's order
+  float deviation = 0;    // initial values: normal with mean 0, or, if 0, all `fill`
   float fill = 0;
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
   bool decays = false;  // AdamW's weight decay: matrices, not biases and norms

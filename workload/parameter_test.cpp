@@ -34,10 +34,17 @@ TEST(Parameter, UnsplitIsWholeOnEachRank) {
 
 TEST(Parameter, RowsOfBlocksAreSharedOutBlockByBlock) {
   // Q, K and V of two heads, one row each; two columns.
-  const Parameter attention{.name = "attn", .shape = {6, 2}, .split = Split::rows, .blocks = 3};
+  const Parameter attention{.name = "attn", .shape = {6, 2}, .split = Split::rows, .blocks = {2, 2, 2}};
   EXPECT_EQ(shape_of_share(attention, 2), Shape({3, 2}));
   EXPECT_EQ(share_of(attention, {2, 0}), std::vector<std::int64_t>({0, 1, 4, 5, 8, 9}));
   EXPECT_EQ(share_of(attention, {2, 1}), std::vector<std::int64_t>({2, 3, 6, 7, 10, 11}));
+}
+
+// Four heads of queries and two of keys and values, one row each: a rank has a head of keys and the two that read it.
+TEST(Parameter, QueriesGoWithTheKeysThatTheyRead) {
+  const Parameter grouped{.name = "attn", .shape = {8}, .split = Split::rows, .blocks = {4, 2, 2}};
+  EXPECT_EQ(share_of(grouped, {2, 0}), std::vector<std::int64_t>({0, 1, 4, 6}));
+  EXPECT_EQ(share_of(grouped, {2, 1}), std::vector<std::int64_t>({2, 3, 5, 7}));
 }
 
 TEST(Parameter, RowsOfAVocabularyArePadded) {
@@ -63,10 +70,11 @@ TEST(Parameter, ColumnsAreARunARow) {
 TEST(Parameter, EachWholeElementIsOnOneRank) {
   const std::vector<Parameter> parameters = {
       {.name = "wte", .shape = {11, 3}, .split = Split::rows},
-      {.name = "qkv", .shape = {24, 5}, .split = Split::rows, .blocks = 3},
-      {.name = "qkv.bias", .shape = {24}, .split = Split::rows, .blocks = 3},
+      {.name = "qkv", .shape = {24, 5}, .split = Split::rows, .blocks = {8, 8, 8}},
+      {.name = "qkv.bias", .shape = {24}, .split = Split::rows, .blocks = {8, 8, 8}},
       {.name = "proj", .shape = {3, 8}, .split = Split::columns},
-      {.name = "two blocks", .shape = {2, 16}, .split = Split::columns, .blocks = 2},
+      {.name = "two blocks", .shape = {2, 16}, .split = Split::columns, .blocks = {8, 8}},
+      {.name = "qkv of few keys", .shape = {24, 5}, .split = Split::rows, .blocks = {16, 4, 4}},
   };
   for (const Parameter& parameter : parameters) {
     for (const std::int32_t ranks : {1, 2, 4}) {
@@ -82,7 +90,7 @@ TEST(Parameter, EachWholeElementIsOnOneRank) {
 }
 
 TEST(Parameter, WhatRanksDoNotDivideIsABug) {
-  const Parameter blocks{.name = "qkv", .shape = {9, 2}, .split = Split::rows, .blocks = 3};
+  const Parameter blocks{.name = "qkv", .shape = {9, 2}, .split = Split::rows, .blocks = {3, 3, 3}};
   EXPECT_THROW(shape_of_share(blocks, 2), core::Error);
   const Parameter columns{.name = "proj", .shape = {2, 5}, .split = Split::columns};
   EXPECT_THROW(elems_of_share(columns, 2), core::Error);

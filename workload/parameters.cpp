@@ -27,11 +27,11 @@ class PartWriter {
       : model_(model), to_(to), part_(part), prefix_(std::move(prefix)) {}
 
   void matrix(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
-              std::vector<std::int64_t> block_rows = {}) {
+              std::vector<std::int64_t> blocks = {}) {
     put({.name = prefix_ + name,
          .shape = {outputs, inputs},
          .split = split,
-         .blocks = equal_blocks(block_rows),
+         .blocks = blocks,
          .deviation = deviation,
          .decays = true});
   }
@@ -41,27 +41,19 @@ class PartWriter {
   }
   // The bias of a column-parallel layer is shared out as its outputs are; of a row-parallel one it is whole.
   void linear(const std::string& name, std::int64_t outputs, std::int64_t inputs, Split split, float deviation,
-              std::vector<std::int64_t> block_rows = {}) {
-    matrix(name + ".weight", outputs, inputs, split, deviation, block_rows);
+              std::vector<std::int64_t> blocks = {}) {
+    matrix(name + ".weight", outputs, inputs, split, deviation, blocks);
     if (!model_.biases) return;
     Parameter bias{.name = prefix_ + name + ".bias", .shape = {outputs}};
     if (split == Split::rows) {
       bias.split = Split::rows;
-      bias.blocks = equal_blocks(block_rows);
+      bias.blocks = blocks;
     }
     put(std::move(bias));
   }
   void experts() { expert_ = true; }
 
  private:
-  // Blocks of unlike sizes (fewer keys than queries) are shared out as so many blocks of the smallest size.
-  static std::int32_t equal_blocks(const std::vector<std::int64_t>& rows) {
-    if (rows.empty()) return 1;
-    const std::int64_t least = *std::min_element(rows.begin(), rows.end());
-    std::int64_t blocks = 0;
-    for (const std::int64_t each : rows) blocks += each / least;
-    return static_cast<std::int32_t>(blocks);
-  }
   void put(Parameter parameter) {
     parameter.part = part_;
     parameter.expert = expert_;
@@ -81,7 +73,8 @@ void add_words(const Model& model, std::int32_t part, const char* name, std::vec
 
 void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix) {
   const std::int64_t up = model.ffn_hidden * (model.gated ? 2 : 1);
-  const std::vector<std::int64_t> halves(model.gated ? 2 : 1, model.ffn_hidden);
+  std::vector<std::int64_t> halves;  // gate and up
+  if (model.gated) halves = {model.ffn_hidden, model.ffn_hidden};
   writer.linear(prefix + "c_fc", up, model.hidden, Split::rows, kDeviation, halves);
   writer.linear(prefix + "c_proj", model.hidden, model.ffn_hidden, Split::columns, residual_deviation(model));
 }

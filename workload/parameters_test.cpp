@@ -148,8 +148,8 @@ TEST(Gpt, SplitsAreMegatrons) {
   const Model config = parse_model("nano");
   const std::vector<Parameter> all = parameters_of(config, place_of(config, 1, 0));
   EXPECT_EQ(find(all, "h.0.attn.c_attn.weight").split, Split::rows);
-  EXPECT_EQ(find(all, "h.0.attn.c_attn.weight").blocks, 3);
-  EXPECT_EQ(find(all, "h.0.attn.c_attn.bias").blocks, 3);
+  EXPECT_EQ(find(all, "h.0.attn.c_attn.weight").blocks, (std::vector<std::int64_t>{128, 128, 128}));
+  EXPECT_EQ(find(all, "h.0.attn.c_attn.bias").blocks, (std::vector<std::int64_t>{128, 128, 128}));
   EXPECT_EQ(find(all, "h.0.attn.c_proj.weight").split, Split::columns);
   EXPECT_EQ(find(all, "h.0.attn.c_proj.bias").split, Split::none);
   EXPECT_EQ(find(all, "h.0.mlp.c_fc.bias").split, Split::rows);

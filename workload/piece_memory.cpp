@@ -220,6 +220,8 @@ class PieceTouches {
       case Kind::qkv:
         use_rows(T::n1, T::n1_all);
         return make(T::qkv);
+      case Kind::rotary:
+        return use(T::qkv);
       case Kind::core:
         use(T::qkv);
         make(T::o);
@@ -288,6 +290,8 @@ class PieceTouches {
       case Kind::core:
         for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
         return make(T::d_qkv);
+      case Kind::rotary:
+        return use(T::d_qkv);
       case Kind::qkv:
         use(T::d_qkv);
         return make(shares_rows() ? T::d_term1 : T::d);

@@ -9,10 +9,13 @@
 #include "kernels/attention/attention_cases.h"
 #include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/embedding/embedding_cases.h"
+#include "kernels/gelu/gelu_cases.h"
 #include "kernels/gemm/gemm_cases.h"
 #include "kernels/norm/norm_cases.h"
 #include "kernels/optimizer/optimizer_cases.h"
 #include "kernels/residual/residual_cases.h"
+#include "kernels/rotary/rotary_cases.h"
+#include "kernels/swiglu/swiglu_cases.h"
 #include "workload/build_step.h"
 
 namespace lockstep::kernel_bench {

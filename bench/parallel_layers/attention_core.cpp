@@ -63,10 +63,10 @@ class AttentionCore final : public Node {
   const Tensor& o() const { return order_ ? rows_.o : out_.x; }
   // Queries, keys and values of a token lie side by side.
   kernels::In part_of_qkv(std::int64_t part) const {
-    return (order_ ? rows_.qkv : in_.x).in(part * shape().row(), shape().extent(shape().queries));
+    return (order_ ? rows_.qkv : in_.x).in(part * shape().row(), shape().extent());
   }
   kernels::Out part_of_gradient(std::int64_t part) const {
-    return (order_ ? rows_.d_qkv : in_.d).out(part * shape().row(), shape().extent(shape().queries));
+    return (order_ ? rows_.d_qkv : in_.d).out(part * shape().row(), shape().extent());
   }
 
   const Place& place_;

@@ -40,8 +40,9 @@ float AttentionShape::factor() const {
 }
 
 Rows AttentionShape::rows_of(std::string_view operand) const {
-  const bool packed = operand == "o" || operand == "lse" || operand == "d_o";
-  return packed ? Rows{} : Rows{.elems = row(), .stride = stride()};
+  if (operand == "o" || operand == "lse" || operand == "d_o") return {};
+  const bool of_queries = operand == "q" || operand == "dq";
+  return of_queries ? Rows{.elems = row(), .stride = stride()} : Rows{.elems = key_row(), .stride = key_stride()};
 }
 
 void AttentionShape::check(std::string_view kernel) const {
@@ -51,6 +52,11 @@ void AttentionShape::check(std::string_view kernel) const {
   check_at_least(kernel, "keys", keys, causal ? queries : 1);
   check_at_least(kernel, "head_columns", head_columns, 1);
   if (qkv_stride != 0) check_at_least(kernel, "qkv_stride", qkv_stride, row());
+  check_at_least(kernel, "kv_heads", kv_heads, 0);
+  if (heads % key_heads() != 0) {
+    throw core::usage_error(std::string(kernel) + ": kv_heads is " + std::to_string(kv_heads) +
+                            "; allowed: divisors of heads, " + std::to_string(heads));
+  }
 }
 
 // A pair: q . k and its scale, - max, exp, + of the sum, weight * v. A query: / of o, log, +.
@@ -95,22 +101,23 @@ BackwardMemory::BackwardMemory(const AttentionShape& shape, float* memory) {
   weights = cutter.take(kTile * kTile);
   d_scores = cutter.take(kTile * kTile);
   dq = cutter.take(queries * row);
-  dk = cutter.take(kTile * row);
-  dv = cutter.take(kTile * row);
+  dk = cutter.take(gathered_keys(shape) * row);
+  dv = cutter.take(gathered_keys(shape) * row);
   elems = cutter.used();
 }
 
 namespace {
 
-// Calls run(args, piece, memory) for each piece of each head.
+// Calls run(args, piece, memory) for each piece of each head of keys.
 template <class Memory, class Args, class Run>
 void run_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_head, const Run& run) {
   const AttentionShape& shape = args.shape;
   const std::size_t elems = Memory(shape).elems;
-  pool.for_pieces(shape.batch * shape.heads * pieces_a_head, [&](std::int64_t piece, int thread) {
+  const std::int64_t heads = shape.key_heads();
+  pool.for_pieces(shape.batch * heads * pieces_a_head, [&](std::int64_t piece, int thread) {
     const std::int64_t head = piece / pieces_a_head;
     const Memory memory(shape, pool.scratch_of<float>(thread, elems).data());
-    run(args, AttentionPiece{head / shape.heads, head % shape.heads, piece % pieces_a_head, pieces_a_head}, memory);
+    run(args, AttentionPiece{head / heads, head % heads, piece % pieces_a_head, pieces_a_head}, memory);
   });
 }
 
@@ -126,10 +133,11 @@ void run_tiled_pieces(const Args& args, ThreadPool& pool, std::int64_t pieces_a_
 
 }  // namespace
 
-// A piece is a head, or some of its query tiles if there are few heads: every n-th, as later ones see more keys.
+// A piece is a head of keys, or some of its queries' tiles if there are few heads: every n-th, as later ones see more
+// keys.
 void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   const AttentionShape& shape = args.shape;
-  const std::int64_t heads = shape.batch * shape.heads;
+  const std::int64_t heads = shape.batch * shape.key_heads();
   constexpr std::int64_t kPiecesAThread = 4;
   const std::int64_t wanted = (kPiecesAThread * pool.size() + heads - 1) / heads;
   const std::int64_t pieces_a_head = pool.size() == 1 ? 1 : std::min(wanted, tiles_of(shape.queries));
@@ -137,7 +145,7 @@ void run_cpu(const AttentionForward& args, ThreadPool& pool) {
   run_pieces<ForwardMemory>(args, pool, pieces_a_head, run_forward_piece);
 }
 
-// A piece is a head: dq gathers over key tiles, dk and dv over query tiles, all in one order.
+// A piece is a head of keys: dq gathers over key tiles, dk and dv over query tiles and heads, all in one order.
 void run_cpu(const AttentionBackward& args, ThreadPool& pool) {
   if (is_tiled(args, pool)) return run_tiled_pieces<TiledBackwardMemory>(args, pool, 1);
   run_pieces<BackwardMemory>(args, pool, 1, run_backward_piece);

@@ -8,8 +8,13 @@
 // query that sees no other has the lse -inf and a row of NaN. What a query does not see does not touch its scores, but
 // a NaN or infinity in a key or value may reach the o and dq of queries up to a tile before it (0 * NaN).
 //
-// Queries, keys and values are [batch, length, heads, head_columns], a row (all heads of one token) every `row_stride`
-// elements: heads * head_columns if packed alone, three times that inside of a fused QKV activation.
+// Queries are [batch, length, heads, head_columns], keys and values [batch, length, kv_heads, head_columns], a row (all
+// heads of one token) every `qkv_stride` elements: as long as the row if packed alone, that of queries, keys and values
+// together inside of a fused QKV activation.
+//
+// Grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245): with fewer heads of keys than of queries, query head
+// h reads key head h / (heads / kv_heads). Nothing is repeated in memory; gradients of keys and values are summed over
+// the group's queries where they are made.
 #pragma once
 
 #include <array>
@@ -33,16 +38,22 @@ struct AttentionShape {
   std::int64_t head_columns;
   bool causal = true;
   float scale = 0;              // 0: 1 / sqrt(head_columns)
-  std::int64_t qkv_stride = 0;  // row stride of q, k, v and their gradients; 0: heads * head_columns
+  std::int64_t qkv_stride = 0;  // row stride of q, k, v and their gradients; 0: their rows are packed
+  std::int64_t kv_heads = 0;    // divides heads; 0: as many
 
+  std::int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  std::int64_t group() const { return heads / key_heads(); }  // query heads that share a key head
   std::int64_t row() const { return heads * head_columns; }
   std::int64_t stride() const { return qkv_stride == 0 ? row() : qkv_stride; }
+  std::int64_t key_row() const { return key_heads() * head_columns; }
+  std::int64_t key_stride() const { return qkv_stride == 0 ? key_row() : qkv_stride; }
   // Pairs of a query and a key that it sees, in one sequence and head.
   std::int64_t pairs() const {
     return causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
   }
-  // Elements from the first to the last of an array with that stride.
-  std::int64_t extent(std::int64_t length) const { return (batch * length - 1) * stride() + row(); }
+  // Elements from the first to the last of queries and their gradient, and of keys, values and theirs.
+  std::int64_t extent() const { return (batch * queries - 1) * stride() + row(); }
+  std::int64_t key_extent() const { return (batch * keys - 1) * key_stride() + key_row(); }
   // For q, k, v and their gradients; the other operands are packed.
   Rows rows_of(std::string_view operand) const;
   float factor() const;                       // the scale that holds
@@ -52,7 +63,7 @@ struct AttentionShape {
 struct AttentionForward {
   AttentionShape shape;
   In q = {};     // [batch, queries, heads, head_columns], strided
-  In k = {};     // [batch, keys, heads, head_columns], strided
+  In k = {};     // [batch, keys, kv_heads, head_columns], strided
   In v = {};     // as k
   Out o = {};    // [batch, queries, heads, head_columns], packed
   Out lse = {};  // [batch, heads, queries] f32
@@ -63,10 +74,10 @@ struct AttentionForward {
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const AttentionShape& s = self.shape;
-    visit("q", self.q, s.extent(s.queries), kActivations);
+    visit("q", self.q, s.extent(), kActivations);
     const DTypes same(self.q.dtype);
-    visit("k", self.k, s.extent(s.keys), same);
-    visit("v", self.v, s.extent(s.keys), same);
+    visit("k", self.k, s.key_extent(), same);
+    visit("v", self.v, s.key_extent(), same);
     visit("o", self.o, s.batch * s.queries * s.row(), same);
     visit("lse", self.lse, s.batch * s.heads * s.queries, kF32);
   }
@@ -88,16 +99,16 @@ struct AttentionBackward {
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     const AttentionShape& s = self.shape;
-    visit("q", self.q, s.extent(s.queries), kActivations);
+    visit("q", self.q, s.extent(), kActivations);
     const DTypes same(self.q.dtype);
-    visit("k", self.k, s.extent(s.keys), same);
-    visit("v", self.v, s.extent(s.keys), same);
+    visit("k", self.k, s.key_extent(), same);
+    visit("v", self.v, s.key_extent(), same);
     visit("o", self.o, s.batch * s.queries * s.row(), same);
     visit("lse", self.lse, s.batch * s.heads * s.queries, kF32);
     visit("d_o", self.d_o, s.batch * s.queries * s.row(), same);
-    visit("dq", self.dq, s.extent(s.queries), same);
-    visit("dk", self.dk, s.extent(s.keys), same);
-    visit("dv", self.dv, s.extent(s.keys), same);
+    visit("dq", self.dq, s.extent(), same);
+    visit("dk", self.dk, s.key_extent(), same);
+    visit("dv", self.dv, s.key_extent(), same);
   }
 };
 

@@ -15,27 +15,30 @@ namespace lockstep::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Everything of one head that tile pairs read.
+// Everything of a head of keys that tile pairs read.
 template <class T>
-void pack_head(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory) {
+void pack_keys(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory) {
   const AttentionShape& shape = args.shape;
   const auto columns = static_cast<std::size_t>(shape.head_columns);
   const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
-  const auto strided = [&](const In& view, std::int64_t length) {
-    return head_rows(view.as<T>(), shape, piece, length, shape.stride());
-  };
-  const auto packed = [&](const In& view) { return head_rows(view.as<T>(), shape, piece, shape.queries, shape.row()); };
-  pack_rows<T>(strided(args.k, shape.keys), shape.keys, columns, memory.k, row);
-  pack_rows<T>(strided(args.v, shape.keys), shape.keys, columns, memory.v, row);
-  pack_rows<T>(strided(args.q, shape.queries), shape.queries, columns, memory.q, row);
-  pack_rows<T>(packed(args.d_o), shape.queries, columns, memory.d_o, row);
+  pack_rows<T>(key_rows(args.k.as<T>(), shape, piece), shape.keys, columns, memory.k, row);
+  pack_rows<T>(key_rows(args.v.as<T>(), shape, piece), shape.keys, columns, memory.v, row);
+}
+
+// Everything of a head of queries.
+template <class T>
+void pack_queries(const AttentionBackward& args, const QueryHead& of, const BackwardMemory& memory) {
+  const AttentionShape& shape = args.shape;
+  const auto columns = static_cast<std::size_t>(shape.head_columns);
+  const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
+  const auto o = packed_rows(args.o.as<T>(), shape, of);
+  const auto d_o = packed_rows(args.d_o.as<T>(), shape, of);
+  pack_rows<T>(query_rows(args.q.as<T>(), shape, of), shape.queries, columns, memory.q, row);
+  pack_rows<T>(d_o, shape.queries, columns, memory.d_o, row);
   std::fill_n(memory.lse, tiles_of(shape.queries) * kTile, 0.0F);
-  std::copy_n(args.lse.as<float>() + (piece.batch * shape.heads + piece.head) * shape.queries, shape.queries,
-              memory.lse);
+  std::copy_n(lse_of(args.lse.as<float>(), shape, of), shape.queries, memory.lse);
   std::fill_n(memory.delta, tiles_of(shape.queries) * kTile, 0.0F);
-  for (std::int64_t i = 0; i < shape.queries; ++i) {
-    memory.delta[i] = delta_of(packed(args.o).row(i), packed(args.d_o).row(i), columns);
-  }
+  for (std::int64_t i = 0; i < shape.queries; ++i) memory.delta[i] = delta_of(o.row(i), d_o.row(i), columns);
   for (std::int64_t tile = 0; tile < tiles_of(shape.queries); ++tile) {
     const std::int64_t num_queries = std::min(kTile, shape.queries - tile * kTile);
     const std::size_t rows_at = static_cast<std::size_t>(tile) * kTileRow * row;
@@ -71,9 +74,14 @@ void weigh_tile(const BackwardMemory& memory, const TilePair& pair, std::size_t 
   }
 }
 
+// Where a key tile's gradients are gathered: rows of dk and dv.
+std::size_t gathered_row(const AttentionShape& shape, std::int64_t tile) {
+  return shape.group() == 1 ? 0 : static_cast<std::size_t>(tile) * kTileRow;
+}
+
 // Adds what a tile pair gives to dk and dv of the key tile and to dq.
 void add_pair(const AttentionShape& shape, const BackwardMemory& memory, const TilePair& pair, std::size_t first_key,
-              std::size_t first_query) {
+              std::size_t gathered, std::size_t first_query) {
   const auto columns = static_cast<std::size_t>(shape.head_columns);
   const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
   const auto num_keys = static_cast<std::size_t>(pair.num_keys);
@@ -86,35 +94,42 @@ void add_pair(const AttentionShape& shape, const BackwardMemory& memory, const T
   multiply<false>({memory.v + first_key * row, row, 1}, {memory.d_ot + first_query * columns, kTileRow},
                   {memory.d_scores, kTileRow}, num_keys, score_columns, ScorePart{pair, columns});
   weigh_tile(memory, pair, first_query);
-  multiply<true>({memory.weights, kTileRow, 1}, {memory.d_o + first_query * row, row}, {memory.dv, row}, num_keys,
-                 head_width, KeyPart{pair});
-  multiply<true>({memory.d_scores, kTileRow, 1}, {memory.q + first_query * row, row}, {memory.dk, row}, num_keys,
-                 head_width, KeyPart{pair});
+  multiply<true>({memory.weights, kTileRow, 1}, {memory.d_o + first_query * row, row},
+                 {memory.dv + gathered * row, row}, num_keys, head_width, KeyPart{pair});
+  multiply<true>({memory.d_scores, kTileRow, 1}, {memory.q + first_query * row, row}, {memory.dk + gathered * row, row},
+                 num_keys, head_width, KeyPart{pair});
   multiply<true>({memory.d_scores, 1, kTileRow}, {k, row}, {memory.dq + first_query * row, row}, num_queries,
                  head_width, QueryPart{pair});
 }
 
+// The gradients of a key tile, to which heads of queries add one after the other.
 template <class T>
 void key_tile(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory,
-              std::int64_t tile) {
+              std::int64_t tile, std::int64_t query_head) {
   const AttentionShape& shape = args.shape;
   const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
   const std::int64_t num_keys = std::min(kTile, shape.keys - tile * kTile);
-  std::fill_n(memory.dk, kTileRow * row, 0.0F);
-  std::fill_n(memory.dv, kTileRow * row, 0.0F);
+  const std::size_t gathered = gathered_row(shape, tile);
+  float* const dk = memory.dk + gathered * row;
+  float* const dv = memory.dv + gathered * row;
+  if (query_head == 0) {
+    std::fill_n(dk, kTileRow * row, 0.0F);
+    std::fill_n(dv, kTileRow * row, 0.0F);
+  }
   for (std::int64_t query_tile = 0; query_tile < tiles_of(shape.queries); ++query_tile) {
     const TilePair pair = tile_pair(shape, tile, query_tile);
     if (!is_seen(pair)) continue;
-    add_pair(shape, memory, pair, static_cast<std::size_t>(tile) * kTileRow,
+    add_pair(shape, memory, pair, static_cast<std::size_t>(tile) * kTileRow, gathered,
              static_cast<std::size_t>(query_tile) * kTileRow);
   }
+  if (query_head + 1 < shape.group()) return;
   const auto columns = static_cast<std::size_t>(shape.head_columns);
   const auto rows_of = [&](const Out& view) {
-    const auto rows = head_rows(view.as<T>(), shape, piece, shape.keys, shape.stride());
+    const auto rows = key_rows(view.as<T>(), shape, piece);
     return HeadRows<T>{rows.row(tile * kTile), rows.stride};
   };
-  unpack_rows(memory.dk, row, num_keys, columns, shape.factor(), rows_of(args.dk));
-  unpack_rows(memory.dv, row, num_keys, columns, 1, rows_of(args.dv));
+  unpack_rows(dk, row, num_keys, columns, shape.factor(), rows_of(args.dk));
+  unpack_rows(dv, row, num_keys, columns, 1, rows_of(args.dv));
 }
 
 void backward_piece(const AttentionBackward& args, const AttentionPiece& piece, const BackwardMemory& memory) {
@@ -122,11 +137,14 @@ void backward_piece(const AttentionBackward& args, const AttentionPiece& piece, 
     using T = decltype(zero);
     const AttentionShape& shape = args.shape;
     const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
-    pack_head<T>(args, piece, memory);
-    std::fill_n(memory.dq, static_cast<std::size_t>(shape.queries) * row, 0.0F);
-    for (std::int64_t tile = 0; tile < tiles_of(shape.keys); ++tile) key_tile<T>(args, piece, memory, tile);
-    unpack_rows(memory.dq, row, shape.queries, static_cast<std::size_t>(shape.head_columns), shape.factor(),
-                head_rows(args.dq.as<T>(), shape, piece, shape.queries, shape.stride()));
+    pack_keys<T>(args, piece, memory);
+    for_each_query_head(shape, piece, [&](const QueryHead& of, std::int64_t h) {
+      pack_queries<T>(args, of, memory);
+      std::fill_n(memory.dq, static_cast<std::size_t>(shape.queries) * row, 0.0F);
+      for (std::int64_t tile = 0; tile < tiles_of(shape.keys); ++tile) key_tile<T>(args, piece, memory, tile, h);
+      unpack_rows(memory.dq, row, shape.queries, static_cast<std::size_t>(shape.head_columns), shape.factor(),
+                  query_rows(args.dq.as<T>(), shape, of));
+    });
   });
 }
 

@@ -129,15 +129,15 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
   place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
   const int first_query = place.tile * Tiles::kRows;
   const int past_query = first_query + Tiles::kRows < g.queries ? first_query + Tiles::kRows : g.queries;
-  const auto keys = strided_rows(operands.k, g, g.keys, place);
-  const auto values = strided_rows(operands.v, g, g.keys, place);
+  const auto keys = key_rows(operands.k, g, place.batch, place.head / g.group());
+  const auto values = key_rows(operands.v, g, place.batch, place.head / g.group());
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const q_tile = static_cast<Element*>(lane.shared());
   Element* const d_o_tile = q_tile + Tiles::kRows * Tiles::kStride;
   Element* const streamed = d_o_tile + Tiles::kRows * Tiles::kStride;
   const int warp_row = lane.warp() * Tiles::kWarpRows;
-  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, strided_rows(operands.q, g, g.queries, place), first_query, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, place), first_query, g);
   copy_tile<Tiles, Tiles::kRows>(lane, d_o_tile, packed_rows(operands.d_o, g, place), first_query, g);
 
   QueryNumbers numbers[Tiles::kBands][2];
@@ -176,7 +176,7 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
     Tiles::accumulate(lane, dq, scores, k_tile);
   };
   stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);
-  store_rows<Tiles>(lane, dq, strided_rows(operands.dq, g, g.queries, place), first_query + warp_row, 0, g,
+  store_rows<Tiles>(lane, dq, query_rows(operands.dq, g, place), first_query + warp_row, 0, g,
                     [&](int /*m*/, int /*half*/) { return g.scale; });
 }
 
@@ -204,18 +204,16 @@ __device__ void mask_queries(Lane& lane, typename Tiles::Sums& weights, int firs
   }
 }
 
-// dk and dv. Rows of the sums are keys here, columns are queries.
+// dk and dv, summed over the heads of queries that share the keys, one head after another. Rows of the sums are keys
+// here, columns are queries.
 template <class Tiles, class Lane>
 __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename Tiles::Value>& operands,
                                      std::int64_t block) {
   using Element = typename Tiles::Element;
   const AttentionGeometry& g = operands.geometry;
   // The first keys are seen by the most queries: they start first.
-  const BlockPlace place = block_place(block, g.heads, tiles_of(g.keys, Tiles::kRows), Tiles::kSlices);
+  const BlockPlace place = block_place(block, g.kv_heads, tiles_of(g.keys, Tiles::kRows), Tiles::kSlices);
   const int first_key = place.tile * Tiles::kRows;
-  const auto queries = strided_rows(operands.q, g, g.queries, place);
-  const auto d_os = packed_rows(operands.d_o, g, place);
-  const QueryNumbers* const numbers = row_numbers(operands.numbers, g, place);
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const k_tile = static_cast<Element*>(lane.shared());
@@ -223,13 +221,16 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
   Element* const streamed = v_tile + Tiles::kRows * Tiles::kStride;
   auto* const streamed_numbers = reinterpret_cast<QueryNumbers*>(streamed + 2 * Tiles::kStages * kStreamedElems);
   const int warp_row = lane.warp() * Tiles::kWarpRows;
-  copy_tile<Tiles, Tiles::kRows>(lane, k_tile, strided_rows(operands.k, g, g.keys, place), first_key, g);
-  copy_tile<Tiles, Tiles::kRows>(lane, v_tile, strided_rows(operands.v, g, g.keys, place), first_key, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, k_tile, key_rows(operands.k, g, place.batch, place.head), first_key, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, v_tile, key_rows(operands.v, g, place.batch, place.head), first_key, g);
 
   typename Tiles::Result dk = {};
   typename Tiles::Result dv = {};
   const int first_column = place.slice * Tiles::kSlice;
   const float factor = g.scale * kLog2E;
+  HeadRows<const typename Tiles::Value> queries = {};
+  HeadRows<const typename Tiles::Value> d_os = {};
+  const QueryNumbers* numbers = nullptr;
   const auto copy = [&](int tile, int stage) {
     const int first_query = tile * Tiles::kStreamed;
     Element* const to = streamed + stage * 2 * kStreamedElems;
@@ -262,11 +263,18 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
     });
     Tiles::accumulate(lane, dk, p, q_tile + first_column);
   };
-  stream_tiles<Tiles::kStages>(lane, g.first_query(first_key) / Tiles::kStreamed, tiles_of(g.queries, Tiles::kStreamed),
-                               copy, compute);
-  store_rows<Tiles>(lane, dk, strided_rows(operands.dk, g, g.keys, place), first_key + warp_row, first_column, g,
+  for (int h = 0; h < g.group(); ++h) {
+    const BlockPlace of_queries{place.batch, place.head * g.group() + h, 0, 0};
+    queries = query_rows(operands.q, g, of_queries);
+    d_os = packed_rows(operands.d_o, g, of_queries);
+    numbers = row_numbers(operands.numbers, g, of_queries);
+    if (h > 0) lane.sync();  // all are done with the tiles of the head before
+    stream_tiles<Tiles::kStages>(lane, g.first_query(first_key) / Tiles::kStreamed,
+                                 tiles_of(g.queries, Tiles::kStreamed), copy, compute);
+  }
+  store_rows<Tiles>(lane, dk, key_rows(operands.dk, g, place.batch, place.head), first_key + warp_row, first_column, g,
                     [&](int /*m*/, int /*half*/) { return g.scale; });
-  store_rows<Tiles>(lane, dv, strided_rows(operands.dv, g, g.keys, place), first_key + warp_row, first_column, g,
+  store_rows<Tiles>(lane, dv, key_rows(operands.dv, g, place.batch, place.head), first_key + warp_row, first_column, g,
                     [](int /*m*/, int /*half*/) { return 1.0F; });
 }
 
@@ -274,11 +282,11 @@ __device__ void attention_keys_block(Lane& lane, const BackwardOperands<typename
 // come first: they have four products a tile, queries have three.
 template <class Kernels>
 std::int64_t keys_blocks_of(const AttentionShape& s) {
-  return blocks_of(s, s.keys, Kernels::Keys::kRows) * Kernels::Keys::kSlices;
+  return key_blocks_of(s, Kernels::Keys::kRows) * Kernels::Keys::kSlices;
 }
 template <class Kernels>
 std::int64_t backward_blocks_of(const AttentionShape& s) {
-  return keys_blocks_of<Kernels>(s) + blocks_of(s, s.queries, Kernels::Queries::kRows);
+  return keys_blocks_of<Kernels>(s) + query_blocks_of(s, Kernels::Queries::kRows);
 }
 template <class Kernels>
 constexpr std::size_t gradient_shared_bytes() {

@@ -18,6 +18,7 @@ std::string name_of(const AttentionShape& shape) {
   if (shape.keys != shape.queries) name += fmt::format("_K{}", shape.keys);
   if (!shape.causal) name += "_full";
   if (shape.stride() != shape.row()) name += fmt::format("_S{}", shape.stride());
+  if (shape.group() > 1) name += fmt::format("_G{}", shape.group());
   return name;
 }
 
@@ -41,12 +42,15 @@ std::function<void(ReferenceData<double>&)> forward_results(const AttentionShape
   };
 }
 
-// Terms of a sum over keys of weights that are sums over columns.
+// Terms of a sum over keys, or over the queries of a group, of weights that are sums over columns.
 std::int64_t terms_of(const AttentionShape& shape) {
   return shape.keys + shape.head_columns;
 }
+std::int64_t key_terms_of(const AttentionShape& shape) {
+  return std::max(shape.keys, shape.group() * shape.queries) + shape.head_columns;
+}
 
-// batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
+// batch, heads, queries, keys, head_columns, causal, scale, qkv_stride, kv_heads
 constexpr std::array kTestShapes{
     AttentionShape{1, 1, 1, 1, 1},
     AttentionShape{2, 3, 17, 17, 8},
@@ -60,6 +64,9 @@ constexpr std::array kTestShapes{
     AttentionShape{1, 1, 130, 67, 33, false},
     AttentionShape{1, 2, 66, 150, 16, false, 1, 40},
     AttentionShape{1, 1, 140, 140, 72},
+    AttentionShape{2, 4, 70, 70, 24, true, 0, 192, 2},
+    AttentionShape{1, 3, 5, 140, 40, true, 0, 0, 1},
+    AttentionShape{1, 6, 67, 66, 9, false, 0, 0, 3},
 };
 
 void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DType dtype) {
@@ -79,9 +86,10 @@ KernelCase case_of(const AttentionForward& args) {
 
 KernelCase case_of(const AttentionBackward& args) {
   const std::int64_t terms = terms_of(args.shape);
+  const std::int64_t key_terms = key_terms_of(args.shape);
   return make_shaped_case(args, {.shape = name_of(args.shape),
                                  .dtype = args.q.dtype,
-                                 .terms = {{"dq", terms}, {"dk", terms}, {"dv", terms}},
+                                 .terms = {{"dq", terms}, {"dk", key_terms}, {"dv", key_terms}},
                                  .rounded_factors = {"dq", "dk", "dv"},
                                  .derive = forward_results(args.shape)});
 }
@@ -101,7 +109,8 @@ std::vector<KernelCase> attention_test_cases() {
 std::vector<KernelCase> attention_bench_cases() {
   constexpr std::array kShapes{
       AttentionShape{8, 4, 128, 128, 64, true, 0, 768}, AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
-      AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304}, AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304}};
+      AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304}, AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304},
+      AttentionShape{1, 32, 1024, 1024, 128, true, 0, 6144, 8}};
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {
     for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);

@@ -38,7 +38,7 @@ void run_emulated(const AttentionForward& args, bool small, std::uint64_t seed) 
   const ForwardOperands<T> operands = operands_for<T>(args);
   with_attention_kernels<T>(static_cast<int>(args.shape.head_columns), small, [&](auto chosen) {
     using Tiles = typename decltype(chosen)::Forward;
-    run_grid(blocks_of(args.shape, args.shape.queries, Tiles::kRows), forward_shared_bytes<Tiles>(), seed,
+    run_grid(query_blocks_of(args.shape, Tiles::kRows), forward_shared_bytes<Tiles>(), seed,
              [&](EmulatedLane& lane, std::int64_t block) { attention_forward_block<Tiles>(lane, operands, block); });
   });
 }

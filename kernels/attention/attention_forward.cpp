@@ -51,13 +51,12 @@ void decrease_rows(const ForwardMemory& memory, std::int64_t num_queries, std::s
 
 // A query tile against all keys that it sees.
 template <class T>
-void query_tile(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory,
-                std::int64_t tile) {
+void query_tile(const AttentionForward& args, const QueryHead& of, const ForwardMemory& memory, std::int64_t tile) {
   const AttentionShape& shape = args.shape;
   const auto columns = static_cast<std::size_t>(shape.head_columns);
   const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
   const std::int64_t num_queries = std::min(kTile, shape.queries - tile * kTile);
-  const auto q = head_rows(args.q.as<T>(), shape, piece, shape.queries, shape.stride());
+  const auto q = query_rows(args.q.as<T>(), shape, of);
   pack_rows<T>({q.row(tile * kTile), q.stride}, num_queries, columns, memory.q, row);
   transpose_tile(memory.q, row, num_queries, columns, shape.factor(), memory.qt);
   std::fill_n(memory.max, kTile, kLowest);
@@ -75,7 +74,7 @@ void query_tile(const AttentionForward& args, const AttentionPiece& piece, const
     multiply<true>({memory.weights, 1, kTileRow}, {memory.v + first_key * row, row}, {memory.o, row},
                    static_cast<std::size_t>(num_queries), whole_vectors(columns), QueryPart{pair});
   }
-  finish_rows<T>(args, piece, {memory.o, memory.max, memory.sum, 1}, tile * kTile, num_queries, row);
+  finish_rows<T>(args, of, {memory.o, memory.max, memory.sum, 1}, tile * kTile, num_queries, row);
 }
 
 void forward_piece(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory) {
@@ -84,13 +83,13 @@ void forward_piece(const AttentionForward& args, const AttentionPiece& piece, co
     const AttentionShape& shape = args.shape;
     const auto columns = static_cast<std::size_t>(shape.head_columns);
     const auto row = static_cast<std::size_t>(padded_columns(shape.head_columns));
-    pack_rows<T>(head_rows(args.k.as<T>(), shape, piece, shape.keys, shape.stride()), shape.keys, columns, memory.k,
-                 row);
-    pack_rows<T>(head_rows(args.v.as<T>(), shape, piece, shape.keys, shape.stride()), shape.keys, columns, memory.v,
-                 row);
-    for (std::int64_t tile = piece.first_tile; tile < tiles_of(shape.queries); tile += piece.tile_step) {
-      query_tile<T>(args, piece, memory, tile);
-    }
+    pack_rows<T>(key_rows(args.k.as<T>(), shape, piece), shape.keys, columns, memory.k, row);
+    pack_rows<T>(key_rows(args.v.as<T>(), shape, piece), shape.keys, columns, memory.v, row);
+    for_each_query_head(shape, piece, [&](const QueryHead& of, std::int64_t /*h*/) {
+      for (std::int64_t tile = piece.first_tile; tile < tiles_of(shape.queries); tile += piece.tile_step) {
+        query_tile<T>(args, of, memory, tile);
+      }
+    });
   });
 }
 

@@ -163,14 +163,14 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
   place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
   const int first_query = place.tile * Tiles::kRows;
   const int past_query = first_query + Tiles::kRows < g.queries ? first_query + Tiles::kRows : g.queries;
-  const auto keys = strided_rows(operands.k, g, g.keys, place);
-  const auto values = strided_rows(operands.v, g, g.keys, place);
+  const auto keys = key_rows(operands.k, g, place.batch, place.head / g.group());
+  const auto values = key_rows(operands.v, g, place.batch, place.head / g.group());
 
   constexpr int kStreamedElems = Tiles::kStreamed * Tiles::kStride;
   Element* const q_tile = static_cast<Element*>(lane.shared());
   Element* const streamed = q_tile + Tiles::kRows * Tiles::kStride;
   const int warp_row = lane.warp() * Tiles::kWarpRows;
-  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, strided_rows(operands.q, g, g.queries, place), first_query, g);
+  copy_tile<Tiles, Tiles::kRows>(lane, q_tile, query_rows(operands.q, g, place), first_query, g);
 
   if (g.scale < 0) negate_tile<Tiles, Tiles::kRows>(lane, q_tile);  // so that large products are large scores
   RunningSoftmax<Tiles> softmax;

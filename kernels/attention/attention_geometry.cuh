@@ -21,13 +21,17 @@ inline constexpr float kLn2 = 0.6931471805599453F;
 
 struct AttentionGeometry {
   int heads;
+  int kv_heads;
   int queries;
   int keys;
   int head_columns;
   bool causal;
-  bool wide;  // all operands may be read by 16 bytes and written by 2 elements
-  std::int64_t qkv_stride;
+  bool wide;                // all operands may be read by 16 bytes and written by 2 elements
+  std::int64_t stride;      // of queries
+  std::int64_t key_stride;  // of keys and values
   float scale;
+
+  __device__ int group() const { return heads / kv_heads; }  // query heads that share a key head
 
   // The last key that a query sees. Of queries past the end it is a key, too: their results are not stored.
   __device__ int last_key(int query) const {
@@ -45,20 +49,25 @@ template <class T>
 AttentionGeometry geometry_of(const AttentionShape& s, std::initializer_list<const void*> operands) {
   constexpr std::int64_t kPiece = 16 / sizeof(T);
   const auto aligned = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 16 == 0; };
-  const bool wide = s.head_columns % kPiece == 0 && s.stride() % kPiece == 0 &&
+  const bool wide = s.head_columns % kPiece == 0 && s.stride() % kPiece == 0 && s.key_stride() % kPiece == 0 &&
                     std::all_of(operands.begin(), operands.end(), aligned);
   return {.heads = static_cast<int>(s.heads),
+          .kv_heads = static_cast<int>(s.key_heads()),
           .queries = static_cast<int>(s.queries),
           .keys = static_cast<int>(s.keys),
           .head_columns = static_cast<int>(s.head_columns),
           .causal = s.causal,
           .wide = wide,
-          .qkv_stride = s.stride(),
+          .stride = s.stride(),
+          .key_stride = s.key_stride(),
           .scale = s.factor()};
 }
 
-inline std::int64_t blocks_of(const AttentionShape& s, std::int64_t rows, int tile_rows) {
-  return s.batch * s.heads * ((rows + tile_rows - 1) / tile_rows);
+inline std::int64_t query_blocks_of(const AttentionShape& s, int tile_rows) {
+  return s.batch * s.heads * ((s.queries + tile_rows - 1) / tile_rows);
+}
+inline std::int64_t key_blocks_of(const AttentionShape& s, int tile_rows) {
+  return s.batch * s.key_heads() * ((s.keys + tile_rows - 1) / tile_rows);
 }
 
 __device__ inline int tiles_of(int rows, int tile_rows) {
@@ -88,10 +97,15 @@ struct HeadRows {
   __device__ T* row(int r) const { return data + r * stride; }
 };
 
-// The rows of a head in q, k, v and their gradients.
+// The rows of a head of queries in q and its gradient.
 template <class T>
-__device__ HeadRows<T> strided_rows(T* base, const AttentionGeometry& g, int length, const BlockPlace& place) {
-  return {base + place.batch * length * g.qkv_stride + std::int64_t{place.head} * g.head_columns, g.qkv_stride, length};
+__device__ HeadRows<T> query_rows(T* base, const AttentionGeometry& g, const BlockPlace& place) {
+  return {base + place.batch * g.queries * g.stride + std::int64_t{place.head} * g.head_columns, g.stride, g.queries};
+}
+// The rows of a head of keys in k, v and their gradients.
+template <class T>
+__device__ HeadRows<T> key_rows(T* base, const AttentionGeometry& g, std::int64_t batch, int key_head) {
+  return {base + batch * g.keys * g.key_stride + std::int64_t{key_head} * g.head_columns, g.key_stride, g.keys};
 }
 // The rows of a head in o and its gradient.
 template <class T>

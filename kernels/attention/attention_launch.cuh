@@ -46,7 +46,7 @@ void run_attention(const AttentionForward& args, CudaContext& cuda) {
   with_kernels_for<T>(s, cuda, [&](auto chosen) {
     using Kernels = decltype(chosen);
     using Tiles = typename Kernels::Forward;
-    const LaunchShape shape{.blocks = blocks_of(s, s.queries, Tiles::kRows),
+    const LaunchShape shape{.blocks = query_blocks_of(s, Tiles::kRows),
                             .threads = kAttentionThreads,
                             .shared_bytes = forward_shared_bytes<Tiles>()};
     launch(cuda, "attention_fwd", shape, attention_forward_kernel<Kernels>, operands);

@@ -41,13 +41,28 @@ class ScratchCutter {
   std::int64_t used_ = 0;
 };
 
-// One head of one sequence, and of its query tiles the first-th, and every step-th from there.
+// One head of keys and values of one sequence, and of its queries' tiles the first-th, and every step-th from there.
 struct AttentionPiece {
   std::int64_t batch;
-  std::int64_t head;
+  std::int64_t key_head;
   std::int64_t first_tile = 0;
   std::int64_t tile_step = 1;
 };
+// One head of its queries.
+struct QueryHead {
+  std::int64_t batch;
+  std::int64_t head;
+};
+// Calls visit(query head, number in the group) for the heads of queries that read a piece's keys.
+template <class Visit>
+void for_each_query_head(const AttentionShape& shape, const AttentionPiece& piece, Visit&& visit) {
+  const std::int64_t group = shape.group();
+  for (std::int64_t h = 0; h < group; ++h) visit(QueryHead{piece.batch, piece.key_head * group + h}, h);
+}
+// Keys whose gradients a piece gathers at a time: a tile's, or, where several heads of queries add to them, all.
+inline std::int64_t gathered_keys(const AttentionShape& shape) {
+  return shape.group() == 1 ? kTile : tiles_of(shape.keys) * kTile;
+}
 
 // A tile of keys against a tile of queries. Key j of the tile is seen by the tile's queries from j - shift on.
 struct TilePair {
@@ -97,8 +112,8 @@ struct BackwardMemory {
   float* weights;   // [kTile keys, kTile queries], scores first
   float* d_scores;  // [kTile keys, kTile queries], gradients of weights first
   float* dq;        // as q
-  float* dk;        // [kTile, padded columns]
-  float* dv;        // [kTile, padded columns]
+  float* dk;        // [gathered keys, padded columns]
+  float* dv;        // [gathered keys, padded columns]
 };
 
 void run_forward_piece(const AttentionForward& args, const AttentionPiece& piece, const ForwardMemory& memory);

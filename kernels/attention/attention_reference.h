@@ -19,10 +19,17 @@ struct AttentionHead {
   std::int64_t head;
 
   std::size_t columns() const { return static_cast<std::size_t>(shape.head_columns); }
-  // A token's vector in q, k, v or their gradients, `length` tokens a sequence.
+  // A query's vector in q or its gradient.
   template <class S>
-  std::span<S> strided(std::span<S> all, std::int64_t length, std::int64_t token) const {
-    const std::int64_t first = (batch * length + token) * shape.stride() + head * shape.head_columns;
+  std::span<S> of_query(std::span<S> all, std::int64_t query) const {
+    const std::int64_t first = (batch * shape.queries + query) * shape.stride() + head * shape.head_columns;
+    return all.subspan(static_cast<std::size_t>(first), columns());
+  }
+  // A key's vector in k, v or their gradients: of the head that the queries' head shares.
+  template <class S>
+  std::span<S> of_key(std::span<S> all, std::int64_t key) const {
+    const std::int64_t key_head = head / shape.group();
+    const std::int64_t first = (batch * shape.keys + key) * shape.key_stride() + key_head * shape.head_columns;
     return all.subspan(static_cast<std::size_t>(first), columns());
   }
   // In o or d_o.
@@ -63,11 +70,11 @@ void forward_query_reference(const AttentionHead& head, std::int64_t query, Refe
   using std::exp;
   using std::log;
   const AttentionShape& shape = head.shape;
-  const std::span<const S> q = head.strided(data["q"], shape.queries, query);
+  const std::span<const S> q = head.of_query(data["q"], query);
   std::vector<S> scores;
   S max = S(-std::numeric_limits<double>::infinity());
   for (std::int64_t j = 0; j < head.seen_keys(query); ++j) {
-    const std::span<const S> k = head.strided(data["k"], shape.keys, j);
+    const std::span<const S> k = head.of_key(data["k"], j);
     scores.push_back(S(static_cast<double>(shape.factor())) * dot_reference<S>(q, k));
     if (scores.back() > max) max = scores.back();
   }
@@ -77,7 +84,7 @@ void forward_query_reference(const AttentionHead& head, std::int64_t query, Refe
   for (std::size_t j = 0; j < scores.size(); ++j) {
     const S weight = exp(scores[j] - max);
     sum += weight;
-    const std::span<const S> v = head.strided(data["v"], shape.keys, static_cast<std::int64_t>(j));
+    const std::span<const S> v = head.of_key(data["v"], static_cast<std::int64_t>(j));
     add_scaled_reference<S>(weight, v, o);
   }
   for (std::size_t c = 0; c < o.size(); ++c) head.packed(data["o"], query)[c] = o[c] / sum;
@@ -96,25 +103,25 @@ void backward_query_reference(const AttentionHead& head, std::int64_t query, Ref
   using std::exp;
   const AttentionShape& shape = head.shape;
   const S factor(static_cast<double>(shape.factor()));
-  const std::span<const S> q = head.strided(data["q"], shape.queries, query);
+  const std::span<const S> q = head.of_query(data["q"], query);
   const std::span<const S> d_o = head.packed(data["d_o"], query);
   const S delta = dot_reference<S>(head.packed(data["o"], query), d_o);
   for (std::int64_t j = 0; j < head.seen_keys(query); ++j) {
-    const std::span<const S> k = head.strided(data["k"], shape.keys, j);
-    const std::span<const S> v = head.strided(data["v"], shape.keys, j);
+    const std::span<const S> k = head.of_key(data["k"], j);
+    const std::span<const S> v = head.of_key(data["v"], j);
     const S weight = exp(factor * dot_reference<S>(q, k) - data["lse"][head.lse_index(query)]);
     const S d_score = factor * (weight * (dot_reference<S>(v, d_o) - delta));
-    add_scaled_reference<S>(weight, d_o, head.strided(data["dv"], shape.keys, j));
-    add_scaled_reference<S>(d_score, q, head.strided(data["dk"], shape.keys, j));
-    add_scaled_reference<S>(d_score, k, head.strided(data["dq"], shape.queries, query));
+    add_scaled_reference<S>(weight, d_o, head.of_key(data["dv"], j));
+    add_scaled_reference<S>(d_score, q, head.of_key(data["dk"], j));
+    add_scaled_reference<S>(d_score, k, head.of_query(data["dq"], query));
   }
 }
 
 // The elements of a strided gradient between rows stay as tests fill outputs: NaN.
 template <class S>
-void fill_between_rows(const AttentionShape& shape, std::span<S> gradient) {
-  const auto stride = static_cast<std::size_t>(shape.stride());
-  const auto row = static_cast<std::size_t>(shape.row());
+void fill_between_rows(const Rows& rows, std::span<S> gradient) {
+  const auto stride = static_cast<std::size_t>(rows.stride);
+  const auto row = static_cast<std::size_t>(rows.elems);
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     gradient[i] = S(i % stride < row ? 0.0 : std::numeric_limits<double>::quiet_NaN());
   }
@@ -122,7 +129,7 @@ void fill_between_rows(const AttentionShape& shape, std::span<S> gradient) {
 
 template <class S>
 void reference(const AttentionBackward& args, ReferenceData<S>& data) {
-  for (const char* gradient : {"dq", "dk", "dv"}) fill_between_rows(args.shape, data[gradient]);
+  for (const char* gradient : {"dq", "dk", "dv"}) fill_between_rows(args.shape.rows_of(gradient), data[gradient]);
   for_each_head(args.shape, [&](const AttentionHead& head) {
     for (std::int64_t i = 0; i < args.shape.queries; ++i) backward_query_reference(head, i, data);
   });

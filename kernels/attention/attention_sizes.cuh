@@ -35,7 +35,7 @@ struct MultiplyAddKernels {
 
 // Whether blocks of 128 rows would be fewer than run at a time, two a multiprocessor.
 inline bool wants_small_tiles(const AttentionShape& s, int num_multiprocessors) {
-  return blocks_of(s, s.queries, 2 * 16 * kAttentionWarps) < 2 * std::int64_t{num_multiprocessors};
+  return query_blocks_of(s, 2 * 16 * kAttentionWarps) < 2 * std::int64_t{num_multiprocessors};
 }
 
 // Calls visit(kernels) for the kernels that take heads of so many columns.

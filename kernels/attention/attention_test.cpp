@@ -38,7 +38,7 @@ struct Fused {
 
   template <class View, class Memory>
   View part(Memory& memory, std::int64_t which) const {
-    return {memory.data() + which * shape.row(), core::DType::f32, shape.extent(shape.queries)};
+    return {memory.data() + which * shape.row(), core::DType::f32, shape.extent()};
   }
   template <class View, class Memory>
   static View all(Memory& memory) {

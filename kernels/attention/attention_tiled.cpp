@@ -49,8 +49,8 @@ TiledBackwardMemory::TiledBackwardMemory(const AttentionShape& shape, float* mem
   d_weights = cutter.take(kTile * kTile);
   dqt = cutter.take(queries * columns);
   dq = cutter.take(kTile * columns);
-  dk = cutter.take(kTile * columns);
-  dv = cutter.take(kTile * columns);
+  dk = cutter.take(gathered_keys(shape) * columns);
+  dv = cutter.take(gathered_keys(shape) * columns);
   elems = cutter.used();
 }
 

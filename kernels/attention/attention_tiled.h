@@ -73,8 +73,8 @@ struct TiledBackwardMemory {
   float* d_weights;             // [kTile keys][kTile queries]
   float* dqt;                   // [query tiles][columns][kTile]
   float* dq;                    // [kTile][columns]
-  float* dk;                    // [kTile][columns]
-  float* dv;                    // [kTile][columns]
+  float* dk;                    // [gathered keys][columns]
+  float* dv;                    // [gathered keys][columns]
 };
 
 void run_tiled_piece(const AttentionForward& args, const AttentionPiece& piece, const TiledForwardMemory& memory,

@@ -17,13 +17,13 @@ namespace {
 // The degree of the exponential's polynomial: its error is a twentieth of bf16's.
 constexpr int kWeightDegree = 3;
 
-// The head's queries, as all key tiles read them.
-void pack_queries(const AttentionBackward& args, const AttentionPiece& piece, const TiledBackwardMemory& memory) {
+// A head of queries, as all key tiles read it.
+void pack_queries(const AttentionBackward& args, const QueryHead& of, const TiledBackwardMemory& memory) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);
-  const auto q = head_rows(args.q.as<BFloat16>(), shape, piece, shape.queries, shape.stride());
-  const auto o = head_rows(args.o.as<BFloat16>(), shape, piece, shape.queries, shape.row());
-  const auto d_o = head_rows(args.d_o.as<BFloat16>(), shape, piece, shape.queries, shape.row());
+  const auto q = query_rows(args.q.as<BFloat16>(), shape, of);
+  const auto o = packed_rows(args.o.as<BFloat16>(), shape, of);
+  const auto d_o = packed_rows(args.d_o.as<BFloat16>(), shape, of);
   for (std::int64_t tile = 0; tile < tiles_of(shape.queries); ++tile) {
     const std::int64_t num_queries = std::min(kTile, shape.queries - tile * kTile);
     const std::int64_t at = tile * kTile * columns;
@@ -35,7 +35,7 @@ void pack_queries(const AttentionBackward& args, const AttentionPiece& piece, co
     pair_columns(memory.rows, columns, memory.d_ot_pairs + at);
   }
   const std::int64_t all_queries = tiles_of(shape.queries) * kTile;
-  const float* const lse = args.lse.as<float>() + (piece.batch * shape.heads + piece.head) * shape.queries;
+  const float* const lse = lse_of(args.lse.as<float>(), shape, of);
   std::transform(lse, lse + shape.queries, memory.lse, [](float value) { return value * kLog2E; });
   std::fill(memory.lse + shape.queries, memory.lse + all_queries, 0.0F);
   for (std::int64_t i = 0; i < shape.queries; ++i) {
@@ -85,8 +85,8 @@ void weigh_tile(const AttentionShape& shape, const TiledBackwardMemory& memory, 
 }
 
 // Adds what a tile pair gives to dk and dv of the key tile and to dq.
-void add_pair(const AttentionShape& shape, const TiledBackwardMemory& m, const TilePair& pair, std::int64_t query_tile,
-              TileMultiplier& tiles) {
+void add_pair(const AttentionShape& shape, const TiledBackwardMemory& m, const TilePair& pair, std::int64_t gathered,
+              std::int64_t query_tile, TileMultiplier& tiles) {
   const std::int64_t columns = whole_blocks(shape.head_columns);
   const std::int64_t keys = whole_blocks(pair.num_keys);
   const std::int64_t queries = whole_blocks(pair.num_queries);
@@ -96,54 +96,61 @@ void add_pair(const AttentionShape& shape, const TiledBackwardMemory& m, const T
   multiply_scores(tiles, pair,
                   {m.v, columns, m.d_ot_pairs + at, 2 * kTile, m.d_weights, kTile, keys, queries, columns, false});
   weigh_tile(shape, m, pair, static_cast<std::size_t>(query_tile) * kTileRow);
-  multiply_keys(tiles, pair,
-                {m.weights, kTile, m.d_o_pairs + at, 2 * columns, m.dv, columns, keys, columns, queries, true});
-  multiply_keys(tiles, pair,
-                {m.d_scores, kTile, m.q_pairs + at, 2 * columns, m.dk, columns, keys, columns, queries, true});
+  multiply_keys(
+      tiles, pair,
+      {m.weights, kTile, m.d_o_pairs + at, 2 * columns, m.dv + gathered, columns, keys, columns, queries, true});
+  multiply_keys(
+      tiles, pair,
+      {m.d_scores, kTile, m.q_pairs + at, 2 * columns, m.dk + gathered, columns, keys, columns, queries, true});
   multiply_queries(tiles, pair,
                    {m.kt, kTile, m.score_pairs, 2 * kTile, m.dqt + at, kTile, columns, queries, keys, true});
 }
 
+// The gradients of a key tile, to which heads of queries add one after the other.
 void key_tile(const AttentionBackward& args, const AttentionPiece& piece, const TiledBackwardMemory& memory,
-              std::int64_t tile, TileMultiplier& tiles) {
+              std::int64_t tile, std::int64_t query_head, TileMultiplier& tiles) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);
   const std::int64_t num_keys = std::min(kTile, shape.keys - tile * kTile);
-  const auto rows_of = [&](const auto& view) {
-    return head_rows(view.template as<BFloat16>(), shape, piece, shape.keys, shape.stride());
-  };
+  const auto rows_of = [&](const auto& view) { return key_rows(view.template as<BFloat16>(), shape, piece); };
   pack_bf16_rows(rows_of(args.k), tile * kTile, num_keys, kTile, shape.head_columns, memory.k);
   transpose_bf16(memory.k, columns, memory.pairs, memory.kt);
   pack_bf16_rows(rows_of(args.v), tile * kTile, num_keys, kTile, shape.head_columns, memory.v);
-  std::fill_n(memory.dk, kTile * columns, 0.0F);
-  std::fill_n(memory.dv, kTile * columns, 0.0F);
+  const std::int64_t gathered = shape.group() == 1 ? 0 : tile * kTile * columns;
+  if (query_head == 0) {
+    std::fill_n(memory.dk + gathered, kTile * columns, 0.0F);
+    std::fill_n(memory.dv + gathered, kTile * columns, 0.0F);
+  }
   for (std::int64_t query_tile = 0; query_tile < tiles_of(shape.queries); ++query_tile) {
     const TilePair pair = tile_pair(shape, tile, query_tile);
-    if (is_seen(pair)) add_pair(shape, memory, pair, query_tile, tiles);
+    if (is_seen(pair)) add_pair(shape, memory, pair, gathered, query_tile, tiles);
   }
+  if (query_head + 1 < shape.group()) return;
   const auto unpack = [&](const float* from, float factor, const Out& view) {
     const auto to = rows_of(view);
     unpack_rows(from, static_cast<std::size_t>(columns), num_keys, static_cast<std::size_t>(shape.head_columns), factor,
                 HeadRows<BFloat16>{to.row(tile * kTile), to.stride});
   };
-  unpack(memory.dk, shape.factor(), args.dk);
-  unpack(memory.dv, 1, args.dv);
+  unpack(memory.dk + gathered, shape.factor(), args.dk);
+  unpack(memory.dv + gathered, 1, args.dv);
 }
 
 void tiled_backward_piece(const AttentionBackward& args, const AttentionPiece& piece, const TiledBackwardMemory& memory,
                           TileMultiplier& tiles) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);
-  pack_queries(args, piece, memory);
-  std::fill_n(memory.dqt, tiles_of(shape.queries) * kTile * columns, 0.0F);
-  for (std::int64_t tile = 0; tile < tiles_of(shape.keys); ++tile) key_tile(args, piece, memory, tile, tiles);
-  const auto dq = head_rows(args.dq.as<BFloat16>(), shape, piece, shape.queries, shape.stride());
-  for (std::int64_t tile = 0; tile < tiles_of(shape.queries); ++tile) {
-    transpose_words(memory.dqt + tile * kTile * columns, columns, kTile, memory.dq, columns);
-    unpack_rows(memory.dq, static_cast<std::size_t>(columns), std::min(kTile, shape.queries - tile * kTile),
-                static_cast<std::size_t>(shape.head_columns), shape.factor(),
-                HeadRows<BFloat16>{dq.row(tile * kTile), dq.stride});
-  }
+  for_each_query_head(shape, piece, [&](const QueryHead& of, std::int64_t h) {
+    pack_queries(args, of, memory);
+    std::fill_n(memory.dqt, tiles_of(shape.queries) * kTile * columns, 0.0F);
+    for (std::int64_t tile = 0; tile < tiles_of(shape.keys); ++tile) key_tile(args, piece, memory, tile, h, tiles);
+    const auto dq = query_rows(args.dq.as<BFloat16>(), shape, of);
+    for (std::int64_t tile = 0; tile < tiles_of(shape.queries); ++tile) {
+      transpose_words(memory.dqt + tile * kTile * columns, columns, kTile, memory.dq, columns);
+      unpack_rows(memory.dq, static_cast<std::size_t>(columns), std::min(kTile, shape.queries - tile * kTile),
+                  static_cast<std::size_t>(shape.head_columns), shape.factor(),
+                  HeadRows<BFloat16>{dq.row(tile * kTile), dq.stride});
+    }
+  });
 }
 
 }  // namespace

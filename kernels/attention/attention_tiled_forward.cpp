@@ -53,12 +53,12 @@ void weigh_tile(const AttentionShape& shape, const TiledForwardMemory& memory, c
 }
 
 // A query tile against all keys that it sees.
-void query_tile(const AttentionForward& args, const AttentionPiece& piece, const TiledForwardMemory& memory,
-                std::int64_t tile, TileMultiplier& tiles) {
+void query_tile(const AttentionForward& args, const QueryHead& of, const TiledForwardMemory& memory, std::int64_t tile,
+                TileMultiplier& tiles) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);
   const std::int64_t num_queries = std::min(kTile, shape.queries - tile * kTile);
-  const auto q = head_rows(args.q.as<BFloat16>(), shape, piece, shape.queries, shape.stride());
+  const auto q = query_rows(args.q.as<BFloat16>(), shape, of);
   pack_bf16_rows(q, tile * kTile, num_queries, kTile, shape.head_columns, memory.rows);
   pair_columns(memory.rows, columns, memory.qt_pairs);
   std::fill_n(memory.max, kTile, kLowest);
@@ -79,7 +79,7 @@ void query_tile(const AttentionForward& args, const AttentionPiece& piece, const
                       columns, queries, keys, !first});
   }
   transpose_words(memory.ot, columns, kTile, memory.o, columns);
-  finish_rows<BFloat16>(args, piece, {memory.o, memory.max, memory.sum, shape.factor()}, tile * kTile, num_queries,
+  finish_rows<BFloat16>(args, of, {memory.o, memory.max, memory.sum, shape.factor()}, tile * kTile, num_queries,
                         static_cast<std::size_t>(columns));
 }
 
@@ -87,17 +87,19 @@ void tiled_forward_piece(const AttentionForward& args, const AttentionPiece& pie
                          TileMultiplier& tiles) {
   const AttentionShape& shape = args.shape;
   const std::int64_t columns = whole_blocks(shape.head_columns);
-  const auto k = head_rows(args.k.as<BFloat16>(), shape, piece, shape.keys, shape.stride());
-  const auto v = head_rows(args.v.as<BFloat16>(), shape, piece, shape.keys, shape.stride());
+  const auto k = key_rows(args.k.as<BFloat16>(), shape, piece);
+  const auto v = key_rows(args.v.as<BFloat16>(), shape, piece);
   pack_bf16_rows(k, 0, shape.keys, tiles_of(shape.keys) * kTile, shape.head_columns, memory.k);
   for (std::int64_t tile = 0; tile < tiles_of(shape.keys); ++tile) {
     const std::int64_t num_keys = std::min(kTile, shape.keys - tile * kTile);
     pack_bf16_rows(v, tile * kTile, num_keys, kTile, shape.head_columns, memory.rows);
     transpose_bf16(memory.rows, columns, memory.pairs, memory.vt + tile * kTile * columns);
   }
-  for (std::int64_t tile = piece.first_tile; tile < tiles_of(shape.queries); tile += piece.tile_step) {
-    query_tile(args, piece, memory, tile, tiles);
-  }
+  for_each_query_head(shape, piece, [&](const QueryHead& of, std::int64_t /*h*/) {
+    for (std::int64_t tile = piece.first_tile; tile < tiles_of(shape.queries); tile += piece.tile_step) {
+      query_tile(args, of, memory, tile, tiles);
+    }
+  });
 }
 
 }  // namespace

@@ -36,11 +36,25 @@ struct HeadRows {
   std::int64_t stride;
   T* row(std::int64_t r) const { return data + r * stride; }
 };
-// The vectors of piece's head in an array of `length` tokens a sequence.
+// The vectors of a head in an array of queries or their gradient; in o or its gradient; in keys, values or theirs.
 template <class T>
-HWY_INLINE HeadRows<T> head_rows(T* data, const AttentionShape& shape, const AttentionPiece& piece, std::int64_t length,
-                                 std::int64_t stride) {
-  return {data + piece.batch * length * stride + piece.head * shape.head_columns, stride};
+HWY_INLINE HeadRows<T> query_rows(T* data, const AttentionShape& shape, const QueryHead& of) {
+  return {data + of.batch * shape.queries * shape.stride() + of.head * shape.head_columns, shape.stride()};
+}
+template <class T>
+HWY_INLINE HeadRows<T> packed_rows(T* data, const AttentionShape& shape, const QueryHead& of) {
+  return {data + of.batch * shape.queries * shape.row() + of.head * shape.head_columns, shape.row()};
+}
+template <class T>
+HWY_INLINE HeadRows<T> key_rows(T* data, const AttentionShape& shape, const AttentionPiece& piece) {
+  const std::int64_t stride = shape.key_stride();
+  return {data + piece.batch * shape.keys * stride + piece.key_head * shape.head_columns, stride};
+}
+inline float* lse_of(float* lse, const AttentionShape& shape, const QueryHead& of) {
+  return lse + (of.batch * shape.heads + of.head) * shape.queries;
+}
+inline const float* lse_of(const float* lse, const AttentionShape& shape, const QueryHead& of) {
+  return lse + (of.batch * shape.heads + of.head) * shape.queries;
 }
 
 // Rows in f32, padded with zeros to whole vectors.
@@ -166,11 +180,11 @@ struct Unfinished {
 
 // o and log-sum-exp of a query tile.
 template <class T>
-void finish_rows(const AttentionForward& args, const AttentionPiece& piece, const Unfinished& tile,
-                 std::int64_t first_query, std::int64_t num_queries, std::size_t row) {
+void finish_rows(const AttentionForward& args, const QueryHead& of, const Unfinished& tile, std::int64_t first_query,
+                 std::int64_t num_queries, std::size_t row) {
   const AttentionShape& shape = args.shape;
-  const auto o = head_rows(args.o.as<T>(), shape, piece, shape.queries, shape.row());
-  float* const lse = args.lse.as<float>() + (piece.batch * shape.heads + piece.head) * shape.queries + first_query;
+  const auto o = packed_rows(args.o.as<T>(), shape, of);
+  float* const lse = lse_of(args.lse.as<float>(), shape, of) + first_query;
   for (std::int64_t i = 0; i < num_queries; ++i) {
     unpack_rows(tile.o + static_cast<std::size_t>(i) * row, row, 1, static_cast<std::size_t>(shape.head_columns),
                 1 / tile.sum[i], HeadRows<T>{o.row(first_query + i), 0});

@@ -107,6 +107,11 @@ inline float __fadd_rn(float a, float b) {
 inline float __frsqrt_rn(float x) {
   return static_cast<float>(1 / std::sqrt(static_cast<double>(x)));
 }
+inline void sincospif(float x, float* sine, float* cosine) {
+  constexpr double kPi = 3.141592653589793;
+  *sine = static_cast<float>(std::sin(kPi * static_cast<double>(x)));
+  *cosine = static_cast<float>(std::cos(kPi * static_cast<double>(x)));
+}
 inline int __float2int_rn(float x) {
   return static_cast<int>(std::nearbyint(x));
 }

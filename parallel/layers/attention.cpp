@@ -10,43 +10,57 @@ kernels::AttentionShape AttentionLayer::shape() const {
           .queries = length,
           .keys = length,
           .head_columns = head_columns,
-          .qkv_stride = 3 * own_columns()};
+          .qkv_stride = qkv_columns(),
+          .kv_heads = kv_heads};
 }
 
 void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x,
                          AttentionSaved& saved) const {
-  saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * 3 * own_columns());
+  saved.qkv = workspace.memory.make(MemoryKind::activations, x.dtype, rows() * qkv_columns());
   of_qkv().forward(workspace, weights, x, saved.qkv.out());
+}
+
+void AttentionLayer::rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv) const {
+  how.rows = rows();
+  how.length = length;
+  how.heads = heads + kv_heads;
+  how.head_columns = head_columns;
+  how.stride = qkv_columns();
+  how.x = qkv.in(0, how.extent());
+  how.y = qkv.out(0, how.extent());
+  kernels::run(how, workspace.where);
 }
 
 void AttentionLayer::core(const Workspace& workspace, AttentionSaved& saved) const {
   saved.o = workspace.memory.make(MemoryKind::activations, saved.qkv.dtype(), rows() * own_columns());
   saved.lse = workspace.memory.make(MemoryKind::activations, core::DType::f32, rows() * heads);
   const kernels::AttentionShape attention = shape();
-  const std::int64_t extent = attention.extent(length);
+  const std::int64_t keys = own_columns();
+  const std::int64_t values = keys + key_columns();
   kernels::run(kernels::AttentionForward{.shape = attention,
-                                         .q = saved.qkv.in(0, extent),
-                                         .k = saved.qkv.in(own_columns(), extent),
-                                         .v = saved.qkv.in(2 * own_columns(), extent),
+                                         .q = saved.qkv.in(0, attention.extent()),
+                                         .k = saved.qkv.in(keys, attention.key_extent()),
+                                         .v = saved.qkv.in(values, attention.key_extent()),
                                          .o = saved.o.out(),
                                          .lse = saved.lse.out()},
                workspace.where);
 }
 
 Tensor AttentionLayer::core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const {
-  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, d_o.dtype, rows() * 3 * own_columns());
+  Tensor d_qkv = workspace.memory.make(MemoryKind::activations, d_o.dtype, rows() * qkv_columns());
   const kernels::AttentionShape attention = shape();
-  const std::int64_t extent = attention.extent(length);
+  const std::int64_t keys = own_columns();
+  const std::int64_t values = keys + key_columns();
   kernels::run(kernels::AttentionBackward{.shape = attention,
-                                          .q = saved.qkv.in(0, extent),
-                                          .k = saved.qkv.in(own_columns(), extent),
-                                          .v = saved.qkv.in(2 * own_columns(), extent),
+                                          .q = saved.qkv.in(0, attention.extent()),
+                                          .k = saved.qkv.in(keys, attention.key_extent()),
+                                          .v = saved.qkv.in(values, attention.key_extent()),
                                           .o = saved.o.in(),
                                           .lse = saved.lse.in(),
                                           .d_o = d_o,
-                                          .dq = d_qkv.out(0, extent),
-                                          .dk = d_qkv.out(own_columns(), extent),
-                                          .dv = d_qkv.out(2 * own_columns(), extent)},
+                                          .dq = d_qkv.out(0, attention.extent()),
+                                          .dk = d_qkv.out(keys, attention.key_extent()),
+                                          .dv = d_qkv.out(values, attention.key_extent())},
                workspace.where);
   return d_qkv;
 }

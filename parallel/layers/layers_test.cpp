@@ -104,7 +104,8 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
     workload::Parameter weight, bias;
     Values weight_values, bias_values;
   };
-  static Whole column_parallel(std::int64_t outputs, std::int64_t inputs, unsigned seed, std::int32_t blocks = 1) {
+  static Whole column_parallel(std::int64_t outputs, std::int64_t inputs, unsigned seed,
+                               std::vector<std::int64_t> blocks = {}) {
     return {{.name = "w", .shape = {outputs, inputs}, .split = workload::Split::rows, .blocks = blocks},
             {.name = "b", .shape = {outputs}, .split = workload::Split::rows, .blocks = blocks},
             weight_values(outputs, inputs, seed),
@@ -159,58 +160,76 @@ class LayersTest : public testing::TestWithParam<std::int32_t> {
 };
 
 TEST_P(LayersTest, TermsOfAnMlpAddUp) {
-  const Values x = random_values(kRows * kHidden, 1);
-  const Values dy = random_values(kRows * kHidden, 2);
-  const Whole up = column_parallel(kInner, kHidden, 3);
-  const Whole down = row_parallel(kHidden, kInner, 5);
-  const auto run = [&](workload::TensorPlace place, const Share& up_share, const Share& down_share, Outcome& outcome) {
-    const MlpLayer layer{kRows, kHidden, kInner / place.ranks};
-    const LinearWeights up_weights = up_share.weights();
-    const LinearWeights down_weights = down_share.weights(place.index == 0);
-    const Tensor x_here = tensor(x);
-    const Tensor dy_here = tensor(dy);
-    const Tensor y = tensor(x);
-    MlpSaved saved;
-    layer.up(workspace(), up_weights, x_here.in(), saved);
-    layer.of_down().forward(workspace(), down_weights, saved.act.in(), y.out());
-    add(outcome.y, y);
-    const Tensor dx = tensor(x);
-    const Tensor d_pre = layer.down_gradient(workspace(), down_weights.weight, saved, dy_here.in());
-    layer.of_up().input_gradient(workspace(), up_weights.weight, d_pre.in(), dx.out());
-    add(outcome.dx, dx);
-    layer.of_down().weight_gradient(workspace(), saved.act.in(), dy_here.in(), down_share.gradients());
-    layer.of_up().weight_gradient(workspace(), x_here.in(), d_pre.in(), up_share.gradients());
-  };
-  expect_terms_add_up(up, down, run);
+  for (const Activation activation : {Activation::gelu_in_products, Activation::gelu, Activation::swiglu}) {
+    const std::int64_t up_rows = (activation == Activation::swiglu ? 2 : 1) * kInner;
+    const Values x = random_values(kRows * kHidden, 1);
+    const Values dy = random_values(kRows * kHidden, 2);
+    const Whole up = activation == Activation::swiglu ? column_parallel(up_rows, kHidden, 3, {kInner, kInner})
+                                                      : column_parallel(up_rows, kHidden, 3);
+    const Whole down = row_parallel(kHidden, kInner, 5);
+    const auto run = [&](workload::TensorPlace place, const Share& up_share, const Share& down_share,
+                         Outcome& outcome) {
+      const MlpLayer layer{kRows, kHidden, kInner / place.ranks, activation};
+      const LinearWeights up_weights = up_share.weights();
+      const LinearWeights down_weights = down_share.weights(place.index == 0);
+      const Tensor x_here = tensor(x);
+      const Tensor dy_here = tensor(dy);
+      const Tensor y = tensor(x);
+      MlpSaved saved;
+      layer.up(workspace(), up_weights, x_here.in(), saved);
+      if (!layer.in_products()) layer.activate(workspace(), saved);
+      layer.of_down().forward(workspace(), down_weights, saved.act.in(), y.out());
+      add(outcome.y, y);
+      const Tensor dx = tensor(x);
+      Tensor d_pre = layer.down_gradient(workspace(), down_weights.weight, saved, dy_here.in());
+      if (!layer.in_products()) d_pre = layer.activation_gradient(workspace(), saved, d_pre.in());
+      layer.of_up().input_gradient(workspace(), up_weights.weight, d_pre.in(), dx.out());
+      add(outcome.dx, dx);
+      layer.of_down().weight_gradient(workspace(), saved.act.in(), dy_here.in(), down_share.gradients());
+      layer.of_up().weight_gradient(workspace(), x_here.in(), d_pre.in(), up_share.gradients());
+    };
+    expect_terms_add_up(up, down, run);
+  }
 }
 
 TEST_P(LayersTest, TermsOfAttentionAddUpOverHeads) {
-  const Values x = random_values(kRows * kHidden, 1);
-  const Values dy = random_values(kRows * kHidden, 2);
-  const Whole qkv = column_parallel(3 * kHidden, kHidden, 3, 3);
-  const Whole projection = row_parallel(kHidden, kHidden, 5);
-  const auto run = [&](workload::TensorPlace place, const Share& qkv_share, const Share& projection_share,
-                       Outcome& outcome) {
-    const AttentionLayer layer{kBatch, kLength, kHidden, kHeads / place.ranks, kHidden / kHeads};
-    const LinearWeights qkv_weights = qkv_share.weights();
-    const LinearWeights projection_weights = projection_share.weights(place.index == 0);
-    const Tensor x_here = tensor(x);
-    const Tensor dy_here = tensor(dy);
-    const Tensor y = tensor(x);
-    AttentionSaved saved;
-    layer.qkv(workspace(), qkv_weights, x_here.in(), saved);
-    layer.core(workspace(), saved);
-    layer.of_projection().forward(workspace(), projection_weights, saved.o.in(), y.out());
-    add(outcome.y, y);
-    const Tensor dx = tensor(x);
-    const Tensor d_o = layer.projection_gradient(workspace(), projection_weights.weight, dy_here.in());
-    const Tensor d_qkv = layer.core_gradient(workspace(), saved, d_o.in());
-    layer.of_qkv().input_gradient(workspace(), qkv_weights.weight, d_qkv.in(), dx.out());
-    add(outcome.dx, dx);
-    layer.of_projection().weight_gradient(workspace(), saved.o.in(), dy_here.in(), projection_share.gradients());
-    layer.of_qkv().weight_gradient(workspace(), x_here.in(), d_qkv.in(), qkv_share.gradients());
-  };
-  expect_terms_add_up(qkv, projection, run);
+  for (const std::int64_t kv_heads : {kHeads, kHeads / 2}) {
+    if (kv_heads % ranks() != 0) continue;
+    const std::int64_t keys = kv_heads * (kHidden / kHeads);
+    const Values x = random_values(kRows * kHidden, 1);
+    const Values dy = random_values(kRows * kHidden, 2);
+    const Whole qkv = column_parallel(kHidden + 2 * keys, kHidden, 3, {kHidden, keys, keys});
+    const Whole projection = row_parallel(kHidden, kHidden, 5);
+    const kernels::Rotary rotary{.rows = 0, .length = 0, .heads = 0, .head_columns = 0};
+    const auto run = [&](workload::TensorPlace place, const Share& qkv_share, const Share& projection_share,
+                         Outcome& outcome) {
+      const AttentionLayer layer{kBatch,          kLength, kHidden, kHeads / place.ranks, kv_heads / place.ranks,
+                                 kHidden / kHeads};
+      const LinearWeights qkv_weights = qkv_share.weights();
+      const LinearWeights projection_weights = projection_share.weights(place.index == 0);
+      const Tensor x_here = tensor(x);
+      const Tensor dy_here = tensor(dy);
+      const Tensor y = tensor(x);
+      AttentionSaved saved;
+      layer.qkv(workspace(), qkv_weights, x_here.in(), saved);
+      const bool turns = kv_heads < kHeads;  // as Llama has both
+      if (turns) layer.rotate(workspace(), rotary, saved.qkv);
+      layer.core(workspace(), saved);
+      layer.of_projection().forward(workspace(), projection_weights, saved.o.in(), y.out());
+      add(outcome.y, y);
+      const Tensor dx = tensor(x);
+      const Tensor d_o = layer.projection_gradient(workspace(), projection_weights.weight, dy_here.in());
+      const Tensor d_qkv = layer.core_gradient(workspace(), saved, d_o.in());
+      kernels::Rotary back = rotary;
+      back.backward = true;
+      if (turns) layer.rotate(workspace(), back, d_qkv);
+      layer.of_qkv().input_gradient(workspace(), qkv_weights.weight, d_qkv.in(), dx.out());
+      add(outcome.dx, dx);
+      layer.of_projection().weight_gradient(workspace(), saved.o.in(), dy_here.in(), projection_share.gradients());
+      layer.of_qkv().weight_gradient(workspace(), x_here.in(), d_qkv.in(), qkv_share.gradients());
+    };
+    expect_terms_add_up(qkv, projection, run);
+  }
 }
 
 // 61 words: the last rank's table ends in padding.

@@ -2,6 +2,7 @@
 
 #include "core/dtype.h"
 #include "kernels/gelu/gelu.h"
+#include "kernels/swiglu/swiglu.h"
 
 namespace lockstep::parallel {
 
@@ -14,6 +15,11 @@ void MlpLayer::up(const Workspace& workspace, const LinearWeights& weights, kern
 
 void MlpLayer::activate(const Workspace& workspace, MlpSaved& saved) const {
   saved.act = make(workspace, saved.pre.dtype(), inner);
+  if (activation == Activation::swiglu) {
+    return kernels::run(
+        kernels::SwigluForward{.rows = rows, .columns = inner, .x = saved.pre.in(), .y = saved.act.out()},
+        workspace.where);
+  }
   kernels::run(kernels::GeluForward{.count = saved.act.elems(), .x = saved.pre.in(), .y = saved.act.out()},
                workspace.where);
 }
@@ -31,8 +37,14 @@ Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, c
 
 Tensor MlpLayer::activation_gradient(const Workspace& workspace, const MlpSaved& saved, kernels::In d_act) const {
   Tensor d_pre = make(workspace, d_act.dtype, pre_columns());
-  kernels::run(kernels::GeluBackward{.count = d_act.elems, .x = saved.pre.in(), .dy = d_act, .dx = d_pre.out()},
-               workspace.where);
+  if (activation == Activation::swiglu) {
+    kernels::run(
+        kernels::SwigluBackward{.rows = rows, .columns = inner, .x = saved.pre.in(), .dy = d_act, .dx = d_pre.out()},
+        workspace.where);
+  } else {
+    kernels::run(kernels::GeluBackward{.count = d_act.elems, .x = saved.pre.in(), .dy = d_act, .dx = d_pre.out()},
+                 workspace.where);
+  }
   return d_pre;
 }
 

@@ -1,5 +1,6 @@
-// The MLP of one tensor-parallel rank: y = activation(x w1^T + b1) w2^T + b2, the first product column-parallel, the
-// second row-parallel, so that nothing is exchanged between them (Shoeybi et al. 2019, section 3).
+// The MLP of one tensor-parallel rank: y = activation(x w1^T + b1) w2^T + b2, the first product column-parallel (with
+// SwiGLU those of gate and up in one), the second row-parallel, so that nothing is exchanged between them (Shoeybi et
+// al. 2019, section 3).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@ namespace lockstep::parallel {
 enum class Activation : std::uint8_t {
   gelu_in_products,  // with the bias, in the product before it and in the gradient of the one behind it
   gelu,              // in a kernel of its own
+  swiglu,            // likewise; `pre` has the gate's columns and then the up's
 };
 
 struct MlpSaved {
@@ -28,7 +30,7 @@ struct MlpLayer {
   Activation activation = Activation::gelu_in_products;
 
   bool in_products() const { return activation == Activation::gelu_in_products; }
-  std::int64_t pre_columns() const { return inner; }
+  std::int64_t pre_columns() const { return activation == Activation::swiglu ? 2 * inner : inner; }
 
   Linear of_up() const { return {{rows, hidden, pre_columns()}}; }
   Linear of_down() const { return {{rows, inner, hidden}}; }

@@ -28,7 +28,7 @@ inline std::vector<workload::Parameter> small_model() {
       {.name = "qkv",
        .shape = {12, 6},
        .split = workload::Split::rows,
-       .blocks = 3,
+       .blocks = {4, 4, 4},
        .part = 1,
        .deviation = 1,
        .decays = true},

@@ -9,7 +9,7 @@
 
 namespace lockstep::trainer {
 
-// Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_gpt2. They are valid
+// Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_hugging_face. They are valid
 // as the stores' runs are.
 struct Held {
   std::vector<WholeTensor> tensors;

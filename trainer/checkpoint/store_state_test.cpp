@@ -32,7 +32,7 @@ struct Layout {
 const std::vector<workload::Parameter> kParameters = {
     {.name = "words", .shape = {11, 6}, .split = workload::Split::rows},
     {.name = "norm", .shape = {6}},
-    {.name = "qkv", .shape = {12, 6}, .split = workload::Split::rows, .blocks = 3},
+    {.name = "qkv", .shape = {12, 6}, .split = workload::Split::rows, .blocks = {4, 4, 4}},
     {.name = "proj", .shape = {6, 8}, .split = workload::Split::columns},
 };
 

@@ -104,14 +104,13 @@ void refuse(const std::string& what, const std::string& allowed) {
 }  // namespace
 
 bool is_trainable(const workload::Model& model) {
-  return model.experts == 0 && !model.gated && model.learned_positions && model.kv_heads == model.heads &&
-         model.heads * model.head_size == model.hidden && !model.dropout;
+  return model.experts == 0 && !model.dropout;
 }
 
 void check_trainable(const workload::Model& model, const workload::Layout& layout) {
   if (!is_trainable(model)) {
     refuse(model.name,
-           "GPT-2's architecture without dropout, such as nano, gpt2-124m or "
+           "models without experts and dropout, such as nano, gpt2-124m, llama-nano or "
            "hidden=256,layers=4,heads=4,dropout=no");
   }
   if (layout.cp > 1) refuse("context-parallel ranks", "cp=1");

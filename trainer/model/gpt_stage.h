@@ -1,5 +1,5 @@
-// One pipeline stage of GPT-2 on one rank: runs the pieces of its recipe on tensors. The recipe says in which order
-// pieces run and what ranks exchange in between; this says what each piece does. It names no schedule.
+// One pipeline stage of a GPT-2 or a Llama on one rank: runs the pieces of its recipe on tensors. The recipe says in
+// which order pieces run and what ranks exchange in between; this says what each piece does. It names no schedule.
 //
 // Tensor parallel as Megatron-LM has it (Shoeybi et al. 2019, arXiv:1909.08053; sequence parallel: Korthikanti et al.
 // 2022, arXiv:2205.05198, section 4.2.2). Rows are tokens, sequence after sequence; sequence-parallel ranks share the

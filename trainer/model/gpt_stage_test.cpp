@@ -25,15 +25,18 @@ struct Architecture {
   const char* fields;
 };
 constexpr Architecture kArchitectures[] = {
-    {"gpt2", ""},
-    {"rms_no_biases_untied", ",norm=rms,biases=no,tied_embeddings=no"},
+    {"gpt2", ",heads=4"},
+    {"rms_no_biases_untied", ",heads=4,norm=rms,biases=no,tied_embeddings=no"},
+    {"llama", ",norm=rms,biases=no,tied_embeddings=no,learned_positions=no,gated=yes,kv_heads=4,heads=8,ffn_hidden=48"},
+    {"heads_wider_than_hidden",
+     ",heads=4,learned_positions=no,gated=yes,kv_heads=4,head_size=12,rope_pairs=neighbours"},
 };
 
 GptShape small_shape(const Architecture& architecture) {
-  return {.model = workload::parse_model(
-              std::string("layers=3,hidden=32,heads=4,vocabulary=61,sequence=12,positions=20,dropout=no") +
-              architecture.fields),
-          .layout = {.microbatch_size = 2, .early_stop = true, .compute = core::DType::f32}};
+  return {
+      .model = workload::parse_model(
+          std::string("layers=3,hidden=32,vocabulary=61,sequence=12,positions=20,dropout=no") + architecture.fields),
+      .layout = {.microbatch_size = 2, .early_stop = true, .compute = core::DType::f32}};
 }
 
 using Gradients = std::vector<std::vector<float>>;
@@ -393,8 +396,10 @@ TEST(CheckTrainable, WhatTheTrainerDoesNotHaveIsRefused) {
     return "";
   };
   EXPECT_EQ(refusal("nano", "tp=2,dp=2,zero=3"), "");
-  EXPECT_NE(refusal("llama3-8b", "tp=1").find("does not have llama3-8b; allowed: GPT-2's"), std::string::npos);
-  EXPECT_NE(refusal("gpt3-125m", "tp=1").find("without dropout"), std::string::npos);
+  EXPECT_EQ(refusal("llama3-8b", "tp=1"), "");
+  EXPECT_NE(refusal("mixtral-8x7b", "tp=1").find("does not have mixtral-8x7b; allowed: models without experts"),
+            std::string::npos);
+  EXPECT_NE(refusal("gpt3-125m", "tp=1").find("and dropout"), std::string::npos);
   EXPECT_NE(refusal("nano", "cp=2").find("allowed: cp=1"), std::string::npos);
   EXPECT_NE(refusal("nano", "flash=no").find("allowed: flash=yes"), std::string::npos);
   EXPECT_NE(refusal("nano", "schedule=pipedream").find("old weights"), std::string::npos);

@@ -79,13 +79,27 @@ class LayerRun final : public PartRun {
             .length = stage_.shape.model.sequence,
             .hidden = config.hidden,
             .heads = config.heads / stage_.shape.tensor.ranks,
-            .head_columns = config.hidden / config.heads};
+            .kv_heads = config.kv_heads / stage_.shape.tensor.ranks,
+            .head_columns = config.head_size};
+  }
+  void rotate(const parallel::Tensor& qkv, bool backward) const {
+    const workload::Model& config = stage_.shape.model;
+    const bool halves = config.rope_pairs == workload::RopePairs::halves;
+    kernels::Rotary how{};
+    how.pairs = halves ? kernels::RotaryPairs::halves : kernels::RotaryPairs::neighbours;
+    how.theta = static_cast<float>(config.rope_theta);
+    how.backward = backward;
+    attention().rotate(stage_.workspace, how, qkv);
+  }
+  parallel::Activation activation_kind() const {
+    if (!has_activation()) return parallel::Activation::gelu_in_products;
+    return stage_.shape.model.gated ? parallel::Activation::swiglu : parallel::Activation::gelu;
   }
   parallel::MlpLayer mlp() const {
     return {.rows = stage_.shape.rows(),
             .hidden = stage_.shape.model.hidden,
             .inner = stage_.shape.model.ffn_hidden / stage_.shape.tensor.ranks,
-            .activation = has_activation() ? parallel::Activation::gelu : parallel::Activation::gelu_in_products};
+            .activation = activation_kind()};
   }
   bool has_activation() const { return workload::has_activation(stage_.shape.model); }
   kernels::In weight(WeightPlace place) const { return stage_.store.weight(first_ + place.weight); }
@@ -137,6 +151,8 @@ class LayerRun final : public PartRun {
         return attention_norm(keeps(op));
       case Kind::qkv:
         return qkv(keeps(op));
+      case Kind::rotary:
+        return rotate(attention_.qkv, false);
       case Kind::core:
         return core(keeps_core(op));
       case Kind::projection:
@@ -168,6 +184,8 @@ class LayerRun final : public PartRun {
         return projection_gradient();
       case Kind::core:
         return core_gradient();
+      case Kind::rotary:
+        return rotate(d_qkv_, true);
       case Kind::qkv:
         return qkv_gradient();
       default:

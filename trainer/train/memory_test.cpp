@@ -64,6 +64,16 @@ TEST(MemoryOfAStep, IsPredictedToTheByteOnEveryRank) {
   for (const std::string& layout : layouts()) EXPECT_EQ(memory_difference(options_for(layout)), "") << layout;
 }
 
+TEST(MemoryOfAStep, OfALlamaIsPredictedToTheByteOnEveryRank) {
+  for (const std::string& layout : layouts()) {
+    TrainOptions options = options_for(layout);
+    options.model = workload::parse_model(
+        "layers=4,hidden=32,heads=8,kv_heads=4,vocabulary=256,sequence=16,dropout=no,gated=yes,biases=no,"
+        "tied_embeddings=no,learned_positions=no,norm=rms");
+    EXPECT_EQ(memory_difference(options), "") << layout;
+  }
+}
+
 // Where one thread runs all, memory is held as the list of tasks has it, and the order is what happened.
 TEST(MemoryOfAStep, OfOneThreadIsWhatHappened) {
   for (const std::string layout :

@@ -47,7 +47,7 @@ struct TrainOptions {
   std::string checkpoint_folder;      // empty: none are written
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
   std::int32_t checkpoints_kept = 2;
-  std::string init_from;    // a file with Hugging Face's GPT-2 tensors; empty: random weights
+  std::string init_from;    // a file with Hugging Face's tensors; empty: random weights
   std::string export_file;  // such a file, written at the end
   std::string prompt = "\n";
   std::int64_t sample_bytes = 0;  // to be written by the trained model

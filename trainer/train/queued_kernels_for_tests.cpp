@@ -22,7 +22,9 @@
 #include "kernels/quantize/quantize.h"
 #include "kernels/reduce/reduction.h"
 #include "kernels/residual/residual.h"
+#include "kernels/rotary/rotary.h"
 #include "kernels/softmax/softmax.h"
+#include "kernels/swiglu/swiglu.h"
 #include "trainer/train/queued_device_for_tests.h"
 
 namespace lockstep::kernels {
@@ -58,6 +60,15 @@ void run_cuda(const GeluForward& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const GeluBackward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const SwigluForward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const SwigluBackward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const Rotary& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const CrossEntropy& args, CudaContext& cuda) {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/gpt2_file.h"
+#include "trainer/checkpoint/hugging_face_file.h"
 #include "trainer/checkpoint/save_checkpoint.h"
 #include "trainer/checkpoint/store_state.h"
 
@@ -14,12 +14,19 @@ namespace {
 constexpr const char* kDtype = "dtype";
 constexpr const char* kGemm = "gemm";
 
+// The numbers that weights do not go with another model by: those that GPT-2 has, and what rotary positions add. Shapes
+// of tensors say the rest.
 Integers integers_of(const workload::Model& model) {
-  return {{"layers", model.layers},
-          {"hidden", model.hidden},
-          {"heads", model.heads},
-          {"vocabulary", model.vocabulary},
-          {"positions", model.positions}};
+  Integers integers{{"layers", model.layers},
+                    {"hidden", model.hidden},
+                    {"heads", model.heads},
+                    {"vocabulary", model.vocabulary},
+                    {"positions", model.positions}};
+  if (model.learned_positions) return integers;
+  integers["positions"] = 0;
+  integers["rope_theta"] = model.rope_theta;
+  integers["rope_pairs"] = static_cast<std::int64_t>(model.rope_pairs);
+  return integers;
 }
 
 std::map<std::string, std::string> layout_of(const TrainOptions& options) {
@@ -89,15 +96,11 @@ std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {
 
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file) {
   const SafetensorsFile source(file);
-  const workload::Model& model = options.model;
-  require_same(file, gpt2_sizes(source),
-               {{"layers", model.layers},
-                {"hidden", model.hidden},
-                {"vocabulary", model.vocabulary},
-                {"length", model.positions}});
+  const HuggingFaceNames names(options.model);
+  require_same(file, names.sizes_in(source), names.sizes());
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_masters(*stage.store, held);
-  read_gpt2(source, held.tensors, held.pieces);
+  read_hugging_face(names, source, held.tensors, held.pieces);
   for (RankStage& stage : trainer.model().stages()) masters_were_read(*stage.store);
   trainer.gather_weights();
 }
@@ -108,7 +111,7 @@ void export_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t 
   if (!keeps) save_to(folder, trainer, options, step);
   if (trainer.model().rank() == 0) {
     Checkpoint checkpoint(folder);
-    export_gpt2(checkpoint, file, core::DType::f32);
+    export_hugging_face(HuggingFaceNames(options.model), checkpoint, file, core::DType::f32);
     if (!keeps) std::filesystem::remove_all(folder);
   }
   trainer.model().mesh().messages.barrier();

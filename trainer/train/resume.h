@@ -17,7 +17,7 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
 // bits. Empty if it does not say.
 std::string gemm_of_checkpoint(const std::string& path, core::DType compute);
 
-// Weights from a file with Hugging Face's names (trainer/checkpoint/gpt2_file.h); moments and steps begin at 0.
+// Weights from a file with Hugging Face's names (trainer/checkpoint/hugging_face_file.h); moments and steps begin at 0.
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file);
 // Writes such a file, by way of a checkpoint that is removed again if the run keeps none.
 void export_run(RankTrainer& trainer, const TrainOptions& options, std::int64_t step, const std::string& file);

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/gpt2_file.h"
+#include "trainer/checkpoint/hugging_face_file.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,10 @@
 
 namespace lockstep::trainer {
 namespace {
+
+HuggingFaceNames gpt2() {
+  return HuggingFaceNames(workload::parse_model("layers=2,hidden=4,heads=2,vocabulary=7,sequence=5,dropout=no"));
+}
 
 // A GPT-2 of two layers: 7 words, 5 positions, 4 hidden.
 std::vector<WholeTensor> small_gpt2() {
@@ -36,7 +40,7 @@ std::vector<WholeTensor> small_gpt2() {
 }
 
 void write_known(const std::string& path, const std::vector<WholeTensor>& tensors, core::DType dtype) {
-  write_gpt2(path, tensors, dtype, [](std::size_t tensor, std::span<float> values) {
+  write_hugging_face(gpt2(), path, tensors, dtype, [](std::size_t tensor, std::span<float> values) {
     for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
   });
 }
@@ -96,9 +100,9 @@ TEST(Gpt2File, PiecesOfAnyRanksAreReadFromAnyDtypeAndNames) {
     rewrite(folder / "plain", folder / "prefixed", "transformer.", {});
     for (const char* name : {"plain", "prefixed"}) {
       const SafetensorsFile file(folder / name);
-      EXPECT_EQ(gpt2_sizes(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}, {"length", 5}}));
+      EXPECT_EQ(gpt2().sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}, {"length", 5}}));
       for (Share& share : random_shares(tensors, 3, random)) {
-        read_gpt2(file, tensors, share.pieces);
+        read_hugging_face(gpt2(), file, tensors, share.pieces);
         for (const Piece& piece : share.pieces) {
           for (std::int64_t k = 0; k < piece.count; ++k) {
             const float x = known_value(piece.tensor, piece.whole_begin + k, 0);
@@ -121,11 +125,11 @@ TEST(Gpt2File, AHeadThatIsTheWordEmbeddingIsFineAndAnotherIsRefused) {
   for (std::size_t k = 0; k < 28; ++k) words[k] = known_value(0, static_cast<std::int64_t>(k), 0);
   rewrite(folder / "m", folder / "tied", "transformer.", {{"lm_head.weight", words}});
   Share share = whole_share(tensors);
-  read_gpt2(SafetensorsFile(folder / "tied"), tensors, share.pieces);
+  read_hugging_face(gpt2(), SafetensorsFile(folder / "tied"), tensors, share.pieces);
   EXPECT_EQ(share.wrong(0), 0);
   words[5] += 1;
   rewrite(folder / "m", folder / "untied", "transformer.", {{"lm_head.weight", words}});
-  EXPECT_EQ(error_of([&] { read_gpt2(SafetensorsFile(folder / "untied"), tensors, share.pieces); }),
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), SafetensorsFile(folder / "untied"), tensors, share.pieces); }),
             folder / "untied" +
                 ": lm_head.weight is not transformer.wte.weight; allowed: a model whose head is the word embedding");
 }
@@ -137,11 +141,11 @@ TEST(Gpt2File, WhatDoesNotFitTheModelIsRefused) {
   const SafetensorsFile file(folder / "m");
   tensors[0].shape = {8, 4};
   Share share = whole_share(tensors);
-  EXPECT_EQ(error_of([&] { read_gpt2(file, tensors, share.pieces); }),
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), file, tensors, share.pieces); }),
             folder / "m" + ": tensor \"wte.weight\" is [7, 4], the model's is [8, 4]");
   tensors[0] = {"h.2.ln_1.bias", {4}};
   share = whole_share(tensors);
-  EXPECT_EQ(error_of([&] { read_gpt2(file, tensors, share.pieces); }),
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), file, tensors, share.pieces); }),
             folder / "m" + " has no tensor \"h.2.ln_1.bias\" or \"transformer.h.2.ln_1.bias\"");
 }
 
@@ -161,11 +165,102 @@ TEST(Gpt2File, ACheckpointsMasterWeightsAreExported) {
   });
   for (const std::string& error : errors) ASSERT_EQ(error, "");
   Checkpoint checkpoint(folder / "run");
-  export_gpt2(checkpoint, folder / "m", core::DType::f32);
+  export_hugging_face(gpt2(), checkpoint, folder / "m", core::DType::f32);
   Share share = whole_share(tensors);
-  read_gpt2(SafetensorsFile(folder / "m"), tensors, share.pieces);
+  read_hugging_face(gpt2(), SafetensorsFile(folder / "m"), tensors, share.pieces);
   EXPECT_EQ(share.wrong(0), 0);
   EXPECT_EQ(SafetensorsFile(folder / "m").tensors().size(), tensors.size());
+}
+
+// ---- Llama
+
+// Two layers: 7 words, 4 hidden, two heads of queries and one of keys, 2 columns each, an MLP of 6.
+workload::Model small_llama(const char* changes = "") {
+  return workload::parse_model(std::string("layers=2,hidden=4,heads=2,kv_heads=1,ffn_hidden=6,vocabulary=7,sequence=5,"
+                                           "dropout=no,gated=yes,norm=rms,biases=no,learned_positions=no") +
+                               changes);
+}
+
+std::vector<WholeTensor> tensors_of_llama(bool tied) {
+  std::vector<WholeTensor> all = {{"wte.weight", {7, 4}}};
+  for (const std::string layer : {"h.0.", "h.1."}) {
+    const std::vector<WholeTensor> of_layer = {{"ln_1.weight", {4}},           {"attn.c_attn.weight", {8, 4}},
+                                               {"attn.c_proj.weight", {4, 4}}, {"ln_2.weight", {4}},
+                                               {"mlp.c_fc.weight", {12, 4}},   {"mlp.c_proj.weight", {4, 6}}};
+    for (const WholeTensor& tensor : of_layer) all.push_back({layer + tensor.name, tensor.shape});
+  }
+  all.push_back({"ln_f.weight", {4}});
+  if (!tied) all.push_back({"lm_head.weight", {7, 4}});
+  return all;
+}
+
+TEST(LlamaFile, NamesAndPartsAreHuggingFaces) {
+  const TemporaryFolder folder;
+  const auto tensors = tensors_of_llama(false);
+  const HuggingFaceNames names(small_llama(",tied_embeddings=no"));
+  write_hugging_face(names, folder / "m", tensors, core::DType::f32, [](std::size_t tensor, std::span<float> values) {
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
+  });
+  const SafetensorsFile file(folder / "m");
+  EXPECT_EQ(file.tensors().size(), 1 + 2 * 9 + 2U);
+  EXPECT_EQ(names.sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}}));
+  // Queries, keys and values are the rows 0 to 3, 4 and 5, 6 and 7 of ours; gate and up 0 to 5 and 6 to 11.
+  const auto expect_rows = [&](const std::string& name, std::size_t tensor, std::int64_t first_row, std::int64_t rows) {
+    const TensorInfo* const found = file.find(name);
+    ASSERT_NE(found, nullptr) << name;
+    EXPECT_EQ(found->shape, (Shape{rows, 4})) << name;
+    std::vector<float> values(static_cast<std::size_t>(rows * 4));
+    file.read(*found, 0, values);
+    for (std::int64_t k = 0; k < rows * 4; ++k) {
+      EXPECT_EQ(values[static_cast<std::size_t>(k)], known_value(tensor, first_row * 4 + k, 0)) << name;
+    }
+  };
+  expect_rows("model.embed_tokens.weight", 0, 0, 7);
+  expect_rows("model.layers.0.self_attn.q_proj.weight", 2, 0, 4);
+  expect_rows("model.layers.0.self_attn.k_proj.weight", 2, 4, 2);
+  expect_rows("model.layers.0.self_attn.v_proj.weight", 2, 6, 2);
+  expect_rows("model.layers.1.self_attn.o_proj.weight", 9, 0, 4);
+  expect_rows("model.layers.1.mlp.gate_proj.weight", 11, 0, 6);
+  expect_rows("model.layers.1.mlp.up_proj.weight", 11, 6, 6);
+  expect_rows("lm_head.weight", 14, 0, 7);
+  EXPECT_EQ(file.find("model.layers.1.mlp.down_proj.weight")->shape, (Shape{4, 6}));
+  for (const char* norm : {"model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
+                           "model.norm.weight"}) {
+    EXPECT_NE(file.find(norm), nullptr) << norm;
+  }
+  Share share = whole_share(tensors);
+  read_hugging_face(names, file, tensors, share.pieces);
+  EXPECT_EQ(share.wrong(0), 0);
+}
+
+TEST(LlamaFile, ATiedHeadIsNotWrittenAndMayBeThere) {
+  const TemporaryFolder folder;
+  const HuggingFaceNames tied(small_llama());
+  const HuggingFaceNames untied(small_llama(",tied_embeddings=no"));
+  const auto fill = [](std::size_t tensor, std::span<float> values) {
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
+  };
+  const auto tensors = tensors_of_llama(true);
+  write_hugging_face(tied, folder / "tied", tensors, core::DType::f32, fill);
+  const SafetensorsFile file(folder / "tied");
+  EXPECT_EQ(file.find("lm_head.weight"), nullptr);
+  Share share = whole_share(tensors_of_llama(false));
+  EXPECT_EQ(error_of([&] { read_hugging_face(untied, file, tensors_of_llama(false), share.pieces); }),
+            folder / "tied" + " has no tensor \"lm_head.weight\" or \"model.lm_head.weight\"");
+  write_hugging_face(untied, folder / "untied", tensors_of_llama(false), core::DType::f32, fill);
+  share = whole_share(tensors);
+  EXPECT_NE(error_of([&] {
+              read_hugging_face(tied, SafetensorsFile(folder / "untied"), tensors, share.pieces);
+            }).find("lm_head.weight is not model.embed_tokens.weight"),
+            std::string::npos);
+}
+
+TEST(LlamaFile, OtherArchitecturesAreRefused) {
+  workload::Model biased = small_llama();
+  biased.biases = true;
+  EXPECT_NE(error_of([&] { HuggingFaceNames names(biased); }).find("neither Hugging Face's GPT-2"), std::string::npos);
+  EXPECT_NE(error_of([] { HuggingFaceNames names(small_llama(",rope_pairs=neighbours")); }).find("of halves"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// How the CPU's rotary embedding cuts its scratch memory. For the sources of this folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::kernels {
+
+// The memory of a thread for the row at which it is; all in whole pairs of vectors of any target.
+struct RotaryMemory {
+  explicit RotaryMemory(std::int64_t head_columns, float* memory = nullptr)
+      : padded(static_cast<std::size_t>(head_columns / 2 + kMostPair - 1) / kMostPair * kMostPair),
+        fractions(memory),
+        quarters(memory + padded),
+        cosines(memory + 2 * padded),
+        sines(memory + 3 * padded) {}
+  std::size_t elems() const { return 4 * padded; }
+
+  static constexpr std::size_t kMostPair = 32;  // floats
+  std::size_t padded;
+  float* fractions;  // of an angle, beyond whole quarters of a turn: -1/8 to 1/8 of a turn
+  float* quarters;   // 0 to 3
+  float* cosines;    // [head_columns / 2]
+  float* sines;
+};
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,98 @@
+#include "kernels/rotary/rotary.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/base/each_target.h"
+#include "kernels/registry.h"
+#include "kernels/rotary/rotary_reference.h"
+
+namespace lockstep::kernels {
+namespace {
+
+TEST(Rotary, CasesHoldOnTheCpu) {
+  on_each_target([](const std::string& target) {
+    for (const KernelCase& one : rotary_test_cases()) EXPECT_EQ(cpu_errors(one), "") << target;
+  });
+}
+
+std::vector<float> ramp(std::size_t count) {
+  std::vector<float> values;
+  for (std::size_t i = 0; i < count; ++i) values.push_back(0.01F * static_cast<float>(i % 97) - 0.4F);
+  return values;
+}
+
+std::vector<float> turned(Rotary args, std::vector<float> values, int threads = 1) {
+  args = shaped(args, core::DType::f32);
+  args.x.data = values.data();
+  args.y.data = values.data();
+  ThreadPool pool(threads);
+  run(args, Context(pool));
+  return values;
+}
+
+// What the gradient has to be: turning is orthogonal.
+TEST(Rotary, TheBackwardTurnsBack) {
+  Rotary args{.rows = 40, .length = 10, .heads = 3, .head_columns = 26, .first_position = 1000};
+  const std::vector<float> x = ramp(40 * 3 * 26);
+  for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbours}) {
+    args.pairs = pairs;
+    args.backward = false;
+    const std::vector<float> there = turned(args, x, 2);
+    args.backward = true;
+    const std::vector<float> back = turned(args, there);
+    EXPECT_NE(there, x);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back[i], x[i], 1e-6F);
+  }
+}
+
+// A rank that has the second half of a sequence turns it as one that has all of it does.
+TEST(Rotary, ALaterPartOfASequenceStartsAtItsPosition) {
+  const std::vector<float> x = ramp(16 * 8);
+  const std::vector<float> whole = turned({.rows = 16, .length = 16, .heads = 1, .head_columns = 8}, x);
+  const std::vector<float> half =
+      turned({.rows = 8, .length = 8, .heads = 1, .head_columns = 8, .first_position = 8}, {x.begin() + 64, x.end()});
+  EXPECT_EQ(half, std::vector<float>(whole.begin() + 64, whole.end()));
+}
+
+// Both ways are the same up to the columns' order, which is how Hugging Face converts Meta's weights.
+TEST(Rotary, HalvesAreNeighboursInAnotherOrder) {
+  const std::vector<float> x = ramp(5 * 12);
+  std::vector<float> reordered(x.size());
+  const auto column_in_halves = [](std::size_t c) { return c % 2 * 6 + c / 2; };
+  for (std::size_t i = 0; i < x.size(); ++i) reordered[i / 12 * 12 + column_in_halves(i % 12)] = x[i];
+  const Rotary args{.rows = 5, .length = 5, .heads = 1, .head_columns = 12};
+  Rotary neighbours = args;
+  neighbours.pairs = RotaryPairs::neighbours;
+  const std::vector<float> by_halves = turned(args, reordered);
+  const std::vector<float> by_neighbours = turned(neighbours, x);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(by_halves[i / 12 * 12 + column_in_halves(i % 12)], by_neighbours[i]);
+  }
+}
+
+TEST(Rotary, WrongArgumentsAreNamed) {
+  const auto refusal = [](const Rotary& args) -> std::string {
+    try {
+      args.check_shape();
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 5}),
+            "rotary_fwd: head_columns is 5; allowed: even numbers");
+  EXPECT_NE(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 4, .stride = 3}).find("stride is 3"),
+            std::string::npos);
+  EXPECT_NE(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 4, .theta = 0}).find("theta is 0"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

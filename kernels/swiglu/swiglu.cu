@@ -1,0 +1,118 @@
+#include "kernels/base/cuda_elementwise.cuh"
+#include "kernels/swiglu/swiglu.h"
+
+namespace lockstep::kernels {
+namespace {
+
+// Gates below give 0 times up, as -infinity does.
+constexpr float kLowGate = -88.0F;
+
+// 1 / (1 + e^-g), and what it lacks to 1, from e^-|g|, which is at most 1: no digits are lost in either.
+struct Sigmoid {
+  float s;
+  float rest;
+};
+__device__ __forceinline__ Sigmoid sigmoid(float g) {
+  const float e = expf(-fabsf(g));
+  const float inverse = __fdividef(1.0F, 1.0F + e);
+  return g < 0 ? Sigmoid{e * inverse, inverse} : Sigmoid{inverse, e * inverse};
+}
+__device__ __forceinline__ float at_least_low(float g) {  // NaN stays NaN
+  return g < kLowGate ? kLowGate : g;
+}
+__device__ __forceinline__ float silu(float gate) {
+  const float g = at_least_low(gate);
+  return g * sigmoid(g).s;
+}
+__device__ __forceinline__ float silu_slope(float gate) {
+  const float g = at_least_low(gate);
+  const Sigmoid of_g = sigmoid(g);
+  const float bent = of_g.rest == 0 ? 0.0F : g * of_g.rest;  // 0 at infinity
+  return of_g.s * (1.0F + bent);
+}
+
+// Where the gate of element i of a [rows, columns] array is in [rows, 2, columns]; its up is `columns` behind.
+__device__ __forceinline__ std::int64_t gate_of(std::int64_t i, std::int64_t columns) {
+  return i + i / columns * columns;
+}
+
+template <class T>
+struct Forward {
+  std::int64_t columns;
+  const T* x;
+  T* y;
+
+  template <int kItems>
+  struct Inputs {
+    Pack<T, kItems> gate;
+    Pack<T, kItems> up;
+  };
+  template <int kItems>
+  __device__ Inputs<kItems> load(std::int64_t first) const {
+    const T* const gate = x + gate_of(first, columns);
+    return {Pack<T, kItems>::load(gate), Pack<T, kItems>::load(gate + columns)};
+  }
+  template <int kItems>
+  __device__ void store(std::int64_t first, const Inputs<kItems>& in) const {
+    Pack<T, kItems> out;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) out.set(i, silu(in.gate[i]) * in.up[i]);
+    out.store(y + first);
+  }
+};
+
+template <class T>
+struct Backward {
+  std::int64_t columns;
+  const T* x;
+  const T* dy;
+  T* dx;
+
+  template <int kItems>
+  struct Inputs {
+    Pack<T, kItems> gate;
+    Pack<T, kItems> up;
+    Pack<T, kItems> dy;
+  };
+  template <int kItems>
+  __device__ Inputs<kItems> load(std::int64_t first) const {
+    const T* const gate = x + gate_of(first, columns);
+    return {Pack<T, kItems>::load(gate), Pack<T, kItems>::load(gate + columns), Pack<T, kItems>::load(dy + first)};
+  }
+  template <int kItems>
+  __device__ void store(std::int64_t first, const Inputs<kItems>& in) const {
+    Pack<T, kItems> d_gate;
+    Pack<T, kItems> d_up;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      d_gate.set(i, in.dy[i] * in.up[i] * silu_slope(in.gate[i]));
+      d_up.set(i, in.dy[i] * silu(in.gate[i]));
+    }
+    T* const to = dx + gate_of(first, columns);
+    d_gate.store(to);
+    d_up.store(to + columns);
+  }
+};
+
+}  // namespace
+
+void run_cuda(const SwigluForward& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const int items = items_an_access(sizeof(T), args.columns, {args.x.data, args.y.data});
+    run_elementwise<sizeof(T)>(cuda, "swiglu_fwd", Forward<T>{args.columns, args.x.as<T>(), args.y.as<T>()},
+                               args.rows * args.columns, items);
+  });
+}
+
+void run_cuda(const SwigluBackward& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const int items = items_an_access(sizeof(T), args.columns, {args.x.data, args.dy.data, args.dx.data});
+    run_elementwise<sizeof(T)>(cuda, "swiglu_bwd",
+                               Backward<T>{args.columns, args.x.as<T>(), args.dy.as<T>(), args.dx.as<T>()},
+                               args.rows * args.columns, items);
+  });
+}
+
+}  // namespace lockstep::kernels

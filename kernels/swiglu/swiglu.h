@@ -1,0 +1,69 @@
+// SwiGLU: y = silu(gate) up, where silu(g) = g / (1 + e^-g). Shazeer 2020, arXiv:2002.05202, equation 6, without the
+// products before and behind it. Gate and up lie beside each other, as one product of both matrices writes them: a row
+// is the gate's columns and then the up's. Deterministic. NaN gives NaN; a gate of +inf gives up with its sign times
+// infinity; a gate of -inf gives 0 times up.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/cost.h"
+#include "kernels/base/operands.h"
+#include "kernels/base/thread_pool.h"
+#include "kernels/base/view.h"
+
+namespace lockstep::kernels {
+
+class CudaContext;
+
+struct SwigluForward {
+  std::int64_t rows;
+  std::int64_t columns;
+  In x = {};   // [rows, 2, columns]: gate, up
+  Out y = {};  // [rows, columns]
+
+  std::string_view name() const { return "swiglu_fwd"; }
+  void check_shape() const {
+    check_at_least(name(), "rows", rows, 1);
+    check_at_least(name(), "columns", columns, 1);
+  }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, 2 * self.rows * self.columns, kActivations);
+    visit("y", self.y, self.rows * self.columns, DTypes(self.x.dtype));
+  }
+};
+
+// Of the gate dy up silu'(gate), where silu'(g) = s (1 + g (1 - s)) with s = 1 / (1 + e^-g); of up dy silu(gate).
+struct SwigluBackward {
+  static constexpr std::array kInPlace{InPlace{"dx", "x"}};
+  std::int64_t rows;
+  std::int64_t columns;
+  In x = {};    // [rows, 2, columns], the forward's
+  In dy = {};   // [rows, columns]
+  Out dx = {};  // [rows, 2, columns], may be x
+
+  std::string_view name() const { return "swiglu_bwd"; }
+  void check_shape() const {
+    check_at_least(name(), "rows", rows, 1);
+    check_at_least(name(), "columns", columns, 1);
+  }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    visit("x", self.x, 2 * self.rows * self.columns, kActivations);
+    visit("dy", self.dy, self.rows * self.columns, DTypes(self.x.dtype));
+    visit("dx", self.dx, 2 * self.rows * self.columns, DTypes(self.x.dtype));
+  }
+};
+
+// 4 FLOPs a column forward, 11 backward, as the reference does them.
+Cost cost_of(const SwigluForward& args);
+Cost cost_of(const SwigluBackward& args);
+
+void run_cpu(const SwigluForward& args, ThreadPool& pool);
+void run_cpu(const SwigluBackward& args, ThreadPool& pool);
+void run_cuda(const SwigluForward& args, CudaContext& cuda);
+void run_cuda(const SwigluBackward& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,75 @@
+// A model's weights in one safetensors file as Hugging Face's transformers names and lays them out.
+//   GPT-2 (GPT2LMHeadModel)   names are ours; the matrices of attention and MLP are Conv1D's, [inputs, outputs] where
+//   ours
+//                             are [outputs, inputs] (https://github.com/huggingface/transformers, pytorch_utils.py)
+//   Llama (LlamaForCausalLM)  matrices are as ours, but queries, keys and values, and gate and up, are tensors of their
+//                             own; rotary positions turn halves of a head (modeling_llama.py, rotate_half)
+// A head that is the word embedding may be in the file (lm_head.weight) or not. The prefix "transformer." of GPT-2 or
+// "model." of Llama may be there or not.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/pieces.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "workload/model.h"
+
+namespace lockstep::trainer {
+
+// [rows, columns] to [columns, rows].
+std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns);
+
+// A tensor of a file that is some rows of ours.
+struct FileTensor {
+  std::string name;
+  Shape shape;  // in the file
+  bool transposed = false;
+};
+
+class HuggingFaceNames {
+ public:
+  // Throws a usage Error that says what of the model no class of transformers has that is known here.
+  explicit HuggingFaceNames(const workload::Model& model);
+
+  // The tensors that ours is in the file, in the order of its rows.
+  std::vector<FileTensor> tensors_of(const WholeTensor& ours) const;
+  // The name with the class's prefix, or without it if it has it.
+  std::string other_name(const std::string& name) const;
+  const std::string& words() const { return words_; }  // of the word embedding
+  bool tied() const { return model_.tied_embeddings; }
+  // "layers", "hidden" and so on, as the shapes in the file have them. (Heads leave no trace in it.)
+  Integers sizes_in(const SafetensorsFile& file) const;
+  Integers sizes() const;  // the model's
+
+ private:
+  std::int64_t layers_in(const SafetensorsFile& file) const;
+
+  workload::Model model_;
+  bool llama_;
+  std::string words_;
+};
+
+// Writes the tensors, which `whole` fills one by one in our layout, as f32, bf16 or f16; GPT-2 without a prefix, as the
+// published gpt2 has it, Llama with one; the head only if it is not the word embedding.
+void write_hugging_face(const HuggingFaceNames& names, const std::string& path, std::span<const WholeTensor> tensors,
+                        core::DType dtype,
+                        const std::function<void(std::size_t tensor, std::span<float> values)>& whole);
+// The master weights of a checkpoint. One tensor at a time is in memory.
+void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, const std::string& path,
+                         core::DType dtype);
+
+// Fills the pieces, from F32, F16 or BF16. Tensors have our names and shapes. Throws a usage Error that names the file
+// if a tensor is missing or of another shape, or if the file has a head that is not the word embedding where the
+// model's is.
+void read_hugging_face(const HuggingFaceNames& names, const SafetensorsFile& file, std::span<const WholeTensor> tensors,
+                       std::span<const Piece> pieces);
+
+}  // namespace lockstep::trainer
