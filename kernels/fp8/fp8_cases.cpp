@@ -52,20 +52,26 @@ KernelCase decode(ScalePer per, DType from, DType to, std::int64_t rows, std::in
       {.shape = named(per, from, rows, columns), .dtype = to, .draws = {{"codes", kNumbers}}, .derive = make_scales});
 }
 
+// Named by what is multiplied; results have a dtype of their own.
 CaseFacts product_facts(const Fp8Product& s, DType result, std::map<std::string, std::int64_t> terms) {
-  return {.shape = fmt::format("per_{}_{}_{}_{}_M{}_N{}_K{}", name_of(s.a_per), name_of(s.b_per),
-                               core::short_name_of(s.a_type), core::short_name_of(s.b_type), s.m, s.n, s.k),
-          .dtype = result,
-          .terms = std::move(terms),
-          .derive = make_scales,
-          .deterministic = false};
+  return {
+      .shape = fmt::format("{}_{}_by_{}_{}_M{}_N{}_K{}_to_{}", core::short_name_of(s.a_type), name_of(s.a_per),
+                           core::short_name_of(s.b_type), name_of(s.b_per), s.m, s.n, s.k, core::short_name_of(result)),
+      .dtype = s.a_type,
+      .terms = std::move(terms),
+      .derive = make_scales,
+      .deterministic = false};
+}
+
+template <class Args>
+KernelCase product(const Args& args, DType result, std::map<std::string, std::int64_t> terms) {
+  return make_shaped_case(shaped(args, result), product_facts(args.shape, result, std::move(terms)));
 }
 
 void add_products(std::vector<KernelCase>& cases, const Fp8Product& shape, DType result, bool with_bias) {
+  cases.push_back(product(GemmFp8{.shape = shape, .with_bias = with_bias}, result, {{"y", shape.k}}));
   cases.push_back(
-      make_case(GemmFp8{.shape = shape, .with_bias = with_bias}, product_facts(shape, result, {{"y", shape.k}})));
-  cases.push_back(make_case(GemmFp8Add{.shape = shape, .with_bias = with_bias},
-                            product_facts(shape, result, {{"dw", shape.k}, {"dbias", shape.k}})));
+      product(GemmFp8Add{.shape = shape, .with_bias = with_bias}, result, {{"dw", shape.k}, {"dbias", shape.k}}));
 }
 
 }  // namespace
