@@ -189,8 +189,8 @@ void raise(float& to, float value) {
 }
 
 void find_largest(const Fp8Encode& args, const Blocks& blocks, ThreadPool& pool) {
-  float* const largest = args.largest.as<float>();
-  std::fill_n(largest, args.blocks(), 0.0F);
+  float* const largest = args.largest_so_far();
+  if (!args.delayed) std::fill_n(largest, args.blocks(), 0.0F);
   if (blocks.one_each()) {
     pool.for_ranges(blocks.columns, kColumnGrain, [&](auto begin, auto end) {
       for (std::int64_t row = 0; row < blocks.rows; ++row) {
@@ -316,9 +316,11 @@ void run_cpu(const Fp8Encode& args, ThreadPool& pool) {
   find_largest(args, blocks, pool);
   const auto num_scales = static_cast<std::size_t>(args.blocks());
   const std::span<float> inverses = pool.scratch_of<float>(-1, num_scales);
-  const float* const known = args.delayed ? args.previous.as<float>() : args.largest.as<float>();
+  const float* const now = args.largest_so_far();
+  const float* const previous = args.delayed ? args.previous.as<float>() : now;
   for (std::size_t i = 0; i < num_scales; ++i) {
-    const float scale = args.delayed && !std::isfinite(known[i]) ? 1 : fp8_scale(known[i], args.to);
+    const bool has_history = previous[i] > 0 && std::isfinite(previous[i]);
+    const float scale = fp8_scale(has_history ? previous[i] : now[i], args.to);
     args.scales.as<float>()[i] = scale;
     inverses[i] = 1 / scale;
   }

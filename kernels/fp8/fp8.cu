@@ -120,10 +120,9 @@ __global__ void __launch_bounds__(kBlockThreads) largest_kernel(Matrix<T> m, std
 struct Scaling {
   int top_exponent;
   float largest_number;
-  bool delayed;
 
   __device__ __forceinline__ float scale(float largest) const {
-    if (!isfinite(largest)) return delayed ? 1.0F : not_a_number();
+    if (!isfinite(largest)) return not_a_number();
     if (largest == 0) return 1.0F;
     const int exponent_bits = static_cast<int>((__float_as_uint(largest) + 0x1fffffU) >> 23U) - top_exponent;
     return __uint_as_float(static_cast<std::uint32_t>(max(1, min(exponent_bits, 253))) << 23U);
@@ -135,9 +134,11 @@ struct Scaling {
 
 // Scales of all blocks, before codes are made with them.
 __global__ void __launch_bounds__(kBlockThreads)
-    scales_kernel(const float* largest, Scaling scaling, std::int64_t blocks, float* scales) {
+    scales_kernel(const float* previous, const float* now, Scaling scaling, std::int64_t blocks, float* scales) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
-  if (i < blocks) scales[i] = scaling.scale(largest[i]);
+  if (i >= blocks) return;
+  const bool has_history = previous[i] > 0 && isfinite(previous[i]);
+  scales[i] = scaling.scale(has_history ? previous[i] : now[i]);
 }
 
 template <int kItems, class T, class Code>
@@ -267,12 +268,14 @@ void with_cuda_code_type(core::DType dtype, Visit&& visit) {
 }  // namespace
 
 void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
-  auto* const largest = args.largest.as<float>();
+  float* const largest = args.largest_so_far();
   const std::int64_t blocks = args.blocks();
-  core::check_cuda(cudaMemsetAsync(largest, 0, size_bytes(core::DType::f32, blocks), stream_of(cuda)),
-                   "cudaMemsetAsync", cuda.place());
-  const Scaling scaling{top_exponent(args.to), largest_number(args.to), args.delayed};
-  const float* const known = args.delayed ? args.previous.as<float>() : largest;
+  if (!args.delayed) {
+    core::check_cuda(cudaMemsetAsync(largest, 0, size_bytes(core::DType::f32, blocks), stream_of(cuda)),
+                     "cudaMemsetAsync", cuda.place());
+  }
+  const Scaling scaling{top_exponent(args.to), largest_number(args.to)};
+  const float* const previous = args.delayed ? args.previous.as<float>() : largest;
   auto* const scales = args.scales.as<float>();
   with_cuda_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -280,8 +283,8 @@ void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
     with_row_items(sizeof(T), m.columns, {args.x.data, args.transposed ? nullptr : args.codes.data}, [&](auto items) {
       constexpr int kItems = decltype(items)::value;
       queue_largest<kItems>(m, reinterpret_cast<std::uint32_t*>(largest), cuda);
-      launch(cuda, "fp8_encode", {.blocks = (blocks + kBlockThreads - 1) / kBlockThreads}, scales_kernel, known,
-             scaling, blocks, scales);
+      launch(cuda, "fp8_encode", {.blocks = (blocks + kBlockThreads - 1) / kBlockThreads}, scales_kernel, previous,
+             static_cast<const float*>(largest), scaling, blocks, scales);
       with_cuda_code_type(args.to, [&](auto code) {
         using Code = decltype(code);
         auto* const kernel =

@@ -53,8 +53,8 @@ struct ScaleGrid {
 ScaleGrid scale_grid(ScalePer per, std::int64_t rows, std::int64_t columns);
 
 // Into codes. Current scaling: by the block's own largest |x|. Delayed scaling (NVIDIA's Transformer Engine, recipe
-// DelayedScaling): by what `previous` says was the largest before; what is larger now saturates, and a block without
-// history (0, or not finite) has the scale 1.
+// DelayedScaling): by what `previous` says was the largest before; what is larger now saturates. A block without
+// history (0, or not finite) is scaled by `raised` as it is then.
 struct Fp8Encode {
   std::int64_t rows;  // of the codes
   std::int64_t columns;
@@ -63,19 +63,25 @@ struct Fp8Encode {
   bool delayed = false;
   bool transposed = false;  // x is [columns, rows]: codes[i, j] come from x[j, i]
   In x = {};                // [rows, columns], or transposed
+  Out largest = {};         // [blocks], of current scaling: the largest |x|; infinity or NaN if there is such
   In previous = {};         // [blocks], of delayed scaling
-  Out largest = {};         // [blocks]: the largest |x| now; infinity or NaN if there is such an element
+  InOut raised = {};        // [blocks], of delayed scaling: the larger of what was there and the largest |x| now
   Out scales = {};          // [blocks]
   Out codes = {};           // [rows, columns]
 
   std::string_view name() const { return "fp8_encode"; }
   void check_shape() const;
   std::int64_t blocks() const { return scale_grid(per, rows, columns).blocks(); }
+  float* largest_so_far() const { return delayed ? raised.as<float>() : largest.as<float>(); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, self.rows * self.columns, kActivations);
-    if (self.delayed) visit("previous", self.previous, self.blocks(), kF32);
-    visit("largest", self.largest, self.blocks(), kF32);
+    if (self.delayed) {
+      visit("previous", self.previous, self.blocks(), kF32);
+      visit("raised", self.raised, self.blocks(), kF32);
+    } else {
+      visit("largest", self.largest, self.blocks(), kF32);
+    }
     visit("scales", self.scales, self.blocks(), kF32);
     visit("codes", self.codes, self.rows * self.columns, DTypes(self.to));
   }

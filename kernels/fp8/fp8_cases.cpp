@@ -30,13 +30,14 @@ KernelCase encode(ScalePer per, DType to, DType from, std::int64_t rows, std::in
   std::string shape = named(per, to, rows, columns);
   if (form.delayed) shape += "_delayed";
   if (form.transposed) shape += "_transposed";
-  return make_case(Fp8Encode{.rows = rows,
-                             .columns = columns,
-                             .per = per,
-                             .to = to,
-                             .delayed = form.delayed,
-                             .transposed = form.transposed},
-                   {.shape = shape, .dtype = from, .draws = {{"x", kNumbers}, {"previous", kNumbers}}});
+  return make_case(
+      Fp8Encode{.rows = rows,
+                .columns = columns,
+                .per = per,
+                .to = to,
+                .delayed = form.delayed,
+                .transposed = form.transposed},
+      {.shape = shape, .dtype = from, .draws = {{"x", kNumbers}, {"previous", kNumbers}, {"raised", kNumbers}}});
 }
 
 // Draws of scales that are powers of two.

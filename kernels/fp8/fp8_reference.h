@@ -35,14 +35,14 @@ template <class S>
 void reference(const Fp8Encode& args, ReferenceData<S>& data) {
   const auto x = data["x"];
   const auto previous = data["previous"];
-  const auto largest = data["largest"];
+  const auto largest = data[args.delayed ? "raised" : "largest"];
   const auto scales = data["scales"];
   const auto codes = data["codes"];
   const ScaleGrid grid = scale_grid(args.per, args.rows, args.columns);
   const auto place = [&](std::int64_t row, std::int64_t column) {
     return static_cast<std::size_t>(args.transposed ? column * grid.rows + row : row * grid.columns + column);
   };
-  std::fill(largest.begin(), largest.end(), S(0));
+  if (!args.delayed) std::fill(largest.begin(), largest.end(), S(0));
   for (std::int64_t row = 0; row < grid.rows; ++row) {
     for (std::int64_t column = 0; column < grid.columns; ++column) {
       S& most = largest[block_of(grid, row, column)];
@@ -50,8 +50,8 @@ void reference(const Fp8Encode& args, ReferenceData<S>& data) {
     }
   }
   for (std::size_t block = 0; block < scales.size(); ++block) {
-    const double before = plain(args.delayed ? previous[block] : largest[block]);
-    scales[block] = args.delayed && !std::isfinite(before) ? 1 : scale_reference(before, args.to);
+    const double before = args.delayed ? plain(previous[block]) : 0;
+    scales[block] = scale_reference(before > 0 && std::isfinite(before) ? before : plain(largest[block]), args.to);
   }
   const double most = static_cast<double>(largest_number(args.to));
   for (std::int64_t row = 0; row < grid.rows; ++row) {

@@ -65,7 +65,11 @@ Encoded encoded(Fp8Encode args, const std::vector<float>& x, const std::vector<f
   args.x = {x.data(), DType::f32, count};
   args.delayed = !previous.empty();
   args.previous = {previous.data(), DType::f32, args.delayed ? args.blocks() : 0};
-  args.largest = {made.largest.data(), DType::f32, args.blocks()};
+  if (args.delayed) {
+    args.raised = {made.largest.data(), DType::f32, args.blocks()};
+  } else {
+    args.largest = {made.largest.data(), DType::f32, args.blocks()};
+  }
   args.scales = {made.scales.data(), DType::f32, args.blocks()};
   args.codes = {made.codes.data(), args.to, count};
   ThreadPool pool(2);
@@ -129,7 +133,7 @@ TEST(Fp8, DelayedScalesComeFromBeforeAndSaturate) {
   EXPECT_EQ(made.scales, std::vector<float>{1});
   EXPECT_EQ(made.back, (std::vector<float>{448, -448, 3, 0}));
   for (const float unknown : {0.0F, INFINITY, NAN}) {
-    EXPECT_EQ(encoded({.rows = 1, .columns = 2}, {1000, 2}, {unknown}).scales, std::vector<float>{1}) << unknown;
+    EXPECT_EQ(encoded({.rows = 1, .columns = 2}, {1000, 2}, {unknown}).scales, std::vector<float>{4}) << unknown;
   }
 }
 
