@@ -7,6 +7,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <span>
 
@@ -44,20 +45,25 @@ HWY_ATTR void largest_of(const T* x, std::size_t count, float* largest) {
   *largest = hn::GetLane(hn::BitCast(F32(), hn::MaxOfLanes(d, hn::Max(a, b))));
 }
 
+template <class T>
+HWY_INLINE void raise_each(Pair x, float* largest) {
+  const Pair old = load_in_order<T>(largest);
+  const Pair most{hn::BitCast(F32(), hn::Max(magnitude_bits(x.a), magnitude_bits(old.a))),
+                  hn::BitCast(F32(), hn::Max(magnitude_bits(x.b), magnitude_bits(old.b)))};
+  store_in_order<T>(most, largest);
+}
+
 // The same of each element by itself.
 template <class T>
 HWY_ATTR void largest_of_each(const T* x, std::size_t count, float* largest) {
-  for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
-    HWY_ALIGN float before[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
-    const std::size_t elems = count - i < pair_elems() ? count - i : pair_elems();
-    std::memcpy(before, largest + i, elems * sizeof(float));
-    const Pair p = part.load(x + i);
-    const Pair old = load_in_order<T>(before);
-    const Pair most{hn::BitCast(F32(), hn::Max(magnitude_bits(p.a), magnitude_bits(old.a))),
-                    hn::BitCast(F32(), hn::Max(magnitude_bits(p.b), magnitude_bits(old.b)))};
-    store_in_order<T>(most, before);
-    std::memcpy(largest + i, before, elems * sizeof(float));
-  });
+  const std::size_t step = pair_elems();
+  std::size_t i = 0;
+  for (; i + step <= count; i += step) raise_each<T>(load_pair(x + i), largest + i);
+  if (i == count) return;
+  HWY_ALIGN float last[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(last, largest + i, (count - i) * sizeof(float));
+  raise_each<T>(load_pair_tail(x + i, count - i), last);
+  std::memcpy(largest + i, last, (count - i) * sizeof(float));
 }
 
 // What is finite and above the format's largest number becomes that.
@@ -79,12 +85,13 @@ HWY_ATTR void encode(const T* x, Code* codes, std::size_t count, const float* in
     const std::size_t elems = count - i < step ? count - i : step;
     HWY_ALIGN T from[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
     HWY_ALIGN float factors[std::size_t{2} * HWY_MAX_BYTES / sizeof(float)] = {};
+    const bool whole = elems == step;
     Pair factor{hn::Set(d, *inverse), hn::Set(d, *inverse)};
     if (one_each) {
-      std::memcpy(factors, inverse + i, elems * sizeof(float));
-      factor = {hn::Load(d, factors), hn::Load(d, factors + lanes_f32())};
+      if (!whole) std::memcpy(factors, inverse + i, elems * sizeof(float));
+      const float* const own = whole ? inverse + i : static_cast<const float*>(factors);
+      factor = {hn::LoadU(d, own), hn::LoadU(d, own + lanes_f32())};
     }
-    const bool whole = elems == step;
     if (!whole) std::memcpy(from, x + i, elems * sizeof(T));
     const Pair in = load_ordered(whole ? x + i : static_cast<const T*>(from));
     const Pair out{saturated(hn::Mul(in.a, factor.a), largest), saturated(hn::Mul(in.b, factor.b), largest)};
@@ -144,20 +151,30 @@ constexpr std::int64_t kRowGrain = 8;
 constexpr std::int64_t kColumnGrain = 32;
 constexpr std::int64_t kTurn = 64;  // rows and columns of x that are turned at once
 
-// The blocks of a kernel's grid as they lie on x, which may be transposed.
-struct Blocks {
-  Blocks(const ScaleGrid& grid, bool transposed)
-      : rows(transposed ? grid.columns : grid.rows),
-        columns(transposed ? grid.rows : grid.columns),
-        block_rows(transposed ? grid.block_columns : grid.block_rows),
-        block_columns(transposed ? grid.block_rows : grid.block_columns),
-        row_step(transposed ? 1 : grid.across()),
-        column_step(transposed ? grid.across() : 1) {}
+std::size_t elems(std::int64_t count) {
+  return static_cast<std::size_t>(count);
+}
 
-  // Neighbours in a row of x have neighbouring scales.
-  bool one_each() const { return block_columns == 1 && column_step == 1; }
+// Blocks as they lie on x, which may be transposed: numbered row of blocks after row of blocks of x.
+struct Blocks {
+  explicit Blocks(const Fp8Encode& args) {
+    const ScaleGrid grid = scale_grid(args.per, args.rows, args.columns);
+    rows = args.transposed ? grid.columns : grid.rows;
+    columns = args.transposed ? grid.rows : grid.columns;
+    block_rows = args.transposed ? grid.block_columns : grid.block_rows;
+    block_columns = args.transposed ? grid.block_rows : grid.block_columns;
+    down = args.transposed ? grid.across() : grid.down();
+    across = args.transposed ? grid.down() : grid.across();
+  }
+
+  // Each element of a row has a scale of its own.
+  bool one_each() const { return block_columns == 1; }
   std::int64_t index(std::int64_t row, std::int64_t column) const {
-    return row / block_rows * row_step + column / block_columns * column_step;
+    return row / block_rows * across + column / block_columns;
+  }
+  // The number of a block among those of the codes.
+  std::int64_t number_of(std::int64_t index, bool transposed) const {
+    return transposed ? index % across * down + index / across : index;
   }
   // Calls visit(column, count, index) for the parts of a row, within [begin, end), that have scales of their own, or
   // one part where each element has.
@@ -175,28 +192,34 @@ struct Blocks {
   std::int64_t columns;
   std::int64_t block_rows;
   std::int64_t block_columns;
-  std::int64_t row_step;  // of blocks' numbers
-  std::int64_t column_step;
+  std::int64_t down;
+  std::int64_t across;
 };
 
+std::uint32_t bits_of(float x) {
+  return std::bit_cast<std::uint32_t>(x);
+}
+// Of magnitudes, NaN the largest.
+float larger_of(float a, float b) {
+  return bits_of(a) < bits_of(b) ? b : a;
+}
 // Maxima do not depend on the order in which threads come.
 void raise(float& to, float value) {
-  const auto bits_of = [](float x) { return std::bit_cast<std::uint32_t>(x); };  // of what has no sign; NaN last
   std::atomic_ref<float> most(to);
   float known = most.load(std::memory_order_relaxed);
   while (bits_of(known) < bits_of(value) && !most.compare_exchange_weak(known, value, std::memory_order_relaxed)) {
   }
 }
 
-void find_largest(const Fp8Encode& args, const Blocks& blocks, ThreadPool& pool) {
-  float* const largest = args.largest_so_far();
-  if (!args.delayed) std::fill_n(largest, args.blocks(), 0.0F);
+// The largest |x| of each block, by its index.
+void find_largest(const Fp8Encode& args, const Blocks& blocks, std::span<float> largest, ThreadPool& pool) {
+  std::fill(largest.begin(), largest.end(), 0.0F);
   if (blocks.one_each()) {
     pool.for_ranges(blocks.columns, kColumnGrain, [&](auto begin, auto end) {
       for (std::int64_t row = 0; row < blocks.rows; ++row) {
         HWY_DYNAMIC_DISPATCH(largest_elems)
-        (args.x.dtype, args.x.data, row * blocks.columns + begin, end - begin, largest + blocks.index(row, begin),
-         true);
+        (args.x.dtype, args.x.data, row * blocks.columns + begin, end - begin,
+         &largest[elems(blocks.index(row, begin))], true);
       }
     });
     return;
@@ -207,38 +230,87 @@ void find_largest(const Fp8Encode& args, const Blocks& blocks, ThreadPool& pool)
         float most = 0;
         HWY_DYNAMIC_DISPATCH(largest_elems)
         (args.x.dtype, args.x.data, row * blocks.columns + column, count, &most, false);
-        raise(largest[index], most);
+        raise(largest[elems(index)], most);
       });
     }
   });
 }
 
-// Rows [row, last) and columns [column, end) of x, turned by way of a buffer.
-void encode_turned(const Fp8Encode& args, const Blocks& blocks, const float* inverses, std::int64_t row,
-                   std::int64_t last, std::int64_t column, std::int64_t end) {
-  std::array<std::array<std::uint8_t, kTurn>, kTurn> codes;
-  for (std::int64_t r = row; r < last; ++r) {
-    auto& of_row = codes.at(static_cast<std::size_t>(r - row));
-    blocks.for_parts(r, column, end, [&](std::int64_t at, std::int64_t count, std::int64_t index) {
-      HWY_DYNAMIC_DISPATCH(encode_elems)
-      (args, r * blocks.columns + at, count, inverses + index, blocks.one_each(), of_row.data() + (at - column));
-    });
-  }
-  for (std::int64_t c = column; c < end; ++c) {
-    std::uint8_t* const to = static_cast<std::uint8_t*>(args.codes.data) + c * blocks.rows;
-    for (std::int64_t r = row; r < last; ++r) {
-      to[r] = codes[static_cast<std::size_t>(r - row)][static_cast<std::size_t>(c - column)];
+// Writes the scale of each block, and in place of its largest |x| what x is multiplied with.
+void make_scales(const Fp8Encode& args, const Blocks& blocks, std::span<float> largest) {
+  for (std::size_t i = 0; i < largest.size(); ++i) {
+    const std::int64_t number = blocks.number_of(static_cast<std::int64_t>(i), args.transposed);
+    float known = largest[i];
+    if (args.delayed) {
+      float& raised = args.raised.as<float>()[number];
+      raised = larger_of(raised, known);
+      const float previous = args.previous.as<float>()[number];
+      known = previous > 0 && std::isfinite(previous) ? previous : raised;
+    } else {
+      args.largest.as<float>()[number] = known;
     }
+    const float scale = fp8_scale(known, args.to);
+    args.scales.as<float>()[number] = scale;
+    largest[i] = 1 / scale;
   }
 }
 
-void encode_all(const Fp8Encode& args, const Blocks& blocks, const float* inverses, ThreadPool& pool) {
+// Swaps the bits of b that `mask` names with those of a that stand `shift` above them.
+inline void swap_bits(std::uint64_t& a, std::uint64_t& b, int shift, std::uint64_t mask) {
+  const std::uint64_t difference = ((a >> shift) ^ b) & mask;
+  b ^= difference;
+  a ^= difference << shift;
+}
+
+// An 8 x 8 matrix of bytes, a row a word, becomes its transpose (Warren, Hacker's Delight, 2nd edition, section 7-3).
+void transpose(std::array<std::uint64_t, 8>& rows) {
+  for (std::size_t i = 0; i < 4; ++i) swap_bits(rows[i], rows[i + 4], 32, 0x00000000ffffffffU);
+  for (const std::size_t i : {0U, 1U, 4U, 5U}) swap_bits(rows[i], rows[i + 2], 16, 0x0000ffff0000ffffU);
+  for (const std::size_t i : {0U, 2U, 4U, 6U}) swap_bits(rows[i], rows[i + 1], 8, 0x00ff00ff00ff00ffU);
+}
+
+using TurnedCodes = std::array<std::array<std::uint8_t, kTurn>, kTurn>;
+
+// to[c * stride + r] = codes[r][c]. Each row of `to` is written at once: rows whose distance is a power of two share so
+// few places of a cache that what is written in parts would be lost in between.
+void write_turned(const TurnedCodes& codes, std::int64_t rows, std::int64_t columns, std::uint8_t* to,
+                  std::int64_t stride) {
+  constexpr std::size_t kWord = 8;
+  TurnedCodes turned;
+  for (std::size_t c = 0; c < elems(columns); c += kWord) {
+    for (std::size_t r = 0; r < elems(rows); r += kWord) {
+      std::array<std::uint64_t, kWord> words;
+      for (std::size_t k = 0; k < kWord; ++k) std::memcpy(&words[k], &codes[r + k][c], kWord);
+      transpose(words);
+      for (std::size_t k = 0; k < kWord; ++k) std::memcpy(&turned[c + k][r], &words[k], kWord);
+    }
+  }
+  for (std::int64_t c = 0; c < columns; ++c) std::memcpy(to + c * stride, turned[elems(c)].data(), elems(rows));
+}
+
+// Rows and columns of x from (row, column) on, by way of a buffer.
+void encode_turned(const Fp8Encode& args, const Blocks& blocks, std::span<const float> inverses, std::int64_t row,
+                   std::int64_t column, std::int64_t end) {
+  TurnedCodes codes;
+  const std::int64_t rows = std::min(kTurn, blocks.rows - row);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    blocks.for_parts(row + r, column, end, [&](std::int64_t at, std::int64_t count, std::int64_t index) {
+      HWY_DYNAMIC_DISPATCH(encode_elems)
+      (args, (row + r) * blocks.columns + at, count, &inverses[elems(index)], blocks.one_each(),
+       &codes[elems(r)][elems(at - column)]);
+    });
+  }
+  auto* const to = static_cast<std::uint8_t*>(args.codes.data) + column * blocks.rows + row;
+  write_turned(codes, rows, end - column, to, blocks.rows);
+}
+
+void encode_all(const Fp8Encode& args, const Blocks& blocks, std::span<const float> inverses, ThreadPool& pool) {
   if (args.transposed) {
     pool.for_ranges(blocks.columns, kTurn, [&](auto begin, auto end) {
       for (std::int64_t column = begin; column < end; column += kTurn) {
+        const std::int64_t last = std::min<std::int64_t>(column + kTurn, end);
         for (std::int64_t row = 0; row < blocks.rows; row += kTurn) {
-          encode_turned(args, blocks, inverses, row, std::min(row + kTurn, blocks.rows), column,
-                        std::min<std::int64_t>(column + kTurn, end));
+          encode_turned(args, blocks, inverses, row, column, last);
         }
       }
     });
@@ -249,7 +321,7 @@ void encode_all(const Fp8Encode& args, const Blocks& blocks, const float* invers
       blocks.for_parts(row, 0, blocks.columns, [&](std::int64_t column, std::int64_t count, std::int64_t index) {
         const std::int64_t at = row * blocks.columns + column;
         HWY_DYNAMIC_DISPATCH(encode_elems)
-        (args, at, count, inverses + index, blocks.one_each(), static_cast<std::uint8_t*>(args.codes.data) + at);
+        (args, at, count, &inverses[elems(index)], blocks.one_each(), static_cast<std::uint8_t*>(args.codes.data) + at);
       });
     }
   });
@@ -312,19 +384,11 @@ Cost cost_of(const Fp8Decode& args) {
 }
 
 void run_cpu(const Fp8Encode& args, ThreadPool& pool) {
-  const Blocks blocks(scale_grid(args.per, args.rows, args.columns), args.transposed);
-  find_largest(args, blocks, pool);
-  const auto num_scales = static_cast<std::size_t>(args.blocks());
-  const std::span<float> inverses = pool.scratch_of<float>(-1, num_scales);
-  const float* const now = args.largest_so_far();
-  const float* const previous = args.delayed ? args.previous.as<float>() : now;
-  for (std::size_t i = 0; i < num_scales; ++i) {
-    const bool has_history = previous[i] > 0 && std::isfinite(previous[i]);
-    const float scale = fp8_scale(has_history ? previous[i] : now[i], args.to);
-    args.scales.as<float>()[i] = scale;
-    inverses[i] = 1 / scale;
-  }
-  encode_all(args, blocks, inverses.data(), pool);
+  const Blocks blocks(args);
+  const std::span<float> numbers = pool.scratch_of<float>(-1, elems(args.blocks()));
+  find_largest(args, blocks, numbers, pool);
+  make_scales(args, blocks, numbers);
+  encode_all(args, blocks, numbers, pool);
 }
 
 void run_cpu(const Fp8Decode& args, ThreadPool& pool) {

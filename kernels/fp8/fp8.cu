@@ -268,7 +268,7 @@ void with_cuda_code_type(core::DType dtype, Visit&& visit) {
 }  // namespace
 
 void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
-  float* const largest = args.largest_so_far();
+  float* const largest = args.delayed ? args.raised.as<float>() : args.largest.as<float>();
   const std::int64_t blocks = args.blocks();
   if (!args.delayed) {
     core::check_cuda(cudaMemsetAsync(largest, 0, size_bytes(core::DType::f32, blocks), stream_of(cuda)),

@@ -69,10 +69,9 @@ struct Fp8Encode {
   Out scales = {};          // [blocks]
   Out codes = {};           // [rows, columns]
 
-  std::string_view name() const { return "fp8_encode"; }
+  std::string_view name() const { return transposed ? "fp8_encode_transposed" : "fp8_encode"; }
   void check_shape() const;
   std::int64_t blocks() const { return scale_grid(per, rows, columns).blocks(); }
-  float* largest_so_far() const { return delayed ? raised.as<float>() : largest.as<float>(); }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, self.rows * self.columns, kActivations);

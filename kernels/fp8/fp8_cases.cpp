@@ -1,9 +1,9 @@
+#include "kernels/fp8/fp8_cases.h"
+
 #include <fmt/format.h>
 
 #include "kernels/base/shapes.h"
-#include "kernels/fp8/fp8.h"
 #include "kernels/fp8/fp8_reference.h"
-#include "kernels/fp8/gemm_fp8.h"
 #include "kernels/registry.h"
 
 namespace lockstep::kernels {
@@ -14,30 +14,12 @@ using core::DType;
 constexpr std::array kPer{ScalePer::tensor, ScalePer::row, ScalePer::tile, ScalePer::block};
 constexpr std::array kFormats{DType::f8e4m3, DType::f8e5m2};
 
-// Numbers of one sign whose codes are normal in either format, as the tolerance is relative. References divide scales
-// exactly, and so do kernels.
+// Numbers of one sign whose codes are normal in either format, as the tolerance is relative. References divide by
+// scales exactly, and so do kernels.
 const Draw kNumbers{.kind = Draw::Kind::positive, .scale = 3};
 
-std::string named(ScalePer per, DType to, std::int64_t rows, std::int64_t columns) {
-  return fmt::format("per_{}_{}_R{}_C{}", name_of(per), core::short_name_of(to), rows, columns);
-}
-
-struct EncodeForm {
-  bool delayed = false;
-  bool transposed = false;
-};
-KernelCase encode(ScalePer per, DType to, DType from, std::int64_t rows, std::int64_t columns, EncodeForm form = {}) {
-  std::string shape = named(per, to, rows, columns);
-  if (form.delayed) shape += "_delayed";
-  if (form.transposed) shape += "_transposed";
-  return make_case(
-      Fp8Encode{.rows = rows,
-                .columns = columns,
-                .per = per,
-                .to = to,
-                .delayed = form.delayed,
-                .transposed = form.transposed},
-      {.shape = shape, .dtype = from, .draws = {{"x", kNumbers}, {"previous", kNumbers}, {"raised", kNumbers}}});
+std::string named(ScalePer per, DType fp8, std::int64_t rows, std::int64_t columns) {
+  return fmt::format("per_{}_{}_R{}_C{}", name_of(per), core::short_name_of(fp8), rows, columns);
 }
 
 // Draws of scales that are powers of two.
@@ -47,51 +29,70 @@ void make_scales(ReferenceData<double>& data) {
   }
 }
 
-KernelCase decode(ScalePer per, DType from, DType to, std::int64_t rows, std::int64_t columns) {
-  return make_case(
-      Fp8Decode{.rows = rows, .columns = columns, .per = per, .from = from},
-      {.shape = named(per, from, rows, columns), .dtype = to, .draws = {{"codes", kNumbers}}, .derive = make_scales});
-}
-
 // Named by what is multiplied; results have a dtype of their own.
-CaseFacts product_facts(const Fp8Product& s, DType result, std::map<std::string, std::int64_t> terms) {
-  return {
-      .shape = fmt::format("{}_{}_by_{}_{}_M{}_N{}_K{}_to_{}", core::short_name_of(s.a_type), name_of(s.a_per),
-                           core::short_name_of(s.b_type), name_of(s.b_per), s.m, s.n, s.k, core::short_name_of(result)),
-      .dtype = s.a_type,
-      .terms = std::move(terms),
-      .derive = make_scales,
-      .deterministic = false};
-}
-
 template <class Args>
 KernelCase product(const Args& args, DType result, std::map<std::string, std::int64_t> terms) {
-  return make_shaped_case(shaped(args, result), product_facts(args.shape, result, std::move(terms)));
+  const Fp8Product& s = args.shape;
+  return make_shaped_case(args, {.shape = fmt::format("{}_{}_by_{}_{}_M{}_N{}_K{}_to_{}", core::short_name_of(s.a_type),
+                                                      name_of(s.a_per), core::short_name_of(s.b_type), name_of(s.b_per),
+                                                      s.m, s.n, s.k, core::short_name_of(result)),
+                                 .dtype = s.a_type,
+                                 .terms = std::move(terms),
+                                 .derive = make_scales,
+                                 .deterministic = false});
 }
 
 void add_products(std::vector<KernelCase>& cases, const Fp8Product& shape, DType result, bool with_bias) {
-  cases.push_back(product(GemmFp8{.shape = shape, .with_bias = with_bias}, result, {{"y", shape.k}}));
-  cases.push_back(
-      product(GemmFp8Add{.shape = shape, .with_bias = with_bias}, result, {{"dw", shape.k}, {"dbias", shape.k}}));
+  cases.push_back(case_of(shaped(GemmFp8{.shape = shape, .with_bias = with_bias}, result)));
+  cases.push_back(case_of(shaped(GemmFp8Add{.shape = shape, .with_bias = with_bias}, result)));
+}
+
+void add_codes(std::vector<KernelCase>& cases, Fp8Encode args, DType other) {
+  for (const bool delayed : {false, true}) {
+    for (const bool transposed : {false, true}) {
+      args.delayed = delayed;
+      args.transposed = transposed;
+      cases.push_back(case_of(shaped(args, other)));
+    }
+  }
+  const Fp8Decode decode{.rows = args.rows, .columns = args.columns, .per = args.per, .from = args.to};
+  cases.push_back(case_of(shaped(decode, other)));
 }
 
 }  // namespace
 
+KernelCase case_of(const Fp8Encode& args) {
+  return make_shaped_case(
+      args, {.shape = named(args.per, args.to, args.rows, args.columns) + (args.delayed ? "_delayed" : ""),
+             .dtype = args.x.dtype,
+             .draws = {{"x", kNumbers}, {"previous", kNumbers}, {"raised", kNumbers}}});
+}
+
+KernelCase case_of(const Fp8Decode& args) {
+  return make_shaped_case(args, {.shape = named(args.per, args.from, args.rows, args.columns),
+                                 .dtype = args.y.dtype,
+                                 .draws = {{"codes", kNumbers}},
+                                 .derive = make_scales});
+}
+
+KernelCase case_of(const GemmFp8& args) {
+  return product(args, args.y.dtype, {{"y", args.shape.k}});
+}
+
+KernelCase case_of(const GemmFp8Add& args) {
+  return product(args, DType::f32, {{"dw", args.shape.k}, {"dbias", args.shape.k}});
+}
+
 std::vector<KernelCase> fp8_test_cases() {
   std::vector<KernelCase> cases;
   for (const ScalePer per : kPer) {
-    for (const DType to : kFormats) {
+    for (const DType fp8 : kFormats) {
       for (const DType other : kActivationDTypes) {
         for (const auto& [rows, columns] : {std::pair{1, 1}, std::pair{3, 17}, std::pair{130, 131}}) {
-          for (const bool delayed : {false, true}) {
-            for (const bool transposed : {false, true}) {
-              cases.push_back(encode(per, to, other, rows, columns, {delayed, transposed}));
-            }
-          }
-          cases.push_back(decode(per, to, other, rows, columns));
+          add_codes(cases, {.rows = rows, .columns = columns, .per = per, .to = fp8}, other);
         }
       }
-      cases.push_back(encode(per, to, DType::f32, 300, 1031));
+      cases.push_back(case_of(shaped(Fp8Encode{.rows = 300, .columns = 1031, .per = per, .to = fp8}, DType::f32)));
     }
   }
   for (const DType result : {DType::f32, DType::bf16}) {
@@ -111,12 +112,7 @@ std::vector<KernelCase> fp8_test_cases() {
 std::vector<KernelCase> fp8_bench_cases() {
   std::vector<KernelCase> cases;
   constexpr std::int64_t kSide = 4096;
-  for (const ScalePer per : kPer) {
-    cases.push_back(encode(per, DType::f8e4m3, DType::bf16, kSide, kSide));
-    cases.push_back(encode(per, DType::f8e4m3, DType::bf16, kSide, kSide, {.transposed = true}));
-    cases.push_back(decode(per, DType::f8e4m3, DType::bf16, kSide, kSide));
-  }
-  cases.push_back(encode(ScalePer::tensor, DType::f8e4m3, DType::bf16, kSide, kSide, {.delayed = true}));
+  for (const ScalePer per : kPer) add_codes(cases, {.rows = kSide, .columns = kSide, .per = per}, DType::bf16);
   for (const auto& [a, b] : {std::pair{ScalePer::tensor, ScalePer::tensor}, std::pair{ScalePer::row, ScalePer::row},
                              std::pair{ScalePer::tile, ScalePer::block}}) {
     for (const auto& [m, n, k] : {std::tuple{1024, 768, 256}, std::tuple{256, 3072, 768}}) {

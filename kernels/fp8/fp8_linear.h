@@ -26,9 +26,15 @@ struct Fp8Linear {
   Fp8Encode x() const { return encode(shape.rows, shape.inputs, recipe.activations, core::DType::f8e4m3); }
   Fp8Encode w() const { return encode(shape.outputs, shape.inputs, recipe.weights, core::DType::f8e4m3); }
   Fp8Encode dy() const { return encode(shape.rows, shape.outputs, recipe.activations, core::DType::f8e5m2); }
-  Fp8Encode w_transposed() const { return transposed(shape.inputs, shape.outputs, recipe.weights, core::DType::f8e4m3); }
-  Fp8Encode dy_transposed() const { return transposed(shape.outputs, shape.rows, recipe.activations, core::DType::f8e5m2); }
-  Fp8Encode x_transposed() const { return transposed(shape.inputs, shape.rows, recipe.activations, core::DType::f8e4m3); }
+  Fp8Encode w_transposed() const {
+    return transposed(shape.inputs, shape.outputs, recipe.weights, core::DType::f8e4m3);
+  }
+  Fp8Encode dy_transposed() const {
+    return transposed(shape.outputs, shape.rows, recipe.activations, core::DType::f8e5m2);
+  }
+  Fp8Encode x_transposed() const {
+    return transposed(shape.inputs, shape.rows, recipe.activations, core::DType::f8e4m3);
+  }
 
   GemmFp8 forward(bool with_bias) const { return {.shape = product(x(), w()), .with_bias = with_bias}; }
   GemmFp8 input_gradient() const { return {.shape = product(dy(), w_transposed())}; }
