@@ -15,6 +15,9 @@ Overloaded(Cases...) -> Overloaded<Cases...>;
 double product_flops(const kernels::GemmShape& shape) {
   return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs) * static_cast<double>(shape.outputs);
 }
+double product_flops(const kernels::Fp8Product& shape) {
+  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+}
 
 }  // namespace
 
@@ -39,6 +42,8 @@ KernelClass class_of(const KernelCall& call) {
                                [](const kernels::GemmForward&) { return KernelClass::product; },
                                [](const kernels::GemmInputGradient&) { return KernelClass::product; },
                                [](const kernels::GemmWeightGradient&) { return KernelClass::product; },
+                               [](const kernels::GemmFp8&) { return KernelClass::product; },
+                               [](const kernels::GemmFp8Add&) { return KernelClass::product; },
                                [](const kernels::AttentionForward&) { return KernelClass::attention; },
                                [](const kernels::AttentionBackward&) { return KernelClass::attention; },
                                [](const auto&) { return KernelClass::pass; }},
@@ -50,6 +55,8 @@ core::DType dtype_of(const KernelCall& call) {
                                [](const kernels::GemmForward& args) { return args.x.dtype; },
                                [](const kernels::GemmInputGradient& args) { return args.dy.dtype; },
                                [](const kernels::GemmWeightGradient& args) { return args.x.dtype; },
+                               [](const kernels::GemmFp8& args) { return args.a.dtype; },
+                               [](const kernels::GemmFp8Add& args) { return args.a.dtype; },
                                [](const kernels::AttentionForward& args) { return args.q.dtype; },
                                [](const kernels::AttentionBackward& args) { return args.q.dtype; },
                                [](const auto&) { return core::DType::f32; }},
@@ -69,6 +76,8 @@ double matrix_flops_of(const KernelCall& call) {
                                [](const kernels::GemmForward& args) { return product_flops(args.shape); },
                                [](const kernels::GemmInputGradient& args) { return product_flops(args.shape); },
                                [](const kernels::GemmWeightGradient& args) { return product_flops(args.shape); },
+                               [](const kernels::GemmFp8& args) { return product_flops(args.shape); },
+                               [](const kernels::GemmFp8Add& args) { return product_flops(args.shape); },
                                [](const kernels::AttentionForward& args) { return kernels::cost_of(args).flops; },
                                [](const kernels::AttentionBackward& args) { return kernels::cost_of(args).flops; },
                                [](const auto&) { return 0.0; }},

@@ -12,6 +12,7 @@
 #include "kernels/base/operands.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/fp8/fp8_linear.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/norm/norm.h"
@@ -40,7 +41,7 @@ struct KernelCall {
                    kernels::GeluForward, kernels::GeluBackward, kernels::SwigluForward, kernels::SwigluBackward,
                    kernels::Rotary, kernels::ResidualAdd, kernels::EmbeddingForward, kernels::EmbeddingBackward,
                    kernels::CrossEntropy, kernels::CrossEntropyStats, kernels::CrossEntropyFinish,
-                   kernels::SumOfSquares, kernels::AdamW>;
+                   kernels::SumOfSquares, kernels::AdamW, kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
   Arguments arguments;
   double count = 1;  // so many of these, one after the other
 };

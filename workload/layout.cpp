@@ -69,6 +69,15 @@ std::string gradient_misfit(const Layout& layout) {
          std::string(core::short_name_of(layout.compute)) + "; allowed: f32, or as dtype";
 }
 
+std::string fp8_misfit(const Model& model, const Layout& layout) {
+  if (layout.fp8_delayed && layout.fp8 != Fp8::tensor) {
+    return "fp8_delayed is yes; allowed: no, or fp8=tensor, as other scales are made of the tensor at hand";
+  }
+  if (layout.fp8 == Fp8::none) return "";
+  if (layout.compute == core::DType::f16) return "fp8 with dtype f16; allowed: dtype bf16 or f32";
+  return model.experts > 0 ? "fp8 with experts; allowed: fp8=none, or a model without experts" : "";
+}
+
 std::string shard_misfit(const Layout& layout) {
   if (layout.shard_ranks == 0) return "";
   if (layout.zero == 0) return "shard_ranks is " + number(layout.shard_ranks) + "; allowed: 0, as zero is 0";
@@ -127,7 +136,7 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 std::string misfit_of(const Model& model, const Layout& layout) {
   if (auto misfit =
           first_of({tensor_misfit(model, layout), sequence_misfit(model, layout), expert_misfit(model, layout),
-                    shard_misfit(layout), gather_misfit(layout), gradient_misfit(layout)});
+                    shard_misfit(layout), gather_misfit(layout), gradient_misfit(layout), fp8_misfit(model, layout)});
       !misfit.empty()) {
     return misfit;
   }

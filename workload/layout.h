@@ -22,6 +22,14 @@ enum class Recompute : std::uint8_t {
   full,       // whole layers, from the input of every recompute_every-th
 };
 
+// 8-bit floats in the products of transformer layers, and what has a scale of its own (kernels/fp8/fp8.h).
+enum class Fp8 : std::uint8_t {
+  none,
+  tensor,  // Micikevicius et al. 2022 (arXiv:2209.05433)
+  row,     // of activations, weights and gradients
+  block,   // tiles of 1 x 128 of activations and gradients, 128 x 128 of weights (DeepSeek-V3, arXiv:2412.19437)
+};
+
 // The kinds of parallelism that number the ranks.
 enum class Axis : std::uint8_t { tp, cp, dp, pp };
 using AxisOrder = std::array<Axis, 4>;
@@ -50,10 +58,12 @@ struct Layout {
   bool early_stop = false;           // recomputation of a layer ends with the last result that its backward needs
   core::DType compute = core::DType::bf16;  // weights and activations; f32 master weights where it is narrower
   core::DType gradient = core::DType::f32;  // gradients as they are kept and reduced
-  bool reshard = true;                      // ZeRO 3: give weights up after the forward, and gather them again
-  bool flash = true;                        // attention never writes its scores to memory
-  bool overlap_gradients = true;            // buckets are reduced beside the backward; else after it
-  bool prefetch = true;                     // ZeRO 3: units are gathered ahead of their use
+  Fp8 fp8 = Fp8::none;
+  bool fp8_delayed = false;       // scales come from the step before
+  bool reshard = true;            // ZeRO 3: give weights up after the forward, and gather them again
+  bool flash = true;              // attention never writes its scores to memory
+  bool overlap_gradients = true;  // buckets are reduced beside the backward; else after it
+  bool prefetch = true;           // ZeRO 3: units are gathered ahead of their use
   // ZeRO 3 as DeepSpeed had it in 2021: every matrix is gathered, and reduced, by itself, as a list of a tensor a rank,
   // each of which the host copies; and once more between a layer's recomputation and its backward.
   bool gather_lists = false;

@@ -13,6 +13,7 @@ namespace {
 constexpr double kMostRanks = 1 << 30;
 constexpr double kMiB = 1 << 20;
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
+constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"};
 constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
 
@@ -197,6 +198,12 @@ const std::array kFields{
     LayoutField{{"grad_dtype", "gradients as they are kept and reduced: f32, or as dtype; f32",
                  [](Given& g, const FieldValue& v) { g.layout.gradient = dtype_of(v); }},
                 [](const Layout& l) { return std::string(core::short_name_of(l.gradient)); }},
+    LayoutField{{"fp8", "products of layers in 8-bit floats, a scale for each: none tensor row block; none",
+                 [](Given& g, const FieldValue& v) { g.layout.fp8 = static_cast<Fp8>(v.one_of(kFp8)); }},
+                [](const Layout& l) { return std::string(kFp8.at(static_cast<std::size_t>(l.fp8))); }},
+    LayoutField{{"fp8_delayed", "scales come from the step before, with fp8=tensor: yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.fp8_delayed = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.fp8_delayed); }},
 };
 
 }  // namespace

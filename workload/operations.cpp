@@ -105,6 +105,11 @@ struct Fused {
   bool through_gelu = false;  // backward: its input came out of a GELU
 };
 
+// Products that are done in 8-bit floats where the layout has them: not the router's and the vocabulary's.
+bool is_of_layer(OperationKind kind) {
+  return kind != OperationKind::router && kind != OperationKind::logits;
+}
+
 // `count` products of rows x inputs by inputs x outputs. The weight's gradient is added to what is there.
 Operation product(OperationKind kind, const Sizes& at, double rows, double outputs, double inputs, double count,
                   const Fused& fused = {}) {
@@ -112,10 +117,22 @@ Operation product(OperationKind kind, const Sizes& at, double rows, double outpu
   const core::DType dtype = at.layout.compute;
   const bool bias = at.fused && at.model.biases && kind != OperationKind::logits;
   Operation op{.kind = kind};
-  op.forward = {kernel_call(kernels::GemmForward{.shape = shape, .epilogue = fused.epilogue}, dtype, count)};
-  op.input_gradient = {
-      kernel_call(kernels::GemmInputGradient{.shape = shape, .through_gelu = fused.through_gelu}, dtype, count)};
-  op.weight_gradient = {kernel_call(kernels::GemmWeightGradient{.shape = shape, .with_bias = bias}, dtype, count)};
+  if (const auto recipe = fp8_recipe_of(at.layout); recipe && is_of_layer(kind)) {
+    const kernels::Fp8Linear linear{shape, *recipe};
+    const auto calls = [&](const kernels::Fp8Encode& a, const kernels::Fp8Encode& b, const auto& multiply) {
+      return std::vector{kernel_call(a, dtype, count), kernel_call(b, dtype, count),
+                         kernel_call(multiply, dtype, count)};
+    };
+    const bool adds_bias = fused.epilogue == kernels::Epilogue::bias;
+    op.forward = calls(linear.x(), linear.w(), linear.forward(adds_bias));
+    op.input_gradient = calls(linear.dy(), linear.w_transposed(), linear.input_gradient());
+    op.weight_gradient = calls(linear.dy_transposed(), linear.x_transposed(), linear.weight_gradient(bias));
+  } else {
+    op.forward = {kernel_call(kernels::GemmForward{.shape = shape, .epilogue = fused.epilogue}, dtype, count)};
+    op.input_gradient = {
+        kernel_call(kernels::GemmInputGradient{.shape = shape, .through_gelu = fused.through_gelu}, dtype, count)};
+    op.weight_gradient = {kernel_call(kernels::GemmWeightGradient{.shape = shape, .with_bias = bias}, dtype, count)};
+  }
   op.kept_bytes = at.element * count * rows * inputs;
   op.later_bytes = at.element * count * rows * (inputs + outputs);
   return op;
@@ -318,7 +335,7 @@ Operation activation(const Sizes& at, double tokens) {
 // Of `tokens` tokens, in `count` equal parts (experts).
 void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double count) {
   const bool gated = at.model.gated;
-  const bool in_products = !has_activation(at.model);  // bias and GELU
+  const bool in_products = !has_activation(at.model, at.layout);  // bias and GELU
   const double wide = at.element * tokens * at.ffn;
   Operation up = entered_product(OperationKind::up, at, tokens / count, at.ffn * (gated ? 2 : 1), count,
                                  {in_products ? kernels::Epilogue::bias_gelu : kernels::Epilogue::none});
@@ -390,8 +407,22 @@ std::string_view name_of(OperationKind kind) {
   return kind == OperationKind::loss ? "cross-entropy" : kNames.at(static_cast<std::size_t>(kind));
 }
 
-bool has_activation(const Model& model) {
-  return model.dropout || model.gated || !model.biases;
+bool has_activation(const Model& model, const Layout& layout) {
+  return model.dropout || model.gated || !model.biases || layout.fp8 != Fp8::none;
+}
+
+std::optional<kernels::Fp8Recipe> fp8_recipe_of(const Layout& layout) {
+  using kernels::ScalePer;
+  switch (layout.fp8) {
+    case Fp8::tensor:
+      return kernels::Fp8Recipe{ScalePer::tensor, ScalePer::tensor, layout.fp8_delayed};
+    case Fp8::row:
+      return kernels::Fp8Recipe{ScalePer::row, ScalePer::row};
+    case Fp8::block:
+      return kernels::Fp8Recipe{ScalePer::tile, ScalePer::block};
+    default:
+      return std::nullopt;
+  }
 }
 
 double tokens_of(const Model& model, const Layout& layout) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -67,7 +68,12 @@ enum class OperationKind : std::uint8_t {
 std::string_view name_of(OperationKind kind);
 
 // Whether the MLP's activation is an operation of its own, and not a part of the products around it.
-bool has_activation(const Model& model);
+bool has_activation(const Model& model, const Layout& layout);
+// How a layer's products are done in 8-bit floats, where the layout has them so. Encoded are their factors, each time
+// that a product needs them.
+inline constexpr std::int64_t kFp8LinearLayers =
+    4;  // of a transformer layer: queries, keys and values; projection; up; down
+std::optional<kernels::Fp8Recipe> fp8_recipe_of(const Layout& layout);
 
 struct Exchange {
   schedules::Comm comm = schedules::Comm::none;  // none: there is no collective

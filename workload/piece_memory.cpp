@@ -15,6 +15,26 @@ std::int64_t rows_of_all(const Model& model, const Layout& layout) {
   return layout.microbatch_size * model.sequence;
 }
 
+// While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the second one's
+// largest numbers.
+std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName product) {
+  std::int64_t bytes = 0;
+  for (const Operation& op : layer_operations(model, layout)) {
+    if (op.kind != product.kind) continue;
+    const std::vector<KernelCall>& calls = product.side == Side::forward          ? op.forward
+                                           : product.side == Side::input_gradient ? op.input_gradient
+                                                                                  : op.weight_gradient;
+    for (const KernelCall& call : calls) {
+      const auto* const encode = std::get_if<kernels::Fp8Encode>(&call.arguments);
+      if (encode == nullptr) continue;
+      const auto scales = static_cast<std::int64_t>(sizeof(float)) * encode->blocks();
+      const bool is_second = bytes > 0;
+      bytes += encode->rows * encode->columns + scales + (is_second && !encode->delayed ? scales : 0);
+    }
+  }
+  return bytes;
+}
+
 // Of a row, mean and 1 / deviation or that alone; of a norm's gradients, gamma's and beta's or gamma's.
 std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
@@ -193,6 +213,7 @@ class PieceTouches {
   }
 
   void layer(PieceName what) {
+    if (layout_.fp8 != Fp8::none && what.side != Side::regather) encode(what);
     switch (what.side) {
       case Side::forward:
         return forward(what.kind);
@@ -207,6 +228,13 @@ class PieceTouches {
   void regather(T own, T all) {
     use(own);
     make(all);
+  }
+
+  void encode(PieceName what) {
+    const std::int64_t bytes = code_bytes(model_, layout_, what);
+    if (bytes == 0) return;
+    const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::codes};
+    phases_.back().touches.push_back({key, true, MemoryKind::buffers, bytes});
   }
 
   void forward(Kind kind) {
@@ -242,7 +270,7 @@ class PieceTouches {
       case Kind::up:
         use_rows(T::n2, T::n2_all);
         make(T::pre);
-        return has_activation(model_) ? void() : make(T::act);
+        return has_activation(model_, layout_) ? void() : make(T::act);
       case Kind::activation:
         use(T::pre);
         return make(T::act);
@@ -264,7 +292,7 @@ class PieceTouches {
         return gather_next_d();
       case Kind::down:
         use_next_d();
-        if (has_activation(model_)) return make(T::d_act);
+        if (has_activation(model_, layout_)) return make(T::d_act);
         use(T::pre);
         return make(T::d_pre);
       case Kind::activation:

@@ -47,6 +47,7 @@ enum class TensorName : std::uint8_t {
   d_term1,
   held1,  // gradients of norms that wait for a separate W
   held2,
+  codes,  // of a product's factors in 8-bit floats, with their scales
   tokens,
   targets,
   logits,

@@ -143,6 +143,12 @@ class RankMemory {
         held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
       }
     }
+    if (layout_.fp8_delayed) {  // the largest numbers of this step and the one before
+      constexpr std::int64_t kNumbers = std::int64_t{2} * kFp8LinearLayers * 3;
+      for (const auto& [number, stage] : stages_) {
+        held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kNumbers * stage.plan->place.num_parts()));
+      }
+    }
     const auto stages = static_cast<std::int64_t>(stages_.size());
     held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kStepNumbers) + bytes_of(core::DType::f64, 1 + stages));
     return held.now();

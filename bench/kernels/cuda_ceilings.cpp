@@ -25,7 +25,7 @@ Ceilings measure_cuda_ceilings(core::Device& device) {
   const std::unique_ptr<Place> by_graph = make_cuda_place(device, "graph");
   Arena arena(device);
   Ceilings all{copy_ceiling(*by_events, arena)};
-  for (core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
+  for (core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16, core::DType::f8e4m3}) {
     all.push_back(gemm_ceiling(*by_events, arena, "cuda", 1, dtype, kColumns));
   }
   all.push_back(launch_ceiling(*by_graph, arena, "cuda"));

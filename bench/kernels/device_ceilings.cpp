@@ -1,5 +1,7 @@
 #include "bench/kernels/device_ceilings.h"
 
+#include "kernels/fp8/fp8_reference.h"
+#include "kernels/fp8/gemm_fp8.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gelu/gelu_reference.h"
 #include "kernels/gemm/gemm.h"
@@ -21,12 +23,20 @@ std::vector<double> call_times_us(Place& place, Arena& arena, const kernels::Ker
   return times_us;
 }
 
+kernels::KernelCase square_product(core::DType dtype, std::int64_t columns) {
+  if (dtype != core::DType::f8e4m3) {
+    return kernels::make_case(kernels::GemmForward{.shape = {columns, columns, columns}},
+                              {.shape = "square", .dtype = dtype});
+  }
+  const kernels::GemmFp8 product{.shape = {.m = columns, .n = columns, .k = columns}};
+  return kernels::make_shaped_case(kernels::shaped(product, core::DType::bf16), {.shape = "square", .dtype = dtype});
+}
+
 }  // namespace
 
 Ceiling gemm_ceiling(Place& place, Arena& arena, const std::string& device, int threads, core::DType dtype,
                      std::int64_t columns) {
-  const kernels::KernelCase one = kernels::make_case(kernels::GemmForward{.shape = {columns, columns, columns}},
-                                                     {.shape = "square", .dtype = dtype});
+  const kernels::KernelCase one = square_product(dtype, columns);
   Ceiling ceiling{CeilingKind::gemm, device, threads, std::nullopt, dtype, {}};
   for (double us : call_times_us(place, arena, one, 1)) ceiling.samples.push_back(one.cost.flops / us / 1e3);
   return ceiling;

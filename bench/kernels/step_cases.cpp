@@ -9,6 +9,7 @@
 #include "kernels/attention/attention_cases.h"
 #include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/embedding/embedding_cases.h"
+#include "kernels/fp8/fp8_cases.h"
 #include "kernels/gelu/gelu_cases.h"
 #include "kernels/gemm/gemm_cases.h"
 #include "kernels/norm/norm_cases.h"

@@ -67,6 +67,12 @@ const std::array kFlagsOfModel{
 };
 
 const std::array kFlagsOfLayout{
+    Flag{"--fp8", "",
+         "products of layers in 8-bit floats, emulated on the CPU, with a scale for each: none, tensor, row or block "
+         "[none, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "fp8=" + v.text);
+         }},
     Flag{"--dp", "", "data-parallel ranks [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.dp = program::integer(v, 1, kMostRanks); }},
     Flag{"--tp", "", "tensor-parallel ranks [1, or the layout's]",

@@ -73,6 +73,14 @@ T atomicAdd(T* address, T value) {
   return std::atomic_ref<T>(*address).fetch_add(value);
 }
 template <class T>
+T atomicMax(T* address, T value) {
+  std::atomic_ref<T> most(*address);
+  T known = most.load();
+  while (known < value && !most.compare_exchange_weak(known, value)) {
+  }
+  return known;
+}
+template <class T>
 T atomicExch(T* address, T value) {
   return std::atomic_ref<T>(*address).exchange(value);
 }

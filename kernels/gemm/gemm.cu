@@ -27,27 +27,27 @@ void run_unfused(const Product& product, CudaContext& cuda) {
   queue_finish(sums.c.as<float>(), product, cuda);
 }
 
-void run_finished(const Product& product, CudaContext& cuda) {
+}  // namespace
+
+void queue_product(const Product& product, CudaContext& cuda) {
   if (cuda.kept<CublasltGemm>().run(product, cuda.workspace(kCublasltWorkspaceBytes))) return;
-  if (product.c.finish == Finish::store) {
+  if (product.c.finish == Finish::store || product.c.finish == Finish::add) {
     queue_plain_product(product, cuda);
   } else {
     run_unfused(product, cuda);
   }
 }
 
-}  // namespace
-
 void run_cuda(const GemmForward& args, CudaContext& cuda) {
-  run_finished(product_of(args), cuda);
+  queue_product(product_of(args), cuda);
 }
 
 void run_cuda(const GemmInputGradient& args, CudaContext& cuda) {
-  run_finished(product_of(args), cuda);
+  queue_product(product_of(args), cuda);
 }
 
 void run_cuda(const GemmBatched& args, CudaContext& cuda) {
-  run_finished(product_of(args), cuda);
+  queue_product(product_of(args), cuda);
 }
 
 // cuBLASLt can sum up dy on the way (CUBLASLT_EPILOGUE_BGRADB), but not add to what is there, which dbias asks for.

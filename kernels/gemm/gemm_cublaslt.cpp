@@ -57,8 +57,12 @@ cudaDataType_t cuda_type(core::DType dtype) {
       return CUDA_R_16BF;
     case core::DType::f16:
       return CUDA_R_16F;
+    case core::DType::f8e4m3:
+      return CUDA_R_8F_E4M3;
+    case core::DType::f8e5m2:
+      return CUDA_R_8F_E5M2;
     default:
-      LOCKSTEP_CHECK(false, "not an activation's dtype");
+      LOCKSTEP_CHECK(false, "a factor's dtype");
   }
 }
 
@@ -96,6 +100,17 @@ void set(const Calls& check, const MatmulDesc& desc, cublasLtMatmulDescAttribute
   check(cublasLtMatmulDescSetAttribute(desc.get(), attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
 }
 
+struct ScaleAttributes {
+  cublasLtMatmulDescAttributes_t pointer;
+  cublasLtMatmulDescAttributes_t mode;
+};
+void set_scales(const Calls& check, const MatmulDesc& desc, const ScaledBy& by, const ScaleAttributes& attributes) {
+  if (by.scales == nullptr) return;
+  set(check, desc, attributes.pointer, by.scales);
+  set(check, desc, attributes.mode,
+      by.for_each ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F);
+}
+
 MatmulDesc make_desc(const Calls& check, const Product& product, const ColumnProduct& columns) {
   cublasLtMatmulDesc_t made = nullptr;
   check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -103,6 +118,10 @@ MatmulDesc make_desc(const Calls& check, const Product& product, const ColumnPro
   const auto operation = [](const ColumnMatrix& m) { return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   set(check, desc, CUBLASLT_MATMUL_DESC_TRANSA, operation(columns.first));
   set(check, desc, CUBLASLT_MATMUL_DESC_TRANSB, operation(columns.second));
+  set_scales(check, desc, product.b.scaled_by,
+             {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_A_SCALE_MODE});
+  set_scales(check, desc, product.a.scaled_by,
+             {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_MODE});
   const Sums& c = product.c;
   set(check, desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(c.finish));
   if (c.finish == Finish::bias || c.finish == Finish::bias_gelu) {

@@ -1,5 +1,5 @@
-// Kernels of our own around cuBLASLt's: what it cannot do for a shape, dtype or alignment, and the gradient of a bias.
-// All are queued on the context's stream, and deterministic.
+// Products on CUDA, and kernels of our own around cuBLASLt's: what it cannot do for a shape, dtype or alignment, and the
+// gradient of a bias. All are queued on the context's stream, and deterministic.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,9 @@
 #include "kernels/gemm/gemm_product.h"
 
 namespace lockstep::kernels {
+
+// By cuBLASLt, or by the kernels below. Takes the context's workspace.
+void queue_product(const Product& product, CudaContext& cuda);
 
 // c = alpha sum, or c += sum, for any strides and alignment: correct rather than fast.
 void queue_plain_product(const Product& product, CudaContext& cuda);

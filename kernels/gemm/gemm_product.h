@@ -11,6 +11,12 @@
 
 namespace lockstep::kernels {
 
+// Scales of a factor of 8-bit floats (kernels/fp8/fp8.h): one, or one for each row of a or column of b. Null: none.
+struct ScaledBy {
+  const float* scales = nullptr;
+  bool for_each = false;
+};
+
 // Reads an array in either order: one of the strides is 1. Strides are in elements.
 struct Factor {
   const void* data;
@@ -18,6 +24,7 @@ struct Factor {
   std::int64_t row_stride;
   std::int64_t column_stride;
   std::int64_t batch_stride = 0;
+  ScaledBy scaled_by = {};  // of 8-bit floats
 
   Factor from(std::int64_t row, std::int64_t column, std::int64_t batch = 0) const {
     const std::int64_t elems = row * row_stride + column * column_stride + batch * batch_stride;
@@ -99,10 +106,11 @@ struct Product {
 
   // The properties that the speed of an implementation depends on.
   auto key() const {
-    return std::tuple(batch, m, n, k, a.dtype, c.dtype, c.finish, a.column_stride == 1, b.column_stride == 1);
+    return Key(batch, m, n, k, a.dtype, b.dtype, c.dtype, c.finish, a.column_stride == 1, b.column_stride == 1,
+               a.scaled_by.for_each, b.scaled_by.for_each);
   }
-  using Key =
-      std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType, core::DType, Finish, bool, bool>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, core::DType, core::DType, core::DType,
+                         Finish, bool, bool, bool, bool>;
 };
 
 }  // namespace lockstep::kernels

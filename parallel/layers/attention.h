@@ -33,6 +33,7 @@ struct AttentionLayer {
   std::int64_t heads;     // of this rank
   std::int64_t kv_heads;  // likewise
   std::int64_t head_columns;
+  Fp8Scaling fp8 = {};
 
   std::int64_t rows() const { return batch * length; }
   std::int64_t own_columns() const { return heads * head_columns; }  // of queries, and of o
@@ -48,8 +49,8 @@ struct AttentionLayer {
   // From the gradient of the core's output to that of qkv.
   Tensor core_gradient(const Workspace& workspace, const AttentionSaved& saved, kernels::In d_o) const;
 
-  Linear of_qkv() const { return {{rows(), hidden, qkv_columns()}}; }
-  Linear of_projection() const { return {{rows(), own_columns(), hidden}}; }
+  Linear of_qkv() const { return {{rows(), hidden, qkv_columns()}, fp8.of_linear(0)}; }
+  Linear of_projection() const { return {{rows(), own_columns(), hidden}, fp8.of_linear(1)}; }
 
  private:
   kernels::AttentionShape shape() const;

@@ -9,6 +9,7 @@
 
 #include "kernels/base/view.h"
 #include "kernels/gemm/gemm.h"
+#include "parallel/layers/fp8.h"
 #include "parallel/layers/workspace.h"
 
 namespace lockstep::parallel {
@@ -27,16 +28,18 @@ struct LinearGradients {
 // A rank's share of the layer; rows are tokens.
 struct Linear {
   kernels::GemmShape shape;
+  Fp8Scaling fp8 = {};
 
   // y[rows, outputs]
   void forward(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out y) const {
+    if (fp8.recipe) return fp8_products().forward(workspace, weights.weight, weights.bias, x, y);
     const auto epilogue = weights.bias.given() ? kernels::Epilogue::bias : kernels::Epilogue::none;
     kernels::run(
         kernels::GemmForward{
             .shape = shape, .epilogue = epilogue, .x = x, .w = weights.weight, .bias = weights.bias, .y = y},
         workspace.where);
   }
-  // y = GELU(pre)
+  // y = GELU(pre); not in 8-bit floats, whose products have no GELU.
   void forward_gelu(const Workspace& workspace, const LinearWeights& weights, kernels::In x, kernels::Out pre,
                     kernels::Out y) const {
     kernels::run(kernels::GemmForward{.shape = shape,
@@ -50,6 +53,7 @@ struct Linear {
   }
   // dx[rows, inputs]: column-parallel, a term of a sum over the ranks
   void input_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy, kernels::Out dx) const {
+    if (fp8.recipe) return fp8_products().input_gradient(workspace, weight, dy, dx);
     kernels::run(kernels::GemmInputGradient{.shape = shape, .dy = dy, .w = weight, .dx = dx}, workspace.where);
   }
   // of `pre`, where x = GELU(pre)
@@ -61,11 +65,15 @@ struct Linear {
         workspace.where);
   }
   void weight_gradient(const Workspace& workspace, kernels::In x, kernels::In dy, const LinearGradients& into) const {
+    if (fp8.recipe) return fp8_products().weight_gradient(workspace, x, dy, into.weight, into.bias);
     kernels::run(
         kernels::GemmWeightGradient{
             .shape = shape, .with_bias = into.bias.given(), .x = x, .dy = dy, .dw = into.weight, .dbias = into.bias},
         workspace.where);
   }
+
+ private:
+  Fp8Products fp8_products() const { return {{shape, *fp8.recipe}, fp8}; }
 };
 
 }  // namespace lockstep::parallel

@@ -26,14 +26,15 @@ struct MlpSaved {
 struct MlpLayer {
   std::int64_t rows;
   std::int64_t hidden;
-  std::int64_t inner;  // of this rank
-  Activation activation = Activation::gelu_in_products;
+  std::int64_t inner;                                    // of this rank
+  Activation activation = Activation::gelu_in_products;  // a kernel of its own with 8-bit floats
+  Fp8Scaling fp8 = {};
 
   bool in_products() const { return activation == Activation::gelu_in_products; }
   std::int64_t pre_columns() const { return activation == Activation::swiglu ? 2 * inner : inner; }
 
-  Linear of_up() const { return {{rows, hidden, pre_columns()}}; }
-  Linear of_down() const { return {{rows, inner, hidden}}; }
+  Linear of_up() const { return {{rows, hidden, pre_columns()}, fp8.of_linear(2)}; }
+  Linear of_down() const { return {{rows, inner, hidden}, fp8.of_linear(3)}; }
 
   // Makes `pre`, and `act` if the activation is in the products.
   void up(const Workspace& workspace, const LinearWeights& weights, kernels::In x, MlpSaved& saved) const;

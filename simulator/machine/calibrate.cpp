@@ -129,6 +129,7 @@ DeviceSpec device_of(const RecordLines& records, const std::string& where) {
   DeviceSpec device;
   device.name = records.machine + ", " + std::to_string(target.threads) + " threads, " + target.dtype;
   device.matrix_tflops = std::max(peak("gemm", "", target.dtype), best_product_gflops(records, target)) / 1e3;
+  device.fp8_tflops = target.device == "cpu" ? 0 : best(records, target, "gemm", "", "e4m3").value_or(0) / 1e3;
   device.vector_tflops = peak("fma", "", "f32") / 1e3;
   device.memory_gbps = std::max({peak("copy", "memory", ""), peak("read", "memory", ""), peak("triad", "memory", "")});
   device.memory_bytes = std::max<std::int64_t>(1, records.memory_bytes);

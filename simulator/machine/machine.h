@@ -24,6 +24,7 @@ double share_at(const EfficiencyCurve& curve, double work);
 struct DeviceSpec {
   std::string name;               // "A100-SXM4-80GB"
   double matrix_tflops = 0;       // dense, of the 16-bit type that training uses; 1e12 FLOP/s
+  double fp8_tflops = 0;          // likewise, of 8-bit floats; 0: it has none
   double vector_tflops = 0;       // f32, outside of matrix units: products in f32, too (never TF32)
   double memory_gbps = 0;         // 1e9 bytes/s
   std::int64_t memory_bytes = 0;  // capacity

@@ -30,6 +30,7 @@ DeviceSpec read_device(JsonFields fields) {
   DeviceSpec device;
   device.name = fields.text("name");
   device.matrix_tflops = fields.positive("matrix_tflops");
+  if (fields.has("fp8_tflops")) device.fp8_tflops = fields.number("fp8_tflops", 0, kNoLimit);
   device.vector_tflops = fields.positive("vector_tflops");
   device.memory_gbps = fields.positive("memory_gbps");
   device.memory_bytes = fields.integer("memory_bytes", 1);
@@ -196,6 +197,7 @@ nlohmann::ordered_json json_of(const EfficiencyCurve& curve) {
 nlohmann::ordered_json json_of(const DeviceSpec& device) {
   return {{"name", device.name},
           {"matrix_tflops", device.matrix_tflops},
+          {"fp8_tflops", device.fp8_tflops},
           {"vector_tflops", device.vector_tflops},
           {"memory_gbps", device.memory_gbps},
           {"memory_bytes", device.memory_bytes},

@@ -193,6 +193,10 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   }
   const std::string misfit = misfit_of(model, layout);
   if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
+  if (layout.fp8 != workload::Fp8::none && machine.device.fp8_tflops == 0 && machine.measured.cores == 0) {
+    throw core::usage_error("machine " + machine.name +
+                            ": has no fp8_tflops; allowed: fp8=none, or a machine whose device has 8-bit floats");
+  }
   const schedules::Schedule schedule = schedule_of(layout);
   const bool shares_cores = machine.measured.cores > 0;
   const bool all_ranks = shares_cores || options.extent == Extent::all_ranks;

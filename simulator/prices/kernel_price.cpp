@@ -8,13 +8,18 @@ namespace {
 
 using workload::KernelClass;
 
+// 8-bit floats where a device has no units for them are decoded (kernels/fp8/gemm_fp8.h).
+double peak_tflops(const DeviceSpec& device, core::DType dtype) {
+  if (dtype == core::DType::f32) return device.vector_tflops;
+  return kernels::kFp8.contains(dtype) && device.fp8_tflops > 0 ? device.fp8_tflops : device.matrix_tflops;
+}
+
 // 1e12 FLOP/s are one FLOP a picosecond.
 double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, double flops) {
   const KernelClass of = workload::class_of(call);
   if (of == KernelClass::pass) return flops / device.vector_tflops;
-  const bool narrow = workload::dtype_of(call) != core::DType::f32;
   const double matrix = workload::matrix_flops_of(call);
-  const double peak = narrow ? device.matrix_tflops : device.vector_tflops;
+  const double peak = peak_tflops(device, workload::dtype_of(call));
   return matrix / (peak * share_at(of == KernelClass::product ? device.product : device.attention, matrix));
 }
 

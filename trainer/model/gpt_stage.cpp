@@ -150,7 +150,11 @@ struct GptStage::State {
 
 GptStage::GptStage(const GptShape& shape, const workload::StageSlice& place, parallel::ParameterStore& store,
                    parallel::Memory& memory, const kernels::Context& where)
-    : state_(new State{.stage = {.shape = shape, .store = store, .workspace = {memory, where}}, .place = place}) {
+    : state_(new State{.stage = {.shape = shape,
+                                 .store = store,
+                                 .workspace = {memory, where},
+                                 .fp8 = {shape.layout, place.num_parts(), {memory, where}}},
+                       .place = place}) {
   check_trainable(shape.model, shape.layout);
 }
 
@@ -246,6 +250,7 @@ void GptStage::end_step() {
     on_host.resize(device, static_cast<std::size_t>(losses.elems()));
     parallel::queue_to_host(device, workspace.where, on_host.all().data(), losses.in());
   }
+  state_->stage.fp8.end_step(state_->stage.mode == Mode::train, workspace);
   state_->microbatches.clear();
 }
 

@@ -29,6 +29,7 @@ class LayerRun final : public PartRun {
       : stage_(stage),
         first_(first),
         places_(stage.shape.model),
+        fp8_(stage.fp8.of_part(part)),
         place_(place),
         in_(in),
         out_(out),
@@ -80,7 +81,8 @@ class LayerRun final : public PartRun {
             .hidden = config.hidden,
             .heads = config.heads / stage_.shape.tensor.ranks,
             .kv_heads = config.kv_heads / stage_.shape.tensor.ranks,
-            .head_columns = config.head_size};
+            .head_columns = config.head_size,
+            .fp8 = fp8_};
   }
   void rotate(const parallel::Tensor& qkv, bool backward) const {
     const workload::Model& config = stage_.shape.model;
@@ -99,9 +101,10 @@ class LayerRun final : public PartRun {
     return {.rows = stage_.shape.rows(),
             .hidden = stage_.shape.model.hidden,
             .inner = stage_.shape.model.ffn_hidden / stage_.shape.tensor.ranks,
-            .activation = activation_kind()};
+            .activation = activation_kind(),
+            .fp8 = fp8_};
   }
-  bool has_activation() const { return workload::has_activation(stage_.shape.model); }
+  bool has_activation() const { return workload::has_activation(stage_.shape.model, stage_.shape.layout); }
   kernels::In weight(WeightPlace place) const { return stage_.store.weight(first_ + place.weight); }
   kernels::In bias(WeightPlace place) const {
     return place.has_bias ? stage_.store.weight(first_ + place.bias()) : kernels::In{};
@@ -374,6 +377,7 @@ class LayerRun final : public PartRun {
   const StageContext& stage_;
   std::size_t first_;
   workload::LayerPlaces places_;
+  parallel::Fp8Scaling fp8_;
   LayerPlace place_;
   Boundary& in_;
   Boundary& out_;

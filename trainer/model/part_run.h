@@ -12,6 +12,7 @@
 #include "parallel/memory/memory.h"
 #include "parallel/parameters/store.h"
 #include "schedules/step/step.h"
+#include "trainer/model/fp8_history.h"
 #include "trainer/model/gpt_stage.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
@@ -25,6 +26,7 @@ struct StageContext {
   GptShape shape;
   parallel::ParameterStore& store;
   parallel::Workspace workspace;
+  Fp8History fp8;
   Mode mode = Mode::train;
   float gradient_scale = 1;
 

@@ -15,6 +15,8 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/fp8/fp8.h"
+#include "kernels/fp8/gemm_fp8.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/norm/norm.h"
@@ -126,6 +128,18 @@ void run_cuda(const Quantize& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const Dequantize& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const Fp8Decode& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const GemmFp8& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const GemmFp8Add& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const PackBucket& args, CudaContext& cuda) {

@@ -1,0 +1,94 @@
+// Products of matrices of 8-bit floats (fp8.h): y[m, n] = a[m, k] b[n, k]^T, both with rows along k, as Hopper's matrix
+// units take them. The three products of a linear layer are of this form once operands are encoded transposed.
+//
+// On CUDA cuBLASLt multiplies the codes, where it has an algorithm for their scales (tensor and row) and sizes;
+// otherwise, and on the CPU, codes are decoded first and multiplied as bf16 (where y is bf16) or f32: the same numbers,
+// as decoding is exact. On the CPU this emulates fp8: it shows what fp8 does to a training, not how fast it is. Sums
+// are in f32; of cuBLASLt's, those of matrix units of 8-bit floats keep fewer bits (arXiv:2412.19437, section 3.5.2).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/fp8/fp8.h"
+
+namespace lockstep::kernels {
+
+inline constexpr DTypes kFp8Results{core::DType::f32, core::DType::bf16};
+
+struct Fp8Product {
+  std::int64_t m, n, k;
+  core::DType a_type = core::DType::f8e4m3;
+  core::DType b_type = core::DType::f8e4m3;
+  // Blocks of both have the same length along k: tensor or row, or tile or block.
+  ScalePer a_per = ScalePer::tensor;
+  ScalePer b_per = ScalePer::tensor;
+
+  ScaleGrid grid_of_a() const { return scale_grid(a_per, m, k); }
+  ScaleGrid grid_of_b() const { return scale_grid(b_per, n, k); }
+  void check(std::string_view kernel) const;  // throws a usage Error
+};
+
+struct GemmFp8 {
+  Fp8Product shape;
+  bool with_bias = false;
+  In a = {};         // codes [m, k]
+  In a_scales = {};  // [blocks of a]
+  In b = {};         // codes [n, k]
+  In b_scales = {};  // [blocks of b]
+  In bias = {};      // [n], if with_bias
+  Out y = {};        // [m, n]
+
+  std::string_view name() const { return with_bias ? "gemm_fp8_bias" : "gemm_fp8"; }
+  void check_shape() const { shape.check(name()); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const Fp8Product& s = self.shape;
+    visit("a", self.a, s.m * s.k, DTypes(s.a_type));
+    visit("a_scales", self.a_scales, s.grid_of_a().blocks(), kF32);
+    visit("b", self.b, s.n * s.k, DTypes(s.b_type));
+    visit("b_scales", self.b_scales, s.grid_of_b().blocks(), kF32);
+    visit("y", self.y, s.m * s.n, kFp8Results);
+    if (self.with_bias) visit("bias", self.bias, s.n, DTypes(self.y.dtype));
+  }
+};
+
+// The weight gradient of a linear layer: a are codes of dy^T, b of x^T. The bias's is the sum of dy's rows, not of
+// codes.
+struct GemmFp8Add {
+  Fp8Product shape;
+  bool with_bias = false;
+  In a = {};         // codes [m, k]
+  In a_scales = {};  // [blocks of a]
+  In b = {};         // codes [n, k]
+  In b_scales = {};  // [blocks of b]
+  In dy = {};        // [k, m], if with_bias
+  InOut dw = {};     // [m, n] f32: the product is added
+  InOut dbias = {};  // [m] f32, if with_bias
+
+  std::string_view name() const { return with_bias ? "gemm_fp8_bias_wgrad" : "gemm_fp8_wgrad"; }
+  void check_shape() const { shape.check(name()); }
+  template <class Self, class Visit>
+  static void visit_operands(Self& self, Visit&& visit) {
+    const Fp8Product& s = self.shape;
+    visit("a", self.a, s.m * s.k, DTypes(s.a_type));
+    visit("a_scales", self.a_scales, s.grid_of_a().blocks(), kF32);
+    visit("b", self.b, s.n * s.k, DTypes(s.b_type));
+    visit("b_scales", self.b_scales, s.grid_of_b().blocks(), kF32);
+    if (self.with_bias) visit("dy", self.dy, s.k * s.m, kFp8Results);
+    visit("dw", self.dw, s.m * s.n, kF32);
+    if (self.with_bias) visit("dbias", self.dbias, s.m, kF32);
+  }
+};
+
+// Two FLOPs a multiply-add, and three for each block along k of an element of y: the product of the scales, that with
+// the block's sum, and the addition.
+Cost cost_of(const GemmFp8& args);
+Cost cost_of(const GemmFp8Add& args);
+
+void run_cpu(const GemmFp8& args, ThreadPool& pool);
+void run_cpu(const GemmFp8Add& args, ThreadPool& pool);
+void run_cuda(const GemmFp8& args, CudaContext& cuda);
+void run_cuda(const GemmFp8Add& args, CudaContext& cuda);
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,26 @@
+// The product that a kernel's arguments ask for, of factors as they are multiplied: codes, or what they decode to.
+#pragma once
+
+#include "kernels/fp8/gemm_fp8.h"
+#include "kernels/gemm/gemm_arguments.h"
+#include "kernels/gemm/gemm_product.h"
+
+namespace lockstep::kernels {
+
+// What makes a factor's numbers of its codes, but for where they go.
+template <class Args>
+Fp8Decode decode_of_a(const Args& args) {
+  const Fp8Product& s = args.shape;
+  return {.rows = s.m, .columns = s.k, .per = s.a_per, .from = s.a_type, .codes = args.a, .scales = args.a_scales};
+}
+template <class Args>
+Fp8Decode decode_of_b(const Args& args) {
+  const Fp8Product& s = args.shape;
+  return {.rows = s.n, .columns = s.k, .per = s.b_per, .from = s.b_type, .codes = args.b, .scales = args.b_scales};
+}
+
+// a [m, k] and b [n, k], packed.
+Product product_of(const GemmFp8& args, const In& a, const In& b);
+Product product_of(const GemmFp8Add& args, const In& a, const In& b);  // of the weights alone
+
+}  // namespace lockstep::kernels
