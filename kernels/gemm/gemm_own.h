@@ -1,5 +1,5 @@
-// Products on CUDA, and kernels of our own around cuBLASLt's: what it cannot do for a shape, dtype or alignment, and the
-// gradient of a bias. All are queued on the context's stream, and deterministic.
+// Products on CUDA, and kernels of our own around cuBLASLt's: what it cannot do for a shape, dtype or alignment, and
+// the gradient of a bias. All are queued on the context's stream, and deterministic.
 #pragma once
 
 #include <cstddef>
