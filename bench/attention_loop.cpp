@@ -38,6 +38,10 @@ Flags parse(CLI::App& app, int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--columns", flags.shape.head_columns, "columns of a head")->check(sizes)->capture_default_str();
   app.add_option("--heads", flags.shape.heads, "number of heads")->check(sizes)->capture_default_str();
+  app.add_option("--kv-heads", flags.shape.kv_heads,
+                 "number of heads of keys and values, a divisor of --heads; 0: as many")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
   app.add_flag("--causal", flags.shape.causal, "each query sees only the keys up to its own position");
   app.add_option("--threads", flags.threads, "number of threads, each bound to its own core")
       ->check(CLI::Range(1, core::usable_cores()))

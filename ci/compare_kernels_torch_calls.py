@@ -96,6 +96,23 @@ def gelu_bwd(_case: KernelCase, t: Tensors) -> Call:
     return lambda: aten.gelu_backward(t["dy"], t["x"], approximate="tanh")
 
 
+def gates_of(case: KernelCase, t: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    gate, up = t["x"].view(-1, 2, case.size("C")).unbind(1)
+    return gate, up
+
+
+def swiglu_fwd(case: KernelCase, t: Tensors) -> Call:
+    gate, up = gates_of(case, t)
+    return lambda: F.silu(gate) * up
+
+
+def swiglu_bwd(case: KernelCase, t: Tensors) -> Call:
+    """From the gate and up alone, as ours."""
+    gate, up = gates_of(case, t)
+    dy = t["dy"].view(-1, case.size("C"))
+    return lambda: (aten.silu_backward(dy * up, gate), dy * F.silu(gate))
+
+
 def softmax_fwd(case: KernelCase, t: Tensors) -> Call:
     x = t["x"].view(-1, case.size("C"))
     return lambda: torch.softmax(x, -1)
@@ -296,12 +313,14 @@ def gemm_batched(case: KernelCase, t: Tensors) -> Call:
 def heads_of(case: KernelCase, t: Tensors, names: str) -> list[torch.Tensor]:
     """[batch, heads, length, columns] of arrays whose rows are S elements apart; o and its gradient are dense."""
     batch, length, heads, columns = (case.size(letter) for letter in "BTHD")
-    row = heads * columns
+    group = case.size("G") if "_G" in case.shape else 1
 
     def view(name: str) -> torch.Tensor:
-        stride = case.size("S") if "_S" in case.shape and name in ("q", "k", "v") else row
+        count = heads // group if name in ("k", "v") else heads
+        stride = case.size("S") if "_S" in case.shape and name in ("q", "k", "v") else count * columns
         strides = (length * stride, stride, columns, 1)
-        return t[name].as_strided((batch, length, heads, columns), strides).transpose(1, 2)
+        heads_of_name = t[name].as_strided((batch, length, count, columns), strides).transpose(1, 2)
+        return heads_of_name if count == heads else heads_of_name.repeat_interleave(group, 1)
 
     return [view(name) for name in names.split()]
 
@@ -369,6 +388,8 @@ def embedding_bwd_index_add(case: KernelCase, t: Tensors) -> Call:
 ONE_WAY: dict[str, Maker] = {
     "gelu_fwd": gelu_fwd,
     "gelu_bwd": gelu_bwd,
+    "swiglu_fwd": swiglu_fwd,
+    "swiglu_bwd": swiglu_bwd,
     "softmax_fwd": softmax_fwd,
     "softmax_bwd": softmax_bwd,
     "layernorm_fwd": norm_fwd,

@@ -19,8 +19,12 @@
 #include "kernels/optimizer/optimizer_reference.h"
 #include "kernels/residual/residual.h"
 #include "kernels/residual/residual_reference.h"
+#include "kernels/rotary/rotary.h"
+#include "kernels/rotary/rotary_reference.h"
 #include "kernels/softmax/softmax.h"
 #include "kernels/softmax/softmax_reference.h"
+#include "kernels/swiglu/swiglu.h"
+#include "kernels/swiglu/swiglu_reference.h"
 
 namespace lockstep::kernels::tests {
 namespace {
@@ -34,6 +38,37 @@ double number(std::int64_t value) {
 void add_gelu(Cases& cases) {
   cases.push_back({make_case(GeluForward{.count = 501}, {.shape = "N501"}), {}});
   cases.push_back({make_case(GeluBackward{.count = 501}, {.shape = "N501"}), {}});
+}
+
+void add_swiglu(Cases& cases) {
+  const SwigluForward forward{.rows = 7, .columns = 13};
+  const SwigluBackward backward{.rows = forward.rows, .columns = forward.columns};
+  const std::map<std::string, double> arguments{{"rows", number(forward.rows)}, {"columns", number(forward.columns)}};
+  cases.push_back({make_case(forward, {.shape = "N7_C13"}), arguments});
+  cases.push_back({make_case(backward, {.shape = "N7_C13"}), arguments});
+}
+
+void add_rotary(Cases& cases) {
+  for (const bool backward : {false, true}) {
+    for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbours}) {
+      const Rotary args{.pairs = pairs,
+                        .rows = 10,
+                        .length = 5,
+                        .heads = 3,
+                        .head_columns = 6,
+                        .first_position = 700,
+                        .theta = 500,
+                        .backward = backward};
+      cases.push_back({make_case(args, {.shape = pairs == RotaryPairs::halves ? "halves" : "neighbours"}),
+                       {{"rows", number(args.rows)},
+                        {"length", number(args.length)},
+                        {"heads", number(args.heads)},
+                        {"head_columns", number(args.head_columns)},
+                        {"first_position", number(args.first_position)},
+                        {"theta", args.theta},
+                        {"halves", pairs == RotaryPairs::halves ? 1 : 0}}});
+    }
+  }
 }
 
 void add_cross_entropy(Cases& cases) {
@@ -110,7 +145,9 @@ void add_attention(Cases& cases, const AttentionShape& shape, const std::string&
                                                 {"head_columns", number(shape.head_columns)},
                                                 {"causal", shape.causal ? 1 : 0},
                                                 {"factor", static_cast<double>(shape.factor())},
-                                                {"stride", number(shape.stride())}};
+                                                {"stride", number(shape.stride())},
+                                                {"key_heads", number(shape.key_heads())},
+                                                {"key_stride", number(shape.key_stride())}};
   const auto derive = [shape](ReferenceData<double>& data) {
     ReferenceData<double> of_forward;
     for (const char* operand : {"q", "k", "v", "o", "lse"}) of_forward.add(operand, copy_of(data[operand]));
@@ -169,15 +206,19 @@ std::vector<ReferenceCase> reference_cases() {
     for (Norm norm : {Norm::layer, Norm::rms}) add_norm(cases, norm, with_residual);
   }
   add_softmax(cases);
-  // batch, heads, queries, keys, head_columns, causal, scale, qkv_stride
+  // batch, heads, queries, keys, head_columns, causal, scale, qkv_stride, kv_heads
   add_attention(cases, {2, 3, 9, 9, 4}, "causal");
   add_attention(cases, {1, 2, 5, 8, 4, true, 0.3F, 29}, "strided");
   add_attention(cases, {1, 2, 6, 4, 8, false}, "whole");
+  add_attention(cases, {2, 6, 5, 7, 4, true, 0, 0, 2}, "grouped");
+  add_attention(cases, {1, 4, 5, 5, 4, true, 0, 25, 1}, "grouped_strided");
   add_embedding(cases, 8, 0, "positions");
   add_embedding(cases, 0, 4, "shard");
   add_optimizer(cases);
   cases.push_back({make_case(ResidualAdd{.count = 33}, {.shape = "N33"}), {}});
   add_gelu(cases);
+  add_swiglu(cases);
+  add_rotary(cases);
   add_cross_entropy(cases);
   add_gemm(cases);
   return cases;

@@ -61,6 +61,50 @@ def gelu_bwd(case: Case) -> Results:
     return {"dx": gradients(gelu(x), case.before["dy"], x)[0]}
 
 
+def swiglu(x: "torch.Tensor") -> "torch.Tensor":
+    """Of [rows, 2, columns]."""
+    return F.silu(x[:, 0]) * x[:, 1]
+
+
+def gates_of(case: Case) -> "torch.Tensor":
+    shape = (case.integer("rows"), 2, case.integer("columns"))
+    return case.before["x"].reshape(shape).clone().requires_grad_()
+
+
+def swiglu_fwd(case: Case) -> Results:
+    return {"y": swiglu(gates_of(case))}
+
+
+def swiglu_bwd(case: Case) -> Results:
+    x = gates_of(case)
+    return {"dx": gradients(swiglu(x), case.before["dy"], x)[0]}
+
+
+def rotate(case: Case, x: "torch.Tensor") -> "torch.Tensor":
+    """As complex numbers."""
+    rows, heads, columns = (case.integer(n) for n in ("rows", "heads", "head_columns"))
+    half = columns // 2
+    positions = case.arguments["first_position"] + torch.arange(rows) % case.integer("length")
+    frequencies = case.arguments["theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = torch.outer(positions.double(), frequencies)[:, None, :]
+    x = x.reshape(rows, heads, columns)
+    pairs = (x[..., :half], x[..., half:]) if case.integer("halves") else (x[..., 0::2], x[..., 1::2])
+    turned = torch.complex(*pairs) * torch.polar(torch.ones_like(angles), angles)
+    if case.integer("halves"):
+        return torch.cat([turned.real, turned.imag], -1)
+    return torch.stack([turned.real, turned.imag], -1).flatten(-2)
+
+
+def rotary_fwd(case: Case) -> Results:
+    return {"y": rotate(case, case.before["x"])}
+
+
+def rotary_bwd(case: Case) -> Results:
+    """The gradient of what is turned, from the gradient of the turned one."""
+    x = torch.zeros_like(case.before["x"], requires_grad=True)
+    return {"y": gradients(rotate(case, x), case.before["x"], x)[0]}
+
+
 def cross_entropy(case: Case) -> Results:
     logits = case.matrix("logits", "rows", "columns")
     losses = F.cross_entropy(logits[:, : case.integer("valid_columns")], case.ids("targets"), reduction="none")
@@ -145,10 +189,13 @@ def residual_add(case: Case) -> Results:
 
 
 def heads_of(case: Case, flat: "torch.Tensor", length: str) -> "torch.Tensor":
-    """[batch, heads, length, head_columns] out of an array whose rows are a stride apart."""
-    batch, tokens, heads, columns = (case.integer(n) for n in ("batch", length, "heads", "head_columns"))
-    stride = case.integer("stride")
-    return flat.as_strided((batch, tokens, heads, columns), (tokens * stride, stride, columns, 1)).transpose(1, 2)
+    """[batch, heads, length, head_columns] out of an array whose rows are a stride apart; a head of keys or values is
+    there as often as heads of queries share it."""
+    of_keys = "key_" if length == "keys" else ""
+    batch, tokens, heads, columns = (case.integer(n) for n in ("batch", length, of_keys + "heads", "head_columns"))
+    stride = case.integer(of_keys + "stride")
+    strided = flat.as_strided((batch, tokens, heads, columns), (tokens * stride, stride, columns, 1)).transpose(1, 2)
+    return strided.repeat_interleave(case.integer("heads") // heads, 1)
 
 
 def attend(case: Case, q: "torch.Tensor", k: "torch.Tensor", v: "torch.Tensor") -> tuple["torch.Tensor", "torch.Tensor"]:
@@ -171,10 +218,11 @@ def attention_bwd(case: Case) -> Results:
     """Between rows our reference leaves NaN, as tests fill outputs."""
     inputs = [case.before[name].clone().requires_grad_() for name in "qkv"]
     o, _ = attend(case, *inputs)
-    row = case.integer("heads") * case.integer("head_columns")
     results = {}
     for name, gradient in zip(("dq", "dk", "dv"), gradients(o, case.before["d_o"], *inputs)):
-        gradient[torch.arange(gradient.numel()) % case.integer("stride") >= row] = float("nan")
+        of_keys = "" if name == "dq" else "key_"
+        row = case.integer(of_keys + "heads") * case.integer("head_columns")
+        gradient[torch.arange(gradient.numel()) % case.integer(of_keys + "stride") >= row] = float("nan")
         results[name] = gradient
     return results
 
@@ -237,6 +285,10 @@ NORMS = ("layernorm", "rmsnorm", "residual_layernorm", "residual_rmsnorm")
 BY_KERNEL: dict[str, Callable[[Case], Results]] = {
     "gelu_fwd": gelu_fwd,
     "gelu_bwd": gelu_bwd,
+    "swiglu_fwd": swiglu_fwd,
+    "swiglu_bwd": swiglu_bwd,
+    "rotary_fwd": rotary_fwd,
+    "rotary_bwd": rotary_bwd,
     "cross_entropy": cross_entropy,
     **{f"{name}_fwd": norm_fwd for name in NORMS},
     **{f"{name}_bwd": norm_bwd for name in NORMS},

@@ -33,6 +33,10 @@ std::string gemm_of(const FlagValue& v) {
   throw v.refused("not an implementation of products", allowed);
 }
 
+std::shared_ptr<const trainer::Tokenizer> tokenizer_of(const FlagValue& v) {
+  return std::make_shared<const trainer::Tokenizer>(trainer::Tokenizer::of_file(file_name(v)));
+}
+
 constexpr const char* kModel = "Model and data";
 constexpr const char* kLayout = "Layout";
 constexpr const char* kTraining = "Training";
@@ -52,7 +56,7 @@ const std::array kFlagsOfModel{
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "heads", v.integer(1, 4096)); }},
-    Flag{"--vocabulary", "", "vocabulary size; at least 256, as tokens are bytes",
+    Flag{"--vocabulary", "", "vocabulary size; at least the tokenizer's, 256 for bytes",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
     Flag{"--length", "", "tokens per sequence [the model's]",
          [](TrainFlags& f, const FlagValue& v) { change_length(f.model, v.integer(1, 1 << 20)); }},
@@ -62,8 +66,17 @@ const std::array kFlagsOfModel{
     Flag{"--grad-dtype", "",
          "dtype in which gradients are kept and reduced: f32, or that of --dtype [f32, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.gradient = dtype_of(v); }},
-    Flag{"--data", "", "text files, a list; tokens are bytes [a synthetic text]",
+    Flag{"--data", "",
+         "files, a list: text, or tokens as --tokenize and llm.c write them; the latter are mapped, not read at the "
+         "start "
+         "[a synthetic text]",
          [](TrainFlags& f, const FlagValue& v) { f.options.data = program::text_list(v); }},
+    Flag{"--tokenizer", "",
+         "tokenizer.json of Hugging Face's tokenizers, vocab.json with merges.txt beside it, or a folder with these: "
+         "byte pairs of GPT-2 or Llama 3 [tokens are bytes]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.tokenizer = tokenizer_of(v); }},
+    Flag{"--tokenize", "", "write the tokens of --data to this file, in place of training",
+         [](TrainFlags& f, const FlagValue& v) { f.tokens_file = file_name(v); }},
 };
 
 const std::array kFlagsOfLayout{
@@ -146,11 +159,11 @@ const std::array kFlagsOfTraining{
          [](TrainFlags& f, const FlagValue& v) { f.options.init_from = file_name(v); }},
     Flag{"--export", "", "write a safetensors file with the same tensors at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.export_file = file_name(v); }},
-    Flag{"--sample", "0", "bytes of text that the trained model generates at the end",
-         [](TrainFlags& f, const FlagValue& v) { f.options.sample_bytes = v.integer(0, 1 << 20); }},
+    Flag{"--sample", "0", "tokens that the trained model generates at the end",
+         [](TrainFlags& f, const FlagValue& v) { f.options.sample_tokens = v.integer(0, 1 << 20); }},
     Flag{"--prompt", "", "text before the sample [a newline]",
          [](TrainFlags& f, const FlagValue& v) { f.options.prompt = v.text; }},
-    Flag{"--temperature", "0.8", "temperature of the sample; 0: always the likeliest byte",
+    Flag{"--temperature", "0.8", "temperature of the sample; 0: always the likeliest token",
          [](TrainFlags& f, const FlagValue& v) { f.options.temperature = v.number_from(0, 1e6); }},
     Flag{"--validation-sequences", "64", "sequences of each validation, rounded up to whole passes",
          [](TrainFlags& f, const FlagValue& v) { f.options.validation_sequences = v.integer(1, kMany); }},

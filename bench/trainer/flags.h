@@ -22,6 +22,7 @@ struct TrainFlags : program::Invocation {
   std::int64_t report_every = 1;
   std::string trace_file;       // empty: none
   std::int64_t trace_step = 0;  // 0: the last
+  std::string tokens_file;      // --tokenize: write one in place of training; empty: train
   bool serve = false;           // be a worker (bench/serve/orders.h) in place of a training run
   bool list = false;            // of the models, in place of training one
 };

@@ -1,5 +1,7 @@
 #include "bench/trainer/program.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -18,6 +20,7 @@
 #include "schedules/step/moving.h"
 #include "schedules/step/trace.h"
 #include "trainer/data/bigram.h"
+#include "trainer/data/token_file.h"
 #include "trainer/step/memory_need.h"
 #include "trainer/train/rank_setup.h"
 
@@ -27,7 +30,32 @@ namespace {
 trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   if (options.data.empty())
     return trainer::Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
-  return trainer::Corpus::of_files(options.data, options.model.sequence);
+  return trainer::Corpus::of_files(options.data, options.model.sequence, *options.tokenizer);
+}
+
+// What baselines count: the first tokens of a half, as a long text need not be read for them.
+std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
+  constexpr std::size_t kMost = std::size_t{1} << 24;
+  std::vector<std::int32_t> tokens(std::min(text.size(), kMost));
+  text.copy(0, tokens);
+  return tokens;
+}
+
+// --tokenize: the tokens of the data in a file, from which runs train without encoding it again.
+std::string write_tokens(const trainer::TrainOptions& options, const std::string& file) {
+  const trainer::Corpus corpus = corpus_of(options);
+  const trainer::TokenText all = corpus.all();
+  const std::int64_t words = options.tokenizer->size();
+  trainer::TokenFileWriter writer(file, words, static_cast<std::int64_t>(all.size()));
+  std::vector<std::int32_t> piece(std::size_t{1} << 16);
+  for (std::size_t at = 0; at < all.size(); at += piece.size()) {
+    piece.resize(std::min(piece.size(), all.size() - at));
+    all.copy(at, piece);
+    writer.write(piece);
+  }
+  writer.commit();
+  return fmt::format("{}: {} tokens of {} words, from {} by {}\n", file, all.size(), words, corpus.name(),
+                     options.tokenizer->name());
 }
 
 // The record of a run that may be stopped at any time: once a second it is written as it is then, without what is known
@@ -183,6 +211,10 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
     print(models_text());
     return 0;
   }
+  if (!flags.tokens_file.empty()) {
+    print(write_tokens(flags.options, flags.tokens_file));
+    return 0;
+  }
   flags.options.mpi = mpi;
   flags.options = trainer::checked(flags.options);
   flags.options.timeline_every = flags.trace_step == flags.options.steps ? flags.report_every : 1;
@@ -211,9 +243,12 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;
   if (!result.sample.empty()) print_here(sample_text(flags.options.prompt, result.sample));
-  const double unigram_nats = trainer::unigram_entropy_nats(corpus.training(), corpus.validation());
-  const double bigram_nats = trainer::bigram_entropy_nats(corpus.training(), corpus.validation());
-  print_here(ending_text(result, unigram_nats, bigram_nats));
+  const std::vector<std::int32_t> training = counted_tokens(corpus.training());
+  const std::vector<std::int32_t> validation = counted_tokens(corpus.validation());
+  const std::int64_t words = corpus.is_bytes() ? 256 : flags.options.model.vocabulary;
+  const double unigram_nats = trainer::unigram_entropy_nats(training, validation, words);
+  const double bigram_nats = trainer::bigram_entropy_nats(training, validation, words);
+  print_here(ending_text(result, corpus.is_bytes(), unigram_nats, bigram_nats));
   if (!flags.json_file.empty()) teller.end_record(unigram_nats, bigram_nats);
   return 0;
 }

@@ -191,9 +191,10 @@ std::string sample_text(const std::string& prompt, const std::string& sample) {
   return text + "\n";
 }
 
-std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats) {
-  return fmt::format("# validation loss {:.4f} nats a token; counting bytes: {:.4f}, pairs of bytes: {:.4f}\n",
-                     result.validation_loss, unigram_nats, bigram_nats);
+std::string ending_text(const trainer::TrainResult& result, bool of_bytes, double unigram_nats, double bigram_nats) {
+  const char* const unit = of_bytes ? "bytes" : "tokens";
+  return fmt::format("# validation loss {:.4f} nats a token; counting {}: {:.4f}, pairs of {}: {:.4f}\n",
+                     result.validation_loss, unit, unigram_nats, unit, bigram_nats);
 }
 
 }  // namespace lockstep::mini_train

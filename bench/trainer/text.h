@@ -27,7 +27,7 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
 std::string memory_text(const parallel::BytesByKind& predicted, const trainer::StepReport& report);
 // Bytes that are no printable ASCII as \\xNN, but for line ends.
 std::string sample_text(const std::string& prompt, const std::string& sample);
-std::string ending_text(const trainer::TrainResult& result, double unigram_nats, double bigram_nats);
+std::string ending_text(const trainer::TrainResult& result, bool of_bytes, double unigram_nats, double bigram_nats);
 
 // MFU of a step, 0 to 1, of the average rank.
 double exposed_share(const std::vector<schedules::Breakdown>& ranks);

@@ -40,7 +40,7 @@ def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
     told = next((one.validation for one in runs if one.validation), None)
     if told is None:
         return
-    for value, name in ((told.unigram, "counting bytes"), (told.bigram, "counting pairs of bytes")):
+    for value, name in ((told.unigram, "counting tokens"), (told.bigram, "counting pairs of tokens")):
         axes.axhline(value, color=MUTED, linewidth=1.1, linestyle=(0, (5, 2)), zorder=2)
         axes.text(0.995, value, f"{name}: {short(value)}", transform=axes.get_yaxis_transform(), ha="right",
                   va="bottom", size=8, color=INK)

@@ -127,7 +127,7 @@ def _stars(result: ScalingResult) -> str:
 
 _FIGURES = {
     "loss": _Figure("loss", loss_figure, lambda result: loss_text(result.runs) or "Loss of training",
-                    lambda result: result.name, "Loss against the step, with what counting bytes reaches"),
+                    lambda result: result.name, "Loss against the step, with what counting tokens reaches"),
     "speed": _Figure("speed", speed_figure, lambda result: speed_text(result.fastest), lambda result: result.name,
                      "Tokens a second against the step"),
     "parts": _Figure("parts", parts_figure,

@@ -9,8 +9,8 @@
 
 namespace lockstep::trainer {
 
-// Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_hugging_face. They are valid
-// as the stores' runs are.
+// Tensors and the pieces of them that a rank has, for save_checkpoint, Checkpoint::read and read_hugging_face. They are
+// valid as the stores' runs are.
 struct Held {
   std::vector<WholeTensor> tensors;
   std::vector<Piece> pieces;

@@ -1,6 +1,5 @@
 #include "trainer/data/batches.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <functional>
 
@@ -16,15 +15,14 @@ std::int64_t num_places(std::int64_t text_tokens, std::int64_t length) {
   return text_tokens - length;
 }
 
-void fill(std::span<const std::uint8_t> text, std::int64_t length, std::span<std::int32_t> tokens,
-          std::span<std::int32_t> targets, const std::function<std::int64_t(std::int64_t row)>& begin_of) {
+void fill(const TokenText& text, std::int64_t length, std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+          const std::function<std::int64_t(std::int64_t row)>& begin_of) {
   const auto columns = static_cast<std::size_t>(length);
   LOCKSTEP_CHECK(tokens.size() == targets.size() && tokens.size() % columns == 0, "rows are whole sequences");
   for (std::size_t row = 0; row * columns < tokens.size(); ++row) {
     const auto begin = static_cast<std::size_t>(begin_of(static_cast<std::int64_t>(row)));
-    const auto sequence = text.subspan(begin, columns + 1);
-    std::copy(sequence.begin(), sequence.end() - 1, tokens.subspan(row * columns).begin());
-    std::copy(sequence.begin() + 1, sequence.end(), targets.subspan(row * columns).begin());
+    text.copy(begin, tokens.subspan(row * columns, columns));
+    text.copy(begin + 1, targets.subspan(row * columns, columns));
   }
 }
 
@@ -48,15 +46,15 @@ std::int64_t window_begin(std::int64_t window, std::int64_t windows, std::int64_
   return windows == 1 ? 0 : last_place / (windows - 1) * window + last_place % (windows - 1) * window / (windows - 1);
 }
 
-void draw_samples(std::span<const std::uint8_t> text, std::uint64_t seed, std::int64_t step, std::int64_t first_sample,
+void draw_samples(const TokenText& text, std::uint64_t seed, std::int64_t step, std::int64_t first_sample,
                   std::int64_t length, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
   const auto text_tokens = static_cast<std::int64_t>(text.size());
   fill(text, length, tokens, targets,
        [&](std::int64_t row) { return sample_begin(seed, step, first_sample + row, text_tokens, length); });
 }
 
-void take_windows(std::span<const std::uint8_t> text, std::int64_t first_window, std::int64_t windows,
-                  std::int64_t length, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+void take_windows(const TokenText& text, std::int64_t first_window, std::int64_t windows, std::int64_t length,
+                  std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
   const auto text_tokens = static_cast<std::int64_t>(text.size());
   fill(text, length, tokens, targets,
        [&](std::int64_t row) { return window_begin(first_window + row, windows, text_tokens, length); });

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "trainer/data/token_text.h"
+
 namespace lockstep::trainer {
 
 // The token at which a sample begins: uniform over all places where `length` tokens and a last target fit, drawn with
@@ -18,10 +20,10 @@ std::int64_t window_begin(std::int64_t window, std::int64_t windows, std::int64_
 
 // Fill [rows, length] each; rows are tokens.size() / length. A target is the token behind.
 // Samples first_sample, first_sample + 1, ... of a step, one a row.
-void draw_samples(std::span<const std::uint8_t> text, std::uint64_t seed, std::int64_t step, std::int64_t first_sample,
+void draw_samples(const TokenText& text, std::uint64_t seed, std::int64_t step, std::int64_t first_sample,
                   std::int64_t length, std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 // Windows first_window, first_window + 1, ... of `windows`, one a row.
-void take_windows(std::span<const std::uint8_t> text, std::int64_t first_window, std::int64_t windows,
-                  std::int64_t length, std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
+void take_windows(const TokenText& text, std::int64_t first_window, std::int64_t windows, std::int64_t length,
+                  std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 
 }  // namespace lockstep::trainer

@@ -13,8 +13,8 @@
 namespace lockstep::trainer {
 namespace {
 
-std::vector<std::uint8_t> text_of(std::size_t bytes) {
-  std::vector<std::uint8_t> text(bytes);
+std::vector<std::uint8_t> bytes_of(std::size_t count) {
+  std::vector<std::uint8_t> text(count);
   core::Random random(3);
   for (auto& b : text) b = static_cast<std::uint8_t>(random.next());
   return text;
@@ -29,7 +29,8 @@ struct Rows {
 
 // Data-parallel ranks x microbatches x rows of a microbatch, in every way that 24 samples can be shared out.
 TEST(Batches, EveryLayoutDrawsTheSameGlobalBatch) {
-  const auto text = text_of(5000);
+  const auto bytes = bytes_of(5000);
+  const TokenText text(bytes);
   constexpr std::int64_t kLength = 17;
   Rows whole(24, kLength);
   draw_samples(text, 9, 31, 0, kLength, whole.tokens, whole.targets);
@@ -47,7 +48,8 @@ TEST(Batches, EveryLayoutDrawsTheSameGlobalBatch) {
 }
 
 TEST(Batches, RowsAreTheTextAndTargetsAreTheTokensBehind) {
-  const auto text = text_of(999);
+  const auto bytes = bytes_of(999);
+  const TokenText text(bytes);
   constexpr std::int64_t kLength = 40;
   Rows rows(6, kLength);
   draw_samples(text, 1, 2, 10, kLength, rows.tokens, rows.targets);
@@ -55,8 +57,8 @@ TEST(Batches, RowsAreTheTextAndTargetsAreTheTokensBehind) {
     const std::int64_t begin = sample_begin(1, 2, 10 + row, 999, kLength);
     for (std::int64_t k = 0; k < kLength; ++k) {
       const auto at = static_cast<std::size_t>(row * kLength + k);
-      EXPECT_EQ(rows.tokens[at], text[static_cast<std::size_t>(begin + k)]);
-      EXPECT_EQ(rows.targets[at], text[static_cast<std::size_t>(begin + k + 1)]);
+      EXPECT_EQ(rows.tokens[at], bytes[static_cast<std::size_t>(begin + k)]);
+      EXPECT_EQ(rows.targets[at], bytes[static_cast<std::size_t>(begin + k + 1)]);
     }
   }
 }
@@ -109,7 +111,7 @@ TEST(Batches, WindowsFillRows) {
   std::vector<std::uint8_t> text(200);
   std::iota(text.begin(), text.end(), std::uint8_t{0});
   Rows rows(3, 9);
-  take_windows(text, 1, 4, 9, rows.tokens, rows.targets);
+  take_windows(TokenText(text), 1, 4, 9, rows.tokens, rows.targets);
   for (std::int64_t row = 0; row < 3; ++row) {
     const auto at = static_cast<std::size_t>(row * 9);
     EXPECT_EQ(rows.tokens[at], window_begin(row + 1, 4, 200, 9));

@@ -8,12 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/data/token_file.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -26,7 +28,7 @@ std::string reason(int error_number) {
   return std::generic_category().message(error_number);
 }
 
-struct Text {
+struct MappedFile {
   std::shared_ptr<const void> owner;
   std::span<const std::uint8_t> bytes;
 };
@@ -46,7 +48,7 @@ class Descriptor {
   int number_;
 };
 
-Text map(const std::string& file) {
+MappedFile map(const std::string& file) {
   const Descriptor descriptor(file);
   struct stat status {};
   if (fstat(descriptor.number(), &status) != 0) throw cannot_read(file, reason(errno));
@@ -59,20 +61,6 @@ Text map(const std::string& file) {
   return {std::move(owner), {static_cast<const std::uint8_t*>(address), size}};
 }
 
-Text owned(std::vector<std::uint8_t> bytes) {
-  const auto owner = std::make_shared<const std::vector<std::uint8_t>>(std::move(bytes));
-  return {owner, *owner};
-}
-
-Text joined(std::span<const std::string> files) {
-  std::vector<std::uint8_t> all;
-  for (const std::string& file : files) {
-    const Text text = map(file);
-    all.insert(all.end(), text.bytes.begin(), text.bytes.end());
-  }
-  return owned(std::move(all));
-}
-
 std::string name_of(std::span<const std::string> files) {
   if (files.size() == 1) return files.front();
   return std::to_string(files.size()) + " files from " + files.front() + " on";
@@ -80,28 +68,59 @@ std::string name_of(std::span<const std::string> files) {
 
 }  // namespace
 
-Corpus::Corpus(std::string name, std::shared_ptr<const void> owner, std::span<const std::uint8_t> text,
-               std::int64_t length)
-    : name_(std::move(name)), owner_(std::move(owner)), text_(text) {
+Corpus::Corpus(std::string name, Text text, std::int64_t length)
+    : name_(std::move(name)), owners_(std::move(text.owners)), text_(text.tokens), is_bytes_(text.is_bytes) {
   LOCKSTEP_CHECK(length > 0, "a sequence has at least one token");
   const auto sequence = static_cast<std::size_t>(length) + 1;  // with the target of its last token
   if (text_.size() < 2 * sequence) {
-    throw core::usage_error(name_ + " is too short: " + std::to_string(text_.size()) + " bytes; sequences of " +
-                            std::to_string(length) + " tokens need at least " + std::to_string(2 * sequence) +
+    throw core::usage_error(name_ + " is too short: " + std::to_string(text_.size()) +
+                            (is_bytes_ ? " bytes" : " tokens") + "; sequences of " + std::to_string(length) +
+                            " tokens need at least " + std::to_string(2 * sequence) +
                             " (one sequence and its last target, for training and for validation)");
   }
-  training_bytes_ = text_.size() - std::max(text_.size() / 10, sequence);
+  training_tokens_ = text_.size() - std::max(text_.size() / 10, sequence);
 }
 
-Corpus Corpus::of_files(std::span<const std::string> files, std::int64_t length) {
+// Files as they are, one after the other.
+Corpus::Text Corpus::mapped(std::span<const std::string> files) {
+  Text text;
+  text.is_bytes = !tokens_in(files.front(), map(files.front()).bytes).has_value();
+  for (const std::string& file : files) {
+    MappedFile one = map(file);
+    const std::optional<TokenText::Part> tokens = tokens_in(file, one.bytes);
+    if (tokens.has_value() == text.is_bytes) {
+      throw core::usage_error(file + (text.is_bytes ? " has tokens, and " : " has no tokens, and ") + files.front() +
+                              (text.is_bytes ? " is text" : " has") + "; allowed: files of one kind");
+    }
+    text.tokens.append(tokens.value_or(TokenText::Part{one.bytes.data(), one.bytes.size(), 1}));
+    text.owners.push_back(std::move(one.owner));
+  }
+  return text;
+}
+
+Corpus::Text Corpus::encoded(std::span<const std::string> files, const Tokenizer& tokenizer) {
+  const auto tokens = std::make_shared<std::vector<std::int32_t>>();
+  Encoder encoder(tokenizer);
+  for (const std::string& file : files) {
+    const MappedFile one = map(file);
+    encoder.encode({reinterpret_cast<const char*>(one.bytes.data()), one.bytes.size()}, *tokens);
+  }
+  Text text{.is_bytes = false};
+  text.tokens.append({tokens->data(), tokens->size(), 4});
+  text.owners.push_back(tokens);
+  return text;
+}
+
+Corpus Corpus::of_files(std::span<const std::string> files, std::int64_t length, const Tokenizer& tokenizer) {
   LOCKSTEP_CHECK(!files.empty(), "a corpus of no file");
-  Text text = files.size() == 1 ? map(files.front()) : joined(files);
-  return {name_of(files), std::move(text.owner), text.bytes, length};
+  Text text = mapped(files);
+  if (text.is_bytes && !tokenizer.is_bytes()) text = encoded(files, tokenizer);
+  return {name_of(files), std::move(text), length};
 }
 
 Corpus Corpus::synthetic(std::uint64_t seed, std::int64_t bytes, std::int64_t length) {
-  Text text = owned(synthetic_text(seed, bytes));
-  return {"synthetic", std::move(text.owner), text.bytes, length};
+  const auto made = std::make_shared<const std::vector<std::uint8_t>>(synthetic_text(seed, bytes));
+  return {"synthetic", {.owners = {made}, .tokens = TokenText(*made)}, length};
 }
 
 }  // namespace lockstep::trainer

@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <vector>
 
 #include "core/error.h"
 #include "core/folder_for_tests.h"
+#include "trainer/data/token_file.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -32,8 +36,10 @@ class CorpusTest : public testing::Test {
   core::TemporaryFolder folder_;
 };
 
-std::string text_of(std::span<const std::uint8_t> bytes) {
-  return {bytes.begin(), bytes.end()};
+std::string text_of(const TokenText& text) {
+  std::vector<std::int32_t> tokens(text.size());
+  text.copy(0, tokens);
+  return {tokens.begin(), tokens.end()};
 }
 
 TEST_F(CorpusTest, TheLastTenthIsForValidation) {
@@ -92,6 +98,89 @@ TEST_F(CorpusTest, SyntheticTextNeedsNoFile) {
   const Corpus corpus = Corpus::synthetic(3, 10'000, 64);
   EXPECT_EQ(corpus.training().size(), 9000u);
   EXPECT_EQ(text_of(corpus.training()), text_of(Corpus::synthetic(3, 10'000, 64).training()));
+}
+
+// ---- files of tokens
+
+std::vector<std::int32_t> ramp(std::int32_t first, std::int32_t count, std::int32_t words) {
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t k = 0; k < count; ++k) tokens.push_back((first + 7 * k) % words);
+  return tokens;
+}
+
+std::vector<std::int32_t> tokens_of(const TokenText& text) {
+  std::vector<std::int32_t> tokens(text.size());
+  text.copy(0, tokens);
+  return tokens;
+}
+
+class TokenFileTest : public CorpusTest {
+ protected:
+  std::string tokens_file(const std::string& name, const std::vector<std::int32_t>& tokens, std::int64_t words) const {
+    TokenFileWriter writer(folder_ / name, words, static_cast<std::int64_t>(tokens.size()));
+    const std::span<const std::int32_t> all = tokens;
+    writer.write(all.first(all.size() / 3));
+    writer.write(all.subspan(all.size() / 3));
+    writer.commit();
+    return folder_ / name;
+  }
+};
+
+TEST_F(TokenFileTest, SeveralOfUnlikeWidthsAreOneText) {
+  const auto narrow = ramp(1, 501, 65536);
+  const auto wide = ramp(2, 500, 128256);
+  const std::vector<std::string> files{tokens_file("a", narrow, 65536), tokens_file("b", wide, 65537)};
+  EXPECT_EQ(std::filesystem::file_size(files[0]), 1024 + 2 * 501u);
+  EXPECT_EQ(std::filesystem::file_size(files[1]), 1024 + 4 * 500u);
+  const Corpus corpus = Corpus::of_files(files, 30);
+  EXPECT_FALSE(corpus.is_bytes());
+  std::vector<std::int32_t> all = narrow;
+  all.insert(all.end(), wide.begin(), wide.end());
+  EXPECT_EQ(tokens_of(corpus.all()), all);
+  EXPECT_EQ(tokens_of(corpus.training()), std::vector<std::int32_t>(all.begin(), all.begin() + 901));
+  EXPECT_EQ(tokens_of(corpus.validation()), std::vector<std::int32_t>(all.begin() + 901, all.end()));
+  std::vector<std::int32_t> across(20);  // from one file into the next
+  corpus.all().copy(490, across);
+  EXPECT_EQ(across, std::vector<std::int32_t>(all.begin() + 490, all.begin() + 510));
+  EXPECT_EQ(tokens_of(corpus.all().part(495, 10)), std::vector<std::int32_t>(all.begin() + 495, all.begin() + 505));
+}
+
+// By hand, as llm.c's dev/data/data_common.py writes it.
+TEST_F(TokenFileTest, TheFormatIsThatOfLlmC) {
+  std::string bytes(1024, '\0');
+  const std::int32_t magic = 20240520;
+  const std::int32_t version = 1;
+  const std::int32_t count = 40;
+  std::memcpy(bytes.data(), &magic, 4);
+  std::memcpy(bytes.data() + 4, &version, 4);
+  std::memcpy(bytes.data() + 8, &count, 4);
+  for (std::uint16_t token = 50200; token < 50240; ++token) {
+    bytes.push_back(static_cast<char>(token & 0xFF));
+    bytes.push_back(static_cast<char>(token >> 8));
+  }
+  const auto tokens = tokens_of(Corpus::of_files(std::vector{file("t", bytes)}, 4).all());
+  EXPECT_EQ(tokens.front(), 50200);
+  EXPECT_EQ(tokens.back(), 50239);
+  const std::string written = tokens_file("again", tokens, 50257);
+  std::ifstream in(written, std::ios::binary);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), bytes);
+}
+
+TEST_F(TokenFileTest, WhatDoesNotFitItsHeaderIsRefused) {
+  const std::string path = tokens_file("t", ramp(0, 100, 1000), 1000);
+  std::filesystem::resize_file(path, 1024 + 199);
+  EXPECT_EQ(error_of({path}, 4), path +
+                                     ": its header says 100 tokens of 2 bytes, and 199 bytes follow it; allowed: as "
+                                     "many as it says");
+  const std::string text = file("text", std::string(3000, 'x'));
+  const std::string good = tokens_file("good", ramp(0, 100, 1000), 1000);
+  EXPECT_EQ(error_of({good, text}, 4), text + " has no tokens, and " + good + " has; allowed: files of one kind");
+  EXPECT_EQ(error_of({text, good}, 4), good + " has tokens, and " + text + " is text; allowed: files of one kind");
+  EXPECT_EQ(error_of({tokens_file("few", ramp(0, 17, 1000), 1000)}, 8),
+            folder_ / "few" +
+                " is too short: 17 tokens; sequences of 8 tokens need at least 18 (one sequence and its "
+                "last target, for training and for validation)");
+  EXPECT_THROW(TokenFileWriter(folder_ / "many", 1000, std::int64_t{1} << 31), core::Error);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ void expect_the_same_far_away(TrainOptions options) {
 
 TEST(DistantMemory, OneRank) {
   TrainOptions options = few_steps({.microbatches = 2});
-  options.sample_bytes = 3;
+  options.sample_tokens = 3;
   expect_the_same_far_away(options);
 }
 
@@ -66,7 +66,7 @@ TEST(DistantMemory, ShardsInReplicas) {
 
 TEST(DistantMemory, TensorParallel) {
   TrainOptions options = few_steps({.tp = 2});
-  options.sample_bytes = 2;
+  options.sample_tokens = 2;
   expect_the_same_far_away(options);
   expect_the_same_far_away(few_steps({.tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full}));
 }

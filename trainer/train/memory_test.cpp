@@ -71,9 +71,7 @@ TEST(MemoryOfAStep, IsPredictedToTheByteOnEveryRank) {
 TEST(MemoryOfAStep, OfALlamaIsPredictedToTheByteOnEveryRank) {
   for (const std::string& layout : layouts()) {
     TrainOptions options = options_for(layout);
-    options.model = workload::parse_model(
-        "layers=4,hidden=32,heads=8,kv_heads=4,vocabulary=256,sequence=16,dropout=no,gated=yes,biases=no,"
-        "tied_embeddings=no,learned_positions=no,norm=rms");
+    options.model = tiny_llama();
     EXPECT_EQ(memory_difference(options), "") << layout;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "parallel/parameters/store.h"
 #include "trainer/optimization/learning_rate.h"
 #include "trainer/optimization/loss_scale.h"
+#include "trainer/tokens/tokenizer.h"
 #include "workload/layout.h"
 #include "workload/model.h"
 
@@ -40,6 +42,7 @@ struct TrainOptions {
   LossScaleOptions loss_scale;
 
   std::vector<std::string> data;  // files; none: the synthetic text
+  std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<const Tokenizer>(Tokenizer::bytes());
   std::int64_t synthetic_bytes = 1 << 20;
   std::int64_t validate_every = 0;         // steps; 0: only at the end
   std::int64_t validation_sequences = 64;  // about: rounded up to whole passes
@@ -50,9 +53,9 @@ struct TrainOptions {
   std::string init_from;    // a file with Hugging Face's tensors; empty: random weights
   std::string export_file;  // such a file, written at the end
   std::string prompt = "\n";
-  std::int64_t sample_bytes = 0;  // to be written by the trained model
-  double temperature = 0.8;       // of sampling; 0: always the likeliest byte
-  std::string resume;             // a checkpoint, or a folder of them: the run goes on from its step
+  std::int64_t sample_tokens = 0;  // to be written by the trained model
+  double temperature = 0.8;        // of sampling; 0: always the likeliest token
+  std::string resume;              // a checkpoint, or a folder of them: the run goes on from its step
 
   std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
 

@@ -177,6 +177,16 @@ TEST(QueuedTrainer, Pipelines) {
   expect_the_same_queued(few_steps({.pp = 2, .schedule = "zb_h1", .microbatches = 4}));
 }
 
+TEST(QueuedTrainer, Llama) {
+  for (const workload::Layout& layout : {workload::Layout{.tp = 2, .recompute = workload::Recompute::selective},
+                                         workload::Layout{.pp = 2, .schedule = "zb_h1", .microbatches = 4}}) {
+    TrainOptions options = few_steps(layout);
+    options.model = tiny_llama();
+    options.model.layers = 2;
+    expect_the_same_queued(options);
+  }
+}
+
 TEST(QueuedTrainer, AllOfThemInNarrowFormats) {
   for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
     TrainOptions options = few_steps(all_of_them());

@@ -45,6 +45,17 @@ void RankTrainer::draw(std::int64_t step) {
     const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
     draw_samples(corpus_.training(), options_.seed, step, place * options_.layout.microbatch_size,
                  options_.model.sequence, batches_[m].tokens, batches_[m].targets);
+    check_words(batches_[m]);
+  }
+}
+
+void RankTrainer::check_words(const RankBatch& batch) const {
+  for (const std::vector<std::int32_t>* const ids : {&batch.tokens, &batch.targets}) {
+    const auto [least, most] = std::minmax_element(ids->begin(), ids->end());
+    if (*least >= 0 && *most < options_.model.vocabulary) continue;
+    throw core::usage_error(corpus_.name() + " has token " + std::to_string(*least < 0 ? *least : *most) +
+                            ", and the model's vocabulary is " + std::to_string(options_.model.vocabulary) +
+                            "; allowed: a --vocabulary with all tokens of the data");
   }
 }
 
@@ -128,20 +139,20 @@ schedules::StepTimeline RankTrainer::gather_timeline() {
 }
 
 // The tensor ranks of the first data-parallel rank have a part of the words each, and give it to all.
-std::vector<float> RankTrainer::logits_behind(std::string_view text) {
+std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> tokens) {
   const auto length = static_cast<std::size_t>(options_.model.sequence);
   for (RankBatch& batch : batches_) {
     std::fill(batch.tokens.begin(), batch.tokens.end(), 0);
     std::fill(batch.targets.begin(), batch.targets.end(), 0);
-    for (std::size_t i = 0; i < text.size(); ++i) batch.tokens[i] = static_cast<unsigned char>(text[i]);
+    std::copy(tokens.begin(), tokens.end(), batch.tokens.begin());
   }
   forward_.give(views(), {});
   forward_.begin_step(Mode::generate, 0);
-  LOCKSTEP_CHECK(!text.empty() && text.size() <= length, "a text that fits");
+  LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "tokens that fit");
   std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
     const std::vector<float> logits = stage.model->logits(microbatch);
-    const auto row = logits.begin() + static_cast<std::ptrdiff_t>((text.size() - 1) * mine.size());
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>((tokens.size() - 1) * mine.size());
     std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());
   };
   forward_.keep_results(keep);
@@ -163,13 +174,13 @@ std::int64_t RankTrainer::words_a_rank() const {
   return (options_.model.vocabulary + options_.layout.tp - 1) / options_.layout.tp;
 }
 
-std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes, double temperature) {
-  constexpr std::size_t kBytes = 256;  // words behind are of other vocabularies
+std::vector<std::int32_t> RankTrainer::generate(const std::vector<std::int32_t>& prompt, std::int64_t count,
+                                                std::int64_t words, double temperature) {
   core::Random random(options_.seed);
-  std::string text = prompt;
+  std::vector<std::int32_t> text = prompt;
   const auto next_logits = [&] {
     const auto seen = std::min(text.size(), static_cast<std::size_t>(options_.model.sequence));
-    return logits_behind(std::string_view(text).substr(text.size() - seen));
+    return logits_behind(std::span<const std::int32_t>(text).last(seen));
   };
   if (steps_.is_queued()) {  // as rehearse(): logits that stay are more than a step holds
     model_.collectives().use(CollectiveUse::leave_out);
@@ -177,12 +188,13 @@ std::string RankTrainer::generate(const std::string& prompt, std::int64_t bytes,
     model_.collectives().use(CollectiveUse::run);
     sum_over_ranks(0);  // a barrier
   }
-  for (std::int64_t i = 0; i < bytes; ++i) {
+  for (std::int64_t i = 0; i < count; ++i) {
     const std::vector<float> logits = next_logits();
-    const auto word = drawn_word(std::span(logits).first(kBytes), temperature, random.uniform());
-    text.push_back(static_cast<char>(word));
+    const auto known = std::span(logits).first(static_cast<std::size_t>(words));
+    text.push_back(static_cast<std::int32_t>(drawn_word(known, temperature, random.uniform())));
   }
-  return text.substr(prompt.size());
+  text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt.size()));
+  return text;
 }
 
 void RankTrainer::gather_weights() {
@@ -201,6 +213,7 @@ double RankTrainer::validate() {
       const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
       take_windows(corpus_.validation(), pass * a_pass + place * options_.layout.microbatch_size, passes * a_pass,
                    options_.model.sequence, batches_[m].tokens, batches_[m].targets);
+      check_words(batches_[m]);
     }
     evaluate();
     if (counts) sum += forward_.loss_sum();

@@ -58,9 +58,11 @@ class RankTrainer {
   // When the tasks of the last train_step() ran, on all ranks, from the first rank's start. Clocks are those of one
   // host; ranks of other hosts begin at their own start.
   schedules::StepTimeline gather_timeline();
-  // Text that the model writes behind a prompt, the same on all ranks: a byte a forward pass of the whole layout, which
-  // sees the last `length` bytes. Drawn from softmax(logits / temperature); 0: the likeliest.
-  std::string generate(const std::string& prompt, std::int64_t bytes, double temperature);
+  // Tokens that the model writes behind a prompt, the same on all ranks: a token a forward pass of the whole layout,
+  // which sees the last `length` tokens. Drawn from softmax(logits / temperature) over the first `words`; 0: the
+  // likeliest.
+  std::vector<std::int32_t> generate(const std::vector<std::int32_t>& prompt, std::int64_t count, std::int64_t words,
+                                     double temperature);
 
   // After master weights were changed from outside: what others own is gathered (ZeRO 1 and 2).
   void gather_weights();
@@ -76,7 +78,9 @@ class RankTrainer {
   void run_step(float gradient_scale, const WorkerWrap& wrap);
   std::vector<MicrobatchTokens> views() const;
   void draw(std::int64_t step);
-  std::vector<float> logits_behind(std::string_view text);  // of all words, behind its last byte
+  // Throws a usage Error that names the data if the batch has a word that the model does not.
+  void check_words(const RankBatch& batch) const;
+  std::vector<float> logits_behind(std::span<const std::int32_t> tokens);  // of all words, behind the last token
   std::int64_t words_a_rank() const;
   double sum_over_ranks(double mine);
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/hugging_face_config.h"
 #include "trainer/checkpoint/hugging_face_file.h"
 #include "trainer/checkpoint/save_checkpoint.h"
 #include "trainer/checkpoint/store_state.h"
@@ -98,6 +99,7 @@ void init_run(RankTrainer& trainer, const TrainOptions& options, const std::stri
   const SafetensorsFile source(file);
   const HuggingFaceNames names(options.model);
   require_same(file, names.sizes_in(source), names.sizes());
+  check_config_beside(file, options.model);
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_masters(*stage.store, held);
   read_hugging_face(names, source, held.tensors, held.pieces);

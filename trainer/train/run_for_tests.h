@@ -20,6 +20,13 @@ inline workload::Model tiny() {
   return workload::parse_model("layers=4,hidden=32,heads=4,vocabulary=256,sequence=16,dropout=no");
 }
 
+// As large, of Llama's blocks.
+inline workload::Model tiny_llama() {
+  return workload::parse_model(
+      "layers=4,hidden=32,heads=8,kv_heads=4,ffn_hidden=80,vocabulary=256,sequence=16,dropout=no,gated=yes,biases=no,"
+      "tied_embeddings=no,learned_positions=no,norm=rms");
+}
+
 // dp x tp x pp with everything that is split, 8 ranks.
 inline workload::Layout all_of_them() {
   return {.dp = 2,

@@ -42,9 +42,11 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
     result.validation_loss = loss;
     observer.validation(step, loss);
   }
-  if (options.sample_bytes > 0) {
-    std::string text = trainer.generate(options.prompt, options.sample_bytes, options.temperature);
-    if (tells) result.sample = std::move(text);
+  if (options.sample_tokens > 0) {
+    const Tokenizer& tokenizer = *options.tokenizer;
+    const std::vector<std::int32_t> written = trainer.generate(tokenizer.encode(options.prompt), options.sample_tokens,
+                                                               tokenizer.size(), options.temperature);
+    if (tells) result.sample = tokenizer.decode(written);
   }
   if (!options.export_file.empty()) export_run(trainer, options, std::max(done, options.steps), options.export_file);
 }
@@ -109,6 +111,12 @@ void check_device(const TrainOptions& options) {
 
 TrainOptions checked(TrainOptions options) {
   check_layout(options.model, options.layout);
+  const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
+  if (cuts && options.tokenizer->size() > options.model.vocabulary) {
+    throw core::usage_error("--tokenizer " + options.tokenizer->name() + " has " +
+                            std::to_string(options.tokenizer->size()) + " words, and the model's vocabulary is " +
+                            std::to_string(options.model.vocabulary) + "; allowed: a --vocabulary of at least as many");
+  }
   const bool compresses = options.compression != parallel::Compression::none;
   const bool all_reduces = zero_of(options.layout) == 0 || replicas_of(options.layout) > 1;
   if (compresses && (!all_reduces || options.layout.gradient != core::DType::f32)) {
@@ -149,6 +157,10 @@ void run_trainers(const TrainOptions& options, const Corpus& corpus,
 
 TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserver& observer) {
   options = checked(std::move(options));
+  if (options.sample_tokens > 0 && options.tokenizer->is_bytes() && !corpus.is_bytes()) {
+    throw core::usage_error("--sample together with tokens in " + corpus.name() +
+                            ", which nothing here turns into text; allowed: with the --tokenizer that made them");
+  }
   TrainResult result;
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
     if (trainer.model().rank() == 0) observer.begin(made);

@@ -78,6 +78,35 @@ TEST_F(Layouts, PipelinesOfAllSchedules) {
   compare({.pp = 4, .schedule = "zb_h1", .microbatches = 8});
 }
 
+// The same of Llama's blocks: each kind of layout, and all together.
+TEST(LlamaLayouts, TrainAsOneRankDoes) {
+  const auto run_llama = [](const workload::Layout& layout, core::DType compute = core::DType::f32) {
+    TrainOptions options = options_of(layout);
+    options.model = tiny_llama();
+    options.layout.compute = compute;
+    return run(options);
+  };
+  const TrainResult single = run_llama({});
+  EXPECT_LT(single.steps.back().loss, single.steps.front().loss - 0.3);
+  const std::vector<workload::Layout> layouts{
+      {.microbatches = 2, .recompute = workload::Recompute::selective},
+      {.microbatches = 2, .recompute = workload::Recompute::full},
+      {.dp = 2, .zero = 1, .bucket_cap_bytes = 20'000},
+      {.dp = 2, .zero = 3, .microbatches = 2},
+      {.tp = 2},
+      {.tp = 4, .sequence_parallel = true, .recompute = workload::Recompute::selective},
+      {.pp = 2, .schedule = "1f1b", .microbatches = 4},
+      {.pp = 2, .schedule = "zb_h1", .microbatches = 4, .recompute = workload::Recompute::full},
+      {.pp = 2, .schedule = "interleaved", .chunks = 2, .microbatches = 4},
+      {.pp = 2, .schedule = "zb_v", .microbatches = 4},
+      all_of_them()};
+  for (const workload::Layout& layout : layouts) {
+    EXPECT_EQ(difference(single, run_llama(layout), 1e-5), "") << text_of(layout);
+  }
+  const TrainResult narrow = run_llama(all_of_them(), core::DType::bf16);
+  EXPECT_NEAR(narrow.steps.back().loss, single.steps.back().loss, 0.02);
+}
+
 // Where no sum is taken in another order. (Stages on several ranks sum the gradient of the word embedding, which is
 // also the head's matrix, in two parts.)
 TEST(SameBits, OfSchedulesOnOneRankRecomputationAndZeroStages) {

@@ -134,7 +134,7 @@ TEST(TwoPipes, EndInCheckpointsOfAnyLayout) {
 TEST(TwoPipes, WriteTheSameText) {
   const auto written = [](const workload::Layout& layout) {
     TrainOptions options = options_of(layout);
-    options.sample_bytes = 8;
+    options.sample_tokens = 8;
     options.temperature = 0;
     return run(options).sample;
   };

@@ -97,14 +97,14 @@ def speed_text(one: Training) -> str:
 
 
 def loss_text(runs: tuple[Training, ...]) -> str:
-    """After 300 steps the validation loss is 2.41 nats a token; counting pairs of bytes reaches 2.78."""
+    """After 300 steps the validation loss is 2.41 nats a token; counting pairs of tokens reaches 2.78."""
     told = [one for one in runs if one.validation and one.validation.loss is not None]
     if not told:
         return ""
     best = min(told, key=lambda one: one.validation.loss)
     than = "below" if best.validation.loss < best.validation.bigram else "not yet below"
     return (f"After {counted(best.steps[-1].step, 'step')} the validation loss is {short(best.validation.loss)} nats a "
-            f"token, {than} the {short(best.validation.bigram)} that counting pairs of bytes reaches.")
+            f"token, {than} the {short(best.validation.bigram)} that counting pairs of tokens reaches.")
 
 
 def predicted_runs(runs: tuple[Training, ...]) -> tuple[Training, ...]:

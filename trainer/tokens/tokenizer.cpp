@@ -1,0 +1,94 @@
+#include "trainer/tokens/tokenizer.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lockstep::trainer {
+namespace {
+
+constexpr std::size_t kMostKnownWords = 1U << 20U;
+constexpr std::size_t kLongWord = 64;  // bytes; longer ones are not met again
+
+}  // namespace
+
+Tokenizer Tokenizer::bytes() {
+  Tokenizer made;
+  for (int byte = 0; byte < 256; ++byte) made.bytes_of_.emplace_back(1, static_cast<char>(byte));
+  return made;
+}
+
+const Tokenizer::Added* Tokenizer::added_at(std::string_view text, std::size_t at) const {
+  if (!begins_added_[static_cast<unsigned char>(text[at])]) return nullptr;
+  const auto found = std::find_if(added_.begin(), added_.end(),
+                                  [&](const Added& one) { return text.substr(at, one.content.size()) == one.content; });
+  return found == added_.end() ? nullptr : &*found;
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  Encoder(*this).encode(text, tokens);
+  return tokens;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    LOCKSTEP_CHECK(token >= 0 && token < size(), "a token of the vocabulary");
+    text += bytes_of_[static_cast<std::size_t>(token)];
+  }
+  return text;
+}
+
+void Encoder::encode(std::string_view text, std::vector<std::int32_t>& to) {
+  if (tokenizer_.is_bytes()) {
+    for (const char byte : text) to.push_back(static_cast<unsigned char>(byte));
+    return;
+  }
+  std::size_t begin = 0;  // of what is not encoded yet
+  for (std::size_t at = 0; at < text.size();) {
+    const Tokenizer::Added* const added = tokenizer_.added_at(text, at);
+    if (added == nullptr) {
+      ++at;
+      continue;
+    }
+    encode_between(text.substr(begin, at - begin), to);
+    to.push_back(added->id);
+    at += added->content.size();
+    begin = at;
+  }
+  encode_between(text.substr(begin), to);
+}
+
+void Encoder::encode_between(std::string_view text, std::vector<std::int32_t>& to) {
+  if (text.empty()) return;
+  const auto pattern = static_cast<WordPattern>(tokenizer_.pattern_);
+  std::string led;
+  if (tokenizer_.leads_with_blank_ && text.front() != ' ') {
+    led = " " + std::string(text);
+    text = led;
+  }
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = word_length(pattern, text, at);
+    encode_word(text.substr(at, length), to);
+    at += length;
+  }
+}
+
+void Encoder::encode_word(std::string_view word, std::vector<std::int32_t>& to) {
+  if (const auto met = known_.find(word); met != known_.end()) {
+    to.insert(to.end(), met->second.begin(), met->second.end());
+    return;
+  }
+  const std::size_t before = to.size();
+  const auto whole = tokenizer_.whole_words_ ? tokenizer_.ids_.find(word) : tokenizer_.ids_.end();
+  if (whole != tokenizer_.ids_.end()) {
+    to.push_back(whole->second);
+  } else {
+    tokenizer_.pairs_.encode(word, to);
+  }
+  if (word.size() > kLongWord || known_.size() >= kMostKnownWords) return;
+  known_.emplace(word, std::vector<std::int32_t>(to.begin() + static_cast<std::ptrdiff_t>(before), to.end()));
+}
+
+}  // namespace lockstep::trainer
