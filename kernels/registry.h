@@ -33,6 +33,7 @@ std::vector<KernelCase> quantize_test_cases(), quantize_bench_cases();
 std::vector<KernelCase> fp8_test_cases(), fp8_bench_cases();
 std::vector<KernelCase> bucket_test_cases(), bucket_bench_cases();
 std::vector<KernelCase> reduction_test_cases(), reduction_bench_cases();
+std::vector<KernelCase> moe_test_cases(), moe_bench_cases();
 
 inline constexpr std::array kKernelFamilies{
     KernelFamily{"gemm", gemm_test_cases, gemm_bench_cases},
@@ -52,6 +53,7 @@ inline constexpr std::array kKernelFamilies{
     KernelFamily{"fp8", fp8_test_cases, fp8_bench_cases},
     KernelFamily{"bucket", bucket_test_cases, bucket_bench_cases},
     KernelFamily{"reduction", reduction_test_cases, reduction_bench_cases},
+    KernelFamily{"moe", moe_test_cases, moe_bench_cases},
 };
 
 }  // namespace lockstep::kernels

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <limits>
 
@@ -39,6 +40,21 @@ void run_parts(GemmImplementation& implementation, Split split, const Product& p
     if (begin >= end) return;
     implementation.run(split == Split::rows ? product.rows(begin, end) : product.columns(begin, end), pool, thread);
   });
+}
+
+double work_of(const Product& product) {
+  return static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
+}
+
+std::int64_t rounded_up(std::int64_t count) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+}
+
+// The rows of c, in whole grains, that so much work computes; none or all where the work is another product's.
+std::int64_t rows_before(const Product& product, double work) {
+  const double rows = work / (static_cast<double>(product.n) * static_cast<double>(product.k));
+  const auto grains = static_cast<std::int64_t>(std::clamp(rows, 0.0, static_cast<double>(product.m)) / kGrain);
+  return rows >= static_cast<double>(product.m) ? product.m : grains * kGrain;
 }
 
 // A product to measure, that may be computed many times: sums that are added go to memory of its own.
@@ -157,8 +173,8 @@ GemmChoice::Plan GemmChoice::by_rule(const std::vector<Plan>& plans, const Produ
   return cost(product.n, product.m) < cost(product.m, product.n) ? plans[1] : plans[0];
 }
 
-const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, ThreadPool& pool) {
-  const auto key = std::pair(forced_, product.key());
+const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, const Product::Key& of, ThreadPool& pool) {
+  const auto key = std::pair(forced_, of);
   const auto known = plans_.find(key);
   if (known != plans_.end()) return known->second;
   const std::vector<Plan> plans = candidates(product);
@@ -167,7 +183,29 @@ const GemmChoice::Plan& GemmChoice::plan_for(const Product& product, ThreadPool&
 }
 
 void GemmChoice::run(const Product& product, ThreadPool& pool) {
-  run_plan(plan_for(product, pool), product, pool);
+  run_plan(plan_for(product, product.key(), pool), product, pool);
+}
+
+void GemmChoice::run_ragged(std::span<const Product> products, ThreadPool& pool) {
+  if (products.empty()) return;
+  if (products.size() == 1) return run(products.front(), pool);
+  const Product& largest = *std::max_element(
+      products.begin(), products.end(), [](const Product& a, const Product& b) { return work_of(a) < work_of(b); });
+  Product rounded = largest;
+  rounded.m = rounded_up(largest.m);
+  rounded.k = rounded_up(largest.k);
+  GemmImplementation& implementation = *plan_for(largest, rounded.key(), pool).implementation;
+  std::vector<double> begins{0};  // of each product, in work
+  for (const Product& product : products) begins.push_back(begins.back() + work_of(product));
+  pool.on_each_thread([&](int thread) {
+    const double share = begins.back() / pool.size();
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      const std::int64_t first = rows_before(products[i], share * thread - begins[i]);
+      const std::int64_t last =
+          thread + 1 == pool.size() ? products[i].m : rows_before(products[i], share * (thread + 1) - begins[i]);
+      if (first < last) implementation.run(products[i].rows(first, last), pool, thread);
+    }
+  });
 }
 
 std::string GemmChoice::chosen(const Product& product) const {

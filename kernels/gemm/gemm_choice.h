@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,10 @@ class GemmChoice {
 
   // Where the choice is open, runs the product several times to measure.
   void run(const Product& product, ThreadPool& pool);
+  // Products that differ in m or k alone (groups of rows of unlike lengths), side by side: each thread gets as much
+  // work as the others. One implementation computes all; where the choice is open it is measured on the largest, once
+  // for all lengths up to the same power of two.
+  void run_ragged(std::span<const Product> products, ThreadPool& pool);
   // The implementation that computes it: "onednn by rows". For reports; empty if the product was not met yet.
   std::string chosen(const Product& product) const;
 
@@ -45,7 +50,7 @@ class GemmChoice {
     Split split;
   };
   std::vector<Plan> candidates(const Product& product) const;
-  const Plan& plan_for(const Product& product, ThreadPool& pool);
+  const Plan& plan_for(const Product& product, const Product::Key& key, ThreadPool& pool);
   static void run_plan(const Plan& plan, const Product& product, ThreadPool& pool);
   Plan by_rule(const std::vector<Plan>& plans, const Product& product) const;
   static Plan fastest(const std::vector<Plan>& plans, const Product& product, ThreadPool& pool);

@@ -1,0 +1,185 @@
+#include <fmt/format.h>
+
+#include "core/random.h"
+#include "kernels/base/shapes.h"
+#include "kernels/moe/moe_reference.h"
+#include "kernels/registry.h"
+
+namespace lockstep::kernels {
+namespace {
+
+using GroupRows = std::vector<std::int64_t>;
+
+struct Mixture {
+  std::int64_t tokens;
+  std::int64_t experts;
+  std::int64_t top_k;
+  std::int64_t columns;
+  std::int64_t capacity = 0;
+
+  AssignSlots assignment() const {
+    return {.tokens = tokens, .experts = experts, .top_k = top_k, .capacity = capacity};
+  }
+  std::string name() const {
+    return fmt::format("T{}_E{}_k{}_C{}{}", tokens, experts, top_k, columns,
+                       capacity == 0 ? "" : fmt::format("_cap{}", capacity));
+  }
+};
+
+Draw index_below(std::int64_t below) {
+  return {.kind = Draw::Kind::index, .below = below};
+}
+
+// Choices of a token that differ.
+void draw_choices(const RouterShape& shape, ReferenceData<double>& data) {
+  for (std::int64_t c = 0; c < shape.copies(); ++c) {
+    const auto drawn = static_cast<std::int64_t>(core::hash64(1, 2, static_cast<std::uint64_t>(c / shape.top_k)) >> 8U);
+    data["choices"][static_cast<std::size_t>(c)] = static_cast<double>((drawn + c % shape.top_k) % shape.experts);
+  }
+}
+
+// Slots and copies that belong together, of choices that are drawn here.
+void draw_slots(const Mixture& mixture, ReferenceData<double>& data) {
+  const AssignSlots args = mixture.assignment();
+  ReferenceData<double> all;
+  std::vector<double> choices;
+  for (std::int64_t c = 0; c < args.num_copies(); ++c) {
+    const std::uint64_t drawn = core::hash64(3, 4, static_cast<std::uint64_t>(c));
+    choices.push_back(static_cast<double>(drawn % static_cast<std::uint64_t>(args.experts)));
+  }
+  all.add("choices", choices);
+  all.add("counts", std::vector<double>(static_cast<std::size_t>(args.experts)));
+  all.add("slots", std::vector<double>(choices.size()));
+  all.add("copies", std::vector<double>(static_cast<std::size_t>(args.rows())));
+  reference(args, all);
+  for (const char* name : {"slots", "copies"}) {
+    if (!data[name].empty()) put<double>(all[name], data[name], 0);
+  }
+}
+
+// Without gates a token of which every copy is dropped would have no number to count: at most the first is.
+void draw_slots_of_sum(const Unpermute& args, ReferenceData<double>& data) {
+  for (std::size_t c = 0; c < data["slots"].size(); ++c) {
+    if (c % static_cast<std::size_t>(args.top_k) == 0 && c % 3 == 0 && args.top_k > 1) data["slots"][c] = -1;
+  }
+}
+
+void add_router(std::vector<KernelCase>& cases, const Mixture& mixture, core::DType dtype) {
+  for (const RouterScores scores : {RouterScores::softmax, RouterScores::sigmoid}) {
+    for (const bool normalised : {false, true}) {
+      const RouterShape shape{.tokens = mixture.tokens,
+                              .experts = mixture.experts,
+                              .top_k = mixture.top_k,
+                              .scores = scores,
+                              .normalised = normalised,
+                              .scale = normalised ? 2.5F : 1};
+      const bool is_softmax = scores == RouterScores::softmax;
+      CaseFacts facts{.shape = fmt::format("T{}_E{}_k{}_{}{}", shape.tokens, shape.experts, shape.top_k,
+                                           is_softmax ? "softmax" : "sigmoid", normalised ? "_normalised" : ""),
+                      .dtype = dtype,
+                      .terms = {{"gates", shape.experts}, {"d_logits", 2 * shape.experts}}};
+      // A bias goes with the sigmoid, and the losses with the softmax.
+      cases.push_back(make_case(RouterForward{.shape = shape, .with_bias = !is_softmax}, facts));
+      facts.draws = {{"counts", index_below(shape.tokens)}};
+      facts.derive = [shape](ReferenceData<double>& data) { draw_choices(shape, data); };
+      const bool with_losses = is_softmax && !normalised;
+      const float losses = with_losses ? 1 / static_cast<float>(shape.tokens) : 0;
+      cases.push_back(make_case(RouterBackward{.shape = shape, .balance_scale = losses, .z_scale = losses}, facts));
+      if (!with_losses) continue;
+      facts.terms = {{"probabilities", shape.tokens + shape.experts}, {"z", shape.tokens + shape.experts}};
+      cases.push_back(make_case(RouterLoads{.shape = shape}, facts));
+    }
+  }
+}
+
+void add_rows(std::vector<KernelCase>& cases, const Mixture& m, core::DType dtype) {
+  const std::int64_t rows = m.assignment().rows();
+  CaseFacts facts{.shape = m.name(),
+                  .dtype = dtype,
+                  .terms = {{"out", m.top_k}, {"d_gates", m.columns}},
+                  .derive = [m](ReferenceData<double>& data) { draw_slots(m, data); }};
+  cases.push_back(make_case(Permute{.tokens = m.tokens, .top_k = m.top_k, .rows = rows, .columns = m.columns}, facts));
+  Unpermute back{.tokens = m.tokens, .top_k = m.top_k, .rows = rows, .columns = m.columns};
+  cases.push_back(make_case(back, facts));
+  cases.push_back(
+      make_case(UnpermuteBackward{.tokens = m.tokens, .top_k = m.top_k, .rows = rows, .columns = m.columns}, facts));
+  back.with_gates = false;
+  facts.draws = {{"slots", index_below(rows)}};
+  facts.derive = [back](ReferenceData<double>& data) { draw_slots_of_sum(back, data); };
+  cases.push_back(make_case(back, facts));
+}
+
+void add_assignment(std::vector<KernelCase>& cases, const Mixture& mixture) {
+  cases.push_back(make_case(
+      mixture.assignment(),
+      {.shape = mixture.name(), .dtype = core::DType::i32, .draws = {{"choices", index_below(mixture.experts)}}}));
+}
+
+constexpr std::int64_t kGeluTerms = 16;  // gelu' has its own error, in f32, as if it came from so long a sum
+
+// Which implementation computes products is chosen by measurement, so that bits may differ from pool to pool.
+CaseFacts product_facts(const std::string& shape, core::DType dtype, std::map<std::string, std::int64_t> terms) {
+  return {.shape = shape, .dtype = dtype, .terms = std::move(terms), .deterministic = false};
+}
+
+void add_products(std::vector<KernelCase>& cases, const GroupRows& rows, std::int64_t inputs, std::int64_t outputs,
+                  const std::string& shape, core::DType dtype) {
+  const GroupedShape grouped{rows, inputs, outputs};
+  std::map<std::string, std::int64_t> terms;
+  for (std::size_t g = 0; g < rows.size(); ++g) {
+    terms["dw" + std::to_string(g)] = terms["dbias" + std::to_string(g)] = std::max<std::int64_t>(1, rows[g]);
+  }
+  for (const Epilogue epilogue : {Epilogue::none, Epilogue::bias, Epilogue::bias_gelu}) {
+    cases.push_back(make_case(GroupedGemmForward{.shape = grouped, .epilogue = epilogue},
+                              product_facts(shape, dtype, {{"y", inputs}, {"pre", inputs}})));
+  }
+  for (const bool flag : {false, true}) {
+    cases.push_back(make_case(GroupedGemmInputGradient{.shape = grouped, .through_gelu = flag},
+                              product_facts(shape, dtype, {{"dx", outputs + (flag ? kGeluTerms : 0)}})));
+    cases.push_back(
+        make_case(GroupedGemmWeightGradient{.shape = grouped, .with_bias = flag}, product_facts(shape, dtype, terms)));
+  }
+}
+
+}  // namespace
+
+std::vector<KernelCase> moe_test_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const Mixture& m : {Mixture{1, 1, 1, 1}, {17, 8, 2, 33}, {200, 33, 3, 64, 9}, {131, 64, 8, 127, 20}}) {
+      add_router(cases, m, dtype);
+      add_rows(cases, m, dtype);
+    }
+    add_products(cases, {1}, 1, 1, "one", dtype);
+    add_products(cases, {5, 0, 33, 1}, 17, 9, "ragged", dtype);
+    add_products(cases, GroupRows(6, 40), 33, 70, "equal", dtype);
+  }
+  for (const Mixture& m : {Mixture{1, 1, 1, 0}, {17, 8, 2, 0}, {300, 33, 3, 0, 9}, {700, 4, 2, 0, 400}}) {
+    add_assignment(cases, m);
+  }
+  return cases;
+}
+
+// Of 1024 tokens of the mini-trainer's small model, and of 4096 of a layer with many small experts.
+std::vector<KernelCase> moe_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const Mixture& m : {Mixture{1024, 8, 2, 256}, {4096, 64, 6, 1024}}) {
+      add_router(cases, m, dtype);
+      add_rows(cases, m, dtype);
+    }
+    const GroupedShape even{GroupRows(8, 256), 256, 1024};
+    GroupedShape skewed = even;
+    skewed.rows = {1024, 256, 192, 160, 160, 128, 64, 64};
+    for (const auto& [shape, name] : {std::pair{even, "E8_N256_C256_O1024"}, {skewed, "E8_N2048_skewed_C256_O1024"}}) {
+      cases.push_back(make_case(GroupedGemmForward{.shape = shape}, product_facts(name, dtype, {{"y", 256}})));
+      cases.push_back(make_case(GroupedGemmInputGradient{.shape = shape}, product_facts(name, dtype, {{"dx", 1024}})));
+      cases.push_back(make_case(GroupedGemmWeightGradient{.shape = shape}, product_facts(name, dtype, {})));
+    }
+  }
+  add_assignment(cases, {1024, 8, 2, 256});
+  add_assignment(cases, {4096, 64, 6, 1024});
+  return cases;
+}
+
+}  // namespace lockstep::kernels
