@@ -61,7 +61,8 @@ class Simulation {
   algorithms::Choice choice_of(const Contender& contender) const {
     algorithms::Choice choice = algorithms::parse_choice(session_.flags.kind, contender.algorithm);
     const auto group = choice.options.find("group");
-    const int node = machine_.levels.front().ranks;
+    const simulator::NetworkLevel& inner = machine_.levels.front();
+    const std::int32_t node = inner.torus ? inner.torus->columns : inner.ranks;
     const bool is_open = group != choice.options.end() && group->second == 0;
     if (is_open && session_.num_ranks % node == 0) group->second = node;
     return choice;

@@ -283,7 +283,7 @@ class Engine {
       return false;
     }
     const Departure departure = links_.book(path, task.amount, now_);
-    announce(receiver, tag, {departure.start_ps, departure.left_ps + path.latency_ps});
+    announce(receiver, tag, {departure.start_ps, departure.passed_ps + path.latency_ps});
     return occupy(r, lane, task, {departure.start_ps, departure.left_ps});
   }
 

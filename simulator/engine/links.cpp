@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
+
 namespace lockstep::simulator {
 namespace {
 
@@ -15,31 +17,51 @@ std::int64_t rounded(double ps) {
 LinkState::LinkState(const std::vector<Link>& links) : links_(links), free_ps_(links.size()), carrying_(links.size()) {}
 
 Departure LinkState::book(const Path& path, std::int64_t bytes, std::int64_t now_ps) {
-  Departure departure{now_ps, now_ps};
-  for (std::int32_t i = 0; i < path.num_links; ++i) {
-    const auto link = static_cast<std::size_t>(path.links[static_cast<std::size_t>(i)]);
-    departure.start_ps = std::max(departure.start_ps, free_ps_[link]);
+  return path.is_buffered ? book_in_turn(path, bytes, now_ps) : book_at_once(path, bytes, now_ps);
+}
+
+Departure LinkState::book_at_once(const Path& path, std::int64_t bytes, std::int64_t now_ps) {
+  std::int64_t start_ps = now_ps;
+  for (const std::int32_t number : path.links()) {
+    start_ps = std::max(start_ps, free_ps_[static_cast<std::size_t>(number)]);
   }
   double slowest = 0;
-  for (std::int32_t i = 0; i < path.num_links; ++i) {
-    const auto link = static_cast<std::size_t>(path.links[static_cast<std::size_t>(i)]);
+  for (const std::int32_t number : path.links()) {
+    const auto link = static_cast<std::size_t>(number);
     const double taken = links_[link].ps_per_byte * static_cast<double>(bytes);
-    free_ps_[link] = departure.start_ps + rounded(taken);
+    free_ps_[link] = start_ps + rounded(taken);
     slowest = std::max(slowest, taken);
   }
-  departure.left_ps = departure.start_ps + rounded(slowest);
-  return departure;
+  const std::int64_t left_ps = start_ps + rounded(slowest);
+  return {start_ps, left_ps, left_ps};
+}
+
+// A link begins when it is free and the one before has begun, and ends no earlier than that.
+Departure LinkState::book_in_turn(const Path& path, std::int64_t bytes, std::int64_t now_ps) {
+  std::optional<Departure> departure;
+  std::int64_t begun_ps = now_ps;
+  std::int64_t passed_ps = now_ps;
+  for (const std::int32_t number : path.links()) {
+    const auto link = static_cast<std::size_t>(number);
+    begun_ps = std::max(begun_ps, free_ps_[link]);
+    const std::int64_t taken_ps = rounded(links_[link].ps_per_byte * static_cast<double>(bytes));
+    passed_ps = std::max(passed_ps, begun_ps + taken_ps);
+    free_ps_[link] = passed_ps;
+    if (!departure) departure = Departure{begun_ps, passed_ps, 0};
+  }
+  LOCKSTEP_CHECK(departure.has_value(), "a path has links");
+  departure->passed_ps = passed_ps;
+  return *departure;
 }
 
 bool LinkState::is_fair(const Path& path, const std::vector<Link>& links) {
-  return std::any_of(path.links.begin(), path.links.begin() + path.num_links,
+  const auto all = path.links();
+  return std::any_of(all.begin(), all.end(),
                      [&](std::int32_t link) { return links[static_cast<std::size_t>(link)].fair; });
 }
 
 void LinkState::start(std::uint32_t message, const Path& path, std::int64_t bytes, std::int64_t now_ps) {
-  for (std::int32_t i = 0; i < path.num_links; ++i) {
-    ++carrying_[static_cast<std::size_t>(path.links[static_cast<std::size_t>(i)])];
-  }
+  for (const std::int32_t link : path.links()) ++carrying_[static_cast<std::size_t>(link)];
   flows_.push_back({message, path, static_cast<double>(bytes), 0, now_ps});
   change_shares(now_ps);
 }
@@ -55,9 +77,7 @@ std::optional<LinkState::End> LinkState::next_end() const {
 
 void LinkState::finish(std::uint32_t message, std::int64_t now_ps) {
   const auto done = std::find_if(flows_.begin(), flows_.end(), [&](const Flow& f) { return f.message == message; });
-  for (std::int32_t i = 0; i < done->path.num_links; ++i) {
-    --carrying_[static_cast<std::size_t>(done->path.links[static_cast<std::size_t>(i)])];
-  }
+  for (const std::int32_t link : done->path.links()) --carrying_[static_cast<std::size_t>(link)];
   flows_.erase(done);
   change_shares(now_ps);
 }
@@ -78,8 +98,8 @@ void LinkState::change_shares(std::int64_t now_ps) {
 // The slowest of its links, each shared out evenly.
 double LinkState::pace(const Flow& flow) const {
   double slowest = 0;
-  for (std::int32_t i = 0; i < flow.path.num_links; ++i) {
-    const auto link = static_cast<std::size_t>(flow.path.links[static_cast<std::size_t>(i)]);
+  for (const std::int32_t number : flow.path.links()) {
+    const auto link = static_cast<std::size_t>(number);
     slowest = std::max(slowest, links_[link].ps_per_byte * carrying_[link]);
   }
   return slowest;

@@ -1,9 +1,11 @@
-// Links, and the messages on them. A message takes a path of links at once and arrives one latency after it has left.
+// Links, and the messages on them. A message takes a path of links and arrives one latency after it has passed the
+// last.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace lockstep::simulator {
@@ -15,12 +17,31 @@ struct Link {
   bool fair = false;
 };
 
-// From one rank to another: its port, what lies between, the other's port.
-struct Path {
-  std::array<std::int32_t, 4> links = {};
-  std::int32_t num_links = 0;
+// From one rank to another: its port, what lies between, the other's port, all taken at once; or the links of a torus,
+// between which devices buffer what cannot go on (virtual cut-through: Kermani, Kleinrock 1979), so that each is taken
+// from when it is free. Few links need no memory of their own.
+class Path {
+ public:
+  explicit Path(std::int64_t latency, bool buffers = false) : latency_ps(latency), is_buffered(buffers) {}
+  void add(std::int32_t link) {
+    if (num_ < few_.size() && many_.empty()) {
+      few_[num_++] = link;
+      return;
+    }
+    if (many_.empty()) many_.assign(few_.begin(), few_.end());
+    many_.push_back(link);
+  }
+  std::span<const std::int32_t> links() const {
+    return many_.empty() ? std::span(few_).first(num_) : std::span<const std::int32_t>(many_);
+  }
+
   std::int64_t latency_ps = 0;
-  void add(std::int32_t link) { links[static_cast<std::size_t>(num_links++)] = link; }
+  bool is_buffered = false;
+
+ private:
+  std::array<std::int32_t, 4> few_ = {};
+  std::size_t num_ = 0;
+  std::vector<std::int32_t> many_;
 };
 
 // Which way a message goes. Ranks are those of the step.
@@ -33,7 +54,8 @@ class Topology {
 
 struct Departure {
   std::int64_t start_ps = 0;
-  std::int64_t left_ps = 0;  // the sender's port is free again; the message arrives one latency later
+  std::int64_t left_ps = 0;    // the sender's port is free again
+  std::int64_t passed_ps = 0;  // the message has passed its last link, and arrives one latency later
 };
 
 // The state of all links. Calls come in the order of time.
@@ -63,6 +85,8 @@ class LinkState {
     double ps_per_byte = 0;  // now
     std::int64_t since_ps = 0;
   };
+  Departure book_at_once(const Path& path, std::int64_t bytes, std::int64_t now_ps);
+  Departure book_in_turn(const Path& path, std::int64_t bytes, std::int64_t now_ps);
   void change_shares(std::int64_t now_ps);
   double pace(const Flow& flow) const;
 

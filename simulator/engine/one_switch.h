@@ -14,7 +14,7 @@ class OneSwitch : public Topology {
       : latency_ps_(latency_ps), links_(2 * static_cast<std::size_t>(ranks), port) {}
 
   Path path(std::int32_t from, std::int32_t to) const override {
-    Path path{.latency_ps = latency_ps_};
+    Path path(latency_ps_);
     path.add(2 * from);
     path.add(2 * to + 1);
     return path;

@@ -40,6 +40,15 @@ enum class Sharing : std::uint8_t {
   fair,           // all at once, each with an equal part
 };
 
+// Devices that have links to their four neighbours in place of a switch. Device number n of a torus is in column
+// n % columns of row n / columns. A message goes along its row first, then along the column, each the shorter way
+// around (the ascending one of two that are as long): dimension-ordered routing (Dally, Seitz 1987).
+struct Torus {
+  std::int32_t columns = 1;
+  std::int32_t rows = 1;
+  double hop_us = 0;  // of latency for each link after the first
+};
+
 // A level joins `ranks` devices (of which each level below joins fewer): an NVLink domain of 8, a rail group, a spine.
 struct NetworkLevel {
   std::string name;
@@ -50,6 +59,7 @@ struct NetworkLevel {
   double collective_efficiency = 1;  // of gbps, that a ring's steps reach
   double oversubscription = 1;  // uplinks to this level carry 1 / oversubscription of what their devices could send
   Sharing sharing = Sharing::one_at_a_time;
+  std::optional<Torus> torus = {};  // of the innermost level: gbps is each of the four links', each way
 };
 
 // What joins the devices of a node, as NCCL tells them apart.

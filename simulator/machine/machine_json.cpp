@@ -60,6 +60,19 @@ double read_share(JsonFields& fields, const char* name) {
   return share;
 }
 
+Torus read_torus(JsonFields fields, std::int32_t ranks) {
+  Torus torus;
+  torus.columns = static_cast<std::int32_t>(fields.integer("columns", 2));
+  torus.rows = static_cast<std::int32_t>(fields.integer("rows", 2));
+  if (std::int64_t{torus.columns} * torus.rows != ranks) {
+    fields.refuse("rows", std::to_string(torus.rows),
+                  "as many as make columns x rows the level's ranks, " + std::to_string(ranks));
+  }
+  torus.hop_us = fields.number("hop_us", 0, kNoLimit);
+  fields.done();
+  return torus;
+}
+
 NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
   NetworkLevel level;
   level.name = fields.text("name");
@@ -74,6 +87,11 @@ NetworkLevel read_level(JsonFields& fields, const NetworkLevel* below) {
   level.collective_efficiency = read_share(fields, "collective_efficiency");
   level.oversubscription = fields.number("oversubscription", 1, kNoLimit);
   level.sharing = read_name<Sharing>(fields, "sharing", kSharing);
+  if (fields.has("torus")) {
+    if (below != nullptr) fields.refuse("torus", "on a level above others", "on the innermost level");
+    if (level.oversubscription > 1) fields.refuse("torus", "with oversubscription", "with oversubscription 1");
+    level.torus = read_torus(fields.object("torus"), level.ranks);
+  }
   fields.done();
   return level;
 }
@@ -208,14 +226,18 @@ nlohmann::ordered_json json_of(const DeviceSpec& device) {
 }
 
 nlohmann::ordered_json json_of(const NetworkLevel& level) {
-  return {{"name", level.name},
-          {"ranks", level.ranks},
-          {"gbps", level.gbps},
-          {"latency_us", level.latency_us},
-          {"efficiency", level.efficiency},
-          {"collective_efficiency", level.collective_efficiency},
-          {"oversubscription", level.oversubscription},
-          {"sharing", kSharing.at(static_cast<std::size_t>(level.sharing))}};
+  nlohmann::ordered_json json{{"name", level.name},
+                              {"ranks", level.ranks},
+                              {"gbps", level.gbps},
+                              {"latency_us", level.latency_us},
+                              {"efficiency", level.efficiency},
+                              {"collective_efficiency", level.collective_efficiency},
+                              {"oversubscription", level.oversubscription},
+                              {"sharing", kSharing.at(static_cast<std::size_t>(level.sharing))}};
+  if (level.torus) {
+    json["torus"] = {{"columns", level.torus->columns}, {"rows", level.torus->rows}, {"hop_us", level.torus->hop_us}};
+  }
+  return json;
 }
 
 // A field a line; what lies deeper than a list's entries on one line with it.
@@ -256,6 +278,10 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
   machine.host_gbps = fields.positive("host_gbps");
   if (fields.has("host")) machine.host = read_host(fields.object("host"));
+  if (fields.has("nccl") && machine.levels.front().torus) {
+    fields.refuse("nccl", "given, and the innermost level is a torus",
+                  "without nccl, whose nodes have a switch or NVLink");
+  }
   if (fields.has("nccl")) machine.nccl = read_nccl(fields.object("nccl"));
   if (fields.has("measured")) machine.measured = read_measured(fields.object("measured"));
   fields.done();

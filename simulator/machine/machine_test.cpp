@@ -126,6 +126,9 @@ TEST(MachineFiles, AreRefusedInOneLineThatNamesTheField) {
             "m.json: levels[0].gbps: 0; allowed: numbers above 0");
   EXPECT_EQ(refusal_of(described("\"ranks\":65536", "\"ranks\":12")),
             "m.json: levels[1].ranks: 12; allowed: multiples of the level below, 8");
+  const std::string torus_of_8 = R"("one_at_a_time","torus":{"columns":2,"rows":3,"hop_us":0})";
+  EXPECT_EQ(refusal_of(described("\"one_at_a_time\"", torus_of_8)),
+            "m.json: levels[0].torus.rows: 3; allowed: as many as make columns x rows the level's ranks, 8");
   EXPECT_EQ(refusal_of(described("one_at_a_time", "both")),
             "m.json: levels[0].sharing: both; allowed: one_at_a_time fair");
   EXPECT_NE(refusal_of(described("\"collective_efficiency\":0.", "\"collective_efficiency\":1.")), "");

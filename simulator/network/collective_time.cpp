@@ -14,7 +14,15 @@ using schedules::Comm;
 double ring_latency(const Machine& machine, MembersOfLevels members) {
   double latency = 0;
   double switches = static_cast<double>(members.back());
-  for (std::size_t l = 0; l < members.size(); ++l) {
+  std::size_t first = 0;
+  if (const auto& torus = machine.levels.front().torus) {
+    // Rings along rows, and then along columns of what each rank has of its row.
+    const TorusPart part = torus_part(*torus, members.front());
+    switches = static_cast<double>(members.back()) / static_cast<double>(members.front());
+    latency = (part.columns - 1 + part.rows - 1) * machine.levels.front().latency_us;
+    first = 1;
+  }
+  for (std::size_t l = first; l < members.size(); ++l) {
     const double above = static_cast<double>(members.back()) / static_cast<double>(members[l]);
     latency += (switches - above) * machine.levels[l].latency_us;
     switches = above;
@@ -50,7 +58,9 @@ CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLev
     const Crossing crossing = crossing_of(members, l);
     const double peers = (crossing.parts - 1) * crossing.members_a_part;
     made.latency_us += peers * machine.levels[l].latency_us;
-    made.transfer_us += peers / n * bytes / port_rate(machine, members, l);
+    const auto& torus = machine.levels[l].torus;
+    const double share = torus ? torus_load(*torus, members[l]) * static_cast<double>(members[l]) / n : peers / n;
+    made.transfer_us += share * bytes / port_rate(machine, members, l);
   }
   return made;
 }
@@ -58,7 +68,8 @@ CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLev
 CollectivePrediction fastest_plan(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
   if (comm == Comm::all_to_all) return exchange(machine, bytes, members);
   const CollectivePrediction around = ring(machine, comm, bytes, members);
-  if (comm != Comm::all_reduce) return around;
+  // Neighbours of a tree are far apart on a torus, and share its links.
+  if (comm != Comm::all_reduce || (machine.levels.front().torus && members.front() > 1)) return around;
   const CollectivePrediction down = tree(machine, bytes, members);
   return down.time_us() < around.time_us() ? down : around;
 }

@@ -8,7 +8,9 @@
 //   exchange    all-to-all, n-1 messages    (n-1) (alpha + S/(n B))
 // Across levels a ring passes from switch to switch once for each of its channels, so that all members within a switch
 // carry its bytes over their own ports (NCCL's rings): its bandwidth is the least of a port's inside and of the sum of
-// ports outside; each of its n-1 steps has the latency of what it crosses.
+// ports outside; each of its n-1 steps has the latency of what it crosses. On a torus of X x Y rings go along rows and
+// then along columns (Mikami et al. 2018, arXiv:1811.05233, section 2.2): X-1 + Y-1 steps, over one link at a time; of
+// an all-to-all the busiest link decides.
 #pragma once
 
 #include "schedules/step/step.h"

@@ -20,18 +20,6 @@ namespace {
 constexpr double kPsPerUs = 1e6;
 constexpr std::int64_t kSegmentBytes = 128 << 10;  // as the message executor's
 
-// A message between ranks that are played: the sender's side of its own path, and the receiver's side of the path of
-// the message that is alike and ends at the rank that stands for the receiver.
-Path path_of(const MachineNetwork& network, int from, int to, int num_ranks, int period) {
-  const Path out = network.path(from, to);
-  const int shift = to - to % period;
-  const Path in = network.path((from - shift + num_ranks) % num_ranks, to - shift);
-  Path path = out;
-  const auto half = static_cast<std::ptrdiff_t>(out.num_links / 2);
-  std::copy(in.links.begin() + half, in.links.begin() + in.num_links, path.links.begin() + half);
-  return path;
-}
-
 }  // namespace
 
 PlanTime::PlanTime(const plan::Plan& plan, const Machine& machine)
@@ -74,7 +62,7 @@ void PlanTime::compile(const plan::Plan& plan, const Machine& machine) {
           s.channel = channel_of(step.peer, lane, rank);
           s.distance = (step.peer - rank + n) % n;
           const auto known = paths.try_emplace({rank, step.peer}, static_cast<std::int32_t>(paths_.size()));
-          if (known.second) paths_.push_back(path_of(network, rank, step.peer, n, period_));
+          if (known.second) paths_.push_back(network.path_of_period(rank, step.peer, period_));
           s.path = known.first->second;
         } else if (plan::reads_peer(step.op)) {
           s.channel = channel_of(rank, lane, step.peer);
@@ -105,7 +93,7 @@ class PlanTime::Playing {
       if (end && (ready_.empty() || end->time_ps <= ready_.top().time_ps)) {
         links_.finish(end->message, end->time_ps);
         const auto lane = static_cast<std::size_t>(end->message);
-        leave(lane, step_of(lane), end->time_ps);
+        leave(lane, step_of(lane), {0, end->time_ps, end->time_ps});
         continue;
       }
       if (ready_.empty()) break;
@@ -183,15 +171,15 @@ class PlanTime::Playing {
     if (LinkState::is_fair(path, time_.links_)) {
       return links_.start(static_cast<std::uint32_t>(lane), path, bytes, now_ps);
     }
-    leave(lane, step, links_.book(path, bytes, now_ps).left_ps);
+    leave(lane, step, links_.book(path, bytes, now_ps));
   }
 
   // The bytes have left: the message arrives, and the lane goes on.
-  void leave(std::size_t lane, const Step& step, std::int64_t left_ps) {
+  void leave(std::size_t lane, const Step& step, const Departure& departure) {
     Channel& channel = channels_[at(step.channel)];
-    channel.arrivals_ps.push_back(left_ps + time_.paths_[at(step.path)].latency_ps);
+    channel.arrivals_ps.push_back(departure.passed_ps + time_.paths_[at(step.path)].latency_ps);
     if (channel.waiter != kNobody) push(std::exchange(channel.waiter, kNobody), channel.arrivals_ps.back());
-    done(lane, left_ps);
+    done(lane, departure.left_ps);
   }
 
   void receive(std::size_t lane, const Step& step, std::int64_t bytes, std::int64_t now_ps) {

@@ -7,6 +7,7 @@
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/every_choice.h"
 #include "core/error.h"
+#include "simulator/network/rates.h"
 #include "simulator/network/rotation.h"
 
 namespace lockstep::simulator {
@@ -28,6 +29,14 @@ Machine two_levels(double oversubscription = 1) {
 Machine one_level() {
   Machine machine = two_levels();
   machine.levels.erase(machine.levels.begin());
+  return machine;
+}
+
+// Links of 10 GB/s and 1 us, and half as much for each further one.
+Machine torus(std::int32_t columns, std::int32_t rows) {
+  Machine machine = one_level();
+  machine.levels = {
+      {.name = "torus", .ranks = columns * rows, .gbps = 10, .latency_us = 1, .torus = Torus{columns, rows, 0.5}}};
   return machine;
 }
 
@@ -76,11 +85,11 @@ TEST(PlanTime, HierarchicalKeepsTheSlowLevelsShareSmall) {
 // with its options, where messages take ports in turn.
 TEST(PlanTime, RanksThatStandForAllTakeAsLongAsAll) {
   int folded = 0;
-  for (const double oversubscription : {1.0, 2.0}) {
-    const Machine machine = two_levels(oversubscription);
+  for (const Machine& machine : {two_levels(), two_levels(2), torus(4, 4), torus(4, 3)}) {
     for (const auto& choice : algorithms::every_choice()) {
       for (const int ranks : {8, 12, 16, 24}) {
         if (choice.algorithm->kind == Kind::all_to_all_v || algorithms::refusal(choice, ranks, 0)) continue;
+        if (ranks > machine.levels.back().ranks) continue;
         const plan::Plan plan = algorithms::make_plan(choice, ranks, 0);
         const PlanTime few(plan, machine);
         if (few.ranks_played() == ranks) continue;
@@ -89,7 +98,8 @@ TEST(PlanTime, RanksThatStandForAllTakeAsLongAsAll) {
         for (const std::int64_t bytes : {64, 48'000, 9'600'000}) {
           EXPECT_EQ(few.play_ps(bytes_of(choice.algorithm->kind, bytes)),
                     all.play_ps(bytes_of(choice.algorithm->kind, bytes)))
-              << choice.label() << " " << ranks << " ranks, " << bytes << " bytes, of " << few.ranks_played();
+              << machine.levels.front().name << ": " << choice.label() << " " << ranks << " ranks, " << bytes
+              << " bytes, of " << few.ranks_played();
         }
       }
     }
@@ -111,6 +121,34 @@ TEST(PlanTime, UplinksAreShared) {
   const double wide_us = us(PlanTime(plan, two_levels()), Kind::all_reduce, bytes);
   const double narrow_us = us(PlanTime(plan, two_levels(2)), Kind::all_reduce, bytes);
   EXPECT_NEAR(narrow_us - wide_us, 2 * 1e6 / 1e3, 1e-1);  // two steps of 1 MB of each rank take twice as long
+}
+
+// Rings along rows, then along columns of what each rank has of its row: 2 (X - 1 + Y - 1) steps, in which nothing is
+// sent further than to a neighbour. A ring over all has 2 (XY - 1), of which those that end a row pass two links.
+TEST(PlanTime, TwoDimensionsBeatARingOnATorus) {
+  const Machine machine = torus(8, 4);
+  const PlanTime rows_and_columns(plan_of(Kind::all_reduce, "hierarchical:group=8", 32), machine);
+  EXPECT_EQ(rows_and_columns.ranks_played(), 8);
+  const double bytes = 3'200'000;
+  const double transfer_us = 2 * bytes * 31 / 32 / 10e3;
+  EXPECT_NEAR(us(rows_and_columns, Kind::all_reduce, 3'200'000), 2 * (7 + 3) * 1 + transfer_us, 1e-2);
+  const PlanTime around(plan_of(Kind::all_reduce, "ring", 32), machine);
+  EXPECT_NEAR(us(around, Kind::all_reduce, 3'200'000), 2 * 31 * 1 + 8 * 0.5 + transfer_us, 0.5);
+  EXPECT_GT(us(around, Kind::all_reduce, 3200), 3 * us(rows_and_columns, Kind::all_reduce, 3200));
+}
+
+// Every rank to every other: the busiest link is what all wait for.
+TEST(PlanTime, AnAllToAllIsBoundByTheBusiestLinkOfATorus) {
+  for (const auto& [columns, rows] : {std::pair{4, 4}, std::pair{8, 2}, std::pair{5, 3}}) {
+    const Machine machine = torus(columns, rows);
+    const int ranks = columns * rows;
+    const std::int64_t block = 1'000'000;  // bytes to each rank
+    const double bound_us = torus_load(*machine.levels[0].torus, ranks) * static_cast<double>(ranks * block) / 10e3;
+    const PlanTime time(plan_of(Kind::all_to_all, "direct", ranks), machine);
+    const double played_us = us(time, Kind::all_to_all, block);
+    EXPECT_GE(played_us, bound_us) << columns;
+    EXPECT_LE(played_us, 4 * bound_us) << columns;
+  }
 }
 
 TEST(PlanTime, MachinesHaveSoManyDevices) {

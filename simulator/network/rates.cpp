@@ -1,6 +1,7 @@
 #include "simulator/network/rates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace lockstep::simulator {
@@ -8,6 +9,22 @@ namespace lockstep::simulator {
 Crossing crossing_of(MembersOfLevels members, std::size_t level) {
   const double below = level == 0 ? 1 : static_cast<double>(members[level - 1]);
   return {static_cast<double>(members[level]) / below, below};
+}
+
+TorusPart torus_part(const Torus& torus, std::int64_t members) {
+  const auto columns = static_cast<double>(std::min<std::int64_t>(torus.columns, members));
+  return {columns, std::ceil(static_cast<double>(members) / columns)};
+}
+
+double torus_load(const Torus& torus, std::int64_t members) {
+  const TorusPart part = torus_part(torus, members);
+  // Of `taken` places side by side, of `size` around. Around: of the distances 1 to size - 1, those up to size / 2 go
+  // ahead, each over as many links. In a line: half of the bytes of each half cross the middle.
+  const auto along = [](double taken, double size) {
+    const double half = std::floor(taken / 2);
+    return taken == size ? half * (half + 1) / (2 * taken) : half * (taken - half) / taken;
+  };
+  return std::max(along(part.columns, torus.columns), along(part.rows, torus.rows));
 }
 
 double port_rate(const Machine& machine, MembersOfLevels members, std::size_t level) {

@@ -19,6 +19,16 @@ struct Crossing {
 };
 Crossing crossing_of(MembersOfLevels members, std::size_t level);
 
+// Members of a torus as a group has them, in the order of their numbers: whole rows, or part of one.
+struct TorusPart {
+  double columns = 1;
+  double rows = 1;
+};
+TorusPart torus_part(const Torus& torus, std::int64_t members);
+// Of the bytes that each member exchanges with all, how many times them the busiest link carries: all that go one way
+// along a row, or a column, pass a link of it in turn.
+double torus_load(const Torus& torus, std::int64_t members);
+
 // Bytes a microsecond that one member's port carries for a collective among these members. Where devices are joined by
 // links instead of a switch, few of them have few of their links between them (Nccl::of_members).
 double port_rate(const Machine& machine, MembersOfLevels members, std::size_t level);

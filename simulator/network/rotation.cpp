@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "collectives/plan/check.h"
+#include "simulator/network/topology.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -38,13 +43,39 @@ bool turns_by(const plan::Plan& plan, int period) {
   return true;
 }
 
-// Whole switches of every level.
+// Whole switches of every level. A torus looks the same from row to row, if its ranks go all the way around.
 std::int64_t whole_switches(const Machine& machine, int num_ranks) {
   std::int64_t ranks = 1;
+  if (const NetworkLevel& inner = machine.levels.front(); inner.torus && num_ranks <= inner.ranks) {
+    return num_ranks == inner.ranks ? inner.torus->columns : num_ranks;
+  }
   for (std::size_t l = 0; l + 1 < machine.levels.size(); ++l) {
     if (machine.levels[l].ranks < num_ranks) ranks = std::lcm(ranks, std::int64_t{machine.levels[l].ranks});
   }
   return ranks;
+}
+
+// Whether each link of a torus is taken by messages of one rank only, of the ranks of a period and those that they
+// stand for.
+bool have_links_alone(const plan::Plan& plan, const Machine& machine, int period) {
+  if (!machine.levels.front().torus) return true;
+  std::vector<std::int64_t> place(static_cast<std::size_t>(plan.num_ranks));
+  std::iota(place.begin(), place.end(), 0);
+  const MachineNetwork network(machine, std::move(place));
+  std::map<std::int32_t, int> owners;  // of links, the sender
+  std::set<std::pair<int, int>> known;
+  for (int rank = 0; rank < period; ++rank) {
+    for (const auto& lane : plan.ranks[static_cast<std::size_t>(rank)].lanes) {
+      for (const plan::Step& step : lane) {
+        if (step.op != plan::Op::send || !known.insert({rank, step.peer}).second) continue;
+        std::set<std::int32_t> of_path;
+        for (const std::int32_t link : network.path_of_period(rank, step.peer, period).links()) {
+          if (!of_path.insert(link).second || owners.try_emplace(link, rank).first->second != rank) return false;
+        }
+      }
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -52,7 +83,8 @@ std::int64_t whole_switches(const Machine& machine, int num_ranks) {
 int rotation_period(const plan::Plan& plan, const Machine& machine) {
   const std::int64_t whole = whole_switches(machine, plan.num_ranks);
   for (std::int64_t period = whole; period < plan.num_ranks; period += whole) {
-    if (plan.num_ranks % period == 0 && turns_by(plan, static_cast<int>(period))) return static_cast<int>(period);
+    const auto ranks = static_cast<int>(period);
+    if (plan.num_ranks % ranks == 0 && turns_by(plan, ranks) && have_links_alone(plan, machine, ranks)) return ranks;
   }
   return plan.num_ranks;
 }

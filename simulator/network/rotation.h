@@ -8,9 +8,11 @@
 
 namespace lockstep::simulator {
 
-// The smallest period that divides the ranks, is whole switches of every level that does not join all of them, and by
-// which each rank's steps are those of the rank a period further on: the same operations on as many chunks, with peers
-// as far away, after the same steps. All ranks where there is none. The sizes of a plan's chunks are taken to be equal.
+// The smallest period that divides the ranks, is whole switches of every level that does not join all of them (of a
+// torus that does, whole rows, if all of it is taken), and by which each rank's steps are those of the rank a period
+// further on: the same operations on as many chunks, with peers as far away, after the same steps. All ranks where
+// there is none, or where messages of several ranks share a link of a torus: which of two that come at one time is
+// first would depend on the ranks' numbers. The sizes of a plan's chunks are taken to be equal.
 int rotation_period(const plan::Plan& plan, const Machine& machine);
 
 }  // namespace lockstep::simulator

@@ -17,7 +17,7 @@ Machine racks() {
 }
 
 std::set<std::int32_t> links_of(const Path& path) {
-  return {path.links.begin(), path.links.begin() + path.num_links};
+  return {path.links().begin(), path.links().end()};
 }
 
 TEST(MachineNetwork, AMessageTakesTheLowestLevelThatJoinsBothEnds) {
@@ -27,10 +27,10 @@ TEST(MachineNetwork, AMessageTakesTheLowestLevelThatJoinsBothEnds) {
   EXPECT_EQ(network.path(0, 3).latency_ps, 1000000);
   EXPECT_EQ(network.path(0, 4).latency_ps, 5000000);
   EXPECT_EQ(network.path(0, 8).latency_ps, 9000000);
-  EXPECT_EQ(network.path(0, 3).num_links, 2);
-  EXPECT_EQ(network.path(0, 8).num_links, 4);
-  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(network.path(0, 3).links[0])].ps_per_byte, 10);
-  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(network.path(0, 4).links[0])].ps_per_byte, 100);
+  EXPECT_EQ(network.path(0, 3).links().size(), 2U);
+  EXPECT_EQ(network.path(0, 8).links().size(), 4U);
+  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(network.path(0, 3).links()[0])].ps_per_byte, 10);
+  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(network.path(0, 4).links()[0])].ps_per_byte, 100);
 }
 
 TEST(MachineNetwork, UplinksAreSharedByARackAndPortsByNobody) {
@@ -39,18 +39,75 @@ TEST(MachineNetwork, UplinksAreSharedByARackAndPortsByNobody) {
   const MachineNetwork network(racks(), place);
   const Path a = network.path(0, 8);
   const Path b = network.path(1, 9);
-  EXPECT_NE(a.links[0], b.links[0]);
-  EXPECT_EQ(a.links[1], b.links[1]);
-  EXPECT_EQ(a.links[2], b.links[2]);
+  EXPECT_NE(a.links()[0], b.links()[0]);
+  EXPECT_EQ(a.links()[1], b.links()[1]);
+  EXPECT_EQ(a.links()[2], b.links()[2]);
   // 8 ports of 10 GB/s, half of that: 40 GB/s.
-  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(a.links[1])].ps_per_byte, 25);
-  EXPECT_EQ(links_of(network.path(8, 0)).count(a.links[1]), 0U);  // the way down is not the way up
+  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(a.links()[1])].ps_per_byte, 25);
+  EXPECT_EQ(links_of(network.path(8, 0)).count(a.links()[1]), 0U);  // the way down is not the way up
 }
 
 TEST(MachineNetwork, AStepWithOneRankOfEightHasItsPartOfAnUplink) {
   const MachineNetwork network(racks(), {0, 8, 16});
   const Path path = network.path(0, 1);
-  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(path.links[1])].ps_per_byte, 200);
+  EXPECT_DOUBLE_EQ(network.links()[static_cast<std::size_t>(path.links()[1])].ps_per_byte, 200);
+}
+
+// 4 columns, 3 rows; a second one behind a network.
+Machine toruses() {
+  Machine machine;
+  machine.levels.push_back({.name = "torus", .ranks = 12, .gbps = 10, .latency_us = 2, .torus = Torus{4, 3, 0.5}});
+  machine.levels.push_back({.name = "network", .ranks = 24, .gbps = 1, .latency_us = 9});
+  return machine;
+}
+
+MachineNetwork whole_network(const Machine& machine) {
+  std::vector<std::int64_t> place(static_cast<std::size_t>(machine.levels.back().ranks));
+  for (std::size_t r = 0; r < place.size(); ++r) place[r] = static_cast<std::int64_t>(r);
+  return {machine, place};
+}
+
+// Link of a device of the first torus: to the next and the previous column, the next and the previous row.
+enum Way : std::int32_t { kRight, kLeft, kDown, kUp };
+std::int32_t link_of(std::int32_t device, Way way) {
+  return 4 * device + way;
+}
+std::vector<std::int32_t> links_in_order(const Path& path) {
+  return {path.links().begin(), path.links().end()};
+}
+
+TEST(MachineNetwork, ATorusIsCrossedAlongTheRowAndThenAlongTheColumn) {
+  const MachineNetwork network = whole_network(toruses());
+  using Links = std::vector<std::int32_t>;
+  EXPECT_EQ(links_in_order(network.path(0, 5)), (Links{link_of(0, kRight), link_of(1, kDown)}));
+  EXPECT_EQ(links_in_order(network.path(5, 0)), (Links{link_of(5, kLeft), link_of(4, kUp)}));
+  EXPECT_EQ(network.path(0, 1).latency_ps, 2000000);
+  EXPECT_EQ(network.path(0, 5).latency_ps, 2500000);
+  EXPECT_DOUBLE_EQ(network.links()[0].ps_per_byte, 100);
+}
+
+TEST(MachineNetwork, ATorusIsCrossedTheShorterWayAround) {
+  const MachineNetwork network = whole_network(toruses());
+  using Links = std::vector<std::int32_t>;
+  EXPECT_EQ(links_in_order(network.path(0, 3)), (Links{link_of(0, kLeft)}));
+  EXPECT_EQ(links_in_order(network.path(3, 0)), (Links{link_of(3, kRight)}));
+  EXPECT_EQ(links_in_order(network.path(0, 2)), (Links{link_of(0, kRight), link_of(1, kRight)})) << "as long as left";
+  EXPECT_EQ(links_in_order(network.path(1, 9)), (Links{link_of(1, kUp)}));
+  EXPECT_EQ(links_in_order(network.path(0, 11)), (Links{link_of(0, kLeft), link_of(3, kUp)}));
+}
+
+TEST(MachineNetwork, BeyondATorusAMessageTakesPorts) {
+  const MachineNetwork network = whole_network(toruses());
+  EXPECT_EQ(network.path(0, 12).links().size(), 2U);
+  EXPECT_EQ(network.path(0, 12).latency_ps, 9000000);
+  EXPECT_EQ(network.path(12, 13).links()[0], link_of(12, kRight)) << "the second torus has links of its own";
+}
+
+// Devices without ranks pass messages on.
+TEST(MachineNetwork, AStepWithFewRanksOfATorusHasAllOfItsLinks) {
+  const MachineNetwork network(toruses(), {0, 6});
+  EXPECT_EQ(network.path(0, 1).links().size(), 3U);
+  EXPECT_EQ(network.path(1, 0).links().size(), 3U);
 }
 
 }  // namespace

@@ -193,6 +193,11 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
   }
   const std::string misfit = misfit_of(model, layout);
   if (!misfit.empty()) throw core::usage_error(model.name + ", " + text_of(layout) + ": " + misfit);
+  if (machine.levels.size() == 1 && machine.levels.front().torus && layout.ranks() > machine.levels.front().ranks) {
+    throw core::usage_error("machine " + machine.name + ": is a torus of " +
+                            std::to_string(machine.levels.front().ranks) + " devices, and the layout has " +
+                            std::to_string(layout.ranks()) + " ranks; allowed: at most that");
+  }
   if (layout.fp8 != workload::Fp8::none && machine.device.fp8_tflops == 0 && machine.measured.cores == 0) {
     throw core::usage_error("machine " + machine.name +
                             ": has no fp8_tflops; allowed: fp8=none, or a machine whose device has 8-bit floats");
