@@ -90,10 +90,10 @@ std::vector<KernelCase> fp8_test_cases() {
   for (const ScalePer per : kPer) {
     for (const DType fp8 : kFormats) {
       for (const DType other : kActivationDTypes) {
-        for (const auto& [rows, columns] : {std::pair{1, 1}, std::pair{3, 17}, std::pair{130, 131}}) {
-          add_codes(cases, {.rows = rows, .columns = columns, .per = per, .to = fp8}, other);
-        }
+        add_codes(cases, {.rows = 130, .columns = 131, .per = per, .to = fp8}, other);
       }
+      add_codes(cases, {.rows = 1, .columns = 1, .per = per, .to = fp8}, DType::f32);
+      add_codes(cases, {.rows = 3, .columns = 17, .per = per, .to = fp8}, DType::bf16);
       cases.push_back(case_of(shaped(Fp8Encode{.rows = 300, .columns = 1031, .per = per, .to = fp8}, DType::f32)));
     }
   }
