@@ -129,7 +129,8 @@ Suite read_suite(std::istream& file, const std::string& path) {
 // mini_train takes, at shapes that fit a cache and at one that does not. Schedules are simulated and emulated alike, so
 // that the report shows one above the other. A small model is trained on two ranks, its step is put together from its
 // pieces, and buckets and ZeRO stages are timed in steps of a smaller one. Layers are shared out over two ranks on the
-// emulated link, words that do not divide too.
+// emulated link, words that do not divide too. Simulated sweeps come last: at sizes and ranks that this machine has
+// not.
 Suite quick_suite() {
   const std::string link = " --link latency_us=20,gbps=1.25";
   const std::string share = " --time-budget {seconds}";
@@ -169,6 +170,9 @@ Suite quick_suite() {
       {"20-training", 8, "mini_train --dp 2 --batch 4 --steps 150 --lr 2e-3 --validate-every 50" + data_words()},
       {"21-scaling", 5,
        "scaling --mode weak --batch 4 --steps 4 --time-budget 8 --layouts dp=2;dp=2,zero=3;tp=2;pp=2,microbatches=4"},
+      {"22-all_reduce-simulated", 0.1,
+       "all_reduce_perf --transport simulated --machine dgx-h100 --ranks 8,64,512 -b 1K -e 1G -f 4"
+       " --algo ring,double_tree,hierarchical,recursive_doubling"},
   };
 }
 
