@@ -30,7 +30,8 @@ enum class Lane : std::uint8_t {
 };
 inline constexpr std::size_t kNumLanes = 8;
 
-enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all };
+// shift: each member sends to one other and receives from one, all as far around the group; a ring's neighbours.
+enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, shift };
 
 // The work that a group of ranks shares; a rank is in one group of a kind at most.
 enum class GroupKind : std::uint8_t {
@@ -65,7 +66,8 @@ struct Task {
   std::uint32_t num_after = 0;
 };
 // Payload bytes of a collective: what one rank has of the whole vector before an all-reduce or a reduce-scatter, what
-// it has after an all-gather, what it gives away and keeps in an all-to-all. (nccl-tests' "size" for each of them.)
+// it has after an all-gather, what it gives away and keeps in an all-to-all, what it sends in a shift. (nccl-tests'
+// "size" for each of them.)
 
 struct RankStep {
   std::vector<Task> tasks;           // in the order in which they are issued
