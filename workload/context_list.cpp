@@ -230,6 +230,34 @@ std::string misfit_of(const ContextShape& shape) {
   return "";
 }
 
+namespace {
+
+std::string must_divide(const std::string& what, std::int64_t value, const char* of, std::int64_t total) {
+  if (total % value == 0) return "";
+  std::string allowed;
+  for (std::int64_t d = 1; d <= total && d <= 4096; ++d) {
+    if (total % d == 0 && allowed.size() < 60) allowed += " " + std::to_string(d);
+  }
+  return what + " is " + std::to_string(value) + ", and " + of + " is " + std::to_string(total) +
+         "; allowed:" + allowed;
+}
+
+}  // namespace
+
+std::string misfit_of(const ContextShape& shape, const ContextFit& fit) {
+  if (std::string misfit = misfit_of(shape); !misfit.empty()) return misfit;
+  const bool in_pairs = chunks_a_rank(shape.way) == 2 && shape.ranks > 1;
+  const std::string what = in_pairs ? "2 x cp (cp_way=" + std::string(name_of(shape.way)) + ")" : "cp";
+  if (std::string cut = must_divide(what, in_pairs ? chunks_of(shape) : shape.ranks, "sequence", fit.length);
+      !cut.empty()) {
+    return cut;
+  }
+  if (shape.way != ContextWay::ulysses) return "";
+  const std::string heads = "cp with cp_way=ulysses, which shares out heads,";
+  if (std::string cut = must_divide(heads, shape.ranks, "heads / tp", fit.heads); !cut.empty()) return cut;
+  return must_divide(heads, shape.ranks, "kv_heads / tp", fit.kv_heads);
+}
+
 std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank) {
   if (chunks_a_rank(shape.way) == 1) return {rank};
   return {rank, 2 * shape.ranks - 1 - rank};
@@ -237,9 +265,22 @@ std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank
 
 ContextList context_list(const ContextShape& shape) {
   if (const std::string misfit = misfit_of(shape); !misfit.empty()) throw core::usage_error(misfit);
-  ContextList list{.shape = shape};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) list.of_rank.push_back(RankLists(shape, rank).sides());
+  ContextList list{.shape = shape, .of_rank = {}};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) list.of_rank.push_back(context_sides(shape, rank));
   return list;
+}
+
+ContextSides context_sides(const ContextShape& shape, std::int32_t rank) {
+  return RankLists(shape, rank).sides();
+}
+
+std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index) {
+  std::vector<ExchangePlace> places;
+  for (const bool results : {false, true}) {
+    const std::size_t count = (results ? turn.results : turn.operands).size();
+    for (std::size_t e = 0; e < count; ++e) places.push_back({index, results, static_cast<std::int32_t>(e)});
+  }
+  return places;
 }
 
 }  // namespace lockstep::workload

@@ -45,6 +45,13 @@ struct ContextShape {
   bool causal = true;
 };
 std::string misfit_of(const ContextShape& shape);  // empty: there is a list
+// With the sizes of a layer, of one tensor rank's heads.
+struct ContextFit {
+  std::int64_t length = 0;  // of a sequence
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 1;
+};
+std::string misfit_of(const ContextShape& shape, const ContextFit& fit);
 
 constexpr std::int32_t chunks_a_rank(ContextWay way) {
   return way == ContextWay::zigzag || way == ContextWay::allgather ? 2 : 1;
@@ -133,5 +140,20 @@ struct ContextList {
 };
 // All ranks have as many turns, and in each as many exchanges of the same kinds. Throws a usage Error with misfit_of().
 ContextList context_list(const ContextShape& shape);
+// One rank's. In each turn the last rank has as much to compute as any.
+ContextSides context_sides(const ContextShape& shape, std::int32_t rank);
+
+// An exchange in one direction of a list.
+struct ExchangePlace {
+  std::int32_t turn = 0;
+  bool results = false;
+  std::int32_t index = 0;  // among the turn's
+
+  std::uint16_t number() const { return static_cast<std::uint16_t>(turn * 16 + (results ? 8 : 0) + index); }
+  static ExchangePlace of_number(std::uint16_t number) {
+    return {.turn = number / 16, .results = (number & 8) != 0, .index = number & 7};
+  }
+};
+std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index);  // operands first
 
 }  // namespace lockstep::workload

@@ -172,6 +172,26 @@ TEST(ContextCheck, BytesAreThoseOfThePapers) {
   EXPECT_DOUBLE_EQ(sent(ContextWay::colossal).forward, 2 * whole * 7 / 8);
 }
 
+// What a step is as long as, where all ranks wait for each other in each turn.
+TEST(ContextList, TheLastRankHasAsMuchToComputeAsAny) {
+  for (const ContextShape& shape : all_shapes(9)) {
+    const ContextList list = context_list(shape);
+    for (std::int32_t t = 0; t < list.turns(); ++t) {
+      double most = 0;
+      for (std::int32_t r = 0; r < shape.ranks; ++r) most = std::max(most, chunk_pairs(list.turn(r, false, t)));
+      EXPECT_EQ(chunk_pairs(list.turn(shape.ranks - 1, false, t)), most) << text_of(shape) << ", turn " << t;
+    }
+  }
+}
+
+TEST(ContextList, RefusesSizesThatDoNotDivide) {
+  EXPECT_EQ(misfit_of({ContextWay::ring, 4}, {.length = 12}), "");
+  EXPECT_EQ(misfit_of({ContextWay::zigzag, 4}, {.length = 12}),
+            "2 x cp (cp_way=zigzag) is 8, and sequence is 12; allowed: 1 2 3 4 6 12");
+  EXPECT_EQ(misfit_of({ContextWay::ulysses, 4}, {.length = 8, .heads = 8, .kv_heads = 2}),
+            "cp with cp_way=ulysses, which shares out heads, is 4, and kv_heads / tp is 2; allowed: 1 2");
+}
+
 TEST(ContextList, RefusesWhatThereIsNot) {
   EXPECT_THROW(context_list({ContextWay::lightseq, 4, false}), core::Error);
   EXPECT_THROW(context_list({ContextWay::ring, 0}), core::Error);

@@ -53,8 +53,17 @@ schedules::Comm comm_of(Kind kind) {
 
 SentCounter::Bytes bytes_of(const std::optional<plan::Plan>& plan, const Operation& operation, int members,
                             std::size_t member) {
-  const std::int64_t payload = collectives::message_bytes(operation.kind, members, operation.count, operation.dtype);
-  const double least = schedules::wire_bytes(comm_of(operation.kind), payload, members);
+  double least = 0;
+  if (operation.matrix != nullptr) {
+    const auto from = static_cast<int>(member);
+    for (int to = 0; to < members; ++to) {
+      if (to != from) least += static_cast<double>(operation.matrix->at(from, to));
+    }
+    least *= static_cast<double>(core::size_of(operation.dtype));
+  } else {
+    const std::int64_t payload = collectives::message_bytes(operation.kind, members, operation.count, operation.dtype);
+    least = schedules::wire_bytes(comm_of(operation.kind), payload, members);
+  }
   if (!plan) return {std::llround(least), least};
   return {plan::count(*plan, plan::contents_of(*plan), operation).ranks[member].bytes_sent, least};
 }

@@ -53,7 +53,8 @@ struct Task {
   Op op = Op::forward;
   Lane lane = Lane::compute;
   Comm comm = Comm::none;         // of a collective
-  std::uint8_t what = 0;          // Piece::what: which of a part's pieces
+  bool host_waits = false;        // the host issues nothing more before this and all before it have ended
+  std::uint32_t what = 0;         // Piece::what: which of a part's pieces
   std::int32_t stage = -1;        // -1: of none
   std::int32_t microbatch = -1;   // -1: of none
   std::int32_t part = -1;         // of the stage: a layer, a unit or a bucket; -1: the whole
@@ -61,7 +62,6 @@ struct Task {
   std::int32_t tag = -1;          // of a message: which of the receiver's receives it is, counted from 0
   std::int64_t amount = 0;        // kernels: picoseconds; messages: bytes; collectives: payload bytes, see below
   std::int64_t issue_ps = 0;      // that the host takes to issue it
-  bool host_waits = false;        // the host issues nothing more before this and all before it have ended
   std::uint32_t first_after = 0;  // in RankStep::after
   std::uint32_t num_after = 0;
 };
