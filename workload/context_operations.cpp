@@ -162,8 +162,9 @@ class ContextOperations {
                                         .queries = at.queries,
                                         .keys = at.keys,
                                         .head_columns = model_.head_size,
-                                        .causal = block.causal};
-    if (block.work == ContextWork::attention && kv_heads_ == heads_) {
+                                        .causal = block.causal,
+                                        .kv_heads = at.heads * kv_heads_ / heads_};
+    if (block.work == ContextWork::attention) {
       return backward ? call(kernels::AttentionBackward{.shape = shape}, at.count)
                       : call(kernels::AttentionForward{.shape = shape}, at.count);
     }
@@ -171,16 +172,11 @@ class ContextOperations {
     const double columns = static_cast<double>(model_.head_size);
     const double rows = static_cast<double>(at.batch) * (static_cast<double>(at.queries * query_columns()) +
                                                          static_cast<double>(at.keys * key_columns()));
-    if (block.work != ContextWork::attention) {
-      // Colossal's: one product, and the scores to or from memory.
-      const double passes = backward ? 2 : 1;
-      return {OtherKernel{KernelClass::attention, dtype_, passes * 2 * pairs * columns,
-                          passes * element() * (pairs + rows)},
-              at.count};
-    }
-    return {OtherKernel{KernelClass::attention, dtype_, (backward ? 10 : 4) * pairs * columns,
-                        (backward ? 4 : 2) * element() * rows},
-            at.count};
+    // Colossal's: one product, and the scores to or from memory.
+    const double passes = backward ? 2 : 1;
+    return {
+        OtherKernel{KernelClass::attention, dtype_, passes * 2 * pairs * columns, passes * element() * (pairs + rows)},
+        at.count};
   }
 
   // Whether the turns that come before in this direction have a part of these chunks.

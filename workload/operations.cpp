@@ -280,15 +280,18 @@ Operation rotary(const Sizes& at) {
     const double turned = 2 * at.element * at.tokens * (at.queries + at.keys);
     return pass(OperationKind::rotary, at, turned, turned, 0);
   }
-  kernels::Rotary args{.rows = whole(at.tokens),
-                       .length = at.model.sequence / at.layout.cp,
+  // Of context ranks each chunk has positions of its own (workload/context_list.h).
+  const std::int64_t chunks = at.layout.cp == 1 ? 1 : chunks_a_rank(at.layout.cp_way);
+  const double calls = at.layout.cp == 1 ? 1 : static_cast<double>(at.layout.microbatch_size * chunks);
+  kernels::Rotary args{.rows = whole(at.tokens / calls),
+                       .length = at.model.sequence / at.layout.cp / chunks,
                        .heads = (at.model.heads + at.model.kv_heads) / at.layout.tp,
                        .head_columns = at.model.head_size,
                        .stride = whole(at.queries + 2 * at.keys)};
   Operation op{.kind = OperationKind::rotary};
-  op.forward = {kernel_call(args, at.layout.compute)};
+  op.forward = {kernel_call(args, at.layout.compute, calls)};
   args.backward = true;
-  op.input_gradient = {kernel_call(args, at.layout.compute)};
+  op.input_gradient = {kernel_call(args, at.layout.compute, calls)};
   return op;
 }
 

@@ -69,27 +69,30 @@ Whole reference_of(const parallel::ContextLayer& layer, int threads) {
                                       .keys = layer.length,
                                       .head_columns = layer.head_columns,
                                       .causal = layer.shape.causal,
-                                      .qkv_stride = layer.fused_columns()};
-  const std::int64_t extent = shape.extent(layer.length);
+                                      .qkv_stride = layer.fused_columns(),
+                                      .kv_heads = layer.kv_heads};
   const std::int64_t row = layer.query_columns();
+  const std::int64_t extent = shape.extent();
+  const std::int64_t key_extent = shape.key_extent();
+  const std::int64_t keys = row + layer.key_columns();  // where values begin
   const auto elems_of = [](const Values& values) { return static_cast<std::int64_t>(values.size()); };
   whole.forward_us = timed_us(kernels::AttentionForward{.shape = shape,
                                                         .q = in(whole.qkv, 0, extent),
-                                                        .k = in(whole.qkv, row, extent),
-                                                        .v = in(whole.qkv, 2 * row, extent),
+                                                        .k = in(whole.qkv, row, key_extent),
+                                                        .v = in(whole.qkv, keys, key_extent),
                                                         .o = out(whole.o, 0, elems_of(whole.o)),
                                                         .lse = out(lse, 0, elems_of(lse))},
                               where);
   whole.backward_us = timed_us(kernels::AttentionBackward{.shape = shape,
                                                           .q = in(whole.qkv, 0, extent),
-                                                          .k = in(whole.qkv, row, extent),
-                                                          .v = in(whole.qkv, 2 * row, extent),
+                                                          .k = in(whole.qkv, row, key_extent),
+                                                          .v = in(whole.qkv, keys, key_extent),
                                                           .o = in(whole.o, 0, elems_of(whole.o)),
                                                           .lse = in(lse, 0, elems_of(lse)),
                                                           .d_o = in(whole.d_o, 0, elems_of(whole.d_o)),
                                                           .dq = out(whole.d_qkv, 0, extent),
-                                                          .dk = out(whole.d_qkv, row, extent),
-                                                          .dv = out(whole.d_qkv, 2 * row, extent)},
+                                                          .dk = out(whole.d_qkv, row, key_extent),
+                                                          .dv = out(whole.d_qkv, keys, key_extent)},
                                where);
   return whole;
 }

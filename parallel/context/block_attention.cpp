@@ -47,7 +47,8 @@ kernels::AttentionShape BlockAttention::shape_of(const ContextBlock& block, cons
           .queries = rows.queries,
           .keys = rows.keys,
           .head_columns = layer_.head_columns,
-          .causal = block.causal};
+          .causal = block.causal,
+          .kv_heads = layer_.kv_heads};
 }
 
 Tensor BlockAttention::make(Array array, std::int64_t elems) const {

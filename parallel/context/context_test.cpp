@@ -98,25 +98,28 @@ class ContextTest : public testing::Test {
                                         .keys = layer.length,
                                         .head_columns = layer.head_columns,
                                         .causal = layer.shape.causal,
-                                        .qkv_stride = layer.fused_columns()};
-    const std::int64_t extent = shape.extent(layer.length);
+                                        .qkv_stride = layer.fused_columns(),
+                                        .kv_heads = layer.kv_heads};
+    const std::int64_t extent = shape.extent();
+    const std::int64_t key_extent = shape.key_extent();
+    const std::int64_t keys = row + layer.key_columns();  // where values begin
     kernels::run(kernels::AttentionForward{.shape = shape,
                                            .q = in.in(0, extent),
-                                           .k = in.in(row, extent),
-                                           .v = in.in(2 * row, extent),
+                                           .k = in.in(row, key_extent),
+                                           .v = in.in(keys, key_extent),
                                            .o = o.out(),
                                            .lse = lse.out()},
                  where_);
     kernels::run(kernels::AttentionBackward{.shape = shape,
                                             .q = in.in(0, extent),
-                                            .k = in.in(row, extent),
-                                            .v = in.in(2 * row, extent),
+                                            .k = in.in(row, key_extent),
+                                            .v = in.in(keys, key_extent),
                                             .o = o.in(),
                                             .lse = lse.in(),
                                             .d_o = d_out.in(),
                                             .dq = d_in.out(0, extent),
-                                            .dk = d_in.out(row, extent),
-                                            .dv = d_in.out(2 * row, extent)},
+                                            .dk = d_in.out(row, key_extent),
+                                            .dv = d_in.out(keys, key_extent)},
                  where_);
     return {values_of(o.in()), values_of(d_in.in())};
   }
@@ -197,11 +200,12 @@ TEST_F(ContextTest, EveryWayGivesOneRanksOutputAndGradients) {
         if (shape.way == ContextWay::colossal || !misfit_of(shape).empty()) continue;
         for (const std::int64_t batch : {1, 2}) {
           for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
+            const std::int64_t kv_heads = ranks == 1 ? 3 : ranks;
             expect_alike({.shape = shape,
                           .batch = batch,
                           .length = 12 * ranks,
-                          .heads = ranks == 1 ? 3 : ranks,
-                          .kv_heads = ranks == 1 ? 3 : ranks,
+                          .heads = kv_heads * batch,  // of two sequences, two queries share a key
+                          .kv_heads = kv_heads,
                           .head_columns = 8,
                           .dtype = dtype});
           }

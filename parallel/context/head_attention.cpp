@@ -22,7 +22,8 @@ kernels::AttentionShape HeadAttention::shape() const {
           .queries = layer_.length,
           .keys = layer_.length,
           .head_columns = layer_.head_columns,
-          .causal = layer_.shape.causal};
+          .causal = layer_.shape.causal,
+          .kv_heads = layer_.kv_heads / layer_.shape.ranks};
 }
 
 // ---- places
