@@ -58,7 +58,7 @@ parallel::Tensor tensor_of(parallel::Memory& memory, const std::vector<float>& v
     for (const float value : values) narrow.push_back(core::to_bfloat16(value));
     from = narrow.data();
   }
-  memory.device().copy_from_host(tensor.data(), from, static_cast<std::size_t>(tensor.bytes()));
+  memory.device().copy_to_device(tensor.data(), from, static_cast<std::size_t>(tensor.bytes()));
   return tensor;
 }
 
