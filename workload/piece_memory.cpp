@@ -12,7 +12,7 @@ using Kind = OperationKind;
 using T = TensorName;
 
 std::int64_t rows_of_all(const Model& model, const Layout& layout) {
-  return layout.microbatch_size * model.sequence;
+  return layout.microbatch_size * model.sequence / layout.cp;
 }
 
 // While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the second one's
@@ -40,6 +40,26 @@ std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
 }
 
+// Beside queries, keys, values, outputs and their gradients of own tokens: keys of a turn and of the next, what a block
+// gives before it is merged, and the gradients that go with keys. All keys, where they are gathered. An upper bound.
+std::int64_t moving_bytes(const Model& model, const Layout& layout, bool backward) {
+  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
+  const std::int64_t rows = rows_of_all(model, layout);
+  const std::int64_t queries = compute * rows * model.heads * model.head_size / layout.tp;
+  const std::int64_t keys = 2 * compute * rows * model.kv_heads * model.head_size / layout.tp;
+  const std::int64_t sums = static_cast<std::int64_t>(sizeof(float)) * rows * model.heads / layout.tp;
+  switch (layout.cp_way) {
+    case ContextWay::allgather:
+      return backward ? queries + 4 * layout.cp * keys : queries + sums + 2 * layout.cp * keys;
+    case ContextWay::ulysses:
+      return backward ? 3 * queries + keys : 2 * queries + keys;
+    case ContextWay::lightseq:
+      return backward ? 7 * queries + 4 * keys + 3 * sums : 5 * queries + 3 * sums + 2 * keys;
+    default:
+      return backward ? 2 * queries + 5 * keys + sums : queries + sums + 2 * keys;
+  }
+}
+
 std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
   constexpr std::int64_t kFloat = sizeof(float);  // and of an id
@@ -58,6 +78,9 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return compute * rows * model.heads * model.head_size / layout.tp;
     case T::lse:
       return kFloat * rows * model.heads / layout.tp;
+    case T::moving:
+    case T::d_moving:
+      return moving_bytes(model, layout, name == T::d_moving);
     case T::pre:
     case T::d_pre:
       return (model.gated ? 2 : 1) * compute * rows * model.ffn_hidden / layout.tp;
@@ -250,8 +273,17 @@ class PieceTouches {
         return make(T::qkv);
       case Kind::rotary:
         return use(T::qkv);
+      case Kind::split_heads:
+        use(T::qkv);  // in another order
+        make(T::o);
+        make(T::lse);
+        return make(T::moving);
+      case Kind::exchange_context:
+      case Kind::merge_context:
+        return use(T::moving);
       case Kind::core:
         use(T::qkv);
+        if (layout_.cp > 1) return use(T::moving);
         make(T::o);
         return make(T::lse);
       case Kind::projection:
@@ -314,8 +346,16 @@ class PieceTouches {
         return regather(T::dh, T::dh_all);
       case Kind::projection:
         use_rows(T::dh, T::dh_all);
+        if (layout_.cp > 1) make(T::d_moving);
         return make(T::d_o);
+      case Kind::split_heads:
+        for (const T name : {T::d_o, T::qkv, T::o, T::lse, T::d_moving}) use(name);
+        return make(T::d_qkv);
+      case Kind::exchange_context:
+      case Kind::merge_context:
+        return use(T::d_moving);
       case Kind::core:
+        if (layout_.cp > 1) return use(T::d_moving);
         for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
         return make(T::d_qkv);
       case Kind::rotary:

@@ -20,14 +20,7 @@ constexpr int kMostRanks = 64;
 
 std::vector<ContextWay> ways_of(const FlagValue& value) {
   std::vector<ContextWay> ways;
-  for (const FlagValue& part : value.list()) {
-    std::size_t found = 0;
-    while (found < workload::kContextWays.size() && workload::kContextWays[found] != part.text) ++found;
-    if (found == workload::kContextWays.size()) {
-      throw part.refused("no such way", "ring zigzag allgather ulysses lightseq colossal");
-    }
-    ways.push_back(static_cast<ContextWay>(found));
-  }
+  for (const FlagValue& part : value.list()) ways.push_back(mini_train::context_way_of(part));
   return ways;
 }
 
