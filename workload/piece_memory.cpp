@@ -52,7 +52,7 @@ std::int64_t moving_bytes(const Model& model, const Layout& layout, bool backwar
     case ContextWay::allgather:
       return backward ? queries + 4 * layout.cp * keys : queries + sums + 2 * layout.cp * keys;
     case ContextWay::ulysses:
-      return backward ? 3 * queries + keys : 2 * queries + keys;
+      return backward ? 3 * queries + keys : queries + keys;
     case ContextWay::lightseq:
       return backward ? 7 * queries + 4 * keys + 3 * sums : 5 * queries + 3 * sums + 2 * keys;
     default:
@@ -74,8 +74,11 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::d_qkv:
       return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
     case T::o:
-    case T::d_o:
-      return compute * rows * model.heads * model.head_size / layout.tp;
+    case T::d_o: {
+      // Ulysses keeps the output of own heads beside that of own tokens.
+      const bool twice = layout.cp > 1 && layout.cp_way == ContextWay::ulysses && name == T::o;
+      return (twice ? 2 : 1) * compute * rows * model.heads * model.head_size / layout.tp;
+    }
     case T::lse:
       return kFloat * rows * model.heads / layout.tp;
     case T::moving:

@@ -19,7 +19,7 @@ using workload::ExchangePlace;
 using workload::kWholeSequence;
 
 BlockAttention::BlockAttention(const ContextPlan& plan, const Workspace& workspace)
-    : plan_(plan), layer_(plan.layer()), workspace_(workspace) {}
+    : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {}
 
 // ---- places
 
@@ -53,10 +53,6 @@ kernels::AttentionShape BlockAttention::shape_of(const ContextBlock& block, cons
 
 Tensor BlockAttention::make(Array array, std::int64_t elems) const {
   return workspace_.memory.make(MemoryKind::activations, layer_.dtype_of(array), elems);
-}
-
-Tensor BlockAttention::make_zeroed(Array array) const {
-  return workspace_.memory.make_zeroed(MemoryKind::activations, layer_.dtype_of(array), layer_.elems(array));
 }
 
 kernels::In BlockAttention::queries_in(const Tensor& array, const Rows& rows, const Part& part) const {
@@ -103,21 +99,11 @@ void BlockAttention::split(kernels::In qkv) {
   begun_.clear();
 }
 
-// Of the turn before, which has been computed and sent on.
-void BlockAttention::drop_operands(bool backward, std::int32_t turn) {
-  const std::int32_t before = backward ? turn + 1 : turn - 1;
-  if (before < 0 || before >= plan_.list().turns()) return;
-  for (const ContextExchange& exchange : plan_.turn(backward, before).operands) {
-    if (exchange.comm != Comm::shift) continue;
-    for (const ContextMessage& receive : exchange.receives) held_.take({exchange.received, receive.owner});
-  }
-}
-
 void BlockAttention::core(std::int32_t turn) {
-  drop_operands(false, turn);
+  shelves_.drop_operands(false, turn);
   if (gathered_.given()) order_keys();
   for (const ContextBlock& block : plan_.turn(false, turn).blocks) forward_block(block);
-  if (turn + 1 == plan_.list().turns()) drop_operands(false, turn + 1);
+  if (turn + 1 == plan_.list().turns()) shelves_.drop_operands(false, turn + 1);
 }
 
 void BlockAttention::forward_block(const ContextBlock& block) {
@@ -174,8 +160,8 @@ void BlockAttention::forward_part(const ContextBlock& block, const Rows& rows, c
 void BlockAttention::merge(std::int32_t turn) {
   for (const ContextExchange& exchange : plan_.turn(false, turn).results) {
     if (exchange.received != Array::outputs || exchange.receives.empty()) continue;
-    const Tensor part_o = arrived_.take(own(Array::outputs));
-    const Tensor part_sums = arrived_.take(own(Array::sums));
+    const Tensor part_o = shelves_.arrived.take(own(Array::outputs));
+    const Tensor part_sums = shelves_.arrived.take(own(Array::sums));
     kernels::AttentionMerge merge{
         .batch = layer_.batch, .heads = layer_.heads, .queries = layer_.tokens(), .head_columns = layer_.head_columns};
     merge.o = held_.at(own(Array::outputs)).inout();
@@ -196,12 +182,12 @@ void BlockAttention::forward_ends(bool keeps) {
 // ---- backward
 
 void BlockAttention::core_gradient(std::int32_t turn) {
-  drop_operands(true, turn);
+  shelves_.drop_operands(true, turn);
   if (gathered_.given()) order_keys();
   for (const ContextBlock& block : plan_.turn(true, turn).blocks) backward_block(block);
   held_.take({Array::keys, kWholeSequence});
   if (held_.find({Array::d_keys, kWholeSequence}) != nullptr) unorder_gradients();
-  if (turn == 0) drop_operands(true, -1);
+  if (turn == 0) shelves_.drop_operands(true, -1);
 }
 
 const Tensor& BlockAttention::gradient_tensor(const Key& key, bool covers_all) {
@@ -274,19 +260,14 @@ void BlockAttention::add(kernels::In term, kernels::Out sum) const {
 }
 
 void BlockAttention::merge_gradients(std::int32_t turn) {
-  for (const ContextExchange& exchange : plan_.turn(true, turn).results) {
-    for (const ContextMessage& receive : exchange.receives) {
-      if (exchange.comm != Comm::shift) continue;  // a reduction has the whole sum
-      const Key key{exchange.received, receive.owner};
-      Tensor arrived = arrived_.take(key);
-      begin(key, {0, workload::chunks_a_rank(layer_.shape.way)});
-      if (const Tensor* const sum = held_.find(key)) {
-        add(arrived.in(), sum->out());
-      } else {
-        held_.put(key, std::move(arrived));
-      }
+  shelves_.take_sums(turn, [&](const Key& key, Tensor arrived) {
+    begin(key, {0, workload::chunks_a_rank(layer_.shape.way)});
+    if (const Tensor* const sum = held_.find(key)) {
+      add(arrived.in(), sum->out());
+    } else {
+      held_.put(key, std::move(arrived));
     }
-  }
+  });
 }
 
 void BlockAttention::join(kernels::Out d_qkv) {
@@ -349,45 +330,17 @@ ContextMove BlockAttention::exchange(bool backward, const ExchangePlace& place) 
     return {held_.at(own(Array::keys)).in(), gathered_.out(), nullptr};
   }
   if (exchange.comm == Comm::reduce_scatter) {
-    const Tensor& sum = arriving_.put(own(Array::d_keys), make(Array::d_keys, layer_.elems(Array::d_keys)));
+    const Tensor& sum = held_.put(own(Array::d_keys), make(Array::d_keys, layer_.elems(Array::d_keys)));
     return {to_reduce_.in(), sum.out(), nullptr};
   }
-  ContextMove move{.input = {nullptr, core::DType::u8, 0},
-                   .output = {nullptr, core::DType::u8, 0},
-                   .bytes_of_pairs = plan_.bytes_of_pairs(backward, place)};
-  for (const ContextMessage& send : exchange.sends) {
-    const Key key{exchange.array, send.owner};
-    if (backward && exchange.array == Array::d_outputs && send.owner == layer_.rank) {
-      move.input = d_o_;
-      continue;
-    }
-    // Gradients of keys that no query here sees are zero.
-    if (workload::is_summed(exchange.array) && held_.find(key) == nullptr) held_.put(key, make_zeroed(exchange.array));
-    move.input = held_.at(key).in();
-  }
-  for (const ContextMessage& receive : exchange.receives) {
-    move.output =
-        arriving_.put({exchange.received, receive.owner}, make(exchange.received, layer_.elems(exchange.received)))
-            .out();
-  }
-  return move;
+  return shelves_.begin_shift(backward, place, d_o_);
 }
 
 void BlockAttention::exchanged(bool backward, const ExchangePlace& place) {
-  const ContextExchange& exchange = plan_.exchange(backward, place);
-  if (exchange.comm == Comm::all_gather) return;
-  if (exchange.comm == Comm::reduce_scatter) {
-    to_reduce_.reset();
-    held_.put(own(Array::d_keys), arriving_.take(own(Array::d_keys)));
-    return;
-  }
-  if (place.results) {  // what was made for others has left
-    for (const ContextMessage& send : exchange.sends) held_.take({exchange.array, send.owner});
-  }
-  for (const ContextMessage& receive : exchange.receives) {
-    const Key key{exchange.received, receive.owner};
-    (place.results ? arrived_ : held_).put(key, arriving_.take(key));
-  }
+  const Comm comm = plan_.exchange(backward, place).comm;
+  if (comm == Comm::all_gather) return;
+  if (comm == Comm::shift) return shelves_.end_shift(backward, place);
+  to_reduce_.reset();
 }
 
 }  // namespace lockstep::parallel

@@ -52,7 +52,6 @@ class BlockAttention final : public ContextAttention {
   std::vector<Part> parts_of(const Rows& rows) const;
   kernels::AttentionShape shape_of(const workload::ContextBlock& block, const Rows& rows, const Part& part) const;
   Tensor make(Array array, std::int64_t elems) const;
-  Tensor make_zeroed(Array array) const;
   kernels::In queries_in(const Tensor& array, const Rows& rows, const Part& part) const;
   kernels::Out queries_out(const Tensor& array, const Rows& rows, const Part& part) const;
   std::int64_t key_place(const Rows& rows, const Part& part) const;
@@ -62,7 +61,6 @@ class BlockAttention final : public ContextAttention {
   bool begin(const Key& key, const workload::ChunkRange& range);
   bool has_begun(const Key& key) const { return begun_.count(key) > 0; }
 
-  void drop_operands(bool backward, std::int32_t turn);
   void forward_block(const workload::ContextBlock& block);
   void forward_part(const workload::ContextBlock& block, const Rows& rows, const Part& part, bool is_first);
   void backward_block(const workload::ContextBlock& block);
@@ -81,9 +79,8 @@ class BlockAttention final : public ContextAttention {
   const ContextLayer& layer_;
   const Workspace workspace_;
   kernels::In d_o_;
-  Shelf held_;                              // operands, and results as far as they are
-  Shelf arriving_;                          // of exchanges that run
-  Shelf arrived_;                           // results that are to be merged
+  ContextShelves shelves_;
+  Shelf& held_ = shelves_.held;
   std::map<Key, std::vector<bool>> begun_;  // chunks that have a result; of the thread of kernels
   Tensor gathered_;                         // keys as a gather has them: rank after rank
   Tensor to_reduce_;                        // their gradients, likewise

@@ -1,7 +1,10 @@
 #include <array>
 
 #include "core/error.h"
+#include "parallel/context/block_attention.h"
 #include "parallel/context/context_attention.h"
+#include "parallel/context/head_attention.h"
+#include "parallel/context/score_attention.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -79,6 +82,17 @@ std::shared_ptr<const collectives::CountMatrix> ContextPlan::bytes_of_pairs(bool
   const Matrices& matrices = matrices_[backward ? 1 : 0];
   const auto number = static_cast<std::size_t>(place.number());
   return number < matrices.size() ? matrices[number] : nullptr;
+}
+
+std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan, const Workspace& workspace) {
+  switch (plan.layer().shape.way) {
+    case workload::ContextWay::ulysses:
+      return std::make_unique<HeadAttention>(plan, workspace);
+    case workload::ContextWay::colossal:
+      return std::make_unique<ScoreAttention>(plan, workspace);
+    default:
+      return std::make_unique<BlockAttention>(plan, workspace);
+  }
 }
 
 }  // namespace lockstep::parallel

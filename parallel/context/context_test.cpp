@@ -197,17 +197,19 @@ TEST_F(ContextTest, EveryWayGivesOneRanksOutputAndGradients) {
     for (const std::int32_t ranks : {1, 2, 3, 4, 5}) {
       for (const bool causal : {true, false}) {
         const workload::ContextShape shape{static_cast<ContextWay>(way), ranks, causal};
-        if (shape.way == ContextWay::colossal || !misfit_of(shape).empty()) continue;
+        if (!misfit_of(shape).empty()) continue;
+        if (shape.way == ContextWay::colossal && causal) continue;  // which it has not
         for (const std::int64_t batch : {1, 2}) {
           for (const core::DType dtype : {core::DType::f32, core::DType::bf16}) {
             const std::int64_t kv_heads = ranks == 1 ? 3 : ranks;
-            expect_alike({.shape = shape,
-                          .batch = batch,
-                          .length = 12 * ranks,
-                          .heads = kv_heads * batch,  // of two sequences, two queries share a key
-                          .kv_heads = kv_heads,
-                          .head_columns = 8,
-                          .dtype = dtype});
+            expect_alike(
+                {.shape = shape,
+                 .batch = batch,
+                 .length = 12 * ranks,
+                 .heads = shape.way == ContextWay::colossal ? kv_heads : kv_heads * batch,  // groups of two, too
+                 .kv_heads = kv_heads,
+                 .head_columns = 8,
+                 .dtype = dtype});
           }
         }
       }

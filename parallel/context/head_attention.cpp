@@ -1,7 +1,6 @@
 #include "parallel/context/head_attention.h"
 
 #include "core/error.h"
-#include "parallel/context/block_attention.h"
 #include "parallel/context/copies.h"
 
 namespace lockstep::parallel {
@@ -183,15 +182,6 @@ ContextMove HeadAttention::exchange(bool backward, const ExchangePlace& place) {
 
 void HeadAttention::exchanged(bool backward, const ExchangePlace& place) {
   way_of(plan_.exchange(backward, place).array).sent.reset();
-}
-
-std::unique_ptr<ContextAttention> make_context_attention(const ContextPlan& plan, const Workspace& workspace) {
-  switch (plan.layer().shape.way) {
-    case workload::ContextWay::ulysses:
-      return std::make_unique<HeadAttention>(plan, workspace);
-    default:
-      return std::make_unique<BlockAttention>(plan, workspace);
-  }
 }
 
 }  // namespace lockstep::parallel

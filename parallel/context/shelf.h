@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/context/context_attention.h"
 #include "parallel/memory/memory.h"
 #include "workload/context_list.h"
 
@@ -49,6 +50,38 @@ class Shelf {
  private:
   mutable std::mutex mutex_;
   std::map<Key, Tensor> tensors_;
+};
+
+// The arrays of a rank that keeps its tokens, as they come and go.
+class ContextShelves {
+ public:
+  ContextShelves(const ContextPlan& plan, const Workspace& workspace) : plan_(plan), workspace_(workspace) {}
+
+  Shelf held;     // operands, and results as far as they are
+  Shelf arrived;  // results that are to be merged
+
+  // A shift of the list: buffers of what is sent and received, and what follows from having moved it. A gradient that
+  // no block here has added to is sent as zeros. `d_o`: the gradient of own outputs, which is on no shelf.
+  ContextMove begin_shift(bool backward, const workload::ExchangePlace& place, kernels::In d_o = {});
+  void end_shift(bool backward, const workload::ExchangePlace& place);
+  // Of the turn that was run before this one, which has been computed and sent on.
+  void drop_operands(bool backward, std::int32_t turn);
+  // Calls visit(key, tensor) for each sum that came in the turn's results.
+  template <class Visit>
+  void take_sums(std::int32_t turn, const Visit& visit) {
+    for (const workload::ContextExchange& exchange : plan_.turn(true, turn).results) {
+      if (exchange.comm != schedules::Comm::shift) continue;  // a reduction has the whole sum
+      for (const workload::ContextMessage& receive : exchange.receives) {
+        const Shelf::Key key{exchange.received, receive.owner};
+        visit(key, arrived.take(key));
+      }
+    }
+  }
+
+ private:
+  const ContextPlan& plan_;
+  const Workspace workspace_;
+  Shelf arriving_;  // of exchanges that run
 };
 
 }  // namespace lockstep::parallel
