@@ -1,8 +1,9 @@
+#include "kernels/attention_merge/attention_merge_cases.h"
+
 #include <fmt/format.h>
 
 #include <array>
 
-#include "kernels/attention_merge/attention_merge.h"
 #include "kernels/attention_merge/attention_merge_reference.h"
 #include "kernels/base/shapes.h"
 #include "kernels/registry.h"
@@ -17,10 +18,7 @@ std::string name_of(const AttentionMerge& args) {
 }
 
 void add(std::vector<KernelCase>& cases, const AttentionMerge& args, core::DType dtype) {
-  cases.push_back(make_case(args, {.shape = name_of(args),
-                                   .dtype = dtype,
-                                   .draws = {{"lse", {.scale = 3}}, {"part_lse", {.scale = 3}}},
-                                   .terms = {{"o", 2}, {"lse", 2}}}));
+  cases.push_back(case_of(shaped(args, dtype)));
 }
 
 // batch, heads, queries, head_columns, lse_stride
@@ -32,6 +30,13 @@ constexpr std::array kBenchShapes{AttentionMerge{1, 4, 1024, 64}, AttentionMerge
                                   AttentionMerge{1, 32, 8192, 128}};
 
 }  // namespace
+
+KernelCase case_of(const AttentionMerge& args) {
+  return make_shaped_case(args, {.shape = name_of(args),
+                                 .dtype = args.o.dtype,
+                                 .draws = {{"lse", {.scale = 3}}, {"part_lse", {.scale = 3}}},
+                                 .terms = {{"o", 2}, {"lse", 2}}});
+}
 
 std::vector<KernelCase> attention_merge_test_cases() {
   std::vector<KernelCase> cases;

@@ -1,9 +1,10 @@
+#include "kernels/copy/copy_cases.h"
+
 #include <fmt/format.h>
 
 #include <array>
 
 #include "kernels/base/shapes.h"
-#include "kernels/copy/copy.h"
 #include "kernels/copy/copy_reference.h"
 #include "kernels/registry.h"
 
@@ -11,8 +12,7 @@ namespace lockstep::kernels {
 namespace {
 
 void add(std::vector<KernelCase>& cases, const CopyRows& args, core::DType dtype) {
-  const std::string shape = fmt::format("R{}_C{}_F{}_T{}", args.rows, args.columns, args.from_row(), args.to_row());
-  cases.push_back(make_case(args, {.shape = shape, .dtype = dtype}));
+  cases.push_back(case_of(shaped(args, dtype)));
 }
 
 // rows, columns, from_stride, to_stride
@@ -26,6 +26,11 @@ constexpr std::array kTestShapes{CopyRows{1, 1},
 constexpr std::array kBenchShapes{CopyRows{1024, 256, 768}, CopyRows{8192, 768, 2304}, CopyRows{8192, 192, 768, 0}};
 
 }  // namespace
+
+KernelCase case_of(const CopyRows& args) {
+  const std::string shape = fmt::format("R{}_C{}_F{}_T{}", args.rows, args.columns, args.from_row(), args.to_row());
+  return make_shaped_case(args, {.shape = shape, .dtype = args.from.dtype});
+}
 
 std::vector<KernelCase> copy_test_cases() {
   std::vector<KernelCase> cases;
