@@ -309,6 +309,24 @@ class ContextOperations {
 
 }  // namespace
 
+std::int64_t context_moving_bytes(const Model& model, const Layout& layout, bool backward) {
+  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
+  const std::int64_t rows = layout.microbatch_size * model.sequence / layout.cp;
+  const std::int64_t queries = compute * rows * model.heads * model.head_size / layout.tp;
+  const std::int64_t keys = 2 * compute * rows * model.kv_heads * model.head_size / layout.tp;
+  const std::int64_t sums = static_cast<std::int64_t>(sizeof(float)) * rows * model.heads / layout.tp;
+  switch (layout.cp_way) {
+    case ContextWay::allgather:
+      return backward ? queries + 4 * layout.cp * keys : queries + sums + 2 * layout.cp * keys;
+    case ContextWay::ulysses:
+      return backward ? 3 * queries + keys : queries + keys;
+    case ContextWay::lightseq:
+      return backward ? 7 * queries + 4 * keys + 3 * sums : 5 * queries + 3 * sums + 2 * keys;
+    default:
+      return backward ? 2 * queries + 5 * keys + sums : queries + sums + 2 * keys;
+  }
+}
+
 std::vector<Operation> context_operations(const Model& model, const Layout& layout) {
   return ContextOperations(model, layout).all();
 }

@@ -1,6 +1,7 @@
 #include "workload/piece_memory.h"
 
 #include "core/error.h"
+#include "workload/context_operations.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
 
@@ -40,26 +41,6 @@ std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
 }
 
-// Beside queries, keys, values, outputs and their gradients of own tokens: keys of a turn and of the next, what a block
-// gives before it is merged, and the gradients that go with keys. All keys, where they are gathered. An upper bound.
-std::int64_t moving_bytes(const Model& model, const Layout& layout, bool backward) {
-  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
-  const std::int64_t rows = rows_of_all(model, layout);
-  const std::int64_t queries = compute * rows * model.heads * model.head_size / layout.tp;
-  const std::int64_t keys = 2 * compute * rows * model.kv_heads * model.head_size / layout.tp;
-  const std::int64_t sums = static_cast<std::int64_t>(sizeof(float)) * rows * model.heads / layout.tp;
-  switch (layout.cp_way) {
-    case ContextWay::allgather:
-      return backward ? queries + 4 * layout.cp * keys : queries + sums + 2 * layout.cp * keys;
-    case ContextWay::ulysses:
-      return backward ? 3 * queries + keys : queries + keys;
-    case ContextWay::lightseq:
-      return backward ? 7 * queries + 4 * keys + 3 * sums : 5 * queries + 3 * sums + 2 * keys;
-    default:
-      return backward ? 2 * queries + 5 * keys + sums : queries + sums + 2 * keys;
-  }
-}
-
 std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
   constexpr std::int64_t kFloat = sizeof(float);  // and of an id
@@ -83,7 +64,7 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return kFloat * rows * model.heads / layout.tp;
     case T::moving:
     case T::d_moving:
-      return moving_bytes(model, layout, name == T::d_moving);
+      return context_moving_bytes(model, layout, name == T::d_moving);
     case T::pre:
     case T::d_pre:
       return (model.gated ? 2 : 1) * compute * rows * model.ffn_hidden / layout.tp;

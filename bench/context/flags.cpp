@@ -8,6 +8,8 @@
 #include "core/device_cpu.h"
 #include "core/error.h"
 #include "core/size.h"
+#include "workload/layout.h"
+#include "workload/model.h"
 
 namespace lockstep::context_bench {
 namespace {
@@ -52,6 +54,19 @@ const std::array kFlagsOfRun{
          [](ContextFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 2, kMostRanks); }},
     Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
          [](ContextFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
+    Flag{"--fit", "",
+         "a model, as simulate takes it: also print the longest sequence of it whose training step fits, for each way",
+         [](ContextFlags& f, const FlagValue& v) {
+           v.parsed_by(workload::parse_model);
+           f.fit_model = v.text;
+         }},
+    Flag{"--fit-layout", "", "its layout but for cp, such as dtype=bf16,zero=3,dp=8,recompute=full",
+         [](ContextFlags& f, const FlagValue& v) {
+           v.parsed_by(workload::parse_layout);
+           f.fit_layout = v.text;
+         }},
+    Flag{"--fit-gb", "80", "memory of a rank, 1e9 bytes",
+         [](ContextFlags& f, const FlagValue& v) { f.fit_gb = v.number(0.001, 1e6); }},
     Flag{"-t,--threads", "1", "kernel threads per rank",
          [](ContextFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
     Flag{"--turns", "7", "rounds; each of kernels, communication, serial and async is timed once in each",

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/place/place.h"
@@ -26,6 +27,9 @@ struct ContextFlags : program::Invocation {
   core::DType dtype = core::DType::f32;
   bool causal = true;
   std::optional<transports::LinkSpec> link;
+  std::string fit_model;   // whose longest sequence is looked for; empty: of none
+  std::string fit_layout;  // but for cp and cp_way
+  double fit_gb = 80;
   int threads = 1;
   int turns = 7;
   int warm_turns = 1;

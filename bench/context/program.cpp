@@ -1,5 +1,6 @@
 #include "bench/context/program.h"
 
+#include "bench/context/longest.h"
 #include "bench/context/records.h"
 #include "bench/context/run.h"
 #include "bench/context/text.h"
@@ -9,6 +10,7 @@ namespace lockstep::context_bench {
 
 int run_context(const ContextFlags& flags, const program::Print& print) {
   check_layers(flags);
+  const std::vector<Longest> longest = longest_sequences(flags);  // refuses before anything is printed
   const bool tells = program::tells(flags.mpi);
   core::RecordWriter writer(tells ? flags.json_file : "");
   const core::RunRecord run = run_record(flags);
@@ -28,6 +30,7 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
     wrong += result.wrong().empty() ? 0 : 1;
   }
   print(ending_text(rows, wrong));
+  print(longest_text(flags, longest));
   writer.commit();
   return wrong > 0 ? static_cast<int>(core::Failure::wrong_data) : 0;
 }

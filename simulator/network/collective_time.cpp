@@ -130,7 +130,7 @@ CollectivePrediction predict_collective(const Machine& machine, Comm comm, Colle
     case CollectiveAlgorithm::tree:
       return tree(machine, bytes, members);
     case CollectiveAlgorithm::exchange:
-      return exchange(machine, bytes, members);
+      return comm == Comm::shift ? shift(machine, bytes, members) : exchange(machine, bytes, members);
     default:
       return {algorithm};
   }
