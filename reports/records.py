@@ -145,6 +145,35 @@ class Layer:
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
+@fields_of("ContextRecord")
+class Context:
+    """One way to share a sequence of one length."""
+
+    @property
+    def length(self) -> int:
+        return int(self.sizes["length"])
+
+    def time(self, direction: str, form: str) -> Any:
+        return next(time for time in self.times if (time.direction, time.way) == (direction, form))
+
+    def median_us(self, form: str) -> float:
+        """Forward and backward."""
+        return sum(self.time(direction, form).stats.median for direction in DIRECTIONS)
+
+    @property
+    def mean_pairs(self) -> float:
+        return sum(self.pairs) / len(self.pairs)
+
+    @property
+    def load(self) -> float:
+        """What the rank with most computes, over the mean: counted."""
+        return max(self.pairs) / self.mean_pairs
+
+    @property
+    def mean_kernels_us(self) -> float:
+        return sum(self.kernels_us) / len(self.kernels_us)
+
+
 @fields_of("StudyRecord")
 class StudyPoint:
     """Of a curve, map or table that one command made."""
@@ -190,6 +219,7 @@ class Records:
     scalings: tuple[Scaling, ...] = ()
     shardings: tuple[Sharding, ...] = ()
     layers: tuple[Layer, ...] = ()
+    contexts: tuple[Context, ...] = ()
     studies: tuple[StudyPoint, ...] = ()
     verdicts: tuple[GateCase, ...] = ()
     histories: tuple[GateSeries, ...] = ()
@@ -228,6 +258,9 @@ class Records:
 
     def of_layers(self) -> "Records":
         return self._only(layers=self.layers)
+
+    def of_context(self) -> "Records":
+        return self._only(contexts=self.contexts)
 
     def of_studies(self) -> "Records":
         return self._only(studies=self.studies)

@@ -8,8 +8,10 @@
 
 #include "core/dtype.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention_merge/attention_merge.h"
 #include "kernels/base/cost.h"
 #include "kernels/base/operands.h"
+#include "kernels/copy/copy.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/fp8/fp8_linear.h"
@@ -37,11 +39,12 @@ struct OtherKernel {
 struct KernelCall {
   using Arguments =
       std::variant<OtherKernel, kernels::GemmForward, kernels::GemmInputGradient, kernels::GemmWeightGradient,
-                   kernels::AttentionForward, kernels::AttentionBackward, kernels::NormForward, kernels::NormBackward,
-                   kernels::GeluForward, kernels::GeluBackward, kernels::SwigluForward, kernels::SwigluBackward,
-                   kernels::Rotary, kernels::ResidualAdd, kernels::EmbeddingForward, kernels::EmbeddingBackward,
-                   kernels::CrossEntropy, kernels::CrossEntropyStats, kernels::CrossEntropyFinish,
-                   kernels::SumOfSquares, kernels::AdamW, kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
+                   kernels::AttentionForward, kernels::AttentionBackward, kernels::AttentionMerge, kernels::CopyRows,
+                   kernels::NormForward, kernels::NormBackward, kernels::GeluForward, kernels::GeluBackward,
+                   kernels::SwigluForward, kernels::SwigluBackward, kernels::Rotary, kernels::ResidualAdd,
+                   kernels::EmbeddingForward, kernels::EmbeddingBackward, kernels::CrossEntropy,
+                   kernels::CrossEntropyStats, kernels::CrossEntropyFinish, kernels::SumOfSquares, kernels::AdamW,
+                   kernels::Fp8Encode, kernels::GemmFp8, kernels::GemmFp8Add>;
   Arguments arguments;
   double count = 1;  // so many of these, one after the other
 };

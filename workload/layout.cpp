@@ -46,7 +46,13 @@ std::string tensor_misfit(const Model& model, const Layout& layout) {
 }
 
 std::string sequence_misfit(const Model& model, const Layout& layout) {
-  if (auto cut = must_divide("cp", layout.cp, "sequence", model.sequence); !cut.empty()) return cut;
+  if (layout.cp > 1) {
+    const ContextFit fit{model.sequence, model.heads / layout.tp, model.kv_heads / layout.tp};
+    if (auto misfit = misfit_of(context_of(layout), fit); !misfit.empty()) return misfit;
+    if (layout.cp_way == ContextWay::colossal && layout.flash) {
+      return "flash is yes, and cp_way is colossal, which has scores in memory; allowed: flash=no";
+    }
+  }
   if (!layout.sequence_parallel) return "";
   return must_divide("tp", layout.tp, "microbatch x sequence / cp",
                      layout.microbatch_size * model.sequence / layout.cp);

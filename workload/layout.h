@@ -12,6 +12,7 @@
 #include "core/dtype.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
+#include "workload/context_list.h"
 #include "workload/model.h"
 
 namespace lockstep::workload {
@@ -36,12 +37,13 @@ using AxisOrder = std::array<Axis, 4>;
 inline constexpr AxisOrder kMegatronOrder{Axis::tp, Axis::cp, Axis::dp, Axis::pp};
 
 struct Layout {
-  std::int32_t dp = 1;               // data-parallel ranks
-  std::int32_t tp = 1;               // tensor-parallel ranks
-  std::int32_t pp = 1;               // pipeline ranks
-  std::int32_t cp = 1;               // context-parallel ranks: each has a part of every sequence
-  std::int32_t ep = 1;               // expert-parallel ranks, taken from the dp x cp ranks
-  AxisOrder order = kMegatronOrder;  // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
+  std::int32_t dp = 1;                     // data-parallel ranks
+  std::int32_t tp = 1;                     // tensor-parallel ranks
+  std::int32_t pp = 1;                     // pipeline ranks
+  std::int32_t cp = 1;                     // context-parallel ranks: each has a part of every sequence
+  ContextWay cp_way = ContextWay::zigzag;  // how they share attention (workload/context_list.h)
+  std::int32_t ep = 1;                     // expert-parallel ranks, taken from the dp x cp ranks
+  AxisOrder order = kMegatronOrder;        // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
   std::int32_t zero = 0;          // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
   std::int32_t shard_ranks = 0;   // neighbouring ranks that share a set of shards, the others have replicas of it
                                   // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all
@@ -88,6 +90,11 @@ std::string text_of(const Layout& layout);
 // Why a model cannot be laid out so, with what could ("tp is 5, and heads is 12; allowed: 1 2 3 4 6 12"). Empty: it
 // can.
 std::string misfit_of(const Model& model, const Layout& layout);
+
+// Causal, as models are.
+inline ContextShape context_of(const Layout& layout) {
+  return {.way = layout.cp_way, .ranks = layout.cp};
+}
 
 // Words of the vocabulary that one tensor rank has. One that tp does not divide is padded, so that all have as many.
 inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {

@@ -119,6 +119,11 @@ const std::array kFields{
     LayoutField{{"cp", "context-parallel ranks; 1", [](Given& g, const FieldValue& v) { g.layout.cp = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.cp); }},
     LayoutField{
+        {"cp_way",
+         "how context-parallel ranks share attention: ring zigzag allgather ulysses lightseq colossal; zigzag",
+         [](Given& g, const FieldValue& v) { g.layout.cp_way = static_cast<ContextWay>(v.one_of(kContextWays)); }},
+        [](const Layout& l) { return std::string(name_of(l.cp_way)); }},
+    LayoutField{
         {"ep", "expert-parallel ranks, of dp x cp; 1", [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
         [](const Layout& l) { return std::to_string(l.ep); }},
     LayoutField{{"order", "ranks' numbers: neighbours differ in the first; tp-cp-ep-dp-pp",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedules/catalogue.h"
+#include "workload/context_operations.h"
 #include "workload/groups.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
@@ -55,7 +56,7 @@ void add(ElemCount& to, const ElemCount& more) {
 }
 
 // Gathered weights of the unit at work and the next; a bucket being filled and one being reduced where gradients are
-// sharded; a message coming and one leaving, each way, where there is a pipeline.
+// sharded; a message coming and one leaving, each way, where there is a pipeline; what context ranks have on the way.
 double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& held, double recomputed) {
   double bytes = recomputed;
   if (layout.zero == 3) bytes += weight_bytes(layout) * std::min(held.whole, 2 * held.largest_part);
@@ -65,6 +66,7 @@ double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& h
     bytes += std::min(gradients, 2 * bucket);
   }
   if (layout.pp > 1) bytes += 4 * input_bytes(model, layout);
+  if (layout.cp > 1) bytes += static_cast<double>(context_moving_bytes(model, layout, true));
   return bytes;
 }
 

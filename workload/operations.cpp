@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
+
+#include "workload/context_operations.h"
 
 namespace lockstep::workload {
 namespace {
@@ -10,7 +13,7 @@ using schedules::Comm;
 using schedules::GroupKind;
 
 // Names are printed with the field's words; the order is that of OperationKind.
-constexpr std::array<std::string_view, 36> kNames{
+constexpr std::array<std::string_view, 38> kNames{
     "none",
     "word embedding",
     "leave tensor ranks",
@@ -20,8 +23,10 @@ constexpr std::array<std::string_view, 36> kNames{
     "enter tensor ranks",
     "queries, keys, values",
     "rotary positions",
-    "keys and values",
+    "split of heads",
+    "exchange of context ranks",
     "attention",
+    "merge of context ranks",
     "scores",
     "softmax",
     "dropout of scores",
@@ -257,22 +262,15 @@ Operation flash_attention(const Sizes& at) {
   Operation op{.kind = OperationKind::core};
   op.kept_bytes = at.element * at.tokens * at.queries + 4 * at.tokens * at.queries / at.head_size;
   op.keeps_output = true;
-  if (at.layout.cp == 1) {
-    const kernels::AttentionShape shape{.batch = at.layout.microbatch_size,
-                                        .heads = at.model.heads / at.layout.tp,
-                                        .queries = at.model.sequence,
-                                        .keys = at.model.sequence,
-                                        .head_columns = at.model.head_size,
-                                        .qkv_stride = whole(at.queries + 2 * at.keys),
-                                        .kv_heads = at.model.kv_heads / at.layout.tp};
-    op.forward = {kernel_call(kernels::AttentionForward{.shape = shape}, at.layout.compute)};
-    op.input_gradient = {kernel_call(kernels::AttentionBackward{.shape = shape}, at.layout.compute)};
-    return op;
-  }
-  const double flops = 0.5 * 4 * at.scores * at.head_size;
-  const double bytes = at.element * at.tokens * (2 * at.queries + 2 * at.keys * at.layout.cp);
-  op.forward = {other(at, KernelClass::attention, flops, bytes)};
-  op.input_gradient = {other(at, KernelClass::attention, 2.5 * flops, 2 * bytes)};
+  const kernels::AttentionShape shape{.batch = at.layout.microbatch_size,
+                                      .heads = at.model.heads / at.layout.tp,
+                                      .queries = at.model.sequence,
+                                      .keys = at.model.sequence,
+                                      .head_columns = at.model.head_size,
+                                      .qkv_stride = whole(at.queries + 2 * at.keys),
+                                      .kv_heads = at.model.kv_heads / at.layout.tp};
+  op.forward = {kernel_call(kernels::AttentionForward{.shape = shape}, at.layout.compute)};
+  op.input_gradient = {kernel_call(kernels::AttentionBackward{.shape = shape}, at.layout.compute)};
   return op;
 }
 
@@ -282,33 +280,40 @@ Operation rotary(const Sizes& at) {
     const double turned = 2 * at.element * at.tokens * (at.queries + at.keys);
     return pass(OperationKind::rotary, at, turned, turned, 0);
   }
-  kernels::Rotary args{.rows = whole(at.tokens),
-                       .length = at.model.sequence / at.layout.cp,
+  // Of context ranks each chunk has positions of its own (workload/context_list.h).
+  const std::int64_t chunks = at.layout.cp == 1 ? 1 : chunks_a_rank(at.layout.cp_way);
+  const double calls = at.layout.cp == 1 ? 1 : static_cast<double>(at.layout.microbatch_size * chunks);
+  kernels::Rotary args{.rows = whole(at.tokens / calls),
+                       .length = at.model.sequence / at.layout.cp / chunks,
                        .heads = (at.model.heads + at.model.kv_heads) / at.layout.tp,
                        .head_columns = at.model.head_size,
                        .stride = whole(at.queries + 2 * at.keys)};
   Operation op{.kind = OperationKind::rotary};
-  op.forward = {kernel_call(args, at.layout.compute)};
+  op.forward = {kernel_call(args, at.layout.compute, calls)};
   args.backward = true;
-  op.input_gradient = {kernel_call(args, at.layout.compute)};
+  op.input_gradient = {kernel_call(args, at.layout.compute, calls)};
   return op;
 }
 
 void attention(std::vector<Operation>& ops, const Sizes& at) {
   if (!at.model.learned_positions) ops.push_back(rotary(at));
-  // Keys and values of all context ranks go round beside the attention of those that are there (Liu et al. 2023,
-  // arXiv:2310.01889); backward they go round again and their gradients come back: twice the bytes.
-  const double around = 2 * at.element * at.tokens * at.keys * at.layout.cp;
-  if (at.layout.cp > 1) {
-    ops.push_back(exchange(OperationKind::exchange_keys, GroupKind::context, Comm::all_gather, Comm::none, around));
-    ops.back().beside = true;
+  const bool shares_context = at.layout.cp > 1;
+  if (shares_context && (at.layout.flash || at.layout.cp_way == ContextWay::colossal)) {
+    for (Operation& op : context_operations(at.model, at.layout)) ops.push_back(std::move(op));
+    return;
   }
   if (at.layout.flash) {
     ops.push_back(core(flash_attention(at)));
-  } else {
-    attention_in_passes(ops, at);
+    return;
   }
-  if (at.layout.cp > 1) ops.back().regather = {Comm::all_gather, GroupKind::context, 2 * around};
+  // With scores in memory keys and values of all context ranks are gathered first, whatever the way, and their
+  // gradients are summed up.
+  if (shares_context) {
+    const double all_keys = 2 * at.element * at.tokens * at.keys * at.layout.cp;
+    ops.push_back(exchange(OperationKind::exchange_context, GroupKind::context, Comm::all_gather, Comm::reduce_scatter,
+                           all_keys));
+  }
+  attention_in_passes(ops, at);
 }
 
 // Between the products of an MLP of so many tokens.

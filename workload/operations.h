@@ -34,8 +34,10 @@ enum class OperationKind : std::uint8_t {
   enter_attention,
   qkv,
   rotary,
-  exchange_keys,  // keys and values of context ranks
-  core,           // scores, softmax and the values weighed by them, in one kernel
+  split_heads,       // queries, keys and values of context ranks, out of one matrix
+  exchange_context,  // what context ranks send each other (workload/context_list.h)
+  core,              // scores, softmax and the values weighed by them, in one kernel
+  merge_context,     // what came from context ranks, with what is here
   scores,
   softmax,
   scores_dropout,
@@ -90,7 +92,10 @@ struct Operation {
   Exchange backward_exchange = {};
   // Before the backward of an operation, beside it: inputs that were kept in parts are gathered again.
   Exchange regather = {};
-  bool beside = false;    // the forward's collective runs beside the next operation
+  bool beside = false;           // the forward's collective runs beside the next operation
+  bool beside_backward = false;  // the backward's beside the next of the backward
+  // Of operations of context ranks: the turn of a core or a merge, ExchangePlace::number() of an exchange.
+  std::uint16_t turn = 0;
   double kept_bytes = 0;  // from the forward to the input gradient
   // From the input gradient to the weight gradient: a product's input and the gradient of its output.
   double later_bytes = 0;
@@ -108,13 +113,16 @@ enum class Side : std::uint8_t { forward, input_gradient, weight_gradient, regat
 struct PieceName {
   OperationKind kind = OperationKind::none;
   Side side = Side::forward;
+  std::uint16_t turn = 0;  // Operation::turn
   friend bool operator==(const PieceName&, const PieceName&) = default;
 };
-constexpr std::uint8_t what_of(PieceName name) {
-  return static_cast<std::uint8_t>(static_cast<unsigned>(name.kind) << 2U | static_cast<unsigned>(name.side));
+constexpr std::uint32_t what_of(PieceName name) {
+  return std::uint32_t{name.turn} << 16U | static_cast<std::uint32_t>(name.kind) << 2U |
+         static_cast<std::uint32_t>(name.side);
 }
-constexpr PieceName piece_named(std::uint8_t what) {
-  return {static_cast<OperationKind>(what >> 2U), static_cast<Side>(what & 3U)};
+constexpr PieceName piece_named(std::uint32_t what) {
+  return {static_cast<OperationKind>(what >> 2U & 0xffU), static_cast<Side>(what & 3U),
+          static_cast<std::uint16_t>(what >> 16U)};
 }
 
 // ---- sizes

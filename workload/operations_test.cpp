@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <string>
 
 namespace lockstep::workload {
 namespace {
@@ -100,12 +102,70 @@ TEST(Operations, SendEachTokenToItsExpertsAndBack) {
   EXPECT_EQ(moved_by(layer_operations(m, parse_layout("dp=8")), GroupKind::expert).forward.count(Comm::all_to_all), 0u);
 }
 
-TEST(Operations, PassKeysAndValuesRoundContextRanks) {
+TEST(Operations, ContextRanksMoveWhatTheirListSays) {
   const Model m = parse_model("llama3-8b");
-  const Moved moved = moved_by(layer_operations(m, parse_layout("cp=4")), GroupKind::context);
-  const double keys_and_values = 2 * 2 * static_cast<double>(m.sequence * m.kv_heads * m.head_size);
-  EXPECT_EQ(moved.forward.at(Comm::all_gather), keys_and_values);
-  EXPECT_EQ(moved.backward.at(Comm::all_gather), 2 * keys_and_values);
+  const double rows = static_cast<double>(m.sequence) / 4;
+  const double keys = 2 * 2 * rows * static_cast<double>(m.kv_heads * m.head_size);
+  const double queries = 2 * rows * static_cast<double>(m.heads * m.head_size);
+  const auto moved = [&](const char* layout) {
+    return moved_by(layer_operations(m, parse_layout(layout)), GroupKind::context);
+  };
+  // Around a ring of four in three shifts; backward the keys again, and their gradients.
+  for (const char* layout : {"cp=4,cp_way=ring", "cp=4"}) {
+    EXPECT_EQ(moved(layout).forward.at(Comm::shift), 3 * keys);
+    EXPECT_EQ(moved(layout).backward.at(Comm::shift), 6 * keys);
+  }
+  EXPECT_EQ(moved("cp=4,cp_way=allgather").forward.at(Comm::all_gather), 4 * keys);
+  EXPECT_EQ(moved("cp=4,cp_way=allgather").backward.at(Comm::all_gather), 4 * keys);
+  EXPECT_EQ(moved("cp=4,cp_way=allgather").backward.at(Comm::reduce_scatter), 4 * keys);
+  EXPECT_EQ(moved("cp=4,cp_way=ulysses").forward.at(Comm::all_to_all), 2 * queries + keys);
+  EXPECT_EQ(moved("cp=4,cp_way=ulysses").backward.at(Comm::all_to_all), 2 * queries + keys);
+}
+
+// Liu, Zaharia, Abbeel 2023 (arXiv:2310.01889), section 3 and table 2: a block is as long as FLOP/s over bytes/s, so
+// that the exchange of keys and values hides behind the attention of a block, in 16 bits and without a mask.
+TEST(Operations, ARingHidesFromTheBlocksOfRingAttentionsTableOn) {
+  struct Host {
+    const char* name;
+    double tflops, gbps, published_tokens;
+  };
+  for (const Host& host :
+       {Host{"A100 NVLink", 312, 300, 1.0e3}, Host{"A100 InfiniBand", 312, 12.5, 24.5e3},
+        Host{"TPU v3", 123, 112, 1.1e3}, Host{"TPU v4", 275, 268, 1.0e3}, Host{"TPU v5e", 196, 186, 1.1e3}}) {
+    const auto hides = [&](std::int64_t tokens) {
+      const Model m = parse_model("layers=1,hidden=4096,heads=32,dropout=no,sequence=" + std::to_string(4 * tokens));
+      double flops = 0;
+      double bytes = 0;
+      for (const Operation& op : layer_operations(m, parse_layout("cp=4,cp_way=ring"))) {
+        if (op.kind == OperationKind::core && op.turn == 2) {
+          for (const KernelCall& call : op.forward) flops += matrix_flops_of(call);
+        }
+        if (op.kind == OperationKind::exchange_context) bytes = std::max(bytes, op.forward_exchange.bytes);
+      }
+      return flops / host.tflops >= bytes / host.gbps * 1e3;
+    };
+    std::int64_t tokens = 128;
+    while (!hides(tokens)) tokens += 8;
+    EXPECT_NEAR(static_cast<double>(tokens) / host.published_tokens, 1, 0.06) << host.name << ": " << tokens;
+  }
+}
+
+// The largest message of any rank, in each turn.
+TEST(Operations, OfBalancedContextRanksHaveTheLoadOfTheirTurns) {
+  const Model m = parse_model("gpt3-13b,dropout=no");
+  const auto core_flops = [&](const std::string& layout) {
+    double flops = 0;
+    for (const Operation& op : layer_operations(m, parse_layout(layout))) {
+      if (op.kind == OperationKind::core) flops += flops_of(op.forward);
+    }
+    return flops;
+  };
+  const double alone = core_flops("cp=1");
+  EXPECT_NEAR(core_flops("cp=8,cp_way=zigzag") / alone, 1.0 / 8, 2e-3);
+  EXPECT_NEAR(core_flops("cp=8,cp_way=ulysses") / alone, 1.0 / 8, 2e-3);
+  EXPECT_NEAR(core_flops("cp=8,cp_way=allgather") / alone, 1.0 / 8, 2e-3);
+  // The last rank has 7.5 of 8 blocks of 64, of which half are seen: nearly twice the even share.
+  EXPECT_NEAR(core_flops("cp=8,cp_way=ring") / alone, 7.5 / 32, 2e-3);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "workload/piece_memory.h"
 
 #include "core/error.h"
+#include "workload/context_operations.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
 
@@ -12,7 +13,7 @@ using Kind = OperationKind;
 using T = TensorName;
 
 std::int64_t rows_of_all(const Model& model, const Layout& layout) {
-  return layout.microbatch_size * model.sequence;
+  return layout.microbatch_size * model.sequence / layout.cp;
 }
 
 // While a product in 8-bit floats runs: the codes and scales of both factors, and with current scaling the second one's
@@ -54,10 +55,16 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::d_qkv:
       return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
     case T::o:
-    case T::d_o:
-      return compute * rows * model.heads * model.head_size / layout.tp;
+    case T::d_o: {
+      // Ulysses keeps the output of own heads beside that of own tokens.
+      const bool twice = layout.cp > 1 && layout.cp_way == ContextWay::ulysses && name == T::o;
+      return (twice ? 2 : 1) * compute * rows * model.heads * model.head_size / layout.tp;
+    }
     case T::lse:
       return kFloat * rows * model.heads / layout.tp;
+    case T::moving:
+    case T::d_moving:
+      return context_moving_bytes(model, layout, name == T::d_moving);
     case T::pre:
     case T::d_pre:
       return (model.gated ? 2 : 1) * compute * rows * model.ffn_hidden / layout.tp;
@@ -250,8 +257,17 @@ class PieceTouches {
         return make(T::qkv);
       case Kind::rotary:
         return use(T::qkv);
+      case Kind::split_heads:
+        use(T::qkv);  // in another order
+        make(T::o);
+        make(T::lse);
+        return make(T::moving);
+      case Kind::exchange_context:
+      case Kind::merge_context:
+        return use(T::moving);
       case Kind::core:
         use(T::qkv);
+        if (layout_.cp > 1) return use(T::moving);
         make(T::o);
         return make(T::lse);
       case Kind::projection:
@@ -314,8 +330,16 @@ class PieceTouches {
         return regather(T::dh, T::dh_all);
       case Kind::projection:
         use_rows(T::dh, T::dh_all);
+        if (layout_.cp > 1) make(T::d_moving);
         return make(T::d_o);
+      case Kind::split_heads:
+        for (const T name : {T::d_o, T::qkv, T::o, T::lse, T::d_moving}) use(name);
+        return make(T::d_qkv);
+      case Kind::exchange_context:
+      case Kind::merge_context:
+        return use(T::d_moving);
       case Kind::core:
+        if (layout_.cp > 1) return use(T::d_moving);
         for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
         return make(T::d_qkv);
       case Kind::rotary:

@@ -27,7 +27,9 @@ enum class TensorName : std::uint8_t {
   qkv,
   o,
   lse,
-  term1,  // what is summed over sequence-parallel ranks: all rows
+  moving,    // of context ranks: what is on its way, and what blocks and merges need besides, at most
+  d_moving,  // likewise in the backward
+  term1,     // what is summed over sequence-parallel ranks: all rows
   sum1,
   h,
   norm2,

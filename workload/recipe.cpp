@@ -40,8 +40,9 @@ class PartWriter {
   std::vector<Piece> forward(Op op, std::size_t count) const {
     std::vector<Piece> pieces;
     for (std::size_t i = 0; i < count; ++i) {
-      kernels(pieces, op, ops_[i].forward, {ops_[i].kind, Side::forward});
-      collective(pieces, ops_[i].forward_exchange, ops_[i].beside, {ops_[i].kind, Side::forward});
+      const PieceName name{ops_[i].kind, Side::forward, ops_[i].turn};
+      kernels(pieces, op, ops_[i].forward, name);
+      collective(pieces, ops_[i].forward_exchange, ops_[i].beside, name);
     }
     return pieces;
   }
@@ -60,11 +61,11 @@ class PartWriter {
       const Operation& op = ops_[i];
       if (layout_.recompute == Recompute::selective && !op.core && i > 0 && ops_[i - 1].core) core_again(to);
       const bool has_weight = !op.weight_gradient.empty();
-      const PieceName regather{op.kind, Side::regather};
+      const PieceName regather{op.kind, Side::regather, op.turn};
       collective(to.backward, op.regather, true, regather);
       collective(has_weight ? to.weight_gradient : to.input_gradient, op.regather, !has_weight, regather);
 
-      const PieceName input{op.kind, Side::input_gradient};
+      const PieceName input{op.kind, Side::input_gradient, op.turn};
       kernels(to.backward, Op::backward, op.input_gradient, input);
       kernels(to.input_gradient, Op::input_gradient, op.input_gradient, input);
       // The gradient that enters a tensor-parallel part leaves while the weight's gradient of the product is made.
@@ -74,8 +75,8 @@ class PartWriter {
       const PieceName weight{op.kind, Side::weight_gradient};
       kernels(to.backward, Op::backward, op.weight_gradient, weight);
       kernels(to.weight_gradient, Op::weight_gradient, op.weight_gradient, weight);
-      if (!leaves_beside(i)) collective(to.backward, op.backward_exchange, false, input);
-      collective(to.input_gradient, op.backward_exchange, false, input);
+      if (!leaves_beside(i)) collective(to.backward, op.backward_exchange, op.beside_backward, input);
+      collective(to.input_gradient, op.backward_exchange, op.beside_backward, input);
     }
   }
 
@@ -83,12 +84,15 @@ class PartWriter {
   void core_again(PartRecipe& to) const {
     for (const Operation& op : ops_) {
       if (!op.core) continue;
-      kernels(to.backward, Op::recompute, op.forward, {op.kind, Side::forward});
-      kernels(to.input_gradient, Op::recompute, op.forward, {op.kind, Side::forward});
+      const PieceName name{op.kind, Side::forward, op.turn};
+      for (std::vector<Piece>* const list : {&to.backward, &to.input_gradient}) {
+        kernels(*list, Op::recompute, op.forward, name);
+        collective(*list, op.forward_exchange, op.beside, name);
+      }
     }
   }
 
-  PieceName input_of(std::size_t i) const { return {ops_[i].kind, Side::input_gradient}; }
+  PieceName input_of(std::size_t i) const { return {ops_[i].kind, Side::input_gradient, ops_[i].turn}; }
   bool leaves_beside(std::size_t i) const {
     const Exchange& exchange = ops_[i].backward_exchange;
     return layout_.overlap_tp && exchange.comm != schedules::Comm::none &&

@@ -43,8 +43,8 @@ std::map<Comm, std::int64_t> payload(const std::vector<const std::vector<Piece>*
   return bytes;
 }
 
-std::vector<std::uint8_t> kernels_of(const std::vector<Piece>& pieces, std::int32_t part) {
-  std::vector<std::uint8_t> kernels;
+std::vector<std::uint32_t> kernels_of(const std::vector<Piece>& pieces, std::int32_t part) {
+  std::vector<std::uint32_t> kernels;
   for (const Piece& piece : pieces) {
     if (piece.comm == Comm::none && piece.part == part) kernels.push_back(piece.what);
   }
@@ -142,9 +142,9 @@ TEST(Recipe, TheLastKernelOfAPartCompletesItsGradients) {
 TEST(Recipe, SplitListsHaveTheKernelsOfTheFullBackward) {
   const auto recipe = recipe_of("tp=2,sp=yes", whole());
   for (std::int32_t part = 0; part < whole().num_parts(); ++part) {
-    std::vector<std::uint8_t> together = kernels_of(recipe.backward, part);
-    std::vector<std::uint8_t> split = kernels_of(recipe.input_gradient, part);
-    for (const std::uint8_t what : kernels_of(recipe.weight_gradient, part)) split.push_back(what);
+    std::vector<std::uint32_t> together = kernels_of(recipe.backward, part);
+    std::vector<std::uint32_t> split = kernels_of(recipe.input_gradient, part);
+    for (const std::uint32_t what : kernels_of(recipe.weight_gradient, part)) split.push_back(what);
     std::sort(together.begin(), together.end());
     std::sort(split.begin(), split.end());
     EXPECT_EQ(together, split);

@@ -7,6 +7,8 @@
 #include <variant>
 
 #include "kernels/attention/attention_cases.h"
+#include "kernels/attention_merge/attention_merge_cases.h"
+#include "kernels/copy/copy_cases.h"
 #include "kernels/cross_entropy/cross_entropy_cases.h"
 #include "kernels/embedding/embedding_cases.h"
 #include "kernels/fp8/fp8_cases.h"

@@ -51,10 +51,22 @@ schedules::Comm comm_of(Kind kind) {
   }
 }
 
+// The mean over members of what each has for others.
+double least_bytes_of(const Operation& operation, int members) {
+  if (operation.matrix == nullptr) {
+    const std::int64_t payload = collectives::message_bytes(operation.kind, members, operation.count, operation.dtype);
+    return schedules::wire_bytes(comm_of(operation.kind), payload, members);
+  }
+  std::int64_t elems = 0;
+  for (int from = 0; from < members; ++from) {
+    for (int to = 0; to < members; ++to) elems += from == to ? 0 : operation.matrix->at(from, to);
+  }
+  return static_cast<double>(elems) * static_cast<double>(core::size_of(operation.dtype)) / members;
+}
+
 SentCounter::Bytes bytes_of(const std::optional<plan::Plan>& plan, const Operation& operation, int members,
                             std::size_t member) {
-  const std::int64_t payload = collectives::message_bytes(operation.kind, members, operation.count, operation.dtype);
-  const double least = schedules::wire_bytes(comm_of(operation.kind), payload, members);
+  const double least = least_bytes_of(operation, members);
   if (!plan) return {std::llround(least), least};
   return {plan::count(*plan, plan::contents_of(*plan), operation).ranks[member].bytes_sent, least};
 }

@@ -4,6 +4,13 @@ namespace lockstep::mini_train {
 
 using program::FlagValue;
 
+workload::ContextWay context_way_of(const FlagValue& value) {
+  for (std::size_t way = 0; way < workload::kContextWays.size(); ++way) {
+    if (value.text == workload::kContextWays[way]) return static_cast<workload::ContextWay>(way);
+  }
+  throw value.refused("no such way to share a sequence", "ring zigzag allgather ulysses lightseq colossal");
+}
+
 core::DType dtype_of(const FlagValue& value) {
   for (const core::DType dtype : {core::DType::f32, core::DType::bf16, core::DType::f16}) {
     if (value.text == core::short_name_of(dtype)) return dtype;

@@ -8,10 +8,12 @@
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
 #include "parallel/compress/compress.h"
+#include "workload/context_list.h"
 #include "workload/model.h"
 
 namespace lockstep::mini_train {
 
+workload::ContextWay context_way_of(const program::FlagValue& value);
 core::DType dtype_of(const program::FlagValue& value);  // f32, bf16, f16
 workload::Model model_of(const program::FlagValue& value);
 // Changes a field of a model's text, as --layers 2 does for "nano": "nano,layers=2".

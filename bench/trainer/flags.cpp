@@ -92,7 +92,13 @@ const std::array kFlagsOfLayout{
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.tp = program::integer(v, 1, kMostRanks); }},
     Flag{"--pp", "", "pipeline ranks [1, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.pp = program::integer(v, 1, kMostRanks); }},
-    Flag{"--zero", "", "ZeRO stage over the data-parallel ranks [0, or the layout's]",
+    Flag{"--cp", "", "context-parallel ranks: each has a part of every sequence [1, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp = program::integer(v, 1, kMostRanks); }},
+    Flag{"--cp-way", "",
+         "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq [zigzag, or the "
+         "layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp_way = context_way_of(v); }},
+    Flag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = program::integer(v, 0, 3); }},
     Flag{
         "--shard-ranks", "",

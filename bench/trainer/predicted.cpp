@@ -40,7 +40,7 @@ struct Alike {
   Op op;
   Lane lane;
   schedules::Comm comm;
-  std::uint8_t what;
+  std::uint32_t what;
   friend auto operator<=>(const Alike&, const Alike&) = default;  // NOLINT(modernize-use-nullptr)
 };
 

@@ -68,6 +68,7 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   };
   add("dp", layout.dp, layout.ranks() == 1 ? 0 : 1);
   add("tp", layout.tp, 1);
+  add("cp", layout.cp, 1);
   add("pp", layout.pp, 1);
   add("zero", layout.zero, 0);
   add("shard_ranks", layout.shard_ranks, 0);

@@ -42,6 +42,7 @@ std::int64_t exposed_in(const schedules::Breakdown& rank, Lane lane) {
 std::string layout_text(const workload::Layout& layout) {
   std::string text = fmt::format("dp {}, tp {}{}, pp {}", layout.dp, layout.tp,
                                  layout.sequence_parallel ? " with sequence parallelism" : "", layout.pp);
+  if (layout.cp > 1) text += fmt::format(", cp {} ({})", layout.cp, workload::name_of(layout.cp_way));
   if (layout.zero > 0) text += fmt::format(", ZeRO {}", layout.zero);
   if (layout.shard_ranks > 0) {
     text += fmt::format(" over {} rank{}", layout.shard_ranks, layout.shard_ranks == 1 ? "" : "s");

@@ -19,6 +19,21 @@ std::int64_t longest_block(const collectives::Operation& operation) {
   return *std::max_element(operation.matrix->counts.begin(), operation.matrix->counts.end());
 }
 
+// Blocks of an all_to_all_v that have no elements need no step: not even an empty message's latency. The plans of its
+// algorithms send each block straight to its destination, in one lane.
+Plan without_empty_blocks(Plan plan, const collectives::CountMatrix& counts) {
+  for (int rank = 0; rank < plan.num_ranks; ++rank) {
+    for (plan::Lane& lane : plan.ranks[static_cast<std::size_t>(rank)].lanes) {
+      std::erase_if(lane, [&](const plan::Step& step) {
+        const int from = plan::reads_peer(step.op) ? step.peer : rank;
+        const int to = step.op == plan::Op::send ? step.peer : rank;
+        return counts.at(from, to) == 0;
+      });
+    }
+  }
+  return plan;
+}
+
 // A plan that gives the right result when input and output overlap.
 Plan made_fit_for_in_place(const Plan& plan) {
   if (plan::check(plan, {.capacity = plan::kUnbounded, .in_place = true}).ok()) return plan;
@@ -28,7 +43,8 @@ Plan made_fit_for_in_place(const Plan& plan) {
 }  // namespace
 
 Program lower_for_direct(const Plan& plan, const collectives::Operation& operation, const DirectOptions& options) {
-  const Plan base = operation.in_place ? made_fit_for_in_place(plan) : plan;
+  const Plan whole = operation.in_place ? made_fit_for_in_place(plan) : plan;
+  const Plan base = operation.matrix != nullptr ? without_empty_blocks(whole, *operation.matrix) : whole;
   const std::int64_t block_bytes = longest_block(operation) * static_cast<std::int64_t>(core::size_of(operation.dtype));
   const std::int64_t chunk_bytes = block_bytes / plan.chunks_per_block;
   constexpr std::int64_t kMostSegments = 64;

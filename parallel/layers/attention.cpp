@@ -20,15 +20,20 @@ void AttentionLayer::qkv(const Workspace& workspace, const LinearWeights& weight
   of_qkv().forward(workspace, weights, x, saved.qkv.out());
 }
 
-void AttentionLayer::rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv) const {
-  how.rows = rows();
-  how.length = length;
+void AttentionLayer::rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
+                            const std::vector<std::int64_t>& first_positions) const {
+  const bool at_once = first_positions == std::vector<std::int64_t>{0};
+  how.length = length / static_cast<std::int64_t>(first_positions.size());
+  how.rows = at_once ? rows() : how.length;
   how.heads = heads + kv_heads;
   how.head_columns = head_columns;
   how.stride = qkv_columns();
-  how.x = qkv.in(0, how.extent());
-  how.y = qkv.out(0, how.extent());
-  kernels::run(how, workspace.where);
+  for (std::int64_t row = 0, run = 0; row < rows(); row += how.rows, ++run) {
+    how.first_position = first_positions[static_cast<std::size_t>(run) % first_positions.size()];
+    how.x = qkv.in(row * how.stride, how.extent());
+    how.y = qkv.out(row * how.stride, how.extent());
+    kernels::run(how, workspace.where);
+  }
 }
 
 void AttentionLayer::core(const Workspace& workspace, AttentionSaved& saved) const {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attention/attention.h"
 #include "kernels/base/view.h"
@@ -42,7 +43,9 @@ struct AttentionLayer {
 
   void qkv(const Workspace& workspace, const LinearWeights& weights, kernels::In x, AttentionSaved& saved) const;
   // Turns queries and keys of qkv, or the gradients of turned ones back (`how.backward`). `how` says by which angles.
-  void rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv) const;
+  // `first_positions`: of runs of equal length, one behind the other, that the tokens of a sequence are.
+  void rotate(const Workspace& workspace, kernels::Rotary how, const Tensor& qkv,
+              const std::vector<std::int64_t>& first_positions = {0}) const;
   void core(const Workspace& workspace, AttentionSaved& saved) const;
   // From dy to the gradient of the core's output.
   Tensor projection_gradient(const Workspace& workspace, kernels::In weight, kernels::In dy) const;

@@ -41,6 +41,9 @@ SUBJECTS = {
     "layers": _Subject(
         "Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?", "parts",
         "What do tensor-parallel layers cost, and how much of their communication can run beside products?"),
+    "context": _Subject(
+        "Long sequences", "How do ranks share a sequence, at what cost in time and memory?", "lines",
+        "How do ranks share the attention of a long sequence: time and memory by length, bytes, load, and what kernels hide."),
     "schedules": _Subject(
         "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?", "tradeoff",
         "Which order of forward and backward wastes least time, and what memory it takes.", "Failed steps", template="schedules.html"),

@@ -19,7 +19,7 @@ struct Piece {
   // A collective that the next piece does not wait for, only the one after that (Megatron's asynchronous all-reduce of
   // an input's gradient beside the weight's gradient). A kernel waits for the collective right before it otherwise.
   bool beside_next = false;
-  std::uint8_t what = 0;      // which of the part's pieces, in the numbers of whoever makes and runs the recipe
+  std::uint32_t what = 0;     // which of the part's pieces, in the numbers of whoever makes and runs the recipe
   std::int64_t issue_ps = 0;  // as Task::issue_ps
 };
 

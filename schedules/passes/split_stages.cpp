@@ -100,9 +100,12 @@ class RankSplit {
                                         .issue_ps = piece.issue_ps},
                                        edges_);
     // The lane keeps its order: who waits for this one waits for those before it.
-    if (after_next_ != kNoTask) next_waits_for_ = after_next_;
-    after_next_ = kNoTask;
-    (piece.beside_next ? after_next_ : next_waits_for_) = put;
+    if (piece.beside_next) {
+      after_next_ = put;
+    } else {
+      next_waits_for_ = put;
+      after_next_ = kNoTask;
+    }
     return put;
   }
 

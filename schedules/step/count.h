@@ -10,7 +10,7 @@
 namespace lockstep::schedules {
 
 // Bytes that each rank of a group sends in a collective of `payload` bytes (Task::amount), by an algorithm that sends
-// as few as possible, such as a ring: all-reduce 2 S (n-1)/n, the others S (n-1)/n.
+// as few as possible, such as a ring: all-reduce 2 S (n-1)/n, a shift S, the others S (n-1)/n.
 double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks);
 
 struct SentBytes {

@@ -15,7 +15,8 @@ std::string_view name_of(Lane lane) {
 }
 
 std::string_view name_of(Comm comm) {
-  constexpr std::array<std::string_view, 5> kNames{"none", "all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+  constexpr std::array<std::string_view, 6> kNames{"none",           "all_reduce", "all_gather",
+                                                   "reduce_scatter", "all_to_all", "shift"};
   return kNames[static_cast<std::size_t>(comm)];
 }
 

@@ -30,7 +30,8 @@ enum class Lane : std::uint8_t {
 };
 inline constexpr std::size_t kNumLanes = 8;
 
-enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all };
+// shift: each member sends to one other and receives from one, all as far around the group; a ring's neighbours.
+enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, shift };
 
 // The work that a group of ranks shares; a rank is in one group of a kind at most.
 enum class GroupKind : std::uint8_t {
@@ -52,7 +53,8 @@ struct Task {
   Op op = Op::forward;
   Lane lane = Lane::compute;
   Comm comm = Comm::none;         // of a collective
-  std::uint8_t what = 0;          // Piece::what: which of a part's pieces
+  bool host_waits = false;        // the host issues nothing more before this and all before it have ended
+  std::uint32_t what = 0;         // Piece::what: which of a part's pieces
   std::int32_t stage = -1;        // -1: of none
   std::int32_t microbatch = -1;   // -1: of none
   std::int32_t part = -1;         // of the stage: a layer, a unit or a bucket; -1: the whole
@@ -60,12 +62,12 @@ struct Task {
   std::int32_t tag = -1;          // of a message: which of the receiver's receives it is, counted from 0
   std::int64_t amount = 0;        // kernels: picoseconds; messages: bytes; collectives: payload bytes, see below
   std::int64_t issue_ps = 0;      // that the host takes to issue it
-  bool host_waits = false;        // the host issues nothing more before this and all before it have ended
   std::uint32_t first_after = 0;  // in RankStep::after
   std::uint32_t num_after = 0;
 };
 // Payload bytes of a collective: what one rank has of the whole vector before an all-reduce or a reduce-scatter, what
-// it has after an all-gather, what it gives away and keeps in an all-to-all. (nccl-tests' "size" for each of them.)
+// it has after an all-gather, what it gives away and keeps in an all-to-all, what it sends in a shift. (nccl-tests'
+// "size" for each of them.)
 
 struct RankStep {
   std::vector<Task> tasks;           // in the order in which they are issued

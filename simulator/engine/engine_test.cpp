@@ -119,7 +119,7 @@ TEST(EngineHost, CollectiveStartsWhenItIsIssued) {
 }
 
 TEST(EngineHost, IssuesNothingMoreBeforeWhatItWaitsFor) {
-  const auto spans = spans_of_issued({{.amount = 100, .issue_ps = 10, .host_waits = true},
+  const auto spans = spans_of_issued({{.host_waits = true, .amount = 100, .issue_ps = 10},
                                       {.amount = 5, .issue_ps = 40},
                                       {.amount = 50, .issue_ps = 10}});
   EXPECT_EQ(spans[1].end_ps, 140);

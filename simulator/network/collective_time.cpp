@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "simulator/network/nccl_tables.h"
 #include "simulator/network/nccl_time.h"
 
 namespace lockstep::simulator {
@@ -65,6 +66,28 @@ CollectivePrediction exchange(const Machine& machine, double bytes, MembersOfLev
   return made;
 }
 
+// To each member one message, from the neighbour before: as long as the slowest of the links that neighbours cross
+// takes. Of each switch one member sends to the next switch, through its own port.
+CollectivePrediction shift(const Machine& machine, double bytes, MembersOfLevels members) {
+  CollectivePrediction made{CollectiveAlgorithm::exchange};
+  if (machine.nccl) {
+    made.protocol = Protocol::simple;
+    made.latency_us = machine.nccl->start_us + nccl::kRingStartUs[2];
+  }
+  const double start_us = made.latency_us;
+  for (std::size_t l = 0; l < members.size(); ++l) {
+    if (crossing_of(members, l).parts <= 1) continue;
+    const double hop_us = !machine.nccl ? machine.levels[l].latency_us
+                          : l == 0      ? nccl::kNvlinkUs.ring[2]
+                                        : nccl::kNetworkUs.ring[2];
+    const double transfer_us = bytes / port_rate(machine, members, l);
+    if (start_us + hop_us + transfer_us < made.time_us()) continue;
+    made.latency_us = start_us + hop_us;
+    made.transfer_us = transfer_us;
+  }
+  return made;
+}
+
 CollectivePrediction fastest_plan(const Machine& machine, Comm comm, double bytes, MembersOfLevels members) {
   if (comm == Comm::all_to_all) return exchange(machine, bytes, members);
   const CollectivePrediction around = ring(machine, comm, bytes, members);
@@ -107,7 +130,7 @@ CollectivePrediction predict_collective(const Machine& machine, Comm comm, Colle
     case CollectiveAlgorithm::tree:
       return tree(machine, bytes, members);
     case CollectiveAlgorithm::exchange:
-      return exchange(machine, bytes, members);
+      return comm == Comm::shift ? shift(machine, bytes, members) : exchange(machine, bytes, members);
     default:
       return {algorithm};
   }
@@ -122,6 +145,7 @@ CollectivePrediction best_collective(const Machine& machine, Comm comm, double b
   if (members.empty() || members.back() <= 1 || comm == Comm::none) return {};
   const auto* const measured = machine.measured.find(schedules::name_of(comm), members.back());
   if (measured != nullptr) return {CollectiveAlgorithm::measured, Protocol::none, 0, measured_us(*measured, bytes)};
+  if (comm == Comm::shift) return shift(machine, bytes, members);
   return machine.nccl ? by_nccl(machine, comm, bytes, members) : fastest_plan(machine, comm, bytes, members);
 }
 

@@ -58,16 +58,27 @@ double messages_us(Comm comm, std::int32_t ranks, std::int64_t bytes) {
 }
 
 TEST(CollectiveTime, FormulasAgreeWithMessagesOnIdealLinks) {
-  for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all}) {
+  for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all, Comm::shift}) {
     for (const std::int32_t ranks : {2, 3, 4, 5, 8, 16, 24}) {
       const std::int64_t bytes = std::int64_t{ranks} * 1000;
       const std::int64_t members[] = {ranks};
-      const auto algorithm = comm == Comm::all_to_all ? CollectiveAlgorithm::exchange : CollectiveAlgorithm::ring;
+      const bool exchanges = comm == Comm::all_to_all || comm == Comm::shift;
+      const auto algorithm = exchanges ? CollectiveAlgorithm::exchange : CollectiveAlgorithm::ring;
       const auto formula = predict_collective(one_level(), comm, algorithm, static_cast<double>(bytes), members);
       EXPECT_NEAR(formula.time_us(), messages_us(comm, ranks, bytes), 1e-5 * formula.time_us())
           << name_of(comm) << " of " << ranks;
     }
   }
+}
+
+// A ring of messages, and no collective: each neighbour's port carries one, whatever the number of ranks.
+TEST(CollectiveTime, AShiftIsOneMessageOverTheSlowestLinkThatNeighboursCross) {
+  const std::int64_t inside[] = {8};
+  EXPECT_NEAR(best_collective(two_levels(), Comm::shift, 16e6, inside).time_us(), 1 + 16e6 / 100e3, 1e-9);
+  const std::int64_t across[] = {8, 16};
+  EXPECT_NEAR(best_collective(two_levels(), Comm::shift, 16e6, across).time_us(), 5 + 16e6 / 10e3, 1e-9);
+  const std::int64_t far[] = {1, 16};
+  EXPECT_NEAR(best_collective(two_levels(), Comm::shift, 16e6, far).time_us(), 5 + 16e6 / 10e3, 1e-9);
 }
 
 TEST(CollectiveTime, ARingAcrossSwitchesUsesEveryPortThatLeavesThem) {

@@ -14,6 +14,8 @@ inline collectives::Kind kind_of(schedules::Comm comm) {
       return collectives::Kind::reduce_scatter;
     case schedules::Comm::all_to_all:
       return collectives::Kind::all_to_all;
+    case schedules::Comm::shift:
+      return collectives::Kind::send_recv;
     default:
       return collectives::Kind::all_reduce;
   }

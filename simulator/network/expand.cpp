@@ -72,7 +72,7 @@ class Expansion {
     }
     made.contents = plan::contents_of(made.plan);
     collectives::Operation operation{.kind = made.plan.kind, .count = task.amount, .dtype = core::DType::u8};
-    if (task.comm != Comm::all_reduce) operation.count = task.amount / ranks;
+    if (task.comm != Comm::all_reduce && task.comm != Comm::shift) operation.count = task.amount / ranks;
     made.bytes = plan::step_bytes(made.plan, made.contents, operation);
     return plans_.emplace(key, std::move(made)).first->second;
   }
@@ -174,7 +174,7 @@ class Expansion {
 }  // namespace
 
 plan::Plan ring_plan(Comm comm, int ranks) {
-  const char* algorithm = comm == Comm::all_to_all ? "pairwise" : "ring";
+  const char* algorithm = comm == Comm::all_to_all ? "pairwise" : comm == Comm::shift ? "direct" : "ring";
   return algorithms::make_plan(algorithms::parse_choice(kind_of(comm), algorithm), ranks, 0);
 }
 

@@ -12,7 +12,7 @@ namespace lockstep::simulator {
 
 // The plan for a collective of so many ranks; of one lane.
 using PlanChoice = std::function<plan::Plan(schedules::Comm comm, int ranks)>;
-// The catalogue's ring, and for all-to-all its pairwise exchange.
+// The catalogue's ring, for all-to-all its pairwise exchange, for a shift its messages.
 plan::Plan ring_plan(schedules::Comm comm, int ranks);
 
 // Puts the steps of a plan, one after the other in the collective's lane, in place of each collective of two ranks or

@@ -9,11 +9,11 @@
 namespace lockstep::trainer {
 namespace {
 
-// The rows that the sequences have of a table of more positions.
+// Elements of a view from one on.
 template <class View>
-View first_elems(View view, std::int64_t elems) {
-  view.elems = elems;
-  return view;
+View part_of(View view, std::int64_t first, std::int64_t elems) {
+  auto* const at = view.template as<std::byte>() + static_cast<std::int64_t>(core::size_of(view.dtype)) * first;
+  return {at, view.dtype, elems};
 }
 
 class EmbeddingRun final : public PartRun {
@@ -39,30 +39,57 @@ class EmbeddingRun final : public PartRun {
 
  private:
   bool learns_positions() const { return stage_.shape.model.learned_positions; }
-  std::int64_t position_elems() const { return stage_.shape.model.sequence * stage_.shape.model.hidden; }
 
-  parallel::EmbeddingLayer layer() const {
+  // Of so many tokens, and so many of each sequence.
+  parallel::EmbeddingLayer layer(std::int64_t tokens, std::int64_t length) const {
     const GptShape& shape = stage_.shape;
     const std::int64_t rows = shape_of_share(stage_.store.parameters()[places_.words], shape.tensor.ranks).front();
-    return {.tokens = shape.rows(),
-            .length = learns_positions() ? shape.model.sequence : 0,
+    return {.tokens = tokens,
+            .length = learns_positions() ? length : 0,
             .hidden = shape.model.hidden,
             .words = parallel::words_of(shape.model.vocabulary, rows, shape.tensor.index)};
   }
 
+  // Calls visit(layer, first token, first position) for all tokens at once; context ranks have runs of tokens whose
+  // positions are elsewhere each.
+  template <class Visit>
+  void for_runs(const Visit& visit) const {
+    const GptShape& shape = stage_.shape;
+    if (shape.layout.cp == 1 || !learns_positions()) return visit(layer(shape.rows(), shape.length()), 0, 0);
+    std::int64_t token = 0;
+    for (std::int64_t sequence = 0; sequence < shape.layout.microbatch_size; ++sequence) {
+      for (const std::int64_t position : shape.first_positions()) {
+        visit(layer(shape.run_length(), shape.run_length()), token, position);
+        token += shape.run_length();
+      }
+    }
+  }
+
   void embed() {
     const bool adds_positions = learns_positions() && stage_.shape.tensor.index == 0;
-    const kernels::In positions =
-        adds_positions ? first_elems(stage_.store.weight(places_.positions), position_elems()) : kernels::In{};
-    layer().forward(stage_.workspace, ids_.in(), stage_.store.weight(places_.words), positions, sum_.begin(stage_));
+    const std::int64_t hidden = stage_.shape.model.hidden;
+    const kernels::Out y = sum_.begin(stage_);
+    for_runs([&](const parallel::EmbeddingLayer& run, std::int64_t token, std::int64_t position) {
+      const kernels::In positions =
+          adds_positions ? part_of(stage_.store.weight(places_.positions), position * hidden, run.length * hidden)
+                         : kernels::In{};
+      run.forward(stage_.workspace, ids_.in(token, run.tokens), stage_.store.weight(places_.words), positions,
+                  part_of(y, token * hidden, run.tokens * hidden));
+    });
     sum_.end(stage_);
     out_.x = std::move(sum_.sum);
   }
 
   void weight_gradient() {
-    const kernels::InOut positions =
-        learns_positions() ? first_elems(gradients_.of(places_.positions), position_elems()) : kernels::InOut{};
-    layer().backward(stage_.workspace, ids_.in(), d_out_all_.of(out_.d).in(), gradients_.of(places_.words), positions);
+    const std::int64_t hidden = stage_.shape.model.hidden;
+    const kernels::In dy = d_out_all_.of(out_.d).in();
+    for_runs([&](const parallel::EmbeddingLayer& run, std::int64_t token, std::int64_t position) {
+      const kernels::InOut positions =
+          learns_positions() ? part_of(gradients_.of(places_.positions), position * hidden, run.length * hidden)
+                             : kernels::InOut{};
+      run.backward(stage_.workspace, ids_.in(token, run.tokens), part_of(dy, token * hidden, run.tokens * hidden),
+                   gradients_.of(places_.words), positions);
+    });
     d_out_all_.reset();
     out_.d.reset();
     std::move(gradients_).commit();

@@ -77,9 +77,28 @@ struct HostSide {
   HostCopy<float> losses = {};
 };
 
-void give_ids(core::Device& device, std::span<const std::int32_t> ids, HostCopy<std::int32_t>& to) {
-  to.resize(device, ids.size());
-  std::copy(ids.begin(), ids.end(), to.all().begin());
+// Those of this rank's tokens.
+void give_ids(core::Device& device, const GptShape& shape, std::span<const std::int32_t> ids,
+              HostCopy<std::int32_t>& to) {
+  to.resize(device, ids.size() / static_cast<std::size_t>(shape.layout.cp));
+  auto next = to.all().begin();
+  const std::vector<std::int64_t> runs = shape.first_positions();
+  for (std::int64_t begin = 0; begin < static_cast<std::int64_t>(ids.size()); begin += shape.model.sequence) {
+    for (const std::int64_t first : runs) next = std::copy_n(ids.begin() + begin + first, shape.run_length(), next);
+  }
+}
+
+std::shared_ptr<const parallel::ContextPlan> context_plan_of(const GptShape& shape) {
+  if (shape.layout.cp == 1) return nullptr;
+  return std::make_shared<const parallel::ContextPlan>(
+      parallel::ContextLayer{.shape = context_of(shape.layout),
+                             .rank = shape.context,
+                             .batch = shape.layout.microbatch_size,
+                             .length = shape.model.sequence,
+                             .heads = shape.model.heads / shape.tensor.ranks,
+                             .kv_heads = shape.model.kv_heads / shape.tensor.ranks,
+                             .head_columns = shape.model.head_size,
+                             .dtype = shape.layout.compute});
 }
 
 Tensor ids_on_device(const parallel::Workspace& workspace, const HostCopy<std::int32_t>& ids) {
@@ -103,6 +122,31 @@ void refuse(const std::string& what, const std::string& allowed) {
 
 }  // namespace
 
+std::vector<std::int64_t> GptShape::first_positions() const {
+  if (layout.cp == 1) return {0};
+  std::vector<std::int64_t> positions;
+  for (const std::int32_t chunk : chunks_of(context_of(layout), context)) positions.push_back(chunk * run_length());
+  return positions;
+}
+
+std::int64_t GptShape::run_length() const {
+  return layout.cp == 1 ? model.sequence : model.sequence / chunks_of(context_of(layout));
+}
+
+TokenPlace place_of(const GptShape& shape, std::int64_t position) {
+  GptShape other = shape;
+  for (other.context = 0; other.context < shape.layout.cp; ++other.context) {
+    std::int64_t row = 0;
+    for (const std::int64_t first : other.first_positions()) {
+      const bool is_here = position >= first && position < first + other.run_length();
+      if (is_here) return {other.context, row + position - first};
+      row += other.run_length();
+    }
+  }
+  LOCKSTEP_CHECK(false, "a position of a sequence");
+  return {};
+}
+
 bool is_trainable(const workload::Model& model) {
   return model.experts == 0 && !model.dropout;
 }
@@ -113,7 +157,12 @@ void check_trainable(const workload::Model& model, const workload::Layout& layou
            "models without experts and dropout, such as nano, gpt2-124m, llama-nano or "
            "hidden=256,layers=4,heads=4,dropout=no");
   }
-  if (layout.cp > 1) refuse("context-parallel ranks", "cp=1");
+  if (layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal) {
+    refuse("cp_way=colossal, which has no causal mask", "cp_way=ring zigzag allgather ulysses lightseq");
+  }
+  if (layout.cp > 1 && layout.recompute == workload::Recompute::selective) {
+    refuse("recompute=selective with context-parallel ranks", "recompute=none, recompute=full, or cp=1");
+  }
   if (!layout.flash) refuse("attention that keeps its scores", "flash=yes");
   if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");
   const schedules::Versions versions =
@@ -153,7 +202,8 @@ GptStage::GptStage(const GptShape& shape, const workload::StageSlice& place, par
     : state_(new State{.stage = {.shape = shape,
                                  .store = store,
                                  .workspace = {memory, where},
-                                 .fp8 = {shape.layout, place.num_parts(), {memory, where}}},
+                                 .fp8 = {shape.layout, place.num_parts(), {memory, where}},
+                                 .context = context_plan_of(shape)},
                        .place = place}) {
   check_trainable(shape.model, shape.layout);
 }
@@ -170,8 +220,8 @@ void GptStage::give(std::int32_t microbatch, std::span<const std::int32_t> token
                     std::span<const std::int32_t> targets) {
   HostSide& host = state_->host[microbatch];
   core::Device& device = state_->stage.workspace.memory.device();
-  if (state_->place.embedding) give_ids(device, tokens, host.tokens);
-  if (state_->place.head) give_ids(device, targets, host.targets);
+  if (state_->place.embedding) give_ids(device, state_->stage.shape, tokens, host.tokens);
+  if (state_->place.head) give_ids(device, state_->stage.shape, targets, host.targets);
 }
 
 void GptStage::load(std::int32_t microbatch) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
@@ -27,11 +28,24 @@ struct GptShape {
   workload::Model model = {};
   workload::Layout layout = {};
   workload::TensorPlace tensor = {};
+  std::int32_t context = 0;  // this rank's place among its context ranks
 
+  // Tokens of a sequence on this rank: its chunks, in their order (workload/context_list.h).
+  std::int64_t length() const { return model.sequence / layout.cp; }
+  // Runs of tokens that lie one behind the other in a sequence: each with its first position.
+  std::vector<std::int64_t> first_positions() const;
+  std::int64_t run_length() const;
   // Rows are tokens: of a microbatch, and of those that this rank has between layers.
-  std::int64_t rows() const { return layout.microbatch_size * model.sequence; }
+  std::int64_t rows() const { return layout.microbatch_size * length(); }
   std::int64_t own_rows() const { return layout.sequence_parallel ? rows() / tensor.ranks : rows(); }
 };
+
+// Where a token of a sequence is: on which context rank, and which of its tokens.
+struct TokenPlace {
+  std::int32_t context = 0;
+  std::int64_t row = 0;
+};
+TokenPlace place_of(const GptShape& shape, std::int64_t position);
 
 bool is_trainable(const workload::Model& model);
 // Throws a usage Error that names what of the model or the layout this trainer does not have, and what is allowed.
@@ -55,9 +69,9 @@ class GptStage {
   // ---- once a step: how the gradient of a token's loss is scaled (one over the tokens of the global batch, times the
   // loss scale)
   void begin_step(Mode mode, float gradient_scale);
-  // The ids that load() copies, [batch, length] each, needed where the stage has the embedding (tokens) or the head
-  // (targets); otherwise empty. Kept until the next call for the microbatch. Nothing of a step before is queued any
-  // more.
+  // The ids of whole sequences, of which load() copies those of this rank's tokens, [batch, sequence] each, needed
+  // where the stage has the embedding (tokens) or the head (targets); otherwise empty. Kept until the next call for the
+  // microbatch. Nothing of a step before is queued any more.
   void give(std::int32_t microbatch, std::span<const std::int32_t> tokens, std::span<const std::int32_t> targets);
   // Before the first piece of a microbatch.
   void load(std::int32_t microbatch);
@@ -68,6 +82,8 @@ class GptStage {
   struct Exchange {
     kernels::In input;
     kernels::Out output;
+    // Of a shift: bytes between each pair of the group's members.
+    std::shared_ptr<const collectives::CountMatrix> bytes_of_pairs = nullptr;
   };
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);

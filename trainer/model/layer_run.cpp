@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/residual/residual.h"
+#include "parallel/context/context_attention.h"
 #include "parallel/layers/attention.h"
 #include "parallel/layers/linear.h"
 #include "parallel/layers/mlp.h"
@@ -33,14 +34,16 @@ class LayerRun final : public PartRun {
         place_(place),
         in_(in),
         out_(out),
-        gradients_(stage.store.gradients(part)) {}
+        gradients_(stage.store.gradients(part)) {
+    if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
+  }
 
   void run(PieceName what, Op op) override {
     switch (what.side) {
       case Side::forward:
-        return forward(what.kind, op);
+        return forward(what, op);
       case Side::input_gradient:
-        return input_gradient(what.kind, op);
+        return input_gradient(what, op);
       case Side::weight_gradient:
         return weight_gradient(what.kind, op);
       case Side::regather:
@@ -49,6 +52,11 @@ class LayerRun final : public PartRun {
   }
 
   GptStage::Exchange exchange(PieceName what) override {
+    if (what.kind == Kind::exchange_context) {
+      const parallel::ContextMove move =
+          context_->exchange(what.side != Side::forward, workload::ExchangePlace::of_number(what.turn));
+      return {move.input, move.output, move.bytes_of_pairs};
+    }
     if (!gathers(what)) return sum_of(what).exchange(stage_);
     switch (what.kind) {
       case Kind::enter_attention:
@@ -67,6 +75,9 @@ class LayerRun final : public PartRun {
 
   // Gathered rows are given up by the kernels that use them.
   void exchanged(PieceName what) override {
+    if (what.kind == Kind::exchange_context) {
+      return context_->exchanged(what.side != Side::forward, workload::ExchangePlace::of_number(what.turn));
+    }
     if (!gathers(what)) sum_of(what).exchanged(stage_);
     if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
   }
@@ -77,7 +88,7 @@ class LayerRun final : public PartRun {
   parallel::AttentionLayer attention() const {
     const workload::Model& config = stage_.shape.model;
     return {.batch = stage_.shape.layout.microbatch_size,
-            .length = stage_.shape.model.sequence,
+            .length = stage_.shape.length(),
             .hidden = config.hidden,
             .heads = config.heads / stage_.shape.tensor.ranks,
             .kv_heads = config.kv_heads / stage_.shape.tensor.ranks,
@@ -91,7 +102,7 @@ class LayerRun final : public PartRun {
     how.pairs = halves ? kernels::RotaryPairs::halves : kernels::RotaryPairs::neighbours;
     how.theta = static_cast<float>(config.rope_theta);
     how.backward = backward;
-    attention().rotate(stage_.workspace, how, qkv);
+    attention().rotate(stage_.workspace, how, qkv, stage_.shape.first_positions());
   }
   parallel::Activation activation_kind() const {
     if (!has_activation()) return parallel::Activation::gelu_in_products;
@@ -148,7 +159,8 @@ class LayerRun final : public PartRun {
 
   // ---- which function does what
 
-  void forward(Kind kind, Op op) {
+  void forward(PieceName what, Op op) {
+    const Kind kind = what.kind;
     switch (kind) {
       case Kind::attention_norm:
         return attention_norm(keeps(op));
@@ -156,8 +168,12 @@ class LayerRun final : public PartRun {
         return qkv(keeps(op));
       case Kind::rotary:
         return rotate(attention_.qkv, false);
+      case Kind::split_heads:
+        return split_heads();
+      case Kind::merge_context:
+        return context_->merge(what.turn);
       case Kind::core:
-        return core(keeps_core(op));
+        return context_ ? context_->core(what.turn) : core(keeps_core(op));
       case Kind::projection:
         return project(keeps_core(op));
       case Kind::mlp_norm:
@@ -173,7 +189,8 @@ class LayerRun final : public PartRun {
         return residual(op);
     }
   }
-  void input_gradient(Kind kind, Op op) {
+  void input_gradient(PieceName what, Op op) {
+    const Kind kind = what.kind;
     switch (kind) {
       case Kind::down:
         return down_gradient();
@@ -185,8 +202,12 @@ class LayerRun final : public PartRun {
         return mlp_norm_backward(op);
       case Kind::projection:
         return projection_gradient();
+      case Kind::split_heads:
+        return join_heads();
+      case Kind::merge_context:
+        return context_->merge_gradients(what.turn);
       case Kind::core:
-        return core_gradient();
+        return context_ ? context_->core_gradient(what.turn) : core_gradient();
       case Kind::rotary:
         return rotate(d_qkv_, true);
       case Kind::qkv:
@@ -230,12 +251,21 @@ class LayerRun final : public PartRun {
     if (!keeps && !is_selective()) attention_.qkv.reset();
   }
 
+  // Context ranks have queries, keys and values one behind the other.
+  void split_heads() {
+    context_->split(attention_.qkv.in());
+    attention_.qkv.reset();
+  }
+
   void project(bool keeps) {
-    attention().of_projection().forward(stage_.workspace, row_parallel(places_.projection), attention_.o.in(),
+    if (context_) context_->forward_ends(keeps);
+    attention().of_projection().forward(stage_.workspace, row_parallel(places_.projection), core_output(),
                                         attention_out_.begin(stage_));
     attention_out_.end(stage_);
-    if (!keeps) attention_.o.reset();
+    if (!keeps) give_up_core_output();
   }
+  kernels::In core_output() const { return context_ ? context_->output() : attention_.o.in(); }
+  void give_up_core_output() { context_ ? context_->give_up_output() : attention_.o.reset(); }
 
   void mlp_norm(Op op) {
     h_ = stage_.make_own_rows();
@@ -324,15 +354,16 @@ class LayerRun final : public PartRun {
 
   void projection_gradient() {
     d_o_ = attention().projection_gradient(stage_.workspace, weight(places_.projection), dh_all_.of(dh_).in());
+    if (context_) context_->begin_backward(d_o_.in());
   }
 
   void projection_weight_gradient() {
-    attention().of_projection().weight_gradient(stage_.workspace, attention_.o.in(), dh_all_.of(dh_).in(),
+    attention().of_projection().weight_gradient(stage_.workspace, core_output(), dh_all_.of(dh_).in(),
                                                 gradients(places_.projection));
     has_projected_ = true;
     dh_all_.reset();
-    if (!in_.x.given()) dh_.reset();                    // attention_norm_backward was before
-    if (!attention_.qkv.given()) attention_.o.reset();  // core_gradient was before
+    if (!in_.x.given()) dh_.reset();  // attention_norm_backward was before
+    if (has_core_gradient_) give_up_core_output();
   }
 
   void core_gradient() {
@@ -340,7 +371,17 @@ class LayerRun final : public PartRun {
     d_o_.reset();
     attention_.qkv.reset();
     attention_.lse.reset();
-    if (has_projected_) attention_.o.reset();
+    core_gradient_ends();
+  }
+  void join_heads() {
+    d_qkv_ = stage_.make(attention().rows() * attention().qkv_columns());
+    context_->join(d_qkv_.out());
+    d_o_.reset();
+    core_gradient_ends();
+  }
+  void core_gradient_ends() {
+    has_core_gradient_ = true;
+    if (has_projected_) give_up_core_output();
   }
 
   void qkv_gradient() {
@@ -372,6 +413,7 @@ class LayerRun final : public PartRun {
     norm2_gradients_.release(stage_, gradients_, places_.norm2.behind(first_));
     std::move(gradients_).commit();
     has_projected_ = false;
+    has_core_gradient_ = false;
   }
 
   const StageContext& stage_;
@@ -388,6 +430,7 @@ class LayerRun final : public PartRun {
   parallel::Tensor n1_;  // behind norm 1
   RowGather n1_all_;
   parallel::AttentionSaved attention_;
+  std::unique_ptr<parallel::ContextAttention> context_;  // in place of its core, with several context ranks
   RowSum attention_out_;
   parallel::Tensor h_;  // the residual stream between the blocks
   parallel::NormSaved norm2_;
@@ -405,6 +448,7 @@ class LayerRun final : public PartRun {
   RowGather dh_all_;
   parallel::Tensor d_o_;        // of the core's output
   bool has_projected_ = false;  // the projection's weight gradient is made
+  bool has_core_gradient_ = false;
   parallel::Tensor d_qkv_;
   RowSum d_n1_;
   HeldNormGradients norm1_gradients_;

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "kernels/base/view.h"
+#include "parallel/context/context_attention.h"
 #include "parallel/layers/norm.h"
 #include "parallel/layers/workspace.h"
 #include "parallel/memory/memory.h"
@@ -29,6 +30,7 @@ struct StageContext {
   Fp8History fp8;
   Mode mode = Mode::train;
   float gradient_scale = 1;
+  std::shared_ptr<const parallel::ContextPlan> context = nullptr;  // of attention, with several context ranks
 
   parallel::Tensor make(std::int64_t elems) const {  // in the compute dtype
     return workspace.memory.make(parallel::MemoryKind::activations, shape.layout.compute, elems);

@@ -150,9 +150,11 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   forward_.begin_step(Mode::generate, 0);
   LOCKSTEP_CHECK(!tokens.empty() && tokens.size() <= length, "tokens that fit");
   std::vector<float> mine(static_cast<std::size_t>(words_a_rank()));
+  const TokenPlace last = place_of(model_.shape(), static_cast<std::int64_t>(tokens.size()) - 1);
   const auto keep = [&](RankStage& stage, std::int32_t microbatch) {
     const std::vector<float> logits = stage.model->logits(microbatch);
-    const auto row = logits.begin() + static_cast<std::ptrdiff_t>((tokens.size() - 1) * mine.size());
+    if (last.context != model_.place().cp) return;
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(last.row) * static_cast<std::ptrdiff_t>(mine.size());
     std::copy(row, row + static_cast<std::ptrdiff_t>(mine.size()), mine.begin());
   };
   forward_.keep_results(keep);
@@ -163,7 +165,7 @@ std::vector<float> RankTrainer::logits_behind(std::span<const std::int32_t> toke
   const std::int32_t head = made_.step.rank_of_stage.back();
   std::vector<float> logits;
   for (std::int32_t t = 0; t < options_.layout.tp; ++t) {
-    const auto rank = static_cast<std::ptrdiff_t>(rank_at(options_.layout, {t, 0, head}));
+    const auto rank = static_cast<std::ptrdiff_t>(rank_at(options_.layout, {.tp = t, .pp = head, .cp = last.context}));
     const auto words = static_cast<std::ptrdiff_t>(mine.size());
     logits.insert(logits.end(), all.begin() + rank * words, all.begin() + (rank + 1) * words);
   }

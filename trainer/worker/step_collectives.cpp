@@ -21,6 +21,8 @@ Kind kind_of(Comm comm) {
       return Kind::all_gather;
     case Comm::reduce_scatter:
       return Kind::reduce_scatter;
+    case Comm::shift:
+      return Kind::all_to_all_v;
     default:
       LOCKSTEP_CHECK(comm == Comm::all_to_all, "a collective");
       return Kind::all_to_all;
@@ -54,9 +56,10 @@ bool StepCollectives::is_compressed(const schedules::Task& task, const schedules
 }
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-                          const kernels::Out& output) {
+                          const kernels::Out& output, const Matrix& bytes_of_pairs) {
   if (use_ == CollectiveUse::leave_out) return;
   const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
+  if (task.comm == Comm::shift) return shift(task, group, input, output, bytes_of_pairs);
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
   const bool reduces = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(output.dtype));
@@ -67,8 +70,8 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   const auto* const in = static_cast<const std::byte*>(input.data);
   const auto* const out = static_cast<const std::byte*>(output.data);
   const bool in_place = in < out + output.elems * elem_bytes && out < in + input.elems * elem_bytes;
-  const Key key{channels_.of(task.lane, group), task.comm, reduces ? count : count * elem_bytes,
-                reduces ? output.dtype : core::DType::u8, in_place};
+  const Key key{channels_.of(task.lane, group),           task.comm, reduces ? count : count * elem_bytes,
+                reduces ? output.dtype : core::DType::u8, in_place,  nullptr};
   collectives::Collective& collective = *prepared(task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.data, output.data);
@@ -76,6 +79,18 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
       is_compressed(task, group, output.dtype)
           ? static_cast<double>(parallel::wire_bytes(options_.compression, count, static_cast<int>(ranks)))
           : schedules::wire_bytes(task.comm, payload, ranks);
+}
+
+// Messages of sizes by pair, most of them none: an all-to-all of such blocks.
+void StepCollectives::shift(const schedules::Task& task, const schedules::Group& group, const kernels::In& input,
+                            const kernels::Out& output, const Matrix& bytes_of_pairs) {
+  LOCKSTEP_CHECK(bytes_of_pairs != nullptr, "a shift knows what it moves");
+  const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs};
+  collectives::Collective& collective = *prepared(task, group, key).collective;
+  if (use_ == CollectiveUse::make) return;
+  collective.run(input.given() ? input.data : &nothing_, output.given() ? output.data : &nothing_);
+  sent_bytes_[static_cast<std::size_t>(task.lane)] +=
+      static_cast<double>(kernels::size_bytes(input.dtype, input.elems));
 }
 
 void StepCollectives::count_again(const SentBytes& sent) {
@@ -87,7 +102,7 @@ backends::Prepared& StepCollectives::prepared(const schedules::Task& task, const
   auto& of_lane = prepared_[static_cast<std::size_t>(task.lane)];
   const auto known = of_lane.find(key);
   if (known != of_lane.end()) return known->second;
-  const auto& [channel, comm, count, dtype, in_place] = key;
+  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs] = key;
   const auto ranks = static_cast<int>(group.ranks.size());
   if (is_compressed(task, group, dtype)) {
     const auto place = std::find(group.ranks.begin(), group.ranks.end(), mesh_.messages.rank()) - group.ranks.begin();
@@ -102,8 +117,12 @@ backends::Prepared& StepCollectives::prepared(const schedules::Task& task, const
     };
     return of_lane.emplace(key, parallel::prepare_reduction(reduction, prepare, memory_, lane_)).first->second;
   }
-  const collectives::Operation operation{
-      .kind = kind_of(comm), .count = count, .dtype = dtype, .op = core::ReduceOp::sum, .in_place = in_place};
+  const collectives::Operation operation{.kind = kind_of(comm),
+                                         .count = count,
+                                         .dtype = dtype,
+                                         .op = core::ReduceOp::sum,
+                                         .in_place = in_place,
+                                         .matrix = bytes_of_pairs};
   const std::string algorithm = algorithm_for(operation.kind, ranks, options_.algorithm);
   return of_lane.emplace(key, mesh_.prepare(channel, operation, algorithm)).first->second;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 
@@ -41,8 +42,9 @@ class StepCollectives {
 
   // Runs it on buffers that may be in place; returns when it is done. Of one lane at a time in one thread; of different
   // lanes side by side. A sum is of `output.dtype`; a gather moves bytes.
+  // `bytes_of_pairs`: of a shift, between members of the group; the same object each time.
   void run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-           const kernels::Out& output);
+           const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& bytes_of_pairs = nullptr);
 
   // From now on, in one thread of the rank; where all lanes are that thread's.
   void use(CollectiveUse use) { use_ = use; }
@@ -56,8 +58,11 @@ class StepCollectives {
 
  private:
   // Operations of a channel that differ in none of these share one.
-  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool>;
+  using Matrix = std::shared_ptr<const collectives::CountMatrix>;
+  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool, Matrix>;
   backends::Prepared& prepared(const schedules::Task& task, const schedules::Group& group, const Key& key);
+  void shift(const schedules::Task& task, const schedules::Group& group, const kernels::In& input,
+             const kernels::Out& output, const Matrix& bytes_of_pairs);
   bool is_compressed(const schedules::Task& task, const schedules::Group& group, core::DType dtype) const;
 
   backends::MeshRank& mesh_;
@@ -69,6 +74,7 @@ class StepCollectives {
   const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
   SentBytes sent_bytes_ = {};
+  std::byte nothing_{};  // where a rank has nothing to send or to receive
 };
 
 }  // namespace lockstep::trainer

@@ -235,7 +235,7 @@ void TrainWorker::run_collective(const Task& task) {
     case Op::layer_collective: {
       GptStage& stage = *model_.stage(task.stage).model;
       const GptStage::Exchange exchange = stage.exchange(task);
-      model_.collectives().run(step_, task, exchange.input, exchange.output);
+      model_.collectives().run(step_, task, exchange.input, exchange.output, exchange.bytes_of_pairs);
       stage.exchanged(task);
       return;
     }

@@ -51,6 +51,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes")),
     # Which elements have other bits in tiles follows the instructions that a processor has for products.
     "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG)),
+    "context": (Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max)),
     "ceiling": (),
 }
 

@@ -2,7 +2,8 @@
 import dataclasses
 
 import pytest
-from reports.records import Ceiling, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.records import Ceiling, Context, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.tests.context_world import ContextWorld
 from reports.tests.kernel_world import WORKS, KernelWorld
 from reports.tests.layer_world import LayerWorld
 from reports.tests.step_world import LayoutWorld, StepWorld
@@ -15,7 +16,7 @@ from .files import read_file
 from .made_lines import text_of
 
 CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
-           "sharding": Sharding, "layer": Layer, "ceiling": Ceiling}
+           "sharding": Sharding, "layer": Layer, "context": Context, "ceiling": Ceiling}
 
 
 def schedules():
@@ -32,6 +33,7 @@ MADE = {  # lines, which channels they have, and a fact that must be among their
     "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
     "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
     "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
+    "context": (lambda: [ContextWorld().run(), ContextWorld().context()], {Channel.STORED, Channel.EXACT}, "sent_bytes.forward"),
 }
 
 

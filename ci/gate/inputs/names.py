@@ -1,7 +1,7 @@
 """What a case of our records is called: all that must be alike for two times to be times of the same thing."""
 from typing import Any
 
-from reports.records import Ceiling, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.records import Ceiling, Context, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training
 
 
 def row_name(row: Row) -> str:
@@ -69,6 +69,12 @@ def layer_name(line: Layer) -> str:
     sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
     return _joined(line.program, line.layer, "sequence_parallel" if line.sequence_parallel else "", f"tiles:{line.tiles}", line.dtype,
                    line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def context_name(line: Context) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    return _joined(line.program, line.way, "causal" if line.causal else "", line.dtype, sizes, f"ranks:{line.ranks}",
+                   f"threads:{line.threads}", *_conditions(line.run, line.basis))
 
 
 def _model(model: Any) -> str:

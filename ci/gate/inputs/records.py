@@ -84,6 +84,7 @@ KINDS: dict[str, Kind] = {
     "scaling": Kind(names.scaling_name, _of_scaling),
     "sharding": Kind(names.sharding_name, _of_sharding),
     "layer": Kind(names.layer_name, _of_layer),
+    "context": Kind(names.context_name, _of_layer),
 }
 
 

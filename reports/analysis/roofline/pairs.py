@@ -80,6 +80,7 @@ _BEGINNINGS = {
     "gelu": ELEMENTS, "residual_add": ELEMENTS, "dropout": ELEMENTS, "embedding": ELEMENTS,
     "adamw": OPTIMIZER, "sgd": OPTIMIZER, "sum_of_squares": OPTIMIZER, "clip": OPTIMIZER, "finite_check": OPTIMIZER,
     "cast": EXCHANGE, "quantize": EXCHANGE, "dequantize": EXCHANGE, "fp8": EXCHANGE, "pack": EXCHANGE, "unpack": EXCHANGE,
+    "copy": EXCHANGE,
     "reduc": EXCHANGE, "sum": EXCHANGE,
 }
 ORDER = [*dict.fromkeys(_BEGINNINGS.values()), OTHER]

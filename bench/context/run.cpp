@@ -1,0 +1,375 @@
+#include "bench/context/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "bench/context/exchanges.h"
+#include "bench/parallel/sent_counter.h"
+#include "collectives/backends/mesh.h"
+#include "core/cores.h"
+#include "core/narrow_float.h"
+#include "core/wait.h"
+#include "kernels/base/context.h"
+#include "kernels/base/thread_pool.h"
+#include "trainer/train/rank_setup.h"
+#include "workload/context_check.h"
+#include "workload/context_operations.h"
+
+namespace lockstep::context_bench {
+namespace {
+
+using layer_bench::kNothing;
+using layer_bench::Pass;
+using layer_bench::PassRunner;
+using layer_bench::TaskKind;
+using parallel::ContextLayer;
+using workload::ExchangePlace;
+using workload::OperationKind;
+
+constexpr std::size_t kContext = 0;  // the channel
+constexpr std::array kDirections{Direction::forward, Direction::backward};
+constexpr std::array kForms{Form::one_by_one, Form::beside, Form::kernels, Form::exchanges};
+
+// The operations of the layer in the step model.
+std::vector<workload::Operation> operations_of(const ContextLayer& layer) {
+  workload::Model model;
+  model.heads = layer.heads;
+  model.kv_heads = layer.kv_heads;
+  model.head_size = layer.head_columns;
+  model.hidden = layer.query_columns();
+  model.sequence = layer.length;
+  workload::Layout layout;
+  layout.cp = layer.shape.ranks;
+  layout.cp_way = layer.shape.way;
+  layout.compute = layer.dtype;
+  layout.microbatch_size = layer.batch;
+  return workload::context_operations(model, layout);
+}
+
+parallel::Tensor tensor_of(parallel::Memory& memory, const std::vector<float>& values, core::DType dtype) {
+  parallel::Tensor tensor = memory.make(parallel::MemoryKind::buffers, dtype, static_cast<std::int64_t>(values.size()));
+  std::vector<core::BFloat16> narrow;
+  const void* from = values.data();
+  if (dtype != core::DType::f32) {
+    for (const float value : values) narrow.push_back(core::to_bfloat16(value));
+    from = narrow.data();
+  }
+  memory.device().copy_to_device(tensor.data(), from, static_cast<std::size_t>(tensor.bytes()));
+  return tensor;
+}
+
+std::vector<float> values_of(parallel::Memory& memory, kernels::In view) {
+  const auto elems = static_cast<std::size_t>(view.elems);
+  std::vector<float> values(elems);
+  if (view.dtype == core::DType::f32) {
+    memory.device().copy_to_host(values.data(), view.data, elems * sizeof(float));
+    return values;
+  }
+  std::vector<core::BFloat16> narrow(elems);
+  memory.device().copy_to_host(narrow.data(), view.data, elems * sizeof(core::BFloat16));
+  std::transform(narrow.begin(), narrow.end(), values.begin(),
+                 [](core::BFloat16 value) { return core::to_float(value); });
+  return values;
+}
+
+// The work of one rank's thread.
+class RankRun {
+ public:
+  RankRun(const ContextFlags& flags, ContextLayer layer, const Whole& whole, backends::MeshRank& rank,
+          const parallel_bench::SentCounter& counter)
+      : flags_(flags),
+        layer_(with_rank(layer, rank.messages.rank())),
+        whole_(whole),
+        rank_(rank),
+        counter_(counter),
+        pool_(flags.threads),
+        cuda_(rank.queues == nullptr
+                  ? nullptr
+                  : trainer::make_cuda_context(rank.device, *rank.queues->compute, rank.messages.rank())),
+        where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
+        memory_(rank.device),
+        plan_(layer_),
+        qkv_(tensor_of(memory_, rows_of(layer_, whole.qkv), layer_.dtype)),
+        d_o_(tensor_of(memory_, rows_of(layer_, whole.d_o), layer_.dtype)),
+        d_qkv_(memory_.make(parallel::MemoryKind::buffers, layer_.dtype, qkv_.elems())),
+        attention_(parallel::make_context_attention(plan_, workspace_)),
+        exchanges_(rank, kContext, layer_.shape.ranks),
+        operations_(operations_of(layer_)),
+        runner_(rank, kContext,
+                core::WaitPolicy::beside_work(layer_.shape.ranks * (flags.threads + 1), core::usable_cores(),
+                                              flags.timeout)) {
+    for (const Direction direction : kDirections) {
+      const bool backward = direction == Direction::backward;
+      whole_passes_.push_back(pass_of(backward, true));
+      kernel_passes_.push_back(pass_of(backward, false));
+      exchange_passes_.push_back(exchanges_of(backward));
+    }
+  }
+
+  // The same on all ranks.
+  Result run() {
+    for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
+      for (const Form form : kForms) run_once(form, turn >= 0);
+    }
+    result_.allowed_difference = allowed_difference(layer_);
+    result_.worst_difference = largest(result_.worst_difference);
+    result_.kernels_us = transports::all_gather_value(rank_.messages, core::median(own_kernels_us_));
+    for (const bool backward : {false, true}) {
+      const auto d = static_cast<std::size_t>(backward);
+      result_.sent_bytes[d] = largest(result_.sent_bytes[d] / static_cast<double>(result_.checked_passes));
+      const workload::ContextBytes listed = listed_bytes();
+      result_.listed_bytes[d] = largest(backward ? listed.backward : listed.forward);
+    }
+    result_.peak_bytes = static_cast<std::int64_t>(largest(static_cast<double>(result_.peak_bytes)));
+    return std::move(result_);
+  }
+
+ private:
+  static ContextLayer with_rank(ContextLayer layer, std::int32_t rank) {
+    layer.rank = rank;
+    return layer;
+  }
+
+  double largest(double mine) {
+    const std::vector<double> all = transports::all_gather_value(rank_.messages, mine);
+    const bool has_nan = std::any_of(all.begin(), all.end(), [](double value) { return value != value; });
+    return has_nan ? std::numeric_limits<double>::quiet_NaN() : *std::max_element(all.begin(), all.end());
+  }
+
+  workload::ContextBytes listed_bytes() const {
+    return workload::bytes_sent(plan_.list(),
+                                {.tokens = static_cast<double>(layer_.rows()),
+                                 .queries = static_cast<double>(layer_.query_columns()),
+                                 .keys = static_cast<double>(layer_.key_columns()),
+                                 .heads = static_cast<double>(layer_.heads),
+                                 .elem_bytes = static_cast<double>(core::size_of(layer_.dtype))},
+                                layer_.rank);
+  }
+
+  // ---- passes
+
+  // The operations of a direction, each waiting for what the step model's recipe has it wait for. Without messages the
+  // exchanges give ranks what memory holds.
+  Pass pass_of(bool backward, bool moves) {
+    Pass pass;
+    int last_kernel = kNothing;
+    int waits_for = kNothing;   // an exchange that the next kernel waits for
+    int after_next = kNothing;  // one that the kernel after it waits for
+    if (backward) {
+      last_kernel = pass.add(TaskKind::other_kernel, [this] { attention_->begin_backward(d_o_.in()); });
+    }
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      const workload::Operation& op = operations_[backward ? operations_.size() - 1 - i : i];
+      if (op.kind == OperationKind::exchange_context) {
+        const schedules::Comm comm = (backward ? op.backward_exchange : op.forward_exchange).comm;
+        if (comm == schedules::Comm::none) continue;
+        const ExchangePlace place = ExchangePlace::of_number(op.turn);
+        const int put = pass.add(
+            moves ? TaskKind::exchange : TaskKind::other_kernel, [=, this] { exchange(comm, backward, place, moves); },
+            last_kernel);
+        if (backward ? op.beside_backward : op.beside) {
+          after_next = put;
+        } else {
+          waits_for = put;
+          after_next = kNothing;
+        }
+        continue;
+      }
+      if ((backward ? op.input_gradient : op.forward).empty() && op.kind == OperationKind::merge_context) continue;
+      const bool is_core = op.kind != OperationKind::split_heads && op.kind != OperationKind::merge_context;
+      last_kernel = pass.add(
+          is_core ? TaskKind::product : TaskKind::other_kernel,
+          [this, kind = op.kind, turn = op.turn, backward] { kernel(kind, turn, backward); }, waits_for);
+      waits_for = after_next;
+      after_next = kNothing;
+    }
+    if (!backward)
+      pass.add(
+          TaskKind::other_kernel, [this] { attention_->forward_ends(true); }, waits_for);
+    return pass;
+  }
+
+  // Exchanges alone, on memory that is there all the time.
+  Pass exchanges_of(bool backward) {
+    Pass pass;
+    for (std::int32_t i = 0; i < plan_.list().turns(); ++i) {
+      const std::int32_t turn = backward ? plan_.list().turns() - 1 - i : i;
+      for (const ExchangePlace& place : workload::places_of(plan_.turn(backward, turn), turn)) {
+        const workload::ContextExchange& exchange = plan_.exchange(backward, place);
+        const bool whole_in = exchange.comm == schedules::Comm::reduce_scatter;
+        const bool whole_out = exchange.comm == schedules::Comm::all_gather;
+        const std::int64_t ranks = layer_.shape.ranks;
+        const auto buffer = [&](workload::ContextArray array, bool whole) -> const parallel::Tensor& {
+          buffers_.push_back(memory_.make_zeroed(parallel::MemoryKind::buffers, layer_.dtype_of(array),
+                                                 layer_.elems(array) * (whole ? ranks : 1)));
+          return buffers_.back();
+        };
+        const parallel::ContextMove move{buffer(exchange.array, whole_in).in(),
+                                         buffer(exchange.received, whole_out).out(),
+                                         plan_.bytes_of_pairs(backward, place)};
+        exchanges_.prepare(exchange.comm, move);
+        pass.add(TaskKind::exchange, [this, comm = exchange.comm, move] { exchanges_.run(comm, move); });
+      }
+    }
+    return pass;
+  }
+
+  void exchange(schedules::Comm comm, bool backward, const ExchangePlace& place, bool moves) {
+    const parallel::ContextMove move = attention_->exchange(backward, place);
+    if (moves) exchanges_.run(comm, move);
+    attention_->exchanged(backward, place);
+  }
+
+  void kernel(OperationKind kind, std::uint16_t turn, bool backward) {
+    if (kind == OperationKind::split_heads) {
+      if (backward) return attention_->join(d_qkv_.out());
+      return attention_->split(qkv_.in());
+    }
+    if (kind == OperationKind::merge_context) {
+      return backward ? attention_->merge_gradients(turn) : attention_->merge(turn);
+    }
+    return backward ? attention_->core_gradient(turn) : attention_->core(turn);
+  }
+
+  // ---- turns
+
+  void run_once(Form form, bool counts) {
+    const bool is_whole = form == Form::one_by_one || form == Form::beside;
+    auto& passes = is_whole ? whole_passes_ : form == Form::kernels ? kernel_passes_ : exchange_passes_;
+    if (is_whole) memory_.restart_peaks();
+    double kernels_us = 0;
+    for (const Direction direction : kDirections) {
+      const auto d = static_cast<std::size_t>(direction);
+      const auto before = counter_.so_far();
+      const Timed mine = timed(passes[d], form == Form::beside ? Form::beside : Form::one_by_one);
+      kernels_us += mine.us;
+      const std::vector<Timed> all = transports::all_gather_value(rank_.messages, mine);
+      const Timed slowest =
+          *std::max_element(all.begin(), all.end(), [](const Timed& a, const Timed& b) { return a.us < b.us; });
+      if (counts) {
+        result_.samples_us[static_cast<std::size_t>(form)][d].push_back(slowest.us);
+        result_.spent_us[static_cast<std::size_t>(form)][d].push_back(slowest.spent);
+      }
+      if (is_whole) check(direction, counts, counter_.so_far().sent - before.sent);
+    }
+    if (form == Form::kernels && counts) own_kernels_us_.push_back(kernels_us);
+    if (is_whole) result_.peak_bytes = std::max(result_.peak_bytes, own_bytes(memory_.at_peak()));
+    if (form != Form::exchanges) attention_->give_up_output();
+  }
+
+  std::int64_t own_bytes(const parallel::BytesByKind& held) const {
+    return held[static_cast<std::size_t>(parallel::MemoryKind::activations)];
+  }
+
+  struct Timed {
+    double us;
+    Spent spent;
+  };
+  Timed timed(const Pass& pass, Form form) {
+    rank_.messages.barrier();
+    const auto start = core::Clock::now();
+    Timed mine{0, runner_.run(pass, form)};
+    mine.us = core::us_between(start, core::Clock::now());
+    if (form == Form::beside) mine.spent.back() = mine.us - mine.spent[0] - mine.spent[1];
+    return mine;
+  }
+
+  void check(Direction direction, bool counts, std::int64_t sent_bytes) {
+    const bool backward = direction == Direction::backward;
+    rank_.settle();
+    const std::vector<float> found = values_of(memory_, backward ? d_qkv_.in() : attention_->output());
+    const double worst = difference(layer_, found, backward ? whole_.d_qkv : whole_.o);
+    if (!(worst <= result_.worst_difference)) result_.worst_difference = worst;
+    if (!counts) return;
+    result_.sent_bytes[static_cast<std::size_t>(direction)] += static_cast<double>(sent_bytes);
+    if (backward) ++result_.checked_passes;
+  }
+
+  const ContextFlags& flags_;
+  const ContextLayer layer_;
+  const Whole& whole_;
+  backends::MeshRank& rank_;
+  const parallel_bench::SentCounter& counter_;
+  kernels::ThreadPool pool_;
+  const std::shared_ptr<kernels::CudaContext> cuda_;  // where work is queued
+  const kernels::Context where_;
+  parallel::Memory memory_;
+  const parallel::Workspace workspace_{memory_, where_};
+  const parallel::ContextPlan plan_;
+  const parallel::Tensor qkv_, d_o_, d_qkv_;
+  std::vector<parallel::Tensor> buffers_;
+  std::unique_ptr<parallel::ContextAttention> attention_;
+  Exchanges exchanges_;
+  const std::vector<workload::Operation> operations_;
+  std::vector<Pass> whole_passes_, kernel_passes_, exchange_passes_;  // [direction]
+  std::vector<double> own_kernels_us_;
+  Result result_;
+  PassRunner runner_;  // goes first
+};
+
+}  // namespace
+
+std::vector<double> Result::exposed(Form form, Direction direction) const {
+  std::vector<double> exposed = samples(form, direction);
+  const std::vector<double>& kernels = samples(Form::kernels, direction);
+  for (std::size_t i = 0; i < exposed.size(); ++i) exposed[i] -= kernels[i];
+  return exposed;
+}
+
+double Result::hidden() const {
+  double exposed = 0;
+  double alone = 0;
+  for (const Direction direction : kDirections) {
+    exposed += exposed_us(direction);
+    alone += median_us(Form::exchanges, direction);
+  }
+  return alone > 0 ? std::clamp(1 - exposed / alone, 0.0, 1.0) : 1;
+}
+
+double Result::load() const {
+  const double mean =
+      std::accumulate(kernels_us.begin(), kernels_us.end(), 0.0) / static_cast<double>(kernels_us.size());
+  return *std::max_element(kernels_us.begin(), kernels_us.end()) / mean;
+}
+
+std::string Result::wrong() const {
+  if (!(worst_difference <= allowed_difference)) {
+    return fmt::format("a result differs from one rank's by {:.2g} of the largest; allowed: {:.2g}", worst_difference,
+                       allowed_difference);
+  }
+  for (std::size_t d = 0; d < 2; ++d) {
+    if (std::fabs(sent_bytes[d] - listed_bytes[d]) > 0.5) {
+      return fmt::format("{:.0f} bytes sent {}, and the list has {:.0f}", sent_bytes[d],
+                         d == 0 ? "forward" : "backward", listed_bytes[d]);
+    }
+  }
+  return "";
+}
+
+Result run_layer(const ContextFlags& flags, const ContextLayer& layer, const Whole& whole) {
+  backends::Channel members;
+  for (int r = 0; r < layer.shape.ranks; ++r) members.push_back(r);
+  const std::array channels{members};
+  const backends::MeshOptions options{.num_ranks = layer.shape.ranks,
+                                      .threads_a_rank = flags.threads + 1,
+                                      .link = flags.link,
+                                      .timeout = flags.timeout,
+                                      .mpi = flags.mpi,
+                                      .device = flags.place.device,
+                                      .queue_of_channel = {0}};
+  Result result;
+  backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
+    parallel_bench::SentCounter counter(channels);
+    backends::MeshRank counted = counter.counting(rank);
+    RankRun run(flags, layer, whole, counted, counter);
+    Result found = run.run();
+    if (rank.messages.rank() == 0 || flags.mpi != nullptr) result = std::move(found);
+  });
+  return result;
+}
+
+}  // namespace lockstep::context_bench

@@ -1,0 +1,51 @@
+#include "kernels/copy/copy_cases.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "kernels/base/shapes.h"
+#include "kernels/copy/copy_reference.h"
+#include "kernels/registry.h"
+
+namespace lockstep::kernels {
+namespace {
+
+void add(std::vector<KernelCase>& cases, const CopyRows& args, core::DType dtype) {
+  cases.push_back(case_of(shaped(args, dtype)));
+}
+
+// rows, columns, from_stride, to_stride
+constexpr std::array kTestShapes{CopyRows{1, 1},
+                                 CopyRows{5, 3, 7},
+                                 CopyRows{17, 64, 192},
+                                 CopyRows{33, 31, 0, 40},
+                                 CopyRows{3, 1031, 1100, 1040},
+                                 CopyRows{70, 128, 384, 256}};
+// Queries out of a fused product's output, and a rank's heads out of all.
+constexpr std::array kBenchShapes{CopyRows{1024, 256, 768}, CopyRows{8192, 768, 2304}, CopyRows{8192, 192, 768, 0}};
+
+}  // namespace
+
+KernelCase case_of(const CopyRows& args) {
+  const std::string shape = fmt::format("R{}_C{}_F{}_T{}", args.rows, args.columns, args.from_row(), args.to_row());
+  return make_shaped_case(args, {.shape = shape, .dtype = args.from.dtype});
+}
+
+std::vector<KernelCase> copy_test_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kActivationDTypes) {
+    for (const CopyRows& shape : kTestShapes) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+std::vector<KernelCase> copy_bench_cases() {
+  std::vector<KernelCase> cases;
+  for (core::DType dtype : kBenchDTypes) {
+    for (const CopyRows& shape : kBenchShapes) add(cases, shape, dtype);
+  }
+  return cases;
+}
+
+}  // namespace lockstep::kernels

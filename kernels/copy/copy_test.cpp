@@ -1,0 +1,22 @@
+#include "kernels/copy/copy.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/registry.h"
+
+namespace lockstep::kernels {
+namespace {
+
+TEST(CopyRows, CasesHoldOnTheCpu) {
+  for (const KernelCase& one : copy_test_cases()) EXPECT_EQ(cpu_errors(one), "");
+}
+
+TEST(CopyRows, RefusesStridesThatAreTooShort) {
+  EXPECT_THROW((CopyRows{.rows = 2, .columns = 8, .from_stride = 7}.check_shape()), core::Error);
+  EXPECT_THROW((CopyRows{.rows = 2, .columns = 8, .to_stride = 7}.check_shape()), core::Error);
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

@@ -1,0 +1,176 @@
+#include "parallel/context/score_attention.h"
+
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/residual/residual.h"
+#include "kernels/softmax/softmax.h"
+#include "parallel/context/copies.h"
+
+namespace lockstep::parallel {
+
+ScoreAttention::ScoreAttention(const ContextPlan& plan, const Workspace& workspace)
+    : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {
+  LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads && !layer_.shape.causal, "what this way has");
+}
+
+Tensor ScoreAttention::make(std::int64_t elems) const {
+  return workspace_.memory.make(MemoryKind::activations, layer_.dtype, elems);
+}
+
+// ---- places
+
+Tensor ScoreAttention::by_heads(kernels::In rows, std::int64_t first, std::int64_t stride) const {
+  const std::int64_t columns = layer_.head_columns;
+  Tensor made = make(heads() * tokens() * columns);
+  for (std::int64_t head = 0; head < heads(); ++head) {
+    const std::int64_t at = head / layer_.heads * tokens() * stride + head % layer_.heads * columns;
+    copy_matrix(workspace_.where, tokens(), columns, rows, {first + at, stride}, made.out(),
+                {head * tokens() * columns});
+  }
+  return made;
+}
+
+void ScoreAttention::by_tokens(const Tensor& of_heads, kernels::Out rows, std::int64_t first,
+                               std::int64_t stride) const {
+  const std::int64_t columns = layer_.head_columns;
+  for (std::int64_t head = 0; head < heads(); ++head) {
+    const std::int64_t at = head / layer_.heads * tokens() * stride + head % layer_.heads * columns;
+    copy_matrix(workspace_.where, tokens(), columns, of_heads.in(), {head * tokens() * columns}, rows,
+                {first + at, stride});
+  }
+}
+
+void ScoreAttention::put_block(const Tensor& block, std::int32_t owner, const Tensor& scores) const {
+  copy_matrix(workspace_.where, heads() * tokens(), tokens(), block.in(), {}, scores.out(),
+              {owner * tokens(), layer_.length});
+}
+
+Tensor ScoreAttention::block_of(const Tensor& scores, std::int32_t owner) const {
+  Tensor block = make(heads() * tokens() * tokens());
+  copy_matrix(workspace_.where, heads() * tokens(), tokens(), scores.in(), {owner * tokens(), layer_.length},
+              block.out(), {});
+  return block;
+}
+
+Tensor ScoreAttention::product(const Operand& a, const Operand& b, std::int64_t rows, std::int64_t inner,
+                               std::int64_t columns, float alpha) const {
+  Tensor made = make(heads() * rows * columns);
+  kernels::run(kernels::GemmBatched{.batch = heads(),
+                                    .m = rows,
+                                    .n = columns,
+                                    .k = inner,
+                                    .transpose_a = a.transposed,
+                                    .transpose_b = b.transposed,
+                                    .alpha = alpha,
+                                    .a = a.tensor.in(),
+                                    .b = b.tensor.in(),
+                                    .c = made.out()},
+               workspace_.where);
+  return made;
+}
+
+void ScoreAttention::add_to(const Shelf::Key& key, Tensor term) {
+  const Tensor* const sum = shelves_.held.find(key);
+  if (sum == nullptr) {
+    shelves_.held.put(key, std::move(term));
+    return;
+  }
+  kernels::run(kernels::ResidualAdd{.count = sum->elems(), .a = sum->in(), .b = term.in(), .y = sum->out()},
+               workspace_.where);
+}
+
+// ---- forward
+
+void ScoreAttention::split(kernels::In qkv) {
+  const std::int64_t row = layer_.query_columns();
+  shelves_.held.put(own(Array::queries), by_heads(qkv, 0, layer_.fused_columns()));
+  shelves_.held.put(own(Array::keys_only), by_heads(qkv, row, layer_.fused_columns()));
+  shelves_.held.put(own(Array::values_only), by_heads(qkv, 2 * row, layer_.fused_columns()));
+}
+
+void ScoreAttention::core(std::int32_t turn) {
+  shelves_.drop_operands(false, turn);
+  const workload::ContextBlock& block = plan_.turn(false, turn).blocks.front();
+  const std::int64_t columns = layer_.head_columns;
+  if (block.work == workload::ContextWork::scores) {
+    if (!scores_.given()) scores_ = make(heads() * tokens() * layer_.length);
+    const float alpha = 1 / std::sqrt(static_cast<float>(columns));
+    const Tensor made =
+        product({shelves_.held.at(own(Array::queries))}, {shelves_.held.at({Array::keys_only, block.keys_of}), true},
+                tokens(), columns, tokens(), alpha);
+    put_block(made, block.keys_of, scores_);
+    if (turn + 1 != layer_.shape.ranks) return;
+    kernels::run(
+        kernels::SoftmaxForward{
+            .rows = heads() * tokens(), .columns = layer_.length, .x = scores_.in(), .y = scores_.out()},
+        workspace_.where);
+    return;
+  }
+  Tensor term = product({block_of(scores_, block.keys_of)}, {shelves_.held.at({Array::values_only, block.keys_of})},
+                        tokens(), tokens(), columns);
+  add_to(own(Array::outputs), std::move(term));
+  if (turn + 1 != plan_.list().turns()) return;
+  shelves_.drop_operands(false, turn + 1);
+  output_ = make(layer_.elems(Array::outputs));
+  by_tokens(shelves_.held.take(own(Array::outputs)), output_.out(), 0, layer_.query_columns());
+}
+
+void ScoreAttention::forward_ends(bool keeps) {
+  if (keeps) return;
+  scores_.reset();
+  for (const Array array : {Array::queries, Array::keys_only, Array::values_only}) shelves_.held.take(own(array));
+}
+
+// ---- backward
+
+void ScoreAttention::begin_backward(kernels::In d_o) {
+  d_o_ = by_heads(d_o, 0, layer_.query_columns());
+}
+
+void ScoreAttention::core_gradient(std::int32_t turn) {
+  shelves_.drop_operands(true, turn);
+  const workload::ContextBlock& block = plan_.turn(true, turn).blocks.front();
+  const std::int64_t columns = layer_.head_columns;
+  if (block.work == workload::ContextWork::values) {
+    if (!d_scores_.given()) d_scores_ = make(heads() * tokens() * layer_.length);
+    const Tensor& values = shelves_.held.at({Array::values_only, block.keys_of});
+    put_block(product({d_o_}, {values, true}, tokens(), columns, tokens()), block.keys_of, d_scores_);
+    add_to({Array::d_values_only, block.keys_of},
+           product({block_of(scores_, block.keys_of), true}, {d_o_}, tokens(), tokens(), columns));
+    if (turn != layer_.shape.ranks) return;
+    d_o_.reset();
+    kernels::run(kernels::SoftmaxBackward{.rows = heads() * tokens(),
+                                          .columns = layer_.length,
+                                          .y = scores_.in(),
+                                          .dy = d_scores_.in(),
+                                          .dx = d_scores_.out()},
+                 workspace_.where);
+    scores_.reset();
+    return;
+  }
+  const float alpha = 1 / std::sqrt(static_cast<float>(columns));
+  const Tensor d_block = block_of(d_scores_, block.keys_of);
+  add_to(own(Array::d_queries),
+         product({d_block}, {shelves_.held.at({Array::keys_only, block.keys_of})}, tokens(), tokens(), columns, alpha));
+  add_to({Array::d_keys_only, block.keys_of},
+         product({d_block, true}, {shelves_.held.at(own(Array::queries))}, tokens(), tokens(), columns, alpha));
+  if (turn == 0) d_scores_.reset();
+}
+
+void ScoreAttention::merge_gradients(std::int32_t turn) {
+  shelves_.take_sums(turn, [&](const Shelf::Key& key, Tensor arrived) { add_to(key, std::move(arrived)); });
+}
+
+void ScoreAttention::join(kernels::Out d_qkv) {
+  const std::int64_t row = layer_.query_columns();
+  const std::int64_t fused = layer_.fused_columns();
+  by_tokens(shelves_.held.take(own(Array::d_queries)), d_qkv, 0, fused);
+  by_tokens(shelves_.held.take(own(Array::d_keys_only)), d_qkv, row, fused);
+  by_tokens(shelves_.held.take(own(Array::d_values_only)), d_qkv, 2 * row, fused);
+  for (const Array array : {Array::queries, Array::keys_only, Array::values_only}) shelves_.held.take(own(array));
+}
+
+}  // namespace lockstep::parallel

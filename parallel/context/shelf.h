@@ -1,0 +1,87 @@
+// Tensors of a rank's context-parallel attention by what they are and whose. Kernels and exchanges use it from threads
+// of their own; a tensor stays where it is until it is taken.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+#include "parallel/context/context_attention.h"
+#include "parallel/memory/memory.h"
+#include "workload/context_list.h"
+
+namespace lockstep::parallel {
+
+class Shelf {
+ public:
+  struct Key {
+    workload::ContextArray array;
+    std::int32_t owner;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+
+  const Tensor* find(const Key& key) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = tensors_.find(key);
+    return found == tensors_.end() ? nullptr : &found->second;
+  }
+  const Tensor& at(const Key& key) const {
+    const Tensor* const found = find(key);
+    LOCKSTEP_CHECK(found != nullptr, "an array that the list has brought here");
+    return *found;
+  }
+  const Tensor& put(const Key& key, Tensor tensor) {
+    const std::lock_guard lock(mutex_);
+    return tensors_.insert_or_assign(key, std::move(tensor)).first->second;
+  }
+  // Empty if it is not there.
+  Tensor take(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    auto node = tensors_.extract(key);
+    return node.empty() ? Tensor() : std::move(node.mapped());
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    tensors_.clear();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Key, Tensor> tensors_;
+};
+
+// The arrays of a rank that keeps its tokens, as they come and go.
+class ContextShelves {
+ public:
+  ContextShelves(const ContextPlan& plan, const Workspace& workspace) : plan_(plan), workspace_(workspace) {}
+
+  Shelf held;     // operands, and results as far as they are
+  Shelf arrived;  // results that are to be merged
+
+  // A shift of the list: buffers of what is sent and received, and what follows from having moved it. A gradient that
+  // no block here has added to is sent as zeros. `d_o`: the gradient of own outputs, which is on no shelf.
+  ContextMove begin_shift(bool backward, const workload::ExchangePlace& place, kernels::In d_o = {});
+  void end_shift(bool backward, const workload::ExchangePlace& place);
+  // Of the turn that was run before this one, which has been computed and sent on.
+  void drop_operands(bool backward, std::int32_t turn);
+  // Calls visit(key, tensor) for each sum that came in the turn's results.
+  template <class Visit>
+  void take_sums(std::int32_t turn, const Visit& visit) {
+    for (const workload::ContextExchange& exchange : plan_.turn(true, turn).results) {
+      if (exchange.comm != schedules::Comm::shift) continue;  // a reduction has the whole sum
+      for (const workload::ContextMessage& receive : exchange.receives) {
+        const Shelf::Key key{exchange.received, receive.owner};
+        visit(key, arrived.take(key));
+      }
+    }
+  }
+
+ private:
+  const ContextPlan& plan_;
+  const Workspace workspace_;
+  Shelf arriving_;  // of exchanges that run
+};
+
+}  // namespace lockstep::parallel

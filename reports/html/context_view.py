@@ -1,0 +1,87 @@
+"""What the page of long sequences shows, all text made."""
+from pathlib import Path
+from typing import Callable, Sequence
+
+from matplotlib.figure import Figure
+
+from reports.analysis.findings import MOST
+from reports.analysis.training.context import (ContextResult, bytes_sentence, exposed_us, hidden, hidden_sentence,
+                                               load_sentence, memory_sentence, time_sentence)
+from reports.check.runs import notes_on_runs
+from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
+from reports.html.tables import Cell, Column, Line, Table, number, size, word
+from reports.html.training_view import GroupPage, GroupView
+from reports.plots import style
+from reports.plots.context_figures import hidden_figure, load_figure, memory_figure, time_figure
+from reports.plots.figures import FigureFile, save
+from reports.plots.frame import Heading
+from reports.records import Context, Records
+from reports.units import counted, joined, unbroken
+
+_FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[ContextResult], str], str], ...] = (
+    ("time", time_figure, time_sentence, "A line a way: time by length"),
+    ("memory", memory_figure, memory_sentence, "A line a way: memory of a rank by length"),
+    ("hidden", hidden_figure, hidden_sentence, "A line a way: share of communication that kernels hide, by length"),
+    ("load", load_figure, load_sentence, "A group of bars a way: what each rank computes"),
+)
+
+
+def render_context(results: Sequence[ContextResult], folder: Path) -> list[list[FigureFile]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return [[_render(result, *figure, folder) for figure in _FIGURES] for result in results]
+
+
+def _render(result: ContextResult, name: str, draw: Callable[..., Figure], title: Callable[[ContextResult], str], alt: str,
+            folder: Path) -> FigureFile:
+    emulated = result.first.basis != "measured" and name in ("time", "hidden")
+    heading = Heading(unbroken(title(result).rstrip(".")), result.name,
+                      "EMULATED links: not a time of this machine's own" if emulated else "")
+    with style.context():
+        save(draw(result, heading), folder / f"{result.anchor}-{name}")
+    return FigureFile("lines", f"{result.anchor}-{name}", heading.title, f"{alt}. {heading.title}")
+
+
+def context_page_of(records: Records, results: Sequence[ContextResult], figures: Sequence[Sequence[FigureFile]],
+                    files: Sequence[str]) -> GroupPage:
+    lines = records.contexts
+    ranks = joined([str(n) for n in sorted({one.ranks for one in lines})])
+    facts = [Fact("What was timed", f"attention of one layer on {ranks} ranks that share its sequence, forward and backward"),
+             Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong; "
+                          f"{sum(one.checked_passes for one in lines):,} passes checked")]
+    views = [GroupView(result.anchor, result.name, "" if result.first.basis == "measured" else result.first.basis,
+                       [time_sentence(result), memory_sentence(result), hidden_sentence(result), load_sentence(result),
+                        bytes_sentence(result)], drawn, [], 0, [context_table(result)])
+             for result, drawn in zip(results, figures)]
+    return GroupPage(facts=run_facts(records, facts), findings=[one for r in results for one in r.findings][:MOST],
+                     notes=list(notes_on_runs(records)), bad_rows=_bad_lines(lines), groups=views, traces=[],
+                     runs=run_views(records), machines=machine_views(records), files=files)
+
+
+_COLUMNS = (
+    Column("way", "", False), Column("length", "tokens of a sequence"), Column("kernels ms", "all of them, alone"),
+    Column("communication ms", "alone"), Column("serial ms", "one after the other: median"),
+    Column("async ms", "communication beside blocks: median"), Column("exposed ms", "median over turns of async less kernels"),
+    Column("hidden %", "of communication alone"), Column("load", "pairs of the rank that has most, over the mean"),
+    Column("sent forward", "by the rank that sends most"), Column("sent backward", "likewise"),
+    Column("peak", "beside the input and the output's gradient, of the rank that holds most"),
+    Column("difference", "from one rank's result, of the largest element, in 1e-6"), Column("status", "", False),
+)
+
+
+def context_table(result: ContextResult) -> Table:
+    return Table("Every row of the records, forward and backward together", _COLUMNS,
+                 tuple(Line(_cells(one), one.status) for one in result.all))
+
+
+def _cells(one: Context) -> tuple[Cell, ...]:
+    status = one.status if not one.error else f"{one.status}: {one.error}"
+    return (word(one.way), number(one.length, 9),
+            *(number(one.median_us(form) / 1e3) for form in ("kernels", "communication", "serial", "async")),
+            number(exposed_us(one) / 1e3), number(100 * hidden(one), 3), number(one.load),
+            size(round(one.sent_bytes["forward"])), size(round(one.sent_bytes["backward"])), size(one.peak_bytes),
+            number(one.difference * 1e6), word(status))
+
+
+def _bad_lines(lines: Sequence[Context]) -> list[BadLine]:
+    return [BadLine(one.status, f"{one.way}, {counted(one.ranks, 'rank')}, {one.length:,} tokens, {one.dtype}",
+                    one.error or "no reason recorded") for one in lines if one.status != "ok"]

@@ -1,0 +1,67 @@
+"""seqpar_bench as a user runs it: rows that are one rank's, bytes of the lists, emulated links, records, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import Programs
+from reports.load import load
+
+SMALL = ("--turns", "1", "--length", "96", "--heads", "4", "--head-columns", "8")
+WAY, CP, LENGTH = range(3)
+SENT_FORWARD, SENT_BACKWARD = 13, 14
+
+
+def rows_of(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def rows_run(programs: Programs, *words: str) -> list[list[str]]:
+    done = programs.run("seqpar_bench", *SMALL, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "one rank's results" in done.stdout.splitlines()[-1]
+    return rows_of(done.stdout)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("causal", ["1", "0"])
+def test_every_way_gives_one_ranks_results(programs: Programs, dtype: str, causal: str) -> None:
+    rows = rows_run(programs, "--cp", "2,4", "--dtype", dtype, "--causal", causal, "--batch", "2")
+    ways = ["ring", "zigzag", "allgather", "ulysses", "lightseq" if causal == "1" else "colossal"]
+    assert [row[WAY] for row in rows] == ways * 2
+    assert [row[CP] for row in rows] == ["2"] * 5 + ["4"] * 5
+
+
+def test_ulysses_sends_a_share_of_what_a_ring_sends(programs: Programs, tmp_path: Path) -> None:
+    rows_run(programs, "--cp", "4", "--json", str(tmp_path / "c.jsonl"))
+    one = {line.way: line for line in load([str(tmp_path / "c.jsonl")]).contexts}
+    whole = 96 * 32 * 4  # N h elements of f32
+    assert one["ring"].sent_bytes["forward"] == 2 * whole * 3 / 4
+    assert one["ring"].sent_bytes["backward"] == 4 * whole * 3 / 4
+    assert one["ulysses"].sent_bytes["forward"] == 4 * whole / 4 * 3 / 4
+    assert one["ring"].load == 1.75 and one["zigzag"].load == 1
+    assert all(line.sent_bytes == line.listed_bytes and line.difference <= 1e-5 for line in one.values())
+
+
+def test_emulated_links_are_said_to_be(programs: Programs) -> None:
+    done = programs.run("seqpar_bench", *SMALL, "--way", "ring", "--link", "latency_us=200,gbps=1")
+    assert done.returncode == 0, done.stderr
+    assert "EMULATED" in done.stdout
+    forward_comm = 4
+    assert all(float(row[forward_comm]) >= 0.2 for row in rows_of(done.stdout))
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (("--way", "ring", "--cp", "5"), "cp is 5, and sequence is 96"),
+    (("--way", "zigzag", "--cp", "32"), "2 x cp (cp_way=zigzag) is 64, and sequence is 96"),
+    (("--way", "ulysses", "--cp", "8"), "heads / tp is 4; allowed: 1 2 4"),
+    (("--way", "lightseq", "--causal", "0"), "balances a causal mask"),
+    (("--way", "colossal"), "allowed: --causal 0"),
+    (("--way", "star"), "no such way to share a sequence"),
+])
+def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], told: str) -> None:
+    done = programs.run("seqpar_bench", *SMALL, *words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert told in done.stderr and done.stderr.count("\n") == 1

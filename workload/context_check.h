@@ -1,0 +1,45 @@
+// Whether a list of context-parallel attention (context_list.h) is right, whoever made it: played on all ranks together
+// with chunks as symbols.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "workload/context_list.h"
+
+namespace lockstep::workload {
+
+// Empty: each rank sends only what it has; messages of a turn meet; each block has its operands where it is computed;
+// every pair of a query and a key that the mask shows is weighed exactly once, and no other is, but for `colossal`,
+// which makes all scores; results arrive at the rank of their queries, and gradients of queries, keys and values at
+// theirs, each pair's once. At most `limit` problems: "forward, turn 2, rank 1: ...".
+std::vector<std::string> check(const ContextList& list, std::size_t limit = 10);
+
+// ---- counted
+
+// Pairs of a chunk of queries and a chunk of keys, a causal block's diagonal as a half, that a rank weighs in a turn.
+double chunk_pairs(const ContextTurn& turn);
+// All of a rank.
+double chunk_pairs(const ContextList& list, std::int32_t rank);
+// In each turn the slowest rank's, where all exchange at the end of a turn.
+double chunk_pairs_in_step(const ContextList& list);
+
+// Elements of each array of a rank, by ContextArray; sums are f32, the others of one dtype.
+struct ContextArraySizes {
+  double tokens = 0;   // of a rank: N / P of each sequence
+  double queries = 0;  // columns: heads x head_columns
+  double keys = 0;     // columns of the keys alone: kv_heads x head_columns
+  double heads = 0;
+  double elem_bytes = 4;
+  double bytes(ContextArray array) const;
+};
+// Bytes that a rank sends in an exchange. Gathers and reductions as algorithms that send the fewest have them.
+double bytes_sent(const ContextExchange& exchange, const ContextArraySizes& sizes, std::int32_t ranks);
+struct ContextBytes {
+  double forward = 0;
+  double backward = 0;
+};
+ContextBytes bytes_sent(const ContextList& list, const ContextArraySizes& sizes, std::int32_t rank);
+
+}  // namespace lockstep::workload

@@ -1,0 +1,286 @@
+#include "workload/context_list.h"
+
+#include "core/error.h"
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using Array = ContextArray;
+
+constexpr ChunkRange kBoth{0, 2};
+constexpr ChunkRange kFirst{0, 1};
+constexpr ChunkRange kSecond{1, 1};
+
+// Makes the lists of one rank.
+class RankLists {
+ public:
+  RankLists(const ContextShape& shape, std::int32_t rank) : shape_(shape), ranks_(shape.ranks), rank_(rank) {}
+
+  ContextSides sides() {
+    switch (shape_.way) {
+      case ContextWay::ring:
+      case ContextWay::zigzag:
+        ring();
+        break;
+      case ContextWay::allgather:
+        gathered();
+        break;
+      case ContextWay::ulysses:
+        by_heads();
+        break;
+      case ContextWay::lightseq:
+        balanced();
+        break;
+      case ContextWay::colossal:
+        scores_in_memory();
+        break;
+    }
+    return std::move(made_);
+  }
+
+ private:
+  std::int32_t around(std::int32_t rank) const { return (rank % ranks_ + ranks_) % ranks_; }
+
+  // Sends `to` ranks further on what is `sent`'s, and receives what is `received`'s from as far behind.
+  ContextExchange shift(Array array, std::int32_t to, std::int32_t sent, std::int32_t received) const {
+    return {.comm = Comm::shift,
+            .array = array,
+            .sends = {{around(rank_ + to), around(sent)}},
+            .receives = {{around(rank_ - to), around(received)}},
+            .received = array};
+  }
+  ContextExchange among_all(Comm comm, Array array) const {
+    ContextExchange exchange{.comm = comm, .array = array, .received = array};
+    const bool gathers = comm == Comm::all_gather;
+    for (std::int32_t peer = 0; peer < ranks_; ++peer) {
+      if (peer == rank_) continue;
+      const bool whole = comm == Comm::reduce_scatter;
+      exchange.sends.push_back({peer, whole ? peer : rank_});
+      exchange.receives.push_back({peer, whole ? rank_ : peer});
+    }
+    LOCKSTEP_CHECK(gathers || comm == Comm::reduce_scatter || comm == Comm::all_to_all, "an exchange among all");
+    return exchange;
+  }
+
+  // ---- ring and zigzag
+
+  std::vector<ContextBlock> ring_blocks(std::int32_t turn) const {
+    const std::int32_t owner = around(rank_ - turn);
+    const ChunkRange all{0, chunks_a_rank(shape_.way)};
+    if (turn == 0 || !shape_.causal) return {{rank_, owner, all, all, shape_.causal && turn == 0}};
+    if (shape_.way == ContextWay::ring) {
+      if (owner > rank_) return {};
+      return {{rank_, owner, all, all}};
+    }
+    if (owner < rank_) return {{rank_, owner, kBoth, kFirst}};
+    return {{rank_, owner, kSecond, kBoth}};
+  }
+
+  void ring() {
+    for (std::int32_t turn = 0; turn < ranks_; ++turn) {
+      ContextTurn forward{.blocks = ring_blocks(turn)};
+      ContextTurn backward{.blocks = forward.blocks};
+      if (turn > 0) {
+        forward.operands = {shift(Array::keys, 1, rank_ - turn + 1, rank_ - turn)};
+        backward.operands = {shift(Array::keys, -1, rank_ - turn - 1, rank_ - turn)};
+        backward.results = {shift(Array::d_keys, -1, rank_ - turn, rank_ - turn + 1)};
+      }
+      add(std::move(forward), std::move(backward));
+    }
+  }
+
+  // ---- allgather and ulysses
+
+  void gathered() {
+    ContextTurn forward{.operands = {among_all(Comm::all_gather, Array::keys)}};
+    if (shape_.causal) {
+      const std::vector<std::int32_t> chunks = chunks_of(shape_, rank_);
+      for (std::int32_t i = 0; i < 2; ++i) {
+        forward.blocks.push_back({rank_, kWholeSequence, {i, 1}, {0, chunks[static_cast<std::size_t>(i)] + 1}, true});
+      }
+    } else {
+      forward.blocks = {{rank_, kWholeSequence, kBoth, {0, chunks_of(shape_)}}};
+    }
+    ContextTurn backward = forward;
+    backward.results = {among_all(Comm::reduce_scatter, Array::d_keys)};
+    add(std::move(forward), std::move(backward));
+  }
+
+  void by_heads() {
+    const ChunkRange all{0, ranks_};
+    const std::vector<ContextBlock> blocks{{kWholeSequence, kWholeSequence, all, all, shape_.causal}};
+    add({.operands = {among_all(Comm::all_to_all, Array::queries), among_all(Comm::all_to_all, Array::keys)},
+         .blocks = blocks,
+         .results = {among_all(Comm::all_to_all, Array::outputs)}},
+        {.operands = {among_all(Comm::all_to_all, Array::d_outputs)},
+         .blocks = blocks,
+         .results = {among_all(Comm::all_to_all, Array::d_queries), among_all(Comm::all_to_all, Array::d_keys)}});
+  }
+
+  // ---- lightseq
+
+  // In turn t the ranks from t on have keys of t ranks before, and those below t have queries of P - t ranks behind.
+  // Halfway around of an even number both would be the same pairs: then the ranks below have none.
+  void balanced() {
+    for (std::int32_t turn = 0; turn <= ranks_ / 2; ++turn) {
+      const bool helps = rank_ < turn && 2 * turn != ranks_;                // others
+      const bool is_helped = rank_ + turn >= ranks_ && 2 * turn != ranks_;  // by others
+      const std::int32_t behind = rank_ - turn;                             // whose keys or queries come here
+      const std::int32_t ahead = rank_ + turn;
+      ContextTurn forward;
+      ContextTurn backward;
+      if (turn == 0) {
+        forward.blocks = {{rank_, rank_, kFirst, kFirst, true}};
+      } else if (behind >= 0) {
+        forward.blocks = {{rank_, behind, kFirst, kFirst}};
+      } else if (helps) {
+        forward.blocks = {{around(behind), rank_, kFirst, kFirst}};
+      }
+      backward.blocks = forward.blocks;
+      if (turn > 0) {
+        // Keys ahead, or queries around to a rank that helps.
+        ContextExchange operands{.array = ahead < ranks_ ? Array::keys : Array::queries,
+                                 .received = behind >= 0 ? Array::keys : Array::queries};
+        if (ahead < ranks_ || is_helped) operands.sends = {{around(ahead), rank_}};
+        if (behind >= 0 || helps) operands.receives = {{around(behind), around(behind)}};
+        forward.operands = {operands};
+        backward.operands = {operands};
+        for (const Array array : {Array::outputs, Array::sums, Array::d_outputs}) {
+          ContextExchange also{.array = array, .received = array};
+          if (is_helped) also.sends = {{around(ahead), rank_}};
+          if (helps) also.receives = {{around(behind), around(behind)}};
+          if (2 * turn != ranks_) backward.operands.push_back(also);
+          if (array == Array::d_outputs || 2 * turn == ranks_) continue;
+          // Back from where queries went.
+          forward.results.push_back(
+              {.array = array, .sends = also.receives, .receives = also.sends, .received = array});
+        }
+        ContextExchange back{.array = behind >= 0 ? Array::d_keys : Array::d_queries,
+                             .received = ahead < ranks_ ? Array::d_keys : Array::d_queries};
+        back.sends = operands.receives;
+        back.receives = operands.sends;
+        backward.results = {back};
+      }
+      add(std::move(forward), std::move(backward));
+    }
+  }
+
+  // ---- colossal
+
+  // Every score is made, a causal mask or not; the second half of the turns weighs the values by them.
+  void scores_in_memory() {
+    for (std::int32_t turn = 0; turn < 2 * ranks_; ++turn) {
+      const bool weighs = turn >= ranks_;
+      const std::int32_t step = turn % ranks_;
+      const std::int32_t owner = around(rank_ - step);
+      ContextTurn forward{
+          .blocks = {{rank_, owner, kFirst, kFirst, false, weighs ? ContextWork::values : ContextWork::scores}}};
+      ContextTurn backward{.blocks = forward.blocks};
+      if (step > 0) {
+        const Array array = weighs ? Array::values_only : Array::keys_only;
+        const Array gradient = weighs ? Array::d_values_only : Array::d_keys_only;
+        forward.operands = {shift(array, 1, rank_ - step + 1, owner)};
+        backward.operands = {shift(array, -1, rank_ - step - 1, owner)};
+        backward.results = {shift(gradient, -1, owner, rank_ - step + 1)};
+      }
+      add(std::move(forward), std::move(backward));
+    }
+  }
+
+  void add(ContextTurn forward, ContextTurn backward) {
+    made_.forward.push_back(std::move(forward));
+    made_.backward.push_back(std::move(backward));
+  }
+
+  const ContextShape& shape_;
+  const std::int32_t ranks_;
+  const std::int32_t rank_;
+  ContextSides made_;
+};
+
+}  // namespace
+
+std::string_view name_of(ContextWay way) {
+  return kContextWays.at(static_cast<std::size_t>(way));
+}
+
+std::string_view name_of(ContextArray array) {
+  constexpr std::array<std::string_view, kNumContextArrays> kNames{
+      "queries",
+      "keys and values",
+      "outputs",
+      "log-sum-exp",
+      "gradients of outputs",
+      "gradients of queries",
+      "gradients of keys and values",
+      "keys",
+      "values",
+      "gradients of keys",
+      "gradients of values",
+  };
+  return kNames.at(static_cast<std::size_t>(array));
+}
+
+std::string misfit_of(const ContextShape& shape) {
+  if (shape.ranks < 1) return "cp is " + std::to_string(shape.ranks) + "; allowed: at least 1";
+  if (shape.way == ContextWay::lightseq && !shape.causal) {
+    return "cp_way is lightseq, which balances a causal mask, and the mask is not causal; allowed: ring, ulysses";
+  }
+  return "";
+}
+
+namespace {
+
+std::string must_divide(const std::string& what, std::int64_t value, const char* of, std::int64_t total) {
+  if (total % value == 0) return "";
+  std::string allowed;
+  for (std::int64_t d = 1; d <= total && d <= 4096; ++d) {
+    if (total % d == 0 && allowed.size() < 60) allowed += " " + std::to_string(d);
+  }
+  return what + " is " + std::to_string(value) + ", and " + of + " is " + std::to_string(total) +
+         "; allowed:" + allowed;
+}
+
+}  // namespace
+
+std::string misfit_of(const ContextShape& shape, const ContextFit& fit) {
+  if (std::string misfit = misfit_of(shape); !misfit.empty()) return misfit;
+  const bool in_pairs = chunks_a_rank(shape.way) == 2 && shape.ranks > 1;
+  const std::string what = in_pairs ? "2 x cp (cp_way=" + std::string(name_of(shape.way)) + ")" : "cp";
+  if (std::string cut = must_divide(what, in_pairs ? chunks_of(shape) : shape.ranks, "sequence", fit.length);
+      !cut.empty()) {
+    return cut;
+  }
+  if (shape.way != ContextWay::ulysses) return "";
+  const std::string heads = "cp with cp_way=ulysses, which shares out heads,";
+  if (std::string cut = must_divide(heads, shape.ranks, "heads / tp", fit.heads); !cut.empty()) return cut;
+  return must_divide(heads, shape.ranks, "kv_heads / tp", fit.kv_heads);
+}
+
+std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank) {
+  if (chunks_a_rank(shape.way) == 1) return {rank};
+  return {rank, 2 * shape.ranks - 1 - rank};
+}
+
+ContextList context_list(const ContextShape& shape) {
+  if (const std::string misfit = misfit_of(shape); !misfit.empty()) throw core::usage_error(misfit);
+  ContextList list{.shape = shape, .of_rank = {}};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) list.of_rank.push_back(context_sides(shape, rank));
+  return list;
+}
+
+ContextSides context_sides(const ContextShape& shape, std::int32_t rank) {
+  return RankLists(shape, rank).sides();
+}
+
+std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index) {
+  std::vector<ExchangePlace> places;
+  for (const bool results : {false, true}) {
+    const std::size_t count = (results ? turn.results : turn.operands).size();
+    for (std::size_t e = 0; e < count; ++e) places.push_back({index, results, static_cast<std::int32_t>(e)});
+  }
+  return places;
+}
+
+}  // namespace lockstep::workload
