@@ -169,6 +169,9 @@ class PieceTouches {
   void make_next(T name) { touch(name, true, piece_.part + 1); }
   void give_up() { phases_.emplace_back(); }
 
+  // SwiGLU's gradient takes the memory of what it is a gradient of.
+  T d_pre() const { return model_.gated ? T::pre : T::d_pre; }
+
   // All rows of something, where ranks have a share of them each.
   void use_rows(T own, T all) { use(shares_rows() ? all : own); }
   void use_next_d() {
@@ -298,9 +301,9 @@ class PieceTouches {
       case Kind::activation:
         use(T::pre);
         use(T::d_act);
-        return make(T::d_pre);
+        return model_.gated ? void() : make(T::d_pre);
       case Kind::up:
-        use(T::d_pre);
+        use(d_pre());
         return make(shares_rows() ? T::d_term2 : T::dh);
       case Kind::enter_mlp:
         return sum_of_shares(T::d_term2, T::dh);
@@ -342,7 +345,7 @@ class PieceTouches {
       case Kind::up:
         add_to(of_part(places_.up));
         use_rows(T::n2, T::n2_all);
-        return use(T::d_pre);
+        return use(d_pre());
       case Kind::projection:
         add_to(of_part(places_.projection));
         use(T::o);

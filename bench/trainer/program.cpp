@@ -44,7 +44,7 @@ std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
 // --tokenize: the tokens of the data in a file, from which runs train without encoding it again.
 std::string write_tokens(const trainer::TrainOptions& options, const std::string& file) {
   const trainer::Corpus corpus = corpus_of(options);
-  const trainer::TokenText all = corpus.all();
+  const trainer::TokenText& all = corpus.all();
   const std::int64_t words = options.tokenizer->size();
   trainer::TokenFileWriter writer(file, words, static_cast<std::int64_t>(all.size()));
   std::vector<std::int32_t> piece(std::size_t{1} << 16);
