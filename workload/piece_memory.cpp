@@ -35,7 +35,8 @@ std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName prod
   return bytes;
 }
 
-// Of a row, mean and 1 / deviation or that alone; of a norm's gradients, gamma's and beta's or gamma's.
+// Numbers of each row (mean and 1 / deviation, or the latter alone), and gradients of each column (gamma's and beta's,
+// or gamma's alone).
 std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
 }

@@ -33,7 +33,7 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.model.sequence, *options.tokenizer);
 }
 
-// What baselines count: the first tokens of a half, as a long text need not be read for them.
+// The tokens that baselines count: the first of a half, as a long text need not be read for them.
 std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
   constexpr std::size_t kMost = std::size_t{1} << 24;
   std::vector<std::int32_t> tokens(std::min(text.size(), kMost));
