@@ -62,7 +62,7 @@ def gelu_bwd(case: Case) -> Results:
 
 
 def swiglu(x: "torch.Tensor") -> "torch.Tensor":
-    """Of [rows, 2, columns]."""
+    """x is [rows, 2, columns]."""
     return F.silu(x[:, 0]) * x[:, 1]
 
 

@@ -125,6 +125,10 @@ std::vector<std::string> model_names() {
   return names;
 }
 
+std::string title_of(const Model& model) {
+  return (model.learned_positions ? "GPT " : "") + model.name;
+}
+
 std::vector<std::string> model_fields() {
   std::vector<std::string> fields;
   for (const Field<Model>& field : kFields) fields.push_back(std::string(field.name) + ": " + field.takes);

@@ -42,6 +42,8 @@ struct Model {
 // the field and what is allowed.
 Model parse_model(std::string_view text);
 std::vector<std::string> model_names();
+// "GPT nano"; a model without learned positions is none, and has its name alone: "llama3-8b".
+std::string title_of(const Model& model);
 std::vector<std::string> model_fields();
 // Why the numbers make no model ("heads is 0; allowed: at least 1"). Empty: they do.
 std::string misfit_of(const Model& model);

@@ -35,8 +35,8 @@ struct WeightPlace {
   WeightPlace behind(std::size_t first) const { return {first + weight, has_bias}; }
 };
 
-// Where parameters_of() puts the parameters of a part, counted from the part's first. Of a mixture's layer there are
-// the places up to the second norm; its router and experts come behind that.
+// The places at which parameters_of() puts the parameters of a part, counted from the part's first. A mixture's layer
+// has the places up to the second norm; its router and experts come behind that.
 struct LayerPlaces {
   explicit LayerPlaces(const Model& model);
   WeightPlace norm1, qkv, projection, norm2, up, down;

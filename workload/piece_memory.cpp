@@ -36,7 +36,8 @@ std::int64_t code_bytes(const Model& model, const Layout& layout, PieceName prod
   return bytes;
 }
 
-// Of a row, mean and 1 / deviation or that alone; of a norm's gradients, gamma's and beta's or gamma's.
+// Numbers of each row (mean and 1 / deviation, or the latter alone), and gradients of each column (gamma's and beta's,
+// or gamma's alone).
 std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
 }
@@ -176,6 +177,9 @@ class PieceTouches {
   void make_next(T name) { touch(name, true, piece_.part + 1); }
   void give_up() { phases_.emplace_back(); }
 
+  // SwiGLU's gradient takes the memory of what it is a gradient of.
+  T d_pre() const { return model_.gated ? T::pre : T::d_pre; }
+
   // All rows of something, where ranks have a share of them each.
   void use_rows(T own, T all) { use(shares_rows() ? all : own); }
   void use_next_d() {
@@ -314,9 +318,9 @@ class PieceTouches {
       case Kind::activation:
         use(T::pre);
         use(T::d_act);
-        return make(T::d_pre);
+        return model_.gated ? void() : make(T::d_pre);
       case Kind::up:
-        use(T::d_pre);
+        use(d_pre());
         return make(shares_rows() ? T::d_term2 : T::dh);
       case Kind::enter_mlp:
         return sum_of_shares(T::d_term2, T::dh);
@@ -366,7 +370,7 @@ class PieceTouches {
       case Kind::up:
         add_to(of_part(places_.up));
         use_rows(T::n2, T::n2_all);
-        return use(T::d_pre);
+        return use(d_pre());
       case Kind::projection:
         add_to(of_part(places_.projection));
         use(T::o);

@@ -85,9 +85,9 @@ std::string ddp_heading_text(const DdpFlags& flags) {
   const workload::Model& model = options.model;
   std::string text = fmt::format(
       "# lockstep version {}, {}: data-parallel training steps, run in four ways\n"
-      "# GPT {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; {} sequences of {} tokens a rank, {} "
+      "# {}: {} layers, hidden {}, {} parameters; {} with gradients in {}; {} sequences of {} tokens a rank, {} "
       "microbatch{}, {} thread{} a rank\n",
-      core::build().version, flags.step.program, model.name, model.layers, model.hidden, parameters_of(model),
+      core::build().version, flags.step.program, title_of(model), model.layers, model.hidden, parameters_of(model),
       core::short_name_of(options.layout.compute), core::short_name_of(options.layout.gradient),
       options.layout.microbatch_size * options.layout.microbatches, options.model.sequence, options.layout.microbatches,
       options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s");

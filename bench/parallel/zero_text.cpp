@@ -49,10 +49,10 @@ std::string zero_heading_text(const ZeroFlags& flags) {
   const workload::Model& model = options.model;
   return fmt::format(
              "# lockstep version {}, {}: training steps with parameters shared out over data-parallel ranks\n"
-             "# GPT {}: {} layers, hidden {}, {} parameters; {} sequences of {} tokens a rank and microbatch, {} "
+             "# {}: {} layers, hidden {}, {} parameters; {} sequences of {} tokens a rank and microbatch, {} "
              "microbatch{}, {} thread{} a rank\n",
-             core::build().version, flags.step.program, model.name, model.layers, model.hidden, parameters_of(model),
-             options.layout.microbatch_size, options.model.sequence, options.layout.microbatches,
+             core::build().version, flags.step.program, title_of(model), model.layers, model.hidden,
+             parameters_of(model), options.layout.microbatch_size, options.model.sequence, options.layout.microbatches,
              options.layout.microbatches == 1 ? "" : "es", options.threads, options.threads == 1 ? "" : "s") +
          paper_text(flags) +
          "# weights, gradients, optimizer: bytes of a rank between steps, as its allocator counts them; formula: of "

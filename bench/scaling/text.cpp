@@ -29,12 +29,12 @@ std::string heading_text(const ScalingFlags& flags, const trainer::TrainOptions&
                          int most_ranks, int cores) {
   const workload::Model& model = options.model;
   std::string text = fmt::format(
-      "# GPT {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens a step and rank (weak) or in all "
+      "# {}: {} layers, hidden {}, {} parameters; {}; {} sequences of {} tokens a step and rank (weak) or in all "
       "(strong); data: {}\n"
       "# {} thread{} a rank, {} cores: layouts with more are marked *, as their ranks share cores\n"
       "# isolated: each piece timed alone, put together by the simulator; contended: with the slowdowns measured "
       "while pieces run concurrently; measured: the median of whole steps, in turns with these\n",
-      model.name, model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
+      title_of(model), model.layers, model.hidden, parameters_of(model), core::short_name_of(options.layout.compute),
       flags.batch, options.model.sequence, data, options.threads, options.threads == 1 ? "" : "s", cores);
   if (options.device.cuda) text += "# " + program::gpus_text(options.device, most_ranks) + "\n";
   if (options.link) {

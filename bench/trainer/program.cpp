@@ -33,7 +33,7 @@ trainer::Corpus corpus_of(const trainer::TrainOptions& options) {
   return trainer::Corpus::of_files(options.data, options.model.sequence, *options.tokenizer);
 }
 
-// What baselines count: the first tokens of a half, as a long text need not be read for them.
+// The tokens that baselines count: the first of a half, as a long text need not be read for them.
 std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
   constexpr std::size_t kMost = std::size_t{1} << 24;
   std::vector<std::int32_t> tokens(std::min(text.size(), kMost));
@@ -44,7 +44,7 @@ std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
 // --tokenize: the tokens of the data in a file, from which runs train without encoding it again.
 std::string write_tokens(const trainer::TrainOptions& options, const std::string& file) {
   const trainer::Corpus corpus = corpus_of(options);
-  const trainer::TokenText all = corpus.all();
+  const trainer::TokenText& all = corpus.all();
   const std::int64_t words = options.tokenizer->size();
   trainer::TokenFileWriter writer(file, words, static_cast<std::int64_t>(all.size()));
   std::vector<std::int32_t> piece(std::size_t{1} << 16);

@@ -92,12 +92,12 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
   const trainer::TrainOptions& options = flags.options;
   const workload::Model& model = options.model;
   return fmt::format(
-      "# GPT {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
+      "# {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
       "{}{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
-      model.name, model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
+      title_of(model), model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
       options.model.sequence, data, place_text(options), link_text(options), workload::kFlopConvention,

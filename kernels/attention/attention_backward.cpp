@@ -74,7 +74,7 @@ void weigh_tile(const BackwardMemory& memory, const TilePair& pair, std::size_t 
   }
 }
 
-// Where a key tile's gradients are gathered: rows of dk and dv.
+// The row of dk and dv from which a key tile's gradients are gathered.
 std::size_t gathered_row(const AttentionShape& shape, std::int64_t tile) {
   return shape.group() == 1 ? 0 : static_cast<std::size_t>(tile) * kTileRow;
 }

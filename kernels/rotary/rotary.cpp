@@ -76,13 +76,24 @@ HWY_INLINE Turned turned(VF32 a, VF32 b, VF32 cosine, VF32 sine) {
   return {hn::NegMulAdd(b, sine, hn::Mul(a, cosine)), hn::MulAdd(a, sine, hn::Mul(b, cosine))};
 }
 
+// Puts numbers into the lanes' order of pairs of T, once for all heads.
+template <class T>
+HWY_INLINE void order_as_pairs(float* numbers, std::size_t count) {
+  if constexpr (!EvenAndOdd<T>) return;
+  for (std::size_t i = 0; i < count; i += pair_elems()) {
+    const Pair pair = load_in_order<T>(numbers + i);
+    store(pair.a, numbers + i);
+    store(pair.b, numbers + i + lanes_f32());
+  }
+}
+
 template <class T>
 HWY_INLINE void turn_halves(const T* x, T* y, std::size_t half, const RotaryMemory& memory) {
   for_pairs<T>(half, [&](std::size_t i, auto part) HWY_ATTR {
     const Pair a = part.load(x + i);
     const Pair b = part.load(x + half + i);
-    const Pair cosine = load_in_order<T>(memory.cosines + i);
-    const Pair sine = load_in_order<T>(memory.sines + i);
+    const Pair cosine = load_pair(memory.cosines + i);
+    const Pair sine = load_pair(memory.sines + i);
     const Turned first = turned(a.a, b.a, cosine.a, sine.a);
     const Turned second = turned(a.b, b.b, cosine.b, sine.b);
     part.store({first.a, second.a}, y + i);
@@ -124,6 +135,10 @@ void turn_rows(const Rotary& args, const double* turns, std::int64_t begin, std:
     const auto half = static_cast<std::size_t>(args.head_columns / 2);
     for (std::int64_t row = begin; row < end; ++row) {
       make_cosines(args, args.first_position + row % args.length, turns, memory);
+      if (args.pairs == RotaryPairs::halves) {
+        order_as_pairs<T>(memory.cosines, memory.padded);
+        order_as_pairs<T>(memory.sines, memory.padded);
+      }
       const T* x = args.x.as<T>() + row * args.row_stride();
       T* y = args.y.as<T>() + row * args.row_stride();
       for (std::int64_t head = 0; head < args.heads; ++head, x += args.head_columns, y += args.head_columns) {

@@ -9,7 +9,7 @@ namespace lockstep::kernels {
 // The memory of a thread for the row at which it is; all in whole pairs of vectors of any target.
 struct RotaryMemory {
   explicit RotaryMemory(std::int64_t head_columns, float* memory = nullptr)
-      : padded(static_cast<std::size_t>(head_columns / 2 + kMostPair - 1) / kMostPair * kMostPair),
+      : padded((static_cast<std::size_t>(head_columns / 2) + kMostPair - 1) / kMostPair * kMostPair),
         fractions(memory),
         quarters(memory + padded),
         cosines(memory + 2 * padded),

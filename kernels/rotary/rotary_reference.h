@@ -29,7 +29,7 @@ void rotate_head_reference(const Rotary& args, std::int64_t position, std::span<
   }
 }
 
-// What lies between rows stays as tests fill outputs: NaN.
+// Elements between rows stay as tests fill outputs: NaN.
 template <class S>
 void reference(const Rotary& args, ReferenceData<S>& data) {
   const std::span<const S> x = data["x"];

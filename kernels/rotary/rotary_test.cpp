@@ -37,7 +37,7 @@ std::vector<float> turned(Rotary args, std::vector<float> values, int threads = 
   return values;
 }
 
-// What the gradient has to be: turning is orthogonal.
+// Turning is orthogonal, so that the gradient turns back.
 TEST(Rotary, TheBackwardTurnsBack) {
   Rotary args{.rows = 40, .length = 10, .heads = 3, .head_columns = 26, .first_position = 1000};
   const std::vector<float> x = ramp(40 * 3 * 26);

@@ -31,7 +31,7 @@ __device__ __forceinline__ float silu_slope(float gate) {
   return of_g.s * (1.0F + bent);
 }
 
-// Where the gate of element i of a [rows, columns] array is in [rows, 2, columns]; its up is `columns` behind.
+// The place in [rows, 2, columns] of the gate of element i of a [rows, columns] array; its up is `columns` behind.
 __device__ __forceinline__ std::int64_t gate_of(std::int64_t i, std::int64_t columns) {
   return i + i / columns * columns;
 }

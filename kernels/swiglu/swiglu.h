@@ -35,7 +35,8 @@ struct SwigluForward {
   }
 };
 
-// Of the gate dy up silu'(gate), where silu'(g) = s (1 + g (1 - s)) with s = 1 / (1 + e^-g); of up dy silu(gate).
+// The gate's gradient is dy up silu'(gate), where silu'(g) = s (1 + g (1 - s)) with s = 1 / (1 + e^-g); up's is
+// dy silu(gate).
 struct SwigluBackward {
   static constexpr std::array kInPlace{InPlace{"dx", "x"}};
   std::int64_t rows;

@@ -1,5 +1,7 @@
 #include "parallel/layers/mlp.h"
 
+#include <utility>
+
 #include "core/dtype.h"
 #include "kernels/gelu/gelu.h"
 #include "kernels/swiglu/swiglu.h"
@@ -35,14 +37,15 @@ Tensor MlpLayer::down_gradient(const Workspace& workspace, kernels::In weight, c
   return made;
 }
 
-Tensor MlpLayer::activation_gradient(const Workspace& workspace, const MlpSaved& saved, kernels::In d_act) const {
-  Tensor d_pre = make(workspace, d_act.dtype, pre_columns());
-  if (activation == Activation::swiglu) {
-    kernels::run(
-        kernels::SwigluBackward{.rows = rows, .columns = inner, .x = saved.pre.in(), .dy = d_act, .dx = d_pre.out()},
-        workspace.where);
+Tensor MlpLayer::activation_gradient(const Workspace& workspace, MlpSaved& saved, kernels::In d_act) const {
+  const bool gated = activation == Activation::swiglu;
+  const kernels::In pre = saved.pre.in();
+  Tensor d_pre = gated ? std::move(saved.pre) : make(workspace, d_act.dtype, inner);
+  if (gated) {
+    kernels::run(kernels::SwigluBackward{.rows = rows, .columns = inner, .x = pre, .dy = d_act, .dx = d_pre.out()},
+                 workspace.where);
   } else {
-    kernels::run(kernels::GeluBackward{.count = d_act.elems, .x = saved.pre.in(), .dy = d_act, .dx = d_pre.out()},
+    kernels::run(kernels::GeluBackward{.count = d_act.elems, .x = pre, .dy = d_act, .dx = d_pre.out()},
                  workspace.where);
   }
   return d_pre;

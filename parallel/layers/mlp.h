@@ -43,7 +43,8 @@ struct MlpLayer {
 
   // ---- where the activation is a kernel of its own
   void activate(const Workspace& workspace, MlpSaved& saved) const;
-  Tensor activation_gradient(const Workspace& workspace, const MlpSaved& saved, kernels::In d_act) const;
+  // From d_act to the gradient of `pre`, whose memory that of SwiGLU takes.
+  Tensor activation_gradient(const Workspace& workspace, MlpSaved& saved, kernels::In d_act) const;
 
  private:
   Tensor make(const Workspace& workspace, core::DType dtype, std::int64_t columns) const {

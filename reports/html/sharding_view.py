@@ -4,6 +4,7 @@ from typing import Sequence
 
 from reports.analysis.findings import MOST
 from reports.analysis.training.sharding import ShardingResult, agreement_text, saved_text, stage_text
+from reports.analysis.training.words import titled
 from reports.check.runs import notes_on_runs
 from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
@@ -31,7 +32,7 @@ def render_sharding(results: Sequence[ShardingResult], folder: Path) -> list[Fig
 def sharding_page_of(records: Records, results: Sequence[ShardingResult], figures: Sequence[FigureFile],
                      files: Sequence[str]) -> GroupPage:
     lines = records.shardings
-    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model.name}" for one in lines}))),
+    facts = [Fact("What was timed", joined(sorted({titled(one.model) for one in lines}))),
              Fact("Rows", f"{counted(len(lines), 'row')}, {sum(one.status != 'ok' for one in lines)} wrong")]
     views = [GroupView(result.anchor, result.name, "", [saved_text(result), agreement_text(result)], [figure], [], 0,
                        [sharding_table(result)]) for result, figure in zip(results, figures)]

@@ -7,7 +7,7 @@ from reports.analysis.training.runs import (TrainingResult, energy_text, joined_
                                             predicted_runs, predicted_text, run_name, speed_text, step_ms, tokens_per_s)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name,
                                                off, why_text)
-from reports.analysis.training.words import computing_ms, parts_text
+from reports.analysis.training.words import computing_ms, parts_text, titled
 from reports.check.runs import Note, notes_on_runs
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
@@ -50,7 +50,7 @@ class GroupPage:
 def training_page_of(records: Records, results: Sequence[TrainingResult], figures: Sequence[Sequence[FigureFile]],
                      traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     lines = records.trainings
-    facts = [Fact("What was trained", joined(sorted({f"GPT {one.model.name} on {one.data}" for one in lines}))),
+    facts = [Fact("What was trained", joined(sorted({f"{titled(one.model)} on {one.data}" for one in lines}))),
              Fact("Runs", f"{counted(len(lines), 'run')}, {counted(sum(one.steps[-1].step for one in lines), 'step')}")]
     views = [_view(result, drawn, [loss_text(result.runs), predicted_text(result.runs),
                                    *(joined_sentences(speed_text(one), energy_text(one)) for one in _told_runs(result)),
@@ -65,7 +65,7 @@ def scaling_page_of(records: Records, results: Sequence[ScalingResult], figures:
                     traces: Sequence[TraceLink], files: Sequence[str]) -> GroupPage:
     lines = records.scalings
     cores = joined(sorted({str(one.run.machine.cores) for one in lines}))
-    facts = [Fact("What was timed", joined(sorted({f"GPT {one.model.name}" for one in lines}))),
+    facts = [Fact("What was timed", joined(sorted({titled(one.model) for one in lines}))),
              Fact("Layouts", f"{counted(len(lines), 'layout')} on {cores} cores, "
                              f"{sum(one.oversubscribed for one in lines)} with more ranks than cores")]
     views = [_view(result, drawn, [gaps_text(result), *(f"{text[:1].upper()}{text[1:]}." for text in

@@ -8,7 +8,7 @@ from reports.analysis.training.runs import (TrainingResult, loss_text, predicted
                                             speed_text)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name,
                                                line_text, why_text)
-from reports.analysis.training.words import parts_text
+from reports.analysis.training.words import parts_text, titled
 from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
@@ -144,5 +144,5 @@ _FIGURES = {
                      "Three bars a layout: from pieces alone, with contention, measured"),
     "gap": _Figure("parts", gap_figure, _largest_gap, _stars, "Measured less predicted time, a bar of parts a layout"),
     "gantt": _Figure("gantt", lambda one, heading: gantt_figure(_timelines(one), heading), _gantt_title,
-                     lambda one: f"GPT {one.model.name}, a row a rank", "What each rank does over time"),
+                     lambda one: f"{titled(one.model)}, a row a rank", "What each rank does over time"),
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -42,6 +43,16 @@ std::vector<ConfigField> fields_of(const workload::Model& model) {
           {"tie_word_embeddings", model.tied_embeddings, false}};
 }
 
+// Version 5 of transformers has rotary positions in an object of their own; its type is "default" where before
+// rope_scaling was null.
+json flattened(json config) {
+  const json rope = config.value("rope_parameters", json());
+  if (!rope.is_object()) return config;
+  if (rope.contains("rope_theta")) config["rope_theta"] = rope.at("rope_theta");
+  if (rope.value("rope_type", "default") != "default") config["rope_scaling"] = rope;
+  return config;
+}
+
 bool same(const json& a, const json& b) {
   if (!a.is_number() || !b.is_number()) return a == b;
   return std::fabs(a.get<double>() - b.get<double>()) <= 1e-9 * std::fabs(b.get<double>());
@@ -53,8 +64,9 @@ void check_config_beside(const std::string& weights_file, const workload::Model&
   const std::filesystem::path file = std::filesystem::path(weights_file).parent_path() / "config.json";
   std::ifstream in(file, std::ios::binary);
   if (!in) return;
-  const json config = json::parse(in, nullptr, false);
+  json config = json::parse(in, nullptr, false);
   if (!config.is_object()) throw core::usage_error(file.string() + " is no JSON object");
+  config = flattened(std::move(config));
   for (const ConfigField& field : fields_of(model)) {
     const auto found = config.find(field.name);
     // null is as if it were left out.

@@ -1,4 +1,4 @@
-// What the weights of Hugging Face's transformers do not say, and config.json beside them does: heads, rotary
+// Facts that the weights of Hugging Face's transformers do not have, and config.json beside them does: heads, rotary
 // positions, the norms' epsilon.
 #pragma once
 

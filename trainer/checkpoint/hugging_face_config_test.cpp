@@ -54,6 +54,18 @@ TEST_F(ConfigBeside, WhatIsLeftOutIsTransformersDefault) {
             std::string::npos);
 }
 
+TEST_F(ConfigBeside, RotaryPositionsOfVersionFive) {
+  const workload::Model model = workload::parse_model("llama2-7b,rope_theta=500000");
+  const auto config = [](const char* type) {
+    return std::string(R"({"rms_norm_eps": 1e-5, "rope_parameters": {"rope_theta": 500000.0, "rope_type": ")") + type +
+           "\"}}";
+  };
+  EXPECT_EQ(refusal(config("default"), model), "");
+  EXPECT_NE(refusal(config("llama3"), model).find("rope_scaling is {"), std::string::npos);
+  EXPECT_NE(refusal(config("default"), workload::parse_model("llama2-7b")).find("rope_theta is 500000.0"),
+            std::string::npos);
+}
+
 TEST_F(ConfigBeside, NoneAndBrokenOnes) {
   EXPECT_NO_THROW(check_config_beside(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
   EXPECT_EQ(refusal("{", workload::parse_model("nano")), folder_ / "config.json" + " is no JSON object");

@@ -8,7 +8,7 @@
 namespace lockstep::trainer {
 
 // Cross entropy, nats a token, of the tokens of `validation` behind its first, which have a token before them.
-// Of V words:
+// With V words:
 //   unigram  Q(b)     = (count(b) + 1) / (all + V)
 //   bigram   P(b | a) = (count(a b) + s R(b)) / (count(a) + s): a Dirichlet prior of weight s around R (MacKay and Peto
 //            1995, "A hierarchical Dirichlet language model"). The lower of two: s = 8 around the unigram, which does

@@ -338,7 +338,7 @@ TEST_F(Gpt2StageTest, ALayerKeepsWhatThePaperSays) {
   }
 }
 
-// What is predicted from the list of operations is what a layer keeps.
+// A layer keeps what is predicted from the list of operations.
 TEST_P(GptStageTest, ALayerKeepsWhatIsPredicted) {
   options_.microbatches = 1;
   options_.shape.layout.compute = core::DType::bf16;

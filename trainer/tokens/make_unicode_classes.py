@@ -63,8 +63,8 @@ struct Range {{
 
 template <std::size_t kCount>
 bool is_in(const std::array<Range, kCount>& ranges, std::uint32_t code) {{
-  const auto* const behind = std::partition_point(ranges.begin(), ranges.end(),
-                                                  [code](const Range& range) {{ return range.last < code; }});
+  const auto* const behind =
+      std::partition_point(ranges.begin(), ranges.end(), [code](const Range& range) {{ return range.last < code; }});
   return behind != ranges.end() && behind->first <= code;
 }}
 

@@ -192,7 +192,8 @@ class TokenizerReader {
       const BytePairs::Merge join{left_bytes ? id_of(*left_bytes) : -1, right_bytes ? id_of(*right_bytes) : -1,
                                   left_bytes && right_bytes ? id_of(*left_bytes + *right_bytes) : -1};
       if (join.left < 0 || join.right < 0 || join.joined < 0) {
-        throw refused(file_, "merge '" + left + " " + right + "' is of or makes what is no token");
+        throw refused(
+            file_, std::string("merge '").append(left).append(" ").append(right) + "' has or makes what is no token");
       }
       joins.push_back(join);
     }

@@ -61,7 +61,7 @@ TEST(Tokenizer, BytesAreThemselves) {
   EXPECT_EQ(bytes.decode(ids), every);
 }
 
-// What is no UTF-8 is text all the same: each byte is a token at least.
+// Bytes that are no UTF-8 are text all the same: each is a token at least.
 TEST(Tokenizer, AnyBytesComeBack) {
   std::string every = "\xff\xfe broken \xe2\x82 and \xc0\xaf \xed\xa0\x80 \xf8";
   for (int byte = 0; byte < 256; ++byte) every.push_back(static_cast<char>(byte));
@@ -79,7 +79,7 @@ TEST(Tokenizer, LongWordsTakeNoSquareOfTheirLength) {
 
 class RefusedTokenizer : public testing::Test {
  protected:
-  // What is said of gpt2.json when it is changed.
+  // The refusal of gpt2.json when it is changed.
   template <class Change>
   std::string refusal(const Change& change) const {
     json all = json_of(kFixtures + "/gpt2.json");

@@ -8,9 +8,15 @@ from reports.units import joined, share_text, short, time_text
 NAMES = {**PARTS, "around": "around the tasks"}
 
 
+def titled(model: Any) -> str:
+    """GPT nano; a model that is no GPT has its name alone."""
+    is_gpt = "llama" not in model.name and "learned_positions=no" not in model.name
+    return f"GPT {model.name}" if is_gpt else model.name
+
+
 def model_text(model: Any) -> str:
     """GPT nano (0.842 million parameters)."""
-    return f"GPT {model.name} ({short(model.parameters / 1e6)} million parameters)"
+    return f"{titled(model)} ({short(model.parameters / 1e6)} million parameters)"
 
 
 def parts_text(parts_ms: dict[str, float]) -> str:
