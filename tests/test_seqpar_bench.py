@@ -65,3 +65,16 @@ def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[
     done = programs.run("seqpar_bench", *SMALL, *words)
     assert done.returncode == 2 and done.stdout == ""
     assert told in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_more_ranks_train_longer_sequences(programs: Programs) -> None:
+    done = programs.run("seqpar_bench", *SMALL, "--way", "ring,zigzag", "--cp", "2,4", "--fit", "gpt3-1.3b,dropout=no",
+                        "--fit-layout", "dtype=bf16,zero=1", "--fit-gb", "40")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    first = next(i for i, line in enumerate(lines) if "longest sequence" in line)
+    told = [line.split()[1:] for line in lines[first + 2:]]
+    tokens = {(way, int(ranks)): int(length) for way, ranks, length, _ in told}
+    assert tokens["-", 1] > 0
+    for way in ("ring", "zigzag"):
+        assert tokens["-", 1] < tokens[way, 2] < tokens[way, 4]

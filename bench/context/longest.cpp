@@ -56,12 +56,12 @@ std::string longest_text(const ContextFlags& flags, const std::vector<Longest>& 
   if (all.empty()) return "";
   std::string text = fmt::format(
       "# longest sequence of {} that trains in {:g} GB a rank, layout {}: by the step model, nothing was run\n"
-      "#{:>9} {:>3} {:>12} {:>16}\n",
+      "#{:>10} {:>3} {:>12} {:>16}\n",
       flags.fit_model, flags.fit_gb, flags.fit_layout.empty() ? "of one rank" : flags.fit_layout, "way", "cp", "tokens",
       "over one rank's");
   for (const Longest& one : all) {
     const double ratio = static_cast<double>(one.tokens) / static_cast<double>(all.front().tokens);
-    text += fmt::format("#{:>9} {:>3} {:>12} {:>16.2f}\n", one.ranks == 1 ? "-" : name_of(one.way), one.ranks,
+    text += fmt::format("#{:>10} {:>3} {:>12} {:>16.2f}\n", one.ranks == 1 ? "-" : name_of(one.way), one.ranks,
                         one.tokens, all.front().tokens > 0 ? ratio : 0);
   }
   return text;
