@@ -1,5 +1,6 @@
 #include "workload/operations.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -350,7 +351,9 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double cou
 // Each token goes to `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
 // after, forward and backward).
 void mixture(std::vector<Operation>& ops, const Sizes& at) {
-  const auto copies = static_cast<double>(at.model.experts_a_token);
+  const std::int64_t capacity = capacity_of(at.model, whole(at.rows));
+  const double copies = capacity == 0 ? static_cast<double>(at.model.experts_a_token)
+                                      : static_cast<double>(capacity * at.model.experts) / at.rows;
   const double row_bytes = at.element * at.rows * at.hidden;
   const auto all_to_all = [&](OperationKind kind) {
     if (at.layout.ep == 1) return;
@@ -448,6 +451,12 @@ double kept_bytes(const std::vector<Operation>& operations) {
   double bytes = 0;
   for (const Operation& op : operations) bytes += op.kept_bytes;
   return bytes;
+}
+
+std::int64_t capacity_of(const Model& model, std::int64_t tokens) {
+  if (model.capacity_factor == 0) return 0;
+  const double even = static_cast<double>(tokens * model.experts_a_token) / static_cast<double>(model.experts);
+  return std::max<std::int64_t>(1, std::llround(std::ceil(model.capacity_factor * even)));
 }
 
 std::vector<Operation> layer_operations(const Model& model, const Layout& layout) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/collective.h"
 #include "core/dtype.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
@@ -27,6 +28,7 @@ struct GptShape {
   workload::Model model = {};
   workload::Layout layout = {};
   workload::TensorPlace tensor = {};
+  std::int32_t expert_rank = 0;  // among expert-parallel ranks
 
   // Rows are tokens: of a microbatch, and of those that this rank has between layers.
   std::int64_t rows() const { return layout.microbatch_size * model.sequence; }
@@ -66,9 +68,14 @@ class GptStage {
   void run(const schedules::Task& kernel);
   // The collective between two pieces: where it reads and where it writes. Valid until exchanged().
   struct Exchange {
-    kernels::In input;
-    kernels::Out output;
+    kernels::In input = {};
+    kernels::Out output = {};
+    std::shared_ptr<const collectives::CountMatrix> matrix = nullptr;  // of an all-to-all of unlike blocks
   };
+  // What ranks tell each other before a collective whose sizes they do not know, by an all-gather; without an input:
+  // nothing.
+  Exchange exchange_counts(const schedules::Task& collective);
+  void counts_exchanged(const schedules::Task& collective);
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);
 

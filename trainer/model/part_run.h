@@ -53,6 +53,8 @@ class PartRun {
  public:
   virtual ~PartRun() = default;
   virtual void run(workload::PieceName what, schedules::Op op) = 0;
+  virtual GptStage::Exchange exchange_counts(workload::PieceName /*what*/) { return {}; }
+  virtual void counts_exchanged(workload::PieceName /*what*/) {}
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
 };

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 
@@ -41,8 +44,9 @@ class StepCollectives {
 
   // Runs it on buffers that may be in place; returns when it is done. Of one lane at a time in one thread; of different
   // lanes side by side. A sum is of `output.dtype`; a gather moves bytes.
+  // `matrix`: of an all-to-all whose blocks differ, elements.
   void run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-           const kernels::Out& output);
+           const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix = nullptr);
 
   // From now on, in one thread of the rank; where all lanes are that thread's.
   void use(CollectiveUse use) { use_ = use; }
@@ -55,6 +59,11 @@ class StepCollectives {
   void count_again(const SentBytes& sent);  // by a graph of collectives that is launched again
 
  private:
+  // Sizes that are told anew in each step have a collective of their own, which is kept while peers may be in it.
+  void run_ragged(std::size_t channel, const schedules::Task& task, const kernels::In& input,
+                  const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix);
+  static constexpr std::size_t kRaggedKept = 4;
+
   // Operations of a channel that differ in none of these share one.
   using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool>;
   backends::Prepared& prepared(const schedules::Task& task, const schedules::Group& group, const Key& key);
@@ -68,6 +77,7 @@ class StepCollectives {
   kernels::ThreadPool lane_pool_;  // of the one thread whose all-reduces are compressed: what that computes
   const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
+  std::array<std::deque<backends::Prepared>, schedules::kNumLanes> ragged_;
   SentBytes sent_bytes_ = {};
 };
 
