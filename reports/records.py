@@ -145,6 +145,23 @@ class Layer:
         return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
 
 
+@fields_of("ExpertsRecord")
+class ExpertsLine:
+    """Of one mixture of experts on its ranks."""
+
+    def time(self, direction: str, way: str) -> Any:
+        return next(time for time in self.times if (time.direction, time.way) == (direction, way))
+
+    def median_us(self, way: str) -> float:
+        """Forward and backward."""
+        return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
+
+    def parts_us(self, way: str) -> dict[str, float]:
+        """Likewise; of the turns in the median."""
+        times = [self.time(direction, way) for direction in DIRECTIONS]
+        return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
+
+
 @fields_of("StudyRecord")
 class StudyPoint:
     """Of a curve, map or table that one command made."""
@@ -174,7 +191,7 @@ def line_from(data: dict[str, Any], run: Run) -> Any:
 
 def plural(kind: str) -> str:
     """The name of a kind's lines in Records."""
-    return {"history": "histories", "study": "studies"}.get(kind, f"{kind}s")
+    return {"experts": "experts", "history": "histories", "study": "studies"}.get(kind, f"{kind}s")
 
 
 @dataclass(frozen=True)
@@ -190,6 +207,7 @@ class Records:
     scalings: tuple[Scaling, ...] = ()
     shardings: tuple[Sharding, ...] = ()
     layers: tuple[Layer, ...] = ()
+    experts: tuple[ExpertsLine, ...] = ()
     studies: tuple[StudyPoint, ...] = ()
     verdicts: tuple[GateCase, ...] = ()
     histories: tuple[GateSeries, ...] = ()
@@ -228,6 +246,9 @@ class Records:
 
     def of_layers(self) -> "Records":
         return self._only(layers=self.layers)
+
+    def of_experts(self) -> "Records":
+        return self._only(experts=self.experts)
 
     def of_studies(self) -> "Records":
         return self._only(studies=self.studies)

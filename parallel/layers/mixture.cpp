@@ -210,7 +210,7 @@ Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const Lin
   if (rows == 0) return made;
   kernels::run(
       kernels::GroupedGemmInputGradient{
-          .shape = {groups(saved), hidden, inner}, .dy = d_pre, .w = weights_of(weights, ranks), .dx = made.out()},
+          .shape = {groups(saved), hidden, pre_columns()}, .dy = d_pre, .w = weights_of(weights, ranks), .dx = made.out()},
       workspace.where);
   return made;
 }

@@ -41,6 +41,9 @@ SUBJECTS = {
     "layers": _Subject(
         "Tensor-parallel layers", "What does their communication cost, and how much of it hides behind products?", "parts",
         "What do tensor-parallel layers cost, and how much of their communication can run beside products?"),
+    "experts": _Subject(
+        "Mixtures of experts", "Where does their time go, and what does an uneven router cost?", "parts",
+        "Where does the time of a mixture of experts go, what does an uneven router cost, and what is dropped?"),
     "schedules": _Subject(
         "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?", "tradeoff",
         "Which order of forward and backward wastes least time, and what memory it takes.", "Failed steps", template="schedules.html"),

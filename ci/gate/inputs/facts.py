@@ -51,6 +51,9 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("sent_bytes.*", "bytes"), Fact("formula_bytes.*", "bytes"), Fact("formula_sent_bytes.*", "bytes")),
     # Which elements have other bits in tiles follows the instructions that a processor has for products.
     "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG)),
+    "experts": (
+        Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("dropped", "copies"), Fact("most_rows", "rows"),
+        Fact("wrong", WRONG)),
     "ceiling": (),
 }
 

@@ -2,7 +2,8 @@
 import dataclasses
 
 import pytest
-from reports.records import Ceiling, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.records import Ceiling, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.tests import experts_world
 from reports.tests.kernel_world import WORKS, KernelWorld
 from reports.tests.layer_world import LayerWorld
 from reports.tests.step_world import LayoutWorld, StepWorld
@@ -15,7 +16,7 @@ from .files import read_file
 from .made_lines import text_of
 
 CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
-           "sharding": Sharding, "layer": Layer, "ceiling": Ceiling}
+           "sharding": Sharding, "layer": Layer, "experts": ExpertsLine, "ceiling": Ceiling}
 
 
 def schedules():
@@ -31,6 +32,7 @@ MADE = {  # lines, which channels they have, and a fact that must be among their
     "simulation": (lambda: [LayoutWorld().run(), LayoutWorld().simulation(8, 4, 4)], {Channel.EXACT}, "memory_bytes.total"),
     "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
     "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
+    "experts": (lambda: [experts_world.world(), experts_world.line()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
 }
 

@@ -1,7 +1,7 @@
 """What a case of our records is called: all that must be alike for two times to be times of the same thing."""
 from typing import Any
 
-from reports.records import Ceiling, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.records import Ceiling, ExpertsLine, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training
 
 
 def row_name(row: Row) -> str:
@@ -68,6 +68,13 @@ def sharding_name(line: Sharding) -> str:
 def layer_name(line: Layer) -> str:
     sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
     return _joined(line.program, line.layer, "sequence_parallel" if line.sequence_parallel else "", f"tiles:{line.tiles}", line.dtype,
+                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def experts_name(line: ExpertsLine) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    skew = f"load:{line.load:.3g}" if line.skew is None else f"skew:{line.skew:g}"
+    return _joined(line.program, f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype,
                    line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
 
 
