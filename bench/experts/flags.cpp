@@ -80,6 +80,10 @@ void check(const Case& one) {
     throw core::usage_error(
         fmt::format("--top-k {}: more than --experts {}; allowed: at most that", one.top_k, one.experts));
   }
+  if (!one.loads.empty() && one.loads.size() != static_cast<std::size_t>(one.experts)) {
+    throw core::usage_error(
+        fmt::format("--loads: {} loads; allowed: one for each of --experts {}", one.loads.size(), one.experts));
+  }
   // A token goes to an expert once at most.
   const double most = static_cast<double>(one.experts) / one.top_k;
   for (const double target : one.targets()) {
@@ -88,10 +92,6 @@ void check(const Case& one) {
         "--skew or --loads: {:g} times an even share of {} experts, and each token goes to {} different ones; allowed: "
         "at most {:g} times",
         target * one.experts, one.experts, one.top_k, most));
-  }
-  if (!one.loads.empty() && one.loads.size() != static_cast<std::size_t>(one.experts)) {
-    throw core::usage_error(
-        fmt::format("--loads: {} loads; allowed: one for each of --experts {}", one.loads.size(), one.experts));
   }
 }
 

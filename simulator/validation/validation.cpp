@@ -9,6 +9,7 @@
 #include "simulator/machine/json_fields.h"
 #include "simulator/predict/predict.h"
 #include "simulator/prices/collective_price.h"
+#include "workload/operations.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -24,6 +25,23 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
   const workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
   return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine),
                    machine.taken_by_collectives());
+}
+
+// Of a layer, only from the router to the sum of its experts.
+schedules::StageCosts mixture_costs(const workload::Model& model, const workload::Layout& layout,
+                                    const Machine& machine) {
+  workload::StageSlice slice;
+  slice.layers = 1;
+  const schedules::Schedule schedule = schedule_of(layout);
+  workload::StageWork work =
+      work_of(model, layout, slice, pricing_of(model, layout, schedule, machine, Detail::pieces));
+  for (auto* pieces : {&work.recipe.forward, &work.recipe.backward, &work.recipe.input_gradient}) {
+    std::erase_if(*pieces, [](const schedules::Piece& piece) {
+      const workload::OperationKind kind = workload::piece_named(piece.what).kind;
+      return kind < workload::OperationKind::router || kind > workload::OperationKind::unpermute;
+    });
+  }
+  return totals_of(work, price_in(model, layout, schedule, machine), machine.taken_by_collectives());
 }
 
 double tflops_a_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
@@ -61,13 +79,18 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   const workload::Layout layout = workload::parse_layout(of.layout);
   if (of.measure == "step_s") return {of, predict(model, layout, machine).step_s};
   if (of.measure == "tflops_a_gpu") return {of, tflops_a_gpu(model, layout, predict(model, layout, machine))};
-  const schedules::StageCosts layer = layer_costs(model, layout, machine);
-  if (of.measure == "forward_ms") return {of, static_cast<double>(layer.forward_ps) / kPsPerMs};
-  if (of.measure == "backward_ms") {
+  constexpr std::string_view kOfExperts = "experts_";  // before a measure of a layer
+  const bool of_experts = of.measure.starts_with(kOfExperts);
+  const std::string measure = of_experts ? of.measure.substr(kOfExperts.size()) : of.measure;
+  const schedules::StageCosts layer =
+      of_experts ? mixture_costs(model, layout, machine) : layer_costs(model, layout, machine);
+  if (measure == "forward_ms") return {of, static_cast<double>(layer.forward_ps) / kPsPerMs};
+  if (measure == "backward_ms") {
     return {of, static_cast<double>(layer.input_gradient_ps + layer.weight_gradient_ps) / kPsPerMs};
   }
-  throw core::usage_error("validation: measure '" + of.measure +
-                          "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms");
+  throw core::usage_error(
+      "validation: measure '" + of.measure +
+      "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms, experts_ before these two");
 }
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {

@@ -167,7 +167,8 @@ TEST(ValidationCasesFile, IsRefusedWithTheField) {
   EXPECT_EQ(refusal_of(with("gpt2-124m", "step_s", "-1")),
             "c.json: cases[0].published: -1; allowed: numbers from 0 up");
   EXPECT_EQ(refusal_of(with("gpt2-124m", "hours", "1")),
-            "validation: measure 'hours' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms");
+            "validation: measure 'hours' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms, experts_ "
+            "before these two");
   EXPECT_NE(refusal_of(with("gpt9", "step_s", "1")).find("model: 'gpt9' is not known"), std::string::npos);
 }
 

@@ -115,6 +115,8 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
     refuse("losses of a sigmoid router", "balance_loss=0,z_loss=0, or router=softmax");
   }
   if (layout.fp8 != workload::Fp8::none) refuse("experts with 8-bit floats", "fp8=none");
+  if (layout.skew > 1) refuse("a stated skew of the router", "skew=1");
+  if (layout.dispatch_tokens) refuse("tokens sent once to a rank with several of their experts", "dispatch=copies");
   if (layout.tp > 1) refuse("experts on tensor-parallel ranks", "tp=1");
   if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
   if (layout.ep > 1 && layout.zero > 0) refuse("ZeRO over expert-parallel ranks", "zero=0, or ep=1");
