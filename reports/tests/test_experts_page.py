@@ -58,6 +58,6 @@ def test_the_page_has_every_row_and_wrong_ones_by_name(tmp_path):
     wrong = line(status="wrong", wrong=3, error="3 elements are not one rank's within rounding")
     file = write(tmp_path / "e.jsonl", [world(), wrong, line(load_of=2.0)])
     assert main([file, "-o", str(tmp_path / "report")]) == 0
-    text = (tmp_path / "report" / "experts.html").read_text(encoding="utf-8")
+    text = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "3 elements are not one rank" in text and "ep=4, dropless, load 2.00" in text
     Structure(text)

@@ -33,8 +33,9 @@ schedules::StageCosts mixture_costs(const workload::Model& model, const workload
   workload::StageSlice slice;
   slice.layers = 1;
   const schedules::Schedule schedule = schedule_of(layout);
-  workload::StageWork work =
-      work_of(model, layout, slice, pricing_of(model, layout, schedule, machine, Detail::pieces));
+  workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
+  pricing.simplify = {};  // pieces that are put together have one name
+  workload::StageWork work = work_of(model, layout, slice, pricing);
   for (auto* pieces : {&work.recipe.forward, &work.recipe.backward, &work.recipe.input_gradient}) {
     std::erase_if(*pieces, [](const schedules::Piece& piece) {
       const workload::OperationKind kind = workload::piece_named(piece.what).kind;

@@ -122,6 +122,14 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (layout.ep > 1 && layout.zero > 0) refuse("ZeRO over expert-parallel ranks", "zero=0, or ep=1");
 }
 
+// To those of the next layer, if the part is a mixture's.
+void add_loads(std::span<const std::int64_t> loads, std::size_t& layer, std::vector<std::vector<std::int64_t>>& to) {
+  if (loads.empty()) return;
+  if (layer == to.size()) to.emplace_back(loads.size());
+  for (std::size_t e = 0; e < loads.size(); ++e) to[layer][e] += loads[e];
+  ++layer;
+}
+
 }  // namespace
 
 bool is_trainable(const workload::Model& model) {
@@ -153,6 +161,7 @@ struct GptStage::State {
   std::mutex mutex = {};  // of the map: threads of lanes ask for microbatches side by side
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], from step to step
+  std::vector<std::vector<std::int64_t>> loads = {};
 
   Microbatch& of(std::int32_t microbatch) {
     const std::lock_guard lock(mutex);
@@ -270,7 +279,16 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
   return on_host(workspace, wide);
 }
 
+const std::vector<std::vector<std::int64_t>>& GptStage::loads() const {
+  return state_->loads;
+}
+
 void GptStage::end_step() {
+  state_->loads.clear();
+  for (const auto& [microbatch, of] : state_->microbatches) {
+    std::size_t layer = 0;
+    for (const auto& part : of->parts) add_loads(part->loads(), layer, state_->loads);
+  }
   const parallel::Workspace& workspace = state_->stage.workspace;
   core::Device& device = workspace.memory.device();
   for (const auto& [microbatch, of] : state_->microbatches) {

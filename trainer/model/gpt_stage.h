@@ -94,6 +94,8 @@ class GptStage {
   // After that, when what is queued is done: over the microbatch's tokens, of the last step in which it had losses.
   // Where the head is, the same on all tensor ranks.
   double loss_sum(std::int32_t microbatch) const;
+  // Of a step that has ended: choices of each expert by this rank's tokens, layer by layer of the stage.
+  const std::vector<std::vector<std::int64_t>>& loads() const;
 
  private:
   struct State;

@@ -54,6 +54,7 @@ class LayerRun final : public PartRun {
     return is_of_mixture(what.kind) ? mixture_.exchange_counts(what) : GptStage::Exchange{};
   }
   void counts_exchanged(PieceName /*what*/) override { mixture_.counts_exchanged(); }
+  std::span<const std::int64_t> loads() const override { return mixture_.loads(); }
 
   GptStage::Exchange exchange(PieceName what) override {
     if (is_of_mixture(what.kind)) return mixture_.exchange(what);

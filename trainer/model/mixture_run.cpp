@@ -81,7 +81,9 @@ void MixtureRun::forward(Kind kind, bool keeps, const parallel::Tensor& x, paral
   const parallel::Workspace& workspace = stage_.workspace;
   switch (kind) {
     case Kind::router:
-      return layer().route(workspace, stage_.store.weight(first_ + places_.router.weight), {}, x.in(), saved_);
+      layer().route(workspace, stage_.store.weight(first_ + places_.router.weight), {}, x.in(), saved_);
+      loads_.assign(saved_.counts.as<std::int32_t>(), saved_.counts.as<std::int32_t>() + saved_.counts.elems());
+      return;
     case Kind::permute:
       return layer().permute(workspace, x.in(), saved_);
     case Kind::up:

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "parallel/layers/mixture.h"
@@ -28,6 +29,8 @@ class MixtureRun {
 
   GptStage::Exchange exchange_counts(workload::PieceName what);  // without an input: nothing is to be told
   void counts_exchanged();
+  // Of the forward: choices of each expert by this rank's tokens.
+  const std::vector<std::int64_t>& loads() const { return loads_; }
   GptStage::Exchange exchange(workload::PieceName what);
   void exchanged(workload::PieceName what);
 
@@ -44,6 +47,7 @@ class MixtureRun {
   std::size_t first_;
   parallel::Activation activation_;
   parallel::MixtureSaved saved_;
+  std::vector<std::int64_t> loads_;
   parallel::Tensor all_counts_;
   parallel::Tensor d_back_;  // of what came back
   parallel::Tensor d_gates_;

@@ -21,8 +21,8 @@ TrainOptions options_with(const std::string& fields, const workload::Layout& lay
 
 constexpr const char* kEight = "experts=8,experts_a_token=2,balance_loss=0.01,z_loss=0.001";
 
-// Without clipping: the router's gradient, which is 0, stands between the others in the sum of their squares, whose terms
-// are then added in another order.
+// Without clipping: the router's gradient, which is 0, stands between the others in the sum of their squares, whose
+// terms are then added in another order.
 TEST(Experts, OneIsTheDenseModelBitForBit) {
   const auto train = [](const std::string& fields) {
     TrainOptions options = options_with(fields, {.dp = 2});
@@ -62,6 +62,11 @@ TEST(Experts, RoutersTrain) {
   for (const char* fields : {kEight, "experts=8,router=sigmoid", "experts=8,experts_a_token=1,capacity_factor=1"}) {
     const TrainResult trained = run(options_with(fields, {.dp = 2, .ep = 2}, 20));
     EXPECT_LT(trained.steps.back().loss, trained.steps.front().loss - 0.5) << fields;
+    const auto& loads = trained.steps.back().expert_loads;
+    ASSERT_EQ(loads.size(), 2u);
+    const std::int64_t copies =
+        kBatch * 16 * (std::string(fields).find("experts_a_token=1") == std::string::npos ? 2 : 1);
+    for (const auto& layer : loads) EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), std::int64_t{0}), copies);
   }
 }
 
