@@ -38,9 +38,9 @@ std::string heading_text(const ExpertsFlags& flags) {
       "four\n"
       "#   times, and counts where ranks tell them (docs/metrics.md); #wrong: elements that one rank with all experts\n"
       "#   has otherwise\n";
-  text += fmt::format(fmt::runtime("#{:>7}" + std::string(kRow).substr(5)), "experts", "k", "ep", "cap", "load", "router",
-                      "permute", "dispatch", "shared", "experts", "combine", "serial", "async", "tokens/s", "slowest",
-                      "rows", "dropped", "(%)", "sent", "formula", "#wrong", "");
+  text += fmt::format(fmt::runtime("#{:>7}" + std::string(kRow).substr(5)), "experts", "k", "ep", "cap", "load",
+                      "router", "permute", "dispatch", "shared", "experts", "combine", "serial", "async", "tokens/s",
+                      "slowest", "rows", "dropped", "(%)", "sent", "formula", "#wrong", "");
   return text;
 }
 

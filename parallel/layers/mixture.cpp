@@ -208,10 +208,11 @@ Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const Lin
   const std::int64_t rows = rows_here(saved);
   Tensor made = make_rows(workspace, d_pre.dtype, rows, hidden);
   if (rows == 0) return made;
-  kernels::run(
-      kernels::GroupedGemmInputGradient{
-          .shape = {groups(saved), hidden, pre_columns()}, .dy = d_pre, .w = weights_of(weights, ranks), .dx = made.out()},
-      workspace.where);
+  kernels::run(kernels::GroupedGemmInputGradient{.shape = {groups(saved), hidden, pre_columns()},
+                                                 .dy = d_pre,
+                                                 .w = weights_of(weights, ranks),
+                                                 .dx = made.out()},
+               workspace.where);
   return made;
 }
 
