@@ -9,6 +9,7 @@
 #include "simulator/machine/json_fields.h"
 #include "simulator/predict/predict.h"
 #include "simulator/prices/collective_price.h"
+#include "simulator/validation/fit.h"
 #include "workload/operations.h"
 
 namespace lockstep::simulator {
@@ -67,6 +68,8 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
     one.layout = each.text("layout");
     one.measure = each.text("measure");
     one.published = each.positive("published");
+    if (each.has("product_factor")) one.product_factor = each.positive("product_factor");
+    if (each.has("fp8_factor")) one.fp8_factor = each.positive("fp8_factor");
     one.fitted = each.yes_or_no("fitted");
     each.done();
     found.cases.push_back(std::move(one));
@@ -96,7 +99,11 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {
   std::vector<Validated> all;
-  for (const ValidationCase& each : cases) all.push_back(validate(each, load_machine(each.machine)));
+  for (const ValidationCase& each : cases) {
+    Machine machine = scaled(load_machine(each.machine), {.product = each.product_factor});
+    machine.device.fp8_tflops *= each.fp8_factor / each.product_factor;
+    all.push_back(validate(each, machine));
+  }
   return all;
 }
 

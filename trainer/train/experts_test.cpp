@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "trainer/checkpoint/files_for_tests.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {
@@ -100,6 +101,21 @@ TEST(Experts, BytesAreCopiesOfTokensThatGoToOthers) {
       }
     }
   }
+}
+
+// A checkpoint names experts by their numbers among all: it is read in any layout.
+TEST(Experts, TrainingGoesOnInAnotherLayout) {
+  const TemporaryFolder folder;
+  TrainOptions options = options_with(kEight, {.dp = 4, .ep = 2}, 2);
+  options.rate.steps = 4;
+  options.checkpoint_folder = folder.path();
+  run(options);
+  TrainOptions more = options_with(kEight, {.dp = 4, .ep = 4}, 4);
+  more.resume = folder.path();
+  const TrainResult resumed = run(more);
+  ASSERT_EQ(resumed.steps.size(), 2u);
+  const TrainResult one = run(options_with(kEight, {.dp = 4}, 4));
+  EXPECT_NEAR(resumed.steps.back().loss, one.steps.back().loss, 1e-5 * one.steps.back().loss);
 }
 
 std::string refusal_of(const std::string& fields, const workload::Layout& layout) {
