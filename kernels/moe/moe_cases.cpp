@@ -150,7 +150,9 @@ std::vector<KernelCase> moe_test_cases() {
       add_router(cases, m, dtype);
       add_rows(cases, m, dtype);
     }
-    add_products(cases, {1}, 1, 1, "one", dtype);
+  }
+  // The products themselves are gemm's, whose cases have all dtypes.
+  for (core::DType dtype : kBenchDTypes) {
     add_products(cases, {5, 0, 33, 1}, 17, 9, "ragged", dtype);
     add_products(cases, GroupRows(6, 40), 33, 70, "equal", dtype);
   }
