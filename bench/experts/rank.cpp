@@ -138,7 +138,7 @@ std::vector<double> RankOfExperts::loads() const {
 std::int64_t RankOfExperts::sent_bytes() const {
   if (layer_.ranks == 1) return 0;
   const auto counts = static_cast<std::int64_t>(sizeof(std::int32_t)) * case_.experts * (layer_.ranks - 1);
-  // Of two exchanges each way, one is back from the experts: what others have sent here.
+  // Half of the exchanges go back from the experts: rows that others have sent here.
   std::int64_t back = 0;
   const std::int64_t row_bytes = flags_.hidden * static_cast<std::int64_t>(core::size_of(flags_.dtype));
   for (int from = 0; from < layer_.ranks; ++from) {

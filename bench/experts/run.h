@@ -19,7 +19,7 @@ struct Result {
   // [way][direction], of each turn the slowest rank's; and its parts in the turn of the median.
   std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
   std::array<std::array<PartTimes, 2>, kNumWays> parts_us = {};
-  // Of the experts' own work, forward and backward, one after the other: medians over the turns.
+  // Times of the experts' own work, forward and backward, one after the other: medians over the turns.
   double experts_slowest_us = 0;  // of the rank that takes the longest
   double experts_mean_us = 0;     // of all ranks
   std::int64_t most_rows = 0;     // of a rank

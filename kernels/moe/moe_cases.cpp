@@ -162,7 +162,7 @@ std::vector<KernelCase> moe_test_cases() {
   return cases;
 }
 
-// Of 1024 tokens of the mini-trainer's small model, and of 4096 of a layer with many small experts.
+// Layers of 1024 tokens of the mini-trainer's small model, and of 4096 with many small experts.
 std::vector<KernelCase> moe_bench_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {

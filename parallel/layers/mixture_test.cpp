@@ -95,7 +95,7 @@ class RankOfMixture {
     return {tensor.as<float>(), tensor.as<float>() + tensor.elems()};
   }
   std::vector<float> d_router() const { return host(d_router_); }
-  // Of the experts here, one after the other.
+  // Gradients of the experts here, one after the other.
   std::vector<float> gradient(bool of_up, bool of_weight) const {
     std::vector<float> all;
     for (const Expert& expert : of_up ? up_ : down_) {

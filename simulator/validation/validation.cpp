@@ -28,7 +28,7 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
                    machine.taken_by_collectives());
 }
 
-// Of a layer, only from the router to the sum of its experts.
+// The part of a layer from the router to the sum of its experts.
 schedules::StageCosts mixture_costs(const workload::Model& model, const workload::Layout& layout,
                                     const Machine& machine) {
   workload::StageSlice slice;

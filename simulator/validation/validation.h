@@ -22,7 +22,7 @@ struct ValidationCase {
   std::string measure;  // "tflops_a_gpu", "forward_ms", "backward_ms" (of a layer; with experts_ before: of its
                         // mixture), "step_s"
   double published = 0;
-  // What the machine's shares of products are multiplied by, and of products of 8-bit floats: a benchmark of one layer
+  // Factors of the machine's shares of products, and of products of 8-bit floats: a benchmark of one layer
   // runs at other clocks than a training does for hours.
   double product_factor = 1;
   double fp8_factor = 1;

@@ -72,8 +72,7 @@ class GptStage {
     kernels::Out output = {};
     std::shared_ptr<const collectives::CountMatrix> matrix = nullptr;  // of an all-to-all of unlike blocks
   };
-  // What ranks tell each other before a collective whose sizes they do not know, by an all-gather; without an input:
-  // nothing.
+  // Counts that ranks gather before a collective whose sizes they do not know; none without an input.
   Exchange exchange_counts(const schedules::Task& collective);
   void counts_exchanged(const schedules::Task& collective);
   Exchange exchange(const schedules::Task& collective);
@@ -94,7 +93,7 @@ class GptStage {
   // After that, when what is queued is done: over the microbatch's tokens, of the last step in which it had losses.
   // Where the head is, the same on all tensor ranks.
   double loss_sum(std::int32_t microbatch) const;
-  // Of a step that has ended: choices of each expert by this rank's tokens, layer by layer of the stage.
+  // Choices of each expert by this rank's tokens in a step that has ended, layer by layer of the stage.
   const std::vector<std::vector<std::int64_t>>& loads() const;
 
  private:

@@ -29,7 +29,7 @@ class MixtureRun {
 
   GptStage::Exchange exchange_counts(workload::PieceName what);  // without an input: nothing is to be told
   void counts_exchanged();
-  // Of the forward: choices of each expert by this rank's tokens.
+  // Choices of each expert by this rank's tokens in the forward.
   const std::vector<std::int64_t>& loads() const { return loads_; }
   GptStage::Exchange exchange(workload::PieceName what);
   void exchanged(workload::PieceName what);
