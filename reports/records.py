@@ -174,6 +174,23 @@ class Context:
         return sum(self.kernels_us) / len(self.kernels_us)
 
 
+@fields_of("ExpertsRecord")
+class ExpertsLine:
+    """Of one mixture of experts on its ranks."""
+
+    def time(self, direction: str, way: str) -> Any:
+        return next(time for time in self.times if (time.direction, time.way) == (direction, way))
+
+    def median_us(self, way: str) -> float:
+        """Forward and backward."""
+        return sum(self.time(direction, way).stats.median for direction in DIRECTIONS)
+
+    def parts_us(self, way: str) -> dict[str, float]:
+        """Likewise; of the turns in the median."""
+        times = [self.time(direction, way) for direction in DIRECTIONS]
+        return {name: sum(time.parts_us.get(name, 0.0) for time in times) for name in times[0].parts_us}
+
+
 @fields_of("StudyRecord")
 class StudyPoint:
     """Of a curve, map or table that one command made."""
@@ -203,7 +220,7 @@ def line_from(data: dict[str, Any], run: Run) -> Any:
 
 def plural(kind: str) -> str:
     """The name of a kind's lines in Records."""
-    return {"history": "histories", "study": "studies"}.get(kind, f"{kind}s")
+    return {"experts": "experts", "history": "histories", "study": "studies"}.get(kind, f"{kind}s")
 
 
 @dataclass(frozen=True)
@@ -220,6 +237,7 @@ class Records:
     shardings: tuple[Sharding, ...] = ()
     layers: tuple[Layer, ...] = ()
     contexts: tuple[Context, ...] = ()
+    experts: tuple[ExpertsLine, ...] = ()
     studies: tuple[StudyPoint, ...] = ()
     verdicts: tuple[GateCase, ...] = ()
     histories: tuple[GateSeries, ...] = ()
@@ -261,6 +279,9 @@ class Records:
 
     def of_context(self) -> "Records":
         return self._only(contexts=self.contexts)
+
+    def of_experts(self) -> "Records":
+        return self._only(experts=self.experts)
 
     def of_studies(self) -> "Records":
         return self._only(studies=self.studies)

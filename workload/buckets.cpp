@@ -150,7 +150,8 @@ bool is_summed_over(schedules::GroupKind kind, const StagePlan& plan, std::size_
 }
 
 bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& layout, const Coordinates& at) {
-  const std::int32_t first_replica = zero_of(layout) == 0 ? 1 : shards_of(layout);
+  std::int32_t first_replica = zero_of(layout) == 0 ? 1 : shards_of(layout);
+  if (plan.parameters[parameter].expert) first_replica = std::max(first_replica, layout.ep);
   if (data_index_of(layout, at) >= first_replica) return false;
   if (plan.parameters[parameter].split == Split::none && at.tp != 0) return false;
   return parameter != word_embedding_of(plan.parameters) || plan.place.embedding;

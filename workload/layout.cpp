@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
@@ -60,10 +61,20 @@ std::string sequence_misfit(const Model& model, const Layout& layout) {
 
 std::string expert_misfit(const Model& model, const Layout& layout) {
   if (model.experts == 0) {
+    if (layout.skew > 1) return "skew is above 1; allowed: 1, as the model has no experts";
     return layout.ep == 1 ? "" : "ep is " + number(layout.ep) + "; allowed: 1, as the model has no experts";
   }
   if (layout.tp > 1 && !layout.sequence_parallel) {
     return "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor ranks";
+  }
+  if (layout.skew > layout.ep) {
+    std::ostringstream skew;
+    skew << "skew is " << layout.skew << ", and ep is " << layout.ep
+         << "; allowed: at most ep, where one rank has all rows";
+    return skew.str();
+  }
+  if (layout.skew > 1 && model.capacity_factor > 0) {
+    return "skew is above 1, and capacity_factor is above 0; allowed: skew=1, as every expert takes as many rows";
   }
   return first_of({must_divide("ep", layout.ep, "experts", model.experts),
                    must_divide("ep", layout.ep, "dp x cp", std::int64_t{layout.dp} * layout.cp)});

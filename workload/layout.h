@@ -43,7 +43,9 @@ struct Layout {
   std::int32_t cp = 1;                     // context-parallel ranks: each has a part of every sequence
   ContextWay cp_way = ContextWay::zigzag;  // how they share attention (workload/context_list.h)
   std::int32_t ep = 1;                     // expert-parallel ranks, taken from the dp x cp ranks
-  AxisOrder order = kMegatronOrder;        // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
+  double skew = 1;                   // rows of the busiest expert-parallel rank, of the mean of all (dropless experts)
+  bool dispatch_tokens = false;      // a token goes once to each rank that has any of its experts; else a copy for each
+  AxisOrder order = kMegatronOrder;  // of the ranks' numbers: neighbours differ in the first (workload/groups.h)
   std::int32_t zero = 0;          // 0; 1: optimizer; 2: and gradients; 3: and weights (FSDP) are sharded over dp x cp
   std::int32_t shard_ranks = 0;   // neighbouring ranks that share a set of shards, the others have replicas of it
                                   // (hybrid sharding, HSDP: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2); 0: all

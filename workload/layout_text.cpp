@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kMostRanks = 1 << 30;
 constexpr double kMiB = 1 << 20;
+constexpr std::array<std::string_view, 2> kDispatch{"copies", "tokens"};
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
 constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"};
 constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
@@ -126,6 +127,15 @@ const std::array kFields{
     LayoutField{
         {"ep", "expert-parallel ranks, of dp x cp; 1", [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
         [](const Layout& l) { return std::to_string(l.ep); }},
+    LayoutField{{"skew", "rows of the busiest expert-parallel rank, of the mean, without a capacity; 1",
+                 [](Given& g, const FieldValue& v) { g.layout.skew = v.number(1); }},
+                [](const Layout& l) { return text_of(l.skew); }},
+    LayoutField{
+        {"dispatch",
+         "what expert-parallel ranks exchange: copies (one for each expert of a token) tokens (one for each rank "
+         "with any of its experts, as DeepEP); copies",
+         [](Given& g, const FieldValue& v) { g.layout.dispatch_tokens = v.one_of(kDispatch) == 1; }},
+        [](const Layout& l) { return std::string(kDispatch.at(l.dispatch_tokens ? 1 : 0)); }},
     LayoutField{{"order", "ranks' numbers: neighbours differ in the first; tp-cp-ep-dp-pp",
                  [](Given& g, const FieldValue& v) { g.layout.order = order_of(v); }},
                 [](const Layout& l) { return text_of(l.order); }},

@@ -12,6 +12,7 @@ namespace {
 constexpr std::int64_t kMost = 1'000'000'000;
 constexpr std::array<std::string_view, 2> kNorms{"layer", "rms"};
 constexpr std::array<std::string_view, 2> kRopePairs{"halves", "neighbours"};
+constexpr std::array<std::string_view, 2> kRouters{"softmax", "sigmoid"};
 
 const std::array kFields{
     Field<Model>{"layers", "1 or more", [](Model& m, const FieldValue& v) { m.layers = v.integer(1, 100'000); }},
@@ -32,6 +33,17 @@ const std::array kFields{
     Field<Model>{"experts", "0 or more; 0", [](Model& m, const FieldValue& v) { m.experts = v.integer(0, 100'000); }},
     Field<Model>{"experts_a_token", "1 or more; 2 with experts",
                  [](Model& m, const FieldValue& v) { m.experts_a_token = v.integer(1, 100'000); }},
+    Field<Model>{"capacity_factor",
+                 "rows that an expert takes of a rank's, of an even share; 0: all of them (dropless); 0",
+                 [](Model& m, const FieldValue& v) { m.capacity_factor = v.number(0); }},
+    Field<Model>{"balance_loss", "weight of the router's balance loss; 0",
+                 [](Model& m, const FieldValue& v) { m.balance_loss = v.number(0); }},
+    Field<Model>{"z_loss", "weight of the router's z loss; 0",
+                 [](Model& m, const FieldValue& v) { m.z_loss = v.number(0); }},
+    Field<Model>{"router", "scores of the experts: softmax sigmoid; softmax",
+                 [](Model& m, const FieldValue& v) { m.sigmoid_router = v.one_of(kRouters) == 1; }},
+    Field<Model>{"normalised_gates", "gates of several chosen experts add up to 1: yes no; yes",
+                 [](Model& m, const FieldValue& v) { m.normalised_gates = v.yes_or_no(); }},
     Field<Model>{"gated", "yes no; no", [](Model& m, const FieldValue& v) { m.gated = v.yes_or_no(); }},
     Field<Model>{"biases", "yes no; yes", [](Model& m, const FieldValue& v) { m.biases = v.yes_or_no(); }},
     Field<Model>{"tied_embeddings", "yes no; yes",

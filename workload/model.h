@@ -27,6 +27,11 @@ struct Model {
   std::int64_t positions = 0;   // rows of learned positions, at least as many as tokens
   std::int64_t experts = 0;     // 0: no mixture of experts
   std::int64_t experts_a_token = 0;
+  double capacity_factor = 0;  // rows that an expert takes of a rank's, of an even share; 0: all (dropless)
+  double balance_loss = 0;     // of the router: the balance loss's weight (kernels/moe/router.h), and the z loss's
+  double z_loss = 0;
+  bool sigmoid_router = false;    // scores of the router: sigmoid; else softmax
+  bool normalised_gates = true;   // gates of the chosen experts add up to 1, where there are several
   bool gated = false;             // SwiGLU: three matrices; else GELU and two
   bool biases = true;             // of the linear layers
   bool tied_embeddings = true;    // the head is the embedding's matrix

@@ -1,5 +1,6 @@
 #include "workload/operations.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -352,21 +353,40 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double cou
   ops.push_back(left_product(OperationKind::down, at, tokens / count, at.ffn, count, {bias_of(at), in_products}));
 }
 
+// Rows that a token becomes on its way to its experts: a copy for each, or one for each rank that has any of them, of
+// which an even router hits ep (1 - (E - e)! (E - k)! / (E! (E - e - k)!)) with e experts a rank.
+double rows_a_token(const Model& model, const Layout& layout) {
+  const auto experts = static_cast<double>(model.experts);
+  if (!layout.dispatch_tokens) return static_cast<double>(model.experts_a_token);
+  double none = 1;  // of a rank's experts
+  for (std::int64_t i = 0; i < model.experts_a_token; ++i) {
+    const auto before = static_cast<double>(i);
+    none *= std::max(0.0, experts - experts / layout.ep - before) / (experts - before);
+  }
+  return layout.ep * (1 - none);
+}
+
 // Each token goes to `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
-// after, forward and backward).
+// after, forward and backward). With a skew the work is that of the busiest rank, for which all others wait: as much
+// more comes to it and is computed there.
 void mixture(std::vector<Operation>& ops, const Sizes& at) {
-  const auto copies = static_cast<double>(at.model.experts_a_token);
+  const std::int64_t capacity = capacity_of(at.model, whole(at.rows));
+  const double copies = capacity == 0 ? static_cast<double>(at.model.experts_a_token)
+                                      : static_cast<double>(capacity * at.model.experts) / at.rows;
   const double row_bytes = at.element * at.rows * at.hidden;
+  const double sent = capacity == 0 ? rows_a_token(at.model, at.layout) : copies;
+  const double here = at.layout.skew * copies * at.tokens;  // rows of the experts
   const auto all_to_all = [&](OperationKind kind) {
     if (at.layout.ep == 1) return;
-    ops.push_back(exchange(kind, GroupKind::expert, Comm::all_to_all, Comm::all_to_all, copies * row_bytes));
+    ops.push_back(
+        exchange(kind, GroupKind::expert, Comm::all_to_all, Comm::all_to_all, at.layout.skew * sent * row_bytes));
   };
   ops.push_back(product(OperationKind::router, at, at.rows, static_cast<double>(at.model.experts), at.hidden, 1));
   ops.push_back(pass(OperationKind::permute, at, (1 + copies) * row_bytes, (1 + copies) * row_bytes, 0));
   all_to_all(OperationKind::dispatch);
-  enter(OperationKind::enter_mlp, ops, at, copies * at.tokens);
-  mlp(ops, at, copies * at.tokens, static_cast<double>(at.model.experts) / at.layout.ep);
-  leave(OperationKind::leave_mlp, ops, at, copies * at.tokens);
+  enter(OperationKind::enter_mlp, ops, at, here);
+  mlp(ops, at, here, static_cast<double>(at.model.experts) / at.layout.ep);
+  leave(OperationKind::leave_mlp, ops, at, here);
   all_to_all(OperationKind::combine);
   ops.push_back(
       pass(OperationKind::unpermute, at, (1 + copies) * row_bytes, (1 + 2 * copies) * row_bytes, copies * row_bytes));
@@ -453,6 +473,12 @@ double kept_bytes(const std::vector<Operation>& operations) {
   double bytes = 0;
   for (const Operation& op : operations) bytes += op.kept_bytes;
   return bytes;
+}
+
+std::int64_t capacity_of(const Model& model, std::int64_t tokens) {
+  if (model.capacity_factor == 0) return 0;
+  const double even = static_cast<double>(tokens * model.experts_a_token) / static_cast<double>(model.experts);
+  return std::max<std::int64_t>(1, std::llround(std::ceil(model.capacity_factor * even)));
 }
 
 std::vector<Operation> layer_operations(const Model& model, const Layout& layout) {

@@ -131,6 +131,9 @@ constexpr PieceName piece_named(std::uint32_t what) {
 double tokens_of(const Model& model, const Layout& layout);
 // Rows of activations between layers on one rank: its tokens, or its share of them with sequence parallelism.
 double rows_of(const Model& model, const Layout& layout);
+// Rows that an expert takes of those of one rank with so many tokens, where it has a capacity: capacity_factor times an
+// even share, rounded up (Lepikhin et al. 2020, arXiv:2006.16668, section 2.2). 0: all that come.
+std::int64_t capacity_of(const Model& model, std::int64_t tokens);
 // Bytes of a layer's input on one rank.
 double input_bytes(const Model& model, const Layout& layout);
 // Bytes of what a stage sends on, and of the gradient that comes back.

@@ -24,6 +24,8 @@ struct Parameter {
   std::int32_t part = 0;  // of the pipeline stage, in the forward's order
   float deviation = 0;    // initial values: normal with mean 0, or, if 0, all `fill`
   float fill = 0;
+  // The name by which initial values are drawn, if not by its own: a mixture's first expert starts as a dense MLP does.
+  std::string drawn_as = {};
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
   bool decays = false;  // AdamW's weight decay: matrices, not biases and norms
 

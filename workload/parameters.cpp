@@ -52,11 +52,19 @@ class PartWriter {
     put(std::move(bias));
   }
   void experts() { expert_ = true; }
+  // From now on names that begin with `name` are drawn as those that begin with `as`.
+  void draw_as(const std::string& name, const std::string& as) {
+    drawn_name_ = prefix_ + name;
+    drawn_as_ = prefix_ + as;
+  }
 
  private:
   void put(Parameter parameter) {
     parameter.part = part_;
     parameter.expert = expert_;
+    if (!drawn_name_.empty() && parameter.name.starts_with(drawn_name_)) {
+      parameter.drawn_as = drawn_as_ + parameter.name.substr(drawn_name_.size());
+    }
     to_.push_back(std::move(parameter));
   }
 
@@ -65,6 +73,8 @@ class PartWriter {
   std::int32_t part_;
   std::string prefix_;
   bool expert_ = false;
+  std::string drawn_name_;
+  std::string drawn_as_;
 };
 
 void add_words(const Model& model, std::int32_t part, const char* name, std::vector<Parameter>& to) {
@@ -80,7 +90,7 @@ void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix) 
 }
 
 void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std::int32_t part,
-               std::vector<Parameter>& to) {
+               std::int32_t expert_rank, std::vector<Parameter>& to) {
   const std::int64_t queries = model.heads * model.head_size;
   const std::int64_t keys = model.kv_heads * model.head_size;
   PartWriter writer(model, to, part, "h." + std::to_string(layer) + ".");
@@ -91,14 +101,18 @@ void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std
   if (model.experts == 0) return add_mlp(model, writer, "mlp.");
   writer.matrix("mlp.router.weight", model.experts, model.hidden, Split::none, kDeviation);
   writer.experts();
-  for (std::int64_t e = 0; e < model.experts / layout.ep; ++e) {
-    add_mlp(model, writer, "mlp.experts." + std::to_string(e) + ".");
+  const std::int64_t experts = model.experts / layout.ep;
+  for (std::int64_t e = expert_rank * experts; e < (expert_rank + 1) * experts; ++e) {
+    const std::string name = "mlp.experts." + std::to_string(e) + ".";
+    if (e == 0) writer.draw_as(name, "mlp.");
+    add_mlp(model, writer, name);
   }
 }
 
 }  // namespace
 
-std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice) {
+std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
+                                     std::int32_t expert_rank) {
   std::vector<Parameter> all;
   if (slice.embedding) {
     add_words(model, 0, kWordsName, all);
@@ -108,7 +122,7 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
   }
   for (std::int64_t i = 0; i < slice.layers; ++i) {
     const std::int64_t layer = slice.first_layer + i;
-    add_layer(model, layout, layer, slice.part_of_layer(layer), all);
+    add_layer(model, layout, layer, slice.part_of_layer(layer), expert_rank, all);
   }
   if (slice.head) {
     const std::int32_t part = slice.num_parts() - 1;
@@ -127,7 +141,7 @@ WeightPlace norm_at(const Model& model, std::size_t place) {
 
 }  // namespace
 
-LayerPlaces::LayerPlaces(const Model& model) {
+LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks) {
   norm1 = norm_at(model, 0);
   qkv = {norm1.end(), model.biases};
   projection = {qkv.end(), model.biases};
@@ -135,6 +149,14 @@ LayerPlaces::LayerPlaces(const Model& model) {
   up = {norm2.end(), model.biases};
   down = {up.end(), model.biases};
   count = down.end();
+  if (model.experts == 0) return;
+  router = {norm2.end(), false};
+  count = router.end();
+  for (std::int64_t e = 0; e < model.experts / expert_ranks; ++e) {
+    experts_up.push_back({count, model.biases});
+    experts_down.push_back({experts_up.back().end(), model.biases});
+    count = experts_down.back().end();
+  }
 }
 
 HeadPlaces::HeadPlaces(const Model& model) : norm(norm_at(model, 0)), words(norm.end()) {}

@@ -13,8 +13,10 @@ namespace lockstep::workload {
 
 // In the forward's order, by the names of Hugging Face's GPT-2. A stage with both embedding and head has a tied word
 // embedding once, in part 0; one with the head alone has it in the head's part (its gradient is then summed over both
-// stages, and it starts from the same values). Of a mixture's experts, those that one expert-parallel rank has.
-std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice);
+// stages, and it starts from the same values). Of a mixture's experts, those that the expert-parallel rank
+// `expert_rank` has; but for the names all have alike.
+std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
+                                     std::int32_t expert_rank = 0);
 
 // How many parameters one tensor rank has of a stage: all of them, its shard with ZeRO or FSDP, and of the largest
 // part.
@@ -35,11 +37,14 @@ struct WeightPlace {
   WeightPlace behind(std::size_t first) const { return {first + weight, has_bias}; }
 };
 
-// The places at which parameters_of() puts the parameters of a part, counted from the part's first. A mixture's layer
-// has the places up to the second norm; its router and experts come behind that.
+// The places at which parameters_of() puts the parameters of a part, counted from the part's first.
 struct LayerPlaces {
-  explicit LayerPlaces(const Model& model);
-  WeightPlace norm1, qkv, projection, norm2, up, down;
+  // `expert_ranks`: of the layout, which share the experts out.
+  explicit LayerPlaces(const Model& model, std::int32_t expert_ranks = 1);
+  WeightPlace norm1, qkv, projection, norm2;
+  WeightPlace up, down;                               // of a dense MLP
+  WeightPlace router;                                 // of a mixture, and
+  std::vector<WeightPlace> experts_up, experts_down;  // of its experts on one rank
   std::size_t count;
 };
 struct EmbeddingPlaces {

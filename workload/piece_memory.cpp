@@ -1,5 +1,8 @@
 #include "workload/piece_memory.h"
 
+#include <initializer_list>
+#include <vector>
+
 #include "core/error.h"
 #include "workload/context_operations.h"
 #include "workload/operations.h"
@@ -42,12 +45,21 @@ std::int64_t numbers_of_norm(const Model& model) {
   return model.norm == Norm::layer ? 2 : 1;
 }
 
+// Rows that an expert-parallel rank sends, and has of its experts: without a capacity as many come as go, if the router
+// is even.
+std::int64_t copies_of(const Model& model, std::int64_t tokens) {
+  const std::int64_t capacity = capacity_of(model, tokens);
+  return capacity > 0 ? capacity * model.experts : tokens * model.experts_a_token;
+}
+
 std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
   const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
   constexpr std::int64_t kFloat = sizeof(float);  // and of an id
   const std::int64_t rows = rows_of_all(model, layout);
   const std::int64_t own_rows = layout.sequence_parallel ? rows / layout.tp : rows;
   const std::int64_t all = compute * rows * model.hidden;
+  const std::int64_t copies = model.experts > 0 ? copies_of(model, rows) : 0;
+  const std::int64_t mlp_rows = model.experts > 0 ? copies : rows;
   switch (name) {
     case T::norm1:
     case T::norm2:
@@ -68,10 +80,33 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return context_moving_bytes(model, layout, name == T::d_moving);
     case T::pre:
     case T::d_pre:
-      return (model.gated ? 2 : 1) * compute * rows * model.ffn_hidden / layout.tp;
+      return (model.gated ? 2 : 1) * compute * mlp_rows * model.ffn_hidden / layout.tp;
     case T::act:
     case T::d_act:
-      return compute * rows * model.ffn_hidden / layout.tp;
+      return compute * mlp_rows * model.ffn_hidden / layout.tp;
+    case T::router_logits:
+    case T::d_router_logits:
+      return compute * rows * model.experts;
+    case T::choices:
+    case T::gates:
+    case T::slots:
+    case T::d_gates:
+      return kFloat * rows * model.experts_a_token;
+    case T::counts:
+      return kFloat * model.experts;
+    case T::all_counts:
+      return kFloat * model.experts * layout.ep;
+    case T::copies:
+      return kFloat * copies;
+    case T::sent:
+    case T::here:
+    case T::out:
+    case T::back:
+    case T::d_back:
+    case T::d_out:
+    case T::d_here:
+    case T::d_sent:
+      return compute * copies * model.hidden;
     case T::n1_all:
     case T::n2_all:
     case T::d_all:
@@ -110,6 +145,13 @@ MemoryKind kind_of(T name) {
     case T::stats:
     case T::all_stats:
     case T::losses:
+    case T::choices:
+    case T::gates:
+    case T::counts:
+    case T::slots:
+    case T::copies:
+    case T::all_counts:
+    case T::d_gates:
       return MemoryKind::buffers;
     case T::held1:
     case T::held2:
@@ -122,7 +164,7 @@ MemoryKind kind_of(T name) {
 class PieceTouches {
  public:
   PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const schedules::Task& piece)
-      : model_(model), layout_(layout), place_(place), piece_(piece), places_(model) {}
+      : model_(model), layout_(layout), place_(place), piece_(piece), places_(model, layout.ep) {}
 
   std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
@@ -223,7 +265,127 @@ class PieceTouches {
     make(sum);
   }
 
+  // Whether a piece is of a mixture, which then has touched all that it does.
+  bool mixture(PieceName what) {
+    if (model_.experts == 0) return false;
+    switch (what.side) {
+      case Side::forward:
+        return mixture_forward(what.kind);
+      case Side::input_gradient:
+        return mixture_input_gradient(what.kind);
+      default:
+        return mixture_weight_gradient(what.kind);
+    }
+  }
+  bool alone() const { return layout_.ep == 1; }  // all experts are here
+  void use_all(std::initializer_list<T> names) {
+    for (const T name : names) use(name);
+  }
+
+  bool mixture_forward(Kind kind) {
+    switch (kind) {
+      case Kind::router:
+        use(T::n2);
+        for (const T name : {T::router_logits, T::choices, T::gates, T::counts, T::slots, T::copies}) make(name);
+        return true;
+      case Kind::permute:
+        use_all({T::n2, T::copies});
+        make(alone() ? T::here : T::sent);
+        return true;
+      case Kind::dispatch:
+        use_all({T::sent, T::counts});
+        make(T::here);
+        if (model_.capacity_factor == 0) make(T::all_counts);
+        return true;
+      case Kind::up:
+        use(T::here);
+        make(T::pre);
+        if (!has_activation(model_, layout_)) make(T::act);
+        return true;
+      case Kind::down:
+        use(T::act);
+        make(alone() ? T::back : T::out);
+        return true;
+      case Kind::combine:
+        use(T::out);
+        make(T::back);
+        return true;
+      case Kind::unpermute:
+        use_all({T::back, T::slots, T::gates});
+        make_next(T::x);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool mixture_input_gradient(Kind kind) {
+    switch (kind) {
+      case Kind::unpermute:
+        use_next(T::d);
+        use_all({T::back, T::slots, T::copies, T::gates});
+        make(alone() ? T::d_out : T::d_back);
+        make(T::d_gates);
+        return true;
+      case Kind::combine:
+        use(T::d_back);
+        make(T::d_out);
+        return true;
+      case Kind::down:
+        use(T::d_out);
+        if (has_activation(model_, layout_)) {
+          make(T::d_act);
+        } else {
+          use(T::pre);
+          make(T::d_pre);
+        }
+        return true;
+      case Kind::up:
+        use(T::d_pre);
+        make(alone() ? T::d_sent : T::d_here);
+        return true;
+      case Kind::dispatch:
+        use(T::d_here);
+        make(T::d_sent);
+        return true;
+      case Kind::permute:
+        use_all({T::d_sent, T::slots});
+        make(T::dh);
+        return true;
+      case Kind::router:
+        use_all({T::router_logits, T::choices, T::counts, T::d_gates, T::dh});
+        make(T::d_router_logits);
+        make(T::d_router);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool mixture_weight_gradient(Kind kind) {
+    const auto add_to_all = [&](const std::vector<WeightPlace>& experts) {
+      for (const WeightPlace& expert : experts) add_to(of_part(expert));
+    };
+    switch (kind) {
+      case Kind::down:
+        add_to_all(places_.experts_down);
+        use_all({T::act, T::d_out});
+        return true;
+      case Kind::up:
+        add_to_all(places_.experts_up);
+        use_all({T::here, T::d_pre});
+        return true;
+      case Kind::router:
+        add_to(of_part(places_.router));
+        use_all({T::n2, T::d_router_logits});
+        return true;
+      default:
+        return false;
+    }
+  }
+
   void layer(PieceName what) {
+    if (mixture(what)) return;
     if (layout_.fp8 != Fp8::none && what.side != Side::regather) encode(what);
     switch (what.side) {
       case Side::forward:

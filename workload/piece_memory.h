@@ -56,6 +56,25 @@ enum class TensorName : std::uint8_t {
   stats,
   all_stats,
   losses,
+  // ---- of a mixture of experts: rows are copies of tokens
+  router_logits,
+  choices,
+  gates,
+  counts,
+  slots,
+  copies,
+  all_counts,
+  sent,
+  here,
+  out,
+  back,
+  d_back,
+  d_gates,
+  d_out,
+  d_here,
+  d_sent,
+  d_router_logits,
+  d_router,  // what comes through the router, before it is added
 };
 
 struct TensorKey {

@@ -64,8 +64,9 @@ core::SimulationRecord simulation_record(const core::RunRecord& run, const workl
   record.model.parameters = parameters_of(model);
   record.layout.text = text_of(layout);
   record.layout.numbers = {
-      {"tp", layout.tp}, {"cp", layout.cp},     {"ep", layout.ep},         {"dp", layout.dp},
-      {"pp", layout.pp}, {"zero", layout.zero}, {"chunks", layout.chunks}, {"microbatch", layout.microbatch_size}};
+      {"tp", layout.tp},    {"cp", layout.cp},     {"ep", layout.ep},         {"dp", layout.dp},
+      {"pp", layout.pp},    {"zero", layout.zero}, {"chunks", layout.chunks}, {"microbatch", layout.microbatch_size},
+      {"skew", layout.skew}};
   record.schedule = layout.schedule;
   record.machine = machine.name;
   record.ranks = layout.ranks();

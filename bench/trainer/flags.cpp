@@ -56,6 +56,10 @@ const std::array kFlagsOfModel{
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "hidden", v.integer(1, 1 << 20)); }},
     Flag{"--heads", "", "attention heads",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "heads", v.integer(1, 4096)); }},
+    Flag{"--experts", "", "experts of each layer's MLP; more of a mixture is in --model's fields (simulate --list)",
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts", v.integer(0, 1024)); }},
+    Flag{"--top-k", "", "experts that each token goes to [2]",
+         [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "experts_a_token", v.integer(1, 16)); }},
     Flag{"--vocabulary", "", "vocabulary size; at least the tokenizer's, 256 for bytes",
          [](TrainFlags& f, const FlagValue& v) { change_model(f.model, "vocabulary", v.integer(256, 1 << 24)); }},
     Flag{"--length", "", "tokens per sequence [the model's]",
@@ -98,6 +102,8 @@ const std::array kFlagsOfLayout{
          "how context-parallel ranks share attention: ring, zigzag, allgather, ulysses, lightseq [zigzag, or the "
          "layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.cp_way = context_way_of(v); }},
+    Flag{"--ep", "", "expert-parallel ranks, of the data-parallel ones [1, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.ep = program::integer(v, 1, kMostRanks); }},
     Flag{"--zero", "", "ZeRO stage over the data- and context-parallel ranks [0, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.zero = program::integer(v, 0, 3); }},
     Flag{

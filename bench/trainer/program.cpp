@@ -155,6 +155,7 @@ class Teller {
       const TrainingLog::Timed& timed = log_.typical();
       print_(predicted_->text_beside(step_, timed.timeline, timed.report.seconds * 1e3));
     }
+    print_(expert_text(report));
     print_(memory_text(predicted_bytes_, report));
     print_(mfu_warning(flags_, most_mfu_, peak_flops_));
     print_(energy_.text(flags_.options.tokens_a_step()));

@@ -1,6 +1,7 @@
 #include "bench/trainer/text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -163,6 +164,20 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
   for (const Share& share : shares) {
     if (share.ps == 0) continue;
     text += fmt::format("#   {:<34} {:>9.2f} ms  {:>5.1f} %\n", share.name, share.ps / 1e9, 100 * share.ps / all);
+  }
+  return text;
+}
+
+std::string expert_text(const trainer::StepReport& report) {
+  if (report.expert_loads.empty()) return "";
+  std::string text =
+      "# copies of the last step's tokens for each expert (moe_bench --loads), and the most, of an even share\n";
+  for (std::size_t layer = 0; layer < report.expert_loads.size(); ++layer) {
+    const std::vector<std::int64_t>& loads = report.expert_loads[layer];
+    const auto sum = static_cast<double>(std::accumulate(loads.begin(), loads.end(), std::int64_t{0}));
+    const auto most = static_cast<double>(*std::max_element(loads.begin(), loads.end()));
+    text += fmt::format("#   layer {:<3} {:.2f}  {}\n", layer, most * static_cast<double>(loads.size()) / sum,
+                        fmt::join(loads, ","));
   }
   return text;
 }

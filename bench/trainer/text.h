@@ -24,6 +24,8 @@ std::string mfu_warning(const TrainFlags& flags, double most_mfu, double peak_fl
 // Where the time of a step went, averaged over the ranks.
 std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks);
 // The memory of the rank that needs most, by kind, as predicted and as counted.
+// How the routers have spread the tokens of a step, a line a layer; empty without experts.
+std::string expert_text(const trainer::StepReport& report);
 std::string memory_text(const parallel::BytesByKind& predicted, const trainer::StepReport& report);
 // Bytes that are no printable ASCII as \\xNN, but for line ends.
 std::string sample_text(const std::string& prompt, const std::string& sample);

@@ -94,7 +94,7 @@ struct GroupedGemmInputGradient {
   }
 };
 
-// Of a group without rows nothing is added.
+// A group without rows adds nothing.
 struct GroupedGemmWeightGradient {
   GroupedShape shape;
   bool with_bias = false;

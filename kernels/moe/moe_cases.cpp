@@ -150,7 +150,9 @@ std::vector<KernelCase> moe_test_cases() {
       add_router(cases, m, dtype);
       add_rows(cases, m, dtype);
     }
-    add_products(cases, {1}, 1, 1, "one", dtype);
+  }
+  // The products themselves are gemm's, whose cases have all dtypes.
+  for (core::DType dtype : kBenchDTypes) {
     add_products(cases, {5, 0, 33, 1}, 17, 9, "ragged", dtype);
     add_products(cases, GroupRows(6, 40), 33, 70, "equal", dtype);
   }
@@ -160,7 +162,7 @@ std::vector<KernelCase> moe_test_cases() {
   return cases;
 }
 
-// Of 1024 tokens of the mini-trainer's small model, and of 4096 of a layer with many small experts.
+// Layers of 1024 tokens of the mini-trainer's small model, and of 4096 with many small experts.
 std::vector<KernelCase> moe_bench_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {

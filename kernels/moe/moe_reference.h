@@ -1,5 +1,5 @@
-// The obvious loops; for tests. What a case's integers say (a dropped copy, a row without one) changes no FLOPs: such
-// rows are taken as zeros, or thrown away.
+// The obvious loops; for tests. A case's integers (a dropped copy, a row without one) change no FLOPs: such rows are
+// taken as zeros, or thrown away.
 #pragma once
 
 #include <algorithm>

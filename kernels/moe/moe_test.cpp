@@ -48,7 +48,7 @@ TEST(Moe, TheRoutersBackwardIsTheDerivative) {
   }
 }
 
-// Of the balance and z losses by differences of their sums, in f64.
+// Gradients of the balance and z losses by differences of their sums, in f64.
 TEST(Moe, TheLossesGradientsAreTheDerivativesOfTheSums) {
   const RouterShape shape{.tokens = 4, .experts = 5, .top_k = 2};
   const CaseFacts facts{.shape = "T4_E5_k2", .dtype = core::DType::f64};
@@ -118,7 +118,7 @@ TEST(Moe, ACapacityDropsTheLastChoices) {
   EXPECT_EQ(copies, (std::vector<std::int32_t>{0, 2, 4, 1}));
 }
 
-// What a dense layer rests on that becomes a mixture of one: its gate is 1, and its rows come back as they went.
+// A mixture of one is a dense layer: its gate is 1, and its rows come back as they went.
 TEST(Moe, OneExpertChangesNoBit) {
   const std::vector<float> logits{-3, 0, 88, 1e-30F};
   std::vector<std::int32_t> choices(4);

@@ -86,8 +86,8 @@ struct Unpermute {
   }
 };
 
-// dy[row] = gate times d_out[token]; d_gates = the product of d_out[token] and the row. Of rows that no copy has zeros,
-// as are gates of dropped copies.
+// dy[row] = gate times d_out[token]; d_gates = the product of d_out[token] and the row. Rows that no copy has are
+// zeros, as are gates of dropped copies.
 struct UnpermuteBackward {
   std::int64_t tokens;
   std::int64_t top_k;

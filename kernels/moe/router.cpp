@@ -79,7 +79,7 @@ void choose(std::span<float> values, std::span<std::int32_t> choices) {
   }
 }
 
-// Whose order decides: that of logits is that of scores, before any rounding.
+// Keys whose order decides: that of logits is that of scores, before any rounding.
 std::span<float> keys_of(const RouterForward& args, const Row& row) {
   const auto experts = static_cast<std::size_t>(args.shape.experts);
   if (args.with_bias) {

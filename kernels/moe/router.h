@@ -83,7 +83,7 @@ struct RouterBackward {
   }
 };
 
-// Of the softmax.
+// Sums over the tokens, of softmax scores.
 struct RouterLoads {
   RouterShape shape;
   In logits = {};          // [tokens, experts]

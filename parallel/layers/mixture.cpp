@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "kernels/gelu/gelu.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/moe/permute.h"
 #include "kernels/residual/residual.h"
@@ -116,10 +115,10 @@ void MixtureLayer::permute(const Workspace& workspace, kernels::In x, MixtureSav
 void MixtureLayer::up(const Workspace& workspace, std::span<const LinearWeights> weights, MixtureSaved& saved) const {
   const std::int64_t rows = rows_here(saved);
   const core::DType dtype = weights.front().weight.dtype;
-  saved.mlp.pre = make_rows(workspace, dtype, rows, inner);
+  saved.mlp.pre = make_rows(workspace, dtype, rows, pre_columns());
   if (in_products()) saved.mlp.act = make_rows(workspace, dtype, rows, inner);
   if (rows == 0) return;
-  kernels::GroupedGemmForward product{.shape = {groups(saved), hidden, inner},
+  kernels::GroupedGemmForward product{.shape = {groups(saved), hidden, pre_columns()},
                                       .x = saved.here.in(),
                                       .w = weights_of(weights, ranks),
                                       .bias = biases_of(weights, ranks)};
@@ -135,21 +134,15 @@ void MixtureLayer::up(const Workspace& workspace, std::span<const LinearWeights>
 }
 
 void MixtureLayer::activate(const Workspace& workspace, MixtureSaved& saved) const {
-  saved.mlp.act = make_rows(workspace, saved.mlp.pre.dtype(), rows_here(saved), inner);
-  if (!saved.mlp.act.given()) return;
-  kernels::run(
-      kernels::GeluForward{.count = saved.mlp.act.elems(), .x = saved.mlp.pre.in(), .y = saved.mlp.act.out()},
-      workspace.where);
+  if (saved.mlp.pre.given()) mlp(saved).activate(workspace, saved.mlp);
 }
 
-void MixtureLayer::down(const Workspace& workspace, std::span<const LinearWeights> weights,
-                        MixtureSaved& saved) const {
+void MixtureLayer::down(const Workspace& workspace, std::span<const LinearWeights> weights, MixtureSaved& saved) const {
   const std::int64_t rows = rows_here(saved);
   saved.out = make_rows(workspace, weights.front().weight.dtype, rows, hidden);
   if (rows > 0) {
     kernels::run(kernels::GroupedGemmForward{.shape = {groups(saved), inner, hidden},
-                                             .epilogue =
-                                                 weights.front().bias.given() ? Epilogue::bias : Epilogue::none,
+                                             .epilogue = weights.front().bias.given() ? Epilogue::bias : Epilogue::none,
                                              .x = saved.mlp.act.in(),
                                              .w = weights_of(weights, ranks),
                                              .bias = biases_of(weights, ranks),
@@ -207,12 +200,7 @@ Tensor MixtureLayer::down_gradient(const Workspace& workspace, std::span<const L
 
 Tensor MixtureLayer::activation_gradient(const Workspace& workspace, const MixtureSaved& saved,
                                          kernels::In d_act) const {
-  Tensor d_pre = make_rows(workspace, d_act.dtype, rows_here(saved), inner);
-  if (!d_pre.given()) return d_pre;
-  kernels::run(
-      kernels::GeluBackward{.count = d_act.elems, .x = saved.mlp.pre.in(), .dy = d_act, .dx = d_pre.out()},
-      workspace.where);
-  return d_pre;
+  return saved.mlp.pre.given() ? mlp(saved).activation_gradient(workspace, saved.mlp, d_act) : Tensor{};
 }
 
 Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const LinearWeights> weights,
@@ -220,7 +208,7 @@ Tensor MixtureLayer::up_gradient(const Workspace& workspace, std::span<const Lin
   const std::int64_t rows = rows_here(saved);
   Tensor made = make_rows(workspace, d_pre.dtype, rows, hidden);
   if (rows == 0) return made;
-  kernels::run(kernels::GroupedGemmInputGradient{.shape = {groups(saved), hidden, inner},
+  kernels::run(kernels::GroupedGemmInputGradient{.shape = {groups(saved), hidden, pre_columns()},
                                                  .dy = d_pre,
                                                  .w = weights_of(weights, ranks),
                                                  .dx = made.out()},

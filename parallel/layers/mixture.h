@@ -1,5 +1,6 @@
 // A mixture of experts in place of the MLP, on expert-parallel ranks: each rank has its own tokens and some of the
-// experts (Lepikhin et al. 2020, arXiv:2006.16668). Ranks exchange between the pieces, not in them: the caller says when.
+// experts (Lepikhin et al. 2020, arXiv:2006.16668). Ranks exchange between the pieces, not in them: the caller says
+// when.
 //
 //   x -> route -> permute -> [dispatch] -> up, activation, down of the experts here -> [combine] -> unpermute -> y
 //
@@ -63,6 +64,7 @@ struct MixtureLayer {
 
   std::int64_t experts_here() const { return router.experts / ranks; }
   bool in_products() const { return activation == Activation::gelu_in_products; }
+  std::int64_t pre_columns() const { return activation == Activation::swiglu ? 2 * inner : inner; }
   // Whether ranks do not know how many rows come before they have told each other.
   bool tells_counts() const { return ranks > 1 && capacity == 0; }
   // Rows of all groups here: [rank][expert here].
@@ -98,8 +100,8 @@ struct MixtureLayer {
   void permute_gradient(const Workspace& workspace, const MixtureSaved& saved, kernels::In d_sent,
                         kernels::Out dx) const;
   // dx has the rows' part, to which the router's is added. `d_logits` is for the weight's gradient.
-  Tensor router_gradient(const Workspace& workspace, kernels::In weight, const MixtureSaved& saved,
-                         kernels::In d_gates, const MixtureLosses& losses, kernels::InOut dx) const;
+  Tensor router_gradient(const Workspace& workspace, kernels::In weight, const MixtureSaved& saved, kernels::In d_gates,
+                         const MixtureLosses& losses, kernels::InOut dx) const;
   void router_weight_gradient(const Workspace& workspace, kernels::In x, kernels::In d_logits,
                               kernels::InOut into) const;
 
@@ -113,6 +115,7 @@ struct MixtureLayer {
   std::int64_t sent_bytes(const MixtureSaved& saved, core::DType dtype) const;
 
  private:
+  MlpLayer mlp(const MixtureSaved& saved) const { return {rows_here(saved), hidden, inner, activation}; }
   std::int64_t rows_to(const MixtureSaved& saved, int from, int to) const;
   std::shared_ptr<const collectives::CountMatrix> matrix(const MixtureSaved& saved, bool back) const;
   Tensor make_rows(const Workspace& workspace, core::DType dtype, std::int64_t rows, std::int64_t columns) const {

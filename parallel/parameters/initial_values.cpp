@@ -41,7 +41,7 @@ void fill_initial_values(const workload::Parameter& parameter, std::uint64_t see
     std::fill(values.begin(), values.end(), parameter.fill);
     return;
   }
-  const std::uint64_t stream = hash_of(parameter.name);
+  const std::uint64_t stream = hash_of(parameter.drawn_as.empty() ? parameter.name : parameter.drawn_as);
   const double deviation = parameter.deviation;
   const auto begin = static_cast<std::uint64_t>(whole_begin);
   const std::uint64_t end = begin + values.size();

@@ -12,6 +12,7 @@ from reports.analysis.steps.schedules import WorkloadResult, analyse_schedules
 from reports.analysis.studies import StudyResult, analyse_studies
 from reports.analysis.training.buckets import BucketsResult, analyse_buckets
 from reports.analysis.training.context import ContextResult, analyse_context
+from reports.analysis.training.experts import ExpertsResult, analyse_experts
 from reports.analysis.training.layers import LayersResult, analyse_layers
 from reports.analysis.training.runs import TrainingResult, analyse_training
 from reports.analysis.training.scaling import ScalingResult, analyse_scaling
@@ -41,12 +42,13 @@ class Report:
     buckets: tuple[BucketsResult, ...] = ()
     gates: tuple[GateResult, ...] = ()
     studies: tuple[StudyResult, ...] = ()
+    experts: tuple[ExpertsResult, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         collectives = main_findings(self.collectives.results) if self.collectives else []
         others = [*self.kernels, *self.schedules, *self.overlaps, *self.simulations, *self.studies, *self.trainings,
-                  *self.scalings, *self.shardings, *self.layers, *self.contexts, *self.buckets, *self.gates]
+                  *self.scalings, *self.shardings, *self.layers, *self.contexts, *self.experts, *self.buckets, *self.gates]
         return collectives + [finding for result in others for finding in result.findings]
 
 
@@ -65,4 +67,4 @@ def _subjects_of(records: Records) -> Report:
                   analyse_scaling(records.of_scaling()), analyse_sharding(records.of_sharding()),
                   analyse_layers(records.of_layers()), analyse_buckets(records.of_buckets()),
                   analyse_gates(records.of_gate()), analyse_studies(records.of_studies()),
-                  contexts=analyse_context(records.of_context()))
+                  contexts=analyse_context(records.of_context()), experts=analyse_experts(records.of_experts()))

@@ -44,6 +44,9 @@ SUBJECTS = {
     "context": _Subject(
         "Long sequences", "How do ranks share a sequence, at what cost in time and memory?", "lines",
         "How do ranks share the attention of a long sequence: time and memory by length, bytes, load, and what kernels hide."),
+    "experts": _Subject(
+        "Mixtures of experts", "Where does their time go, and what does an uneven router cost?", "parts",
+        "Where does the time of a mixture of experts go, what does an uneven router cost, and what is dropped?"),
     "schedules": _Subject(
         "Pipeline schedules", "Which order of forward and backward wastes least time, at what memory?", "tradeoff",
         "Which order of forward and backward wastes least time, and what memory it takes.", "Failed steps", template="schedules.html"),

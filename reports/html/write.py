@@ -19,6 +19,7 @@ from reports.html.context_view import context_page_of, render_context
 from reports.html.gate_view import gate_page_of, render_gates
 from reports.html.kernel_view import KernelPage, kernel_page_of
 from reports.html.layout_view import simulation_page_of
+from reports.html.experts_view import experts_page_of, render_experts
 from reports.html.layers_view import layers_page_of, render_layers
 from reports.html.overview import SUBJECTS, Overview, overview_of
 from reports.html.schedule_view import SchedulePage, schedule_page_of
@@ -152,6 +153,11 @@ def _context_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     return context_page_of(report.records.of_context(), report.contexts, figures, files), _flat(figures)
 
 
+def _experts_page(report: Report, files: Sequence[str], folder: Path) -> Made:
+    figures = render_experts(report.experts, folder / "figures")
+    return experts_page_of(report.records.of_experts(), report.experts, figures, files), _flat(figures)
+
+
 def _schedules_page(report: Report, files: Sequence[str], folder: Path) -> Made:
     records = report.records.of_schedules()
     figures = render_workloads(report.schedules, folder / "figures")
@@ -201,6 +207,7 @@ _PAGES: dict[str, tuple[Callable[[Report], object], Callable[[Report, Sequence[s
     "sharding": (lambda report: report.shardings, _sharding_page),
     "layers": (lambda report: report.layers, _layers_page),
     "context": (lambda report: report.contexts, _context_page),
+    "experts": (lambda report: report.experts, _experts_page),
     "schedules": (lambda report: report.schedules or report.overlaps, _schedules_page),
     "simulations": (lambda report: report.simulations, _simulations_page),
     "studies": (lambda report: report.studies, _studies_page),

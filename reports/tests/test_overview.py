@@ -8,6 +8,7 @@ from reports.cli import main
 from reports.html.overview import SUBJECTS
 from reports.plots import style
 from reports.plots.svg import compact
+from reports.tests import experts_world
 from reports.tests.gate_world import GateWorld
 from reports.tests.kernel_world import KernelWorld
 from reports.tests.layer_world import LayerWorld
@@ -49,7 +50,8 @@ def folder(tmp_path_factory):
         failed(rows.row("ring", 8, "all_gather")),
         *KernelWorld(sizes=(1,), threads=(1, 2)).records(), buckets.run(), *bucket_steps(buckets),
         World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
-        layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0), step.run(), *step.sweep(),
+        layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0),
+        experts_world.world(), experts_world.line(), experts_world.line(load_of=2.0), step.run(), *step.sweep(),
         LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
         *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")], *claims(),
     ]

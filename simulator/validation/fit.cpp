@@ -14,7 +14,7 @@ std::vector<double> errors_of(std::span<const ValidationCase> cases, const Machi
   const Machine tried = scaled(machine, factors);
   std::vector<double> errors;
   for (const ValidationCase& each : cases) {
-    if (each.fitted) errors.push_back(validate(each, tried).error());
+    if (each.fitted && each.product_factor == 1) errors.push_back(validate(each, tried).error());
   }
   return errors;
 }

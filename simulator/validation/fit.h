@@ -14,7 +14,8 @@ struct ShareFactors {
 };
 Machine scaled(Machine machine, const ShareFactors& factors);
 
-// The factors that make the sum of squared relative errors of the cases marked as fitted least (Gauss-Newton). They are
+// The factors that make the sum of squared relative errors of the cases marked as fitted least (Gauss-Newton), but for
+// those whose machine has factors of their own. They are
 // 1 for a description that has been fitted.
 ShareFactors fit_shares(std::span<const ValidationCase> cases, const Machine& machine);
 

@@ -14,8 +14,10 @@ struct Measure {
   std::string_view unit;
   int digits;
 };
-constexpr std::array kMeasures{Measure{"tflops_a_gpu", "TFLOP/s", 0}, Measure{"forward_ms", "ms forward", 1},
-                               Measure{"backward_ms", "ms backward", 1}, Measure{"step_s", "s", 2}};
+constexpr std::array kMeasures{
+    Measure{"experts_forward_ms", "ms forward", 2}, Measure{"experts_backward_ms", "ms backward", 2},
+    Measure{"tflops_a_gpu", "TFLOP/s", 0},          Measure{"forward_ms", "ms forward", 1},
+    Measure{"backward_ms", "ms backward", 1},       Measure{"step_s", "s", 2}};
 
 std::string number(double value, const std::string& measure) {
   for (const Measure& known : kMeasures) {

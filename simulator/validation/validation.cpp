@@ -9,6 +9,8 @@
 #include "simulator/machine/json_fields.h"
 #include "simulator/predict/predict.h"
 #include "simulator/prices/collective_price.h"
+#include "simulator/validation/fit.h"
+#include "workload/operations.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -24,6 +26,24 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
   const workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
   return totals_of(work_of(model, layout, slice, pricing), price_in(model, layout, schedule, machine),
                    machine.taken_by_collectives());
+}
+
+// The part of a layer from the router to the sum of its experts.
+schedules::StageCosts mixture_costs(const workload::Model& model, const workload::Layout& layout,
+                                    const Machine& machine) {
+  workload::StageSlice slice;
+  slice.layers = 1;
+  const schedules::Schedule schedule = schedule_of(layout);
+  workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
+  pricing.simplify = {};  // pieces that are put together have one name
+  workload::StageWork work = work_of(model, layout, slice, pricing);
+  for (auto* pieces : {&work.recipe.forward, &work.recipe.backward, &work.recipe.input_gradient}) {
+    std::erase_if(*pieces, [](const schedules::Piece& piece) {
+      const workload::OperationKind kind = workload::piece_named(piece.what).kind;
+      return kind < workload::OperationKind::router || kind > workload::OperationKind::unpermute;
+    });
+  }
+  return totals_of(work, price_in(model, layout, schedule, machine), machine.taken_by_collectives());
 }
 
 double tflops_a_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
@@ -48,6 +68,8 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
     one.layout = each.text("layout");
     one.measure = each.text("measure");
     one.published = each.positive("published");
+    if (each.has("product_factor")) one.product_factor = each.positive("product_factor");
+    if (each.has("fp8_factor")) one.fp8_factor = each.positive("fp8_factor");
     one.fitted = each.yes_or_no("fitted");
     each.done();
     found.cases.push_back(std::move(one));
@@ -61,18 +83,27 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   const workload::Layout layout = workload::parse_layout(of.layout);
   if (of.measure == "step_s") return {of, predict(model, layout, machine).step_s};
   if (of.measure == "tflops_a_gpu") return {of, tflops_a_gpu(model, layout, predict(model, layout, machine))};
-  const schedules::StageCosts layer = layer_costs(model, layout, machine);
-  if (of.measure == "forward_ms") return {of, static_cast<double>(layer.forward_ps) / kPsPerMs};
-  if (of.measure == "backward_ms") {
+  constexpr std::string_view kOfExperts = "experts_";  // before a measure of a layer
+  const bool of_experts = of.measure.starts_with(kOfExperts);
+  const std::string measure = of_experts ? of.measure.substr(kOfExperts.size()) : of.measure;
+  const schedules::StageCosts layer =
+      of_experts ? mixture_costs(model, layout, machine) : layer_costs(model, layout, machine);
+  if (measure == "forward_ms") return {of, static_cast<double>(layer.forward_ps) / kPsPerMs};
+  if (measure == "backward_ms") {
     return {of, static_cast<double>(layer.input_gradient_ps + layer.weight_gradient_ps) / kPsPerMs};
   }
-  throw core::usage_error("validation: measure '" + of.measure +
-                          "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms");
+  throw core::usage_error(
+      "validation: measure '" + of.measure +
+      "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms, experts_ before these two");
 }
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {
   std::vector<Validated> all;
-  for (const ValidationCase& each : cases) all.push_back(validate(each, load_machine(each.machine)));
+  for (const ValidationCase& each : cases) {
+    Machine machine = scaled(load_machine(each.machine), {.product = each.product_factor});
+    machine.device.fp8_tflops *= each.fp8_factor / each.product_factor;
+    all.push_back(validate(each, machine));
+  }
   return all;
 }
 

@@ -19,8 +19,13 @@ struct ValidationCase {
   std::string title;
   std::string model;    // as parse_model() takes it
   std::string layout;   // as parse_layout() takes it
-  std::string measure;  // "tflops_a_gpu", "forward_ms", "backward_ms" (of a layer), "step_s"
+  std::string measure;  // "tflops_a_gpu", "forward_ms", "backward_ms" (of a layer; with experts_ before: of its
+                        // mixture), "step_s"
   double published = 0;
+  // Factors of the machine's shares of products, and of products of 8-bit floats: a benchmark of one layer
+  // runs at other clocks than a training does for hours.
+  double product_factor = 1;
+  double fp8_factor = 1;
   bool fitted = false;  // the machine's efficiencies were fitted to it: not in the score
 };
 

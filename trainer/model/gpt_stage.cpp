@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/pinned_memory.h"
 #include "kernels/cast/cast.h"
+#include "kernels/moe/router.h"
 #include "parallel/parameters/device_memory.h"
 #include "schedules/catalogue.h"
 #include "trainer/model/part_run.h"
@@ -46,7 +47,7 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
     const LayerPlace in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
     made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1)));
     ++at;
-    first += workload::LayerPlaces(stage.shape.model).count;
+    first += workload::LayerPlaces(stage.shape.model, stage.shape.layout.ep).count;
   }
   if (place.head) {
     const std::size_t words = head_words_of(stage.shape.model, place, first);
@@ -120,6 +121,34 @@ void refuse(const std::string& what, const std::string& allowed) {
   throw core::usage_error("mini_train does not have " + what + "; allowed: " + allowed);
 }
 
+void check_experts(const workload::Model& model, const workload::Layout& layout) {
+  if (model.experts == 0) return;
+  if (model.experts > kernels::RouterShape::kMostExperts) {
+    refuse(std::to_string(model.experts) + " experts", "at most " + std::to_string(kernels::RouterShape::kMostExperts));
+  }
+  if (model.experts_a_token > kernels::RouterShape::kMostChoices) {
+    refuse(std::to_string(model.experts_a_token) + " experts a token",
+           "at most " + std::to_string(kernels::RouterShape::kMostChoices));
+  }
+  if (model.sigmoid_router && (model.balance_loss > 0 || model.z_loss > 0)) {
+    refuse("losses of a sigmoid router", "balance_loss=0,z_loss=0, or router=softmax");
+  }
+  if (layout.fp8 != workload::Fp8::none) refuse("experts with 8-bit floats", "fp8=none");
+  if (layout.skew > 1) refuse("a stated skew of the router", "skew=1");
+  if (layout.dispatch_tokens) refuse("tokens sent once to a rank with several of their experts", "dispatch=copies");
+  if (layout.tp > 1) refuse("experts on tensor-parallel ranks", "tp=1");
+  if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
+  if (layout.ep > 1 && layout.zero > 0) refuse("ZeRO over expert-parallel ranks", "zero=0, or ep=1");
+}
+
+// To those of the next layer, if the part is a mixture's.
+void add_loads(std::span<const std::int64_t> loads, std::size_t& layer, std::vector<std::vector<std::int64_t>>& to) {
+  if (loads.empty()) return;
+  if (layer == to.size()) to.emplace_back(loads.size());
+  for (std::size_t e = 0; e < loads.size(); ++e) to[layer][e] += loads[e];
+  ++layer;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> GptShape::first_positions() const {
@@ -148,13 +177,14 @@ TokenPlace place_of(const GptShape& shape, std::int64_t position) {
 }
 
 bool is_trainable(const workload::Model& model) {
-  return model.experts == 0 && !model.dropout;
+  return !model.dropout;
 }
 
 void check_trainable(const workload::Model& model, const workload::Layout& layout) {
+  check_experts(model, layout);
   if (!is_trainable(model)) {
     refuse(model.name,
-           "models without experts and dropout, such as nano, gpt2-124m, llama-nano or "
+           "models without dropout, such as nano, gpt2-124m, llama-nano or "
            "hidden=256,layers=4,heads=4,dropout=no");
   }
   if (layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal) {
@@ -180,6 +210,7 @@ struct GptStage::State {
   std::mutex mutex = {};  // of the map: threads of lanes ask for microbatches side by side
   std::map<std::int32_t, std::unique_ptr<Microbatch>> microbatches = {};
   std::map<std::int32_t, HostSide> host = {};  // [microbatch], from step to step
+  std::vector<std::vector<std::int64_t>> loads = {};
 
   Microbatch& of(std::int32_t microbatch) {
     const std::lock_guard lock(mutex);
@@ -236,6 +267,14 @@ void GptStage::run(const schedules::Task& kernel) {
   state_->part_of(kernel).run(workload::piece_named(kernel.what), kernel.op);
 }
 
+GptStage::Exchange GptStage::exchange_counts(const schedules::Task& collective) {
+  return state_->part_of(collective).exchange_counts(workload::piece_named(collective.what));
+}
+
+void GptStage::counts_exchanged(const schedules::Task& collective) {
+  state_->part_of(collective).counts_exchanged(workload::piece_named(collective.what));
+}
+
 GptStage::Exchange GptStage::exchange(const schedules::Task& collective) {
   return state_->part_of(collective).exchange(workload::piece_named(collective.what));
 }
@@ -290,7 +329,16 @@ std::vector<float> GptStage::logits(std::int32_t microbatch) const {
   return on_host(workspace, wide);
 }
 
+const std::vector<std::vector<std::int64_t>>& GptStage::loads() const {
+  return state_->loads;
+}
+
 void GptStage::end_step() {
+  state_->loads.clear();
+  for (const auto& [microbatch, of] : state_->microbatches) {
+    std::size_t layer = 0;
+    for (const auto& part : of->parts) add_loads(part->loads(), layer, state_->loads);
+  }
   const parallel::Workspace& workspace = state_->stage.workspace;
   core::Device& device = workspace.memory.device();
   for (const auto& [microbatch, of] : state_->microbatches) {

@@ -28,7 +28,8 @@ struct GptShape {
   workload::Model model = {};
   workload::Layout layout = {};
   workload::TensorPlace tensor = {};
-  std::int32_t context = 0;  // this rank's place among its context ranks
+  std::int32_t context = 0;      // this rank's place among its context ranks
+  std::int32_t expert_rank = 0;  // and among the expert-parallel ones
 
   // Tokens of a sequence on this rank: its chunks, in their order (workload/context_list.h).
   std::int64_t length() const { return model.sequence / layout.cp; }
@@ -80,11 +81,14 @@ class GptStage {
   void run(const schedules::Task& kernel);
   // The collective between two pieces: where it reads and where it writes. Valid until exchanged().
   struct Exchange {
-    kernels::In input;
-    kernels::Out output;
-    // Of a shift: bytes between each pair of the group's members.
-    std::shared_ptr<const collectives::CountMatrix> bytes_of_pairs = nullptr;
+    kernels::In input = {};
+    kernels::Out output = {};
+    // Between each pair of the group's members: of a shift bytes, of an all-to-all whose blocks differ elements.
+    std::shared_ptr<const collectives::CountMatrix> matrix = nullptr;
   };
+  // Counts that ranks gather before a collective whose sizes they do not know; none without an input.
+  Exchange exchange_counts(const schedules::Task& collective);
+  void counts_exchanged(const schedules::Task& collective);
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);
 
@@ -103,6 +107,8 @@ class GptStage {
   // After that, when what is queued is done: over the microbatch's tokens, of the last step in which it had losses.
   // Where the head is, the same on all tensor ranks.
   double loss_sum(std::int32_t microbatch) const;
+  // Choices of each expert by this rank's tokens in a step that has ended, layer by layer of the stage.
+  const std::vector<std::vector<std::int64_t>>& loads() const;
 
  private:
   struct State;

@@ -9,6 +9,7 @@
 #include "parallel/layers/linear.h"
 #include "parallel/layers/mlp.h"
 #include "parallel/layers/norm.h"
+#include "trainer/model/mixture_run.h"
 #include "trainer/model/norm_gradients.h"
 #include "trainer/model/part_run.h"
 #include "trainer/model/shared_rows.h"
@@ -29,12 +30,13 @@ class LayerRun final : public PartRun {
            Boundary& out)
       : stage_(stage),
         first_(first),
-        places_(stage.shape.model),
+        places_(stage.shape.model, stage.shape.layout.ep),
         fp8_(stage.fp8.of_part(part)),
         place_(place),
         in_(in),
         out_(out),
-        gradients_(stage.store.gradients(part)) {
+        gradients_(stage.store.gradients(part)),
+        mixture_(stage, places_, first, activation_kind()) {
     if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
   }
 
@@ -51,12 +53,19 @@ class LayerRun final : public PartRun {
     }
   }
 
+  GptStage::Exchange exchange_counts(PieceName what) override {
+    return is_of_mixture(what.kind) ? mixture_.exchange_counts(what) : GptStage::Exchange{};
+  }
+  void counts_exchanged(PieceName /*what*/) override { mixture_.counts_exchanged(); }
+  std::span<const std::int64_t> loads() const override { return mixture_.loads(); }
+
   GptStage::Exchange exchange(PieceName what) override {
     if (what.kind == Kind::exchange_context) {
       const parallel::ContextMove move =
           context_->exchange(what.side != Side::forward, workload::ExchangePlace::of_number(what.turn));
       return {move.input, move.output, move.bytes_of_pairs};
     }
+    if (is_of_mixture(what.kind)) return mixture_.exchange(what);
     if (!gathers(what)) return sum_of(what).exchange(stage_);
     switch (what.kind) {
       case Kind::enter_attention:
@@ -78,6 +87,7 @@ class LayerRun final : public PartRun {
     if (what.kind == Kind::exchange_context) {
       return context_->exchanged(what.side != Side::forward, workload::ExchangePlace::of_number(what.turn));
     }
+    if (is_of_mixture(what.kind)) return mixture_.exchanged(what);
     if (!gathers(what)) sum_of(what).exchanged(stage_);
     if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
   }
@@ -115,6 +125,7 @@ class LayerRun final : public PartRun {
             .activation = activation_kind(),
             .fp8 = fp8_};
   }
+  bool is_of_mixture(Kind kind) const { return stage_.shape.model.experts > 0 && MixtureRun::has(kind); }
   bool has_activation() const { return workload::has_activation(stage_.shape.model, stage_.shape.layout); }
   kernels::In weight(WeightPlace place) const { return stage_.store.weight(first_ + place.weight); }
   kernels::In bias(WeightPlace place) const {
@@ -161,6 +172,7 @@ class LayerRun final : public PartRun {
 
   void forward(PieceName what, Op op) {
     const Kind kind = what.kind;
+    if (is_of_mixture(kind)) return mixture_forward(kind, keeps(op));
     switch (kind) {
       case Kind::attention_norm:
         return attention_norm(keeps(op));
@@ -191,6 +203,7 @@ class LayerRun final : public PartRun {
   }
   void input_gradient(PieceName what, Op op) {
     const Kind kind = what.kind;
+    if (is_of_mixture(kind)) return mixture_.input_gradient(kind, out_.d, d_n2_.sum);
     switch (kind) {
       case Kind::down:
         return down_gradient();
@@ -218,6 +231,7 @@ class LayerRun final : public PartRun {
     }
   }
   void weight_gradient(Kind kind, Op op) {
+    if (is_of_mixture(kind)) return mixture_.weight_gradient(kind, gradients_, n2_);
     switch (kind) {
       case Kind::down:
         return down_weight_gradient();
@@ -297,6 +311,11 @@ class LayerRun final : public PartRun {
     if (!keeps) mlp_.act.reset();
   }
 
+  void mixture_forward(Kind kind, bool keeps) {
+    mixture_.forward(kind, keeps, n2_, mlp_out_.sum);
+    if (!keeps && kind == Kind::permute) n2_.reset();
+  }
+
   void residual(Op op) {
     const parallel::Tensor& sum = mlp_out_.sum;
     kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = h_.in(), .b = sum.in(), .y = sum.out()},
@@ -349,7 +368,8 @@ class LayerRun final : public PartRun {
     dh_ = std::move(d_n2_.sum);
     h_.reset();
     norm2_.reset();
-    if (!mlp_.act.given() || d_out_all_.given()) out_.d.reset();  // down's weight gradient was before, or has all rows
+    if (!mlp_.act.given() || d_out_all_.given())
+      out_.d.reset();  // a mixture takes it first; or down's weight gradient was before, or has all rows
   }
 
   void projection_gradient() {
@@ -453,6 +473,7 @@ class LayerRun final : public PartRun {
   RowSum d_n1_;
   HeldNormGradients norm1_gradients_;
   HeldNormGradients norm2_gradients_;
+  MixtureRun mixture_;
 };
 
 }  // namespace

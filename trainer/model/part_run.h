@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "kernels/base/view.h"
 #include "parallel/context/context_attention.h"
@@ -55,6 +56,9 @@ class PartRun {
  public:
   virtual ~PartRun() = default;
   virtual void run(workload::PieceName what, schedules::Op op) = 0;
+  virtual GptStage::Exchange exchange_counts(workload::PieceName /*what*/) { return {}; }
+  virtual void counts_exchanged(workload::PieceName /*what*/) {}
+  virtual std::span<const std::int64_t> loads() const { return {}; }  // of a mixture's experts, after a forward
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
 };

@@ -12,7 +12,11 @@ using schedules::Lane;
 
 GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
   const workload::Coordinates at = coordinates_of(options.layout, rank);
-  return {.model = options.model, .layout = options.layout, .tensor = {options.layout.tp, at.tp}, .context = at.cp};
+  return {.model = options.model,
+          .layout = options.layout,
+          .tensor = {options.layout.tp, at.tp},
+          .context = at.cp,
+          .expert_rank = at.ep};
 }
 
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded) {

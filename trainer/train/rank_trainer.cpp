@@ -126,12 +126,31 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   const std::vector<std::int64_t> most =
       transports::all_gather_value(mesh_.messages, parallel::total_of(model_.memory().at_peak()));
   report.most_bytes = *std::max_element(most.begin(), most.end());
+  report.expert_loads = expert_loads();
   report.norm = training_.end().norm();
   report.skipped = training_.end().skipped();
   if (options_.layout.compute == core::DType::f16) {
     loss_scale_ = next_loss_scale(options_.loss_scale, loss_scale_, !report.skipped);
   }
   return report;
+}
+
+// Ranks have some of the layers, and some of the tokens.
+std::vector<std::vector<std::int64_t>> RankTrainer::expert_loads() {
+  const auto experts = static_cast<std::size_t>(options_.model.experts);
+  const auto layers = static_cast<std::size_t>(options_.model.layers);
+  if (experts == 0) return {};
+  std::vector<std::int64_t> mine(layers * experts);
+  for (const RankStage& stage : model_.stages()) {
+    auto to = mine.begin() + static_cast<std::ptrdiff_t>(stage.plan->place.first_layer) * options_.model.experts;
+    for (const std::vector<std::int64_t>& layer : stage.model->loads()) to = std::copy(layer.begin(), layer.end(), to);
+  }
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(options_.layout.ranks()));
+  mesh_.messages.all_gather(std::as_bytes(std::span<const std::int64_t>(mine)),
+                            std::as_writable_bytes(std::span<std::int64_t>(all)));
+  std::vector<std::vector<std::int64_t>> loads(layers, std::vector<std::int64_t>(experts));
+  for (std::size_t i = 0; i < all.size(); ++i) loads[i % mine.size() / experts][i % experts] += all[i];
+  return loads;
 }
 
 schedules::StepTimeline RankTrainer::gather_timeline() {

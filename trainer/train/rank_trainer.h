@@ -31,6 +31,7 @@ struct StepReport {
   parallel::BytesByKind peak_bytes = {};
   // As it happened: the most that a rank has held so far, with what ran beside its kernels.
   std::int64_t most_bytes = 0;
+  std::vector<std::vector<std::int64_t>> expert_loads = {};  // choices of each expert, layer by layer
 };
 
 // A microbatch of every rank alike: tokens and targets, [batch, length] each.
@@ -83,6 +84,7 @@ class RankTrainer {
   std::vector<float> logits_behind(std::span<const std::int32_t> tokens);  // of all words, behind the last token
   std::int64_t words_a_rank() const;
   double sum_over_ranks(double mine);
+  std::vector<std::vector<std::int64_t>> expert_loads();
 
   const TrainOptions& options_;
   const TrainStep& made_;

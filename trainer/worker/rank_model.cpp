@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "workload/buckets.h"
+#include "workload/parameters.h"
 
 namespace lockstep::trainer {
 
@@ -29,8 +30,9 @@ RankModel::RankModel(const TrainStep& made, const workload::Layout& layout, cons
     RankStage& stage = stages_.emplace_back();
     stage.stage = s;
     stage.plan = &made.stages[static_cast<std::size_t>(s)];
-    stage.store = std::make_unique<parallel::ParameterStore>(memory_, where, stage.plan->parameters, shape.tensor,
-                                                             stage.plan->buckets, options);
+    stage.store = std::make_unique<parallel::ParameterStore>(
+        memory_, where, parameters_of(shape.model, layout, stage.plan->place, shape.expert_rank), shape.tensor,
+        stage.plan->buckets, options);
     stage.store->initialize(seed);
     stage.landed.resize(stage.plan->buckets.size());
     stage.model = std::make_unique<GptStage>(shape_, stage.plan->place, *stage.store, memory_, where);

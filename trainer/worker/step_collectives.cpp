@@ -56,10 +56,11 @@ bool StepCollectives::is_compressed(const schedules::Task& task, const schedules
 }
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-                          const kernels::Out& output, const Matrix& bytes_of_pairs) {
+                          const kernels::Out& output, const Matrix& matrix) {
   if (use_ == CollectiveUse::leave_out) return;
   const schedules::Group& group = step.groups[static_cast<std::size_t>(task.peer)];
-  if (task.comm == Comm::shift) return shift(task, group, input, output, bytes_of_pairs);
+  if (task.comm == Comm::shift) return shift(task, group, input, output, matrix);
+  if (matrix != nullptr) return run_ragged(channels_.of(task.lane, group), task, input, output, matrix);
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
   const bool reduces = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(output.dtype));
@@ -91,6 +92,24 @@ void StepCollectives::shift(const schedules::Task& task, const schedules::Group&
   collective.run(input.given() ? input.data : &nothing_, output.given() ? output.data : &nothing_);
   sent_bytes_[static_cast<std::size_t>(task.lane)] +=
       static_cast<double>(kernels::size_bytes(input.dtype, input.elems));
+}
+
+void StepCollectives::run_ragged(std::size_t channel, const schedules::Task& task, const kernels::In& input,
+                                 const kernels::Out& output,
+                                 const std::shared_ptr<const collectives::CountMatrix>& matrix) {
+  const collectives::Operation operation{
+      .kind = Kind::all_to_all_v, .count = 0, .dtype = output.dtype, .op = core::ReduceOp::sum, .matrix = matrix};
+  auto& kept = ragged_[static_cast<std::size_t>(task.lane)];
+  kept.push_back(
+      mesh_.prepare(channel, operation, algorithm_for(operation.kind, matrix->num_ranks, options_.algorithm)));
+  if (kept.size() > kRaggedKept) kept.pop_front();
+  kept.back().collective->run(input.data, output.data);
+  const auto& members = channels_.channels()[channel];
+  const auto own = static_cast<int>(std::find(members.begin(), members.end(), mesh_.messages.rank()) - members.begin());
+  std::int64_t elems = 0;
+  for (int to = 0; to < matrix->num_ranks; ++to) elems += to == own ? 0 : matrix->at(own, to);
+  sent_bytes_[static_cast<std::size_t>(task.lane)] +=
+      static_cast<double>(elems) * static_cast<double>(core::size_of(output.dtype));
 }
 
 void StepCollectives::count_again(const SentBytes& sent) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,9 +44,10 @@ class StepCollectives {
 
   // Runs it on buffers that may be in place; returns when it is done. Of one lane at a time in one thread; of different
   // lanes side by side. A sum is of `output.dtype`; a gather moves bytes.
-  // `bytes_of_pairs`: of a shift, between members of the group; the same object each time.
+  // `matrix`, between members of the group: of a shift bytes, the same object each time; of an all-to-all whose blocks
+  // differ elements.
   void run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
-           const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& bytes_of_pairs = nullptr);
+           const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix = nullptr);
 
   // From now on, in one thread of the rank; where all lanes are that thread's.
   void use(CollectiveUse use) { use_ = use; }
@@ -57,6 +60,11 @@ class StepCollectives {
   void count_again(const SentBytes& sent);  // by a graph of collectives that is launched again
 
  private:
+  // Sizes that are told anew in each step have a collective of their own, which is kept while peers may be in it.
+  void run_ragged(std::size_t channel, const schedules::Task& task, const kernels::In& input,
+                  const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix);
+  static constexpr std::size_t kRaggedKept = 4;
+
   // Operations of a channel that differ in none of these share one.
   using Matrix = std::shared_ptr<const collectives::CountMatrix>;
   using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool, Matrix>;
@@ -73,6 +81,7 @@ class StepCollectives {
   kernels::ThreadPool lane_pool_;  // of the one thread whose all-reduces are compressed: what that computes
   const kernels::Context lane_;
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
+  std::array<std::deque<backends::Prepared>, schedules::kNumLanes> ragged_;
   SentBytes sent_bytes_ = {};
   std::byte nothing_{};  // where a rank has nothing to send or to receive
 };

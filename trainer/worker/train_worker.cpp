@@ -234,8 +234,9 @@ void TrainWorker::run_collective(const Task& task) {
   switch (task.op) {
     case Op::layer_collective: {
       GptStage& stage = *model_.stage(task.stage).model;
+      exchange_counts(task, stage);
       const GptStage::Exchange exchange = stage.exchange(task);
-      model_.collectives().run(step_, task, exchange.input, exchange.output, exchange.bytes_of_pairs);
+      model_.collectives().run(step_, task, exchange.input, exchange.output, exchange.matrix);
       stage.exchanged(task);
       return;
     }
@@ -250,6 +251,15 @@ void TrainWorker::run_collective(const Task& task) {
       model_.collectives().run(step_, task, square.in(), square.out());
     }
   }
+}
+
+void TrainWorker::exchange_counts(const Task& task, GptStage& stage) {
+  const GptStage::Exchange counts = stage.exchange_counts(task);
+  if (!counts.input.given()) return;
+  Task gather = task;
+  gather.comm = schedules::Comm::all_gather;
+  model_.collectives().run(step_, gather, counts.input, counts.output);
+  stage.counts_exchanged(task);
 }
 
 void TrainWorker::gather_weights() {
@@ -269,10 +279,10 @@ void TrainWorker::gather(const Task& task) {
 // Sums run beside the kernels of the rank's own thread.
 void TrainWorker::reduce_gradients(const Task& task) {
   const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
-  if (kind == GroupKind::data || kind == GroupKind::replicas) {
+  if (kind != GroupKind::tensor && kind != GroupKind::embedding) {
     RankStage& stage = model_.stage(task.stage);
     auto& landed = stage.landed[static_cast<std::size_t>(task.part)];
-    if (kind == GroupKind::data) {
+    if (kind != GroupKind::replicas) {
       auto reduction = stage.store->reduce(task.part);
       model_.collectives().run(step_, task, reduction.whole(), reduction.result());
       landed = std::move(reduction).landed();

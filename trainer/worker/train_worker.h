@@ -77,6 +77,7 @@ class TrainWorker final : public schedules::StageWorker {
   void run(const schedules::Task& task, std::uint32_t index);
   void run_kernel(const schedules::Task& task);
   void run_collective(const schedules::Task& task);
+  void exchange_counts(const schedules::Task& task, GptStage& stage);
   void gather(const schedules::Task& task);
   void reduce_gradients(const schedules::Task& task);
   void send(const schedules::Task& task, std::uint32_t index);

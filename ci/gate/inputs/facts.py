@@ -52,6 +52,9 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     # Which elements have other bits in tiles follows the instructions that a processor has for products.
     "layer": (Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("wrong", WRONG)),
     "context": (Fact("sent_bytes.*", "bytes"), Fact("pairs", "of all", of_list=max)),
+    "experts": (
+        Fact("sent_bytes", "bytes"), Fact("formula_bytes", "bytes"), Fact("dropped", "copies"), Fact("most_rows", "rows"),
+        Fact("wrong", WRONG)),
     "ceiling": (),
 }
 

@@ -2,7 +2,9 @@
 import dataclasses
 
 import pytest
-from reports.records import Ceiling, Context, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.records import (
+    Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Scaling, ScheduleLine, Sharding, Simulation, Training)
+from reports.tests import experts_world
 from reports.tests.context_world import ContextWorld
 from reports.tests.kernel_world import WORKS, KernelWorld
 from reports.tests.layer_world import LayerWorld
@@ -16,7 +18,7 @@ from .files import read_file
 from .made_lines import text_of
 
 CLASSES = {"row": Row, "kernel": Kernel, "schedule": ScheduleLine, "simulation": Simulation, "training": Training, "scaling": Scaling,
-           "sharding": Sharding, "layer": Layer, "context": Context, "ceiling": Ceiling}
+           "sharding": Sharding, "layer": Layer, "context": Context, "experts": ExpertsLine, "ceiling": Ceiling}
 
 
 def schedules():
@@ -32,6 +34,7 @@ MADE = {  # lines, which channels they have, and a fact that must be among their
     "simulation": (lambda: [LayoutWorld().run(), LayoutWorld().simulation(8, 4, 4)], {Channel.EXACT}, "memory_bytes.total"),
     "training": (lambda: [TrainingWorld().run(), TrainingWorld().training()], {Channel.STORED, Channel.EXACT}, "memory_bytes.total"),
     "scaling": (lambda: [TrainingWorld().run(), TrainingWorld().scaling(2)], {Channel.STORED}, None),
+    "experts": (lambda: [experts_world.world(), experts_world.line()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "layer": (lambda: [LayerWorld().run(), LayerWorld().layer()], {Channel.STORED, Channel.EXACT}, "sent_bytes"),
     "context": (lambda: [ContextWorld().run(), ContextWorld().context()], {Channel.STORED, Channel.EXACT}, "sent_bytes.forward"),
 }

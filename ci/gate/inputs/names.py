@@ -1,7 +1,8 @@
 """What a case of our records is called: all that must be alike for two times to be times of the same thing."""
 from typing import Any
 
-from reports.records import Ceiling, Context, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training
+from reports.records import (
+    Ceiling, Context, ExpertsLine, Kernel, Layer, Row, Run, Scaling, ScheduleLine, Sharding, Simulation, Training)
 
 
 def row_name(row: Row) -> str:
@@ -75,6 +76,13 @@ def context_name(line: Context) -> str:
     sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
     return _joined(line.program, line.way, "causal" if line.causal else "", line.dtype, sizes, f"ranks:{line.ranks}",
                    f"threads:{line.threads}", *_conditions(line.run, line.basis))
+
+
+def experts_name(line: ExpertsLine) -> str:
+    sizes = ",".join(f"{name}{value:g}" for name, value in line.sizes.items())
+    skew = f"load:{line.load:.3g}" if line.skew is None else f"skew:{line.skew:g}"
+    return _joined(line.program, f"experts:{line.experts}", f"top:{line.top_k}", f"capacity:{line.capacity_factor:g}", skew, line.dtype,
+                   line.algorithm, sizes, f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
 
 
 def _model(model: Any) -> str:

@@ -68,6 +68,10 @@ def _of_layer(line: Any) -> Iterator[Timed]:
                       f"{time.direction} {time.way}") for time in line.times)
 
 
+def _of_experts(line: Any) -> Iterator[Timed]:
+    yield from (Timed(time.samples_us, "us", "compute", f"{time.direction} {time.way}") for time in line.times)
+
+
 @dataclass(frozen=True)
 class Kind:
     name: Callable[[Any], str]
@@ -85,6 +89,7 @@ KINDS: dict[str, Kind] = {
     "sharding": Kind(names.sharding_name, _of_sharding),
     "layer": Kind(names.layer_name, _of_layer),
     "context": Kind(names.context_name, _of_layer),
+    "experts": Kind(names.experts_name, _of_experts),
 }
 
 

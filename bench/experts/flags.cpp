@@ -1,0 +1,147 @@
+#include "bench/experts/flags.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <numeric>
+
+#include "bench/program/command_line.h"
+#include "bench/trainer/flag_readers.h"
+#include "core/error.h"
+
+namespace lockstep::experts_bench {
+namespace {
+
+using program::FlagValue;
+using Flag = program::FlagOf<ExpertsFlags>;
+
+std::vector<double> numbers_of(const FlagValue& value, double max) {
+  std::vector<double> numbers;
+  for (const FlagValue& part : value.list()) numbers.push_back(part.number_from(0, max));
+  return numbers;
+}
+
+const std::array kFlagsOfLayer{
+    Flag{"--experts", "8", "experts of the layer, a list",
+         [](ExpertsFlags& f, const FlagValue& v) { f.experts = program::integer_list(v, 1, 1024); }},
+    Flag{"--top-k", "2", "experts that each token goes to, a list",
+         [](ExpertsFlags& f, const FlagValue& v) { f.top_k = program::integer_list(v, 1, 16); }},
+    Flag{"--capacity", "0",
+         "capacity factors, a list: rows that an expert takes of a rank's, of an even share, others are dropped; 0: "
+         "all are taken (dropless)",
+         [](ExpertsFlags& f, const FlagValue& v) { f.capacity = numbers_of(v, 1e3); }},
+    Flag{"--skew", "1",
+         "imbalance of the router, a list: rows of the most loaded expert, of an even share; the others share the "
+         "rest; 0: as a random router has it",
+         [](ExpertsFlags& f, const FlagValue& v) { f.skew = numbers_of(v, 1e3); }},
+    Flag{"--loads", "",
+         "imbalance as a list of the experts' loads in place of --skew, such as mini_train prints of its trained "
+         "router",
+         [](ExpertsFlags& f, const FlagValue& v) { f.loads = numbers_of(v, 1e12); }},
+    Flag{"--tokens", "512", "tokens of each rank",
+         [](ExpertsFlags& f, const FlagValue& v) { f.tokens = v.integer(1, 1 << 20); }},
+    Flag{"--hidden", "256", "hidden size",
+         [](ExpertsFlags& f, const FlagValue& v) { f.hidden = v.integer(1, 1 << 16); }},
+    Flag{"--ffn", "1024", "width of an expert",
+         [](ExpertsFlags& f, const FlagValue& v) { f.inner = v.integer(1, 1 << 18); }},
+    Flag{"--shared", "0", "width of the shared experts, which every token goes to and whose work hides the dispatch",
+         [](ExpertsFlags& f, const FlagValue& v) { f.shared = v.integer(0, 1 << 18); }},
+    Flag{"--dtype", "f32", "dtype of weights and activations: f32 or bf16",
+         [](ExpertsFlags& f, const FlagValue& v) {
+           if (v.text != "f32" && v.text != "bf16") throw v.refused("not a dtype of experts here", "f32 bf16");
+           f.dtype = core::parse_dtype(v.text);
+         }},
+};
+
+const std::array kFlagsOfRun{
+    Flag{"--ep", "1,2,4", "expert-parallel ranks, a list",
+         [](ExpertsFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, 1, 64); }},
+    Flag{"--algo", "auto", "algorithm of the all-to-alls of equal blocks (docs/adding_an_algorithm.md)",
+         [](ExpertsFlags& f, const FlagValue& v) { f.algorithm = v.text; }},
+    Flag{"--link", "", "emulated links: latency_us=L,gbps=B [as fast as memory]",
+         [](ExpertsFlags& f, const FlagValue& v) { f.link = mini_train::link_of(v); }},
+    Flag{"-t,--threads", "1", "kernel threads per rank",
+         [](ExpertsFlags& f, const FlagValue& v) { f.threads = program::integer(v, 1, 1024); }},
+    Flag{"--turns", "9", "rounds; each way of running a layer is timed once in each",
+         [](ExpertsFlags& f, const FlagValue& v) { f.turns = program::integer(v, 1, 100000); }},
+    Flag{"--warmup", "2", "rounds before the timed ones",
+         [](ExpertsFlags& f, const FlagValue& v) { f.warm_turns = program::integer(v, 1, 100000); }},
+    Flag{"-T,--timeout", "60", "seconds after which a wait fails",
+         [](ExpertsFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
+    program::json_flag<ExpertsFlags>(),
+};
+
+void check(const Case& one) {
+  if (one.experts % one.ranks != 0) {
+    throw core::usage_error(
+        fmt::format("--ep {}: does not divide --experts {}; allowed: a divisor", one.ranks, one.experts));
+  }
+  if (one.top_k > one.experts) {
+    throw core::usage_error(
+        fmt::format("--top-k {}: more than --experts {}; allowed: at most that", one.top_k, one.experts));
+  }
+  if (!one.loads.empty() && one.loads.size() != static_cast<std::size_t>(one.experts)) {
+    throw core::usage_error(
+        fmt::format("--loads: {} loads; allowed: one for each of --experts {}", one.loads.size(), one.experts));
+  }
+  // A token goes to an expert once at most.
+  const double most = static_cast<double>(one.experts) / one.top_k;
+  for (const double target : one.targets()) {
+    if (target * one.top_k <= 1) continue;
+    throw core::usage_error(fmt::format(
+        "--skew or --loads: {:g} times an even share of {} experts, and each token goes to {} different ones; allowed: "
+        "at most {:g} times",
+        target * one.experts, one.experts, one.top_k, most));
+  }
+}
+
+}  // namespace
+
+std::vector<double> Case::targets() const {
+  if (!loads.empty()) {
+    const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
+    std::vector<double> shares = loads;
+    for (double& share : shares) share = sum > 0 ? share / sum : 1.0 / experts;
+    return shares;
+  }
+  if (skew == 0 || experts == 1) return {};
+  const double first = skew / experts;
+  std::vector<double> shares(static_cast<std::size_t>(experts), (1 - first) / (experts - 1));
+  shares.front() = first;
+  return shares;
+}
+
+std::vector<Case> cases_of(const ExpertsFlags& flags) {
+  std::vector<Case> cases;
+  const std::vector<double> skews = flags.loads.empty() ? flags.skew : std::vector<double>{0};
+  for (const int experts : flags.experts) {
+    for (const int top_k : flags.top_k) {
+      for (const double capacity : flags.capacity) {
+        for (const double skew : skews) {
+          for (const int ranks : flags.ranks) {
+            cases.push_back({experts, top_k, ranks, capacity, skew, flags.loads});
+            check(cases.back());
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+ExpertsFlags parse_experts_flags(int argc, const char* const* argv) {
+  ExpertsFlags flags;
+  flags.set_command(argc, argv);
+  program::CommandLine line(flags.program +
+                            ": time and bytes of a mixture of experts on expert-parallel ranks, part by part, and what "
+                            "an uneven router costs.");
+  declare_all(line, kFlagsOfLayer, "Layer");
+  declare_all(line, kFlagsOfRun, "Ranks and times");
+  line.parse(argc, argv);
+  read_all(line, kFlagsOfLayer, flags);
+  read_all(line, kFlagsOfRun, flags);
+  cases_of(flags);
+  return flags;
+}
+
+}  // namespace lockstep::experts_bench

@@ -1,0 +1,52 @@
+// The command line of moe_bench.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bench/program/program.h"
+#include "collectives/transports/paced_link.h"
+#include "core/dtype.h"
+
+namespace lockstep::experts_bench {
+
+struct ExpertsFlags : program::Invocation {
+  std::vector<int> experts{8};
+  std::vector<int> top_k{2};
+  std::vector<int> ranks{1, 2, 4};
+  std::vector<double> capacity{0};
+  std::vector<double> skew{1};
+  std::vector<double> loads;  // in place of a skew
+  std::int64_t tokens = 512;  // of each rank
+  std::int64_t hidden = 256;
+  std::int64_t inner = 1024;
+  std::int64_t shared = 0;  // width of the shared experts together
+  core::DType dtype = core::DType::f32;
+  std::string algorithm = "auto";
+  std::optional<transports::LinkSpec> link;
+  int threads = 1;
+  int turns = 9;
+  int warm_turns = 2;
+  std::chrono::milliseconds timeout{60'000};
+};
+
+// Throws a usage Error: one line that names the flag, its value and what is allowed.
+ExpertsFlags parse_experts_flags(int argc, const char* const* argv);
+
+struct Case {
+  int experts = 8;
+  int top_k = 2;
+  int ranks = 1;
+  double capacity_factor = 0;  // 0: dropless
+  double skew = 1;             // rows of the first expert, of an even share; 0: as a random router has it
+  std::vector<double> loads = {};
+
+  // Shares of all copies that the router is to give the experts; empty: as it does.
+  std::vector<double> targets() const;
+};
+// Throws a usage Error where a case is not possible.
+std::vector<Case> cases_of(const ExpertsFlags& flags);
+
+}  // namespace lockstep::experts_bench

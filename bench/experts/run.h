@@ -1,0 +1,44 @@
+// One case on its ranks: timed in turn, one part after the other and with exchanges beside the shared experts, and
+// checked in every turn.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "bench/experts/flags.h"
+#include "bench/experts/rank.h"
+#include "core/statistics.h"
+
+namespace lockstep::experts_bench {
+
+enum class Way : std::uint8_t { serial, async };  // async: exchanges beside kernels that do not need them
+inline constexpr std::size_t kNumWays = 2;
+
+struct Result {
+  // [way][direction], of each turn the slowest rank's; and its parts in the turn of the median.
+  std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
+  std::array<std::array<PartTimes, 2>, kNumWays> parts_us = {};
+  // Times of the experts' own work, forward and backward, one after the other: medians over the turns.
+  double experts_slowest_us = 0;  // of the rank that takes the longest
+  double experts_mean_us = 0;     // of all ranks
+  std::int64_t most_rows = 0;     // of a rank
+  double mean_rows = 0;
+  double most_load = 0;  // copies for the most loaded expert, of an even share
+  std::int64_t copies = 0;
+  std::int64_t dropped = 0;        // of all ranks' copies
+  std::int64_t sent_bytes = 0;     // of all ranks, forward and backward: counted in the plans that ran
+  std::int64_t formula_bytes = 0;  // likewise, by the rows that each pair of ranks exchanges
+  std::int64_t checked_passes = 0;
+  std::int64_t wrong = 0;  // elements of all ranks and turns
+
+  double median_us(Way way, int direction) const {
+    return core::median(samples_us[static_cast<std::size_t>(way)][static_cast<std::size_t>(direction)]);
+  }
+  double median_us(Way way) const { return median_us(way, 0) + median_us(way, 1); }
+  bool is_wrong() const { return wrong != 0 || sent_bytes != formula_bytes; }
+};
+
+Result run_case(const ExpertsFlags& flags, const Case& one);
+
+}  // namespace lockstep::experts_bench

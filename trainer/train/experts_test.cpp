@@ -1,0 +1,138 @@
+// Mixtures of experts: one expert is the dense model, and however experts are spread over ranks the training is the
+// same.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <numeric>
+#include <string>
+
+#include "core/error.h"
+#include "trainer/checkpoint/files_for_tests.h"
+#include "trainer/train/run_for_tests.h"
+
+namespace lockstep::trainer {
+namespace {
+
+TrainOptions options_with(const std::string& fields, const workload::Layout& layout, std::int64_t steps = kSteps) {
+  TrainOptions options = options_of(layout, steps);
+  options.model = workload::parse_model("layers=2,hidden=32,heads=4,vocabulary=256,sequence=16,dropout=no" +
+                                        (fields.empty() ? "" : "," + fields));
+  return options;
+}
+
+constexpr const char* kEight = "experts=8,experts_a_token=2,balance_loss=0.01,z_loss=0.001";
+
+// Without clipping: the router's gradient, which is 0, stands between the others in the sum of their squares, whose
+// terms are then added in another order.
+TEST(Experts, OneIsTheDenseModelBitForBit) {
+  const auto train = [](const std::string& fields) {
+    TrainOptions options = options_with(fields, {.dp = 2});
+    options.most_norm = 0;
+    return run(options);
+  };
+  const TrainResult dense = train("");
+  for (const char* one : {"experts=1,experts_a_token=1", "experts=1,experts_a_token=1,capacity_factor=1"}) {
+    const TrainResult mixture = train(one);
+    for (std::size_t i = 0; i < dense.steps.size(); ++i) EXPECT_EQ(mixture.steps[i].loss, dense.steps[i].loss) << one;
+    EXPECT_EQ(mixture.validation_loss, dense.validation_loss) << one;
+  }
+}
+
+TEST(Experts, SpreadOverRanksLossesAreEqual) {
+  constexpr std::int64_t kTwenty = 20;
+  for (const std::string more : {"", ",capacity_factor=1.25", ",biases=no,gated=yes,norm=rms"}) {
+    const TrainResult one = run(options_with(kEight + more, {.dp = 4}, kTwenty));
+    for (const std::int32_t ranks : {2, 4}) {
+      const TrainResult spread = run(options_with(kEight + more, {.dp = 4, .ep = ranks}, kTwenty));
+      EXPECT_EQ(difference(one, spread, 1e-5), "") << "ep " << ranks << more;
+    }
+  }
+}
+
+TEST(Experts, TheRestOfALayoutChangesNothing) {
+  const TrainResult one = run(options_with(kEight, {.dp = 2, .microbatches = 2}));
+  for (const workload::Layout& layout :
+       {workload::Layout{.dp = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
+        {.dp = 2, .pp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 2},
+        {.dp = 2, .ep = 2, .microbatches = 2, .recompute = workload::Recompute::full}}) {
+    EXPECT_EQ(difference(one, run(options_with(kEight, layout)), 1e-5), "") << text_of(layout);
+  }
+}
+
+TEST(Experts, RoutersTrain) {
+  for (const char* fields : {kEight, "experts=8,router=sigmoid", "experts=8,experts_a_token=1,capacity_factor=1"}) {
+    const TrainResult trained = run(options_with(fields, {.dp = 2, .ep = 2}, 20));
+    EXPECT_LT(trained.steps.back().loss, trained.steps.front().loss - 0.5) << fields;
+    const auto& loads = trained.steps.back().expert_loads;
+    ASSERT_EQ(loads.size(), 2u);
+    const std::int64_t copies =
+        kBatch * 16 * (std::string(fields).find("experts_a_token=1") == std::string::npos ? 2 : 1);
+    for (const auto& layer : loads) EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), std::int64_t{0}), copies);
+  }
+}
+
+// With a capacity, or all experts on each rank, sizes do not depend on the router.
+TEST(Experts, MemoryIsAsPredicted) {
+  EXPECT_EQ(memory_difference(options_with(kEight, {.dp = 2})), "");
+  EXPECT_EQ(memory_difference(options_with(std::string(kEight) + ",capacity_factor=1", {.dp = 2, .ep = 2})), "");
+}
+
+// Four exchanges a layer and microbatch of k T h (EP - 1) / EP elements, counted on all ranks together.
+TEST(Experts, BytesAreCopiesOfTokensThatGoToOthers) {
+  for (const std::int32_t ranks : {2, 4}) {
+    for (const std::string more : {",capacity_factor=1", ""}) {
+      const TrainOptions options = checked(options_with(kEight + more, {.dp = 4, .ep = ranks}, 1));
+      std::mutex mutex;
+      double sent = 0;
+      const Corpus corpus = Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence);
+      run_trainers(options, corpus, [&](const TrainStep&, RankTrainer& trainer) {
+        trainer.train_step(1);
+        const std::lock_guard lock(mutex);
+        sent += trainer.model().collectives().sent_bytes(schedules::Lane::tensor);
+      });
+      const double tokens = static_cast<double>(kBatch * options.model.sequence);
+      const double a_direction = 2 * tokens * 32 * 4 * (ranks - 1) / ranks;
+      const double all = 4.0 * 2 * a_direction;  // exchanges, layers
+      if (!more.empty()) {
+        EXPECT_DOUBLE_EQ(sent, all) << "ep " << ranks;
+      } else {  // as the router has it, and counts: a random one is not far from even
+        const double counts = 2.0 * 4 * 4 * 8 * (ranks - 1);
+        EXPECT_NEAR(sent - counts, all, 0.25 * all) << "ep " << ranks;
+      }
+    }
+  }
+}
+
+// A checkpoint names experts by their numbers among all: it is read in any layout.
+TEST(Experts, TrainingGoesOnInAnotherLayout) {
+  const TemporaryFolder folder;
+  TrainOptions options = options_with(kEight, {.dp = 4, .ep = 2}, 2);
+  options.rate.steps = 4;
+  options.checkpoint_folder = folder.path();
+  run(options);
+  TrainOptions more = options_with(kEight, {.dp = 4, .ep = 4}, 4);
+  more.resume = folder.path();
+  const TrainResult resumed = run(more);
+  ASSERT_EQ(resumed.steps.size(), 2u);
+  const TrainResult one = run(options_with(kEight, {.dp = 4}, 4));
+  EXPECT_NEAR(resumed.steps.back().loss, one.steps.back().loss, 1e-5 * one.steps.back().loss);
+}
+
+std::string refusal_of(const std::string& fields, const workload::Layout& layout) {
+  try {
+    checked(options_with(fields, layout));
+  } catch (const core::Error& error) {
+    return error.failure() == core::Failure::usage ? error.what() : "";
+  }
+  return "";
+}
+
+TEST(Experts, WhatIsNotThereIsRefused) {
+  EXPECT_NE(refusal_of(kEight, {.dp = 3, .ep = 3}).find("ep is 3, and experts is 8"), std::string::npos);
+  EXPECT_NE(refusal_of(kEight, {.dp = 2, .ep = 2, .zero = 1}).find("allowed: zero=0"), std::string::npos);
+  EXPECT_NE(refusal_of(kEight, {.tp = 2, .sequence_parallel = true}).find("allowed: tp=1"), std::string::npos);
+  EXPECT_NE(refusal_of(std::string(kEight) + ",router=sigmoid", {}).find("balance_loss=0"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::trainer
