@@ -198,8 +198,7 @@ Tensor MixtureLayer::down_gradient(const Workspace& workspace, std::span<const L
   return made;
 }
 
-Tensor MixtureLayer::activation_gradient(const Workspace& workspace, const MixtureSaved& saved,
-                                         kernels::In d_act) const {
+Tensor MixtureLayer::activation_gradient(const Workspace& workspace, MixtureSaved& saved, kernels::In d_act) const {
   return saved.mlp.pre.given() ? mlp(saved).activation_gradient(workspace, saved.mlp, d_act) : Tensor{};
 }
 

@@ -91,7 +91,7 @@ struct MixtureLayer {
   // To the gradient of `pre`, or to that of `act` if the activation is a kernel of its own.
   Tensor down_gradient(const Workspace& workspace, std::span<const LinearWeights> weights, const MixtureSaved& saved,
                        kernels::In d_out) const;
-  Tensor activation_gradient(const Workspace& workspace, const MixtureSaved& saved, kernels::In d_act) const;
+  Tensor activation_gradient(const Workspace& workspace, MixtureSaved& saved, kernels::In d_act) const;
   Tensor up_gradient(const Workspace& workspace, std::span<const LinearWeights> weights, const MixtureSaved& saved,
                      kernels::In d_pre) const;
   void weight_gradient(const Workspace& workspace, const MixtureSaved& saved, const Tensor& x, const Tensor& dy,
