@@ -9,6 +9,7 @@ from reports.html.overview import SUBJECTS
 from reports.plots import style
 from reports.plots.svg import compact
 from reports.tests import experts_world
+from reports.tests.context_world import ContextWorld
 from reports.tests.gate_world import GateWorld
 from reports.tests.kernel_world import KernelWorld
 from reports.tests.layer_world import LayerWorld
@@ -44,6 +45,7 @@ def claims() -> list[dict]:
 def folder(tmp_path_factory):
     """A report of every kind of record, one row of which failed."""
     rows, step, layers, training = World(), StepWorld(run_name="step"), LayerWorld(), TrainingWorld()
+    contexts = ContextWorld()
     buckets = StepWorld(ranks=2, run_name="buckets", basis="measured")
     records = [
         rows.run(), *rows.sweep(["ring", "double_tree", "tree"], SIZES[::4]), *rows.send_recv(SIZES[::4]),
@@ -51,6 +53,7 @@ def folder(tmp_path_factory):
         *KernelWorld(sizes=(1,), threads=(1, 2)).records(), buckets.run(), *bucket_steps(buckets),
         World(ranks=2, run_name="zero", run_fields={"program": "zero_bench"}).run(), *map(sharding, range(4)),
         layers.run(), layers.layer(), layers.layer(tiles=2, beside=600.0),
+        contexts.run(), contexts.context(), contexts.context("zigzag"),
         experts_world.world(), experts_world.line(), experts_world.line(load_of=2.0), step.run(), *step.sweep(),
         LayoutWorld().run(), *LayoutWorld().sweep(), *LayoutWorld().study(), training.run(), training.training(),
         *(training.scaling(dp) for dp in (1, 2)), *[GateWorld().run(), GateWorld().case("a")], *claims(),

@@ -6,7 +6,7 @@ from typing import Any
 
 from reports.errors import ReportError
 from reports.load import load
-from reports.records import Ceiling, Kernel, Row, Run, ScheduleLine, Training
+from reports.records import Ceiling, Kernel, Row, Run, ScheduleLine, Training, plural
 
 from ..errors import UsageError
 from ..model import Channel
@@ -99,7 +99,7 @@ def read_records(path: Path) -> list[Observation]:
         records = load([str(path)])
     except ReportError as error:
         raise UsageError(f"{error}; allowed: records as docs/record_format.md has them") from error
-    return [one for kind in KINDS for line in getattr(records, f"{kind}s") for one in _observations(kind, line, path.name)]
+    return [one for kind in KINDS for line in getattr(records, plural(kind)) for one in _observations(kind, line, path.name)]
 
 
 def _observations(kind: str, line: Any, source: str) -> Iterator[Observation]:
