@@ -63,7 +63,7 @@ def test_emulated_links_are_said_to_be(programs: Programs) -> None:
 ])
 def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], told: str) -> None:
     done = programs.run("seqpar_bench", *SMALL, *words)
-    assert done.returncode == 2 and done.stdout == ""
+    assert done.returncode == 6 and done.stdout == ""
     assert told in done.stderr and done.stderr.count("\n") == 1
 
 

@@ -1,6 +1,7 @@
 #include "workload/context_check.h"
 
 #include <algorithm>
+#include <compare>
 #include <map>
 #include <set>
 #include <utility>

@@ -17,7 +17,6 @@ class ContextOperations {
  public:
   ContextOperations(const Model& model, const Layout& layout)
       : model_(model),
-        layout_(layout),
         shape_(context_of(layout)),
         last_(context_sides(shape_, shape_.ranks - 1)),
         first_(context_sides(shape_, 0)),
@@ -293,7 +292,6 @@ class ContextOperations {
   }
 
   const Model& model_;
-  const Layout& layout_;
   const ContextShape shape_;
   const ContextSides last_;
   const ContextSides first_;
@@ -317,7 +315,7 @@ std::int64_t context_moving_bytes(const Model& model, const Layout& layout, bool
   const std::int64_t sums = static_cast<std::int64_t>(sizeof(float)) * rows * model.heads / layout.tp;
   switch (layout.cp_way) {
     case ContextWay::allgather:
-      return backward ? queries + 4 * layout.cp * keys : queries + sums + 2 * layout.cp * keys;
+      return backward ? queries + 4 * (layout.cp * keys) : queries + sums + 2 * (layout.cp * keys);
     case ContextWay::ulysses:
       return backward ? 3 * queries + keys : queries + keys;
     case ContextWay::lightseq:

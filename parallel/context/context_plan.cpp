@@ -58,11 +58,13 @@ ContextPlan::ContextPlan(const ContextLayer& layer) : layer_(layer), list_(workl
     for (std::int32_t t = 0; t < list_.turns(); ++t) {
       for (const ExchangePlace& place : workload::places_of(turn(backward, t), t)) {
         if (exchange(backward, place).comm != schedules::Comm::shift) continue;
-        collectives::CountMatrix matrix{ranks, std::vector<std::int64_t>(static_cast<std::size_t>(ranks * ranks))};
+        collectives::CountMatrix matrix{
+            ranks, std::vector<std::int64_t>(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks))};
         for (std::int32_t from = 0; from < ranks; ++from) {
           const ContextExchange& sent = exchange_at(list_.turn(from, backward, t), place);
           for (const workload::ContextMessage& send : sent.sends) {
-            matrix.counts[static_cast<std::size_t>(from * ranks + send.peer)] = layer_.bytes(sent.array);
+            matrix.counts[static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks) +
+                          static_cast<std::size_t>(send.peer)] = layer_.bytes(sent.array);
           }
         }
         const auto number = static_cast<std::size_t>(place.number());

@@ -2,6 +2,7 @@
 // of their own; a tensor stays where it is until it is taken.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <mutex>

@@ -31,8 +31,9 @@ int first_channel(const Task& task) {
 }
 
 // Each rank gives its number among the members plus one, everywhere.
-float expected(Kind kind, int ranks, std::int64_t block) {
+float expected(Kind kind, int ranks, int mine, std::int64_t block) {
   const auto n = static_cast<float>(ranks);
+  if (kind == Kind::send_recv) return static_cast<float>((mine + ranks - 1) % ranks + 1);
   const bool sums = kind == Kind::all_reduce || kind == Kind::reduce_scatter;
   return sums ? n * (n + 1) / 2 : static_cast<float>(block + 1);
 }
@@ -70,7 +71,9 @@ EmulatedCollectives::Ran EmulatedCollectives::run(const Task& task, std::int64_t
   std::fill(one.output.begin(), one.output.end(), 0.0F);
   one.collective->run(one.input.data(), one.output.data());
   for (std::size_t i = 0; i < one.output.size(); ++i) {
-    if (one.output[i] == expected(kind, ranks, static_cast<std::int64_t>(i) / one.operation.count)) continue;
+    if (one.output[i] ==
+        expected(kind, ranks, one.transport->rank(), static_cast<std::int64_t>(i) / one.operation.count))
+      continue;
     throw core::Error(core::Failure::wrong_data, "emulated " + std::string(collectives::name_of(kind)) + " of group " +
                                                      std::to_string(task.peer) + ": element " + std::to_string(i) +
                                                      " is wrong");

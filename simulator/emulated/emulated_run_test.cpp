@@ -70,7 +70,7 @@ TEST(EmulatedRun, EverySchedulesTasksRunInOrderAndTakeTheirTime) {
 }
 
 plan::Plan ring(Comm comm, int ranks) {
-  const char* const name = comm == Comm::all_to_all ? "pairwise" : "ring";
+  const char* const name = comm == Comm::all_to_all ? "pairwise" : comm == Comm::shift ? "direct" : "ring";
   return algorithms::make_plan(algorithms::parse_choice(kind_of(comm), name), ranks, 0);
 }
 
@@ -97,12 +97,13 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
   EmulationOptions options;
   options.link = {.latency_us = 50, .gbps = 1};
   options.plan_of = ring;
-  for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all}) {
+  for (const Comm comm : {Comm::all_reduce, Comm::all_gather, Comm::reduce_scatter, Comm::all_to_all, Comm::shift}) {
     const int ranks = 4;
     const EmulatedRun run = run_emulated(step_with(comm, kBytes, ranks), options);
     const int rounds = (comm == Comm::all_reduce ? 2 : 1) * (ranks - 1);
     const int latencies = comm == Comm::all_to_all ? 1 : rounds;  // its messages do not wait for each other
-    const std::int64_t ring_ps = latencies * 50'000'000LL + rounds * (1000 * kBytes / ranks);
+    const std::int64_t ring_ps = comm == Comm::shift ? 50'000'000LL + 1000 * kBytes
+                                                     : latencies * 50'000'000LL + rounds * (1000 * kBytes / ranks);
     std::int64_t first_ps = run.timeline[0][1].start_ps;
     for (const auto& rank : run.timeline) first_ps = std::min(first_ps, rank[1].start_ps);
     for (const auto& rank : run.timeline) {

@@ -172,6 +172,20 @@ TEST(QueuedTrainer, TensorParallel) {
   expect_the_same_queued(few_steps({.tp = 2, .sequence_parallel = true, .recompute = workload::Recompute::full}));
 }
 
+TEST(QueuedTrainer, ContextParallel) {
+  using workload::ContextWay;
+  for (const ContextWay way :
+       {ContextWay::ring, ContextWay::zigzag, ContextWay::allgather, ContextWay::ulysses, ContextWay::lightseq}) {
+    workload::Layout layout{.microbatches = 2};
+    layout.cp = 3;
+    if (way != ContextWay::ring && way != ContextWay::lightseq) layout.cp = 2;
+    layout.cp_way = way;
+    TrainOptions options = few_steps(layout);
+    options.model.sequence = 12;
+    expect_the_same_queued(options);
+  }
+}
+
 TEST(QueuedTrainer, Pipelines) {
   expect_the_same_queued(few_steps({.pp = 2, .schedule = "1f1b", .microbatches = 4}));
   expect_the_same_queued(few_steps({.pp = 2, .schedule = "zb_h1", .microbatches = 4}));
