@@ -9,9 +9,11 @@
 #include "collectives/backends/mesh_kinds.h"
 #include "collectives/backends/mesh_queues.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention_merge/attention_merge.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/bucket/bucket.h"
 #include "kernels/cast/cast.h"
+#include "kernels/copy/copy.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
@@ -92,6 +94,12 @@ void run_cuda(const AttentionForward& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const AttentionBackward& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const AttentionMerge& args, CudaContext& cuda) {
+  queue(args, cuda);
+}
+void run_cuda(const CopyRows& args, CudaContext& cuda) {
   queue(args, cuda);
 }
 void run_cuda(const GemmForward& args, CudaContext& cuda) {
