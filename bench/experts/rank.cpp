@@ -143,7 +143,8 @@ std::int64_t RankOfExperts::sent_bytes() const {
   const std::int64_t row_bytes = flags_.hidden * static_cast<std::int64_t>(core::size_of(flags_.dtype));
   for (int from = 0; from < layer_.ranks; ++from) {
     if (from == layer_.index) continue;
-    const auto first = saved_.all_rows.begin() + from * case_.experts + layer_.index * layer_.experts_here();
+    const auto first =
+        saved_.all_rows.begin() + std::int64_t{from} * case_.experts + layer_.index * layer_.experts_here();
     for (auto rows = first; rows != first + layer_.experts_here(); ++rows) back += *rows * row_bytes;
   }
   return 2 * (layer_.sent_bytes(saved_, flags_.dtype) + back) + (layer_.tells_counts() ? counts : 0);

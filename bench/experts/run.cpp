@@ -47,8 +47,9 @@ backends::MeshRank counting(backends::MeshRank& rank, std::int64_t& sent) {
 std::int64_t wrong_elems(const ExpertsFlags& flags, const std::vector<float>& found, const std::vector<float>& wanted) {
   float largest = 0;
   for (const float value : wanted) largest = std::max(largest, std::abs(value));
-  const double allowed = largest * (core::sum_tolerance(core::DType::f32, flags.hidden + flags.inner) +
-                                    core::sum_tolerance(flags.dtype, 8));
+  const double allowed =
+      largest * (core::sum_tolerance(core::DType::f32, static_cast<std::size_t>(flags.hidden + flags.inner)) +
+                 core::sum_tolerance(flags.dtype, 8));
   std::int64_t wrong = 0;
   for (std::size_t i = 0; i < found.size(); ++i) wrong += std::abs(found[i] - wanted[i]) <= allowed ? 0 : 1;
   return wrong;
