@@ -27,7 +27,7 @@ def parts_figure(result: ExpertsResult, heading: Heading) -> Figure:
 def load_figure(result: ExpertsResult, heading: Heading) -> Figure:
     """A line a number of ranks: time over the load of the most loaded expert; dropless filled, with a capacity hollow."""
     figure, top = new_figure(heading, 4.6, WIDTH)
-    axes = figure.add_axes([0.075, 0.13, 0.72, top - 0.16])
+    axes = figure.add_axes([0.075, 0.13, 0.66, top - 0.16])
     tidy(axes)
     axes.grid(True, color=GRID)
     series: dict[tuple, list] = {}
@@ -44,5 +44,5 @@ def load_figure(result: ExpertsResult, heading: Heading) -> Figure:
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(10))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value, 4)))
-    figure.legend(loc="upper left", bbox_to_anchor=(0.8, top - 0.02), frameon=False, fontsize=8, labelcolor=INK)
+    figure.legend(loc="upper left", bbox_to_anchor=(0.745, top - 0.02), frameon=False, fontsize=8, labelcolor=INK)
     return figure
