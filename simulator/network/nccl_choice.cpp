@@ -20,10 +20,6 @@ double most_of(const nccl::OfGeneration& table, const Nccl& nccl, const NcclCall
   return table[static_cast<std::size_t>(nccl.generation)][nodes];
 }
 
-double hops_between_nodes(const NcclCall& call) {
-  return std::floor(std::log2(call.nodes));
-}
-
 double ring_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol) {
   const nccl::Hops& inside = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
   const std::size_t p = index_of(protocol);
@@ -83,7 +79,7 @@ double nvls_gbps(const Machine& machine, const NcclCall& call, bool with_tree) {
                         (heads - 1) / heads * (call.comm == Comm::all_reduce ? 2 : (heads - 1) / heads);
   if (!with_tree) return inside;
   const double ports = heads * machine.levels[1].gbps * (call.nodes <= 2 ? 2 : 1);
-  return std::min({inside, ports, heads * most_of(nccl::kMostNvlsTree, nccl, call)});
+  return std::min({inside, ports, most_nvls_tree_gbps(nccl, call)});
 }
 
 // Payload bytes a microsecond.
@@ -149,6 +145,14 @@ double nccl_latency_us(const Nccl& nccl, const NcclCall& call, const NcclWay& wa
     default:
       return ring_latency_us(nccl, call, way.protocol);
   }
+}
+
+double hops_between_nodes(const NcclCall& call) {
+  return std::floor(std::log2(call.nodes));
+}
+
+double most_nvls_tree_gbps(const Nccl& nccl, const NcclCall& call) {
+  return call.ranks_a_node() * most_of(nccl::kMostNvlsTree, nccl, call);
 }
 
 double tree_share(double bytes, Protocol protocol) {

@@ -36,6 +36,10 @@ std::vector<NcclWay> nccl_ways(const Nccl& nccl, const NcclCall& call);
 
 // Start and steps, in microseconds; the tuner's, and nccl_time()'s.
 double nccl_latency_us(const Nccl& nccl, const NcclCall& call, const NcclWay& way);
+// Levels of a tree of nodes.
+double hops_between_nodes(const NcclCall& call);
+// The most GB/s of bus bandwidth of NVLSTree's heads.
+double most_nvls_tree_gbps(const Nccl& nccl, const NcclCall& call);
 // Bandwidth of trees at a size, as a share of what they reach at large ones.
 double tree_share(double bytes, Protocol protocol);
 // The most GB/s of LL among ranks of so many nodes.
