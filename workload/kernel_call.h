@@ -71,7 +71,7 @@ std::string signature_of(const KernelCall& call);
 
 KernelClass class_of(const KernelCall& call);
 core::DType dtype_of(const KernelCall& call);
-kernels::Cost cost_of(const KernelCall& call);  // of one of `count`
+kernels::Cost cost_of(const KernelCall& call);              // of one of `count`
 std::optional<Product> product_of(const KernelCall& call);  // none where it is no product, or one without a shape
 // The part of the FLOPs that matrix units do: two a multiply-add of products, all of attention; of one of `count`.
 double matrix_flops_of(const KernelCall& call);

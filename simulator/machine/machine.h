@@ -34,8 +34,8 @@ struct DeviceSpec {
   // By FLOPs of a product, the share of matrix_tflops that it reaches; where multiprocessors are known, that full waves
   // of the largest tiles reach.
   EfficiencyCurve product;
-  EfficiencyCurve attention;      // of matrix_tflops, by FLOPs of the two products of attention
-  EfficiencyCurve memory;         // of memory_gbps, by bytes
+  EfficiencyCurve attention;  // of matrix_tflops, by FLOPs of the two products of attention
+  EfficiencyCurve memory;     // of memory_gbps, by bytes
 };
 
 // How messages share a link.
@@ -129,7 +129,8 @@ struct Machine {
   std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;
 
-  // The share of the device's multiprocessors that a collective takes from kernels beside it; 0 where either is not known.
+  // The share of the device's multiprocessors that a collective takes from kernels beside it; 0 where either is not
+  // known.
   double taken_by_collectives() const;
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "simulator/network/nccl_tables.h"
-
 namespace lockstep::simulator {
 namespace {
 
@@ -21,7 +19,7 @@ double most_of(const nccl::OfGeneration& table, const Nccl& nccl, const NcclCall
 }
 
 double ring_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol) {
-  const nccl::Hops& inside = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+  const nccl::Hops& inside = hops_in_node(nccl);
   const std::size_t p = index_of(protocol);
   double inside_us = inside.ring[p];
   if (call.nodes > 1) {
@@ -33,7 +31,7 @@ double ring_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol
 
 // A chain of the ranks of a node, a tree of the nodes; up and down.
 double chain_and_tree_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol) {
-  const nccl::Hops& inside = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+  const nccl::Hops& inside = hops_in_node(nccl);
   const std::size_t p = index_of(protocol);
   return nccl::kTreeStartUs[p] +
          2 * ((call.ranks_a_node() - 1) * inside.tree[p] + hops_between_nodes(call) * nccl::kNetworkUs.tree[p]);
@@ -145,6 +143,10 @@ double nccl_latency_us(const Nccl& nccl, const NcclCall& call, const NcclWay& wa
     default:
       return ring_latency_us(nccl, call, way.protocol);
   }
+}
+
+const nccl::Hops& hops_in_node(const Nccl& nccl) {
+  return nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
 }
 
 double hops_between_nodes(const NcclCall& call) {

@@ -56,8 +56,8 @@ inline constexpr std::array<std::array<double, 24>, 3> kTreeOfSize{
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
 
-// NVLS moves a chunk of each head on each channel at a time (calcCollChunking of src/enqueue.cc): the largest one, halved
-// where the message has fewer than so many of all channels' chunks.
+// NVLS moves a chunk of each head on each channel at a time (calcCollChunking of src/enqueue.cc): the largest one,
+// halved where the message has fewer than so many of all channels' chunks.
 struct ChunkLimit {
   double chunks;  // of all heads and channels, of the size so far
   double bytes;   // what a chunk has at most, of a message below that

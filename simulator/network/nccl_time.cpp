@@ -4,8 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "simulator/network/nccl_tables.h"
-
 namespace lockstep::simulator {
 namespace {
 
@@ -68,8 +66,8 @@ double nvls_us(const Machine& machine, const NcclCall& call) {
   return through_switch_us(machine, call, call.bytes + last);
 }
 
-// A pipeline of the reads in a node, the way up and down the tree of nodes, and the writes: the slowest stage takes all,
-// the others one chunk.
+// A pipeline of the reads in a node, the way up and down the tree of nodes, and the writes: the slowest stage takes
+// all, the others one chunk.
 double nvls_tree_us(const Machine& machine, const NcclCall& call, MembersOfLevels members) {
   const bool many = call.nodes >= nccl::kNvlsTreeManyNodes;
   const double most = many ? nccl::kNvlsTreeManyNodesBytes : nccl::kNvlsChunkBytes;
@@ -77,7 +75,8 @@ double nvls_tree_us(const Machine& machine, const NcclCall& call, MembersOfLevel
   const double inside = through_switch_us(machine, call, chunks);
   const double between = chunks / ring_rate(machine, members, kFirstNetwork);
   const double stages = 2 * inside + 2 * hops_between_nodes(call) * between - std::max(inside, between);
-  const double of_heads = 2 * (call.ranks - 1) / call.ranks * call.bytes / (most_nvls_tree_gbps(*machine.nccl, call) * 1e3);
+  const double of_heads =
+      2 * (call.ranks - 1) / call.ranks * call.bytes / (most_nvls_tree_gbps(*machine.nccl, call) * 1e3);
   return std::max({through_switch_us(machine, call, call.bytes), tree_of_nodes_us(machine, call, members), of_heads}) +
          stages;
 }
@@ -99,7 +98,7 @@ double upper_switches_us(const Machine& machine, const NcclCall& call, MembersOf
 // Steps inside a node take as long as the machine says, where it is not NCCL's figure.
 double simple_steps_us(const Nccl& nccl, const NcclCall& call, const NcclWay& way) {
   if (way.protocol != Protocol::simple) return 0;
-  const nccl::Hops& hops = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+  const nccl::Hops& hops = hops_in_node(nccl);
   const double more = nccl.simple_step_us - hops.ring[static_cast<std::size_t>(Protocol::simple)];
   if (way.algorithm == Algorithm::ring) return (call.ring_steps() - call.rounds() * (call.nodes - 1)) * more;
   return way.algorithm == Algorithm::tree ? 2 * (call.ranks_a_node() - 1) * more : 0;
@@ -141,7 +140,7 @@ CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, Membe
     const Crossing crossing = crossing_of(members, l);
     const double peers = (crossing.parts - 1) * crossing.members_a_part;
     if (peers == 0) continue;
-    const nccl::Hops& hops = l == kNode ? nccl::kNvlinkUs : nccl::kNetworkUs;
+    const nccl::Hops& hops = l == kNode ? hops_in_node(*machine.nccl) : nccl::kNetworkUs;
     made.latency_us += std::ceil(peers / kPeersAtOnce) * hops.ring[2];
     made.transfer_us += peers / call.ranks * bytes / port_rate(machine, members, l);
   }

@@ -16,8 +16,8 @@
 
 namespace lockstep::simulator {
 
-// Microseconds, without the kernel's launch; `tflops`: what full waves of the largest tile reach. The device's number of
-// multiprocessors is known. Loads from memory may take longer.
+// Microseconds, without the kernel's launch; `tflops`: what full waves of the largest tile reach. The device's number
+// of multiprocessors is known. Loads from memory may take longer.
 double product_us(const DeviceSpec& device, const workload::Product& product, double tflops);
 
 }  // namespace lockstep::simulator
