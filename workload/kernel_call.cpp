@@ -12,11 +12,8 @@ struct Overloaded : Cases... {
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
-double product_flops(const kernels::GemmShape& shape) {
-  return 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs) * static_cast<double>(shape.outputs);
-}
-double product_flops(const kernels::Fp8Product& shape) {
-  return 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+Product product(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return {static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)};
 }
 
 }  // namespace
@@ -71,17 +68,30 @@ kernels::Cost cost_of(const KernelCall& call) {
                     call.arguments);
 }
 
+std::optional<Product> product_of(const KernelCall& call) {
+  using Found = std::optional<Product>;
+  return std::visit(
+      Overloaded{
+          [](const kernels::GemmForward& args) -> Found {
+            return product(args.shape.rows, args.shape.outputs, args.shape.inputs);
+          },
+          [](const kernels::GemmInputGradient& args) -> Found {
+            return product(args.shape.rows, args.shape.inputs, args.shape.outputs);
+          },
+          [](const kernels::GemmWeightGradient& args) -> Found {
+            return product(args.shape.outputs, args.shape.inputs, args.shape.rows);
+          },
+          [](const kernels::GemmFp8& args) -> Found { return product(args.shape.m, args.shape.n, args.shape.k); },
+          [](const kernels::GemmFp8Add& args) -> Found { return product(args.shape.m, args.shape.n, args.shape.k); },
+          [](const auto&) -> Found { return std::nullopt; }},
+      call.arguments);
+}
+
 double matrix_flops_of(const KernelCall& call) {
-  return std::visit(Overloaded{[](const OtherKernel& other) { return other.of == KernelClass::pass ? 0 : other.flops; },
-                               [](const kernels::GemmForward& args) { return product_flops(args.shape); },
-                               [](const kernels::GemmInputGradient& args) { return product_flops(args.shape); },
-                               [](const kernels::GemmWeightGradient& args) { return product_flops(args.shape); },
-                               [](const kernels::GemmFp8& args) { return product_flops(args.shape); },
-                               [](const kernels::GemmFp8Add& args) { return product_flops(args.shape); },
-                               [](const kernels::AttentionForward& args) { return kernels::cost_of(args).flops; },
-                               [](const kernels::AttentionBackward& args) { return kernels::cost_of(args).flops; },
-                               [](const auto&) { return 0.0; }},
-                    call.arguments);
+  if (const std::optional<Product> product = product_of(call)) return product->flops();
+  const KernelClass of = class_of(call);
+  const bool is_matrix = of == KernelClass::attention || of == KernelClass::product;
+  return is_matrix ? cost_of(call).flops : 0;
 }
 
 }  // namespace lockstep::workload

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -49,6 +50,14 @@ struct KernelCall {
   double count = 1;  // so many of these, one after the other
 };
 
+// A matrix product, [m, k] by [k, n].
+struct Product {
+  double m = 0;
+  double n = 0;
+  double k = 0;
+  double flops() const { return 2 * m * n * k; }
+};
+
 // With the views' lengths and dtypes filled in (kernels::shaped).
 template <class Args>
 KernelCall kernel_call(Args args, core::DType dtype, double count = 1) {
@@ -62,7 +71,8 @@ std::string signature_of(const KernelCall& call);
 
 KernelClass class_of(const KernelCall& call);
 core::DType dtype_of(const KernelCall& call);
-kernels::Cost cost_of(const KernelCall& call);  // of one of `count`
+kernels::Cost cost_of(const KernelCall& call);              // of one of `count`
+std::optional<Product> product_of(const KernelCall& call);  // none where it is no product, or one without a shape
 // The part of the FLOPs that matrix units do: two a multiply-add of products, all of attention; of one of `count`.
 double matrix_flops_of(const KernelCall& call);
 

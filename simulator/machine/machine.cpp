@@ -74,4 +74,9 @@ std::vector<std::string> machine_names() {
   return names;
 }
 
+double Machine::taken_by_collectives() const {
+  if (!nccl || device.multiprocessors == 0) return 0;
+  return static_cast<double>(nccl->blocks) / device.multiprocessors;
+}
+
 }  // namespace lockstep::simulator

@@ -29,9 +29,13 @@ struct DeviceSpec {
   double memory_gbps = 0;         // 1e9 bytes/s
   std::int64_t memory_bytes = 0;  // capacity
   double launch_us = 0;           // what each kernel costs whatever it does
-  EfficiencyCurve product;        // of matrix_tflops, by FLOPs of a product
-  EfficiencyCurve attention;      // of matrix_tflops, by FLOPs of the two products of attention
-  EfficiencyCurve memory;         // of memory_gbps, by bytes
+  // 0: not known, or no GPU; products depend on their FLOPs alone.
+  std::int32_t multiprocessors = 0;
+  // By FLOPs of a product, the share of matrix_tflops that it reaches; where multiprocessors are known, that full waves
+  // of the largest tiles reach.
+  EfficiencyCurve product;
+  EfficiencyCurve attention;  // of matrix_tflops, by FLOPs of the two products of attention
+  EfficiencyCurve memory;     // of memory_gbps, by bytes
 };
 
 // How messages share a link.
@@ -81,7 +85,7 @@ struct Nccl {
   double ll128 = 0.92;          // likewise
   double last_copy = 0;         // time of a rank's last copy out of the buffer, over that of the same bytes on the wire
   double nvls = 0;              // of gbps, that NVLS reaches; 0: there is none
-  double taken = 0;             // of a GPU\'s multiprocessors, that its thread blocks take from kernels beside it
+  std::int32_t blocks = 0;      // thread blocks of a collective: each takes a multiprocessor from kernels beside it
   // Where devices have links to each other and no switch: so many of them, and those that are more, have this share of
   // their links among them. Ascending; all of them where nothing is said.
   std::vector<std::pair<double, double>> of_members;
@@ -125,7 +129,9 @@ struct Machine {
   std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;
 
-  double taken_by_collectives() const { return nccl ? nccl->taken : 0; }
+  // The share of the device's multiprocessors that a collective takes from kernels beside it; 0 where either is not
+  // known.
+  double taken_by_collectives() const;
 };
 
 // `name`: of a description that is built in, or a path of a JSON file (has a '/' or ends in .json). Throws a usage

@@ -35,6 +35,9 @@ DeviceSpec read_device(JsonFields fields) {
   device.memory_gbps = fields.positive("memory_gbps");
   device.memory_bytes = fields.integer("memory_bytes", 1);
   device.launch_us = fields.number("launch_us", 0, kNoLimit);
+  if (fields.has("multiprocessors")) {
+    device.multiprocessors = static_cast<std::int32_t>(fields.integer("multiprocessors", 0));
+  }
   device.product = read_curve(fields, "product");
   device.attention = read_curve(fields, "attention");
   device.memory = read_curve(fields, "memory");
@@ -137,7 +140,7 @@ Nccl read_nccl(JsonFields fields) {
   if ((nccl.nvls > 0) != (nccl.nvls_search_gbps > 0)) {
     fields.refuse("nvls_search_gbps", std::to_string(nccl.nvls_search_gbps), "above 0 if and only if nvls is");
   }
-  nccl.taken = fields.number("taken", 0, kMostTaken);
+  nccl.blocks = static_cast<std::int32_t>(fields.integer("blocks", 0));
   nccl.of_members = read_of_members(fields);
   fields.done();
   return nccl;
@@ -192,7 +195,7 @@ nlohmann::ordered_json json_of(const Nccl& nccl) {
           {"ll128", nccl.ll128},
           {"last_copy", nccl.last_copy},
           {"nvls", nccl.nvls},
-          {"taken", nccl.taken},
+          {"blocks", nccl.blocks},
           {"of_members", nccl.of_members}};
 }
 
@@ -220,6 +223,7 @@ nlohmann::ordered_json json_of(const DeviceSpec& device) {
           {"memory_gbps", device.memory_gbps},
           {"memory_bytes", device.memory_bytes},
           {"launch_us", device.launch_us},
+          {"multiprocessors", device.multiprocessors},
           {"product", json_of(device.product)},
           {"attention", json_of(device.attention)},
           {"memory", json_of(device.memory)}};
@@ -284,6 +288,9 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   }
   if (fields.has("nccl")) machine.nccl = read_nccl(fields.object("nccl"));
   if (fields.has("measured")) machine.measured = read_measured(fields.object("measured"));
+  if (machine.taken_by_collectives() > kMostTaken) {
+    fields.refuse("nccl.blocks", std::to_string(machine.nccl->blocks), "at most 0.9 of device.multiprocessors");
+  }
   fields.done();
   return machine;
 }

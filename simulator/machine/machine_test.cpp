@@ -121,7 +121,7 @@ TEST(MachineFiles, AreRefusedInOneLineThatNamesTheField) {
             "m.json: device.matrix_tflops: \"fast\" is no number; allowed: numbers from 0 up");
   EXPECT_EQ(refusal_of(described("\"launch_us\"", "\"lunch_us\": 1, \"launch_us\"")),
             "m.json: device.lunch_us: no such field; allowed: attention fp8_tflops launch_us matrix_tflops memory "
-            "memory_bytes memory_gbps name product vector_tflops");
+            "memory_bytes memory_gbps multiprocessors name product vector_tflops");
   EXPECT_EQ(refusal_of(described("\"gbps\":300.0", "\"gbps\":0")),
             "m.json: levels[0].gbps: 0; allowed: numbers above 0");
   EXPECT_EQ(refusal_of(described("\"ranks\":65536", "\"ranks\":12")),

@@ -53,7 +53,8 @@ std::vector<MachineNumber> numbers_of(const Machine& machine) {
   Json json = Json::parse(to_json(machine));
   std::vector<MachineNumber> found;
   visit_numbers(json, "", [&](const std::string& path, const Json& value) {
-    const bool whole = path.ends_with(".ranks") || path.ends_with("_bytes");
+    const bool whole = path.ends_with(".ranks") || path.ends_with("_bytes") || path.ends_with(".multiprocessors") ||
+                       path.ends_with(".blocks");
     found.push_back({path, is_curve(value) ? largest_share(value) : value.get<double>(), whole});
   });
   return found;

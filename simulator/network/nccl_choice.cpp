@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "simulator/network/nccl_tables.h"
-
 namespace lockstep::simulator {
 namespace {
 
@@ -20,12 +18,8 @@ double most_of(const nccl::OfGeneration& table, const Nccl& nccl, const NcclCall
   return table[static_cast<std::size_t>(nccl.generation)][nodes];
 }
 
-double hops_between_nodes(const NcclCall& call) {
-  return std::floor(std::log2(call.nodes));
-}
-
 double ring_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol) {
-  const nccl::Hops& inside = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+  const nccl::Hops& inside = hops_in_node(nccl);
   const std::size_t p = index_of(protocol);
   double inside_us = inside.ring[p];
   if (call.nodes > 1) {
@@ -37,7 +31,7 @@ double ring_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol
 
 // A chain of the ranks of a node, a tree of the nodes; up and down.
 double chain_and_tree_latency_us(const Nccl& nccl, const NcclCall& call, Protocol protocol) {
-  const nccl::Hops& inside = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+  const nccl::Hops& inside = hops_in_node(nccl);
   const std::size_t p = index_of(protocol);
   return nccl::kTreeStartUs[p] +
          2 * ((call.ranks_a_node() - 1) * inside.tree[p] + hops_between_nodes(call) * nccl::kNetworkUs.tree[p]);
@@ -83,7 +77,7 @@ double nvls_gbps(const Machine& machine, const NcclCall& call, bool with_tree) {
                         (heads - 1) / heads * (call.comm == Comm::all_reduce ? 2 : (heads - 1) / heads);
   if (!with_tree) return inside;
   const double ports = heads * machine.levels[1].gbps * (call.nodes <= 2 ? 2 : 1);
-  return std::min({inside, ports, heads * most_of(nccl::kMostNvlsTree, nccl, call)});
+  return std::min({inside, ports, most_nvls_tree_gbps(nccl, call)});
 }
 
 // Payload bytes a microsecond.
@@ -149,6 +143,18 @@ double nccl_latency_us(const Nccl& nccl, const NcclCall& call, const NcclWay& wa
     default:
       return ring_latency_us(nccl, call, way.protocol);
   }
+}
+
+const nccl::Hops& hops_in_node(const Nccl& nccl) {
+  return nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+}
+
+double hops_between_nodes(const NcclCall& call) {
+  return std::floor(std::log2(call.nodes));
+}
+
+double most_nvls_tree_gbps(const Nccl& nccl, const NcclCall& call) {
+  return call.ranks_a_node() * most_of(nccl::kMostNvlsTree, nccl, call);
 }
 
 double tree_share(double bytes, Protocol protocol) {

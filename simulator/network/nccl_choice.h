@@ -10,6 +10,7 @@
 #include "schedules/step/step.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_prediction.h"
+#include "simulator/network/nccl_tables.h"
 #include "simulator/network/rates.h"
 
 namespace lockstep::simulator {
@@ -36,6 +37,12 @@ std::vector<NcclWay> nccl_ways(const Nccl& nccl, const NcclCall& call);
 
 // Start and steps, in microseconds; the tuner's, and nccl_time()'s.
 double nccl_latency_us(const Nccl& nccl, const NcclCall& call, const NcclWay& way);
+// Latencies of the steps inside a node.
+const nccl::Hops& hops_in_node(const Nccl& nccl);
+// Levels of a tree of nodes.
+double hops_between_nodes(const NcclCall& call);
+// The most GB/s of bus bandwidth of NVLSTree's heads.
+double most_nvls_tree_gbps(const Nccl& nccl, const NcclCall& call);
 // Bandwidth of trees at a size, as a share of what they reach at large ones.
 double tree_share(double bytes, Protocol protocol);
 // The most GB/s of LL among ranks of so many nodes.

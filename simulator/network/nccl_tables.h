@@ -56,6 +56,19 @@ inline constexpr std::array<std::array<double, 24>, 3> kTreeOfSize{
      {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
      {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9}}};
 
+// NVLS moves a chunk of each head on each channel at a time (calcCollChunking of src/enqueue.cc): the largest one,
+// halved where the message has fewer than so many of all channels' chunks.
+struct ChunkLimit {
+  double chunks;  // of all heads and channels, of the size so far
+  double bytes;   // what a chunk has at most, of a message below that
+};
+inline constexpr double kNvlsChannels = 16;
+inline constexpr double kNvlsChunkBytes = 131072;
+inline constexpr std::array<ChunkLimit, 3> kNvlsChunks{{{64, 65536}, {8, 32768}, {2, 16384}}};
+inline constexpr std::array<ChunkLimit, 2> kNvlsTreeChunks{{{4, 65536}, {1, 32768}}};
+inline constexpr double kNvlsTreeManyNodes = 4;  // from so many on chunks have at most
+inline constexpr double kNvlsTreeManyNodesBytes = 65536;
+
 // Latencies of a ring with Simple over nodes grow, once each rank's part of a channel has so many bytes.
 inline constexpr double kPlateauBytes = 64;
 inline constexpr std::array<double, 4> kPlateau{1.9, 1.4, 1.4, 1.4};

@@ -1,9 +1,8 @@
 #include "simulator/network/nccl_time.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-
-#include "simulator/network/nccl_tables.h"
 
 namespace lockstep::simulator {
 namespace {
@@ -43,11 +42,43 @@ double tree_us(const Machine& machine, const NcclCall& call, MembersOfLevels mem
   return at_full_rate / (protocol_share(*machine.nccl, protocol) * nccl::kTree * tree_share(call.bytes, protocol));
 }
 
-double nvls_us(const Machine& machine, const NcclCall& call, MembersOfLevels members) {
-  const NetworkLevel& node = machine.levels[kNode];
-  const double rate = node.gbps * machine.nccl->nvls * 1e3;
+// Bytes that all heads and channels of NVLS move at a time.
+template <std::size_t N>
+double loop_bytes(const NcclCall& call, double chunk_bytes, const std::array<nccl::ChunkLimit, N>& limits) {
+  const double at_once = nccl::kNvlsChannels * call.ranks_a_node();
+  for (const nccl::ChunkLimit& limit : limits) {
+    if (call.bytes < limit.chunks * at_once * chunk_bytes) chunk_bytes = std::min(chunk_bytes, limit.bytes);
+  }
+  return std::min(call.bytes, at_once * chunk_bytes);
+}
+
+// The switch's reading and writing of a vector in a node.
+double through_switch_us(const Machine& machine, const NcclCall& call, double bytes) {
+  const double rate = machine.levels[kNode].gbps * machine.nccl->nvls * 1e3;
   const double sums = call.comm == schedules::Comm::all_reduce ? 1 + 1 / call.ranks_a_node() : 1;
-  return std::max(call.bytes * sums / rate, tree_of_nodes_us(machine, call, members));
+  return bytes * sums / rate;
+}
+
+// The switch's writes of the last chunk come after its reads.
+double nvls_us(const Machine& machine, const NcclCall& call) {
+  const bool both_ways = call.comm == schedules::Comm::all_reduce;
+  const double last = both_ways ? loop_bytes(call, nccl::kNvlsChunkBytes, nccl::kNvlsChunks) : 0;
+  return through_switch_us(machine, call, call.bytes + last);
+}
+
+// A pipeline of the reads in a node, the way up and down the tree of nodes, and the writes: the slowest stage takes
+// all, the others one chunk.
+double nvls_tree_us(const Machine& machine, const NcclCall& call, MembersOfLevels members) {
+  const bool many = call.nodes >= nccl::kNvlsTreeManyNodes;
+  const double most = many ? nccl::kNvlsTreeManyNodesBytes : nccl::kNvlsChunkBytes;
+  const double chunks = loop_bytes(call, most, nccl::kNvlsTreeChunks);
+  const double inside = through_switch_us(machine, call, chunks);
+  const double between = chunks / ring_rate(machine, members, kFirstNetwork);
+  const double stages = 2 * inside + 2 * hops_between_nodes(call) * between - std::max(inside, between);
+  const double of_heads =
+      2 * (call.ranks - 1) / call.ranks * call.bytes / (most_nvls_tree_gbps(*machine.nccl, call) * 1e3);
+  return std::max({through_switch_us(machine, call, call.bytes), tree_of_nodes_us(machine, call, members), of_heads}) +
+         stages;
 }
 
 // What the switches above the first of the network add to the steps that cross them.
@@ -67,7 +98,7 @@ double upper_switches_us(const Machine& machine, const NcclCall& call, MembersOf
 // Steps inside a node take as long as the machine says, where it is not NCCL's figure.
 double simple_steps_us(const Nccl& nccl, const NcclCall& call, const NcclWay& way) {
   if (way.protocol != Protocol::simple) return 0;
-  const nccl::Hops& hops = nccl.inside == NodeLink::nvlink ? nccl::kNvlinkUs : nccl::kPcieUs;
+  const nccl::Hops& hops = hops_in_node(nccl);
   const double more = nccl.simple_step_us - hops.ring[static_cast<std::size_t>(Protocol::simple)];
   if (way.algorithm == Algorithm::ring) return (call.ring_steps() - call.rounds() * (call.nodes - 1)) * more;
   return way.algorithm == Algorithm::tree ? 2 * (call.ranks_a_node() - 1) * more : 0;
@@ -86,8 +117,10 @@ CollectivePrediction nccl_time(const Machine& machine, const NcclCall& call, Mem
       made.transfer_us = tree_us(machine, call, members, way.protocol);
       break;
     case Algorithm::nvls:
+      made.transfer_us = nvls_us(machine, call);
+      break;
     case Algorithm::nvls_tree:
-      made.transfer_us = nvls_us(machine, call, members);
+      made.transfer_us = nvls_tree_us(machine, call, members);
       break;
     case Algorithm::pat:
       made.transfer_us = ring_us(machine, call, members, way.protocol) / nccl::kPat;
@@ -107,7 +140,7 @@ CollectivePrediction nccl_all_to_all(const Machine& machine, double bytes, Membe
     const Crossing crossing = crossing_of(members, l);
     const double peers = (crossing.parts - 1) * crossing.members_a_part;
     if (peers == 0) continue;
-    const nccl::Hops& hops = l == kNode ? nccl::kNvlinkUs : nccl::kNetworkUs;
+    const nccl::Hops& hops = l == kNode ? hops_in_node(*machine.nccl) : nccl::kNetworkUs;
     made.latency_us += std::ceil(peers / kPeersAtOnce) * hops.ring[2];
     made.transfer_us += peers / call.ranks * bytes / port_rate(machine, members, l);
   }

@@ -7,8 +7,11 @@
 //   of
 //             the buffer while nothing else moves: last_copy times as long as that part takes on the wire
 //   tree      up and down a chain in the node 2 S; 2 S (N-1)/N of a node's ports between N nodes; the longer of both
-//   nvls      S (1 + 1/g) of a rank's port among g of a node: the switch reads and writes S, and the sums, S/g
-//   nvls_tree as nvls in the node, as a tree between nodes; the longer of both
+//   nvls      S (1 + 1/g) of a rank's port among g of a node: the switch reads and writes S, and the sums, S/g; and the
+//             same for one chunk of all channels, whose writes come after its reads
+//   nvls_tree as nvls in the node, as a tree between nodes, or 2 (n-1)/n S at NCCL's limit of a head: the longest of
+//   them,
+//             and one chunk through the other stages of the pipeline
 //   pat       as a ring, at 0.75 of its rate
 #pragma once
 

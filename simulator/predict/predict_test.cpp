@@ -36,7 +36,7 @@ const std::vector<std::string>& small_layouts() {
 Machine machine_without_limits() {
   Machine machine = load_machine("dgx-a100");
   machine.host = {};
-  machine.nccl->taken = 0;
+  machine.nccl->blocks = 0;
   return machine;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "simulator/prices/product_time.h"
+
 namespace lockstep::simulator {
 namespace {
 
@@ -19,8 +21,11 @@ double compute_ps(const DeviceSpec& device, const workload::KernelCall& call, do
   const KernelClass of = workload::class_of(call);
   if (of == KernelClass::pass) return flops / device.vector_tflops;
   const double matrix = workload::matrix_flops_of(call);
-  const double peak = peak_tflops(device, workload::dtype_of(call));
-  return matrix / (peak * share_at(of == KernelClass::product ? device.product : device.attention, matrix));
+  const double tflops = peak_tflops(device, workload::dtype_of(call)) *
+                        share_at(of == KernelClass::product ? device.product : device.attention, matrix);
+  const std::optional<workload::Product> product = workload::product_of(call);
+  if (!product || device.multiprocessors == 0) return matrix / tflops;
+  return product_us(device, *product, tflops) * 1e6;
 }
 
 // By the number of copies, or null where the kernel was not measured.

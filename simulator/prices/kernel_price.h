@@ -1,4 +1,5 @@
-// The time of a kernel on a device: the roofline, with the shares of the peaks that work of its size reaches.
+// The time of a kernel on a device: the roofline, with the shares of the peaks that work of its size reaches, and the
+// waves of tiles of products (product_time.h) where the device's number of multiprocessors is known.
 #pragma once
 
 #include <cstdint>

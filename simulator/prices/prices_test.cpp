@@ -6,6 +6,7 @@
 #include "simulator/prices/collective_price.h"
 #include "simulator/prices/fold_pieces.h"
 #include "simulator/prices/kernel_price.h"
+#include "simulator/prices/product_time.h"
 #include "workload/build_step.h"
 #include "workload/memory.h"
 
@@ -196,6 +197,45 @@ TEST(KernelPrice, IsTheRoofline) {
   EXPECT_EQ(ps(KernelClass::product, core::DType::f32, 1e9, 0), 2'000'000'000 + 3'000'000) << "no TF32";
   EXPECT_EQ(ps(KernelClass::pass, core::DType::bf16, 0, 1e6), 200'000'000 + 3'000'000);
   EXPECT_EQ(ps(KernelClass::product, core::DType::bf16, 1e6, 1e6), 200'000'000 + 3'000'000);
+}
+
+// 100 multiprocessors of which each does a full tile's step along k in a nanosecond.
+double us_of(double m, double n, double k) {
+  DeviceSpec device;
+  device.multiprocessors = 100;
+  const double tflops = 100 * 2 * 256.0 * 128.0 / 1e3;
+  return product_us(device, {m, n, k}, tflops);
+}
+
+TEST(ProductTime, IsThatOfItsWaves) {
+  constexpr double kK = 10000;
+  EXPECT_NEAR(us_of(256 * 10, 128 * 10, kK), 1 + 10, 1e-9) << "a wave of 100 tiles";
+  EXPECT_NEAR(us_of(256 * 20, 128 * 10, kK), 2 * (1 + 10), 1e-9);
+  EXPECT_GT(us_of(256 * 10 + 1, 128 * 10, kK), 1.2 * us_of(256 * 10, 128 * 10, kK)) << "tiles at the edge";
+  EXPECT_LT(us_of(256 * 10 + 1, 128 * 10, kK), us_of(256 * 20, 128 * 10, kK)) << "of smaller tiles more fit";
+  EXPECT_EQ(us_of(1280, 2560, kK), us_of(2560, 1280, kK));
+}
+
+TEST(ProductTime, OfFewTilesIsThatOfSmallerOnesAndOfPartsAlongK) {
+  const double one_tile = us_of(256, 128, 8192);
+  EXPECT_LT(one_tile, 1 + 8.192) << "of one multiprocessor";
+  EXPECT_GT(one_tile, 1 + 8.192 / 64) << "parts have 512 steps, and small tiles load more";
+  EXPECT_GT(us_of(64, 64, 512), 1 + 0.512 / 8) << "too short for parts";
+  EXPECT_NEAR(us_of(64, 64, 512), us_of(64, 64, 256), 0.512 / 4) << "most of it is the tile's start";
+}
+
+TEST(KernelPrice, TakesShapesWhereMultiprocessorsAreKnown) {
+  DeviceSpec device = load_machine("dgx-a100").device;
+  const auto longer = [&] {  // for 110 tiles than for 100
+    const auto ps = [&](std::int64_t rows) {
+      const kernels::GemmForward product{.shape = {.rows = rows, .inputs = 8192, .outputs = 1280}};
+      return static_cast<double>(kernel_ps(device, workload::kernel_call(product, core::DType::bf16)));
+    };
+    return ps(256 * 11) / ps(256 * 10);
+  };
+  EXPECT_GT(longer(), 1.12) << "more than a wave of 108";
+  device.multiprocessors = 0;
+  EXPECT_LT(longer(), 1.1) << "FLOPs alone";
 }
 
 TEST(Groups, LieOnLevels) {

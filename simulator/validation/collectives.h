@@ -11,7 +11,7 @@
 
 namespace lockstep::simulator {
 
-// One published sweep: a collective of so many GPUs of one node.
+// One published sweep: a collective of as many GPUs in each of its nodes.
 struct CollectiveSweep {
   std::string table;  // of the page
   std::string source;

@@ -1,6 +1,9 @@
 #include "simulator/validation/fit.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
 
 namespace lockstep::simulator {
 namespace {
@@ -9,55 +12,49 @@ void scale(EfficiencyCurve& curve, double factor) {
   for (EfficiencyPoint& point : curve) point.share = std::min(1.0, point.share * factor);
 }
 
-std::vector<double> errors_of(std::span<const ValidationCase> cases, const Machine& machine,
-                              const ShareFactors& factors) {
-  const Machine tried = scaled(machine, factors);
-  std::vector<double> errors;
+// One for each run that the machine is fitted to, however many of its times are given: how a layer's time is divided
+// between forward and backward says more of collectives than of products.
+std::vector<double> errors_of(std::span<const ValidationCase> cases, const Machine& machine, double factor) {
+  const Machine tried = scaled(machine, factor);
+  std::map<std::string, std::vector<double>> of_runs;
   for (const ValidationCase& each : cases) {
-    if (each.fitted && each.product_factor == 1) errors.push_back(validate(each, tried).error());
+    if (each.fitted) of_runs[each.model + " " + each.layout].push_back(validate(each, tried).error());
+  }
+  std::vector<double> errors;
+  for (const auto& [run, of_run] : of_runs) {
+    errors.push_back(std::accumulate(of_run.begin(), of_run.end(), 0.0) / static_cast<double>(of_run.size()));
   }
   return errors;
 }
 
-// One step: solves the normal equations of errors + slopes x change = 0.
-ShareFactors improved(std::span<const ValidationCase> cases, const Machine& machine, const ShareFactors& at) {
+// One step: the least squares of errors + slopes x change.
+double improved(std::span<const ValidationCase> cases, const Machine& machine, double at) {
   constexpr double kStep = 1e-3;
   const std::vector<double> here = errors_of(cases, machine, at);
-  const std::vector<double> product = errors_of(cases, machine, {at.product + kStep, at.memory});
-  const std::vector<double> memory = errors_of(cases, machine, {at.product, at.memory + kStep});
-  double pp = 0;
-  double pm = 0;
-  double mm = 0;
-  double pe = 0;
-  double me = 0;
+  const std::vector<double> beside = errors_of(cases, machine, at + kStep);
+  double squares = 0;
+  double products = 0;
   for (std::size_t i = 0; i < here.size(); ++i) {
-    const double p = (product[i] - here[i]) / kStep;
-    const double m = (memory[i] - here[i]) / kStep;
-    pp += p * p;
-    pm += p * m;
-    mm += m * m;
-    pe += p * here[i];
-    me += m * here[i];
+    const double slope = (beside[i] - here[i]) / kStep;
+    squares += slope * slope;
+    products += slope * here[i];
   }
-  const double determinant = pp * mm - pm * pm;
-  if (determinant <= 0) return at;
-  return {at.product - (pe * mm - me * pm) / determinant, at.memory - (me * pp - pe * pm) / determinant};
+  return squares > 0 ? at - products / squares : at;
 }
 
 }  // namespace
 
-Machine scaled(Machine machine, const ShareFactors& factors) {
-  scale(machine.device.product, factors.product);
-  scale(machine.device.attention, factors.product);
-  scale(machine.device.memory, factors.memory);
+Machine scaled(Machine machine, double product_factor) {
+  scale(machine.device.product, product_factor);
+  scale(machine.device.attention, product_factor);
   return machine;
 }
 
-ShareFactors fit_shares(std::span<const ValidationCase> cases, const Machine& machine) {
+double fit_product_share(std::span<const ValidationCase> cases, const Machine& machine) {
   constexpr int kRounds = 8;
-  ShareFactors factors;
-  for (int round = 0; round < kRounds; ++round) factors = improved(cases, machine, factors);
-  return factors;
+  double factor = 1;
+  for (int round = 0; round < kRounds; ++round) factor = improved(cases, machine, factor);
+  return factor;
 }
 
 }  // namespace lockstep::simulator

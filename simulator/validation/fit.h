@@ -1,4 +1,4 @@
-// The two efficiencies of a machine description that published runs are fitted by.
+// The one efficiency of a machine description that published runs are fitted by.
 #pragma once
 
 #include <span>
@@ -7,16 +7,11 @@
 
 namespace lockstep::simulator {
 
-// What the shares of products (attention's among them) and of passes over memory are multiplied by.
-struct ShareFactors {
-  double product = 1;
-  double memory = 1;
-};
-Machine scaled(Machine machine, const ShareFactors& factors);
+// With the shares of products (attention's among them) multiplied by a factor.
+Machine scaled(Machine machine, double product_factor);
 
-// The factors that make the sum of squared relative errors of the cases marked as fitted least (Gauss-Newton), but for
-// those whose machine has factors of their own. They are
-// 1 for a description that has been fitted.
-ShareFactors fit_shares(std::span<const ValidationCase> cases, const Machine& machine);
+// The factor that makes the sum of squared relative errors of the runs marked as fitted least (Gauss-Newton); all cases
+// are on that machine. It is 1 for a description that has been fitted.
+double fit_product_share(std::span<const ValidationCase> cases, const Machine& machine);
 
 }  // namespace lockstep::simulator

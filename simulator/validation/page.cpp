@@ -78,7 +78,7 @@ std::string scores(std::span<const Validated> all) {
 }  // namespace
 
 std::string with_tables(const std::string& page, std::span<const Validated> all,
-                        std::span<const ValidatedCollective> collectives) {
+                        std::span<const ValidatedCollective> collectives, std::span<const ProductSweep> products) {
   constexpr std::string_view kBegin = "<!-- table ";
   constexpr std::string_view kName = " -->\n";
   constexpr std::string_view kEnd = "<!-- end -->";
@@ -101,6 +101,8 @@ std::string with_tables(const std::string& page, std::span<const Validated> all,
       made += scores(all);
     } else if (which == "regret") {
       made += regrets(all);
+    } else if (which == "products") {
+      made += product_table(products);
     } else {
       made += collective.empty() ? table_of(which, all) : collective;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 
@@ -78,6 +79,13 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
   return found;
 }
 
+std::vector<ValidationCase> ValidationCases::on_machine() const {
+  std::vector<ValidationCase> found;
+  std::copy_if(cases.begin(), cases.end(), std::back_inserter(found),
+               [&](const ValidationCase& each) { return each.machine == machine; });
+  return found;
+}
+
 Validated validate(const ValidationCase& of, const Machine& machine) {
   const workload::Model model = workload::parse_model(of.model);
   const workload::Layout layout = workload::parse_layout(of.layout);
@@ -100,7 +108,7 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {
   std::vector<Validated> all;
   for (const ValidationCase& each : cases) {
-    Machine machine = scaled(load_machine(each.machine), {.product = each.product_factor});
+    Machine machine = scaled(load_machine(each.machine), each.product_factor);
     machine.device.fp8_tflops *= each.fp8_factor / each.product_factor;
     all.push_back(validate(each, machine));
   }

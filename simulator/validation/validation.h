@@ -9,6 +9,7 @@
 
 #include "simulator/machine/machine.h"
 #include "simulator/validation/collectives.h"
+#include "simulator/validation/products.h"
 
 namespace lockstep::simulator {
 
@@ -32,6 +33,7 @@ struct ValidationCase {
 struct ValidationCases {
   std::string machine;  // of cases that name none
   std::vector<ValidationCase> cases;
+  std::vector<ValidationCase> on_machine() const;  // those that name no other
 };
 // Throws a usage Error that names `where`, the case and the field.
 ValidationCases parse_cases(std::string_view json, const std::string& where);
@@ -62,9 +64,9 @@ struct Choice {
 std::vector<Choice> choices_of(std::span<const Validated> all);
 
 // A page has blocks between "<!-- table NAME -->" and "<!-- end -->"; each is replaced by the table of that name, the
-// blocks "score" and "collective_score" by the scores, "regret" by the choices. Throws a usage Error if a block has no
-// end or no table.
+// blocks "score" and "collective_score" by the scores, "products" by those of products, "regret" by the choices. Throws
+// a usage Error if a block has no end or no table.
 std::string with_tables(const std::string& page, std::span<const Validated> all,
-                        std::span<const ValidatedCollective> collectives);
+                        std::span<const ValidatedCollective> collectives, std::span<const ProductSweep> products);
 
 }  // namespace lockstep::simulator

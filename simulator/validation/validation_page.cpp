@@ -1,5 +1,5 @@
-// Writes the tables of docs/validation.md anew: validation_page CASES COLLECTIVE_CASES PAGE. Prints the
-// scores and what fits best.
+// Writes the tables of docs/validation.md anew: validation_page DIRECTORY PAGE, with the directory of cases.json,
+// collective_cases.json and product_cases.json. Prints the scores and what fits best.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -41,8 +41,24 @@ std::vector<simulator::ValidatedCollective> validate_collectives(const std::stri
   return all;
 }
 
-void write_page(const std::string& cases_path, const std::string& collective_path, const std::string& page_path) {
-  const auto collectives = validate_collectives(collective_path);
+std::vector<simulator::ProductSweep> validate_products(const std::string& path) {
+  auto sweeps = simulator::parse_product_sweeps(text_of(path), path);
+  for (const simulator::ProductSweep& sweep : sweeps) {
+    for (const simulator::ValidatedProduct& each : simulator::validate(std::span(&sweep, 1))) {
+      fmt::print("{:20} {:5.0f} {:5.0f} {:5.0f} {:9.1f} {:9.1f} {:+6.1f} %{}\n", each.table, each.of.shape.m,
+                 each.of.shape.n, each.of.shape.k, each.of.us(), each.us, 100 * each.error(),
+                 each.fitted ? " fitted" : "");
+    }
+    const simulator::ProductSweep best = refitted(sweep);
+    fmt::print("best fit: {} share {:.4f} other_us {:.2f}\n", sweep.table, best.share, best.other_us);
+  }
+  return sweeps;
+}
+
+void write_page(const std::string& directory, const std::string& page_path) {
+  const std::string cases_path = directory + "/cases.json";
+  const auto collectives = validate_collectives(directory + "/collective_cases.json");
+  const auto products = validate_products(directory + "/product_cases.json");
   const simulator::ValidationCases cases = simulator::parse_cases(text_of(cases_path), cases_path);
   const simulator::Machine described = simulator::load_machine(cases.machine);
   const auto all = simulator::validate(cases.cases);
@@ -52,10 +68,9 @@ void write_page(const std::string& cases_path, const std::string& collective_pat
   }
   const simulator::Score score = simulator::score_of(all);
   fmt::print("{} cases: mean {:.2f} %, max {:.2f} %\n", score.count, 100 * score.mean, 100 * score.max);
-  const simulator::ShareFactors best = simulator::fit_shares(cases.cases, described);
-  fmt::print("best fit: shares of products x {:.4f}, of passes over memory x {:.4f}\n", best.product, best.memory);
+  fmt::print("best fit: share of products x {:.4f}\n", simulator::fit_product_share(cases.on_machine(), described));
   core::AtomicFile file(page_path);
-  file.write(simulator::with_tables(text_of(page_path), all, collectives));
+  file.write(simulator::with_tables(text_of(page_path), all, collectives, products));
   file.commit();
 }
 
@@ -63,8 +78,8 @@ void write_page(const std::string& cases_path, const std::string& collective_pat
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 4) throw core::usage_error("usage: validation_page CASES COLLECTIVE_CASES PAGE");
-    write_page(argv[1], argv[2], argv[3]);
+    if (argc != 3) throw core::usage_error("usage: validation_page DIRECTORY_OF_CASES PAGE");
+    write_page(argv[1], argv[2]);
     return 0;
   } catch (const core::Error& error) {
     std::fprintf(stderr, "validation_page: %s\n", error.what());
