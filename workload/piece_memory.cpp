@@ -341,7 +341,7 @@ class PieceTouches {
         }
         return true;
       case Kind::up:
-        use(T::d_pre);
+        use(d_pre());
         make(alone() ? T::d_sent : T::d_here);
         return true;
       case Kind::dispatch:
@@ -373,7 +373,7 @@ class PieceTouches {
         return true;
       case Kind::up:
         add_to_all(places_.experts_up);
-        use_all({T::here, T::d_pre});
+        use_all({T::here, d_pre()});
         return true;
       case Kind::router:
         add_to(of_part(places_.router));

@@ -75,6 +75,7 @@ TEST(Experts, RoutersTrain) {
 TEST(Experts, MemoryIsAsPredicted) {
   EXPECT_EQ(memory_difference(options_with(kEight, {.dp = 2})), "");
   EXPECT_EQ(memory_difference(options_with(std::string(kEight) + ",capacity_factor=1", {.dp = 2, .ep = 2})), "");
+  EXPECT_EQ(memory_difference(options_with(std::string(kEight) + ",biases=no,gated=yes,norm=rms", {.dp = 2})), "");
 }
 
 // Four exchanges a layer and microbatch of k T h (EP - 1) / EP elements, counted on all ranks together.
