@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <span>
 
 #include "core/error.h"
 
@@ -29,20 +30,38 @@ std::size_t split_axis(const Parameter& parameter) {
   return axis;
 }
 
+// The lengths that ranks share out one by one.
+std::span<const std::int64_t> blocks_of(const Parameter& parameter) {
+  if (parameter.blocks.empty()) return std::span(parameter.shape).subspan(split_axis(parameter), 1);
+  return parameter.blocks;
+}
+
+// Of the split axis, what one rank has of all blocks.
+std::int64_t length_of_share(const Parameter& parameter, std::int32_t ranks) {
+  const bool may_be_padded = parameter.split == Split::rows && parameter.blocks.empty();
+  bool divides = true;
+  std::int64_t whole = 0;
+  std::int64_t share = 0;
+  for (const std::int64_t length : blocks_of(parameter)) {
+    whole += length;
+    share += (length + ranks - 1) / ranks;
+    divides = divides && (may_be_padded || length % ranks == 0);
+  }
+  LOCKSTEP_CHECK(divides && whole == parameter.shape[split_axis(parameter)],
+                 parameter.name + ": " + std::to_string(ranks) + " ranks do not divide what they share");
+  return share;
+}
+
 Axes axes_of(const Parameter& parameter, std::int32_t ranks) {
   const std::vector<std::int64_t>& shape = parameter.shape;
   if (parameter.split == Split::none) return {.lengths = {parameter.elems()}, .shares = {parameter.elems()}};
+  length_of_share(parameter, ranks);  // checks
   const std::size_t axis = split_axis(parameter);
-  Axes axes{
-      .outer = product(shape, 0, axis), .lengths = parameter.blocks, .inner = product(shape, axis + 1, shape.size())};
-  if (axes.lengths.empty()) axes.lengths = {shape[axis]};
-  const bool may_be_padded = parameter.split == Split::rows && parameter.blocks.empty();
-  bool divides = std::accumulate(axes.lengths.begin(), axes.lengths.end(), std::int64_t{0}) == shape[axis];
-  for (const std::int64_t length : axes.lengths) {
-    axes.shares.push_back((length + ranks - 1) / ranks);
-    divides = divides && (may_be_padded || length % ranks == 0);
-  }
-  LOCKSTEP_CHECK(divides, parameter.name + ": " + std::to_string(ranks) + " ranks do not divide what they share");
+  const std::span<const std::int64_t> blocks = blocks_of(parameter);
+  Axes axes{.outer = product(shape, 0, axis),
+            .lengths = {blocks.begin(), blocks.end()},
+            .inner = product(shape, axis + 1, shape.size())};
+  for (const std::int64_t length : blocks) axes.shares.push_back((length + ranks - 1) / ranks);
   return axes;
 }
 
@@ -64,15 +83,13 @@ std::int64_t Parameter::elems() const {
 
 std::vector<std::int64_t> shape_of_share(const Parameter& parameter, std::int32_t tensor_ranks) {
   std::vector<std::int64_t> shape = parameter.shape;
-  if (parameter.split == Split::none) return shape;
-  const Axes axes = axes_of(parameter, tensor_ranks);
-  shape[split_axis(parameter)] = std::accumulate(axes.shares.begin(), axes.shares.end(), std::int64_t{0});
+  if (parameter.split != Split::none) shape[split_axis(parameter)] = length_of_share(parameter, tensor_ranks);
   return shape;
 }
 
 std::int64_t elems_of_share(const Parameter& parameter, std::int32_t tensor_ranks) {
-  const std::vector<std::int64_t> shape = shape_of_share(parameter, tensor_ranks);
-  return product(shape, 0, shape.size());
+  if (parameter.split == Split::none) return parameter.elems();
+  return parameter.elems() / parameter.shape[split_axis(parameter)] * length_of_share(parameter, tensor_ranks);
 }
 
 void for_each_run(const Parameter& parameter, TensorPlace place,

@@ -31,7 +31,7 @@ class PartWriter {
     put({.name = prefix_ + name,
          .shape = {outputs, inputs},
          .split = split,
-         .blocks = blocks,
+         .blocks = std::move(blocks),
          .deviation = deviation,
          .decays = true});
   }
@@ -114,6 +114,8 @@ void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank) {
   std::vector<Parameter> all;
+  constexpr std::size_t kEnds = 4;  // of the embedding and the head
+  all.reserve(kEnds + static_cast<std::size_t>(slice.layers) * LayerPlaces(model, layout.ep).count);
   if (slice.embedding) {
     add_words(model, 0, kWordsName, all);
     if (model.learned_positions) {
