@@ -136,9 +136,9 @@ TEST(ContextCheck, FindsEveryMutantOfEveryTurn) {
 TEST(ContextCheck, CausalRingIsUnbalancedAndTheBalancedWaysAreNot) {
   const auto loads = [](ContextWay way) {
     const ContextList list = context_list({way, 4});
-    std::vector<double> loads;
-    for (std::int32_t r = 0; r < 4; ++r) loads.push_back(chunk_pairs(list, r));
-    return loads;
+    std::vector<double> pairs;
+    for (std::int32_t r = 0; r < 4; ++r) pairs.push_back(chunk_pairs(list, r));
+    return pairs;
   };
   EXPECT_EQ(loads(ContextWay::ring), (std::vector<double>{0.5, 1.5, 2.5, 3.5}));
   EXPECT_EQ(loads(ContextWay::zigzag), (std::vector<double>{8, 8, 8, 8}));     // chunks of half the length

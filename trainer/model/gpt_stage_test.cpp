@@ -94,7 +94,7 @@ class GptStageTest : public testing::TestWithParam<Architecture> {
   ModelOptions options_{.shape = small_shape(GetParam()), .microbatches = 2};
 };
 INSTANTIATE_TEST_SUITE_P(Of, GptStageTest, testing::ValuesIn(kArchitectures),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& instance) { return std::string(instance.param.name); });
 
 TEST_P(GptStageTest, AtFirstAllWordsAreAboutEquallyLikely) {
   options_.lively = false;
