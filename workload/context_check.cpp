@@ -17,7 +17,7 @@ struct Pair {
   std::int32_t query = 0;
   std::int32_t key = 0;
   std::int32_t heads = 0;
-  friend auto operator<=>(const Pair&, const Pair&) = default;
+  friend auto operator<=>(const Pair&, const Pair&) = default;  // NOLINT(modernize-use-nullptr)
 };
 using Pairs = std::set<Pair>;
 
