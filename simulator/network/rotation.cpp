@@ -69,7 +69,8 @@ bool have_links_alone(const plan::Plan& plan, const Machine& machine, int period
       for (const plan::Step& step : lane) {
         if (step.op != plan::Op::send || !known.insert({rank, step.peer}).second) continue;
         std::set<std::int32_t> of_path;
-        for (const std::int32_t link : network.path_of_period(rank, step.peer, period).links()) {
+        const auto path = network.path_of_period(rank, step.peer, period);  // its links() refer to it
+        for (const std::int32_t link : path.links()) {
           if (!of_path.insert(link).second || owners.try_emplace(link, rank).first->second != rank) return false;
         }
       }
