@@ -122,34 +122,6 @@ TEST(Operations, ContextRanksMoveWhatTheirListSays) {
   EXPECT_EQ(moved("cp=4,cp_way=ulysses").backward.at(Comm::all_to_all), 2 * queries + keys);
 }
 
-// Liu, Zaharia, Abbeel 2023 (arXiv:2310.01889), section 3 and table 2: a block is as long as FLOP/s over bytes/s, so
-// that the exchange of keys and values hides behind the attention of a block, in 16 bits and without a mask.
-TEST(Operations, ARingHidesFromTheBlocksOfRingAttentionsTableOn) {
-  struct Host {
-    const char* name;
-    double tflops, gbps, published_tokens;
-  };
-  for (const Host& host :
-       {Host{"A100 NVLink", 312, 300, 1.0e3}, Host{"A100 InfiniBand", 312, 12.5, 24.5e3},
-        Host{"TPU v3", 123, 112, 1.1e3}, Host{"TPU v4", 275, 268, 1.0e3}, Host{"TPU v5e", 196, 186, 1.1e3}}) {
-    const auto hides = [&](std::int64_t tokens) {
-      const Model m = parse_model("layers=1,hidden=4096,heads=32,dropout=no,sequence=" + std::to_string(4 * tokens));
-      double flops = 0;
-      double bytes = 0;
-      for (const Operation& op : layer_operations(m, parse_layout("cp=4,cp_way=ring"))) {
-        if (op.kind == OperationKind::core && op.turn == 2) {
-          for (const KernelCall& call : op.forward) flops += matrix_flops_of(call);
-        }
-        if (op.kind == OperationKind::exchange_context) bytes = std::max(bytes, op.forward_exchange.bytes);
-      }
-      return flops / host.tflops >= bytes / host.gbps * 1e3;
-    };
-    std::int64_t tokens = 128;
-    while (!hides(tokens)) tokens += 8;
-    EXPECT_NEAR(static_cast<double>(tokens) / host.published_tokens, 1, 0.06) << host.name << ": " << tokens;
-  }
-}
-
 // The largest message of any rank, in each turn.
 TEST(Operations, OfBalancedContextRanksHaveTheLoadOfTheirTurns) {
   const Model m = parse_model("gpt3-13b,dropout=no");

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 
 #include "core/error.h"
 #include "simulator/validation/validation.h"
@@ -14,10 +16,16 @@ struct Measure {
   std::string_view unit;
   int digits;
 };
-constexpr std::array kMeasures{
-    Measure{"experts_forward_ms", "ms forward", 2}, Measure{"experts_backward_ms", "ms backward", 2},
-    Measure{"tflops_a_gpu", "TFLOP/s", 0},          Measure{"forward_ms", "ms forward", 1},
-    Measure{"backward_ms", "ms backward", 1},       Measure{"step_s", "s", 2}};
+constexpr std::array kMeasures{Measure{"experts_forward_ms", "ms forward", 2},
+                               Measure{"experts_backward_ms", "ms backward", 2},
+                               Measure{"tflops_a_gpu", "TFLOP/s", 0},
+                               Measure{"forward_ms", "ms forward", 1},
+                               Measure{"backward_ms", "ms backward", 1},
+                               Measure{"step_s", "s", 2},
+                               Measure{"attention_forward_ms", "ms forward", 2},
+                               Measure{"attention_both_ms", "ms forward and backward", 1},
+                               Measure{"hidden_ktokens", "thousand tokens", 1},
+                               Measure{"sent_nh", "N h", 4}};
 
 std::string number(double value, const std::string& measure) {
   for (const Measure& known : kMeasures) {
@@ -72,7 +80,10 @@ std::string scores(std::span<const Validated> all) {
     }
     text += score_row(table, part);
   }
-  return text + score_row("all", all);
+  std::vector<Validated> measured;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(measured),
+               [](const Validated& each) { return !each.of.is_formula; });
+  return text + score_row("all", measured);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "simulator/validation/validation.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -29,22 +30,90 @@ schedules::StageCosts layer_costs(const workload::Model& model, const workload::
                    machine.taken_by_collectives());
 }
 
-// The part of a layer from the router to the sum of its experts.
-schedules::StageCosts mixture_costs(const workload::Model& model, const workload::Layout& layout,
-                                    const Machine& machine) {
+// A part of one layer: its operations from one kind to another.
+struct LayerPart {
+  std::string_view prefix;  // of a measure
+  workload::OperationKind first, last;
+};
+constexpr std::array kLayerParts{
+    LayerPart{"experts_", workload::OperationKind::router, workload::OperationKind::unpermute},
+    LayerPart{"attention_", workload::OperationKind::split_heads, workload::OperationKind::values},
+};
+
+workload::StageWork work_of_part(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
+                                 const LayerPart& part) {
   workload::StageSlice slice;
   slice.layers = 1;
-  const schedules::Schedule schedule = schedule_of(layout);
-  workload::Pricing pricing = pricing_of(model, layout, schedule, machine, Detail::pieces);
+  workload::Pricing pricing = pricing_of(model, layout, schedule_of(layout), machine, Detail::pieces);
   pricing.simplify = {};  // pieces that are put together have one name
   workload::StageWork work = work_of(model, layout, slice, pricing);
   for (auto* pieces : {&work.recipe.forward, &work.recipe.backward, &work.recipe.input_gradient}) {
-    std::erase_if(*pieces, [](const schedules::Piece& piece) {
+    std::erase_if(*pieces, [&](const schedules::Piece& piece) {
       const workload::OperationKind kind = workload::piece_named(piece.what).kind;
-      return kind < workload::OperationKind::router || kind > workload::OperationKind::unpermute;
+      return kind < part.first || kind > part.last;
     });
   }
-  return totals_of(work, price_in(model, layout, schedule, machine), machine.taken_by_collectives());
+  return work;
+}
+
+schedules::StageCosts part_costs(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
+                                 const LayerPart& part) {
+  return totals_of(work_of_part(model, layout, machine, part), price_in(model, layout, schedule_of(layout), machine),
+                   machine.taken_by_collectives());
+}
+
+// Whether the exchange of a turn takes no longer than the attention of a whole block.
+bool is_hidden(workload::Model model, const workload::Layout& layout, const Machine& machine, std::int64_t tokens) {
+  model.sequence = tokens * layout.cp;
+  const CollectivePrice price = price_in(model, layout, schedule_of(layout), machine);
+  std::int64_t block_ps = 0;
+  std::int64_t exchange_ps = 0;
+  for (const schedules::Piece& piece : work_of_part(model, layout, machine, kLayerParts[1]).recipe.forward) {
+    const bool is_exchange = piece.op == schedules::Op::layer_collective;
+    const std::int64_t ps = is_exchange ? price(piece.comm, piece.group, piece.amount) : piece.amount;
+    std::int64_t& longest = is_exchange ? exchange_ps : block_ps;
+    longest = std::max(longest, ps);
+  }
+  return exchange_ps <= block_ps;
+}
+
+double hidden_ktokens(const workload::Model& model, const workload::Layout& layout, const Machine& machine) {
+  constexpr double kBlocks = 6;  // that a rank has at once: Liu et al. 2023, section 3
+  std::int64_t most = 1;
+  while (!is_hidden(model, layout, machine, most)) most *= 2;
+  std::int64_t least = most / 2;
+  while (most - least > 1) {
+    const std::int64_t middle = least + (most - least) / 2;
+    (is_hidden(model, layout, machine, middle) ? most : least) = middle;
+  }
+  return kBlocks * static_cast<double>(most) / 1e3;
+}
+
+double sent_nh(const workload::Model& model, const workload::Layout& layout) {
+  double bytes = 0;
+  for (const workload::Operation& op : layer_operations(model, layout)) {
+    const workload::Exchange& exchange = op.forward_exchange;
+    if (exchange.comm == schedules::Comm::none) continue;
+    const double ranks = exchange.group == schedules::GroupKind::context ? layout.cp : layout.tp;
+    bytes += exchange.comm == schedules::Comm::shift ? exchange.bytes : exchange.bytes * (ranks - 1) / ranks;
+  }
+  return bytes / static_cast<double>(core::size_of(layout.compute)) /
+         static_cast<double>(layout.microbatch_size * model.sequence * model.hidden);
+}
+
+Machine ideal_machine(double tflops, double gbps) {
+  constexpr double kNoLimit = 1e9;
+  Machine machine;
+  machine.name = "ideal";
+  machine.device = {.name = "ideal",
+                    .matrix_tflops = tflops,
+                    .vector_tflops = kNoLimit,
+                    .memory_gbps = kNoLimit,
+                    .product = {{1, 1}},
+                    .attention = {{1, 1}},
+                    .memory = {{1, 1}}};
+  machine.levels = {{.name = "link", .ranks = 1 << 20, .gbps = gbps}};
+  return machine;
 }
 
 double tflops_a_gpu(const workload::Model& model, const workload::Layout& layout, const Prediction& made) {
@@ -69,6 +138,11 @@ ValidationCases parse_cases(std::string_view json, const std::string& where) {
     one.layout = each.text("layout");
     one.measure = each.text("measure");
     one.published = each.positive("published");
+    if (each.has("formula")) one.is_formula = each.yes_or_no("formula");
+    if (each.has("ideal_tflops")) {
+      one.ideal_tflops = each.positive("ideal_tflops");
+      one.ideal_gbps = each.positive("ideal_gbps");
+    }
     if (each.has("product_factor")) one.product_factor = each.positive("product_factor");
     if (each.has("fp8_factor")) one.fp8_factor = each.positive("fp8_factor");
     one.fitted = each.yes_or_no("fitted");
@@ -91,24 +165,29 @@ Validated validate(const ValidationCase& of, const Machine& machine) {
   const workload::Layout layout = workload::parse_layout(of.layout);
   if (of.measure == "step_s") return {of, predict(model, layout, machine).step_s};
   if (of.measure == "tflops_a_gpu") return {of, tflops_a_gpu(model, layout, predict(model, layout, machine))};
-  constexpr std::string_view kOfExperts = "experts_";  // before a measure of a layer
-  const bool of_experts = of.measure.starts_with(kOfExperts);
-  const std::string measure = of_experts ? of.measure.substr(kOfExperts.size()) : of.measure;
+  if (of.measure == "hidden_ktokens") return {of, hidden_ktokens(model, layout, machine)};
+  if (of.measure == "sent_nh") return {of, sent_nh(model, layout)};
+  const auto* const part = std::find_if(kLayerParts.begin(), kLayerParts.end(),
+                                        [&](const LayerPart& each) { return of.measure.starts_with(each.prefix); });
+  const bool is_part = part != kLayerParts.end();
+  const std::string measure = is_part ? of.measure.substr(part->prefix.size()) : of.measure;
   const schedules::StageCosts layer =
-      of_experts ? mixture_costs(model, layout, machine) : layer_costs(model, layout, machine);
-  if (measure == "forward_ms") return {of, static_cast<double>(layer.forward_ps) / kPsPerMs};
-  if (measure == "backward_ms") {
-    return {of, static_cast<double>(layer.input_gradient_ps + layer.weight_gradient_ps) / kPsPerMs};
-  }
-  throw core::usage_error(
-      "validation: measure '" + of.measure +
-      "' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms, experts_ before these two");
+      is_part ? part_costs(model, layout, machine, *part) : layer_costs(model, layout, machine);
+  const double forward_ms = static_cast<double>(layer.forward_ps) / kPsPerMs;
+  const double backward_ms = static_cast<double>(layer.input_gradient_ps + layer.weight_gradient_ps) / kPsPerMs;
+  if (measure == "forward_ms") return {of, forward_ms};
+  if (measure == "backward_ms") return {of, backward_ms};
+  if (measure == "both_ms") return {of, forward_ms + backward_ms};
+  throw core::usage_error("validation: measure '" + of.measure +
+                          "' is not known; allowed: step_s tflops_a_gpu hidden_ktokens sent_nh forward_ms backward_ms "
+                          "both_ms, experts_ or attention_ before these three");
 }
 
 std::vector<Validated> validate(std::span<const ValidationCase> cases) {
   std::vector<Validated> all;
   for (const ValidationCase& each : cases) {
-    Machine machine = scaled(load_machine(each.machine), each.product_factor);
+    Machine machine = each.ideal_tflops > 0 ? ideal_machine(each.ideal_tflops, each.ideal_gbps)
+                                            : scaled(load_machine(each.machine), each.product_factor);
     machine.device.fp8_tflops *= each.fp8_factor / each.product_factor;
     all.push_back(validate(each, machine));
   }

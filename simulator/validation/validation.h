@@ -18,11 +18,19 @@ struct ValidationCase {
   std::string machine = {};  // as load_machine() takes it
   std::string grid = {};     // cases of one model on as many GPUs, of which `plan` would choose one; may be empty
   std::string title;
-  std::string model;    // as parse_model() takes it
-  std::string layout;   // as parse_layout() takes it
-  std::string measure;  // "tflops_a_gpu", "forward_ms", "backward_ms" (of a layer; with experts_ before: of its
-                        // mixture), "step_s"
+  std::string model;   // as parse_model() takes it
+  std::string layout;  // as parse_layout() takes it
+  // "tflops_a_gpu", "step_s"; of a layer "forward_ms", "backward_ms", with experts_ before: of its mixture, with
+  // attention_ before: of its attention, exchanges of context ranks with it; "attention_both_ms": forward and backward;
+  // "hidden_ktokens": 1,000 tokens of a context rank, from which on a ring's exchange of keys and values takes no
+  // longer than the attention of a block, of which a rank has six; "sent_nh": elements that a rank sends in a layer's
+  // forward, over tokens of a sequence x hidden.
+  std::string measure;
   double published = 0;
+  bool is_formula = false;  // what is published follows from a formula: not in the score of all
+  // An ideal device and link in place of the machine: all of these rates, and nothing on top. 0: the machine.
+  double ideal_tflops = 0;
+  double ideal_gbps = 0;
   // Factors of the machine's shares of products, and of products of 8-bit floats: a benchmark of one layer
   // runs at other clocks than a training does for hours.
   double product_factor = 1;

@@ -86,6 +86,9 @@ TEST_F(Validation, PredictionsAreAsCloseAsThePageSays) {
   expect({"schedule"}, 10, 0.06, 0.10);
   expect({"nanotron"}, 5, 0.25, 0.34);
   expect({"llama3"}, 1, 0.02, 0.02);
+  expect({"attention"}, 12, 0.15, 0.25);
+  expect({"hides"}, 5, 0.01, 0.02);
+  expect({"volume"}, 3, 0.03, 0.04);
 }
 
 // Of every published grid, the layout that is predicted fastest is within 2 % of the one that was.
@@ -191,8 +194,8 @@ TEST(ValidationCasesFile, IsRefusedWithTheField) {
   EXPECT_EQ(refusal_of(with("gpt2-124m", "step_s", "-1")),
             "c.json: cases[0].published: -1; allowed: numbers from 0 up");
   EXPECT_EQ(refusal_of(with("gpt2-124m", "hours", "1")),
-            "validation: measure 'hours' is not known; allowed: step_s tflops_a_gpu forward_ms backward_ms, experts_ "
-            "before these two");
+            "validation: measure 'hours' is not known; allowed: step_s tflops_a_gpu hidden_ktokens sent_nh "
+            "forward_ms backward_ms both_ms, experts_ or attention_ before these three");
   EXPECT_NE(refusal_of(with("gpt9", "step_s", "1")).find("model: 'gpt9' is not known"), std::string::npos);
 }
 
