@@ -197,6 +197,7 @@ class Play {
   void compute(std::int32_t rank, const ContextBlock& block) {
     const bool in_memory = block.work != ContextWork::attention;
     const bool weighs = block.work == ContextWork::values;
+    if (in_memory && block.causal) problem(rank, "masks scores that are made of all pairs");
     needs(rank, Array::queries, block.queries_of);
     needs(rank, in_memory ? (weighs ? Array::values_only : Array::keys_only) : Array::keys, block.keys_of);
     if (backward_ && block.queries_of != rank && block.queries_of != kWholeSequence) {
@@ -316,25 +317,9 @@ double chunk_pairs_in_step(const ContextList& list) {
   return pairs;
 }
 
-double ContextArraySizes::bytes(ContextArray array) const {
-  switch (array) {
-    case Array::keys:
-    case Array::d_keys:
-      return 2 * elem_bytes * tokens * keys;
-    case Array::keys_only:
-    case Array::values_only:
-    case Array::d_keys_only:
-    case Array::d_values_only:
-      return elem_bytes * tokens * keys;
-    case Array::sums:
-      return sizeof(float) * tokens * heads;
-    default:
-      return elem_bytes * tokens * queries;
-  }
-}
-
-double bytes_sent(const ContextExchange& exchange, const ContextArraySizes& sizes, std::int32_t ranks) {
-  const double array = sizes.bytes(exchange.array);
+double bytes_sent(const ContextExchange& exchange, const ContextLayer& layer) {
+  const auto array = static_cast<double>(layer.bytes(exchange.array));
+  const double ranks = layer.shape.ranks;
   switch (exchange.comm) {
     case Comm::shift:
       return exchange.sends.empty() ? 0 : array;
@@ -345,14 +330,14 @@ double bytes_sent(const ContextExchange& exchange, const ContextArraySizes& size
   }
 }
 
-ContextBytes bytes_sent(const ContextList& list, const ContextArraySizes& sizes, std::int32_t rank) {
+ContextBytes bytes_sent(const ContextList& list, const ContextLayer& layer) {
   ContextBytes bytes;
   for (const bool backward : {false, true}) {
     for (std::int32_t t = 0; t < list.turns(); ++t) {
-      const ContextTurn& turn = list.turn(rank, backward, t);
+      const ContextTurn& turn = list.turn(layer.rank, backward, t);
       for (const auto* exchanges : {&turn.operands, &turn.results}) {
         for (const ContextExchange& exchange : *exchanges) {
-          (backward ? bytes.backward : bytes.forward) += bytes_sent(exchange, sizes, list.shape.ranks);
+          (backward ? bytes.backward : bytes.forward) += bytes_sent(exchange, layer);
         }
       }
     }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "workload/context_layer.h"
 #include "workload/context_list.h"
 
 namespace lockstep::workload {
@@ -25,21 +26,13 @@ double chunk_pairs(const ContextList& list, std::int32_t rank);
 // In each turn the slowest rank's, where all exchange at the end of a turn.
 double chunk_pairs_in_step(const ContextList& list);
 
-// Elements of each array of a rank, by ContextArray; sums are f32, the others of one dtype.
-struct ContextArraySizes {
-  double tokens = 0;   // of a rank: N / P of each sequence
-  double queries = 0;  // columns: heads x head_columns
-  double keys = 0;     // columns of the keys alone: kv_heads x head_columns
-  double heads = 0;
-  double elem_bytes = 4;
-  double bytes(ContextArray array) const;
-};
 // Bytes that a rank sends in an exchange. Gathers and reductions as algorithms that send the fewest have them.
-double bytes_sent(const ContextExchange& exchange, const ContextArraySizes& sizes, std::int32_t ranks);
+double bytes_sent(const ContextExchange& exchange, const ContextLayer& layer);
 struct ContextBytes {
   double forward = 0;
   double backward = 0;
 };
-ContextBytes bytes_sent(const ContextList& list, const ContextArraySizes& sizes, std::int32_t rank);
+// Of the layer's rank in a pass.
+ContextBytes bytes_sent(const ContextList& list, const ContextLayer& layer);
 
 }  // namespace lockstep::workload

@@ -1,5 +1,8 @@
 #include "workload/context_list.h"
 
+#include <set>
+#include <utility>
+
 #include "core/error.h"
 
 namespace lockstep::workload {
@@ -232,31 +235,42 @@ std::string misfit_of(const ContextShape& shape) {
 
 namespace {
 
-std::string must_divide(const std::string& what, std::int64_t value, const char* of, std::int64_t total) {
-  if (total % value == 0) return "";
-  std::string allowed;
-  for (std::int64_t d = 1; d <= total && d <= 4096; ++d) {
-    if (total % d == 0 && allowed.size() < 60) allowed += " " + std::to_string(d);
+// Chunks of queries, and of keys, that have a result.
+using Begun = std::set<std::pair<std::int32_t, std::int32_t>>;  // owner, chunk
+
+// Whether one of the range has; from now on all have.
+bool begin(Begun& begun, std::int32_t owner, const ChunkRange& range) {
+  bool had = false;
+  for (std::int32_t i = range.first; i < range.first + range.count; ++i) had |= !begun.insert({owner, i}).second;
+  return had;
+}
+
+void begin_arrived(const ContextTurn& turn, const ContextShape& shape, Begun& queries, Begun& keys) {
+  for (const ContextExchange& exchange : turn.results) {
+    if (exchange.comm != Comm::shift) continue;
+    const bool of_queries = exchange.received == Array::outputs || exchange.received == Array::d_queries;
+    if (!of_queries && !is_summed(exchange.received)) continue;
+    Begun& begun = of_queries ? queries : keys;
+    for (const ContextMessage& receive : exchange.receives) {
+      begin(begun, receive.owner, {0, chunks_a_rank(shape.way)});
+    }
   }
-  return what + " is " + std::to_string(value) + ", and " + of + " is " + std::to_string(total) +
-         "; allowed:" + allowed;
+}
+
+void mark_sums(std::vector<ContextTurn>& turns, const ContextShape& shape, bool backward) {
+  Begun queries;
+  Begun keys;
+  for (std::size_t step = 0; step < turns.size(); ++step) {
+    const auto index = [&](std::size_t at) { return backward ? turns.size() - 1 - at : at; };
+    for (ContextBlock& block : turns[index(step)].blocks) {
+      block.merges_queries = begin(queries, block.queries_of, block.queries);
+      block.adds_keys = begin(keys, block.keys_of, block.keys);
+    }
+    if (step > 0) begin_arrived(turns[index(step - 1)], shape, queries, keys);
+  }
 }
 
 }  // namespace
-
-std::string misfit_of(const ContextShape& shape, const ContextFit& fit) {
-  if (std::string misfit = misfit_of(shape); !misfit.empty()) return misfit;
-  const bool in_pairs = chunks_a_rank(shape.way) == 2 && shape.ranks > 1;
-  const std::string what = in_pairs ? "2 x cp (cp_way=" + std::string(name_of(shape.way)) + ")" : "cp";
-  if (std::string cut = must_divide(what, in_pairs ? chunks_of(shape) : shape.ranks, "sequence", fit.length);
-      !cut.empty()) {
-    return cut;
-  }
-  if (shape.way != ContextWay::ulysses) return "";
-  const std::string heads = "cp with cp_way=ulysses, which shares out heads,";
-  if (std::string cut = must_divide(heads, shape.ranks, "heads / tp", fit.heads); !cut.empty()) return cut;
-  return must_divide(heads, shape.ranks, "kv_heads / tp", fit.kv_heads);
-}
 
 std::vector<std::int32_t> chunks_of(const ContextShape& shape, std::int32_t rank) {
   if (chunks_a_rank(shape.way) == 1) return {rank};
@@ -271,7 +285,10 @@ ContextList context_list(const ContextShape& shape) {
 }
 
 ContextSides context_sides(const ContextShape& shape, std::int32_t rank) {
-  return RankLists(shape, rank).sides();
+  ContextSides sides = RankLists(shape, rank).sides();
+  mark_sums(sides.forward, shape, false);
+  mark_sums(sides.backward, shape, true);
+  return sides;
 }
 
 std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index) {
@@ -281,6 +298,25 @@ std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index
     for (std::size_t e = 0; e < count; ++e) places.push_back({index, results, static_cast<std::int32_t>(e)});
   }
   return places;
+}
+
+std::int32_t turn_given_up(const std::vector<ContextTurn>& turns, bool backward, ContextMoment moment,
+                           std::int32_t turn) {
+  const auto count = static_cast<std::int32_t>(turns.size());
+  const std::int32_t next = backward ? -1 : 1;
+  const auto is_there = [&](std::int32_t t) { return t >= 0 && t < count; };
+  const auto has_operands = [&](std::int32_t t) {
+    return is_there(t) && !turns[static_cast<std::size_t>(t)].operands.empty();
+  };
+  switch (moment) {
+    case ContextMoment::operands_begin:
+      return is_there(turn - 2 * next) ? turn - 2 * next : -1;
+    case ContextMoment::blocks_begin:
+      return is_there(turn - next) && !has_operands(turn + next) ? turn - next : -1;
+    case ContextMoment::blocks_end:
+      return is_there(turn + next) ? -1 : turn;
+  }
+  return -1;
 }
 
 }  // namespace lockstep::workload

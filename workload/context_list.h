@@ -16,8 +16,7 @@
 //   lightseq   r                    P/2 + 1     ranks whose keys nobody behind needs weigh queries of others: Li et al.
 //                                               2023, arXiv:2310.03294 (DistFlashAttn), section 3.2
 //   colossal   r                    2P          keys go around, scores stay in memory, values go around: Li et al.
-//   2021,
-//                                               arXiv:2105.13120
+//                                               2021, arXiv:2105.13120
 //
 // In a ring's backward keys and values go around the other way, so that turn t has in rank r those of rank r - t as the
 // forward had: each rank begins with its neighbour's, and the gradients that follow them end at home. That is one
@@ -45,13 +44,6 @@ struct ContextShape {
   bool causal = true;
 };
 std::string misfit_of(const ContextShape& shape);  // empty: there is a list
-// With the sizes of a layer, of one tensor rank's heads.
-struct ContextFit {
-  std::int64_t length = 0;  // of a sequence
-  std::int64_t heads = 1;
-  std::int64_t kv_heads = 1;
-};
-std::string misfit_of(const ContextShape& shape, const ContextFit& fit);
 
 constexpr std::int32_t chunks_a_rank(ContextWay way) {
   return way == ContextWay::zigzag || way == ContextWay::allgather ? 2 : 1;
@@ -100,6 +92,10 @@ struct ContextBlock {
   ChunkRange keys;
   bool causal = false;  // aligned at the end: the last query sees all keys of the block
   ContextWork work = ContextWork::attention;
+  // Whether the rank has a result of some of these queries by then (an output; backward, a gradient), or a gradient of
+  // some of these keys: the block's is merged with it, or added to it.
+  bool merges_queries = false;
+  bool adds_keys = false;
 };
 
 struct ContextMessage {
@@ -123,6 +119,7 @@ struct ContextTurn {
   std::vector<ContextExchange> results = {};  // after them
 };
 
+// What came in a turn's results is merged after the blocks of the turn that is run next, and of the last right away.
 struct ContextSides {
   std::vector<ContextTurn> forward;   // in order
   std::vector<ContextTurn> backward;  // [turn], run from the last to the first
@@ -155,5 +152,12 @@ struct ExchangePlace {
   }
 };
 std::vector<ExchangePlace> places_of(const ContextTurn& turn, std::int32_t index);  // operands first
+
+// Operands that came in a turn are sent on in the next and needed by their own turn's blocks: they go as soon as what
+// comes after both begins. A rank so has those of two turns at a time.
+enum class ContextMoment : std::uint8_t { operands_begin, blocks_begin, blocks_end };
+// The turn whose operands a rank gives up at this moment of a turn; -1: none.
+std::int32_t turn_given_up(const std::vector<ContextTurn>& turns, bool backward, ContextMoment moment,
+                           std::int32_t turn);
 
 }  // namespace lockstep::workload

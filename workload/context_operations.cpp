@@ -1,10 +1,9 @@
 #include "workload/context_operations.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
-#include "workload/context_check.h"
+#include "workload/context_layer.h"
 #include "workload/context_list.h"
 
 namespace lockstep::workload {
@@ -16,17 +15,10 @@ using schedules::GroupKind;
 class ContextOperations {
  public:
   ContextOperations(const Model& model, const Layout& layout)
-      : model_(model),
-        shape_(context_of(layout)),
-        last_(context_sides(shape_, shape_.ranks - 1)),
-        first_(context_sides(shape_, 0)),
-        turns_(static_cast<std::int32_t>(last_.forward.size())),
-        dtype_(layout.compute),
-        batch_(layout.microbatch_size),
-        heads_(model.heads / layout.tp),
-        kv_heads_(model.kv_heads / layout.tp),
-        tokens_(model.sequence / layout.cp),
-        chunk_(model.sequence / chunks_of(shape_)) {}
+      : layer_(context_layer_of(model, layout, layout.cp - 1)),
+        last_(context_sides(layer_.shape, layer_.rank)),
+        first_(context_sides(layer_.shape, 0)),
+        turns_(static_cast<std::int32_t>(last_.forward.size())) {}
 
   std::vector<Operation> all() {
     ops_.push_back(split());
@@ -43,9 +35,7 @@ class ContextOperations {
     return turns(backward)[static_cast<std::size_t>(turn)];
   }
   bool has(std::int32_t turn) const { return turn >= 0 && turn < turns_; }
-  std::int64_t query_columns() const { return heads_ * model_.head_size; }
-  std::int64_t key_columns() const { return kv_heads_ * model_.head_size; }
-  double element() const { return static_cast<double>(core::size_of(dtype_)); }
+  double element() const { return static_cast<double>(core::size_of(layer_.dtype)); }
 
   // What is between the blocks of a turn and those of the next: the forward's in order, the backward's in reverse.
   void between(std::int32_t turn) {
@@ -67,14 +57,6 @@ class ContextOperations {
   }
 
   // ---- exchanges
-
-  ContextArraySizes sizes() const {
-    return {.tokens = static_cast<double>(batch_ * tokens_),
-            .queries = static_cast<double>(query_columns()),
-            .keys = static_cast<double>(key_columns()),
-            .heads = static_cast<double>(heads_),
-            .elem_bytes = element()};
-  }
 
   void operands(std::int32_t turn, bool backward, bool beside) {
     if (has(turn)) exchanges(turn, backward, false, beside);
@@ -104,100 +86,52 @@ class ContextOperations {
     double bytes = 0;
     for (const bool first : {false, true}) {
       const ContextExchange& exchange = of_rank(first, place, backward);
-      if (!exchange.sends.empty()) bytes = std::max(bytes, sizes().bytes(exchange.array));
-      if (!exchange.receives.empty()) bytes = std::max(bytes, sizes().bytes(exchange.received));
+      if (!exchange.sends.empty()) bytes = std::max(bytes, static_cast<double>(layer_.bytes(exchange.array)));
+      if (!exchange.receives.empty()) bytes = std::max(bytes, static_cast<double>(layer_.bytes(exchange.received)));
     }
     const Comm comm = comm_of(place, backward);
     const bool whole = comm == Comm::all_gather || comm == Comm::reduce_scatter;
-    return whole ? bytes * shape_.ranks : bytes;
+    return whole ? bytes * layer_.shape.ranks : bytes;
   }
 
   // ---- kernels
 
   template <class Args>
   KernelCall call(Args args, double count = 1) const {
-    return kernel_call(std::move(args), dtype_, count);
+    return kernel_call(std::move(args), layer_.dtype, count);
   }
   // So many elements from one place to another.
   KernelCall copy(std::int64_t columns) const {
-    return call(kernels::CopyRows{.rows = batch_ * tokens_, .columns = columns});
+    return call(kernels::CopyRows{.rows = layer_.rows(), .columns = columns});
   }
 
   Operation split() const {
     Operation op{.kind = OperationKind::split_heads};
     op.core = true;
-    op.forward = {copy(query_columns() + 2 * key_columns())};
+    op.forward = {copy(layer_.query_columns() + 2 * layer_.key_columns())};
     op.input_gradient = op.forward;
     return op;
   }
 
-  // A block's kernel: all sequences at once where it has all rows of them, else one by one.
-  struct Extent {
-    std::int64_t queries, keys;
-    bool all_queries, all_keys;
-    std::int64_t batch, heads;
-    double count;
-  };
-  Extent extent_of(const ContextBlock& block) const {
-    const bool of_all = block.queries_of == kWholeSequence;  // own heads of all tokens
-    const auto length = [&](std::int32_t owner) { return owner == kWholeSequence ? model_.sequence : tokens_; };
-    Extent extent{.queries = block.queries.count * chunk_,
-                  .keys = block.keys.count * chunk_,
-                  .all_queries = block.queries.count * chunk_ == length(block.queries_of),
-                  .all_keys = block.keys.count * chunk_ == length(block.keys_of),
-                  .batch = batch_,
-                  .heads = of_all ? heads_ / shape_.ranks : heads_,
-                  .count = 1};
-    if (extent.all_queries && extent.all_keys) return extent;
-    extent.batch = 1;
-    extent.count = static_cast<double>(batch_);
-    return extent;
+  // Calls of a block's kernel.
+  double count_of(const ContextBlock& block) const {
+    return static_cast<double>(layer_.batch / batch_of_call(layer_, rows_of(layer_, block)));
   }
 
   KernelCall attention(const ContextBlock& block, bool backward) const {
-    const Extent at = extent_of(block);
-    const kernels::AttentionShape shape{.batch = at.batch,
-                                        .heads = at.heads,
-                                        .queries = at.queries,
-                                        .keys = at.keys,
-                                        .head_columns = model_.head_size,
-                                        .causal = block.causal,
-                                        .kv_heads = at.heads * kv_heads_ / heads_};
+    const kernels::AttentionShape shape = call_shape(layer_, block);
+    const double count = count_of(block);
     if (block.work == ContextWork::attention) {
-      return backward ? call(kernels::AttentionBackward{.shape = shape}, at.count)
-                      : call(kernels::AttentionForward{.shape = shape}, at.count);
+      return backward ? call(kernels::AttentionBackward{.shape = shape}, count)
+                      : call(kernels::AttentionForward{.shape = shape}, count);
     }
-    const double pairs = static_cast<double>(at.batch * at.heads) * static_cast<double>(shape.pairs());
-    const double columns = static_cast<double>(model_.head_size);
-    const double rows = static_cast<double>(at.batch) * (static_cast<double>(at.queries * query_columns()) +
-                                                         static_cast<double>(at.keys * key_columns()));
+    const double pairs = static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.pairs());
+    const double rows = static_cast<double>(shape.batch) *
+                        static_cast<double>(shape.queries * shape.row() + shape.keys * shape.key_row());
     // Colossal's: one product, and the scores to or from memory.
     const double passes = backward ? 2 : 1;
-    return {
-        OtherKernel{KernelClass::attention, dtype_, passes * 2 * pairs * columns, passes * element() * (pairs + rows)},
-        at.count};
-  }
-
-  // Whether the turns that come before in this direction have a part of these chunks.
-  bool has_before(std::int32_t turn, bool backward, bool of_keys, const ContextBlock& block) const {
-    const auto touches = [&](const ContextBlock& other) {
-      const std::int32_t owner = of_keys ? other.keys_of : other.queries_of;
-      const ChunkRange& a = of_keys ? other.keys : other.queries;
-      const ChunkRange& b = of_keys ? block.keys : block.queries;
-      return owner == (of_keys ? block.keys_of : block.queries_of) && a.first < b.first + b.count &&
-             b.first < a.first + a.count;
-    };
-    const std::vector<ContextTurn>& all = turns(backward);
-    for (std::int32_t t = 0; t < turns_; ++t) {
-      if (backward ? t <= turn : t >= turn) continue;
-      const auto& blocks = all[static_cast<std::size_t>(t)].blocks;
-      if (std::any_of(blocks.begin(), blocks.end(), touches)) return true;
-    }
-    for (const ContextBlock& other : all[static_cast<std::size_t>(turn)].blocks) {
-      if (&other == &block) return false;
-      if (touches(other)) return true;
-    }
-    return false;
+    const double flops = passes * 2 * pairs * static_cast<double>(shape.head_columns);
+    return {OtherKernel{KernelClass::attention, layer_.dtype, flops, passes * element() * (pairs + rows)}, count};
   }
 
   Operation core(std::int32_t turn) const {
@@ -209,21 +143,20 @@ class ContextOperations {
     for (const ContextBlock& block : turn_at(false, turn).blocks) {
       if (block.work == ContextWork::scores) op.kind = OperationKind::scores;
       if (block.work == ContextWork::values) op.kind = OperationKind::values;
-      const Extent at = extent_of(block);
       op.forward.push_back(attention(block, false));
-      if (block.work == ContextWork::attention && has_before(turn, false, false, block)) {
-        op.forward.push_back(call(
-            kernels::AttentionMerge{
-                .batch = at.batch, .heads = at.heads, .queries = at.queries, .head_columns = model_.head_size},
-            at.count));
-      }
+      if (block.work != ContextWork::attention || !block.merges_queries) continue;
+      const kernels::AttentionShape shape = call_shape(layer_, block);
+      op.forward.push_back(call(
+          kernels::AttentionMerge{
+              .batch = shape.batch, .heads = shape.heads, .queries = shape.queries, .head_columns = shape.head_columns},
+          count_of(block)));
     }
     for (const ContextBlock& block : turn_at(true, turn).blocks) {
-      const Extent at = extent_of(block);
+      const kernels::AttentionShape shape = call_shape(layer_, block);
       op.input_gradient.push_back(attention(block, true));
-      if (has_before(turn, true, false, block)) add(op, at.batch * at.queries * query_columns(), at.count);
-      if (!has_before(turn, true, true, block)) continue;
-      add(op, at.batch * at.keys * key_columns(), 2 * at.count);  // keys and values
+      if (block.merges_queries) add(op, shape.batch * shape.queries * shape.row(), count_of(block));
+      if (!block.adds_keys) continue;
+      add(op, shape.batch * shape.keys * shape.key_row(), 2 * count_of(block));  // keys and values
     }
     if (turn == 0) op.kept_bytes = kept_of_core();
     softmax(turn, op);
@@ -234,36 +167,33 @@ class ContextOperations {
   }
 
   double kept_of_core() const {
-    const double rows = static_cast<double>(batch_ * tokens_);
-    const double outputs = element() * rows * static_cast<double>(query_columns());
-    const double sums = 4 * rows * static_cast<double>(heads_);
-    if (shape_.way == ContextWay::ulysses) return 2 * outputs + sums;  // of own heads, and of own tokens
-    if (shape_.way == ContextWay::colossal) {
-      return outputs + element() * rows * static_cast<double>(heads_ * model_.sequence);
-    }
-    return outputs + sums;
+    const auto outputs = static_cast<double>(layer_.bytes(ContextArray::outputs));
+    const auto sums = static_cast<double>(layer_.bytes(ContextArray::sums));
+    if (layer_.shape.way == ContextWay::ulysses) return 2 * outputs + sums;  // of own heads, and of own tokens
+    return outputs + (layer_.shape.way == ContextWay::colossal ? scores_bytes() : sums);
+  }
+  double scores_bytes() const {
+    return element() * static_cast<double>(layer_.rows() * layer_.heads) * static_cast<double>(layer_.length);
   }
 
   // Gathered keys into the order of the sequence, their gradients out of it; Ulysses' tokens of each rank to sequences.
   void moves_keys_of_all(std::int32_t turn, Operation& op) const {
     if (turn != 0) return;
-    if (shape_.way == ContextWay::allgather) {
-      op.forward.push_back(copy(2 * key_columns() * shape_.ranks));
+    if (layer_.shape.way == ContextWay::allgather) {
+      op.forward.push_back(copy(2 * layer_.key_columns() * layer_.shape.ranks));
       op.input_gradient = {op.forward.front(), op.forward.front()};
     }
-    if (shape_.way == ContextWay::ulysses) {
-      op.forward = {copy(query_columns()), copy(2 * key_columns()), copy(query_columns())};
+    if (layer_.shape.way == ContextWay::ulysses) {
+      op.forward = {copy(layer_.query_columns()), copy(2 * layer_.key_columns()), copy(layer_.query_columns())};
       op.input_gradient = op.forward;
     }
   }
 
   // Between all scores and the first values.
   void softmax(std::int32_t turn, Operation& op) const {
-    if (shape_.way != ContextWay::colossal || turn != shape_.ranks - 1) return;
-    const double scores =
-        element() * static_cast<double>(batch_ * heads_) * static_cast<double>(tokens_ * model_.sequence);
-    op.forward.push_back({OtherKernel{KernelClass::pass, dtype_, 0, 2 * scores}, 1});
-    op.input_gradient.push_back({OtherKernel{KernelClass::pass, dtype_, 0, 3 * scores}, 1});
+    if (layer_.shape.way != ContextWay::colossal || turn != layer_.shape.ranks - 1) return;
+    op.forward.push_back({OtherKernel{KernelClass::pass, layer_.dtype, 0, 2 * scores_bytes()}, 1});
+    op.input_gradient.push_back({OtherKernel{KernelClass::pass, layer_.dtype, 0, 3 * scores_bytes()}, 1});
   }
 
   // Sums of what came in the turn's results.
@@ -273,57 +203,29 @@ class ContextOperations {
     op.turn = static_cast<std::uint16_t>(turn);
     op.core = true;
     std::vector<KernelCall>& calls = backward ? op.input_gradient : op.forward;
-    const std::int64_t rows = batch_ * tokens_;
     for (const ContextExchange& exchange : turn_at(backward, turn).results) {
-      const bool of_keys = exchange.received == ContextArray::d_keys;
       if (exchange.comm == Comm::all_to_all) {
-        if (!backward) calls.push_back(copy(query_columns()));
+        if (!backward) calls.push_back(copy(layer_.query_columns()));
       } else if (exchange.comm == Comm::shift && is_summed(exchange.received)) {
-        const bool one =
-            exchange.received == ContextArray::d_keys_only || exchange.received == ContextArray::d_values_only;
-        const std::int64_t columns = of_keys ? 2 * key_columns() : one ? key_columns() : query_columns();
-        calls.push_back(call(kernels::ResidualAdd{.count = rows * columns}));
+        calls.push_back(call(kernels::ResidualAdd{.count = layer_.elems(exchange.received)}));
       } else if (exchange.comm == Comm::shift && exchange.received == ContextArray::outputs) {
-        calls.push_back(call(kernels::AttentionMerge{
-            .batch = batch_, .heads = heads_, .queries = tokens_, .head_columns = model_.head_size}));
+        calls.push_back(call(kernels::AttentionMerge{.batch = layer_.batch,
+                                                     .heads = layer_.heads,
+                                                     .queries = layer_.tokens(),
+                                                     .head_columns = layer_.head_columns}));
       }
     }
     if (!calls.empty()) ops_.push_back(std::move(op));
   }
 
-  const Model& model_;
-  const ContextShape shape_;
+  const ContextLayer layer_;  // of the last rank
   const ContextSides last_;
   const ContextSides first_;
   const std::int32_t turns_;
-  const core::DType dtype_;
-  const std::int64_t batch_;
-  const std::int64_t heads_;
-  const std::int64_t kv_heads_;
-  const std::int64_t tokens_;  // of a sequence, on a rank
-  const std::int64_t chunk_;
   std::vector<Operation> ops_;
 };
 
 }  // namespace
-
-std::int64_t context_moving_bytes(const Model& model, const Layout& layout, bool backward) {
-  const auto compute = static_cast<std::int64_t>(core::size_of(layout.compute));
-  const std::int64_t rows = layout.microbatch_size * model.sequence / layout.cp;
-  const std::int64_t queries = compute * rows * model.heads * model.head_size / layout.tp;
-  const std::int64_t keys = 2 * compute * rows * model.kv_heads * model.head_size / layout.tp;
-  const std::int64_t sums = static_cast<std::int64_t>(sizeof(float)) * rows * model.heads / layout.tp;
-  switch (layout.cp_way) {
-    case ContextWay::allgather:
-      return backward ? queries + 4 * (layout.cp * keys) : queries + sums + 2 * (layout.cp * keys);
-    case ContextWay::ulysses:
-      return backward ? 3 * queries + keys : queries + keys;
-    case ContextWay::lightseq:
-      return backward ? 7 * queries + 4 * keys + 3 * sums : 5 * queries + 3 * sums + 2 * keys;
-    default:
-      return backward ? 2 * queries + 5 * keys + sums : queries + sums + 2 * keys;
-  }
-}
 
 std::vector<Operation> context_operations(const Model& model, const Layout& layout) {
   return ContextOperations(model, layout).all();

@@ -18,9 +18,4 @@ namespace lockstep::workload {
 //   backward   the same with turns in reverse
 std::vector<Operation> context_operations(const Model& model, const Layout& layout);
 
-// Bytes that attention of these ranks holds, at most, beside queries, keys, values, outputs and their gradients of own
-// tokens: keys of a turn and of the next, what a block gives before it is merged, and gradients that go with keys; all
-// keys, where they are gathered. An upper bound.
-std::int64_t context_moving_bytes(const Model& model, const Layout& layout, bool backward);
-
 }  // namespace lockstep::workload

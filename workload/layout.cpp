@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "schedules/catalogue.h"
 #include "schedules/shape.h"
+#include "workload/context_layer.h"
 
 namespace lockstep::workload {
 namespace {
@@ -48,8 +49,7 @@ std::string tensor_misfit(const Model& model, const Layout& layout) {
 
 std::string sequence_misfit(const Model& model, const Layout& layout) {
   if (layout.cp > 1) {
-    const ContextFit fit{model.sequence, model.heads / layout.tp, model.kv_heads / layout.tp};
-    if (auto misfit = misfit_of(context_of(layout), fit); !misfit.empty()) return misfit;
+    if (auto misfit = misfit_of(context_layer_of(model, layout, 0)); !misfit.empty()) return misfit;
     if (layout.cp_way == ContextWay::colossal && layout.flash) {
       return "flash is yes, and cp_way is colossal, which has scores in memory; allowed: flash=no";
     }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "schedules/catalogue.h"
-#include "workload/context_operations.h"
+#include "workload/context_memory.h"
 #include "workload/groups.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
@@ -66,7 +66,7 @@ double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& h
     bytes += std::min(gradients, 2 * bucket);
   }
   if (layout.pp > 1) bytes += 4 * input_bytes(model, layout);
-  if (layout.cp > 1) bytes += static_cast<double>(context_moving_bytes(model, layout, true));
+  if (layout.cp > 1) bytes += static_cast<double>(context_moving_bytes(model, layout));
   return bytes;
 }
 

@@ -1,10 +1,10 @@
 #include "workload/piece_memory.h"
 
 #include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "workload/context_operations.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
 
@@ -68,16 +68,10 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::d_qkv:
       return compute * rows * (model.heads + 2 * model.kv_heads) * model.head_size / layout.tp;
     case T::o:
-    case T::d_o: {
-      // Ulysses keeps the output of own heads beside that of own tokens.
-      const bool twice = layout.cp > 1 && layout.cp_way == ContextWay::ulysses && name == T::o;
-      return (twice ? 2 : 1) * compute * rows * model.heads * model.head_size / layout.tp;
-    }
+    case T::d_o:
+      return compute * rows * model.heads * model.head_size / layout.tp;
     case T::lse:
       return kFloat * rows * model.heads / layout.tp;
-    case T::moving:
-    case T::d_moving:
-      return context_moving_bytes(model, layout, name == T::d_moving);
     case T::pre:
     case T::d_pre:
       return (model.gated ? 2 : 1) * compute * mlp_rows * model.ffn_hidden / layout.tp;
@@ -163,8 +157,9 @@ MemoryKind kind_of(T name) {
 
 class PieceTouches {
  public:
-  PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const schedules::Task& piece)
-      : model_(model), layout_(layout), place_(place), piece_(piece), places_(model, layout.ep) {}
+  PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const ContextMemory* context,
+               const schedules::Task& piece)
+      : model_(model), layout_(layout), place_(place), context_(context), piece_(piece), places_(model, layout.ep) {}
 
   std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
@@ -218,6 +213,18 @@ class PieceTouches {
   void use_next(T name) { touch(name, false, piece_.part + 1); }  // of the part behind: this one's output
   void make_next(T name) { touch(name, true, piece_.part + 1); }
   void give_up() { phases_.emplace_back(); }
+  // The first of what context ranks touch comes with what has been touched here.
+  void touch_context(PieceName what) {
+    if (context_ == nullptr) return;
+    bool is_first = true;
+    for (const ContextPhase& phase : context_->phases(what)) {
+      if (!std::exchange(is_first, false)) give_up();
+      for (const ContextTouch& touch : phase) {
+        const TensorKey key{piece_.stage, piece_.microbatch, piece_.part, T::context, touch.tensor};
+        phases_.back().touches.push_back({key, touch.makes, MemoryKind::activations, touch.bytes});
+      }
+    }
+  }
 
   // SwiGLU's gradient takes the memory of what it is a gradient of.
   T d_pre() const { return model_.gated ? T::pre : T::d_pre; }
@@ -387,6 +394,7 @@ class PieceTouches {
   void layer(PieceName what) {
     if (mixture(what)) return;
     if (layout_.fp8 != Fp8::none && what.side != Side::regather) encode(what);
+    touch_context(what);
     switch (what.side) {
       case Side::forward:
         return forward(what.kind);
@@ -424,20 +432,17 @@ class PieceTouches {
       case Kind::rotary:
         return use(T::qkv);
       case Kind::split_heads:
-        use(T::qkv);  // in another order
-        make(T::o);
-        make(T::lse);
-        return make(T::moving);
+        return use(T::qkv);
       case Kind::exchange_context:
       case Kind::merge_context:
-        return use(T::moving);
+        return;
       case Kind::core:
+        if (context_ != nullptr) return;
         use(T::qkv);
-        if (layout_.cp > 1) return use(T::moving);
         make(T::o);
         return make(T::lse);
       case Kind::projection:
-        use(T::o);
+        if (context_ == nullptr) use(T::o);
         return make(shares_rows() ? T::term1 : T::sum1);
       case Kind::leave_attention:
         return sum_of_shares(T::term1, T::sum1);
@@ -496,16 +501,15 @@ class PieceTouches {
         return regather(T::dh, T::dh_all);
       case Kind::projection:
         use_rows(T::dh, T::dh_all);
-        if (layout_.cp > 1) make(T::d_moving);
         return make(T::d_o);
       case Kind::split_heads:
-        for (const T name : {T::d_o, T::qkv, T::o, T::lse, T::d_moving}) use(name);
+        use(T::d_o);
         return make(T::d_qkv);
       case Kind::exchange_context:
       case Kind::merge_context:
-        return use(T::d_moving);
+        return;
       case Kind::core:
-        if (layout_.cp > 1) return use(T::d_moving);
+        if (context_ != nullptr) return;
         for (const T name : {T::d_o, T::qkv, T::o, T::lse}) use(name);
         return make(T::d_qkv);
       case Kind::rotary:
@@ -535,7 +539,7 @@ class PieceTouches {
         return use(d_pre());
       case Kind::projection:
         add_to(of_part(places_.projection));
-        use(T::o);
+        if (context_ == nullptr) use(T::o);
         return use_rows(T::dh, T::dh_all);
       default:
         LOCKSTEP_CHECK(kind == Kind::qkv, "a weight gradient of a layer");
@@ -596,6 +600,7 @@ class PieceTouches {
   const Model& model_;
   const Layout& layout_;
   const StageSlice& place_;
+  const ContextMemory* context_;
   const schedules::Task& piece_;
   LayerPlaces places_;
   std::vector<Phase> phases_{1};
@@ -608,8 +613,8 @@ Touch touch_of(const Model& model, const Layout& layout, const TensorKey& key, b
 }
 
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
-                             const schedules::Task& piece) {
-  return PieceTouches(model, layout, place, piece).phases();
+                             const ContextMemory* context, const schedules::Task& piece) {
+  return PieceTouches(model, layout, place, context, piece).phases();
 }
 
 }  // namespace lockstep::workload

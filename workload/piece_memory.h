@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "schedules/step/step.h"
+#include "workload/context_memory.h"
 #include "workload/layout.h"
 #include "workload/memory_kinds.h"
 #include "workload/model.h"
@@ -27,9 +28,8 @@ enum class TensorName : std::uint8_t {
   qkv,
   o,
   lse,
-  moving,    // of context ranks: what is on its way, and what blocks and merges need besides, at most
-  d_moving,  // likewise in the backward
-  term1,     // what is summed over sequence-parallel ranks: all rows
+  context,  // of context ranks: numbered by their list (workload/context_memory.h)
+  term1,    // what is summed over sequence-parallel ranks: all rows
   sum1,
   h,
   norm2,
@@ -82,6 +82,7 @@ struct TensorKey {
   std::int32_t microbatch = 0;
   std::int32_t part = 0;
   TensorName name = {};
+  std::int32_t number = 0;  // of those with this name
   friend auto operator<=>(const TensorKey&, const TensorKey&) = default;
 };
 
@@ -102,8 +103,9 @@ struct Phase {
   std::vector<Touch> touches = {};
   bool commits = false;  // at its end the part's gradients of the microbatch are complete
 };
-// The phases of a kernel of a part, or of a collective inside a layer.
+// The phases of a kernel of a part, or of a collective inside a layer. `context`: of the rank, where there are context
+// ranks, else null.
 std::vector<Phase> phases_of(const Model& model, const Layout& layout, const StageSlice& place,
-                             const schedules::Task& piece);
+                             const ContextMemory* context, const schedules::Task& piece);
 
 }  // namespace lockstep::workload

@@ -87,6 +87,7 @@ class RankMemory {
         step_(step),
         tasks_(step.of_rank[static_cast<std::size_t>(rank)]),
         at_(coordinates_of(layout, rank)) {
+    if (layout.cp > 1) context_.emplace(context_layer_of(model, layout, static_cast<std::int32_t>(at_.cp)));
     for (std::int32_t s = 0; s < step.num_stages(); ++s) {
       if (step.rank_of_stage[static_cast<std::size_t>(s)] != at_.pp) continue;
       stages_[s] = make_stage(plans[static_cast<std::size_t>(s)]);
@@ -159,6 +160,7 @@ class RankMemory {
   void change(MemoryKind kind, std::int64_t bytes) { events_.push_back({.kind = kind, .bytes = bytes}); }
   void touch(const TensorKey& key, bool makes) { events_.push_back({.touch = touch_of(model_, layout_, key, makes)}); }
   void end_phase() { events_.push_back({.ends_phase = true}); }
+  const ContextMemory* context() const { return context_ ? &*context_ : nullptr; }
   StageState& stage_of(const Task& task) { return stages_.at(task.stage); }
 
   // Tokens and targets are there for the whole step, losses once they are made.
@@ -211,7 +213,7 @@ class RankMemory {
 
   void piece(const Task& task) {
     StageState& stage = stage_of(task);
-    for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, task)) {
+    for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, context(), task)) {
       for (const std::size_t parameter : phase.gradients) add_to(stage, parameter);
       for (const Touch& one : phase.touches) events_.push_back({.touch = one});
       end_phase();
@@ -360,6 +362,7 @@ class RankMemory {
   const schedules::Step& step_;
   const schedules::RankStep& tasks_;
   const Coordinates at_;
+  std::optional<ContextMemory> context_;
   const std::int32_t zero_ = zero_of(layout_);
   std::map<std::int32_t, StageState> stages_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward

@@ -116,8 +116,7 @@ void check_layers(const ContextFlags& flags) {
     if (layer.shape.way == ContextWay::colossal && layer.shape.causal) {
       throw core::usage_error("--way colossal, which has no mask, with --causal 1; allowed: --causal 0");
     }
-    const workload::ContextFit fit{layer.length, layer.heads, layer.kv_heads};
-    if (const std::string misfit = misfit_of(layer.shape, fit); !misfit.empty()) {
+    if (const std::string misfit = misfit_of(layer); !misfit.empty()) {
       throw core::usage_error(fmt::format("--way {} --cp {} --length {}: {}", name_of(layer.shape.way),
                                           layer.shape.ranks, layer.length, misfit));
     }

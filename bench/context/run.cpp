@@ -121,7 +121,7 @@ class RankRun {
     for (const bool backward : {false, true}) {
       const auto d = static_cast<std::size_t>(backward);
       result_.sent_bytes[d] = largest(result_.sent_bytes[d] / static_cast<double>(result_.checked_passes));
-      const workload::ContextBytes listed = listed_bytes();
+      const workload::ContextBytes listed = workload::bytes_sent(plan_.list(), layer_);
       result_.listed_bytes[d] = largest(backward ? listed.backward : listed.forward);
     }
     result_.peak_bytes = static_cast<std::int64_t>(largest(static_cast<double>(result_.peak_bytes)));
@@ -138,16 +138,6 @@ class RankRun {
     const std::vector<double> all = transports::all_gather_value(rank_.messages, mine);
     const bool has_nan = std::any_of(all.begin(), all.end(), [](double value) { return value != value; });
     return has_nan ? std::numeric_limits<double>::quiet_NaN() : *std::max_element(all.begin(), all.end());
-  }
-
-  workload::ContextBytes listed_bytes() const {
-    return workload::bytes_sent(plan_.list(),
-                                {.tokens = static_cast<double>(layer_.rows()),
-                                 .queries = static_cast<double>(layer_.query_columns()),
-                                 .keys = static_cast<double>(layer_.key_columns()),
-                                 .heads = static_cast<double>(layer_.heads),
-                                 .elem_bytes = static_cast<double>(core::size_of(layer_.dtype))},
-                                layer_.rank);
   }
 
   // ---- passes
@@ -187,9 +177,6 @@ class RankRun {
       waits_for = after_next;
       after_next = kNothing;
     }
-    if (!backward)
-      pass.add(
-          TaskKind::other_kernel, [this] { attention_->forward_ends(true); }, waits_for);
     return pass;
   }
 

@@ -1,7 +1,7 @@
 #include "parallel/context/block_attention.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/attention/attention.h"
@@ -23,32 +23,11 @@ BlockAttention::BlockAttention(const ContextPlan& plan, const Workspace& workspa
 
 // ---- places
 
-BlockAttention::Rows BlockAttention::rows_of(const ContextBlock& block) const {
-  const auto length_of = [&](std::int32_t owner) { return owner == kWholeSequence ? layer_.length : layer_.tokens(); };
-  const std::int64_t chunk = layer_.chunk();
-  return {.first_query = block.queries.first * chunk,
-          .queries = block.queries.count * chunk,
-          .all_queries = length_of(block.queries_of),
-          .first_key = block.keys.first * chunk,
-          .keys = block.keys.count * chunk,
-          .all_keys = length_of(block.keys_of)};
-}
-
-std::vector<BlockAttention::Part> BlockAttention::parts_of(const Rows& rows) const {
-  if (rows.has_all_queries() && rows.has_all_keys()) return {{0, layer_.batch}};
-  std::vector<Part> parts;
-  for (std::int64_t b = 0; b < layer_.batch; ++b) parts.push_back({b, 1});
-  return parts;
-}
-
-kernels::AttentionShape BlockAttention::shape_of(const ContextBlock& block, const Rows& rows, const Part& part) const {
-  return {.batch = part.batch,
-          .heads = layer_.heads,
-          .queries = rows.queries,
-          .keys = rows.keys,
-          .head_columns = layer_.head_columns,
-          .causal = block.causal,
-          .kv_heads = layer_.kv_heads};
+template <class Call>
+void BlockAttention::for_parts(const ContextBlock& block, const Call& call) const {
+  const Rows rows = workload::rows_of(layer_, block);
+  const std::int64_t batch = workload::batch_of_call(layer_, rows);
+  for (std::int64_t sequence = 0; sequence < layer_.batch; sequence += batch) call(rows, Part{sequence, batch});
 }
 
 Tensor BlockAttention::make(Array array, std::int64_t elems) const {
@@ -76,15 +55,6 @@ std::int64_t BlockAttention::sums_place(const Rows& rows, const Part& part) cons
   return part.sequence * layer_.heads * rows.all_queries + rows.first_query;
 }
 
-bool BlockAttention::begin(const Key& key, const workload::ChunkRange& range) {
-  std::vector<bool>& begun = begun_[key];
-  begun.resize(static_cast<std::size_t>(workload::chunks_of(layer_.shape)));
-  const auto first = begun.begin() + range.first;
-  const bool is_first = std::find(first, first + range.count, true) == first + range.count;
-  std::fill(first, first + range.count, true);
-  return is_first;
-}
-
 // ---- forward
 
 void BlockAttention::split(kernels::In qkv) {
@@ -96,32 +66,30 @@ void BlockAttention::split(kernels::In qkv) {
   copy_matrix(workspace_.where, rows, layer_.query_columns(), qkv, {0, fused}, q.out(), {});
   copy_matrix(workspace_.where, rows, keys, qkv, {layer_.query_columns(), fused}, kv.out(), {});
   copy_matrix(workspace_.where, rows, keys, qkv, {layer_.query_columns() + keys, fused}, kv.out(), {rows * keys});
-  begun_.clear();
 }
 
 void BlockAttention::core(std::int32_t turn) {
-  shelves_.drop_operands(false, turn);
+  shelves_.give_up(false, Moment::blocks_begin, turn);
   if (gathered_.given()) order_keys();
   for (const ContextBlock& block : plan_.turn(false, turn).blocks) forward_block(block);
-  if (turn + 1 == plan_.list().turns()) shelves_.drop_operands(false, turn + 1);
+  held_.take({Array::keys, kWholeSequence});
+  shelves_.give_up(false, Moment::blocks_end, turn);
 }
 
 void BlockAttention::forward_block(const ContextBlock& block) {
-  const Rows rows = rows_of(block);
   const Key outputs{Array::outputs, block.queries_of};
   if (held_.find(outputs) == nullptr) {
     held_.put(outputs, make(Array::outputs, layer_.elems(Array::outputs)));
     held_.put({Array::sums, block.queries_of}, make(Array::sums, layer_.elems(Array::sums)));
   }
-  const bool is_first = begin(outputs, block.queries);
-  for (const Part& part : parts_of(rows)) forward_part(block, rows, part, is_first);
+  for_parts(block, [&](const Rows& rows, const Part& part) { forward_part(block, rows, part); });
 }
 
-void BlockAttention::forward_part(const ContextBlock& block, const Rows& rows, const Part& part, bool is_first) {
+void BlockAttention::forward_part(const ContextBlock& block, const Rows& rows, const Part& part) {
+  const bool is_first = !block.merges_queries;
   const Tensor& o = held_.at({Array::outputs, block.queries_of});
   const Tensor& sums = held_.at({Array::sums, block.queries_of});
   const Tensor& keys = held_.at({Array::keys, block.keys_of});
-  const kernels::AttentionShape shape = shape_of(block, rows, part);
   const std::int64_t num_sums = part.batch * layer_.heads * rows.queries;
   Tensor part_o;
   Tensor part_sums;
@@ -130,7 +98,7 @@ void BlockAttention::forward_part(const ContextBlock& block, const Rows& rows, c
   const std::int64_t values = layer_.batch * rows.all_keys * layer_.key_columns();
   const std::int64_t key_elems = part.batch * rows.keys * layer_.key_columns();
   const std::int64_t at = sums_place(rows, part);
-  kernels::run(kernels::AttentionForward{.shape = shape,
+  kernels::run(kernels::AttentionForward{.shape = workload::call_shape(layer_, block),
                                          .q = queries_in(held_.at({Array::queries, block.queries_of}), rows, part),
                                          .k = keys.in(key_place(rows, part), key_elems),
                                          .v = keys.in(values + key_place(rows, part), key_elems),
@@ -172,22 +140,19 @@ void BlockAttention::merge(std::int32_t turn) {
   }
 }
 
-void BlockAttention::forward_ends(bool keeps) {
-  held_.take({Array::keys, kWholeSequence});
-  begun_.clear();
-  if (keeps) return;
+void BlockAttention::forget() {
   for (const Array array : {Array::queries, Array::keys, Array::sums}) held_.take(own(array));
 }
 
 // ---- backward
 
 void BlockAttention::core_gradient(std::int32_t turn) {
-  shelves_.drop_operands(true, turn);
+  shelves_.give_up(true, Moment::blocks_begin, turn);
   if (gathered_.given()) order_keys();
   for (const ContextBlock& block : plan_.turn(true, turn).blocks) backward_block(block);
   held_.take({Array::keys, kWholeSequence});
   if (held_.find({Array::d_keys, kWholeSequence}) != nullptr) unorder_gradients();
-  if (turn == 0) shelves_.drop_operands(true, -1);
+  shelves_.give_up(true, Moment::blocks_end, turn);
 }
 
 const Tensor& BlockAttention::gradient_tensor(const Key& key, bool covers_all) {
@@ -199,18 +164,15 @@ const Tensor& BlockAttention::gradient_tensor(const Key& key, bool covers_all) {
 }
 
 void BlockAttention::backward_block(const ContextBlock& block) {
-  const Rows rows = rows_of(block);
-  const Key queries{Array::d_queries, block.queries_of};
-  const Key keys{Array::d_keys, block.keys_of};
-  gradient_tensor(queries, rows.has_all_queries());
-  gradient_tensor(keys, rows.has_all_keys());
-  const bool first_of_queries = begin(queries, block.queries);
-  const bool first_of_keys = begin(keys, block.keys);
-  for (const Part& part : parts_of(rows)) backward_part(block, rows, part, first_of_queries, first_of_keys);
+  const Rows rows = workload::rows_of(layer_, block);
+  gradient_tensor({Array::d_queries, block.queries_of}, rows.has_all_queries());
+  gradient_tensor({Array::d_keys, block.keys_of}, rows.has_all_keys());
+  for_parts(block, [&](const Rows& same, const Part& part) { backward_part(block, same, part); });
 }
 
-void BlockAttention::backward_part(const ContextBlock& block, const Rows& rows, const Part& part, bool first_of_queries,
-                                   bool first_of_keys) {
+void BlockAttention::backward_part(const ContextBlock& block, const Rows& rows, const Part& part) {
+  const bool first_of_queries = !block.merges_queries;
+  const bool first_of_keys = !block.adds_keys;
   const std::int32_t owner = block.queries_of;
   const Tensor& keys = held_.at({Array::keys, block.keys_of});
   const Tensor& sums = held_.at({Array::sums, owner});
@@ -237,7 +199,7 @@ void BlockAttention::backward_part(const ContextBlock& block, const Rows& rows, 
   const std::int64_t query_at = (part.sequence * rows.all_queries + rows.first_query) * layer_.query_columns();
   kernels::run(
       kernels::AttentionBackward{
-          .shape = shape_of(block, rows, part),
+          .shape = workload::call_shape(layer_, block),
           .q = queries_in(held_.at({Array::queries, owner}), rows, part),
           .k = keys.in(key_at, key_elems),
           .v = keys.in(values + key_at, key_elems),
@@ -261,7 +223,6 @@ void BlockAttention::add(kernels::In term, kernels::Out sum) const {
 
 void BlockAttention::merge_gradients(std::int32_t turn) {
   shelves_.take_sums(turn, [&](const Key& key, Tensor arrived) {
-    begin(key, {0, workload::chunks_a_rank(layer_.shape.way)});
     if (const Tensor* const sum = held_.find(key)) {
       add(arrived.in(), sum->out());
     } else {
@@ -282,7 +243,6 @@ void BlockAttention::join(kernels::Out d_qkv) {
   for (const Array array : {Array::queries, Array::keys, Array::sums, Array::d_queries, Array::d_keys}) {
     held_.take(own(array));
   }
-  begun_.clear();
 }
 
 // ---- keys of all

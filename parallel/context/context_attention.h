@@ -2,8 +2,9 @@
 // what each piece of the step model does with tensors. Pieces are the operations of workload/operations.h of kind
 // split_heads, exchange_context, core and merge_context; of an exchange this gives the buffers, and others move them.
 //
-//   forward    split_heads; for each turn its operands, core, its results, merge_context
-//   backward   turns in reverse: operands, core, results, merge_context; then split_heads, which joins the gradients
+//   forward    split_heads; for each turn its operands, core, merge_context of the turn before, its results; at the end
+//              merge_context of the last
+//   backward   turns in reverse, likewise; then split_heads, which joins the gradients
 //
 // Kernels and exchanges may be called from different threads, a kernel's and an exchange's at a time, if the recipe's
 // order between them is kept. Tensors are [batch, tokens, heads, head_columns]; tokens are a rank's, in the order of
@@ -19,33 +20,13 @@
 #include "core/dtype.h"
 #include "kernels/base/view.h"
 #include "parallel/layers/workspace.h"
+#include "workload/context_layer.h"
 #include "workload/context_list.h"
 #include "workload/operations.h"
 
 namespace lockstep::parallel {
 
-// Sizes, the same for all layers and microbatches of a rank.
-struct ContextLayer {
-  workload::ContextShape shape;
-  std::int32_t rank = 0;  // among the context ranks
-  std::int64_t batch = 1;
-  std::int64_t length = 0;  // of a whole sequence, which chunks_of(shape) divides
-  std::int64_t heads = 1;
-  std::int64_t kv_heads = 1;
-  std::int64_t head_columns = 1;
-  core::DType dtype = core::DType::f32;
-
-  std::int64_t tokens() const { return length / shape.ranks; }  // of a sequence, on each rank
-  std::int64_t chunk() const { return length / workload::chunks_of(shape); }
-  std::int64_t query_columns() const { return heads * head_columns; }
-  std::int64_t key_columns() const { return kv_heads * head_columns; }
-  std::int64_t fused_columns() const { return query_columns() + 2 * key_columns(); }
-  std::int64_t rows() const { return batch * tokens(); }
-  std::int64_t elems(workload::ContextArray array) const;  // of one rank's
-  core::DType dtype_of(workload::ContextArray array) const;
-  std::int64_t bytes(workload::ContextArray array) const;
-  void check() const;  // throws a usage Error
-};
+using workload::ContextLayer;
 
 // The layer's list, with what its exchanges move between each pair of ranks.
 class ContextPlan {
@@ -53,6 +34,7 @@ class ContextPlan {
   explicit ContextPlan(const ContextLayer& layer);
   const ContextLayer& layer() const { return layer_; }
   const workload::ContextList& list() const { return list_; }
+  const workload::ContextSides& sides() const { return list_.of_rank[static_cast<std::size_t>(layer_.rank)]; }
   const workload::ContextTurn& turn(bool backward, std::int32_t turn) const {
     return list_.turn(layer_.rank, backward, turn);
   }
@@ -87,8 +69,8 @@ class ContextAttention {
   virtual void merge(std::int32_t turn) = 0;
   virtual kernels::In output() const = 0;  // [rows, heads, head_columns], once all turns are merged
   virtual const Tensor& output_tensor() const = 0;
-  // What the backward needs not; `all`: nothing is kept, but for the output.
-  virtual void forward_ends(bool keeps) = 0;
+  // Gives up all but the output, where no backward comes or the forward is done again before it.
+  virtual void forget() = 0;
   virtual void give_up_output() = 0;
 
   // d_o: the output's gradient, which stays until join().

@@ -23,28 +23,32 @@ class ContextRanks {
   ContextAttention& rank(std::size_t r) { return *ranks_[r]; }
   const ContextPlan& plan(std::size_t r) const { return *plans_[r]; }
 
-  void forward() {
-    for (std::int32_t t = 0; t < turns(); ++t) turn(t, false);
-    for (const auto& rank : ranks_) rank->forward_ends(true);
-  }
-  void backward() {
-    for (std::int32_t t = turns(); t-- > 0;) turn(t, true);
-  }
+  void forward() { run(false); }
+  void backward() { run(true); }
   double sent_bytes(std::size_t r) const { return sent_bytes_.empty() ? 0 : sent_bytes_[r]; }
 
  private:
   std::int32_t turns() const { return plans_.front()->list().turns(); }
 
-  void turn(std::int32_t t, bool backward) {
-    const auto places = workload::places_of(plans_.front()->turn(backward, t), t);
-    for (const workload::ExchangePlace& place : places) {
-      if (!place.results) exchange(backward, place);
+  // As the step model has the pieces, one after the other.
+  void run(bool backward) {
+    for (std::int32_t step = 0; step < turns(); ++step) {
+      const std::int32_t turn = backward ? turns() - 1 - step : step;
+      const auto places = workload::places_of(plans_.front()->turn(backward, turn), turn);
+      exchange_all(places, backward, false);
+      for (const auto& rank : ranks_) backward ? rank->core_gradient(turn) : rank->core(turn);
+      if (step > 0) merge(backward ? turn + 1 : turn - 1, backward);
+      exchange_all(places, backward, true);
+      if (step + 1 == turns()) merge(turn, backward);
     }
-    for (const auto& rank : ranks_) backward ? rank->core_gradient(t) : rank->core(t);
+  }
+  void merge(std::int32_t turn, bool backward) {
+    for (const auto& rank : ranks_) backward ? rank->merge_gradients(turn) : rank->merge(turn);
+  }
+  void exchange_all(const std::vector<workload::ExchangePlace>& places, bool backward, bool results) {
     for (const workload::ExchangePlace& place : places) {
-      if (place.results) exchange(backward, place);
+      if (place.results == results) exchange(backward, place);
     }
-    for (const auto& rank : ranks_) backward ? rank->merge_gradients(t) : rank->merge(t);
   }
 
   void exchange(bool backward, const workload::ExchangePlace& place) {

@@ -9,7 +9,6 @@
 namespace lockstep::parallel {
 namespace {
 
-using workload::ContextArray;
 using workload::ContextExchange;
 using workload::ContextTurn;
 using workload::ExchangePlace;
@@ -20,38 +19,8 @@ const ContextExchange& exchange_at(const ContextTurn& turn, const ExchangePlace&
 
 }  // namespace
 
-std::int64_t ContextLayer::elems(ContextArray array) const {
-  switch (array) {
-    case ContextArray::keys:
-    case ContextArray::d_keys:
-      return 2 * rows() * key_columns();
-    case ContextArray::keys_only:
-    case ContextArray::values_only:
-    case ContextArray::d_keys_only:
-    case ContextArray::d_values_only:
-      return rows() * key_columns();
-    case ContextArray::sums:
-      return rows() * heads;
-    default:
-      return rows() * query_columns();
-  }
-}
-
-core::DType ContextLayer::dtype_of(ContextArray array) const {
-  return array == ContextArray::sums ? core::DType::f32 : dtype;
-}
-
-std::int64_t ContextLayer::bytes(ContextArray array) const {
-  return static_cast<std::int64_t>(core::size_of(dtype_of(array))) * elems(array);
-}
-
-void ContextLayer::check() const {
-  const std::string refusal = workload::misfit_of(shape, {.length = length, .heads = heads, .kv_heads = kv_heads});
-  if (!refusal.empty()) throw core::usage_error(refusal);
-}
-
 ContextPlan::ContextPlan(const ContextLayer& layer) : layer_(layer), list_(workload::context_list(layer.shape)) {
-  layer_.check();
+  if (const std::string refusal = workload::misfit_of(layer_); !refusal.empty()) throw core::usage_error(refusal);
   const std::int32_t ranks = layer_.shape.ranks;
   for (const bool backward : {false, true}) {
     Matrices& matrices = matrices_[backward ? 1 : 0];

@@ -145,13 +145,9 @@ class ContextTest : public testing::Test {
       put_rows(layer, r, values_of(d_in.in()), outcome.d_qkv);
       ranks.rank(static_cast<std::size_t>(r)).give_up_output();
     }
-    const workload::ContextArraySizes sizes{.tokens = static_cast<double>(layer.rows()),
-                                            .queries = static_cast<double>(layer.query_columns()),
-                                            .keys = static_cast<double>(layer.key_columns()),
-                                            .heads = static_cast<double>(layer.heads),
-                                            .elem_bytes = static_cast<double>(core::size_of(layer.dtype))};
     for (std::int32_t r = 0; r < layer.shape.ranks; ++r) {
-      const workload::ContextBytes bytes = bytes_sent(ranks.plan(0).list(), sizes, r);
+      const ContextPlan& plan = ranks.plan(static_cast<std::size_t>(r));
+      const workload::ContextBytes bytes = bytes_sent(plan.list(), plan.layer());
       EXPECT_DOUBLE_EQ(ranks.sent_bytes(static_cast<std::size_t>(r)), bytes.forward + bytes.backward);
     }
     return outcome;

@@ -108,8 +108,7 @@ void HeadAttention::merge(std::int32_t /*turn*/) {
   outputs_.received.reset();
 }
 
-void HeadAttention::forward_ends(bool keeps) {
-  if (keeps) return;
+void HeadAttention::forget() {
   for (Tensor* const tensor : {&q_, &kv_, &o_, &lse_}) tensor->reset();
 }
 
@@ -121,11 +120,11 @@ void HeadAttention::begin_backward(kernels::In d_o) {
 }
 
 void HeadAttention::core_gradient(std::int32_t /*turn*/) {
-  const Tensor d_o = make_as(ContextArray::d_outputs);
+  Tensor d_o = make_as(ContextArray::d_outputs);
   to_sequences(d_outputs_.received, own_queries(), 1, d_o);
   d_outputs_.received.reset();
-  const Tensor dq = make_as(ContextArray::d_queries);
-  const Tensor d_kv = make_as(ContextArray::d_keys);
+  Tensor dq = make_as(ContextArray::d_queries);
+  Tensor d_kv = make_as(ContextArray::d_keys);
   const std::int64_t keys = kv_.elems() / 2;
   kernels::run(kernels::AttentionBackward{.shape = shape(),
                                           .q = q_.in(),
@@ -138,9 +137,10 @@ void HeadAttention::core_gradient(std::int32_t /*turn*/) {
                                           .dk = d_kv.out(0, keys),
                                           .dv = d_kv.out(keys, keys)},
                workspace_.where);
-  for (Tensor* const tensor : {&q_, &kv_, &o_, &lse_}) tensor->reset();
+  for (Tensor* const tensor : {&q_, &kv_, &o_, &lse_, &d_o}) tensor->reset();
   d_queries_.sent = make_as(ContextArray::d_queries);
   from_sequences(dq, own_queries(), 1, d_queries_.sent);
+  dq.reset();
   d_keys_.sent = make_as(ContextArray::d_keys);
   from_sequences(d_kv, own_keys(), 2, d_keys_.sent);
 }

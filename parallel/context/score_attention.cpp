@@ -11,6 +11,8 @@
 
 namespace lockstep::parallel {
 
+using Moment = workload::ContextMoment;
+
 ScoreAttention::ScoreAttention(const ContextPlan& plan, const Workspace& workspace)
     : plan_(plan), layer_(plan.layer()), workspace_(workspace), shelves_(plan, workspace) {
   LOCKSTEP_CHECK(layer_.kv_heads == layer_.heads && !layer_.shape.causal, "what this way has");
@@ -92,7 +94,7 @@ void ScoreAttention::split(kernels::In qkv) {
 }
 
 void ScoreAttention::core(std::int32_t turn) {
-  shelves_.drop_operands(false, turn);
+  shelves_.give_up(false, Moment::blocks_begin, turn);
   const workload::ContextBlock& block = plan_.turn(false, turn).blocks.front();
   const std::int64_t columns = layer_.head_columns;
   if (block.work == workload::ContextWork::scores) {
@@ -113,13 +115,12 @@ void ScoreAttention::core(std::int32_t turn) {
                         tokens(), tokens(), columns);
   add_to(own(Array::outputs), std::move(term));
   if (turn + 1 != plan_.list().turns()) return;
-  shelves_.drop_operands(false, turn + 1);
+  shelves_.give_up(false, Moment::blocks_end, turn);
   output_ = make(layer_.elems(Array::outputs));
   by_tokens(shelves_.held.take(own(Array::outputs)), output_.out(), 0, layer_.query_columns());
 }
 
-void ScoreAttention::forward_ends(bool keeps) {
-  if (keeps) return;
+void ScoreAttention::forget() {
   scores_.reset();
   for (const Array array : {Array::queries, Array::keys_only, Array::values_only}) shelves_.held.take(own(array));
 }
@@ -131,7 +132,7 @@ void ScoreAttention::begin_backward(kernels::In d_o) {
 }
 
 void ScoreAttention::core_gradient(std::int32_t turn) {
-  shelves_.drop_operands(true, turn);
+  shelves_.give_up(true, Moment::blocks_begin, turn);
   const workload::ContextBlock& block = plan_.turn(true, turn).blocks.front();
   const std::int64_t columns = layer_.head_columns;
   if (block.work == workload::ContextWork::values) {
@@ -158,6 +159,7 @@ void ScoreAttention::core_gradient(std::int32_t turn) {
   add_to({Array::d_keys_only, block.keys_of},
          product({d_block, true}, {shelves_.held.at(own(Array::queries))}, tokens(), tokens(), columns, alpha));
   if (turn == 0) d_scores_.reset();
+  shelves_.give_up(true, Moment::blocks_end, turn);
 }
 
 void ScoreAttention::merge_gradients(std::int32_t turn) {

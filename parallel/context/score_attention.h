@@ -18,7 +18,7 @@ class ScoreAttention final : public ContextAttention {
   void merge(std::int32_t /*turn*/) override {}
   kernels::In output() const override { return output_.in(); }
   const Tensor& output_tensor() const override { return output_; }
-  void forward_ends(bool keeps) override;
+  void forget() override;
   void give_up_output() override { output_.reset(); }
 
   void begin_backward(kernels::In d_o) override;

@@ -9,6 +9,7 @@ using workload::ExchangePlace;
 ContextMove ContextShelves::begin_shift(bool backward, const ExchangePlace& place, kernels::In d_o) {
   const ContextExchange& exchange = plan_.exchange(backward, place);
   const ContextLayer& layer = plan_.layer();
+  if (!place.results && place.index == 0) give_up(backward, workload::ContextMoment::operands_begin, place.turn);
   ContextMove move{.input = {nullptr, core::DType::u8, 0},
                    .output = {nullptr, core::DType::u8, 0},
                    .bytes_of_pairs = plan_.bytes_of_pairs(backward, place)};
@@ -40,10 +41,11 @@ void ContextShelves::end_shift(bool backward, const ExchangePlace& place) {
   }
 }
 
-void ContextShelves::drop_operands(bool backward, std::int32_t turn) {
-  const std::int32_t before = backward ? turn + 1 : turn - 1;
-  if (before < 0 || before >= plan_.list().turns()) return;
-  for (const ContextExchange& exchange : plan_.turn(backward, before).operands) {
+void ContextShelves::give_up(bool backward, workload::ContextMoment moment, std::int32_t turn) {
+  const workload::ContextSides& sides = plan_.sides();
+  const std::int32_t gone = workload::turn_given_up(backward ? sides.backward : sides.forward, backward, moment, turn);
+  if (gone < 0) return;
+  for (const ContextExchange& exchange : plan_.turn(backward, gone).operands) {
     if (exchange.comm != schedules::Comm::shift) continue;
     for (const ContextMessage& receive : exchange.receives) held.take({exchange.received, receive.owner});
   }

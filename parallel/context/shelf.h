@@ -65,8 +65,8 @@ class ContextShelves {
   // no block here has added to is sent as zeros. `d_o`: the gradient of own outputs, which is on no shelf.
   ContextMove begin_shift(bool backward, const workload::ExchangePlace& place, kernels::In d_o = {});
   void end_shift(bool backward, const workload::ExchangePlace& place);
-  // Of the turn that was run before this one, which has been computed and sent on.
-  void drop_operands(bool backward, std::int32_t turn);
+  // Operands that came from others and have been used and sent on by this moment of a turn.
+  void give_up(bool backward, workload::ContextMoment moment, std::int32_t turn);
   // Calls visit(key, tensor) for each sum that came in the turn's results.
   template <class Visit>
   void take_sums(std::int32_t turn, const Visit& visit) {

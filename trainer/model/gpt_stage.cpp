@@ -92,14 +92,7 @@ void give_ids(core::Device& device, const GptShape& shape, std::span<const std::
 std::shared_ptr<const parallel::ContextPlan> context_plan_of(const GptShape& shape) {
   if (shape.layout.cp == 1) return nullptr;
   return std::make_shared<const parallel::ContextPlan>(
-      parallel::ContextLayer{.shape = context_of(shape.layout),
-                             .rank = shape.context,
-                             .batch = shape.layout.microbatch_size,
-                             .length = shape.model.sequence,
-                             .heads = shape.model.heads / shape.tensor.ranks,
-                             .kv_heads = shape.model.kv_heads / shape.tensor.ranks,
-                             .head_columns = shape.model.head_size,
-                             .dtype = shape.layout.compute});
+      workload::context_layer_of(shape.model, shape.layout, shape.context));
 }
 
 Tensor ids_on_device(const parallel::Workspace& workspace, const HostCopy<std::int32_t>& ids) {
@@ -189,9 +182,6 @@ void check_trainable(const workload::Model& model, const workload::Layout& layou
   }
   if (layout.cp > 1 && layout.cp_way == workload::ContextWay::colossal) {
     refuse("cp_way=colossal, which has no causal mask", "cp_way=ring zigzag allgather ulysses lightseq");
-  }
-  if (layout.cp > 1 && layout.recompute == workload::Recompute::selective) {
-    refuse("recompute=selective with context-parallel ranks", "recompute=none, recompute=full, or cp=1");
   }
   if (!layout.flash) refuse("attention that keeps its scores", "flash=yes");
   if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");

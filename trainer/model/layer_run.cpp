@@ -181,7 +181,7 @@ class LayerRun final : public PartRun {
       case Kind::rotary:
         return rotate(attention_.qkv, false);
       case Kind::split_heads:
-        return split_heads();
+        return split_heads(keeps_core(op));
       case Kind::merge_context:
         return context_->merge(what.turn);
       case Kind::core:
@@ -266,13 +266,13 @@ class LayerRun final : public PartRun {
   }
 
   // Context ranks have queries, keys and values one behind the other.
-  void split_heads() {
+  void split_heads(bool keeps) {
     context_->split(attention_.qkv.in());
-    attention_.qkv.reset();
+    if (keeps || !is_selective()) attention_.qkv.reset();
   }
 
   void project(bool keeps) {
-    if (context_) context_->forward_ends(keeps);
+    if (context_ && !keeps) context_->forget();
     attention().of_projection().forward(stage_.workspace, row_parallel(places_.projection), core_output(),
                                         attention_out_.begin(stage_));
     attention_out_.end(stage_);
