@@ -214,6 +214,8 @@ def _mpi_programs(programs: Programs) -> Programs:
     ("--dp", "2", "--pp", "2", "--microbatches", "2", "--zero", "1", "--schedule", "chimera"),
     ("--dp", "4", "--microbatches", "2", "--zero", "3", "--shard-ranks", "2"),
     ("--dp", "2", "--tp", "2", "--sequence-parallel", "--zero", "3"),
+    ("--dp", "2", "--cp", "2", "--zero", "1"),
+    ("--cp", "4", "--cp-way", "lightseq"),  # ranks with nothing to send
     # messages that wait for their receives
     ("--dp", "2", "--pp", "2", "--layers", "4", "--microbatches", "4", "--length", "64", "--schedule", "dualpipe"),
 ])

@@ -53,6 +53,16 @@ def test_layers_of_processes_are_right_and_send_by_formula(mpi_programs: Program
     assert len(rows) == 5 * 2 * 2 + 1 and all(row[18] == row[19] and row[20] == "0" for row in rows)
 
 
+@pytest.mark.parametrize("threads", ["multiple", "funneled"])
+def test_sequences_that_processes_share_are_one_ranks(mpi_programs: Programs, tmp_path: Path, threads: str) -> None:
+    file = tmp_path / "sequences.jsonl"
+    done = under_mpi(mpi_programs, "seqpar_bench", "--turns", "1", "--length", "96", "--heads", "4", "--head-columns", "8",
+                     "--mpi-threads", threads, "--json", str(file))
+    rows, _ = rows_and_run(done, file)
+    assert [row[:2] for row in rows] == [[way, "2"] for way in ("ring", "zigzag", "allgather", "ulysses", "lightseq")]
+    assert "5 rows give one rank's results and send what the lists say" in done.stdout
+
+
 def test_stages_of_processes_run_every_schedule_that_is_asked_for(mpi_programs: Programs, tmp_path: Path) -> None:
     file = tmp_path / "stages.jsonl"
     done = under_mpi(mpi_programs, "pipeline_perf", "--mode", "real", "--layers", "1", "--hidden", "32", "--microbatches",
