@@ -11,7 +11,6 @@ from reports.load import load
 
 SMALL = ("--turns", "1", "--length", "96", "--heads", "4", "--head-columns", "8")
 WAY, CP, LENGTH = range(3)
-SENT_FORWARD, SENT_BACKWARD = 13, 14
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -45,12 +44,16 @@ def test_ulysses_sends_a_share_of_what_a_ring_sends(programs: Programs, tmp_path
     assert all(line.sent_bytes == line.listed_bytes and line.difference <= 1e-5 for line in one.values())
 
 
-def test_emulated_links_are_said_to_be(programs: Programs) -> None:
-    done = programs.run("seqpar_bench", *SMALL, "--way", "ring", "--link", "latency_us=200,gbps=1")
+def test_emulated_links_are_said_to_be_and_simulated(programs: Programs, tmp_path: Path) -> None:
+    file = str(tmp_path / "c.jsonl")
+    done = programs.run("seqpar_bench", *SMALL, "--way", "ring,ulysses", "--link", "latency_us=200,gbps=1", "--json", file)
     assert done.returncode == 0, done.stderr
     assert "EMULATED" in done.stdout
     forward_comm = 4
     assert all(float(row[forward_comm]) >= 0.2 for row in rows_of(done.stdout))
+    ring, ulysses = load([file]).contexts
+    assert ring.simulated_us["forward"] >= 200 and ring.simulated_us["backward"] >= 400
+    assert min(ulysses.simulated_us.values()) >= 600, "three all-to-alls, one after the other"
 
 
 @pytest.mark.parametrize(("words", "told"), [

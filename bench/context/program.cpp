@@ -24,7 +24,7 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
     if (layer.length != length_of_whole) whole = reference_of(layer, flags.threads);
     length_of_whole = layer.length;
     const Result result = run_layer(flags, layer, whole);
-    print(row_text(layer, result));
+    print(row_text(flags, layer, result));
     if (writer.is_open()) writer.write(context_record(run, flags, layer, result));
     ++rows;
     wrong += result.wrong().empty() ? 0 : 1;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "bench/context/exchanges.h"
+#include "bench/context/pieces.h"
+#include "bench/context/simulated.h"
 #include "bench/parallel/sent_counter.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
@@ -17,7 +19,6 @@
 #include "kernels/base/thread_pool.h"
 #include "trainer/train/rank_setup.h"
 #include "workload/context_check.h"
-#include "workload/context_operations.h"
 
 namespace lockstep::context_bench {
 namespace {
@@ -33,22 +34,6 @@ using workload::OperationKind;
 constexpr std::size_t kContext = 0;  // the channel
 constexpr std::array kDirections{Direction::forward, Direction::backward};
 constexpr std::array kForms{Form::one_by_one, Form::beside, Form::kernels, Form::exchanges};
-
-// The operations of the layer in the step model.
-std::vector<workload::Operation> operations_of(const ContextLayer& layer) {
-  workload::Model model;
-  model.heads = layer.heads;
-  model.kv_heads = layer.kv_heads;
-  model.head_size = layer.head_columns;
-  model.hidden = layer.query_columns();
-  model.sequence = layer.length;
-  workload::Layout layout;
-  layout.cp = layer.shape.ranks;
-  layout.cp_way = layer.shape.way;
-  layout.compute = layer.dtype;
-  layout.microbatch_size = layer.batch;
-  return workload::context_operations(model, layout);
-}
 
 parallel::Tensor tensor_of(parallel::Memory& memory, const std::vector<float>& values, core::DType dtype) {
   parallel::Tensor tensor = memory.make(parallel::MemoryKind::buffers, dtype, static_cast<std::int64_t>(values.size()));
@@ -99,6 +84,9 @@ class RankRun {
         attention_(parallel::make_context_attention(plan_, workspace_)),
         exchanges_(rank, kContext, layer_.shape.ranks),
         operations_(operations_of(layer_)),
+        pieces_{pieces_of(operations_, false), pieces_of(operations_, true)},
+        piece_us_{std::vector<std::vector<double>>(pieces_[0].size()),
+                  std::vector<std::vector<double>>(pieces_[1].size())},
         runner_(rank, kContext,
                 core::WaitPolicy::beside_work(layer_.shape.ranks * (flags.threads + 1), core::usable_cores(),
                                               flags.timeout)) {
@@ -123,6 +111,7 @@ class RankRun {
       result_.sent_bytes[d] = largest(result_.sent_bytes[d] / static_cast<double>(result_.checked_passes));
       const workload::ContextBytes listed = workload::bytes_sent(plan_.list(), layer_);
       result_.listed_bytes[d] = largest(backward ? listed.backward : listed.forward);
+      if (flags_.link) result_.simulated_us[d] = simulated(backward);
     }
     result_.peak_bytes = static_cast<std::int64_t>(largest(static_cast<double>(result_.peak_bytes)));
     return std::move(result_);
@@ -140,42 +129,45 @@ class RankRun {
     return has_nan ? std::numeric_limits<double>::quiet_NaN() : *std::max_element(all.begin(), all.end());
   }
 
+  double simulated(bool backward) {
+    const std::vector<Piece>& pieces = pieces_[backward ? 1 : 0];
+    std::vector<std::vector<double>> of_rank(static_cast<std::size_t>(layer_.shape.ranks));
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const std::vector<double>& mine = piece_us_[backward ? 1 : 0][i];
+      const auto all = transports::all_gather_value(rank_.messages, mine.empty() ? 0.0 : core::median(mine));
+      for (std::size_t r = 0; r < all.size(); ++r) of_rank[r].push_back(all[r]);
+    }
+    return simulated_us(layer_, pieces, backward, of_rank, *flags_.link);
+  }
+
   // ---- passes
 
-  // The operations of a direction, each waiting for what the step model's recipe has it wait for. Without messages the
-  // exchanges give ranks what memory holds.
+  // Without messages the exchanges give ranks what memory holds, and kernels are timed one by one.
   Pass pass_of(bool backward, bool moves) {
     Pass pass;
-    int last_kernel = kNothing;
-    int waits_for = kNothing;   // an exchange that the next kernel waits for
-    int after_next = kNothing;  // one that the kernel after it waits for
-    if (backward) {
-      last_kernel = pass.add(TaskKind::other_kernel, [this] { attention_->begin_backward(d_o_.in()); });
-    }
-    for (std::size_t i = 0; i < operations_.size(); ++i) {
-      const workload::Operation& op = operations_[backward ? operations_.size() - 1 - i : i];
-      if (op.kind == OperationKind::exchange_context) {
-        const schedules::Comm comm = (backward ? op.backward_exchange : op.forward_exchange).comm;
-        if (comm == schedules::Comm::none) continue;
-        const ExchangePlace place = ExchangePlace::of_number(op.turn);
-        const int put = pass.add(
+    const int before = backward ? 1 : 0;  // tasks before the first piece
+    if (backward) pass.add(TaskKind::other_kernel, [this] { attention_->begin_backward(d_o_.in()); });
+    const std::vector<Piece>& pieces = pieces_[backward ? 1 : 0];
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const OperationKind kind = pieces[i].op->kind;
+      const std::uint16_t turn = pieces[i].op->turn;
+      if (pieces[i].is_exchange) {
+        const schedules::Comm comm = (backward ? pieces[i].op->backward_exchange : pieces[i].op->forward_exchange).comm;
+        const ExchangePlace place = ExchangePlace::of_number(turn);
+        pass.add(
             moves ? TaskKind::exchange : TaskKind::other_kernel, [=, this] { exchange(comm, backward, place, moves); },
-            last_kernel);
-        if (backward ? op.beside_backward : op.beside) {
-          after_next = put;
-        } else {
-          waits_for = put;
-          after_next = kNothing;
-        }
+            pieces[i].after + before);
         continue;
       }
-      if ((backward ? op.input_gradient : op.forward).empty() && op.kind == OperationKind::merge_context) continue;
-      const bool is_core = op.kind != OperationKind::split_heads && op.kind != OperationKind::merge_context;
-      last_kernel = pass.add(
+      const bool is_core = kind != OperationKind::split_heads && kind != OperationKind::merge_context;
+      pass.add(
           is_core ? TaskKind::product : TaskKind::other_kernel,
-          [this, kind = op.kind, turn = op.turn, backward] { kernel(kind, turn, backward); }, waits_for);
-      waits_for = after_next;
-      after_next = kNothing;
+          [=, this] {
+            const auto start = core::Clock::now();
+            kernel(kind, turn, backward);
+            if (!moves) piece_us_[backward ? 1 : 0][i].push_back(core::us_between(start, core::Clock::now()));
+          },
+          pieces[i].after < 0 ? kNothing : pieces[i].after + before);
     }
     return pass;
   }
@@ -292,6 +284,8 @@ class RankRun {
   std::unique_ptr<parallel::ContextAttention> attention_;
   Exchanges exchanges_;
   const std::vector<workload::Operation> operations_;
+  const std::array<std::vector<Piece>, 2> pieces_;                    // [direction]
+  std::array<std::vector<std::vector<double>>, 2> piece_us_;          // [direction][piece], of kernels alone
   std::vector<Pass> whole_passes_, kernel_passes_, exchange_passes_;  // [direction]
   std::vector<double> own_kernels_us_;
   Result result_;
@@ -307,14 +301,20 @@ std::vector<double> Result::exposed(Form form, Direction direction) const {
   return exposed;
 }
 
-double Result::hidden() const {
-  double exposed = 0;
+double Result::hidden_of(double exposed) const {
   double alone = 0;
-  for (const Direction direction : kDirections) {
-    exposed += exposed_us(direction);
-    alone += median_us(Form::exchanges, direction);
-  }
+  for (const Direction direction : kDirections) alone += median_us(Form::exchanges, direction);
   return alone > 0 ? std::clamp(1 - exposed / alone, 0.0, 1.0) : 1;
+}
+
+double Result::hidden() const {
+  return hidden_of(exposed_us(Direction::forward) + exposed_us(Direction::backward));
+}
+
+double Result::simulated_hidden() const {
+  double exposed = simulated_us[0] + simulated_us[1];
+  for (const Direction direction : kDirections) exposed -= median_us(Form::kernels, direction);
+  return hidden_of(exposed);
 }
 
 double Result::load() const {

@@ -24,8 +24,11 @@ struct Result {
   std::vector<double> kernels_us;           // of each rank, forward and backward: median
   std::array<double, 2> sent_bytes = {};    // [direction], of the rank that sends most, in a pass: counted in the plans
   std::array<double, 2> listed_bytes = {};  // likewise: as the list has it
-  std::int64_t peak_bytes = 0;              // of the rank that holds most, beside its input and the output's gradient
-  double worst_difference = 0;              // of all turns and ranks, of the largest element
+  // [direction], with exchanges beside kernels: what the simulator says of kernels as they were measured and the
+  // emulated link; 0 without one.
+  std::array<double, 2> simulated_us = {};
+  std::int64_t peak_bytes = 0;  // of the rank that holds most, beside its input and the output's gradient
+  double worst_difference = 0;  // of all turns and ranks, of the largest element
   double allowed_difference = 0;
   std::int64_t checked_passes = 0;
 
@@ -37,8 +40,12 @@ struct Result {
   double exposed_us(Direction direction) const { return core::median(exposed(Form::beside, direction)); }
   // Share of the time of communication alone that kernels hide, forward and backward; 1 where there is next to none.
   double hidden() const;
-  double load() const;        // the slowest rank's kernels over the mean
-  std::string wrong() const;  // empty: nothing
+  double simulated_hidden() const;  // likewise, by the simulator
+  double load() const;              // the slowest rank's kernels over the mean
+  std::string wrong() const;        // empty: nothing
+
+ private:
+  double hidden_of(double exposed_us) const;
 };
 
 // Under mpirun all ranks call it, and all have the result.

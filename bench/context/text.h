@@ -10,7 +10,7 @@
 namespace lockstep::context_bench {
 
 std::string heading_text(const ContextFlags& flags);
-std::string row_text(const parallel::ContextLayer& layer, const Result& result);
+std::string row_text(const ContextFlags& flags, const parallel::ContextLayer& layer, const Result& result);
 std::string ending_text(std::size_t rows, std::size_t wrong);
 
 }  // namespace lockstep::context_bench

@@ -5,14 +5,15 @@ from typing import Callable, Sequence
 from matplotlib.figure import Figure
 
 from reports.analysis.findings import MOST
-from reports.analysis.training.context import (ContextResult, bytes_sentence, exposed_us, hidden, hidden_sentence,
-                                               load_sentence, memory_sentence, time_sentence)
+from reports.analysis.training.context import (ContextResult, bytes_sentence, exposed_sentence, exposed_us, hidden,
+                                               hidden_sentence, load_sentence, memory_sentence, simulated_hidden,
+                                               time_sentence)
 from reports.check.runs import notes_on_runs
 from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.training_view import GroupPage, GroupView
 from reports.plots import style
-from reports.plots.context_figures import hidden_figure, load_figure, memory_figure, time_figure
+from reports.plots.context_figures import exposed_figure, hidden_figure, load_figure, memory_figure, time_figure
 from reports.plots.figures import FigureFile, save
 from reports.plots.frame import Heading
 from reports.records import Context, Records
@@ -24,16 +25,22 @@ _FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[ContextResult], str]
     ("hidden", hidden_figure, hidden_sentence, "A line a way: share of communication that kernels hide, by length"),
     ("load", load_figure, load_sentence, "A group of bars a way: what each rank computes"),
 )
+_EXPOSED = ("exposed", exposed_figure, exposed_sentence,
+            "A line a way: time of communication that kernels do not hide, by length; dashed: simulated")
 
 
 def render_context(results: Sequence[ContextResult], folder: Path) -> list[list[FigureFile]]:
     folder.mkdir(parents=True, exist_ok=True)
-    return [[_render(result, *figure, folder) for figure in _FIGURES] for result in results]
+    return [[_render(result, *figure, folder) for figure in _figures_of(result)] for result in results]
+
+
+def _figures_of(result: ContextResult) -> Sequence[tuple[str, Callable[..., Figure], Callable[[ContextResult], str], str]]:
+    return _FIGURES + (_EXPOSED,) if all(one.simulated_us for one in result.all) else _FIGURES
 
 
 def _render(result: ContextResult, name: str, draw: Callable[..., Figure], title: Callable[[ContextResult], str], alt: str,
             folder: Path) -> FigureFile:
-    emulated = result.first.basis != "measured" and name in ("time", "hidden")
+    emulated = result.first.basis != "measured" and name in ("time", "hidden", "exposed")
     heading = Heading(unbroken(title(result).rstrip(".")), result.name,
                       "EMULATED links: not a time of this machine's own" if emulated else "")
     with style.context():
@@ -61,7 +68,8 @@ _COLUMNS = (
     Column("way", "", False), Column("length", "tokens of a sequence"), Column("kernels ms", "all of them, alone"),
     Column("communication ms", "alone"), Column("serial ms", "one after the other: median"),
     Column("async ms", "communication beside blocks: median"), Column("exposed ms", "median over turns of async less kernels"),
-    Column("hidden %", "of communication alone"), Column("load", "pairs of the rank that has most, over the mean"),
+    Column("hidden %", "of communication alone"), Column("simulated %", "hidden, by the simulator: over emulated links"),
+    Column("load", "pairs of the rank that has most, over the mean"),
     Column("sent forward", "by the rank that sends most"), Column("sent backward", "likewise"),
     Column("peak", "beside the input and the output's gradient, of the rank that holds most"),
     Column("difference", "from one rank's result, of the largest element, in 1e-6"), Column("status", "", False),
@@ -77,7 +85,8 @@ def _cells(one: Context) -> tuple[Cell, ...]:
     status = one.status if not one.error else f"{one.status}: {one.error}"
     return (word(one.way), number(one.length, 9),
             *(number(one.median_us(form) / 1e3) for form in ("kernels", "communication", "serial", "async")),
-            number(exposed_us(one) / 1e3), number(100 * hidden(one), 3), number(one.load),
+            number(exposed_us(one) / 1e3), number(100 * hidden(one), 3),
+            word("-") if (share := simulated_hidden(one)) is None else number(100 * share, 3), number(one.load),
             size(round(one.sent_bytes["forward"])), size(round(one.sent_bytes["backward"])), size(one.peak_bytes),
             number(one.difference * 1e6), word(status))
 

@@ -3,9 +3,9 @@ from typing import Callable, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from reports.analysis.training.context import ContextResult, hidden
+from reports.analysis.training.context import ContextResult, exposed_us, hidden, simulated_exposed_us
 from reports.plots.frame import End, Heading, draw_line, label_ends, line_axes, new_figure, tidy, value_axis
 from reports.plots.style import INK, MUTED, numbered, styles_for
 from reports.records import Context
@@ -31,6 +31,23 @@ def hidden_figure(result: ContextResult, heading: Heading) -> Figure:
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.set_ylabel("communication hidden beside kernels")
     _draw(axes, result, hidden)
+    return figure
+
+
+def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
+    """Solid: measured; dashed: simulated."""
+    figure, axes = line_axes(heading, [line.way for line in result.lines])
+    _length_axis(axes, result)
+    values = [exposed_us(one) for one in result.all] + [simulated_exposed_us(one) or 0.0 for one in result.all]
+    margin = 0.05 * (max(values) - min(values)) + 1
+    axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
+    axes.set_ylabel("exposed communication; dashed: simulated")
+    _draw(axes, result, exposed_us)
+    styles = styles_for([line.way for line in result.lines])
+    for line in result.lines:
+        axes.plot(line.lengths, [simulated_exposed_us(one) for one in line.points], color=styles[line.way].colour,
+                  linestyle=(0, (4, 3)), linewidth=1.3, zorder=2.5)
     return figure
 
 

@@ -2,12 +2,12 @@
 import pytest
 
 from reports.analysis.report import report_of
-from reports.analysis.training.context import (bytes_sentence, hidden, hidden_sentence, load_sentence, memory_sentence,
-                                               time_sentence)
+from reports.analysis.training.context import (bytes_sentence, exposed_sentence, hidden, hidden_sentence, load_sentence,
+                                               memory_sentence, simulated_hidden, time_sentence)
 from reports.cli import main
 from reports.load import load
 from reports.plots import style
-from reports.plots.context_figures import hidden_figure, load_figure, memory_figure, time_figure
+from reports.plots.context_figures import exposed_figure, hidden_figure, load_figure, memory_figure, time_figure
 from reports.plots.frame import Heading
 from reports.tests.context_world import ContextWorld
 from reports.tests.test_html import Structure
@@ -21,7 +21,8 @@ def records(tmp_path_factory):
     world = ContextWorld()
     paced = ContextWorld("context-2", "emulated", {"link": {"latency_us": 20.0, "gbps": 1.0}})
     lines = [world.run(), world.context("ring", 1024, load=1.75), world.context("ring", 2048, 200.0, load=1.75),
-             world.context("zigzag", 1024, 300.0), world.context("zigzag", 2048, 0.0), paced.run(), paced.context("ring")]
+             world.context("zigzag", 1024, 300.0), world.context("zigzag", 2048, 0.0), paced.run(),
+             paced.context("ring", simulated_us={"forward": 2300.0, "backward": 2300.0})]
     return write(tmp_path_factory.mktemp("context") / "c.jsonl", lines)
 
 
@@ -58,6 +59,15 @@ def test_figures_equal_the_records(results):
     assert [0.5, 0.8] in [list(line.get_ydata()) for line in share.axes[0].lines]
     heights = [round(patch.get_height(), 6) for patch in loads.axes[0].patches]
     assert heights == [0.75, 0.75, 0.75, 1.75, 1, 1, 1, 1]
+
+
+def test_what_was_simulated_is_drawn_beside_what_was_measured(results):
+    emulated = results[1]
+    assert simulated_hidden(emulated.first) == pytest.approx(0.7) and simulated_hidden(results[0].first) is None
+    assert exposed_sentence(emulated) == "At 1,024 tokens communication adds ring 1 ms to the kernels; simulated: ring 600 µs."
+    with style.context():
+        lines = [list(line.get_ydata()) for line in exposed_figure(emulated, HEADING).axes[0].lines]
+    assert [1000.0] in lines and [600.0] in lines
 
 
 def test_a_wrong_row_is_shown(tmp_path):

@@ -77,10 +77,24 @@ def exposed_us(one: Context) -> float:
     return sum(one.time(direction, "async").exposed_stats.median for direction in DIRECTIONS)
 
 
+def simulated_exposed_us(one: Context) -> float | None:
+    """What the simulator says in place of it, over emulated links."""
+    return sum(one.simulated_us.values()) - one.median_us("kernels") if one.simulated_us else None
+
+
 def hidden(one: Context) -> float:
     """Of the time of communication alone."""
+    return _hidden_of(one, exposed_us(one))
+
+
+def simulated_hidden(one: Context) -> float | None:
+    exposed = simulated_exposed_us(one)
+    return None if exposed is None else _hidden_of(one, exposed)
+
+
+def _hidden_of(one: Context, exposed: float) -> float:
     alone = one.median_us("communication")
-    return min(max(1 - exposed_us(one) / alone, 0.0), 1.0) if alone else 1.0
+    return min(max(1 - exposed / alone, 0.0), 1.0) if alone else 1.0
 
 
 def sent_bytes(one: Context) -> float:
@@ -107,6 +121,12 @@ def hidden_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
     return (f"At {length:,} tokens kernels hide {_told(result, hidden, share_text)} of the time that communication takes "
             "alone.")
+
+
+def exposed_sentence(result: ContextResult) -> str:
+    length = result.at_longest[0].length
+    return (f"At {length:,} tokens communication adds {_told(result, exposed_us, time_text)} to the kernels; simulated: "
+            f"{_told(result, lambda one: max(simulated_exposed_us(one) or 0.0, 0.0), time_text)}.")
 
 
 def load_sentence(result: ContextResult) -> str:
