@@ -71,8 +71,9 @@ struct Layout {
   // ZeRO 3 as DeepSpeed had it in 2021: every matrix is gathered, and reduced, by itself, as a list of a tensor a rank,
   // each of which the host copies; and once more between a layer's recomputation and its backward.
   bool gather_lists = false;
-  bool graphs = false;          // the host launches kernels as CUDA graphs, and not operator by operator
-  bool overlap_tp = true;       // tensor-parallel reductions of input gradients run beside weight gradients
+  bool graphs = false;     // the host launches kernels as CUDA graphs, and not operator by operator
+  bool overlap_tp = true;  // tensor-parallel reductions of input gradients run beside weight gradients; so does context
+                           // ranks' first exchange
   bool overlap_p2p = false;     // the compute lane does not wait for its messages to leave
   bool scatter_gather = false;  // between stages each tensor rank sends its part (arXiv:2104.04473, section 4.1)
 

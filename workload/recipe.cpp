@@ -68,7 +68,8 @@ class PartWriter {
       const PieceName input{op.kind, Side::input_gradient, op.turn};
       kernels(to.backward, Op::backward, op.input_gradient, input);
       kernels(to.input_gradient, Op::input_gradient, op.input_gradient, input);
-      // The gradient that enters a tensor-parallel part leaves while the weight's gradient of the product is made.
+      // The gradient that enters a tensor-parallel part leaves while the weight's gradient of the product is made; so
+      // do the first keys that context ranks' backward needs.
       const bool beside = i > 0 && leaves_beside(i - 1);
       if (beside) collective(to.backward, ops_[i - 1].backward_exchange, true, input_of(i - 1));
 
@@ -95,8 +96,9 @@ class PartWriter {
   PieceName input_of(std::size_t i) const { return {ops_[i].kind, Side::input_gradient, ops_[i].turn}; }
   bool leaves_beside(std::size_t i) const {
     const Exchange& exchange = ops_[i].backward_exchange;
-    return layout_.overlap_tp && exchange.comm != schedules::Comm::none &&
-           exchange.group == schedules::GroupKind::tensor && i + 1 < ops_.size() &&
+    const bool inside =
+        exchange.group == schedules::GroupKind::tensor || exchange.group == schedules::GroupKind::context;
+    return layout_.overlap_tp && exchange.comm != schedules::Comm::none && inside && i + 1 < ops_.size() &&
            !ops_[i + 1].weight_gradient.empty();
   }
 
