@@ -112,7 +112,7 @@ void dump_logits(const std::string& model_text, const std::string& path, const f
   lockstep::kernels::ThreadPool pool(1);
   Model model(pool, options);
   const lockstep::trainer::HuggingFaceNames names(options.shape.model);
-  const lockstep::trainer::SafetensorsFile file(path);
+  const lockstep::trainer::WeightFiles file(path);
   for (const auto& parameter : model.parameters()) {
     const std::vector<lockstep::trainer::WholeTensor> whole{{parameter.name, parameter.shape}};
     std::vector<float> values(static_cast<std::size_t>(parameter.elems()));

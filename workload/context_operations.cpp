@@ -115,7 +115,8 @@ class ContextOperations {
 
   // Calls of a block's kernel.
   double count_of(const ContextBlock& block) const {
-    return static_cast<double>(layer_.batch / batch_of_call(layer_, rows_of(layer_, block)));
+    const std::int64_t calls = layer_.batch / batch_of_call(layer_, rows_of(layer_, block));
+    return static_cast<double>(calls);
   }
 
   KernelCall attention(const ContextBlock& block, bool backward) const {

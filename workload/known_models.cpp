@@ -66,6 +66,9 @@ constexpr std::array kModels{
     KnownModel{"llama3-8b", Family::llama3, 32, 4096, 32, 8, 14336, 128256, 8192, kLlama3},
     KnownModel{"llama3-70b", Family::llama3, 80, 8192, 64, 8, 28672, 128256, 8192, kLlama3},
     KnownModel{"llama3-405b", Family::llama3, 126, 16384, 128, 8, 53248, 128256, 8192, kLlama3},
+    KnownModel{"llama3.1-8b", Family::llama31, 32, 4096, 32, 8, 14336, 128256, 8192, kLlama3},
+    KnownModel{"llama3.1-70b", Family::llama31, 80, 8192, 64, 8, 28672, 128256, 8192, kLlama3},
+    KnownModel{"llama3.1-405b", Family::llama31, 126, 16384, 128, 8, 53248, 128256, 8192, kLlama3},
     KnownModel{"mixtral-8x7b", Family::mixtral, 32, 4096, 32, 8, 14336, 32000, 32768, kMixtral},
     KnownModel{"mixtral-8x22b", Family::mixtral, 56, 6144, 48, 8, 16384, 32000, 65536,
                "Mistral AI 2024, published configuration of Mixtral-8x22B-v0.1"},
@@ -96,7 +99,8 @@ Model model_of(const KnownModel& known) {
   model.tied_embeddings = false;
   model.learned_positions = false;
   model.norm = Norm::rms;
-  if (known.family == Family::llama3) model.rope_theta = 500'000;
+  if (known.family == Family::llama3 || known.family == Family::llama31) model.rope_theta = 500'000;
+  if (known.family == Family::llama31) model.rope_factor = 8;
   if (known.family == Family::mixtral) {
     model.rope_theta = 1'000'000;
     model.experts = 8;

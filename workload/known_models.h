@@ -14,7 +14,8 @@ enum class Family : std::uint8_t {
   gpt2,  // as it is trained today, without dropout
   gpt,   // GPT-3 and Megatron-LM's, with dropout
   llama,
-  llama3,  // with positions that turn slower
+  llama3,   // with positions that turn slower
+  llama31,  // and are scaled
   mixtral,
 };
 

@@ -52,6 +52,14 @@ const std::array kFields{
                  [](Model& m, const FieldValue& v) { m.learned_positions = v.yes_or_no(); }},
     Field<Model>{"rope_theta", "2 or more; 10000",
                  [](Model& m, const FieldValue& v) { m.rope_theta = v.integer(2, kMost); }},
+    Field<Model>{"rope_factor", "Llama 3.1's scaling of rotary positions; 1 (none)",
+                 [](Model& m, const FieldValue& v) { m.rope_factor = v.integer(1, kMost); }},
+    Field<Model>{"rope_low_freq_factor", "with rope_factor; 1",
+                 [](Model& m, const FieldValue& v) { m.rope_low_freq_factor = v.integer(1, kMost); }},
+    Field<Model>{"rope_high_freq_factor", "with rope_factor, above the low one; 4",
+                 [](Model& m, const FieldValue& v) { m.rope_high_freq_factor = v.integer(2, kMost); }},
+    Field<Model>{"rope_original_positions", "with rope_factor; 8192",
+                 [](Model& m, const FieldValue& v) { m.rope_original_positions = v.integer(1, kMost); }},
     Field<Model>{"rope_pairs", "halves neighbours; halves",
                  [](Model& m, const FieldValue& v) { m.rope_pairs = static_cast<RopePairs>(v.one_of(kRopePairs)); }},
     Field<Model>{"dropout", "yes no; yes", [](Model& m, const FieldValue& v) { m.dropout = v.yes_or_no(); }},
@@ -169,6 +177,10 @@ std::string misfit_of(const Model& model) {
   if (!model.learned_positions && model.head_size % 2 != 0) {
     return "head_size is " + std::to_string(model.head_size) +
            "; allowed: even numbers, as rotary positions turn pairs of columns";
+  }
+  if (model.rope_low_freq_factor >= model.rope_high_freq_factor) {
+    return "rope_low_freq_factor is " + std::to_string(model.rope_low_freq_factor) +
+           "; allowed: less than rope_high_freq_factor, " + std::to_string(model.rope_high_freq_factor);
   }
   if (model.experts > 0 && (model.experts_a_token < 1 || model.experts_a_token > model.experts)) {
     return "experts_a_token is " + std::to_string(model.experts_a_token) + "; allowed: 1 to " +

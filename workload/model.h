@@ -37,6 +37,11 @@ struct Model {
   bool tied_embeddings = true;    // the head is the embedding's matrix
   bool learned_positions = true;  // else rotary, which has no parameters
   std::int64_t rope_theta = 10000;
+  // Llama 3.1's scaling of rotary positions (kernels::RotaryScaling), in the names of its config.json; factor 1: none.
+  std::int64_t rope_factor = 1;
+  std::int64_t rope_low_freq_factor = 1;
+  std::int64_t rope_high_freq_factor = 4;
+  std::int64_t rope_original_positions = 8192;
   RopePairs rope_pairs = RopePairs::halves;
   bool dropout = true;
   Norm norm = Norm::layer;

@@ -430,7 +430,6 @@ class PieceTouches {
         use_rows(T::n1, T::n1_all);
         return make(T::qkv);
       case Kind::rotary:
-        return use(T::qkv);
       case Kind::split_heads:
         return use(T::qkv);
       case Kind::exchange_context:

@@ -82,7 +82,10 @@ core::ContextRecord context_record(const core::RunRecord& run, const ContextFlag
   record.kernels_us = result.kernels_us;
   record.sent_bytes = {{"forward", result.sent_bytes[0]}, {"backward", result.sent_bytes[1]}};
   record.listed_bytes = {{"forward", result.listed_bytes[0]}, {"backward", result.listed_bytes[1]}};
-  if (flags.link) record.simulated_us = {{"forward", result.simulated_us[0]}, {"backward", result.simulated_us[1]}};
+  if (flags.link) {
+    record.simulated_exposed_us = {{"forward", result.simulated_exposed_us[0]},
+                                   {"backward", result.simulated_exposed_us[1]}};
+  }
   record.peak_bytes = result.peak_bytes;
   record.checked_passes = result.checked_passes;
   record.difference = std::isnan(result.worst_difference) ? 1 : result.worst_difference;

@@ -24,9 +24,9 @@ struct Result {
   std::vector<double> kernels_us;           // of each rank, forward and backward: median
   std::array<double, 2> sent_bytes = {};    // [direction], of the rank that sends most, in a pass: counted in the plans
   std::array<double, 2> listed_bytes = {};  // likewise: as the list has it
-  // [direction], with exchanges beside kernels: what the simulator says of kernels as they were measured and the
-  // emulated link; 0 without one.
-  std::array<double, 2> simulated_us = {};
+  // [direction], what exchanges beside kernels add to them, as the simulator has it: kernels as they were measured,
+  // exchanges on the emulated link; 0 without one.
+  std::array<double, 2> simulated_exposed_us = {};
   std::int64_t peak_bytes = 0;  // of the rank that holds most, beside its input and the output's gradient
   double worst_difference = 0;  // of all turns and ranks, of the largest element
   double allowed_difference = 0;

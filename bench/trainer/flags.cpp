@@ -167,7 +167,9 @@ const std::array kFlagsOfTraining{
     Flag{"--resume", "", "a checkpoint, or a folder of them: training goes on from there, in any layout",
          [](TrainFlags& f, const FlagValue& v) { f.options.resume = file_name(v); }},
     Flag{"--init-from", "",
-         "safetensors file with the tensors of Hugging Face's GPT-2 or Llama, in place of random weights",
+         "weights of Hugging Face's GPT-2 or Llama, in place of random ones: a safetensors file, the index.json of "
+         "several, "
+         "or a folder with the one or the other",
          [](TrainFlags& f, const FlagValue& v) { f.options.init_from = file_name(v); }},
     Flag{"--export", "", "write a safetensors file with the same tensors at the end",
          [](TrainFlags& f, const FlagValue& v) { f.options.export_file = file_name(v); }},

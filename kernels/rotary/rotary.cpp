@@ -1,5 +1,6 @@
 #include "kernels/rotary/rotary.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/base/element_types.h"
@@ -177,14 +178,30 @@ void Rotary::check_shape() const {
   if (!(theta > 1)) {
     throw core::usage_error(std::string(name()) + ": theta is " + std::to_string(theta) + "; allowed: above 1");
   }
+  if (!(scaling.factor >= 1) || !(scaling.low_frequency < scaling.high_frequency) || !(scaling.positions >= 1)) {
+    throw core::usage_error(std::string(name()) +
+                            ": scaling of turns; allowed: a factor of 1 or more, a low frequency below the high one");
+  }
 }
+
+namespace {
+
+double scaled_turn(const RotaryScaling& scaling, double turn) {
+  if (scaling.factor == 1) return turn;
+  const double times = turn * scaling.positions;
+  const double kept =
+      std::clamp((times - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency), 0.0, 1.0);
+  return turn * (kept + (1 - kept) / scaling.factor);
+}
+
+}  // namespace
 
 std::vector<double> rotary_turns(const Rotary& args) {
   constexpr double kTwoPi = 6.283185307179586;
   std::vector<double> turns(static_cast<std::size_t>(args.head_columns / 2));
   for (std::size_t i = 0; i < turns.size(); ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(args.head_columns);
-    turns[i] = std::pow(static_cast<double>(args.theta), exponent) / kTwoPi;
+    turns[i] = scaled_turn(args.scaling, std::pow(static_cast<double>(args.theta), exponent) / kTwoPi);
   }
   return turns;
 }

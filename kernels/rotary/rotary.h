@@ -26,6 +26,17 @@ class CudaContext;
 
 enum class RotaryPairs : std::uint8_t { halves, neighbours };
 
+// Turns for longer sequences than a model was first trained on, as Llama 3.1 has them (huggingface/transformers,
+// modeling_rope_utils.py, "llama3"): a pair that turns around less than low_frequency times in `positions` is slowed
+// down by `factor`, one that does more than high_frequency times is left alone, and between the two the share of the
+// slowing falls with the number of times. Factor 1: none.
+struct RotaryScaling {
+  double factor = 1;
+  double low_frequency = 1;
+  double high_frequency = 4;
+  double positions = 8192;
+};
+
 struct Rotary {
   static constexpr std::array kInPlace{InPlace{"y", "x"}};
   RotaryPairs pairs = RotaryPairs::halves;
@@ -36,6 +47,7 @@ struct Rotary {
   std::int64_t stride = 0;          // elements from row to row; 0: heads * head_columns
   std::int64_t first_position = 0;  // of this rank's part of a sequence
   float theta = 10000;
+  RotaryScaling scaling = {};
   bool backward = false;  // turns back
   In x = {};              // [rows, heads, head_columns], strided
   Out y = {};             // as x, may be x
@@ -53,7 +65,8 @@ struct Rotary {
   }
 };
 
-// How far each pair turns from one position to the next, in turns of 2 pi: theta^(-2 i / head_columns) / (2 pi).
+// How far each pair turns from one position to the next, in turns of 2 pi: theta^(-2 i / head_columns) / (2 pi),
+// scaled.
 std::vector<double> rotary_turns(const Rotary& args);
 
 // 6 FLOPs a pair; cosines and sines, of which all heads share each, are not counted.

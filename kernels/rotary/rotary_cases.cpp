@@ -39,6 +39,13 @@ std::vector<KernelCase> rotary_test_cases() {
       Rotary{.rows = 34, .length = 17, .heads = 3, .head_columns = 6},
       Rotary{.rows = 12, .length = 5, .heads = 3, .head_columns = 64, .stride = 320},
       Rotary{.rows = 7, .length = 7, .heads = 2, .head_columns = 128, .first_position = 131065, .theta = 500000},
+      Rotary{.rows = 9,
+             .length = 9,
+             .heads = 2,
+             .head_columns = 128,
+             .first_position = 131000,
+             .theta = 500000,
+             .scaling = {.factor = 8}},
       Rotary{.rows = 20, .length = 20, .heads = 5, .head_columns = 38, .stride = 191, .first_position = 3},
   };
   std::vector<KernelCase> cases;

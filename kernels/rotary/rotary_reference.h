@@ -11,13 +11,26 @@
 
 namespace lockstep::kernels {
 
+// As transformers computes it: by wavelengths.
+inline double reference_frequency(const Rotary& args, double frequency) {
+  const RotaryScaling& scaling = args.scaling;
+  if (scaling.factor == 1) return frequency;
+  const double wavelength = 2 * std::acos(-1.0) / frequency;
+  if (wavelength < scaling.positions / scaling.high_frequency) return frequency;
+  if (wavelength > scaling.positions / scaling.low_frequency) return frequency / scaling.factor;
+  const double smooth =
+      (scaling.positions / wavelength - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency);
+  return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
+}
+
 template <class S>
 void rotate_head_reference(const Rotary& args, std::int64_t position, std::span<const S> x, std::span<S> y) {
   const std::int64_t half = args.head_columns / 2;
   const bool halves = args.pairs == RotaryPairs::halves;
   for (std::int64_t i = 0; i < half; ++i) {
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(args.head_columns);
-    const double angle = static_cast<double>(position) * std::pow(static_cast<double>(args.theta), exponent);
+    const double frequency = std::pow(static_cast<double>(args.theta), exponent);
+    const double angle = static_cast<double>(position) * reference_frequency(args, frequency);
     const S cosine(std::cos(angle));
     const S sine(args.backward ? -std::sin(angle) : std::sin(angle));
     const auto first = static_cast<std::size_t>(halves ? i : 2 * i);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -77,6 +78,20 @@ TEST(Rotary, HalvesAreNeighboursInAnotherOrder) {
   }
 }
 
+// Of Llama 3.1: the first 29 of 64 pairs turn as ever, the last 29 at an eighth, and those between fall from one to
+// the other.
+TEST(Rotary, ScalingSlowsSlowPairsDown) {
+  Rotary args{.rows = 1, .length = 1, .heads = 1, .head_columns = 128, .theta = 500000};
+  const std::vector<double> plain = rotary_turns(args);
+  args.scaling.factor = 8;
+  const std::vector<double> scaled = rotary_turns(args);
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < plain.size(); ++i) shares.push_back(scaled[i] / plain[i]);
+  EXPECT_EQ(std::count(shares.begin(), shares.end(), 1.0), 29);
+  EXPECT_EQ(std::count_if(shares.begin(), shares.end(), [](double share) { return share < 0.1251; }), 29);
+  EXPECT_TRUE(std::is_sorted(shares.rbegin(), shares.rend()));
+}
+
 TEST(Rotary, WrongArgumentsAreNamed) {
   const auto refusal = [](const Rotary& args) -> std::string {
     try {
@@ -91,6 +106,8 @@ TEST(Rotary, WrongArgumentsAreNamed) {
   EXPECT_NE(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 4, .stride = 3}).find("stride is 3"),
             std::string::npos);
   EXPECT_NE(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 4, .theta = 0}).find("theta is 0"),
+            std::string::npos);
+  EXPECT_NE(refusal({.rows = 1, .length = 1, .heads = 1, .head_columns = 4, .scaling = {.factor = 0.5}}).find("factor"),
             std::string::npos);
 }
 

@@ -201,7 +201,7 @@ TEST_F(ContextTest, EveryWayGivesOneRanksOutputAndGradients) {
             expect_alike(
                 {.shape = shape,
                  .batch = batch,
-                 .length = 12 * ranks,
+                 .length = std::int64_t{12} * ranks,
                  .heads = shape.way == ContextWay::colossal ? kv_heads : kv_heads * batch,  // groups of two, too
                  .kv_heads = kv_heads,
                  .head_columns = 8,

@@ -35,7 +35,7 @@ def render_context(results: Sequence[ContextResult], folder: Path) -> list[list[
 
 
 def _figures_of(result: ContextResult) -> Sequence[tuple[str, Callable[..., Figure], Callable[[ContextResult], str], str]]:
-    return _FIGURES + (_EXPOSED,) if all(one.simulated_us for one in result.all) else _FIGURES
+    return _FIGURES + (_EXPOSED,) if all(one.simulated_exposed_us for one in result.all) else _FIGURES
 
 
 def _render(result: ContextResult, name: str, draw: Callable[..., Figure], title: Callable[[ContextResult], str], alt: str,

@@ -22,7 +22,7 @@ def records(tmp_path_factory):
     paced = ContextWorld("context-2", "emulated", {"link": {"latency_us": 20.0, "gbps": 1.0}})
     lines = [world.run(), world.context("ring", 1024, load=1.75), world.context("ring", 2048, 200.0, load=1.75),
              world.context("zigzag", 1024, 300.0), world.context("zigzag", 2048, 0.0), paced.run(),
-             paced.context("ring", simulated_us={"forward": 2300.0, "backward": 2300.0})]
+             paced.context("ring", simulated_exposed_us={"forward": 300.0, "backward": 300.0})]
     return write(tmp_path_factory.mktemp("context") / "c.jsonl", lines)
 
 

@@ -23,6 +23,16 @@ struct ConfigField {
 
 constexpr double kEpsilon = 1e-5;  // kernels::NormForward's
 
+// Llama 3.1's, as config.json has it.
+json rope_scaling_of(const workload::Model& model) {
+  if (model.rope_factor == 1) return nullptr;
+  return {{"factor", model.rope_factor},
+          {"high_freq_factor", model.rope_high_freq_factor},
+          {"low_freq_factor", model.rope_low_freq_factor},
+          {"original_max_position_embeddings", model.rope_original_positions},
+          {"rope_type", "llama3"}};
+}
+
 // configuration_gpt2.py and configuration_llama.py of transformers.
 std::vector<ConfigField> fields_of(const workload::Model& model) {
   if (model.learned_positions) {
@@ -35,7 +45,7 @@ std::vector<ConfigField> fields_of(const workload::Model& model) {
           {"num_key_value_heads", model.kv_heads, model.heads},
           {"head_dim", model.head_size, model.hidden / model.heads},
           {"rope_theta", model.rope_theta, 10000},
-          {"rope_scaling", nullptr, nullptr},
+          {"rope_scaling", rope_scaling_of(model), nullptr},
           {"rms_norm_eps", kEpsilon, 1e-6},
           {"hidden_act", "silu", "silu"},
           {"attention_bias", false, false},
@@ -46,9 +56,10 @@ std::vector<ConfigField> fields_of(const workload::Model& model) {
 // Version 5 of transformers has rotary positions in an object of their own; its type is "default" where before
 // rope_scaling was null.
 json flattened(json config) {
-  const json rope = config.value("rope_parameters", json());
+  json rope = config.value("rope_parameters", json());
   if (!rope.is_object()) return config;
   if (rope.contains("rope_theta")) config["rope_theta"] = rope.at("rope_theta");
+  rope.erase("rope_theta");
   if (rope.value("rope_type", "default") != "default") config["rope_scaling"] = rope;
   return config;
 }

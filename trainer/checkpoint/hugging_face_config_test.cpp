@@ -66,6 +66,23 @@ TEST_F(ConfigBeside, RotaryPositionsOfVersionFive) {
             std::string::npos);
 }
 
+TEST_F(ConfigBeside, ScaledRotaryPositionsOfLlama31) {
+  const auto config = [](const char* field, const char* more) {
+    return std::string(R"({"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "rope_theta": 500000.0, ")") + field +
+           R"(": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3", )" + more +
+           R"("original_max_position_embeddings": 8192}})";
+  };
+  const workload::Model model = workload::parse_model("llama3.1-8b");
+  EXPECT_EQ(refusal(config("rope_scaling", ""), model), "");
+  EXPECT_EQ(refusal(config("rope_parameters", R"("rope_theta": 500000.0, )"), model), "");
+  EXPECT_NE(refusal(config("rope_scaling", ""), workload::parse_model("llama3-8b")).find("the model's is null"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(config("rope_scaling", ""), workload::parse_model("llama3.1-8b,rope_factor=32")).find("\"factor\":32"),
+      std::string::npos);
+  EXPECT_NE(refusal(kLlama3, model).find("rope_scaling is null"), std::string::npos);
+}
+
 TEST_F(ConfigBeside, NoneAndBrokenOnes) {
   EXPECT_NO_THROW(check_config_beside(folder_ / "model.safetensors", workload::parse_model("llama2-7b")));
   EXPECT_EQ(refusal("{", workload::parse_model("nano")), folder_ / "config.json" + " is no JSON object");

@@ -90,29 +90,29 @@ bool is_llama(const workload::Model& model) {
          model.norm == workload::Norm::rms && model.rope_pairs == workload::RopePairs::halves;
 }
 
-const TensorInfo* find(const HuggingFaceNames& names, const SafetensorsFile& file, const std::string& name) {
+const TensorInfo* find(const HuggingFaceNames& names, const WeightFiles& file, const std::string& name) {
   const TensorInfo* const found = file.find(name);
   return found != nullptr ? found : file.find(names.other_name(name));
 }
 
-const TensorInfo& require(const HuggingFaceNames& names, const SafetensorsFile& file, const std::string& name) {
+const TensorInfo& require(const HuggingFaceNames& names, const WeightFiles& file, const std::string& name) {
   if (const TensorInfo* const found = find(names, file, name)) return *found;
   throw core::usage_error(fmt::format("{} has no tensor \"{}\" or \"{}\"", file.path(), name, names.other_name(name)));
 }
 
-std::vector<float> read_all(const SafetensorsFile& file, const TensorInfo& info) {
+std::vector<float> read_all(const WeightFiles& file, const TensorInfo& info) {
   std::vector<float> values(static_cast<std::size_t>(info.elems()));
   file.read(info, 0, values);
   return values;
 }
 
 // A tensor in our layout.
-std::vector<float> read_ours(const HuggingFaceNames& names, const SafetensorsFile& file, const WholeTensor& tensor) {
+std::vector<float> read_ours(const HuggingFaceNames& names, const WeightFiles& file, const WholeTensor& tensor) {
   std::vector<float> all;
   for (const FileTensor& part : names.tensors_of(tensor)) {
     const TensorInfo& info = require(names, file, part.name);
     if (info.shape != part.shape) {
-      throw core::usage_error(fmt::format("{}: tensor \"{}\" is {}, the model's is {}", file.path(), info.name,
+      throw core::usage_error(fmt::format("{}: tensor \"{}\" is {}, the model's is {}", file.file_of(info), info.name,
                                           shape_text(info.shape), shape_text(part.shape)));
     }
     std::vector<float> values = read_all(file, info);
@@ -122,7 +122,7 @@ std::vector<float> read_ours(const HuggingFaceNames& names, const SafetensorsFil
   return all;
 }
 
-void check_head(const HuggingFaceNames& names, const SafetensorsFile& file) {
+void check_head(const HuggingFaceNames& names, const WeightFiles& file) {
   const TensorInfo* const head = file.find(kHead);
   if (head == nullptr || !names.tied()) return;
   const TensorInfo& words = require(names, file, names.words());
@@ -180,7 +180,7 @@ std::string HuggingFaceNames::other_name(const std::string& name) const {
 }
 
 // One more than the largest i of names "h.i....", or "layers.i....".
-std::int64_t HuggingFaceNames::layers_in(const SafetensorsFile& file) const {
+std::int64_t HuggingFaceNames::layers_in(const WeightFiles& file) const {
   const std::string beginning = llama_ ? "layers." : "h.";
   const std::string prefix = llama_ ? "model." : "transformer.";
   std::int64_t layers = 0;
@@ -195,7 +195,7 @@ std::int64_t HuggingFaceNames::layers_in(const SafetensorsFile& file) const {
   return layers;
 }
 
-Integers HuggingFaceNames::sizes_in(const SafetensorsFile& file) const {
+Integers HuggingFaceNames::sizes_in(const WeightFiles& file) const {
   const auto matrix = [&](const std::string& name) {
     const TensorInfo& info = require(*this, file, name);
     if (info.shape.size() == 2) return info.shape;
@@ -266,7 +266,7 @@ void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, 
   });
 }
 
-void read_hugging_face(const HuggingFaceNames& names, const SafetensorsFile& file, std::span<const WholeTensor> tensors,
+void read_hugging_face(const HuggingFaceNames& names, const WeightFiles& file, std::span<const WholeTensor> tensors,
                        std::span<const Piece> pieces) {
   check_head(names, file);
   std::map<std::size_t, std::vector<Piece>> by_tensor;

@@ -1,4 +1,4 @@
-// A model's weights in one safetensors file as Hugging Face's transformers names and lays them out.
+// A model's weights in safetensors files as Hugging Face's transformers names and lays them out.
 //   GPT-2 (GPT2LMHeadModel)   names are ours; the matrices of attention and MLP are Conv1D's, [inputs, outputs] where
 //   ours
 //                             are [outputs, inputs] (https://github.com/huggingface/transformers, pytorch_utils.py)
@@ -20,6 +20,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/pieces.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/weight_files.h"
 #include "workload/model.h"
 
 namespace lockstep::trainer {
@@ -46,11 +47,11 @@ class HuggingFaceNames {
   const std::string& words() const { return words_; }  // of the word embedding
   bool tied() const { return model_.tied_embeddings; }
   // "layers", "hidden" and so on, as the shapes in the file have them. (Heads leave no trace in it.)
-  Integers sizes_in(const SafetensorsFile& file) const;
+  Integers sizes_in(const WeightFiles& file) const;
   Integers sizes() const;  // the model's
 
  private:
-  std::int64_t layers_in(const SafetensorsFile& file) const;
+  std::int64_t layers_in(const WeightFiles& file) const;
 
   workload::Model model_;
   bool llama_;
@@ -69,7 +70,7 @@ void export_hugging_face(const HuggingFaceNames& names, Checkpoint& checkpoint, 
 // Fills the pieces, from F32, F16 or BF16. Tensors have our names and shapes. Throws a usage Error that names the file
 // if a tensor is missing or of another shape, or if the file has a head that is not the word embedding where the
 // model's is.
-void read_hugging_face(const HuggingFaceNames& names, const SafetensorsFile& file, std::span<const WholeTensor> tensors,
+void read_hugging_face(const HuggingFaceNames& names, const WeightFiles& file, std::span<const WholeTensor> tensors,
                        std::span<const Piece> pieces);
 
 }  // namespace lockstep::trainer

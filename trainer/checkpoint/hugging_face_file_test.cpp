@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 
 #include "core/narrow_float.h"
@@ -48,7 +49,7 @@ void write_known(const std::string& path, const std::vector<WholeTensor>& tensor
 // A copy of a file with names changed and tensors added.
 void rewrite(const std::string& from, const std::string& to, const std::string& prefix,
              const std::map<std::string, std::vector<float>>& more) {
-  const SafetensorsFile file(from);
+  const WeightFiles file(from);
   std::vector<TensorInfo> infos;
   for (const TensorInfo& tensor : file.tensors()) infos.push_back({prefix + tensor.name, "F32", tensor.shape});
   for (const auto& [name, values] : more) {
@@ -68,8 +69,8 @@ TEST(Gpt2File, MatricesOfConv1DAreTransposedAndOthersAreNot) {
   const TemporaryFolder folder;
   const auto tensors = small_gpt2();
   write_known(folder / "m", tensors, core::DType::f32);
-  const SafetensorsFile file(folder / "m");
-  EXPECT_EQ(file.metadata().at("format"), "pt");
+  const WeightFiles file(folder / "m");
+  EXPECT_EQ(SafetensorsFile(folder / "m").metadata().at("format"), "pt");
   EXPECT_EQ(file.tensors().size(), tensors.size());
   EXPECT_EQ(file.find("h.0.attn.c_attn.weight")->shape, (Shape{4, 12}));
   EXPECT_EQ(file.find("h.1.mlp.c_proj.weight")->shape, (Shape{16, 4}));
@@ -99,7 +100,7 @@ TEST(Gpt2File, PiecesOfAnyRanksAreReadFromAnyDtypeAndNames) {
     write_known(folder / "plain", tensors, dtype);
     rewrite(folder / "plain", folder / "prefixed", "transformer.", {});
     for (const char* name : {"plain", "prefixed"}) {
-      const SafetensorsFile file(folder / name);
+      const WeightFiles file(folder / name);
       EXPECT_EQ(gpt2().sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}, {"length", 5}}));
       for (Share& share : random_shares(tensors, 3, random)) {
         read_hugging_face(gpt2(), file, tensors, share.pieces);
@@ -125,11 +126,11 @@ TEST(Gpt2File, AHeadThatIsTheWordEmbeddingIsFineAndAnotherIsRefused) {
   for (std::size_t k = 0; k < 28; ++k) words[k] = known_value(0, static_cast<std::int64_t>(k), 0);
   rewrite(folder / "m", folder / "tied", "transformer.", {{"lm_head.weight", words}});
   Share share = whole_share(tensors);
-  read_hugging_face(gpt2(), SafetensorsFile(folder / "tied"), tensors, share.pieces);
+  read_hugging_face(gpt2(), WeightFiles(folder / "tied"), tensors, share.pieces);
   EXPECT_EQ(share.wrong(0), 0);
   words[5] += 1;
   rewrite(folder / "m", folder / "untied", "transformer.", {{"lm_head.weight", words}});
-  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), SafetensorsFile(folder / "untied"), tensors, share.pieces); }),
+  EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), WeightFiles(folder / "untied"), tensors, share.pieces); }),
             folder / "untied" +
                 ": lm_head.weight is not transformer.wte.weight; allowed: a model whose head is the word embedding");
 }
@@ -138,7 +139,7 @@ TEST(Gpt2File, WhatDoesNotFitTheModelIsRefused) {
   const TemporaryFolder folder;
   auto tensors = small_gpt2();
   write_known(folder / "m", tensors, core::DType::f32);
-  const SafetensorsFile file(folder / "m");
+  const WeightFiles file(folder / "m");
   tensors[0].shape = {8, 4};
   Share share = whole_share(tensors);
   EXPECT_EQ(error_of([&] { read_hugging_face(gpt2(), file, tensors, share.pieces); }),
@@ -167,9 +168,9 @@ TEST(Gpt2File, ACheckpointsMasterWeightsAreExported) {
   Checkpoint checkpoint(folder / "run");
   export_hugging_face(gpt2(), checkpoint, folder / "m", core::DType::f32);
   Share share = whole_share(tensors);
-  read_hugging_face(gpt2(), SafetensorsFile(folder / "m"), tensors, share.pieces);
+  read_hugging_face(gpt2(), WeightFiles(folder / "m"), tensors, share.pieces);
   EXPECT_EQ(share.wrong(0), 0);
-  EXPECT_EQ(SafetensorsFile(folder / "m").tensors().size(), tensors.size());
+  EXPECT_EQ(WeightFiles(folder / "m").tensors().size(), tensors.size());
 }
 
 // ---- Llama
@@ -201,7 +202,7 @@ TEST(LlamaFile, NamesAndPartsAreHuggingFaces) {
   write_hugging_face(names, folder / "m", tensors, core::DType::f32, [](std::size_t tensor, std::span<float> values) {
     for (std::size_t k = 0; k < values.size(); ++k) values[k] = known_value(tensor, static_cast<std::int64_t>(k), 0);
   });
-  const SafetensorsFile file(folder / "m");
+  const WeightFiles file(folder / "m");
   EXPECT_EQ(file.tensors().size(), 1 + 2 * 9 + 2U);
   EXPECT_EQ(names.sizes_in(file), (Integers{{"layers", 2}, {"hidden", 4}, {"vocabulary", 7}}));
   // Queries, keys and values are the rows 0 to 3, 4 and 5, 6 and 7 of ours; gate and up 0 to 5 and 6 to 11.
@@ -242,7 +243,7 @@ TEST(LlamaFile, ATiedHeadIsNotWrittenAndMayBeThere) {
   };
   const auto tensors = tensors_of_llama(true);
   write_hugging_face(tied, folder / "tied", tensors, core::DType::f32, fill);
-  const SafetensorsFile file(folder / "tied");
+  const WeightFiles file(folder / "tied");
   EXPECT_EQ(file.find("lm_head.weight"), nullptr);
   Share share = whole_share(tensors_of_llama(false));
   EXPECT_EQ(error_of([&] { read_hugging_face(untied, file, tensors_of_llama(false), share.pieces); }),
@@ -250,9 +251,50 @@ TEST(LlamaFile, ATiedHeadIsNotWrittenAndMayBeThere) {
   write_hugging_face(untied, folder / "untied", tensors_of_llama(false), core::DType::f32, fill);
   share = whole_share(tensors);
   EXPECT_NE(error_of([&] {
-              read_hugging_face(tied, SafetensorsFile(folder / "untied"), tensors, share.pieces);
+              read_hugging_face(tied, WeightFiles(folder / "untied"), tensors, share.pieces);
             }).find("lm_head.weight is not model.embed_tokens.weight"),
             std::string::npos);
+}
+
+TEST(WeightFiles, OfAnIndexAreOneModel) {
+  const TemporaryFolder folder;
+  const auto tensors = small_gpt2();
+  const std::vector<WholeTensor> first(tensors.begin(), tensors.begin() + 5);
+  const std::vector<WholeTensor> second(tensors.begin() + 5, tensors.end());
+  const auto write_part = [&](const std::string& name, const std::vector<WholeTensor>& part, std::size_t begin) {
+    write_hugging_face(gpt2(), folder / name, part, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        values[k] = known_value(begin + tensor, static_cast<std::int64_t>(k), 0);
+      }
+    });
+  };
+  write_part("model-00001-of-00002.safetensors", first, 0);
+  write_part("model-00002-of-00002.safetensors", second, 5);
+  const auto write_index = [&](const std::string& of_second) {
+    std::string map;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const std::string file = t < 5 ? "model-00001-of-00002.safetensors" : of_second;
+      map += (t == 0 ? "\"" : ",\"") + tensors[t].name + "\":\"" + file + "\"";
+    }
+    std::ofstream(folder / "model.safetensors.index.json") << R"({"metadata":{},"weight_map":{)" << map << "}}";
+  };
+  write_index("model-00002-of-00002.safetensors");
+  for (const std::string& path : {folder / "", folder / "model.safetensors.index.json"}) {
+    const WeightFiles files(path);
+    EXPECT_EQ(files.tensors().size(), tensors.size());
+    Share share = whole_share(tensors);
+    read_hugging_face(gpt2(), files, tensors, share.pieces);
+    EXPECT_EQ(share.wrong(0), 0);
+  }
+  const auto refusal = [&] { return error_of([&] { WeightFiles files(folder / ""); }); };
+  write_index("model-00003-of-00002.safetensors");
+  EXPECT_NE(refusal().find("model-00003-of-00002.safetensors"), std::string::npos);
+  write_index("model-00001-of-00002.safetensors");
+  EXPECT_NE(refusal().find("is not in model-00001-of-00002.safetensors"), std::string::npos);
+  write_index("../elsewhere.safetensors");
+  EXPECT_NE(refusal().find("allowed: names of files beside it"), std::string::npos);
+  std::ofstream(folder / "model.safetensors.index.json") << "{}";
+  EXPECT_NE(refusal().find("is no index of weights"), std::string::npos);
 }
 
 TEST(LlamaFile, OtherArchitecturesAreRefused) {

@@ -111,6 +111,10 @@ class LayerRun final : public PartRun {
     kernels::Rotary how{};
     how.pairs = halves ? kernels::RotaryPairs::halves : kernels::RotaryPairs::neighbours;
     how.theta = static_cast<float>(config.rope_theta);
+    how.scaling = {.factor = static_cast<double>(config.rope_factor),
+                   .low_frequency = static_cast<double>(config.rope_low_freq_factor),
+                   .high_frequency = static_cast<double>(config.rope_high_freq_factor),
+                   .positions = static_cast<double>(config.rope_original_positions)};
     how.backward = backward;
     attention().rotate(stage_.workspace, how, qkv, stage_.shape.first_positions());
   }

@@ -27,6 +27,11 @@ Integers integers_of(const workload::Model& model) {
   integers["positions"] = 0;
   integers["rope_theta"] = model.rope_theta;
   integers["rope_pairs"] = static_cast<std::int64_t>(model.rope_pairs);
+  if (model.rope_factor == 1) return integers;
+  integers["rope_factor"] = model.rope_factor;
+  integers["rope_low_freq_factor"] = model.rope_low_freq_factor;
+  integers["rope_high_freq_factor"] = model.rope_high_freq_factor;
+  integers["rope_original_positions"] = model.rope_original_positions;
   return integers;
 }
 
@@ -96,10 +101,10 @@ std::string gemm_of_checkpoint(const std::string& path, core::DType compute) {
 }
 
 void init_run(RankTrainer& trainer, const TrainOptions& options, const std::string& file) {
-  const SafetensorsFile source(file);
+  const WeightFiles source(file);
   const HuggingFaceNames names(options.model);
-  require_same(file, names.sizes_in(source), names.sizes());
-  check_config_beside(file, options.model);
+  require_same(source.path(), names.sizes_in(source), names.sizes());
+  check_config_beside(source.path(), options.model);
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_masters(*stage.store, held);
   read_hugging_face(names, source, held.tensors, held.pieces);

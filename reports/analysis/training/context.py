@@ -79,7 +79,7 @@ def exposed_us(one: Context) -> float:
 
 def simulated_exposed_us(one: Context) -> float | None:
     """What the simulator says in place of it, over emulated links."""
-    return sum(one.simulated_us.values()) - one.median_us("kernels") if one.simulated_us else None
+    return sum(one.simulated_exposed_us.values()) if one.simulated_exposed_us else None
 
 
 def hidden(one: Context) -> float:
@@ -126,7 +126,7 @@ def hidden_sentence(result: ContextResult) -> str:
 def exposed_sentence(result: ContextResult) -> str:
     length = result.at_longest[0].length
     return (f"At {length:,} tokens communication adds {_told(result, exposed_us, time_text)} to the kernels; simulated: "
-            f"{_told(result, lambda one: max(simulated_exposed_us(one) or 0.0, 0.0), time_text)}.")
+            f"{_told(result, lambda one: simulated_exposed_us(one) or 0.0, time_text)}.")
 
 
 def load_sentence(result: ContextResult) -> str:
