@@ -82,6 +82,17 @@ void AtomicFile::write(std::string_view text) {
   }
 }
 
+void AtomicFile::write_over_beginning(std::string_view text) {
+  LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
+  for (off_t at = 0; !text.empty();) {
+    const ssize_t written = pwrite(descriptor_, text.data(), text.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(errno);
+    text.remove_prefix(static_cast<std::size_t>(written));
+    at += written;
+  }
+}
+
 void AtomicFile::commit() {
   LOCKSTEP_CHECK(descriptor_ >= 0, "the file is closed");
   if (fsync(descriptor_) != 0) fail(errno);

@@ -19,6 +19,8 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view text);
+  // Over what was written first: of a header that says what came behind it.
+  void write_over_beginning(std::string_view text);
   void commit();  // once; nothing may be written afterwards
 
  private:

@@ -103,10 +103,23 @@ def rms_norm(x: "torch.Tensor", weight: "torch.Tensor") -> "torch.Tensor":
     return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
 
 
-def rotated(x: "torch.Tensor", theta: float, neighbours: bool) -> "torch.Tensor":
+def frequencies(theta: float, half: int) -> "torch.Tensor":
+    return theta ** (-torch.arange(half).double() / half)
+
+
+def slowed(plain: "torch.Tensor", factor: float, low: float, high: float, positions: int) -> "torch.Tensor":
+    """Llama 3.1's, as transformers' modeling_rope_utils.py has it: by wavelengths."""
+    wavelengths = 2 * torch.pi / plain
+    smooth = (positions / wavelengths - low) / (high - low)
+    between = (1 - smooth) * plain / factor + smooth * plain
+    long = torch.where(wavelengths > positions / low, plain / factor, between)
+    return torch.where(wavelengths < positions / high, plain, long)
+
+
+def rotated(x: "torch.Tensor", turns: "torch.Tensor", neighbours: bool) -> "torch.Tensor":
     """[batch, heads, length, columns] as complex numbers, turned by their positions."""
     half = x.shape[-1] // 2
-    angles = torch.outer(torch.arange(x.shape[-2]).double(), theta ** (-torch.arange(half).double() / half))
+    angles = torch.outer(torch.arange(x.shape[-2]).double(), turns)
     turn = torch.polar(torch.ones_like(angles), angles)
     if neighbours:
         return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (half, 2)).contiguous()) * turn).flatten(-2)
@@ -115,13 +128,13 @@ def rotated(x: "torch.Tensor", theta: float, neighbours: bool) -> "torch.Tensor"
 
 
 def grouped_attention(
-    x: "torch.Tensor", projections: list["torch.Tensor"], heads: int, kv_heads: int, theta: float, neighbours: bool
+    x: "torch.Tensor", projections: list["torch.Tensor"], heads: int, kv_heads: int, turns: "torch.Tensor", neighbours: bool
 ) -> "torch.Tensor":
     """Head h of the queries reads head h // (heads // kv_heads) of keys and values."""
     batch, length, _ = x.shape
     wq, wk, wv, wo = projections
     q, k, v = ((x @ w.T).reshape(batch, length, n, -1).transpose(1, 2) for w, n in ((wq, heads), (wk, kv_heads), (wv, kv_heads)))
-    q, k = rotated(q, theta, neighbours), rotated(k, theta, neighbours)
+    q, k = rotated(q, turns, neighbours), rotated(k, turns, neighbours)
     outputs = []
     for h in range(heads):
         of = h // (heads // kv_heads)
@@ -144,7 +157,7 @@ def llama_loss_of(case: Case, w: Tensors) -> "torch.Tensor":
             [*qkv, out],
             case.heads,
             case.kv_heads,
-            case.rope_theta,
+            frequencies(case.rope_theta, out.shape[1] // case.heads // 2),
             case.name == "llama_neighbours",
         )
         gate, up = (rms_norm(x, w[h + "ln_2.weight"]) @ w[h + "mlp.c_fc.weight"].T).chunk(2, -1)
@@ -248,14 +261,14 @@ def random_llama(tied: bool) -> Tensors:
     return {name: torch.randn(shape, generator=generator) * shape[-1] ** -0.5 for name, shape in shapes.items()}
 
 
-def llama_logits(tokens: "torch.Tensor", weights: Tensors) -> "torch.Tensor":
+def llama_logits(tokens: "torch.Tensor", weights: Tensors, turns: "torch.Tensor") -> "torch.Tensor":
     w = {name: value.double() for name, value in weights.items()}
     x = w["model.embed_tokens.weight"][tokens]
     for layer in range(LLAMA["layers"]):
         h = f"model.layers.{layer}."
         projections = [w[f"{h}self_attn.{p}_proj.weight"] for p in "qkvo"]
         normed = rms_norm(x, w[h + "input_layernorm.weight"])
-        x = x + grouped_attention(normed, projections, LLAMA["heads"], LLAMA["kv_heads"], 500000, neighbours=False)
+        x = x + grouped_attention(normed, projections, LLAMA["heads"], LLAMA["kv_heads"], turns, neighbours=False)
         normed = rms_norm(x, w[h + "post_attention_layernorm.weight"])
         inner = F.silu(normed @ w[h + "mlp.gate_proj.weight"].T) * (normed @ w[h + "mlp.up_proj.weight"].T)
         x = x + inner @ w[h + "mlp.down_proj.weight"].T
@@ -263,8 +276,8 @@ def llama_logits(tokens: "torch.Tensor", weights: Tensors) -> "torch.Tensor":
     return rms_norm(x, w["model.norm.weight"]) @ head.T
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_logits_of_hugging_faces_llama_are_pytorchs(programs: Programs, tmp_path: Path, tied: bool) -> None:
+@pytest.mark.parametrize(("tied", "factor"), [(False, 1), (True, 1), (False, 8)])
+def test_logits_of_hugging_faces_llama_are_pytorchs(programs: Programs, tmp_path: Path, tied: bool, factor: int) -> None:
     weights = random_llama(tied)
     header, data = {}, b""
     for name, value in weights.items():
@@ -275,9 +288,11 @@ def test_logits_of_hugging_faces_llama_are_pytorchs(programs: Programs, tmp_path
     file = tmp_path / "model.safetensors"
     file.write_bytes(len(text).to_bytes(8, "little") + text + data)
     dump = programs.folder.parent / "tests" / "gpt_dump"
-    model = LLAMA_TEXT + f",tied_embeddings={'yes' if tied else 'no'}"
+    scaling = "" if factor == 1 else f",rope_factor={factor},rope_original_positions=8"  # a pair lies between
+    model = LLAMA_TEXT + f",tied_embeddings={'yes' if tied else 'no'}" + scaling
     subprocess.run([str(dump), model, str(file), str(tmp_path)], check=True, timeout=60)
     tokens = array(tmp_path / "tokens.npy").long().reshape(-1, LENGTH)
-    theirs = llama_logits(tokens, weights)
+    plain = frequencies(500000, LLAMA["head_size"] // 2)
+    theirs = llama_logits(tokens, weights, plain if factor == 1 else slowed(plain, factor, 1, 4, 8))
     ours = array(tmp_path / "logits.npy").reshape(theirs.shape)
     assert (ours - theirs).abs().max() <= 1e-6 * theirs.abs().max()

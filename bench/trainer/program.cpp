@@ -43,18 +43,13 @@ std::vector<std::int32_t> counted_tokens(const trainer::TokenText& text) {
 
 // --tokenize: the tokens of the data in a file, from which runs train without encoding it again.
 std::string write_tokens(const trainer::TrainOptions& options, const std::string& file) {
-  const trainer::Corpus corpus = corpus_of(options);
-  const trainer::TokenText& all = corpus.all();
+  if (options.data.empty()) throw core::usage_error("--tokenize without --data; allowed: with the files of a text");
   const std::int64_t words = options.tokenizer->size();
-  trainer::TokenFileWriter writer(file, words, static_cast<std::int64_t>(all.size()));
-  std::vector<std::int32_t> piece(std::size_t{1} << 16);
-  for (std::size_t at = 0; at < all.size(); at += piece.size()) {
-    piece.resize(std::min(piece.size(), all.size() - at));
-    all.copy(at, piece);
-    writer.write(piece);
-  }
+  trainer::TokenFileWriter writer(file, words);
+  const std::string from = trainer::Corpus::read_files(options.data, *options.tokenizer,
+                                                       [&](std::span<const std::int32_t> some) { writer.write(some); });
   writer.commit();
-  return fmt::format("{}: {} tokens of {} words, from {} by {}\n", file, all.size(), words, corpus.name(),
+  return fmt::format("{}: {} tokens of {} words, from {} by {}\n", file, writer.written(), words, from,
                      options.tokenizer->name());
 }
 

@@ -98,23 +98,36 @@ Corpus::Text Corpus::mapped(std::span<const std::string> files) {
   return text;
 }
 
-Corpus::Text Corpus::encoded(std::span<const std::string> files, const Tokenizer& tokenizer) {
-  const auto tokens = std::make_shared<std::vector<std::int32_t>>();
-  Encoder encoder(tokenizer);
-  for (const std::string& file : files) {
-    const MappedFile one = map(file);
-    encoder.encode({reinterpret_cast<const char*>(one.bytes.data()), one.bytes.size()}, *tokens);
+std::string Corpus::read_files(std::span<const std::string> files, const Tokenizer& tokenizer,
+                               const Encoder::Sink& sink) {
+  const Text text = mapped(files);
+  if (text.is_bytes && !tokenizer.is_bytes()) {
+    Encoder encoder(tokenizer);
+    for (const std::string& file : files) {
+      const MappedFile one = map(file);
+      encoder.encode({reinterpret_cast<const char*>(one.bytes.data()), one.bytes.size()}, sink);
+    }
+    return name_of(files);
   }
-  Text text{.is_bytes = false};
-  text.tokens.append({tokens->data(), tokens->size(), 4});
-  text.owners.push_back(tokens);
-  return text;
+  std::vector<std::int32_t> some(std::size_t{1} << 16);
+  for (std::size_t at = 0; at < text.tokens.size(); at += some.size()) {
+    some.resize(std::min(some.size(), text.tokens.size() - at));
+    text.tokens.copy(at, some);
+    sink(some);
+  }
+  return name_of(files);
 }
 
 Corpus Corpus::of_files(std::span<const std::string> files, std::int64_t length, const Tokenizer& tokenizer) {
   LOCKSTEP_CHECK(!files.empty(), "a corpus of no file");
   Text text = mapped(files);
-  if (text.is_bytes && !tokenizer.is_bytes()) text = encoded(files, tokenizer);
+  if (text.is_bytes && !tokenizer.is_bytes()) {
+    const auto tokens = std::make_shared<std::vector<std::int32_t>>();
+    read_files(files, tokenizer,
+               [&](std::span<const std::int32_t> some) { tokens->insert(tokens->end(), some.begin(), some.end()); });
+    text = {.owners = {tokens}, .is_bytes = false};
+    text.tokens.append({tokens->data(), tokens->size(), 4});
+  }
   return {name_of(files), std::move(text), length};
 }
 

@@ -22,6 +22,10 @@ class Corpus {
   // tokens needed.
   static Corpus of_files(std::span<const std::string> files, std::int64_t length,
                          const Tokenizer& tokenizer = Tokenizer::bytes());
+  // Gives the tokens of such files in order, some at a time, without ever holding all of them: text is encoded as it
+  // comes. Returns the name of the corpus.
+  static std::string read_files(std::span<const std::string> files, const Tokenizer& tokenizer,
+                                const Encoder::Sink& sink);
   // synthetic.h
   static Corpus synthetic(std::uint64_t seed, std::int64_t bytes, std::int64_t length);
 
@@ -39,7 +43,6 @@ class Corpus {
   };
   Corpus(std::string name, Text text, std::int64_t length);
   static Text mapped(std::span<const std::string> files);
-  static Text encoded(std::span<const std::string> files, const Tokenizer& tokenizer);
 
   std::string name_;
   std::vector<std::shared_ptr<const void>> owners_;  // of the text

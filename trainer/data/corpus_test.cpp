@@ -117,7 +117,7 @@ std::vector<std::int32_t> tokens_of(const TokenText& text) {
 class TokenFileTest : public CorpusTest {
  protected:
   std::string tokens_file(const std::string& name, const std::vector<std::int32_t>& tokens, std::int64_t words) const {
-    TokenFileWriter writer(folder_ / name, words, static_cast<std::int64_t>(tokens.size()));
+    TokenFileWriter writer(folder_ / name, words);
     const std::span<const std::int32_t> all = tokens;
     writer.write(all.first(all.size() / 3));
     writer.write(all.subspan(all.size() / 3));
@@ -180,7 +180,9 @@ TEST_F(TokenFileTest, WhatDoesNotFitItsHeaderIsRefused) {
             folder_ / "few" +
                 " is too short: 17 tokens; sequences of 8 tokens need at least 18 (one sequence and its "
                 "last target, for training and for validation)");
-  EXPECT_THROW(TokenFileWriter(folder_ / "many", 1000, std::int64_t{1} << 31), core::Error);
+  TokenFileWriter many(folder_ / "many", 1000);
+  const std::int32_t one = 1;
+  EXPECT_THROW(many.write(std::span(&one, std::size_t{1} << 31)), core::Error) << "refused before they are read";
 }
 
 }  // namespace

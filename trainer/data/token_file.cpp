@@ -51,18 +51,17 @@ std::optional<TokenText::Part> tokens_in(const std::string& file, std::span<cons
   return std::nullopt;
 }
 
-TokenFileWriter::TokenFileWriter(const std::string& path, std::int64_t words, std::int64_t tokens)
-    : file_(path), narrow_(words <= 1 << 16), missing_(tokens) {
-  if (tokens > std::numeric_limits<std::int32_t>::max()) {
-    throw core::usage_error(path + ": " + std::to_string(tokens) + " tokens; allowed: at most 2147483647 a file");
-  }
-  const Kind kind = narrow_ ? kNarrow : kWide;
-  const Header header{kind.magic, kind.version, static_cast<std::int32_t>(tokens)};
-  file_.write(bytes_of(header.data(), header.size()));
+TokenFileWriter::TokenFileWriter(const std::string& path, std::int64_t words)
+    : path_(path), file_(path), narrow_(words <= 1 << 16) {
+  const Header none{};
+  file_.write(bytes_of(none.data(), none.size()));
 }
 
 void TokenFileWriter::write(std::span<const std::int32_t> tokens) {
-  missing_ -= static_cast<std::int64_t>(tokens.size());
+  written_ += static_cast<std::int64_t>(tokens.size());
+  if (written_ > std::numeric_limits<std::int32_t>::max()) {
+    throw core::usage_error(path_ + ": more than 2147483647 tokens; allowed: as many a file");
+  }
   if (!narrow_) return file_.write(bytes_of(tokens.data(), tokens.size()));
   std::vector<std::uint16_t> narrow(tokens.size());
   std::transform(tokens.begin(), tokens.end(), narrow.begin(),
@@ -71,7 +70,9 @@ void TokenFileWriter::write(std::span<const std::int32_t> tokens) {
 }
 
 void TokenFileWriter::commit() {
-  LOCKSTEP_CHECK(missing_ == 0, "as many tokens as the header says");
+  const Kind kind = narrow_ ? kNarrow : kWide;
+  const Header header{kind.magic, kind.version, static_cast<std::int32_t>(written_)};
+  file_.write_over_beginning(bytes_of(header.data(), header.size()));
   file_.commit();
 }
 

@@ -20,19 +20,21 @@ namespace lockstep::trainer {
 // begins with `file` if it does, and its version or its length is not what it says.
 std::optional<TokenText::Part> tokens_in(const std::string& file, std::span<const std::uint8_t> bytes);
 
-// Writes one front to back. The file takes its name with commit().
+// Writes one front to back, of as many tokens as come. The file takes its name with commit().
 class TokenFileWriter {
  public:
-  // 16 bits a token if that holds the ids of so many `words`. `tokens`: how many will be written; throws a usage Error
-  // if they are more than the header can say, 2^31 - 1.
-  TokenFileWriter(const std::string& path, std::int64_t words, std::int64_t tokens);
+  // 16 bits a token if that holds the ids of so many `words`.
+  TokenFileWriter(const std::string& path, std::int64_t words);
+  // Throws a usage Error if there come more than the header can say, 2^31 - 1.
   void write(std::span<const std::int32_t> tokens);
+  std::int64_t written() const { return written_; }
   void commit();
 
  private:
+  std::string path_;
   core::AtomicFile file_;
   bool narrow_;
-  std::int64_t missing_;
+  std::int64_t written_ = 0;
 };
 
 }  // namespace lockstep::trainer

@@ -8,7 +8,8 @@ namespace lockstep::trainer {
 namespace {
 
 constexpr std::size_t kMostKnownWords = 1U << 20U;
-constexpr std::size_t kLongWord = 64;  // bytes; longer ones are not met again
+constexpr std::size_t kLongWord = 64;      // bytes; longer ones are not met again
+constexpr std::size_t kGiven = 1U << 14U;  // tokens at a time
 
 }  // namespace
 
@@ -27,7 +28,8 @@ const Tokenizer::Added* Tokenizer::added_at(std::string_view text, std::size_t a
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<std::int32_t> tokens;
-  Encoder(*this).encode(text, tokens);
+  Encoder(*this).encode(
+      text, [&](std::span<const std::int32_t> some) { tokens.insert(tokens.end(), some.begin(), some.end()); });
   return tokens;
 }
 
@@ -40,10 +42,13 @@ std::string Tokenizer::decode(std::span<const std::int32_t> tokens) const {
   return text;
 }
 
-void Encoder::encode(std::string_view text, std::vector<std::int32_t>& to) {
+void Encoder::encode(std::string_view text, const Sink& sink) {
   if (tokenizer_.is_bytes()) {
-    for (const char byte : text) to.push_back(static_cast<unsigned char>(byte));
-    return;
+    for (const char byte : text) {
+      waiting_.push_back(static_cast<unsigned char>(byte));
+      give(kGiven, sink);
+    }
+    return give(1, sink);
   }
   std::size_t begin = 0;  // of what is not encoded yet
   for (std::size_t at = 0; at < text.size();) {
@@ -52,15 +57,16 @@ void Encoder::encode(std::string_view text, std::vector<std::int32_t>& to) {
       ++at;
       continue;
     }
-    encode_between(text.substr(begin, at - begin), to);
-    to.push_back(added->id);
+    encode_between(text.substr(begin, at - begin), sink);
+    waiting_.push_back(added->id);
     at += added->content.size();
     begin = at;
   }
-  encode_between(text.substr(begin), to);
+  encode_between(text.substr(begin), sink);
+  give(1, sink);
 }
 
-void Encoder::encode_between(std::string_view text, std::vector<std::int32_t>& to) {
+void Encoder::encode_between(std::string_view text, const Sink& sink) {
   if (text.empty()) return;
   const auto pattern = static_cast<WordPattern>(tokenizer_.pattern_);
   std::string led;
@@ -70,25 +76,33 @@ void Encoder::encode_between(std::string_view text, std::vector<std::int32_t>& t
   }
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t length = word_length(pattern, text, at);
-    encode_word(text.substr(at, length), to);
+    encode_word(text.substr(at, length));
+    give(kGiven, sink);
     at += length;
   }
 }
 
-void Encoder::encode_word(std::string_view word, std::vector<std::int32_t>& to) {
+void Encoder::encode_word(std::string_view word) {
   if (const auto met = known_.find(word); met != known_.end()) {
-    to.insert(to.end(), met->second.begin(), met->second.end());
+    waiting_.insert(waiting_.end(), met->second.begin(), met->second.end());
     return;
   }
-  const std::size_t before = to.size();
+  const std::size_t before = waiting_.size();
   const auto whole = tokenizer_.whole_words_ ? tokenizer_.ids_.find(word) : tokenizer_.ids_.end();
   if (whole != tokenizer_.ids_.end()) {
-    to.push_back(whole->second);
+    waiting_.push_back(whole->second);
   } else {
-    tokenizer_.pairs_.encode(word, to);
+    tokenizer_.pairs_.encode(word, waiting_);
   }
   if (word.size() > kLongWord || known_.size() >= kMostKnownWords) return;
-  known_.emplace(word, std::vector<std::int32_t>(to.begin() + static_cast<std::ptrdiff_t>(before), to.end()));
+  known_.emplace(word,
+                 std::vector<std::int32_t>(waiting_.begin() + static_cast<std::ptrdiff_t>(before), waiting_.end()));
+}
+
+void Encoder::give(std::size_t at_least, const Sink& sink) {
+  if (waiting_.size() < at_least) return;
+  sink(waiting_);
+  waiting_.clear();
 }
 
 }  // namespace lockstep::trainer

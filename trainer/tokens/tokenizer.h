@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,15 +59,21 @@ class Tokenizer {
 // Encodes long texts piece by piece: words that were met before are looked up. For use by one thread.
 class Encoder {
  public:
+  // Takes tokens in order, some at a time.
+  using Sink = std::function<void(std::span<const std::int32_t>)>;
+
   explicit Encoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  void encode(std::string_view text, std::vector<std::int32_t>& to);
+  // Holds no more tokens at a time than a word and a few pages.
+  void encode(std::string_view text, const Sink& sink);
 
  private:
-  void encode_between(std::string_view text, std::vector<std::int32_t>& to);
-  void encode_word(std::string_view word, std::vector<std::int32_t>& to);
+  void encode_between(std::string_view text, const Sink& sink);
+  void encode_word(std::string_view word);
+  void give(std::size_t at_least, const Sink& sink);  // tokens that wait, if they are so many
 
   const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> waiting_;
   std::unordered_map<std::string, std::vector<std::int32_t>, BytesHash, std::equal_to<>> known_;
 };
 

@@ -35,7 +35,8 @@ TEST(Tokenizer, EncodesAsHuggingFacesDoes) {
       const auto ids = expected.at(i).get<Ids>();
       EXPECT_EQ(tokenizer.encode(texts[i]), ids) << name << ": " << texts[i];
       Ids again;
-      encoder.encode(texts[i], again);
+      encoder.encode(texts[i],
+                     [&](std::span<const std::int32_t> some) { again.insert(again.end(), some.begin(), some.end()); });
       EXPECT_EQ(again, ids) << name << ": " << texts[i];
       const bool led = name == "led.json" && !texts[i].empty() && texts[i].front() != ' ';
       EXPECT_EQ(tokenizer.decode(ids), (led ? " " : "") + texts[i]) << name;
@@ -131,6 +132,23 @@ TEST_F(RefusedTokenizer, FilesThatAreNoneAreNamed) {
   expect_refused(refusal_of(folder_ / "t.json"), "is no JSON object");
   std::filesystem::copy(kFixtures + "/vocab.json", folder_ / "vocab.json");
   EXPECT_NE(refusal_of(folder_.path()).find("merges.txt: cannot be read"), std::string::npos);
+}
+
+// A long text comes in pieces, and no word is cut.
+TEST(Tokenizer, GivesTokensOfALongTextSomeAtATime) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += " word" + std::to_string(i);
+  const Tokenizer tokenizer = Tokenizer::of_file(std::string(LOCKSTEP_TOKEN_FIXTURES) + "/llama3.json");
+  Ids all;
+  std::size_t pieces = 0;
+  Encoder(tokenizer).encode(text, [&](std::span<const std::int32_t> some) {
+    EXPECT_LE(some.size(), (std::size_t{1} << 14) + 16);
+    all.insert(all.end(), some.begin(), some.end());
+    ++pieces;
+  });
+  EXPECT_GT(pieces, 2u);
+  EXPECT_EQ(all, tokenizer.encode(text));
+  EXPECT_EQ(tokenizer.decode(all), text);
 }
 
 }  // namespace
