@@ -41,7 +41,7 @@ std::vector<float> turned(Rotary args, std::vector<float> values, int threads = 
 // Turning is orthogonal, so that the gradient turns back.
 TEST(Rotary, TheBackwardTurnsBack) {
   Rotary args{.rows = 40, .length = 10, .heads = 3, .head_columns = 26, .first_position = 1000};
-  const std::vector<float> x = ramp(40 * 3 * 26);
+  const std::vector<float> x = ramp(std::size_t{40} * 3 * 26);
   for (const RotaryPairs pairs : {RotaryPairs::halves, RotaryPairs::neighbours}) {
     args.pairs = pairs;
     args.backward = false;
@@ -55,7 +55,7 @@ TEST(Rotary, TheBackwardTurnsBack) {
 
 // A rank that has the second half of a sequence turns it as one that has all of it does.
 TEST(Rotary, ALaterPartOfASequenceStartsAtItsPosition) {
-  const std::vector<float> x = ramp(16 * 8);
+  const std::vector<float> x = ramp(std::size_t{16} * 8);
   const std::vector<float> whole = turned({.rows = 16, .length = 16, .heads = 1, .head_columns = 8}, x);
   const std::vector<float> half =
       turned({.rows = 8, .length = 8, .heads = 1, .head_columns = 8, .first_position = 8}, {x.begin() + 64, x.end()});
@@ -64,7 +64,7 @@ TEST(Rotary, ALaterPartOfASequenceStartsAtItsPosition) {
 
 // Both ways are the same up to the columns' order, which is how Hugging Face converts Meta's weights.
 TEST(Rotary, HalvesAreNeighboursInAnotherOrder) {
-  const std::vector<float> x = ramp(5 * 12);
+  const std::vector<float> x = ramp(std::size_t{5} * 12);
   std::vector<float> reordered(x.size());
   const auto column_in_halves = [](std::size_t c) { return c % 2 * 6 + c / 2; };
   for (std::size_t i = 0; i < x.size(); ++i) reordered[i / 12 * 12 + column_in_halves(i % 12)] = x[i];

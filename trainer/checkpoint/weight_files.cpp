@@ -1,5 +1,7 @@
 #include "trainer/checkpoint/weight_files.h"
 
+#include <fmt/core.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -37,8 +39,8 @@ std::map<std::string, std::string> weight_map_of(const std::string& index) {
   for (const auto& [tensor, file] : map->items()) {
     const bool is_name = file.is_string() && !std::filesystem::path(file.get<std::string>()).has_parent_path();
     if (!is_name) {
-      throw core::usage_error(index + ": weight_map of \"" + tensor + "\" is " + file.dump() +
-                              "; allowed: names of files beside it");
+      throw core::usage_error(
+          fmt::format("{}: weight_map of \"{}\" is {}; allowed: names of files beside it", index, tensor, file.dump()));
     }
     files[tensor] = file.get<std::string>();
   }
@@ -68,7 +70,7 @@ void WeightFiles::open_all_of(const std::string& index) {
     if (opened.try_emplace(name, files_.size()).second) open((folder / name).string());
     const auto found = places_.find(tensor);
     if (found != places_.end() && found->second.file == opened.at(name)) continue;
-    throw core::usage_error(index + ": tensor \"" + tensor + "\" is not in " + name);
+    throw core::usage_error(fmt::format("{}: tensor \"{}\" is not in {}", index, tensor, name));
   }
 }
 
