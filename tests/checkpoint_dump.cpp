@@ -72,7 +72,7 @@ void write(const std::string& folder) {
 }
 
 void read(const std::string& from, const std::string& to) {
-  const SafetensorsFile file(from);
+  const WeightFiles file(from);
   const std::vector<WholeTensor> tensors = tensors_of("");
   const HuggingFaceNames names(kConfig);
   write_hugging_face(names, to, tensors, core::DType::f32, [&](std::size_t tensor, std::span<float> values) {

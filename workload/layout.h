@@ -63,7 +63,8 @@ struct Layout {
   core::DType compute = core::DType::bf16;  // weights and activations; f32 master weights where it is narrower
   core::DType gradient = core::DType::f32;  // gradients as they are kept and reduced
   Fp8 fp8 = Fp8::none;
-  bool fp8_delayed = false;       // scales come from the step before
+  bool fp8_delayed = false;       // scales come from the steps before
+  std::int32_t fp8_history = 16;  // so many of them
   bool reshard = true;            // ZeRO 3: give weights up after the forward, and gather them again
   bool flash = true;              // attention never writes its scores to memory
   bool overlap_gradients = true;  // buckets are reduced beside the backward; else after it

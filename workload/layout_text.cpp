@@ -216,7 +216,11 @@ const std::array kFields{
     LayoutField{{"fp8", "products of layers in 8-bit floats, a scale for each: none tensor row block; none",
                  [](Given& g, const FieldValue& v) { g.layout.fp8 = static_cast<Fp8>(v.one_of(kFp8)); }},
                 [](const Layout& l) { return std::string(kFp8.at(static_cast<std::size_t>(l.fp8))); }},
-    LayoutField{{"fp8_delayed", "scales come from the step before, with fp8=tensor: yes no; no",
+    LayoutField{
+        {"fp8_history", "steps whose largest numbers scales come from, with fp8_delayed: 1 to 1024; 16",
+         [](Given& g, const FieldValue& v) { g.layout.fp8_history = static_cast<std::int32_t>(v.integer(1, 1024)); }},
+        [](const Layout& l) { return std::to_string(l.fp8_history); }},
+    LayoutField{{"fp8_delayed", "scales come from the steps before, with fp8=tensor: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.fp8_delayed = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.fp8_delayed); }},
 };

@@ -144,10 +144,12 @@ class RankMemory {
         held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
       }
     }
-    if (layout_.fp8_delayed) {  // the largest numbers of this step and the one before
-      constexpr std::int64_t kNumbers = std::int64_t{2} * kFp8LinearLayers * 3;
+    if (layout_.fp8_delayed) {  // as trainer/model/fp8_history.h has them
       for (const auto& [number, stage] : stages_) {
-        held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kNumbers * stage.plan->place.num_parts()));
+        const std::int64_t numbers = kFp8LinearLayers * 3 * stage.plan->place.num_parts();
+        const std::int64_t steps = layout_.fp8_history;
+        held.change(MemoryKind::buffers, bytes_of(core::DType::f32, numbers * (2 * steps + 2)) +
+                                             bytes_of(core::DType::f8e4m3, numbers * steps));
       }
     }
     const auto stages = static_cast<std::int64_t>(stages_.size());

@@ -74,11 +74,48 @@ struct MaximumBits {
   __device__ __forceinline__ MaximumBits partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
 };
 
-// Maxima do not depend on the order in which blocks come.
+// The thread's elements of one row, where the matrix has them.
+template <int kItems, class T>
+__device__ __forceinline__ void store_row(const Pack<T, kEach>& x, T* to, std::int64_t columns, std::int64_t row,
+                                          std::int64_t column) {
+  T* const of_row = to + row * columns;
+  if constexpr (kItems == kEach) {
+    if (column + column_of<kItems>(0) < columns) x.store(of_row + column + column_of<kItems>(0));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (column + column_of<kItems>(i) < columns) of_row[column + column_of<kItems>(i)] = x.items[i];
+    }
+  }
+}
+
+__device__ __forceinline__ void raise_each(const float (&x)[kEach], std::uint32_t (&largest)[kEach]) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) largest[i] = max(largest[i], __float_as_uint(x[i]) & kMagnitude);
+}
+__device__ __forceinline__ MaximumBits largest_of(const std::uint32_t (&each)[kEach]) {
+  return {max(max(each[0], each[1]), max(each[2], each[3]))};
+}
+// All threads of a block that has a whole tile of one scale, or a part of it.
+template <class T>
+__device__ __forceinline__ void raise_block(const Matrix<T>& m, const TilePlace& tile,
+                                            const std::uint32_t (&mine)[kEach], std::uint32_t* largest) {
+  const MaximumBits all = block_reduce(largest_of(mine));
+  if (threadIdx.x == 0) atomicMax(largest + m.block(tile.row, tile.column), all.value);
+}
+
+__device__ __forceinline__ bool is_history(float previous) { return previous > 0 && isfinite(previous); }
+
+// Maxima do not depend on the order in which blocks come. `known`: blocks that have history there are left out; null:
+// none are.
 template <Share kShare, int kItems, class T>
-__global__ void __launch_bounds__(kBlockThreads) largest_kernel(Matrix<T> m, std::uint32_t* largest) {
+__global__ void __launch_bounds__(kBlockThreads)
+    largest_kernel(Matrix<T> m, const float* known, std::uint32_t* largest) {
   __shared__ std::uint32_t of_columns[kTile];
   const TilePlace tile = tile_place(m.columns);
+  if constexpr (kShare == Share::all) {
+    if (known != nullptr && is_history(known[m.block(tile.row, tile.column)])) return;
+  }
   if (kShare == Share::column) {
     if (threadIdx.x < kTile) of_columns[threadIdx.x] = 0;
     __syncthreads();
@@ -89,16 +126,13 @@ __global__ void __launch_bounds__(kBlockThreads) largest_kernel(Matrix<T> m, std
     const std::int64_t row = tile.row + warp_index() + r * kWarpsABlock;
     float x[kEach];
     load_row<kItems>(m, row, tile.column, x);
-    MaximumBits of_row;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const std::uint32_t bits = __float_as_uint(x[i]) & kMagnitude;
-      mine[i] = max(mine[i], bits);
-      of_row.value = max(of_row.value, bits);
-    }
     if constexpr (kShare == Share::row) {
-      of_row = warp_reduce(of_row);
+      std::uint32_t each[kEach] = {};
+      raise_each(x, each);
+      const MaximumBits of_row = warp_reduce(largest_of(each));
       if (lane_index() == 0 && row < m.rows) atomicMax(largest + m.block(row, tile.column), of_row.value);
+    } else {
+      raise_each(x, mine);
     }
   }
   if constexpr (kShare == Share::column) {
@@ -110,10 +144,7 @@ __global__ void __launch_bounds__(kBlockThreads) largest_kernel(Matrix<T> m, std
       atomicMax(largest + m.block(tile.row, column), of_columns[threadIdx.x]);
     }
   }
-  if constexpr (kShare == Share::all) {
-    const MaximumBits all = block_reduce(MaximumBits{max(max(mine[0], mine[1]), max(mine[2], mine[3]))});
-    if (threadIdx.x == 0) atomicMax(largest + m.block(tile.row, tile.column), all.value);
-  }
+  if constexpr (kShare == Share::all) raise_block(m, tile, mine, largest);
 }
 
 // As fp8_scale(); `exponent_bits` of a scale p is p + 127.
@@ -137,51 +168,47 @@ __global__ void __launch_bounds__(kBlockThreads)
     scales_kernel(const float* previous, const float* now, Scaling scaling, std::int64_t blocks, float* scales) {
   const std::int64_t i = std::int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   if (i >= blocks) return;
-  const bool has_history = previous[i] > 0 && isfinite(previous[i]);
-  scales[i] = scaling.scale(has_history ? previous[i] : now[i]);
+  scales[i] = scaling.scale(is_history(previous[i]) ? previous[i] : now[i]);
 }
 
-template <int kItems, class T, class Code>
+// kRaises: takes the largest of the tile in the same pass, for delayed scaling, whose scales are known before it.
+template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
-    encode_kernel(Matrix<T> m, const float* scales, Scaling scaling, Code* codes) {
+    encode_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
   const TilePlace tile = tile_place(m.columns);
+  std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
     const std::int64_t row = tile.row + warp_index() + r * kWarpsABlock;
     if (row >= m.rows) continue;
     float x[kEach];
     load_row<kItems>(m, row, tile.column, x);
+    if constexpr (kRaises) raise_each(x, mine);
     Pack<Code, kEach> out;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const std::int64_t column = min(tile.column + column_of<kItems>(i), m.columns - 1);
       out.set(i, scaling.saturated(__fdiv_rn(x[i], scales[m.block(row, column)])));
     }
-    const std::int64_t first = tile.column + column_of<kItems>(0);
-    if constexpr (kItems == kEach) {
-      if (first < m.columns) out.store(codes + row * m.columns + first);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const std::int64_t column = tile.column + column_of<kItems>(i);
-        if (column < m.columns) codes[row * m.columns + column] = out.items[i];
-      }
-    }
+    store_row<kItems>(out, codes, m.columns, row, tile.column);
   }
+  if constexpr (kRaises) raise_block(m, tile, mine, largest);
 }
 
 // codes[column, row]: a tile goes through shared memory, so that stores are neighbours, too.
-template <int kItems, class T, class Code>
+template <bool kRaises, int kItems, class T, class Code>
 __global__ void __launch_bounds__(kBlockThreads)
-    encode_transposed_kernel(Matrix<T> m, const float* scales, Scaling scaling, Code* codes) {
+    encode_transposed_kernel(Matrix<T> m, const float* scales, Scaling scaling, std::uint32_t* largest, Code* codes) {
   __shared__ std::uint8_t turned[kTile][kTile + 4];
   const TilePlace tile = tile_place(m.columns);
+  std::uint32_t mine[kEach] = {};
 #pragma unroll
   for (int r = 0; r < kRowsEach; ++r) {
     const int tile_row = warp_index() + r * kWarpsABlock;
     const std::int64_t row = min(tile.row + tile_row, m.rows - 1);
     float x[kEach];
     load_row<kItems>(m, tile.row + tile_row, tile.column, x);
+    if constexpr (kRaises) raise_each(x, mine);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int tile_column = column_of<kItems>(i);
@@ -190,6 +217,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       turned[tile_column][tile_row] = from_f32<Code>(code).bits;
     }
   }
+  if constexpr (kRaises) raise_block(m, tile, mine, largest);
   __syncthreads();
   for (int tile_column = warp_index(); tile_column < kTile; tile_column += kWarpsABlock) {
     const std::int64_t column = tile.column + tile_column;
@@ -216,16 +244,7 @@ __global__ void __launch_bounds__(kBlockThreads) decode_kernel(Matrix<Code> m, c
       const std::int64_t column = min(tile.column + column_of<kItems>(i), m.columns - 1);
       out.set(i, codes[i] * scales[m.block(row, column)]);
     }
-    const std::int64_t first = tile.column + column_of<kItems>(0);
-    if constexpr (kItems == kEach) {
-      if (first < m.columns) out.store(y + row * m.columns + first);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const std::int64_t column = tile.column + column_of<kItems>(i);
-        if (column < m.columns) y[row * m.columns + column] = out.items[i];
-      }
-    }
+    store_row<kItems>(out, y, m.columns, row, tile.column);
   }
 }
 
@@ -251,12 +270,27 @@ void with_row_items(std::size_t widest_bytes, std::int64_t columns, std::initial
   visit(std::integral_constant<int, 1>{});
 }
 
+// Whether each tile has one scale.
+template <class T>
+bool shares_all(const Matrix<T>& m) {
+  return m.block_rows != 1 && m.block_columns != 1;
+}
+
 template <int kItems, class T>
-void queue_largest(const Matrix<T>& m, std::uint32_t* largest, CudaContext& cuda) {
+void queue_largest(const Matrix<T>& m, const float* known, std::uint32_t* largest, CudaContext& cuda) {
   auto* const kernel = m.block_rows == 1      ? largest_kernel<Share::row, kItems, T>
                        : m.block_columns == 1 ? largest_kernel<Share::column, kItems, T>
                                               : largest_kernel<Share::all, kItems, T>;
-  launch(cuda, "fp8_encode", tiles_of(m), kernel, m, largest);
+  launch(cuda, "fp8_encode", tiles_of(m), kernel, m, known, largest);
+}
+
+template <bool kRaises, int kItems, class T, class Code>
+void queue_codes(const Fp8Encode& args, const Matrix<T>& m, Scaling scaling, std::uint32_t* largest,
+                 CudaContext& cuda) {
+  auto* const kernel =
+      args.transposed ? encode_transposed_kernel<kRaises, kItems, T, Code> : encode_kernel<kRaises, kItems, T, Code>;
+  launch(cuda, "fp8_encode", tiles_of(m), kernel, m, static_cast<const float*>(args.scales.as<float>()), scaling,
+         largest, args.codes.as<Code>());
 }
 
 template <class Visit>
@@ -282,15 +316,15 @@ void run_cuda(const Fp8Encode& args, CudaContext& cuda) {
     const Matrix<T> m = matrix_of(scale_grid(args.per, args.rows, args.columns), args.x.as<T>(), args.transposed);
     with_row_items(sizeof(T), m.columns, {args.x.data, args.transposed ? nullptr : args.codes.data}, [&](auto items) {
       constexpr int kItems = decltype(items)::value;
-      queue_largest<kItems>(m, reinterpret_cast<std::uint32_t*>(largest), cuda);
+      const bool raises = args.delayed && shares_all(m);  // x is read once, where there is history
+      auto* const bits = reinterpret_cast<std::uint32_t*>(largest);
+      queue_largest<kItems>(m, raises ? previous : nullptr, bits, cuda);
       launch(cuda, "fp8_encode", {.blocks = (blocks + kBlockThreads - 1) / kBlockThreads}, scales_kernel, previous,
              static_cast<const float*>(largest), scaling, blocks, scales);
       with_cuda_code_type(args.to, [&](auto code) {
         using Code = decltype(code);
-        auto* const kernel =
-            args.transposed ? encode_transposed_kernel<kItems, T, Code> : encode_kernel<kItems, T, Code>;
-        launch(cuda, "fp8_encode", tiles_of(m), kernel, m, static_cast<const float*>(scales), scaling,
-               args.codes.as<Code>());
+        raises ? queue_codes<true, kItems, T, Code>(args, m, scaling, bits, cuda)
+               : queue_codes<false, kItems, T, Code>(args, m, scaling, bits, cuda);
       });
     });
   });

@@ -107,7 +107,8 @@ struct Fp8Decode {
   }
 };
 
-// One FLOP an element. Current scaling reads x twice where a block does not stay in a cache; declared is once.
+// One FLOP an element. Current scaling reads x twice where a block does not stay in a cache, delayed scaling once where
+// blocks have history; declared is once.
 Cost cost_of(const Fp8Encode& args);
 Cost cost_of(const Fp8Decode& args);
 

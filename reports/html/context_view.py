@@ -26,7 +26,7 @@ _FIGURES: tuple[tuple[str, Callable[..., Figure], Callable[[ContextResult], str]
     ("load", load_figure, load_sentence, "A group of bars a way: what each rank computes"),
 )
 _EXPOSED = ("exposed", exposed_figure, exposed_sentence,
-            "A line a way: time of communication that kernels do not hide, by length; dashed: simulated")
+            "A line a way: time of communication that kernels do not hide, by length; open circles: simulated")
 
 
 def render_context(results: Sequence[ContextResult], folder: Path) -> list[list[FigureFile]]:

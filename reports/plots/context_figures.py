@@ -35,19 +35,20 @@ def hidden_figure(result: ContextResult, heading: Heading) -> Figure:
 
 
 def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
-    """Solid: measured; dashed: simulated."""
+    """Lines: measured; open circles: simulated."""
     figure, axes = line_axes(heading, [line.way for line in result.lines])
     _length_axis(axes, result)
     values = [exposed_us(one) for one in result.all] + [simulated_exposed_us(one) or 0.0 for one in result.all]
     margin = 0.05 * (max(values) - min(values)) + 1
     axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
-    axes.set_ylabel("exposed communication; dashed: simulated")
+    axes.set_ylabel("exposed communication; open circles: simulated")
     _draw(axes, result, exposed_us)
     styles = styles_for([line.way for line in result.lines])
     for line in result.lines:
-        axes.plot(line.lengths, [simulated_exposed_us(one) for one in line.points], color=styles[line.way].colour,
-                  linestyle=(0, (4, 3)), linewidth=1.3, zorder=2.5)
+        axes.plot(line.lengths, [simulated_exposed_us(one) for one in line.points], linestyle="none", marker="o",
+                  markersize=7.5, markerfacecolor="none", markeredgecolor=styles[line.way].colour, markeredgewidth=1.4,
+                  zorder=3.5)
     return figure
 
 

@@ -1,6 +1,8 @@
 #include "trainer/model/fp8_history.h"
 
-#include "kernels/cast/cast.h"
+#include "core/error.h"
+#include "kernels/copy/copy.h"
+#include "kernels/fp8/fp8.h"
 #include "parallel/parameters/device_memory.h"
 #include "workload/operations.h"
 
@@ -9,15 +11,28 @@ namespace {
 
 constexpr std::int64_t kPerPart = workload::kFp8LinearLayers * parallel::kFp8Tensors;
 
+// Columns of a matrix in f32, from one place to another.
+void copy_columns(const kernels::Context& where, std::int64_t rows, std::int64_t columns, const parallel::Tensor& from,
+                  std::int64_t from_first, const parallel::Tensor& to, std::int64_t to_first) {
+  kernels::CopyRows copy{
+      .rows = rows, .columns = columns, .from_stride = from.elems() / rows, .to_stride = to.elems() / rows};
+  copy.from = from.in(from_first, (rows - 1) * copy.from_stride + columns);
+  copy.to = to.out(to_first, (rows - 1) * copy.to_stride + columns);
+  kernels::run(copy, where);
+}
+
 }  // namespace
 
 Fp8History::Fp8History(const workload::Layout& layout, std::int64_t parts, const parallel::Workspace& workspace)
-    : recipe_(fp8_recipe_of(layout)) {
+    : recipe_(fp8_recipe_of(layout)), numbers_(parts * kPerPart), length_(layout.fp8_history) {
   if (!recipe_ || !recipe_->delayed) return;
-  for (parallel::Tensor* const numbers : {&previous_, &raised_}) {
-    *numbers = parallel::make_zeroed(workspace.memory, workspace.where, parallel::MemoryKind::buffers, core::DType::f32,
-                                     parts * kPerPart);
-  }
+  const auto make = [&](core::DType dtype, std::int64_t elems) {
+    return parallel::make_zeroed(workspace.memory, workspace.where, parallel::MemoryKind::buffers, dtype, elems);
+  };
+  history_ = make(core::DType::f32, numbers_ * length_);
+  if (length_ > 1) shifted_ = make(core::DType::f32, numbers_ * (length_ - 1));
+  codes_ = make(core::DType::f8e4m3, numbers_ * length_);
+  for (parallel::Tensor* const numbers : {&previous_, &raised_, &scales_}) *numbers = make(core::DType::f32, numbers_);
 }
 
 parallel::Fp8Scaling Fp8History::of_part(std::int64_t part) const {
@@ -28,14 +43,40 @@ parallel::Fp8Scaling Fp8History::of_part(std::int64_t part) const {
 void Fp8History::end_step(bool trained, const parallel::Workspace& workspace) {
   if (!previous_.given()) return;
   if (trained) {
-    kernels::run(kernels::Cast{.count = raised_.elems(),
-                               .from = core::DType::f32,
-                               .to = core::DType::f32,
-                               .x = raised_.in(),
-                               .y = previous_.out()},
-                 workspace.where);
+    if (length_ > 1) {
+      copy_columns(workspace.where, numbers_, length_ - 1, history_, 1, shifted_, 0);
+      copy_columns(workspace.where, numbers_, length_ - 1, shifted_, 0, history_, 0);
+    }
+    copy_columns(workspace.where, numbers_, 1, raised_, 0, history_, length_ - 1);
+    find_previous(workspace.where);
   }
   parallel::set_zero(workspace.memory.device(), workspace.where, raised_.out());
+}
+
+// The largest of a row is what encoding it by rows finds first.
+void Fp8History::find_previous(const kernels::Context& where) const {
+  kernels::run(kernels::Fp8Encode{.rows = numbers_,
+                                  .columns = length_,
+                                  .per = kernels::ScalePer::row,
+                                  .x = history_.in(),
+                                  .largest = previous_.out(),
+                                  .scales = scales_.out(),
+                                  .codes = codes_.out()},
+               where);
+}
+
+std::vector<float> Fp8History::steps(const parallel::Workspace& workspace) const {
+  if (!history_.given()) return {};
+  parallel::finish(workspace.where);
+  std::vector<float> values(static_cast<std::size_t>(history_.elems()));
+  workspace.memory.device().copy_to_host(values.data(), history_.data(), static_cast<std::size_t>(history_.bytes()));
+  return values;
+}
+
+void Fp8History::set_steps(std::span<const float> steps, const parallel::Workspace& workspace) {
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(steps.size()) == history_.elems(), "a history of as many steps");
+  workspace.memory.device().copy_to_device(history_.data(), steps.data(), static_cast<std::size_t>(history_.bytes()));
+  find_previous(workspace.where);
 }
 
 }  // namespace lockstep::trainer

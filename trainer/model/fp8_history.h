@@ -1,9 +1,13 @@
-// What the layers of a stage remember for delayed scaling of 8-bit floats: the largest of each encoded tensor, over the
-// microbatches of the training step before and, so far, of this one. The history has one step (the Transformer Engine's
-// amax_compute_algo "most_recent"). It is in no checkpoint: the first step after a resume scales by what it has.
+// What the layers of a stage remember for delayed scaling of 8-bit floats: the largest of each encoded tensor in the
+// training steps before, and so far in this one, over their microbatches. Scales come from the largest of the last
+// fp8_history steps (the Transformer Engine's recipe DelayedScaling with amax_compute_algo "max"; its history has
+// 1,024).
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "parallel/layers/fp8.h"
 #include "parallel/layers/workspace.h"
@@ -19,10 +23,24 @@ class Fp8History {
   // In the order of the kernels. After a step that does not train, what it raised is forgotten.
   void end_step(bool trained, const parallel::Workspace& workspace);
 
+  // The steps before, for a checkpoint: [numbers, steps], the last step's last; none without delayed scaling.
+  std::vector<float> steps(const parallel::Workspace& workspace) const;
+  void set_steps(std::span<const float> steps, const parallel::Workspace& workspace);
+
  private:
+  void find_previous(const kernels::Context& where) const;
+
   std::optional<kernels::Fp8Recipe> recipe_;
-  parallel::Tensor previous_;  // [parts, linear layers, kFp8Tensors] f32; none without delayed scaling
-  parallel::Tensor raised_;
+  std::int64_t numbers_;  // parts x linear layers x kFp8Tensors
+  std::int64_t length_;   // steps
+  // f32; none without delayed scaling.
+  parallel::Tensor history_;   // [numbers, steps]
+  parallel::Tensor previous_;  // [numbers], the largest of each row
+  parallel::Tensor raised_;    // [numbers], in this step
+  parallel::Tensor shifted_;   // [numbers, steps - 1], of end_step()
+  // What encoding the history makes besides its largest.
+  parallel::Tensor scales_;  // [numbers]
+  parallel::Tensor codes_;   // [numbers, steps]
 };
 
 }  // namespace lockstep::trainer

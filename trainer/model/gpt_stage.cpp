@@ -323,6 +323,14 @@ const std::vector<std::vector<std::int64_t>>& GptStage::loads() const {
   return state_->loads;
 }
 
+std::vector<float> GptStage::fp8_history() const {
+  return state_->stage.fp8.steps(state_->stage.workspace);
+}
+
+void GptStage::set_fp8_history(std::span<const float> steps) {
+  state_->stage.fp8.set_steps(steps, state_->stage.workspace);
+}
+
 void GptStage::end_step() {
   state_->loads.clear();
   for (const auto& [microbatch, of] : state_->microbatches) {

@@ -110,6 +110,10 @@ class GptStage {
   // Choices of each expert by this rank's tokens in a step that has ended, layer by layer of the stage.
   const std::vector<std::vector<std::int64_t>>& loads() const;
 
+  // ---- state beside the parameters: Fp8History::steps()
+  std::vector<float> fp8_history() const;
+  void set_fp8_history(std::span<const float> steps);
+
  private:
   struct State;
   std::unique_ptr<State> state_;

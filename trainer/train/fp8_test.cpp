@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/folder_for_tests.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {
@@ -50,6 +51,33 @@ TEST(Fp8Training, ValidationLeavesNoTrace) {
   const TrainResult without = run(options);
   options.validate_every = 1;
   EXPECT_EQ(difference(without, run(options), 0), "");
+}
+
+// Losses of three steps and, resumed from their checkpoint, of the rest.
+std::vector<double> resumed(const std::string& before, const std::string& after, std::int64_t steps) {
+  const core::TemporaryFolder folder;
+  TrainOptions first = options_for(before, steps);
+  first.steps = 3;
+  first.checkpoint_folder = folder / "checkpoints";
+  TrainOptions rest = options_for(after, steps);
+  rest.resume = first.checkpoint_folder;
+  std::vector<double> losses;
+  for (const TrainOptions& options : {first, rest}) {
+    for (const StepReport& step : run(options).steps) losses.push_back(step.loss);
+  }
+  return losses;
+}
+
+TEST(Fp8Training, HistoryIsInCheckpoints) {
+  constexpr std::int64_t kTaken = 8;
+  for (const std::string layout : {"", "dp=2,zero=1,", "pp=2,tp=2,"}) {
+    const std::string delayed = layout + "fp8=tensor,fp8_delayed=yes,fp8_history=3";
+    std::vector<double> at_once;
+    for (const StepReport& step : run(options_for(delayed, kTaken)).steps) at_once.push_back(step.loss);
+    EXPECT_EQ(resumed(delayed, delayed, kTaken), at_once) << layout;
+    EXPECT_NE(resumed(delayed, layout + "fp8=tensor,fp8_delayed=yes,fp8_history=4", kTaken), at_once)
+        << layout << ": of another length, which begins anew";
+  }
 }
 
 TEST(Fp8Training, RefusalsSayWhatIsAllowed) {

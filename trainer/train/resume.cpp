@@ -64,9 +64,52 @@ Manifest manifest_of(RankTrainer& trainer, const TrainOptions& options, std::int
           .reals = {{"loss_scale", scale.scale}}};
 }
 
+// What delayed scaling of 8-bit floats remembers, of each rank and stage: its own, as each encodes tensors of its own.
+// For as long as the pieces are used.
+class Fp8Histories {
+ public:
+  explicit Fp8Histories(RankTrainer& trainer) : trainer_(trainer) {
+    for (RankStage& stage : trainer.model().stages()) values_.push_back(stage.model->fp8_history());
+  }
+
+  void add_to(Held& held) {
+    std::size_t next = 0;
+    for (const RankStage& stage : trainer_.model().stages()) add(name_of(stage), values_[next++], held);
+  }
+  // Those that a checkpoint has: of the same layout all, of another perhaps none, and then the history begins anew.
+  void read_from(Checkpoint& checkpoint) {
+    std::size_t next = 0;
+    for (RankStage& stage : trainer_.model().stages()) {
+      std::vector<float>& values = values_[next++];
+      const auto found = checkpoint.tensors().find(name_of(stage));
+      if (values.empty() || found == checkpoint.tensors().end() || found->second != shape_of(values)) continue;
+      Held held;
+      add(found->first, values, held);
+      checkpoint.read(held.tensors, held.pieces);
+      stage.model->set_fp8_history(values);
+    }
+  }
+
+ private:
+  static Shape shape_of(const std::vector<float>& values) { return {static_cast<std::int64_t>(values.size())}; }
+  std::string name_of(const RankStage& stage) const {
+    return "fp8_history." + std::to_string(trainer_.model().rank()) + "." + std::to_string(stage.stage);
+  }
+  static void add(const std::string& name, std::vector<float>& values, Held& held) {
+    if (values.empty()) return;
+    held.pieces.push_back({held.tensors.size(), 0, static_cast<std::int64_t>(values.size()), values.data()});
+    held.tensors.push_back({name, shape_of(values)});
+  }
+
+  RankTrainer& trainer_;
+  std::vector<std::vector<float>> values_;  // [stage]
+};
+
 void save_to(const std::string& folder, RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
+  Fp8Histories histories(trainer);
+  histories.add_to(held);
   save_checkpoint(folder, manifest_of(trainer, options, step), held.tensors, held.pieces, ranks_of(trainer),
                   options.checkpoints_kept);
 }
@@ -85,6 +128,7 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
   checkpoint.read(held.tensors, held.pieces);
   for (RankStage& stage : trainer.model().stages()) state_was_read(*stage.store);
+  Fp8Histories(trainer).read_from(checkpoint);
   trainer.gather_weights();
   trainer.loss_scale() = {static_cast<float>(manifest.reals.at("loss_scale")),
                           static_cast<std::int32_t>(manifest.integers.at("good_steps"))};
