@@ -149,7 +149,9 @@ HWY_EXPORT(decode_elems);
 
 constexpr std::int64_t kRowGrain = 8;
 constexpr std::int64_t kColumnGrain = 32;
-constexpr std::int64_t kTurn = 64;  // rows and columns of x that are turned at once
+// Rows and columns of x that are turned at once: so many that a page, of which rows of a large matrix have one or more
+// each, is met again before it is forgotten.
+constexpr std::int64_t kTurn = 256;
 
 std::size_t elems(std::int64_t count) {
   return static_cast<std::size_t>(count);

@@ -19,7 +19,7 @@ namespace {
 class CorpusTest : public testing::Test {
  protected:
   std::string file(const std::string& name, const std::string& text) const {
-    const std::string path = folder_ / name;
+    std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary) << text;
     return path;
   }

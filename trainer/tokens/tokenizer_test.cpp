@@ -29,7 +29,7 @@ TEST(Tokenizer, EncodesAsHuggingFacesDoes) {
   const auto texts = fixture.at("texts").get<std::vector<std::string>>();
   EXPECT_GT(texts.size(), 100u);
   for (const auto& [name, expected] : fixture.at("ids").items()) {
-    const Tokenizer tokenizer = Tokenizer::of_file(kFixtures + "/" + name);
+    const Tokenizer tokenizer = Tokenizer::of_file(std::string(kFixtures).append("/").append(name));
     Encoder encoder(tokenizer);  // its words are known from text to text
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const auto ids = expected.at(i).get<Ids>();
@@ -93,7 +93,7 @@ class RefusedTokenizer : public testing::Test {
       Tokenizer::of_file(file);
     } catch (const core::Error& error) {
       EXPECT_EQ(error.failure(), core::Failure::usage);
-      const std::string text = error.what();
+      std::string text = error.what();
       EXPECT_EQ(text.find('\n'), std::string::npos) << text;
       return text;
     }
