@@ -89,6 +89,26 @@ def test_records_are_the_rows(programs: Programs, tmp_path: Path) -> None:
                for one in records.layers if one.layer in ("embedding", "cross-entropy"))
 
 
+def grid_records(programs: Programs, tmp_path: Path, hidden: int, rows: int, *words: str) -> list:
+    file = tmp_path / f"{rows}.jsonl"
+    done = programs.run("tp_linear_bench", "--turns", "1", "--warmup", "1", "--hidden", str(hidden), "--batch", "1", "--length",
+                        str(rows), "--block", "mlp", "--sequence-parallel", "0", "--tiles", "1", "--json", str(file), *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return load([str(file)]).layers
+
+
+def test_grids_send_what_their_papers_say(programs: Programs, tmp_path: Path) -> None:
+    """2-D crosses 1-D, forward, at M = 8 h on 4 ranks; 3-D on 8 ranks sends less than 1-D there."""
+    hidden = 16
+    one, one_of_8, two, three = grid_records(programs, tmp_path, hidden, 8 * hidden, "--tp", "4,8", "--grid", "2x2,2x2x2")
+    assert [layer.grid for layer in (one, one_of_8, two, three)] == [None, None, "2x2", "2x2x2"]
+    rows = 8 * hidden
+    assert two.forward_sent_bytes == one.forward_sent_bytes == 4 * 1.5 * rows * hidden
+    assert two.sent_bytes == 3 * two.forward_sent_bytes
+    assert three.forward_sent_bytes == 4 / 8 * (10 * rows * hidden + 8 * hidden**2) < one_of_8.forward_sent_bytes
+    assert all(layer.status == "ok" for layer in (one, one_of_8, two, three))
+
+
 def test_an_algorithm_that_sends_more_says_so_and_is_right(programs: Programs) -> None:
     rows = rows_run(programs, "--tp", "4", "--block", "row,mlp", "--sequence-parallel", "0", "--tiles", "1,2", "--algo",
                     "recursive_doubling")
@@ -113,6 +133,11 @@ def test_an_algorithm_that_sends_more_says_so_and_is_right(programs: Programs) -
     (("--link", "gbps=0"), "--link gbps=0: --link 'gbps=0': states neither a latency nor a bandwidth; allowed: "
                            "latency_us=NUMBER,gbps=NUMBER"),
     (("--json", "/nonexistent/r.jsonl"), "cannot write /nonexistent/r.jsonl: "),
+    (("--grid", "2x3"), "--grid 2x3: no such grid of ranks; allowed: QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
+                        "Q; Q from 2 to 8"),
+    (("--grid", "3x3"), "--grid 3x3: --batch x --length is 32, and blocks need a multiple of 3; allowed: another --grid or size"),
+    (("--grid", "2x2", "--block", "attention"), "--grid together with --block attention: no ranks of a grid share it; allowed: "
+                                                "column row mlp"),
     (("--wat",), "unknown argument '--wat'; allowed: what --help lists"),
 ])
 def test_what_cannot_be_is_refused_in_one_line(programs: Programs, words: tuple[str, ...], refusal: str) -> None:

@@ -42,6 +42,8 @@ schedules::Comm comm_of(Kind kind) {
     case Kind::all_reduce:
       return schedules::Comm::all_reduce;
     case Kind::all_gather:
+    case Kind::broadcast:  // over each of n - 1 links once: in the mean of the n members as much as an all-gather's
+    case Kind::reduce:     // likewise
       return schedules::Comm::all_gather;
     case Kind::reduce_scatter:
       return schedules::Comm::reduce_scatter;

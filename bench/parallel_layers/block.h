@@ -6,7 +6,6 @@
 // tiles first. Gradients of weights come last: nothing waits for them.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -14,23 +13,17 @@
 #include <vector>
 
 #include "bench/parallel_layers/nodes.h"
-#include "bench/parallel_layers/pass.h"
 #include "bench/parallel_layers/shape.h"
+#include "bench/parallel_layers/timed_block.h"
 
 namespace lockstep::layer_bench {
 
 // One rank's. Its passes refer to it, and it to what is passed.
-class Block {
+class Block final : public TimedBlock {
  public:
   Block(BlockKind kind, const Place& place);
-  Block(const Block&) = delete;
-  Block& operator=(const Block&) = delete;
-
-  // Spoils what passes write, and puts gradients, which are added to, at zero.
-  void reset();
-  std::vector<Result> results() const;  // of a forward and a backward
-
-  const Pass& pass(Direction direction) const { return passes_[static_cast<std::size_t>(direction)]; }
+  void reset() override;
+  std::vector<Result> results() const override;
 
  private:
   // An operation with what goes into it and what comes out: one value where nothing moves, or in place.
@@ -55,7 +48,6 @@ class Block {
   int add_exchange(Direction direction, const Link& link, const Tile& tile, int after);
   void add_regather(const Value& value);
   int add_kernel(Direction direction, const Link& link, const Tile& tile);
-  Pass& of(Direction direction) { return passes_[static_cast<std::size_t>(direction)]; }
 
   const BlockKind kind_;
   const Place place_;
@@ -63,8 +55,7 @@ class Block {
   std::optional<Logits> logits_;
   std::deque<Value> values_;
   std::vector<Link> links_;
-  int gathered_ = kNothing;     // the last exchange that gradients of weights wait for
-  std::array<Pass, 2> passes_;  // by direction
+  int gathered_ = kNothing;  // the last exchange that gradients of weights wait for
 };
 
 }  // namespace lockstep::layer_bench

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "bench/parallel_layers/block.h"
+#include "bench/parallel_layers/grid_layer.h"
 #include "bench/parallel_layers/values.h"
 #include "core/device_cpu.h"
 #include "core/error.h"
@@ -51,23 +52,36 @@ double largest_of(const std::vector<float>& values) {
   return largest;
 }
 
-}  // namespace
-
-Reference reference_of(BlockKind kind, const Shape& shape, int threads) {
+template <class Make>
+Reference reference_by(int threads, const Make& make) {
   kernels::ThreadPool pool(threads);
   const kernels::Context where(pool);
   kernels::choose_gemms_by_rule(where);
   const auto device = core::make_cpu_device();
   parallel::Memory memory(*device);
   const parallel::Workspace workspace{memory, where};
-  Block block(kind, {shape, {}, workspace});
-  block.reset();
+  const std::unique_ptr<TimedBlock> block = make(workspace);
+  block->reset();
   for (const Direction direction : {Direction::forward, Direction::backward}) {
-    for (const Task& task : block.pass(direction).tasks()) task.run();
+    for (const Task& task : block->pass(direction).tasks()) task.run();
   }
   Reference reference;
-  for (const Result& result : block.results()) reference[result.whole.name] = host_values(memory, *result.found);
+  for (const Result& result : block->results()) reference[result.whole.name] = host_values(memory, *result.found);
   return reference;
+}
+
+}  // namespace
+
+Reference reference_of(BlockKind kind, const Shape& shape, int threads) {
+  return reference_by(threads, [&](const parallel::Workspace& workspace) {
+    return std::make_unique<Block>(kind, Place{shape, {}, workspace});
+  });
+}
+
+Reference grid_reference_of(BlockKind kind, const Shape& shape, int threads) {
+  return reference_by(threads, [&](const parallel::Workspace& workspace) {
+    return std::make_unique<GridLayer>(kind, GridSite{shape, {}, 0, workspace});
+  });
 }
 
 double allowed_difference(BlockKind kind, const Shape& shape, int ranks) {

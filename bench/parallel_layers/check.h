@@ -15,6 +15,8 @@ using Reference = std::map<std::string, std::vector<float>>;  // whole, by name
 
 // All results of the layer on one rank, which has all of it.
 Reference reference_of(BlockKind kind, const Shape& shape, int threads);
+// Likewise of the layer that grids share: without biases.
+Reference grid_reference_of(BlockKind kind, const Shape& shape, int threads);
 
 // How far results on `ranks` ranks may be from one rank's, as a part of the largest element:
 //   tolerance(f32, n) + tolerance(dtype, ranks + 2 r)

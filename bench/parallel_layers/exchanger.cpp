@@ -1,5 +1,7 @@
 #include "bench/parallel_layers/exchanger.h"
 
+#include <string_view>
+
 #include "core/error.h"
 
 namespace lockstep::layer_bench {
@@ -20,13 +22,19 @@ collectives::Operation operation_of(Comm comm, const kernels::InOut& from, const
 }  // namespace
 
 std::function<void()> Exchanger::make(Comm comm, const kernels::InOut& from, const kernels::Out& to) {
-  collectives::Collective& one = prepared(operation_of(comm, from, to));
-  return [&one, input = from.data, output = to.data] { one.run(input, output); };
+  return make(operation_of(comm, from, to), from.data, to.data);
+}
+
+std::function<void()> Exchanger::make(const collectives::Operation& operation, const void* input, void* output) {
+  collectives::Collective& one = prepared(operation);
+  return [&one, input, output] { one.run(input, output); };
 }
 
 collectives::Collective& Exchanger::prepared(const collectives::Operation& operation) {
-  auto& one = prepared_[{operation.kind, operation.dtype, operation.count}];
-  if (!one) one = rank_.prepare(channel_, operation, algorithm_).collective;
+  auto& one = prepared_[{operation.kind, operation.dtype, operation.count, operation.root, operation.in_place}];
+  // Whoever names an algorithm names one of all-reduces, all-gathers and reduce-scatters.
+  const std::string_view algorithm = collectives::has_root(operation.kind) ? "auto" : std::string_view(algorithm_);
+  if (!one) one = rank_.prepare(channel_, operation, algorithm).collective;
   return *one;
 }
 

@@ -27,6 +27,8 @@ class Exchanger {
   // All-gather: `from` of each rank into `to`. Reduce-scatter: the sum of all ranks' `from`, of which each has a part
   // in `to`. All-reduce: in place, both are the same.
   std::function<void()> make(schedules::Comm comm, const kernels::InOut& from, const kernels::Out& to);
+  // An operation as it is; a root counts members.
+  std::function<void()> make(const collectives::Operation& operation, const void* input, void* output);
 
  private:
   collectives::Collective& prepared(const collectives::Operation& operation);
@@ -34,8 +36,9 @@ class Exchanger {
   const backends::MeshRank& rank_;
   const std::size_t channel_;
   const std::string algorithm_;
-  std::map<std::tuple<collectives::Kind, core::DType, std::int64_t>, std::unique_ptr<collectives::Collective>>
-      prepared_;  // by block elements
+  std::map<std::tuple<collectives::Kind, core::DType, std::int64_t, int, bool>,
+           std::unique_ptr<collectives::Collective>>
+      prepared_;  // by block elements, root, and whether it is in place
 };
 
 }  // namespace lockstep::layer_bench

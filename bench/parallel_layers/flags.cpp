@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "bench/parallel_layers/grid_layer.h"
 #include "bench/parallel_layers/part.h"
 #include "bench/trainer/flag_readers.h"
 #include "collectives/backends/plan_choice.h"
@@ -72,9 +73,25 @@ const std::array kFlagsOfLayers{
          [](LayerFlags& f, const FlagValue& v) { f.shape.dtype = dtype_of(v); }},
 };
 
+std::vector<workload::Grid> grids_of(const FlagValue& value) {
+  std::vector<workload::Grid> grids;
+  for (const FlagValue& part : value.list()) {
+    try {
+      grids.push_back(workload::parse_grid(part.text));
+    } catch (const core::Error& allowed) {
+      throw part.refused("no such grid of ranks", allowed.what());
+    }
+  }
+  return grids;
+}
+
 const std::array kFlagsOfRun{
     Flag{"--tp", "2", "tensor-parallel ranks, a list",
          [](LayerFlags& f, const FlagValue& v) { f.ranks = program::integer_list(v, kLeastRanks, kMostRanks); }},
+    Flag{"--grid", "",
+         "grids of ranks that share a linear layer or the MLP in two and more dimensions, a list: 2x2 (2-D, SUMMA), "
+         "2.5d:2x2x2 (Tesseract), 2x2x2 (3-D); with --tp, too, rows of both [none]",
+         [](LayerFlags& f, const FlagValue& v) { f.grids = grids_of(v); }},
     Flag{"--sequence-parallel", "0,1", "a list; 0: each rank has all rows between layers; 1: a share of them",
          [](LayerFlags& f, const FlagValue& v) { f.sequence_parallel = program::integer_list(v, 0, 1); }},
     Flag{"--tiles", "1,4",
@@ -98,6 +115,10 @@ const std::array kFlagsOfRun{
          [](LayerFlags& f, const FlagValue& v) { f.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
     program::json_flag<LayerFlags>(),
 };
+
+bool has_grids(BlockKind kind) {
+  return kind == BlockKind::column || kind == BlockKind::row || kind == BlockKind::mlp;
+}
 
 // Up to `most`: "1 2 3 6".
 std::string numbers_that(std::int64_t most, const std::function<bool(std::int64_t)>& would_do) {
@@ -126,7 +147,21 @@ void check_tiles(const Case& one, const Shape& shape) {
   }
 }
 
+// Blocks of all matrices of the block's layers are alike.
+void check_grid(const Case& one, const Shape& shape) {
+  const workload::GridDivisors divisors = workload::divisors_of(*one.grid);
+  const auto check = [&](std::int64_t size, std::int64_t divisor, const std::string& what) {
+    if (size % divisor == 0) return;
+    throw core::usage_error(
+        fmt::format("--grid {}: {} {}, and blocks need a multiple of {}; allowed: another --grid or size",
+                    workload::text_of(*one.grid), what, size, divisor));
+  };
+  check(shape.rows(), divisors.rows, "--batch x --length is");
+  check(shape.hidden, std::max(divisors.inputs, divisors.outputs), "--hidden is");
+}
+
 void check_case(const Case& one, const Shape& shape) {
+  if (one.grid) return check_grid(one, shape);
   if (one.ranks < kLeastRanks || one.ranks > kMostRanks) {
     throw core::usage_error(
         fmt::format("--tp {}: no number of ranks that share a layer; allowed: {} to {}, with "
@@ -151,19 +186,38 @@ void check_case(const Case& one, const Shape& shape) {
 void check_algorithm(const Case& one, const std::string& algorithm) {
   using collectives::Kind;
   if (algorithm == "auto") return;
+  if (one.grid) {
+    // Of its collectives the one that the flag names: broadcasts and reductions to a root take "auto".
+    const auto check = [&](Kind kind, int members) {
+      backends::plan_for({.kind = kind, .count = 1}, members, algorithm);
+    };
+    if (one.grid->form == workload::GridForm::three) {
+      for (const Kind kind : {Kind::all_gather, Kind::reduce_scatter}) check(kind, one.grid->side);
+    } else if (one.grid->depth > 1) {
+      check(Kind::all_reduce, one.grid->depth);
+    }
+    return;
+  }
   std::vector<Kind> kinds{Kind::all_reduce};
   if (one.sequence_parallel) kinds = {Kind::all_gather, Kind::reduce_scatter};
   if (one.block == BlockKind::cross_entropy) kinds = {Kind::all_gather};
   for (const Kind kind : kinds) backends::plan_for({.kind = kind, .count = 1}, one.ranks, algorithm);
 }
 
+// By all ranks, in each number of tiles.
+std::int64_t held_bytes(const Case& one, const Shape& shape) {
+  if (one.grid) return grid_needed_bytes(one.block, shape, *one.grid);
+  std::int64_t held = 0;
+  for (const int tiles : one.tiles) {
+    held += one.ranks * needed_bytes(one.block, shape, {one.ranks, 0, one.sequence_parallel, tiles});
+  }
+  return held;
+}
+
 // The tensors of all ranks in each number of tiles, those of one rank that has all of the layer, and as much again for
 // what is copied to the host to be compared.
 void check_memory(const Case& one, const Shape& shape) {
-  std::int64_t needed = needed_bytes(one.block, shape, {});
-  for (const int tiles : one.tiles) {
-    needed += one.ranks * needed_bytes(one.block, shape, {one.ranks, 0, one.sequence_parallel, tiles});
-  }
+  const std::int64_t needed = needed_bytes(one.block, shape, {}) + held_bytes(one, shape);
   const auto available = static_cast<std::int64_t>(core::available_host_bytes());
   if (needed <= available) return;
   const bool has_words = one.block == BlockKind::embedding || one.block == BlockKind::cross_entropy;
@@ -189,6 +243,12 @@ void check_cases(const LayerFlags& flags) {
   }
 }
 
+int most_ranks(const LayerFlags& flags) {
+  int most = 0;
+  for (const Case& one : cases_of(flags)) most = std::max(most, one.ranks);
+  return most;
+}
+
 std::string name_of(BlockKind kind) {
   const auto* const found =
       std::find_if(kBlocks.begin(), kBlocks.end(), [&](const auto& one) { return one.second == kind; });
@@ -209,10 +269,17 @@ LayerFlags parse_layer_flags(int argc, const char* const* argv) {
   line.parse(argc, argv);
   read_all(line, kFlagsOfLayers, flags);
   read_all(line, kFlagsOfRun, flags);
-  flags.all_ranks = !line.value("--tp");
+  flags.all_ranks = !line.value("--tp") && flags.grids.empty();
+  if (!line.value("--tp") && !flags.grids.empty()) flags.ranks.clear();
   flags.place = program::read_place(line);
   if (flags.blocks.empty()) {
     for (const auto& [name, kind] : kBlocks) flags.blocks.push_back(kind);
+  }
+  const bool has_grid_block = std::any_of(flags.blocks.begin(), flags.blocks.end(), has_grids);
+  if (!flags.grids.empty() && !has_grid_block) {
+    throw core::usage_error(
+        fmt::format("--grid together with --block {}: no ranks of a grid share it; allowed: column row mlp",
+                    name_of(flags.blocks.front())));
   }
   const bool is_local = !flags.place.mpi && !flags.place.device.cuda;
   if (flags.link && !is_local) {
@@ -242,6 +309,8 @@ std::vector<Case> cases_of(const LayerFlags& flags) {
       }
       for (const int sequence : flags.sequence_parallel) cases.push_back({block, ranks, sequence != 0, tiles});
     }
+    if (!has_grids(block)) continue;
+    for (const workload::Grid& grid : flags.grids) cases.push_back({block, grid.ranks(), false, {1}, grid});
   }
   return cases;
 }

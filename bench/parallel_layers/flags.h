@@ -11,12 +11,14 @@
 #include "bench/program/command_line.h"
 #include "bench/program/program.h"
 #include "collectives/transports/paced_link.h"
+#include "workload/grid_product.h"
 
 namespace lockstep::layer_bench {
 
 struct LayerFlags : program::Invocation {
   std::vector<BlockKind> blocks;  // all, if none is given
   std::vector<int> ranks{2};
+  std::vector<workload::Grid> grids;  // with them alone: `ranks` is empty
   std::vector<int> sequence_parallel{0, 1};
   std::vector<int> tiles{1, 4};
   Shape shape;
@@ -42,9 +44,11 @@ struct Case {
   BlockKind block = BlockKind::column;
   int ranks = 2;
   bool sequence_parallel = false;
-  std::vector<int> tiles;  // the first is 1
+  std::vector<int> tiles;                   // the first is 1
+  std::optional<workload::Grid> grid = {};  // of the ranks; none: they are in a row
 };
 std::vector<Case> cases_of(const LayerFlags& flags);
+int most_ranks(const LayerFlags& flags);  // of all cases
 
 // Throws a usage Error where a case is not possible. The memory is checked only where all ranks are on this host's CPU:
 // not under mpirun, and not on GPUs.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "bench/parallel_layers/check.h"
@@ -16,8 +17,10 @@
 #include "bench/parallel_layers/pass.h"
 #include "bench/parallel_layers/run.h"
 #include "bench/parallel_layers/tiles.h"
+#include "bench/parallel_layers/values.h"
 #include "core/error.h"
 #include "core/wait.h"
+#include "parallel/parameters/initial_values.h"
 
 namespace lockstep::layer_bench {
 namespace {
@@ -167,6 +170,56 @@ TEST_P(EveryLayer, GivesWhatOneRankGivesAndSendsByFormula) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, EveryLayer, testing::Values(core::DType::f32, core::DType::bf16));
+
+TEST_P(EveryLayer, OnAGridGivesWhatOneRankGivesAndSendsByThePapersFormulas) {
+  LayerFlags flags = small_flags(GetParam());
+  flags.ranks.clear();
+  for (const char* grid : {"2x2", "2.5d:2x2x1", "2.5d:2x2x2", "2x2x2"}) {
+    flags.grids.push_back(workload::parse_grid(grid));
+  }
+  check_cases(flags);
+  const std::vector<Case> cases = cases_of(flags);
+  ASSERT_EQ(cases.size(), 3 * flags.grids.size());  // of the column-parallel layer, the row-parallel one, and the pair
+  for (const Case& one : cases) {
+    SCOPED_TRACE(name_of(one.block) + " " + workload::text_of(*one.grid));
+    const Reference reference = grid_reference_of(one.block, flags.shape, 1);
+    ASSERT_EQ(reference.size(), one.block == BlockKind::mlp ? 4U : 3U);
+    for (const Form& form : run_case(flags, one, reference)) {
+      EXPECT_EQ(form.wrong, 0);
+      EXPECT_EQ(form.unlike, 0);
+      EXPECT_EQ(form.sent_bytes, form.formula_bytes);
+      EXPECT_FALSE(form.is_wrong());
+    }
+    Reference other = reference;
+    other.begin()->second.at(7) = 1e6F;
+    for (const Form& form : run_case(flags, one, other)) EXPECT_TRUE(form.is_wrong());
+  }
+}
+
+// The layer that grids share, on one rank, is the one that the library's products make.
+TEST(GridReference, IsTheLayerWithoutABias) {
+  const Reference grid = grid_reference_of(BlockKind::column, kShape, 1);
+  const workload::Parameter x{.name = "x", .shape = {kShape.rows(), kShape.hidden}, .deviation = 1};
+  const workload::Parameter w{.name = "w",
+                              .shape = {kShape.inner(), kShape.hidden},
+                              .deviation = 1 / std::sqrt(static_cast<float>(kShape.hidden))};
+  const auto values = [](const workload::Parameter& whole) {
+    std::vector<float> all(static_cast<std::size_t>(whole.elems()));
+    parallel::fill_initial_values(whole, kSeed, 0, all);
+    return all;
+  };
+  const std::vector<float> xs = values(x);
+  const std::vector<float> ws = values(w);
+  const auto width = static_cast<std::size_t>(kShape.hidden);
+  const auto outputs = static_cast<std::size_t>(kShape.inner());
+  for (const auto& [row, output] : {std::pair{0U, 0U}, std::pair{5U, 77U}, std::pair{47U, 127U}}) {
+    double sum = 0;
+    for (std::size_t i = 0; i < width; ++i) {
+      sum += static_cast<double>(xs[row * width + i]) * static_cast<double>(ws[output * width + i]);
+    }
+    EXPECT_NEAR(grid.at("y").at(row * outputs + output), sum, 1e-5);
+  }
+}
 
 // A reference of another layer would do as well, if nothing was looked at.
 TEST(EveryRow, IsWrongWhereTheReferenceIsAnother) {

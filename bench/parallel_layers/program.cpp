@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "bench/parallel_layers/records.h"
@@ -32,14 +33,16 @@ int run_layers(const LayerFlags& flags, const program::Print& print) {
   writer.write(run);
   print(heading_text(flags));
   Totals totals;
-  std::map<BlockKind, Reference> references;
+  std::map<std::pair<BlockKind, bool>, Reference> references;  // of a grid's layers apart
   for (const Case& one : cases_of(flags)) {
-    if (references.count(one.block) == 0) {
-      references[one.block] = reference_of(one.block, flags.shape, flags.threads);
+    const std::pair key(one.block, one.grid.has_value());
+    if (references.count(key) == 0) {
+      references[key] = one.grid ? grid_reference_of(one.block, flags.shape, flags.threads)
+                                 : reference_of(one.block, flags.shape, flags.threads);
     }
-    const std::vector<Form> forms = run_case(flags, one, references[one.block]);
+    const std::vector<Form> forms = run_case(flags, one, references[key]);
     for (const Form& form : forms) {
-      print(row_text(one, form));
+      print(row_text(flags, one, form));
       if (writer.is_open()) writer.write(layer_record(run, flags, one, form));
     }
     add_to(totals, forms);

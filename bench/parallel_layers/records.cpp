@@ -61,7 +61,7 @@ void add_verdict(core::LayerRecord& record, const Form& form) {
 }  // namespace
 
 core::RunRecord run_record(const LayerFlags& flags) {
-  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
+  const int most = most_ranks(flags);
   core::RunRecord run =
       pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::real, most * flags.threads);
   run.ranks = most;
@@ -80,6 +80,7 @@ core::LayerRecord layer_record(const core::RunRecord& run, const LayerFlags& fla
   record.basis = run.basis;
   record.layer = name_of(one.block);
   record.ranks = one.ranks;
+  if (one.grid) record.grid = workload::text_of(*one.grid);
   record.threads = flags.threads;
   record.sequence_parallel = one.sequence_parallel;
   record.tiles = form.tiles;
@@ -92,6 +93,8 @@ core::LayerRecord layer_record(const core::RunRecord& run, const LayerFlags& fla
   const auto rank_passes = static_cast<double>(form.checked_passes * one.ranks);
   record.sent_bytes = static_cast<double>(form.sent_bytes) / rank_passes;
   record.formula_bytes = static_cast<double>(form.formula_bytes) / rank_passes;
+  record.forward_sent_bytes = static_cast<double>(form.forward_sent_bytes) / rank_passes;
+  record.memory_bytes = static_cast<double>(form.memory_bytes);
   add_verdict(record, form);
   return record;
 }

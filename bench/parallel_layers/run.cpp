@@ -7,12 +7,14 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "bench/parallel/sent_counter.h"
 #include "bench/parallel_layers/block.h"
 #include "bench/parallel_layers/exchanger.h"
+#include "bench/parallel_layers/grid_layer.h"
 #include "bench/parallel_layers/part.h"
 #include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
@@ -29,18 +31,40 @@
 namespace lockstep::layer_bench {
 namespace {
 
-constexpr std::size_t kLayers = 0;  // the channel
+constexpr std::size_t kLayers = 0;  // the channel, or the first of several, which share a thread and a stream
 constexpr std::array kDirections{Direction::forward, Direction::backward};
 constexpr std::array kWays{Way::one_by_one, Way::beside, Way::kernels, Way::exchanges};
 constexpr std::array kServed{std::pair{Way::one_by_one, "one by one"}, std::pair{Way::beside, "beside"}};
+
+// Of an axis, those of several ranks.
+std::vector<backends::Channel> groups_of(const workload::Grid& grid, std::size_t axis) {
+  const auto which = static_cast<workload::GridAxis>(axis);
+  if (workload::members_along(grid, which) == 1) return {};
+  return workload::groups_along(grid, which);
+}
+
+// All ranks, or the groups of a grid's axes, axis by axis.
+std::vector<backends::Channel> channels_of(const Case& one) {
+  std::vector<backends::Channel> channels;
+  if (!one.grid) {
+    channels.emplace_back(static_cast<std::size_t>(one.ranks));
+    std::iota(channels.front().begin(), channels.front().end(), 0);
+    return channels;
+  }
+  for (std::size_t axis = 0; axis < workload::kNumGridAxes; ++axis) {
+    for (backends::Channel& group : groups_of(*one.grid, axis)) channels.push_back(std::move(group));
+  }
+  return channels;
+}
 
 // The work of one rank's thread.
 class RankRun {
  public:
   RankRun(const LayerFlags& flags, const Case& one, const Reference& reference, backends::MeshRank& rank,
-          const parallel_bench::SentCounter& counter)
+          std::span<const backends::Channel> channels, const parallel_bench::SentCounter& counter)
       : flags_(flags),
         case_(one),
+        channels_(channels),
         reference_(reference),
         rank_(rank),
         counter_(counter),
@@ -50,13 +74,14 @@ class RankRun {
                                      : trainer::make_cuda_context(rank.device, *rank.queues->compute, index_)),
         where_(cuda_ ? kernels::Context(*cuda_) : kernels::Context(pool_)),
         memory_(rank.device),
-        exchanger_(rank, kLayers, flags.algorithm),
         runner_(rank, kLayers,
                 core::WaitPolicy::beside_work(one.ranks * (flags.threads + 1), core::usable_cores(), flags.timeout)) {
     kernels::choose_gemms_by_rule(where_);
+    make_exchangers();
     for (const int tiles : case_.tiles) {
-      forms_.push_back({.tiles = tiles});
-      blocks_.push_back(std::make_unique<Block>(case_.block, place(tiles)));
+      const std::int64_t before = parallel::total_of(memory_.now());
+      blocks_.push_back(make_block(tiles));
+      forms_.push_back({.tiles = tiles, .memory_bytes = parallel::total_of(memory_.now()) - before});
     }
     rehearse();
   }
@@ -72,14 +97,16 @@ class RankRun {
       form.wrong = sum_over_ranks(form.wrong);
       form.unlike = sum_over_ranks(form.unlike);
       form.sent_bytes = sum_over_ranks(form.sent_bytes);
+      form.forward_sent_bytes = sum_over_ranks(form.forward_sent_bytes);
       form.least_bytes = sum_over_ranks(form.least_bytes);
+      form.memory_bytes = most_of_ranks(form.memory_bytes);
     }
     return std::move(forms_);
   }
 
   void serve(serve::Orders* orders) {
     serve::serve_ranks(orders, rank_.messages, [&](std::size_t which, std::int64_t calls) {
-      Block& block = *blocks_[which / kServed.size()];
+      TimedBlock& block = *blocks_[which / kServed.size()];
       const Way way = kServed[which % kServed.size()].first;
       return serve::us_of_calls(calls, [&] {
         block.reset();
@@ -90,7 +117,29 @@ class RankRun {
 
  private:
   Sharing sharing(int tiles) const { return {case_.ranks, index_, case_.sequence_parallel, tiles}; }
-  Place place(int tiles) { return {flags_.shape, sharing(tiles), workspace_, &exchanger_}; }
+  Place place(int tiles) { return {flags_.shape, sharing(tiles), workspace_, exchangers_.front().get()}; }
+
+  // One for each channel of the case.
+  void make_exchangers() {
+    for (std::size_t channel = 0; channel < channels_.size(); ++channel) {
+      const bool is_member = std::binary_search(channels_[channel].begin(), channels_[channel].end(), index_);
+      exchangers_.push_back(is_member ? std::make_unique<Exchanger>(rank_, channel, flags_.algorithm) : nullptr);
+    }
+  }
+
+  std::unique_ptr<TimedBlock> make_block(int tiles) {
+    if (!case_.grid) return std::make_unique<Block>(case_.block, place(tiles));
+    GridSite site{flags_.shape, *case_.grid, index_, workspace_};
+    std::size_t channel = 0;
+    for (std::size_t axis = 0; axis < workload::kNumGridAxes; ++axis) {
+      for (const auto& group : groups_of(*case_.grid, axis)) {
+        static_cast<void>(group);
+        if (exchangers_[channel]) site.exchangers[axis] = exchangers_[channel].get();
+        ++channel;
+      }
+    }
+    return std::make_unique<GridLayer>(case_.block, site);
+  }
 
   // Where work is queued, kernels that are met first wait for the device: no collective may be queued then.
   void rehearse() {
@@ -102,13 +151,15 @@ class RankRun {
   }
 
   void run_once(std::size_t f, Way way, bool counts) {
-    Block& block = *blocks_[f];
+    TimedBlock& block = *blocks_[f];
     // One kind alone works on what the pass before has left.
     const bool is_whole = way == Way::one_by_one || way == Way::beside;
     if (is_whole) block.reset();
     const parallel_bench::SentCounter::Bytes before = counter_.so_far();
+    std::array<std::int64_t, 2> sent_by = {};
     for (const Direction direction : kDirections) {
       const Timed slowest = timed(block.pass(direction), way);
+      sent_by[static_cast<std::size_t>(direction)] = counter_.so_far().sent - before.sent;
       if (!counts) continue;
       const auto d = static_cast<std::size_t>(direction);
       forms_[f].samples_us[static_cast<std::size_t>(way)][d].push_back(slowest.us);
@@ -116,6 +167,7 @@ class RankRun {
     }
     if (!is_whole) return;
     const parallel_bench::SentCounter::Bytes after = counter_.so_far();
+    forms_[f].forward_sent_bytes += sent_by[static_cast<std::size_t>(Direction::forward)];
     check(f, {after.sent - before.sent, after.least - before.least});
   }
 
@@ -141,6 +193,11 @@ class RankRun {
     return std::accumulate(all.begin(), all.end(), Number{0});
   }
 
+  std::int64_t most_of_ranks(std::int64_t mine) {
+    const auto all = transports::all_gather_value(rank_.messages, mine);
+    return *std::max_element(all.begin(), all.end());
+  }
+
   void check(std::size_t f, const parallel_bench::SentCounter::Bytes& bytes) {
     Form& form = forms_[f];
     form.sent_bytes += bytes.sent;
@@ -164,6 +221,7 @@ class RankRun {
 
   const LayerFlags& flags_;
   const Case& case_;
+  const std::span<const backends::Channel> channels_;
   const Reference& reference_;
   backends::MeshRank& rank_;
   const parallel_bench::SentCounter& counter_;
@@ -173,30 +231,28 @@ class RankRun {
   kernels::Context where_;
   parallel::Memory memory_;
   parallel::Workspace workspace_{memory_, where_};
-  Exchanger exchanger_;
+  std::vector<std::unique_ptr<Exchanger>> exchangers_;  // [channel]; none where the rank is no member
   std::vector<Form> forms_;
-  std::vector<std::unique_ptr<Block>> blocks_;  // [form]
-  std::vector<std::vector<float>> first_;       // results of the first pass, in one tile
-  PassRunner runner_;                           // goes first
+  std::vector<std::unique_ptr<TimedBlock>> blocks_;  // [form]
+  std::vector<std::vector<float>> first_;            // results of the first pass, in one tile
+  PassRunner runner_;                                // goes first
 };
 
 // Calls body(run, index) on all ranks of this process.
 void on_ranks(const LayerFlags& flags, const Case& one, const Reference& reference,
               const std::function<void(RankRun&, int index)>& body) {
-  backends::Channel members;
-  for (int r = 0; r < one.ranks; ++r) members.push_back(r);
-  const std::array channels{members};
+  const std::vector<backends::Channel> channels = channels_of(one);
   const backends::MeshOptions options{.num_ranks = one.ranks,
                                       .threads_a_rank = flags.threads + 1,
                                       .link = flags.link,
                                       .timeout = flags.timeout,
                                       .mpi = flags.mpi,
                                       .device = flags.place.device,
-                                      .queue_of_channel = {0}};
+                                      .queue_of_channel = std::vector<int>(channels.size(), 0)};
   backends::run_mesh(options, channels, [&](backends::MeshRank& rank) {
     parallel_bench::SentCounter counter(channels);
     backends::MeshRank counted = counter.counting(rank);
-    RankRun run(flags, one, reference, counted, counter);
+    RankRun run(flags, one, reference, counted, channels, counter);
     body(run, rank.messages.rank());
   });
 }
@@ -259,7 +315,8 @@ std::vector<Form> run_case(const LayerFlags& flags, const Case& one, const Refer
   });
   for (Form& form : forms) {
     const Sharing sharing{one.ranks, 0, one.sequence_parallel, form.tiles};
-    form.formula_bytes = form.checked_passes * formula_bytes_of_all(one.block, flags.shape, sharing);
+    form.formula_bytes = form.checked_passes * (one.grid ? grid_formula_bytes_of_all(one.block, flags.shape, *one.grid)
+                                                         : formula_bytes_of_all(one.block, flags.shape, sharing));
   }
   return forms;
 }

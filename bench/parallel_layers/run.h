@@ -19,11 +19,13 @@ struct Form {
   std::array<std::array<std::vector<double>, 2>, kNumWays> samples_us = {};
   std::array<std::array<std::vector<Spent>, 2>, kNumWays> spent_us = {};  // likewise
   std::int64_t wrong = 0;                                                 // elements of all ranks and turns
-  std::int64_t unlike = 0;         // elements with other bits than in one tile, one after the other
-  std::int64_t sent_bytes = 0;     // by all ranks, in all passes that were checked: counted in the plans that ran
+  std::int64_t unlike = 0;              // elements with other bits than in one tile, one after the other
+  std::int64_t sent_bytes = 0;          // by all ranks, in all passes that were checked: counted in the plans that ran
+  std::int64_t forward_sent_bytes = 0;  // the part of it that forwards sent
   double least_bytes = 0;          // likewise: what algorithms that send the fewest bytes would have sent of the same
   std::int64_t formula_bytes = 0;  // likewise: what these send of the exchanges of the step model
   std::int64_t checked_passes = 0;
+  std::int64_t memory_bytes = 0;  // that the rank with the most holds: matrices, gradients, buffers of exchanges
 
   bool is_wrong() const;
   const std::vector<double>& samples(Way way, Direction direction) const {

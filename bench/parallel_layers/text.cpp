@@ -34,7 +34,7 @@ const char* verdict(const Form& form) {
 
 std::string place_text(const LayerFlags& flags) {
   const backends::DeviceChoice& device = flags.place.device;
-  const int most = *std::max_element(flags.ranks.begin(), flags.ranks.end());
+  const int most = most_ranks(flags);
   if (device.cuda) return program::gpus_text(device, most) + (device.nccl ? "; NCCL's" : "");
   if (flags.mpi == nullptr) return "over this machine's memory";
   const bool beside = flags.mpi->threads() == transports::MpiThreads::multiple;
@@ -42,15 +42,27 @@ std::string place_text(const LayerFlags& flags) {
          (beside ? "" : "; communication is not concurrent with kernels: async is serial");
 }
 
-std::string columns_text() {
+// The ranks of a case: their number, or their grid.
+std::string ranks_text(const Case& one) {
+  return one.grid ? workload::text_of(*one.grid) : std::to_string(one.ranks);
+}
+
+std::size_t ranks_width(const LayerFlags& flags) {
+  std::size_t width = 3;
+  for (const workload::Grid& grid : flags.grids) width = std::max(width, workload::text_of(grid).size());
+  return width;
+}
+
+std::string columns_text(std::size_t width) {
   const std::string names =
       fmt::format(fmt::runtime(kGroup), "gemm", "kernels", "comm", "serial", "async", "exposed", "+-");
   const std::string units = fmt::format(fmt::runtime(kGroup), "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(ms)", "(%)");
-  const std::string cells = "#{:>13} {:>3} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7}\n";
-  return fmt::format("#{:>27}{:^63}{:^63}\n", "", "forward", "backward") +
-         fmt::format(fmt::runtime(cells), "layer", "tp", "sp", "tiles", names, names, "sent", "formula", "#wrong",
-                     "#unlike") +
-         fmt::format(fmt::runtime(cells), "", "", "", "", units, units, "(B/rank)", "(B/rank)", "", "");
+  const std::string cells = "#{:>13} {:>{}} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7} {:>11}\n";
+  return fmt::format("#{:>{}}{:^63}{:^63}\n", "", 24 + width, "forward", "backward") +
+         fmt::format(fmt::runtime(cells), "layer", "tp", width, "sp", "tiles", names, names, "sent", "formula",
+                     "#wrong", "#unlike", "memory") +
+         fmt::format(fmt::runtime(cells), "", "", width, "", "", units, units, "(B/rank)", "(B/rank)", "", "",
+                     "(B/rank)");
 }
 
 }  // namespace
@@ -81,20 +93,28 @@ std::string heading_text(const LayerFlags& flags) {
       "# sent: bytes counted in the plans that ran, mean of ranks, forward and backward; formula: of the fewest bytes\n"
       "#   (docs/metrics.md); #wrong: elements that differ from one rank's by more than rounding; #unlike: elements "
       "whose\n"
-      "#   bits differ from one tile, serial; both over all rounds. Times are medians of the slowest rank's, the ways "
-      "in "
-      "turn\n";
-  return text + columns_text();
+      "#   bits differ from one tile, serial; both over all rounds; memory: held by a rank for the layer: matrices, "
+      "gradients,\n"
+      "#   buffers of exchanges. Times are medians of the slowest rank's, the ways in turn\n";
+  if (!flags.grids.empty()) {
+    text +=
+        "# on grids (docs/metrics.md): layers without biases; gradients of weights are summed in f32; the next panel "
+        "is "
+        "fetched\n"
+        "#   during the product of the one before it\n";
+  }
+  return text + columns_text(ranks_width(flags));
 }
 
-std::string row_text(const Case& one, const Form& form) {
+std::string row_text(const LayerFlags& flags, const Case& one, const Form& form) {
   const auto a_rank = [&](std::int64_t bytes) {
     return fmt::format("{:.0f}", static_cast<double>(bytes) / static_cast<double>(form.checked_passes * one.ranks));
   };
-  return fmt::format(" {:>13} {:>3} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7}{}\n", name_of(one.block), one.ranks,
-                     one.sequence_parallel ? 1 : 0, form.tiles, group_text(form, Direction::forward),
-                     group_text(form, Direction::backward), a_rank(form.sent_bytes), a_rank(form.formula_bytes),
-                     form.wrong, form.unlike, verdict(form));
+  return fmt::format(" {:>13} {:>{}} {:>3} {:>5}{}{} {:>10} {:>10} {:>6} {:>7} {:>11}{}\n", name_of(one.block),
+                     ranks_text(one), ranks_width(flags), one.sequence_parallel ? 1 : 0, form.tiles,
+                     group_text(form, Direction::forward), group_text(form, Direction::backward),
+                     a_rank(form.sent_bytes), a_rank(form.formula_bytes), form.wrong, form.unlike, form.memory_bytes,
+                     verdict(form));
 }
 
 void add_to(Totals& totals, const std::vector<Form>& forms) {

@@ -11,7 +11,7 @@
 namespace lockstep::layer_bench {
 
 std::string heading_text(const LayerFlags& flags);
-std::string row_text(const Case& one, const Form& form);
+std::string row_text(const LayerFlags& flags, const Case& one, const Form& form);
 
 // Sums over all rows, for the closing line.
 struct Totals {

@@ -28,8 +28,14 @@ void to_device(parallel::Memory& memory, const parallel::Tensor& to, const std::
 
 parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
                               workload::TensorPlace place) {
-  std::vector<float> values(static_cast<std::size_t>(workload::elems_of_share(whole, place.ranks)));
-  workload::for_each_run(whole, place, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+  return random_runs(memory, dtype, whole, workload::elems_of_share(whole, place.ranks),
+                     [&](const auto& visit) { workload::for_each_run(whole, place, visit); });
+}
+
+parallel::Tensor random_runs(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
+                             std::int64_t elems, const Runs& runs) {
+  std::vector<float> values(static_cast<std::size_t>(elems));
+  runs([&](std::int64_t to, std::int64_t from, std::int64_t count) {
     const std::span all(values);
     parallel::fill_initial_values(whole, kSeed, from,
                                   all.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(count)));

@@ -17,6 +17,11 @@ inline constexpr std::uint64_t kSeed = 1;  // of all of them
 // Normal values with this deviation, rounded to the dtype; padding is zero. The same for every way to share them out.
 parallel::Tensor random_share(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
                               workload::TensorPlace place);
+// Likewise, where a share of `elems` elements is in `runs` of the whole: calls its argument with (share_begin,
+// whole_begin, count).
+using Runs = std::function<void(const std::function<void(std::int64_t, std::int64_t, std::int64_t)>&)>;
+parallel::Tensor random_runs(parallel::Memory& memory, core::DType dtype, const workload::Parameter& whole,
+                             std::int64_t elems, const Runs& runs);
 // `count` numbers in [0, below).
 std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t below);
 parallel::Tensor ids_of(parallel::Memory& memory, const std::vector<std::int32_t>& ids);

@@ -1,5 +1,7 @@
 #include "kernels/gemm/gemm.h"
 
+#include <fmt/format.h>
+
 #include <tuple>
 
 #include "kernels/base/context.h"
@@ -36,6 +38,7 @@ void GemmBatched::check_shape() const {
   check_at_least(name(), "m", m, 1);
   check_at_least(name(), "n", n, 1);
   check_at_least(name(), "k", k, 1);
+  if (adds && alpha != 1) throw core::usage_error(fmt::format("{}: alpha is {:g}; allowed: 1", name(), alpha));
 }
 
 Cost cost_of(const GemmForward& args) {
@@ -117,6 +120,7 @@ Product product_of(const GemmBatched& args) {
                   .a = args.transpose_a ? transposed(args.a, m) : rows_of(args.a, k),
                   .b = args.transpose_b ? transposed(args.b, k) : rows_of(args.b, n),
                   .c = {args.c.data, args.c.dtype, n}};
+  if (args.adds) product.c = {.data = args.sum.data, .dtype = args.sum.dtype, .row_stride = n, .finish = Finish::add};
   product.a.batch_stride = m * k;
   product.b.batch_stride = k * n;
   product.c.batch_stride = m * n;

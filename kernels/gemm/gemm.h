@@ -2,7 +2,7 @@
 //   forward          y[rows, outputs] = x[rows, inputs] w[outputs, inputs]^T (+ bias) (then GELU)
 //   input gradient   dx[rows, inputs] = dy[rows, outputs] w[outputs, inputs] (times gelu'(pre))
 //   weight gradient  dw[outputs, inputs] += dy^T x;  dbias[outputs] += sum over rows of dy
-//   batched          c[batch] = alpha op(a[batch]) op(b[batch])
+//   batched          c[batch] = alpha op(a[batch]) op(b[batch]), or sum[batch] += op(a[batch]) op(b[batch]) in f32
 // On the CPU there are several implementations: oneDNN, and our own packed kernels (AMX for bf16 and f32; AVX-512, AVX2
 // or the baseline for any dtype). Programs that train use one for a whole run, which a short probe has found
 // (gemm_probe.h); otherwise the fastest for each shape is found by measurement (gemm_choice.h). On CUDA cuBLASLt, the
@@ -109,18 +109,25 @@ struct GemmBatched {
   bool transpose_a = false;  // a is [k, m]
   bool transpose_b = false;  // b is [n, k]
   float alpha = 1;
-  In a = {};   // [batch, m, k]
-  In b = {};   // [batch, k, n]
-  Out c = {};  // [batch, m, n]
+  bool adds = false;  // to `sum`, in place of c; alpha is 1
+  In a = {};          // [batch, m, k]
+  In b = {};          // [batch, k, n]
+  Out c = {};         // [batch, m, n], unless it adds
+  InOut sum = {};     // [batch, m, n] f32, if it adds
 
-  std::string_view name() const { return "gemm_batched"; }
+  std::string_view name() const { return adds ? "gemm_batched_add" : "gemm_batched"; }
   void check_shape() const;
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("a", self.a, self.batch * self.m * self.k, kActivations);
     const DTypes same(self.a.dtype);
     visit("b", self.b, self.batch * self.k * self.n, same);
-    visit("c", self.c, self.batch * self.m * self.n, same);
+    const std::int64_t results = self.batch * self.m * self.n;
+    if (self.adds) {
+      visit("sum", self.sum, results, kF32);
+    } else {
+      visit("c", self.c, results, same);
+    }
   }
 };
 

@@ -48,7 +48,7 @@ KernelCase batched(GemmBatched args, core::DType dtype) {
   std::string shape = fmt::format("E{}_M{}_N{}_K{}", args.batch, args.m, args.n, args.k);
   if (args.transpose_a) shape += "_At";
   if (args.transpose_b) shape += "_Bt";
-  return make_case(args, facts(std::move(shape), dtype, {{"c", args.k}}));
+  return make_case(args, facts(std::move(shape), dtype, {{args.adds ? "sum" : "c", args.k}}));
 }
 
 void add_all_orders(std::vector<KernelCase>& cases, GemmBatched args, core::DType dtype) {
@@ -95,6 +95,7 @@ std::vector<KernelCase> gemm_test_cases() {
     add_all_orders(cases, {.batch = 1, .m = 2, .n = 3, .k = 1}, dtype);
     add_all_orders(cases, {.batch = 5, .m = 17, .n = 9, .k = 33, .alpha = 0.125F}, dtype);
     add_all_orders(cases, {.batch = 2, .m = 70, .n = 67, .k = 64, .alpha = -2}, dtype);
+    add_all_orders(cases, {.batch = 2, .m = 37, .n = 70, .k = 65, .adds = true}, dtype);
   }
   return cases;
 }

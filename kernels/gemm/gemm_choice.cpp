@@ -61,7 +61,7 @@ std::int64_t rows_before(const Product& product, double work) {
 Product repeatable(const Product& product, std::vector<float>& memory) {
   Product repeated = product;
   if (product.c.finish != Finish::add) return repeated;
-  memory.resize(static_cast<std::size_t>(product.m * product.c.row_stride));
+  memory.resize(static_cast<std::size_t>(product.batch * product.m * product.c.row_stride));
   repeated.c.data = memory.data();
   return repeated;
 }

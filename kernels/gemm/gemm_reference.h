@@ -72,7 +72,7 @@ template <class S>
 void reference(const GemmBatched& args, ReferenceData<S>& data) {
   const auto a = data["a"];
   const auto b = data["b"];
-  const auto c = data["c"];
+  const auto c = data[args.adds ? "sum" : "c"];
   const auto [m, n, k] = std::array{elems_of(args.m), elems_of(args.n), elems_of(args.k)};
   const std::size_t batch = elems_of(args.batch);
   for (std::size_t e = 0; e < batch; ++e) {
@@ -84,7 +84,8 @@ void reference(const GemmBatched& args, ReferenceData<S>& data) {
           const S right = b[e * k * n + (args.transpose_b ? j * k + t : t * n + j)];
           sum += left * right;
         }
-        c[(e * m + i) * n + j] = S(args.alpha) * sum;
+        const std::size_t at = (e * m + i) * n + j;
+        c[at] = args.adds ? c[at] + sum : S(args.alpha) * sum;
       }
     }
   }

@@ -62,6 +62,7 @@ _COLUMNS = (
     Column("exposed serial ms", "median over turns of serial less kernels"),
     Column("exposed async ms", "median over turns of async less kernels"),
     Column("sent", "by a rank, mean"), Column("formula", "docs/metrics.md"),
+    Column("memory", "held for the layer, by the rank with the most"),
     Column("unlike", "elements with other bits than in one tile one after the other"), Column("status", "", False),
 )
 
@@ -78,7 +79,7 @@ def _cells(name: str, one: Layer, exposed_us: Callable[[Layer, str], float]) -> 
              *(one.median_us(way) for way in ("kernels", "communication", "serial", "async")))
     return (word(name), number(one.tiles, 9), *(number(us / 1e3) for us in times), number(100 * one.spread("async"), 2),
             *(number(exposed_us(one, way) / 1e3) for way in ("serial", "async")), size(round(one.sent_bytes)),
-            size(round(one.formula_bytes)), number(one.unlike, 9), word(status))
+            size(round(one.formula_bytes)), size(round(one.memory_bytes)), number(one.unlike, 9), word(status))
 
 
 def _bad_lines(lines: Sequence[Layer]) -> list[BadLine]:

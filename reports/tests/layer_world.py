@@ -39,9 +39,9 @@ class LayerWorld:
                 times.append(_time(direction, way, samples, kernels, 1000.0 if more is None else more))
         record = {
             "record": "layer", "run": self.run_name, "program": "tp_linear_bench", "basis": self.basis, "layer": name,
-            "ranks": 2, "threads": 1, "sequence_parallel": sequence_parallel, "tiles": tiles, "dtype": "f32",
+            "ranks": 2, "grid": None, "threads": 1, "sequence_parallel": sequence_parallel, "tiles": tiles, "dtype": "f32",
             "sizes": SIZES, "algorithm": "ring", "times": times, "sent_bytes": units * UNIT / 2,
-            "formula_bytes": units * UNIT / 2, "checked_passes": 8, "wrong": 0, "unlike": 0, "status": "ok",
+            "formula_bytes": units * UNIT / 2, "forward_sent_bytes": units * UNIT / 4, "memory_bytes": 8.0 * UNIT, "checked_passes": 8, "wrong": 0, "unlike": 0, "status": "ok",
             "error": None,
         }
         return {**record, **fields}

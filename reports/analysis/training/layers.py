@@ -28,7 +28,8 @@ class Case:
     @property
     def name(self) -> str:
         sequence = ", sequence-parallel" if self.one.sequence_parallel else ""
-        return f"{NAMES.get(self.one.layer, self.one.layer)}, tp={self.one.ranks}{sequence}"
+        shared = f"grid {self.one.grid}" if self.one.grid else f"tp={self.one.ranks}"
+        return f"{NAMES.get(self.one.layer, self.one.layer)}, {shared}{sequence}"
 
     def added_us(self, form: Layer, way: str) -> float:
         """What communication, and tiles, add to the kernels in one tile: median of the turns, both directions."""
@@ -97,7 +98,7 @@ def analyse_layers(records: Records) -> tuple[LayersResult, ...]:
     for one in records.layers:
         setting = (one.run.machine.fingerprint, one.run.build, one.basis, one.run.link, one.dtype, one.threads,
                    one.algorithm, tuple(sorted(one.sizes.items())))
-        case = (one.layer, one.ranks, one.sequence_parallel)
+        case = (one.layer, one.ranks, one.grid, one.sequence_parallel)
         forms = groups.setdefault(setting, {}).setdefault(case, {})
         if forms and next(iter(forms.values())).run.run != one.run.run:
             forms.clear()  # turns of two runs are not turns of each other
@@ -149,7 +150,22 @@ def bytes_sentence(result: LayersResult) -> str:
             more.setdefault(share_text(ratio) if ratio > 0 else "", []).append(NAMES.get(case.one.layer, ""))
     told = [f"{share} more in {joined(list(dict.fromkeys(names)))}" if share else
             f"no more in {joined(list(dict.fromkeys(names)))}" for share, names in more.items()]
-    return (f"Sequence parallelism sends {joined(told)}. " if told else "") + agreed
+    return (f"Sequence parallelism sends {joined(told)}. " if told else "") + grids_sentence(result) + agreed
+
+
+def grids_sentence(result: LayersResult) -> str:
+    """What layers on grids send, over the same layer in one dimension on as many ranks."""
+    told = []
+    for case in result.cases:
+        other = _in_one_dimension(result, case)
+        if case.one.grid and other:
+            told.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times in the {case.name}")
+    return f"Over one dimension on as many ranks, grids send {joined(told)}. " if told else ""
+
+
+def _in_one_dimension(result: LayersResult, case: Case) -> Optional[Case]:
+    return next((other for other in result.cases if not other.one.grid and not other.one.sequence_parallel and
+                 (other.one.layer, other.one.ranks) == (case.one.layer, case.one.ranks)), None)
 
 
 def plain_of(result: LayersResult, case: Case) -> Optional[Case]:
@@ -166,4 +182,6 @@ def units_text(line: Layer) -> str:
     unit = whole * (line.ranks - 1) / line.ranks
     if line.layer == "cross-entropy" or not unit:
         return f"{bytes_text(round(line.sent_bytes), 3)}, three floats a token"
+    if line.grid:
+        return f"{bytes_text(round(line.sent_bytes), 3)}, {bytes_text(round(line.forward_sent_bytes), 3)} of it forward"
     return f"{bytes_text(round(line.sent_bytes), 3)}, {short(line.sent_bytes / unit)} E (t−1)/t"

@@ -1,0 +1,239 @@
+#include "workload/grid_product.h"
+
+#include <charconv>
+
+#include "core/error.h"
+
+namespace lockstep::workload {
+namespace {
+
+constexpr const char* kAllowed = "QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most Q; Q from 2 to 8";
+constexpr std::int32_t kMostSide = 8;
+
+[[noreturn]] void refuse() {
+  throw core::usage_error(kAllowed);
+}
+
+std::vector<std::int32_t> numbers_between_x(std::string_view text) {
+  std::vector<std::int32_t> numbers;
+  for (;;) {
+    std::int32_t value = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (problem != std::errc{}) refuse();
+    numbers.push_back(value);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (text.empty()) return numbers;
+    if (text.front() != 'x') refuse();
+    text.remove_prefix(1);
+  }
+}
+
+// The axis along which the columns of a matrix are shared out in three dimensions.
+GridAxis axis_of_inputs(const GridLinear& linear) {
+  return linear.swapped ? GridAxis::along_row : GridAxis::along_depth;
+}
+GridAxis axis_of_outputs(const GridLinear& linear) {
+  return linear.swapped ? GridAxis::along_depth : GridAxis::along_row;
+}
+
+bool is_three(const Grid& grid) {
+  return grid.form == GridForm::three;
+}
+
+GridStep exchange(GridComm comm, GridAxis axis, GridMatrix matrix, GridProduct product, std::int32_t number = 0) {
+  return {.is_exchange = true,
+          .comm = comm,
+          .axis = axis,
+          .root = number,
+          .matrix = matrix,
+          .product = product,
+          .number = number};
+}
+
+// SUMMA: `side` products, each of panels that their owners broadcast. Forward, a product adds to y; backward its result
+// goes to the owner of that block of the gradient.
+void add_summa(std::vector<GridStep>& steps, const Grid& grid, GridProduct product) {
+  if (grid.side == 1) {
+    steps.push_back({.product = product});
+    return;
+  }
+  const auto fetch = [&](std::int32_t t) {
+    if (product != GridProduct::input_gradient) {
+      steps.push_back(exchange(GridComm::broadcast, GridAxis::along_row, GridMatrix::x, product, t));
+    }
+    if (product != GridProduct::weight_gradient) {
+      steps.push_back(exchange(GridComm::broadcast, GridAxis::along_column, GridMatrix::w, product, t));
+    }
+  };
+  fetch(0);
+  for (std::int32_t t = 0; t < grid.side; ++t) {
+    if (t + 1 < grid.side) fetch(t + 1);
+    steps.push_back({.product = product, .number = t});
+    if (product == GridProduct::input_gradient) {
+      steps.push_back(exchange(GridComm::reduce, GridAxis::along_row, GridMatrix::x, product, t));
+    } else if (product == GridProduct::weight_gradient) {
+      steps.push_back(exchange(GridComm::reduce, GridAxis::along_column, GridMatrix::w, product, t));
+    }
+  }
+}
+
+}  // namespace
+
+Grid parse_grid(std::string_view text) {
+  constexpr std::string_view kTwoHalf = "2.5d:";
+  const bool is_two_half = text.substr(0, kTwoHalf.size()) == kTwoHalf;
+  if (is_two_half) text.remove_prefix(kTwoHalf.size());
+  const std::vector<std::int32_t> sides = numbers_between_x(text);
+  if (sides.size() < 2 || sides.size() > 3 || sides[0] != sides[1] || sides[0] < 2 || sides[0] > kMostSide) refuse();
+  const std::int32_t side = sides[0];
+  if (sides.size() == 2) {
+    if (is_two_half) refuse();
+    return {GridForm::two, side, 1};
+  }
+  const std::int32_t depth = sides[2];
+  if (depth < 1 || depth > side || (!is_two_half && depth != side)) refuse();
+  return {is_two_half ? GridForm::two_half : GridForm::three, side, depth};
+}
+
+std::string text_of(const Grid& grid) {
+  const std::string side = std::to_string(grid.side);
+  if (grid.form == GridForm::two) return side + "x" + side;
+  return (grid.form == GridForm::two_half ? "2.5d:" : "") + side + "x" + side + "x" + std::to_string(grid.depth);
+}
+
+GridPlace place_of(const Grid& grid, std::int32_t rank) {
+  const std::int32_t square = grid.side * grid.side;
+  return {.row = rank % square / grid.side, .column = rank % grid.side, .layer = rank / square};
+}
+
+std::int32_t members_along(const Grid& grid, GridAxis axis) {
+  return axis == GridAxis::along_depth ? grid.depth : grid.side;
+}
+
+std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis axis) {
+  std::vector<std::vector<std::int32_t>> groups;
+  for (std::int32_t first = 0; first < grid.ranks(); ++first) {
+    if (place_of(grid, first).along(axis) != 0) continue;
+    const std::int32_t stride = axis == GridAxis::along_row      ? 1
+                                : axis == GridAxis::along_column ? grid.side
+                                                                 : grid.side * grid.side;
+    std::vector<std::int32_t>& group = groups.emplace_back();
+    for (std::int32_t m = 0; m < members_along(grid, axis); ++m) group.push_back(first + m * stride);
+  }
+  return groups;
+}
+
+GridDivisors divisors_of(const Grid& grid) {
+  const std::int64_t side = grid.side;
+  if (is_three(grid)) return {.rows = side * side, .inputs = side, .outputs = side * side};
+  return {.rows = side * grid.depth, .inputs = side, .outputs = side};
+}
+
+GridBlock panel_of(const GridLinear& linear, GridMatrix matrix) {
+  const std::int64_t side = linear.grid.side;
+  const std::int64_t rows = linear.rows / (is_three(linear.grid) ? side : side * linear.grid.depth);
+  switch (matrix) {
+    case GridMatrix::x:
+      return {0, 0, rows, linear.inputs / side};
+    case GridMatrix::w:
+      return {0, 0, linear.outputs / side, linear.inputs / side};
+    default:
+      return {0, 0, rows, linear.outputs / side};
+  }
+}
+
+GridBlock block_of(const GridLinear& linear, GridMatrix matrix, std::int32_t rank) {
+  const GridPlace place = place_of(linear.grid, rank);
+  const std::int64_t side = linear.grid.side;
+  GridBlock block = panel_of(linear, matrix);
+  // Block (r, c) of panels, and in three dimensions which `side`th of its rows.
+  std::int64_t r = 0;
+  std::int64_t c = 0;
+  std::int64_t share = 0;
+  if (is_three(linear.grid)) {
+    const std::int64_t input = place.along(axis_of_inputs(linear));
+    const std::int64_t output = place.along(axis_of_outputs(linear));
+    r = matrix == GridMatrix::w ? output : place.row;
+    c = matrix == GridMatrix::y ? output : input;
+    share = matrix == GridMatrix::w ? place.row : matrix == GridMatrix::x ? output : input;
+    block.rows /= side;
+  } else {
+    // w [outputs, inputs] is the transpose of SUMMA's second factor, whose block (row, column) the rank has.
+    r = matrix == GridMatrix::w ? place.column : place.layer * side + place.row;
+    c = matrix == GridMatrix::w ? place.row : place.column;
+  }
+  block.first_row = r * panel_of(linear, matrix).rows + share * block.rows;
+  block.first_column = c * block.columns;
+  return block;
+}
+
+std::vector<GridStep> forward_steps(const GridLinear& linear) {
+  constexpr GridProduct kProduct = GridProduct::forward;
+  std::vector<GridStep> steps;
+  if (!is_three(linear.grid)) {
+    add_summa(steps, linear.grid, kProduct);
+    return steps;
+  }
+  steps.push_back(exchange(GridComm::all_gather, axis_of_outputs(linear), GridMatrix::x, kProduct));
+  steps.push_back(exchange(GridComm::all_gather, GridAxis::along_column, GridMatrix::w, kProduct));
+  steps.push_back({.product = kProduct});
+  steps.push_back(exchange(GridComm::reduce_scatter, axis_of_inputs(linear), GridMatrix::y, kProduct));
+  return steps;
+}
+
+std::vector<GridStep> backward_steps(const GridLinear& linear) {
+  std::vector<GridStep> steps;
+  if (!is_three(linear.grid)) {
+    add_summa(steps, linear.grid, GridProduct::input_gradient);
+    add_summa(steps, linear.grid, GridProduct::weight_gradient);
+    if (linear.grid.depth > 1) {
+      steps.push_back(
+          exchange(GridComm::all_reduce, GridAxis::along_depth, GridMatrix::w, GridProduct::weight_gradient));
+    }
+    return steps;
+  }
+  // The gathered gradient of y serves both products.
+  constexpr GridProduct kInput = GridProduct::input_gradient;
+  constexpr GridProduct kWeight = GridProduct::weight_gradient;
+  steps.push_back(exchange(GridComm::all_gather, axis_of_inputs(linear), GridMatrix::y, kInput));
+  steps.push_back(exchange(GridComm::all_gather, GridAxis::along_column, GridMatrix::w, kInput));
+  steps.push_back(exchange(GridComm::all_gather, axis_of_outputs(linear), GridMatrix::x, kWeight));
+  steps.push_back({.product = kInput});
+  steps.push_back(exchange(GridComm::reduce_scatter, axis_of_outputs(linear), GridMatrix::x, kInput));
+  steps.push_back({.product = kWeight});
+  steps.push_back(exchange(GridComm::reduce_scatter, GridAxis::along_column, GridMatrix::w, kWeight));
+  return steps;
+}
+
+namespace {
+
+struct Elems {
+  double x, w, y;
+};
+Elems elems_of(const GridLinear& linear) {
+  const auto times = [](std::int64_t a, std::int64_t b) { return static_cast<double>(a) * static_cast<double>(b); };
+  return {times(linear.rows, linear.inputs), times(linear.inputs, linear.outputs), times(linear.rows, linear.outputs)};
+}
+
+}  // namespace
+
+double formula_forward_bytes(const GridLinear& linear, std::int64_t size) {
+  const auto [x, w, y] = elems_of(linear);
+  const double q = linear.grid.side;
+  const double bytes = static_cast<double>(size);
+  if (is_three(linear.grid)) return (q - 1) / (q * q * q) * (x + w + y) * bytes;
+  return (q - 1) / (q * q) * (x / linear.grid.depth + w) * bytes;
+}
+
+double formula_backward_bytes(const GridLinear& linear, std::int64_t size) {
+  constexpr double kGradient = 4;  // bytes
+  const auto [x, w, y] = elems_of(linear);
+  const double q = linear.grid.side;
+  const double d = linear.grid.depth;
+  const double bytes = static_cast<double>(size);
+  if (is_three(linear.grid)) return (q - 1) / (q * q * q) * ((2 * x + w + y) * bytes + w * kGradient);
+  const double over_depth = 2 * (d - 1) / d * w / (q * q) * kGradient;
+  return (q - 1) / (q * q) * ((2 * x / d + w) * bytes + w * kGradient) + over_depth;
+}
+
+}  // namespace lockstep::workload
