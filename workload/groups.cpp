@@ -156,6 +156,13 @@ std::vector<schedules::Group> groups_of_places(const Model& model, const Layout&
        {std::pair{GroupKind::tensor, layout.tp}, {GroupKind::context, layout.cp}, {GroupKind::expert, layout.ep}}) {
     for (std::int32_t p = 0; members > 1 && p < layout.pp; ++p) groups.push_back({kind, {p}, members});
   }
+  if (dispatches_in_two_hops(model, layout)) {
+    const std::int64_t ranks = layout.ep / model.expert_groups;
+    for (std::int32_t p = 0; p < layout.pp; ++p) {
+      if (ranks > 1) groups.push_back({GroupKind::expert_group, {p}, ranks});
+      groups.push_back({GroupKind::expert_groups, {p}, model.expert_groups});
+    }
+  }
   // The two ends of opposite pipes have the same stages, and so the same parameters.
   const std::int32_t pipes = pipes_of(layout);
   for (std::int32_t p = 0; p < layout.pp / pipes; ++p) {
@@ -183,6 +190,14 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
       return {ranks_along(layout, rank, Axis::cp)};
     case GroupKind::expert:
       return data_members(layout, at, {index / layout.ep * layout.ep, 1, layout.ep});
+    case GroupKind::expert_group: {
+      const std::int64_t size = folded.size();
+      return data_members(layout, at, {index / size * size, 1, size});
+    }
+    case GroupKind::expert_groups: {
+      const std::int64_t size = layout.ep / folded.size();  // of one group
+      return data_members(layout, at, {index / layout.ep * layout.ep + at.ep % size, size, folded.size()});
+    }
     case GroupKind::data:
       return data_members(layout, at, {index / shards * shards, 1, shards});
     case GroupKind::replicas:

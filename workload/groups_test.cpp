@@ -17,9 +17,9 @@ Layout sizes(std::int32_t tp, std::int32_t cp, std::int32_t ep, std::int32_t dp,
 }
 
 // The groups of a kind, by asking each rank for the members of its own.
-Groups groups_of(const Layout& layout, GroupKind kind) {
+Groups groups_of(const Layout& layout, GroupKind kind, const char* model = "mixtral-8x7b") {
   Groups groups;
-  for (const schedules::Group& folded : groups_of_places(parse_model("mixtral-8x7b"), layout, schedule_of(layout))) {
+  for (const schedules::Group& folded : groups_of_places(parse_model(model), layout, schedule_of(layout))) {
     if (folded.kind != kind) continue;
     for (std::int64_t rank = 0; rank < layout.ranks(); ++rank) {
       const std::int32_t place = coordinates_of(layout, rank).pp;
@@ -43,6 +43,17 @@ TEST(Groups, AreMegatronsLists) {
   EXPECT_EQ(groups_of(layout, GroupKind::data),
             (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
   EXPECT_EQ(groups_of(layout, GroupKind::embedding), Groups{}) << "mixtral's head has a matrix of its own";
+}
+
+// Four nodes of two ranks each: a token goes from a node to another between ranks in the same place, and on within one.
+TEST(Groups, OfExpertRanksAreNodesAndPlacesInThem) {
+  Layout layout = sizes(1, 1, 8, 1, 1);
+  layout.dp = layout.ep = 8;
+  layout.dispatch_tokens = true;
+  const char* const model = "mixtral-8x7b,expert_groups=4";
+  EXPECT_EQ(groups_of(layout, GroupKind::expert_group, model), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::expert_groups, model), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::expert_groups), Groups{}) << "without groups of experts there is one hop";
 }
 
 // Members of a group differ in one coordinate.

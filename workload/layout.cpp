@@ -76,6 +76,10 @@ std::string expert_misfit(const Model& model, const Layout& layout) {
   if (layout.skew > 1 && model.capacity_factor > 0) {
     return "skew is above 1, and capacity_factor is above 0; allowed: skew=1, as every expert takes as many rows";
   }
+  if (layout.dispatch_tokens && layout.ep > 1 && layout.ep % model.expert_groups != 0) {
+    return "dispatch is tokens, ep is " + number(layout.ep) + ", and expert_groups is " + number(model.expert_groups) +
+           "; allowed: dispatch=copies, or a multiple of expert_groups as ep, so that ranks are in one group";
+  }
   return first_of({must_divide("ep", layout.ep, "experts", model.experts),
                    must_divide("ep", layout.ep, "dp x cp", std::int64_t{layout.dp} * layout.cp)});
 }

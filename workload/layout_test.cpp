@@ -99,6 +99,9 @@ TEST(LayoutMisfit, SaysWhatIsAllowed) {
            Misfit{"gpt3-175b", "ep=2,dp=2", "ep is 2; allowed: 1, as the model has no experts"},
            Misfit{"mixtral-8x7b", "ep=3,dp=3", "ep is 3, and experts is 8; allowed: 1 2 4 8"},
            Misfit{"mixtral-8x7b", "ep=4,dp=2", "ep is 4, and dp x cp is 2; allowed: 1 2"},
+           Misfit{"mixtral-8x7b,expert_groups=4", "dp=2,ep=2,dispatch=tokens",
+                  "dispatch is tokens, ep is 2, and expert_groups is 4; allowed: dispatch=copies, or a multiple of "
+                  "expert_groups as ep, so that ranks are in one group"},
            Misfit{"mixtral-8x7b", "tp=2",
                   "sp is no; allowed: yes, as experts with tp above 1 exchange tokens that are spread over tensor "
                   "ranks"},

@@ -33,6 +33,10 @@ const std::array kFields{
     Field<Model>{"experts", "0 or more; 0", [](Model& m, const FieldValue& v) { m.experts = v.integer(0, 100'000); }},
     Field<Model>{"experts_a_token", "1 or more; 2 with experts",
                  [](Model& m, const FieldValue& v) { m.experts_a_token = v.integer(1, 100'000); }},
+    Field<Model>{"expert_groups", "groups of as many experts, say those of a node; 1",
+                 [](Model& m, const FieldValue& v) { m.expert_groups = v.integer(1, 32); }},
+    Field<Model>{"groups_a_token", "groups that a token's experts are in at most; expert_groups",
+                 [](Model& m, const FieldValue& v) { m.groups_a_token = v.integer(1, 32); }},
     Field<Model>{"capacity_factor",
                  "rows that an expert takes of a rank's, of an even share; 0: all of them (dropless); 0",
                  [](Model& m, const FieldValue& v) { m.capacity_factor = v.number(0); }},
@@ -87,6 +91,22 @@ void fill_in(Model& model) {
   usual(model.sequence, 2048);
   usual(model.positions, model.sequence);
   if (model.experts > 0) usual(model.experts_a_token, std::min<std::int64_t>(2, model.experts));
+}
+
+std::string groups_misfit(const Model& model) {
+  const std::string groups = std::to_string(model.expert_groups);
+  if (model.expert_groups == 1 && most_groups_of_token(model) == 1) return "";
+  if (model.experts == 0) return "expert_groups is " + groups + "; allowed: 1, as the model has no experts";
+  if (model.experts % model.expert_groups != 0) {
+    return "expert_groups is " + groups + "; allowed: divisors of experts, " + std::to_string(model.experts);
+  }
+  const std::int64_t of_group = model.experts / model.expert_groups;
+  const std::int64_t fewest = (model.experts_a_token + of_group - 1) / of_group;
+  if (const std::int64_t most = most_groups_of_token(model); most < fewest || most > model.expert_groups) {
+    return "groups_a_token is " + std::to_string(most) + "; allowed: " + std::to_string(fewest) + " to " + groups +
+           ", the expert_groups that have experts_a_token";
+  }
+  return "";
 }
 
 std::int64_t norm_parameters(const Model& model) {
@@ -155,6 +175,10 @@ std::vector<std::string> model_fields() {
   return fields;
 }
 
+std::int64_t most_groups_of_token(const Model& model) {
+  return model.groups_a_token == 0 ? model.expert_groups : model.groups_a_token;
+}
+
 std::string misfit_of(const Model& model) {
   for (const auto& [what, value] : {std::pair<const char*, std::int64_t>{"layers", model.layers},
                                     {"hidden", model.hidden},
@@ -186,7 +210,7 @@ std::string misfit_of(const Model& model) {
     return "experts_a_token is " + std::to_string(model.experts_a_token) + "; allowed: 1 to " +
            std::to_string(model.experts);
   }
-  return "";
+  return groups_misfit(model);
 }
 
 LayerParameters layer_parameters(const Model& model) {

@@ -27,8 +27,11 @@ struct Model {
   std::int64_t positions = 0;   // rows of learned positions, at least as many as tokens
   std::int64_t experts = 0;     // 0: no mixture of experts
   std::int64_t experts_a_token = 0;
-  double capacity_factor = 0;  // rows that an expert takes of a rank's, of an even share; 0: all (dropless)
-  double balance_loss = 0;     // of the router: the balance loss's weight (kernels/moe/router.h), and the z loss's
+  // Node-limited routing (kernels/moe/router.h): groups of experts, and groups that a token's experts are in at most.
+  std::int64_t expert_groups = 1;
+  std::int64_t groups_a_token = 0;  // 0: all of them
+  double capacity_factor = 0;       // rows that an expert takes of a rank's, of an even share; 0: all (dropless)
+  double balance_loss = 0;          // of the router: the balance loss's weight (kernels/moe/router.h), and the z loss's
   double z_loss = 0;
   bool sigmoid_router = false;    // scores of the router: sigmoid; else softmax
   bool normalised_gates = true;   // gates of the chosen experts add up to 1, where there are several
@@ -46,6 +49,8 @@ struct Model {
   bool dropout = true;
   Norm norm = Norm::layer;
 };
+
+std::int64_t most_groups_of_token(const Model& model);
 
 // The model of a name or of a text of numbers: "gpt3-175b", or "hidden=4096,layers=32,heads=32,..." with the fields of
 // model_fields(); numbers after a name change that model ("gpt3-175b,sequence=4096"). Throws a usage Error that names

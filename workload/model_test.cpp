@@ -99,6 +99,10 @@ TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
             "model: heads is 3, and hidden is 64; allowed: divisors of hidden, or a head_size");
   EXPECT_EQ(parse_model("layers=2,heads=3,hidden=64,head_size=32").head_size, 32);
   EXPECT_EQ(refusal_of("llama3-8b,kv_heads=5"), "model: kv_heads is 5; allowed: divisors of heads, 32");
+  EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=3"), "model: expert_groups is 3; allowed: divisors of experts, 8");
+  EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=8,groups_a_token=1"),
+            "model: groups_a_token is 1; allowed: 2 to 8, the expert_groups that have experts_a_token");
+  EXPECT_EQ(refusal_of("nano,expert_groups=2"), "model: expert_groups is 2; allowed: 1, as the model has no experts");
   EXPECT_EQ(refusal_of("mixtral-8x7b,experts_a_token=9"), "model: experts_a_token is 9; allowed: 1 to 8");
   EXPECT_NE(refusal_of("gpt3-175b,layer=3").find("no such field; allowed: layers hidden"), std::string::npos);
   EXPECT_NE(refusal_of("").find("is not known"), std::string::npos);

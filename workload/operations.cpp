@@ -14,7 +14,7 @@ using schedules::Comm;
 using schedules::GroupKind;
 
 // Names are printed with the field's words; the order is that of OperationKind.
-constexpr std::array<std::string_view, 38> kNames{
+constexpr std::array<std::string_view, 40> kNames{
     "none",
     "word embedding",
     "leave tensor ranks",
@@ -38,6 +38,7 @@ constexpr std::array<std::string_view, 38> kNames{
     "norm",
     "router",
     "permute",
+    "dispatch over groups",
     "dispatch",
     "enter tensor ranks",
     "mlp up",
@@ -45,6 +46,7 @@ constexpr std::array<std::string_view, 38> kNames{
     "mlp down",
     "leave tensor ranks",
     "combine",
+    "combine over groups",
     "unpermute",
     "residual",
     "norm",
@@ -353,17 +355,24 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double cou
   ops.push_back(left_product(OperationKind::down, at, tokens / count, at.ffn, count, {bias_of(at), in_products}));
 }
 
-// Rows that a token becomes on its way to its experts: a copy for each, or one for each rank that has any of them, of
-// which an even router hits ep (1 - (E - e)! (E - k)! / (E! (E - e - k)!)) with e experts a rank.
-double rows_a_token(const Model& model, const Layout& layout) {
-  const auto experts = static_cast<double>(model.experts);
-  if (!layout.dispatch_tokens) return static_cast<double>(model.experts_a_token);
-  double none = 1;  // of a rank's experts
+// Of `parts` equal parts of a model's experts, those that an even router chooses any expert of for a token, in the
+// mean: with e of E experts a part, parts (1 - (E - e)! (E - k)! / (E! (E - e - k)!)). Under a limit the experts are
+// those of the groups that the token may go to.
+double parts_of_token(const Model& model, double parts) {
+  const double reached = static_cast<double>(most_groups_of_token(model)) / static_cast<double>(model.expert_groups);
+  const double experts = reached * static_cast<double>(model.experts);
+  double none = 1;  // of a part's experts
   for (std::int64_t i = 0; i < model.experts_a_token; ++i) {
     const auto before = static_cast<double>(i);
-    none *= std::max(0.0, experts - experts / layout.ep - before) / (experts - before);
+    none *= std::max(0.0, experts - experts / (reached * parts) - before) / (experts - before);
   }
-  return layout.ep * (1 - none);
+  return reached * parts * (1 - none);
+}
+
+// Rows that a token becomes on its way to its experts: a copy for each, or one for each rank that has any of them.
+double rows_a_token(const Model& model, const Layout& layout) {
+  if (!layout.dispatch_tokens) return static_cast<double>(model.experts_a_token);
+  return parts_of_token(model, layout.ep);
 }
 
 // Each token goes to `experts_a_token` experts, evenly (Lepikhin et al. 2020, arXiv:2006.16668; all-to-all before and
@@ -376,18 +385,28 @@ void mixture(std::vector<Operation>& ops, const Sizes& at) {
   const double row_bytes = at.element * at.rows * at.hidden;
   const double sent = capacity == 0 ? rows_a_token(at.model, at.layout) : copies;
   const double here = at.layout.skew * copies * at.tokens;  // rows of the experts
-  const auto all_to_all = [&](OperationKind kind) {
-    if (at.layout.ep == 1) return;
-    ops.push_back(
-        exchange(kind, GroupKind::expert, Comm::all_to_all, Comm::all_to_all, at.layout.skew * sent * row_bytes));
+  const auto all_to_all = [&](OperationKind kind, GroupKind group, double rows) {
+    ops.push_back(exchange(kind, group, Comm::all_to_all, Comm::all_to_all, at.layout.skew * rows * row_bytes));
+  };
+  const bool hops = dispatches_in_two_hops(at.model, at.layout);
+  const auto over_groups = [&](OperationKind kind) {
+    if (hops)
+      all_to_all(kind, GroupKind::expert_groups, parts_of_token(at.model, static_cast<double>(at.model.expert_groups)));
+  };
+  const auto among_ranks = [&](OperationKind kind) {
+    if (hops ? at.layout.ep > at.model.expert_groups : at.layout.ep > 1) {
+      all_to_all(kind, hops ? GroupKind::expert_group : GroupKind::expert, sent);
+    }
   };
   ops.push_back(product(OperationKind::router, at, at.rows, static_cast<double>(at.model.experts), at.hidden, 1));
   ops.push_back(pass(OperationKind::permute, at, (1 + copies) * row_bytes, (1 + copies) * row_bytes, 0));
-  all_to_all(OperationKind::dispatch);
+  over_groups(OperationKind::dispatch_over_groups);
+  among_ranks(OperationKind::dispatch);
   enter(OperationKind::enter_mlp, ops, at, here);
   mlp(ops, at, here, static_cast<double>(at.model.experts) / at.layout.ep);
   leave(OperationKind::leave_mlp, ops, at, here);
-  all_to_all(OperationKind::combine);
+  among_ranks(OperationKind::combine);
+  over_groups(OperationKind::combine_over_groups);
   ops.push_back(
       pass(OperationKind::unpermute, at, (1 + copies) * row_bytes, (1 + 2 * copies) * row_bytes, copies * row_bytes));
 }
@@ -473,6 +492,10 @@ double kept_bytes(const std::vector<Operation>& operations) {
   double bytes = 0;
   for (const Operation& op : operations) bytes += op.kept_bytes;
   return bytes;
+}
+
+bool dispatches_in_two_hops(const Model& model, const Layout& layout) {
+  return layout.dispatch_tokens && model.expert_groups > 1 && layout.ep > 1;
 }
 
 std::int64_t capacity_of(const Model& model, std::int64_t tokens) {

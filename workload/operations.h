@@ -49,6 +49,7 @@ enum class OperationKind : std::uint8_t {
   mlp_norm,  // of the residual stream; without dropout also its addition
   router,
   permute,
+  dispatch_over_groups,  // in two hops: first to the groups of ranks that a token's experts are in
   dispatch,
   enter_mlp,
   up,
@@ -56,6 +57,7 @@ enum class OperationKind : std::uint8_t {
   down,
   leave_mlp,
   combine,
+  combine_over_groups,
   unpermute,
   mlp_residual,
   // ---- head
@@ -134,6 +136,9 @@ double rows_of(const Model& model, const Layout& layout);
 // Rows that an expert takes of those of one rank with so many tokens, where it has a capacity: capacity_factor times an
 // even share, rounded up (Lepikhin et al. 2020, arXiv:2006.16668, section 2.2). 0: all that come.
 std::int64_t capacity_of(const Model& model, std::int64_t tokens);
+// Whether a token goes once to each group of experts (Model::expert_groups), whose ranks pass it on among themselves,
+// as DeepEP's kernels for training do: over the network between nodes, then over the links within one.
+bool dispatches_in_two_hops(const Model& model, const Layout& layout);
 // Bytes of a layer's input on one rank.
 double input_bytes(const Model& model, const Layout& layout);
 // Bytes of what a stage sends on, and of the gradient that comes back.

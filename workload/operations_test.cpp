@@ -140,5 +140,29 @@ TEST(Operations, OfBalancedContextRanksHaveTheLoadOfTheirTurns) {
   EXPECT_NEAR(core_flops("cp=8,cp_way=ring") / alone, 7.5 / 32, 2e-3);
 }
 
+// DeepSeek-V3's routing (arXiv:2412.19437, sections 2.1.2 and 3.2.2): 256 experts on 8 nodes, 8 a token, of 4 nodes at
+// most. What crosses between nodes is a row for each of them, and not a copy for each expert.
+TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
+  const std::string shape =
+      "hidden=7168,layers=1,heads=128,head_size=56,ffn_hidden=2048,experts=256,experts_a_token=8,sequence=4096";
+  const Layout layout = parse_layout("dp=64,ep=64,dispatch=tokens");
+  const double row = 2.0 * 4096 * 7168;
+  const auto rows_over = [&](const std::string& groups, GroupKind kind) {
+    const auto moved = moved_by(layer_operations(parse_model(shape + groups), layout), kind).forward;
+    return moved.count(Comm::all_to_all) == 0 ? 0 : moved.at(Comm::all_to_all) / 2 / row;  // there and back
+  };
+  const auto reached = [](double parts, double experts, int choices) {
+    double none = 1;
+    for (int i = 0; i < choices; ++i) none *= (experts - experts / parts - i) / (experts - i);
+    return parts * (1 - none);
+  };
+  EXPECT_NEAR(rows_over("", GroupKind::expert), reached(64, 256, 8), 1e-9);
+  EXPECT_NEAR(rows_over(",expert_groups=8", GroupKind::expert_groups), reached(8, 256, 8), 1e-9);
+  EXPECT_NEAR(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_groups), reached(4, 128, 8), 1e-9);
+  EXPECT_NEAR(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_group), reached(32, 128, 8), 1e-9);
+  EXPECT_LT(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_groups), 4);
+  EXPECT_EQ(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert), 0);
+}
+
 }  // namespace
 }  // namespace lockstep::workload

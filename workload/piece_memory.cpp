@@ -299,6 +299,9 @@ class PieceTouches {
         use_all({T::n2, T::copies});
         make(alone() ? T::here : T::sent);
         return true;
+      case Kind::dispatch_over_groups:  // in two hops, which the trainer does not run: memory as in one
+      case Kind::combine_over_groups:
+        return true;
       case Kind::dispatch:
         use_all({T::sent, T::counts});
         make(T::here);
@@ -350,6 +353,9 @@ class PieceTouches {
       case Kind::up:
         use(d_pre());
         make(alone() ? T::d_sent : T::d_here);
+        return true;
+      case Kind::dispatch_over_groups:
+      case Kind::combine_over_groups:
         return true;
       case Kind::dispatch:
         use(T::d_here);

@@ -92,6 +92,16 @@ void add_router(std::vector<KernelCase>& cases, const Mixture& mixture, core::DT
   }
 }
 
+// Only who is chosen depends on the groups.
+void add_limited_router(std::vector<KernelCase>& cases, RouterShape shape, core::DType dtype) {
+  const bool is_softmax = shape.scores == RouterScores::softmax;
+  CaseFacts facts{.shape = fmt::format("T{}_E{}_k{}_{}_{}of{}", shape.tokens, shape.experts, shape.top_k,
+                                       is_softmax ? "softmax" : "sigmoid", shape.limit, shape.groups),
+                  .dtype = dtype,
+                  .terms = {{"gates", shape.experts}}};
+  cases.push_back(make_case(RouterForward{.shape = shape, .with_bias = !is_softmax}, facts));
+}
+
 void add_rows(std::vector<KernelCase>& cases, const Mixture& m, core::DType dtype) {
   const std::int64_t rows = m.assignment().rows();
   CaseFacts facts{.shape = m.name(),
@@ -151,6 +161,19 @@ std::vector<KernelCase> moe_test_cases() {
       add_rows(cases, m, dtype);
     }
   }
+  for (core::DType dtype : kActivationDTypes) {
+    add_limited_router(cases, {.tokens = 33, .experts = 24, .top_k = 3, .groups = 6, .limit = 2}, dtype);
+    add_limited_router(cases,
+                       {.tokens = 60,
+                        .experts = 256,
+                        .top_k = 8,
+                        .scores = RouterScores::sigmoid,
+                        .normalised = true,
+                        .scale = 2.5F,
+                        .groups = 8,
+                        .limit = 4},
+                       dtype);
+  }
   // The products themselves are gemm's, whose cases have all dtypes.
   for (core::DType dtype : kBenchDTypes) {
     add_products(cases, {5, 0, 33, 1}, 17, 9, "ragged", dtype);
@@ -170,6 +193,17 @@ std::vector<KernelCase> moe_bench_cases() {
       add_router(cases, m, dtype);
       add_rows(cases, m, dtype);
     }
+    // DeepSeek-V3's (arXiv:2412.19437, section 4.2).
+    add_limited_router(cases,
+                       {.tokens = 4096,
+                        .experts = 256,
+                        .top_k = 8,
+                        .scores = RouterScores::sigmoid,
+                        .normalised = true,
+                        .scale = 2.5F,
+                        .groups = 8,
+                        .limit = 4},
+                       dtype);
     const GroupedShape even{GroupRows(8, 256), 256, 1024};
     GroupedShape skewed = even;
     skewed.rows = {1024, 256, 192, 160, 160, 128, 64, 64};

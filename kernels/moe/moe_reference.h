@@ -45,6 +45,30 @@ std::vector<S> router_scores(const RouterShape& shape, std::span<S> logits) {
   return scores;
 }
 
+// Experts of other groups than the `limit` best get keys that are never chosen.
+template <class S>
+void limit_groups_reference(const RouterShape& shape, std::vector<S>& keys) {
+  if (!shape.is_limited()) return;
+  const std::size_t size = keys.size() / static_cast<std::size_t>(shape.groups);
+  std::vector<S> sums;
+  for (std::size_t first = 0; first < keys.size(); first += size) {
+    std::vector<S> group(keys.begin() + static_cast<std::ptrdiff_t>(first),
+                         keys.begin() + static_cast<std::ptrdiff_t>(first + size));
+    std::sort(group.begin(), group.end(), [](const S& a, const S& b) { return b < a; });
+    S sum(0);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(shape.scored_of_group()); ++i) sum += group[i];
+    sums.push_back(sum);
+  }
+  for (std::size_t e = 0; e < keys.size(); ++e) {
+    const std::size_t own = e / size;
+    std::int64_t better = 0;
+    for (std::size_t g = 0; g < sums.size(); ++g) {
+      if (sums[own] < sums[g] || (g < own && !(sums[g] < sums[own]))) ++better;
+    }
+    if (better >= shape.limit) keys[e] = S(-1e30);
+  }
+}
+
 template <class S>
 void reference(const RouterForward& args, ReferenceData<S>& data) {
   const auto experts = static_cast<std::size_t>(args.shape.experts);
@@ -53,6 +77,7 @@ void reference(const RouterForward& args, ReferenceData<S>& data) {
     const std::vector<S> scores = router_scores<S>(args.shape, data["logits"].subspan(t * experts, experts));
     std::vector<S> keys = scores;
     for (std::size_t e = 0; args.with_bias && e < experts; ++e) keys[e] += data["bias"][e];
+    limit_groups_reference(args.shape, keys);
     const auto choices = data["choices"].subspan(t * top_k, top_k);
     for (S& choice : choices) {
       const auto best = std::max_element(keys.begin(), keys.end());

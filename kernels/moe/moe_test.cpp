@@ -136,7 +136,37 @@ TEST(Moe, OneExpertChangesNoBit) {
   }
 }
 
+// Experts 0 and 1 have the largest scores, each in another group; the group of 4 and 5 has the larger sum of two.
+TEST(Moe, ATokensExpertsComeFromTheBestGroups) {
+  const std::vector<float> logits{3, -9, 2.9F, -9, 2.5F, 2.5F};
+  std::vector<std::int32_t> choices(2);
+  std::vector<float> gates(2);
+  ThreadPool pool(1);
+  const auto chosen = [&](std::int64_t groups, std::int64_t limit) {
+    RouterForward args = shaped(RouterForward{.shape = {.tokens = 1,
+                                                        .experts = 6,
+                                                        .top_k = 2,
+                                                        .scores = RouterScores::sigmoid,
+                                                        .groups = groups,
+                                                        .limit = limit}},
+                                core::DType::f32);
+    args.logits.data = logits.data();
+    args.choices.data = choices.data();
+    args.gates.data = gates.data();
+    run(args, Context(pool));
+    return choices;
+  };
+  EXPECT_EQ(chosen(1, 1), (std::vector<std::int32_t>{0, 2}));
+  EXPECT_EQ(chosen(3, 3), (std::vector<std::int32_t>{0, 2}));
+  EXPECT_EQ(chosen(3, 2), (std::vector<std::int32_t>{0, 2})) << "one score of each group counts";
+  EXPECT_EQ(chosen(3, 1), (std::vector<std::int32_t>{4, 5})) << "two scores of each group count";
+}
+
 TEST(Moe, WrongArgumentsAreNamed) {
+  EXPECT_EQ(refusal(RouterForward{.shape = {.tokens = 4, .experts = 8, .top_k = 3, .groups = 4, .limit = 1}}),
+            "router_fwd: experts of limit groups - top_k is -1; allowed: at least 0");
+  EXPECT_EQ(refusal(RouterForward{.shape = {.tokens = 4, .experts = 8, .top_k = 2, .groups = 3}}),
+            "router_fwd: groups is 3; allowed: divisors of experts, 8");
   EXPECT_EQ(refusal(RouterForward{.shape = {.tokens = 4, .experts = 2, .top_k = 3}}),
             "router_fwd: experts - top_k is -1; allowed: at least 0");
   EXPECT_NE(refusal(RouterLoads{.shape = {.tokens = 4, .experts = 2, .top_k = 1, .scores = RouterScores::sigmoid}})

@@ -1,8 +1,11 @@
 #include "kernels/moe/router.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "kernels/base/element_types.h"
@@ -79,14 +82,39 @@ void choose(std::span<float> values, std::span<std::int32_t> choices) {
   }
 }
 
-// Keys whose order decides: that of logits is that of scores, before any rounding.
+// Takes the experts of all groups but the best out of the choice.
+void limit_groups(const RouterShape& shape, std::span<float> keys) {
+  const auto size = static_cast<std::size_t>(shape.experts / shape.groups);
+  const auto scored = static_cast<std::ptrdiff_t>(shape.scored_of_group());
+  std::array<float, RouterShape::kMostGroups> sums{};
+  std::array<float, RouterShape::kMostExperts> sorted;
+  for (std::size_t g = 0; g < static_cast<std::size_t>(shape.groups); ++g) {
+    const auto group = keys.subspan(g * size, size);
+    const auto end = sorted.begin() + scored;
+    std::partial_sort_copy(group.begin(), group.end(), sorted.begin(), end, std::greater<>());
+    sums[g] = std::accumulate(sorted.begin(), end, 0.0F);
+  }
+  std::array<std::int32_t, RouterShape::kMostGroups> best{};
+  choose({sums.data(), static_cast<std::size_t>(shape.groups)}, {best.data(), static_cast<std::size_t>(shape.limit)});
+  const auto chosen_end = best.begin() + static_cast<std::ptrdiff_t>(shape.limit);
+  for (std::size_t g = 0; g < static_cast<std::size_t>(shape.groups); ++g) {
+    if (std::find(best.begin(), chosen_end, static_cast<std::int32_t>(g)) != chosen_end) continue;
+    const auto group = keys.subspan(g * size, size);
+    std::fill(group.begin(), group.end(), -std::numeric_limits<float>::infinity());
+  }
+}
+
+// Keys whose order decides: that of logits is that of scores, before any rounding. Sums of groups are of scores.
 std::span<float> keys_of(const RouterForward& args, const Row& row) {
-  const auto experts = static_cast<std::size_t>(args.shape.experts);
+  const std::span keys(row.logits, static_cast<std::size_t>(args.shape.experts));
   if (args.with_bias) {
     const float* const bias = args.bias.as<float>();
-    for (std::size_t e = 0; e < experts; ++e) row.logits[e] = row.scores[e] + bias[e];
+    for (std::size_t e = 0; e < keys.size(); ++e) keys[e] = row.scores[e] + bias[e];
+  } else if (args.shape.is_limited()) {
+    std::copy_n(row.scores, keys.size(), keys.begin());
   }
-  return {row.logits, experts};
+  if (args.shape.is_limited()) limit_groups(args.shape, keys);
+  return keys;
 }
 
 void write_gates(const RouterShape& shape, const Row& row, std::span<const std::int32_t> choices, float* gates) {
@@ -242,6 +270,15 @@ void RouterShape::check(std::string_view kernel) const {
   check_at_least(kernel, std::to_string(kMostExperts) + " - experts", kMostExperts - experts, 0);
   check_at_least(kernel, std::to_string(kMostChoices) + " - top_k", kMostChoices - top_k, 0);
   check_positive(kernel, "scale", scale);
+  check_at_least(kernel, "groups", groups, 1);
+  check_at_least(kernel, std::to_string(kMostGroups) + " - groups", kMostGroups - groups, 0);
+  if (experts % groups != 0) {
+    throw core::usage_error(std::string(kernel) + ": groups is " + std::to_string(groups) +
+                            "; allowed: divisors of experts, " + std::to_string(experts));
+  }
+  check_at_least(kernel, "limit", limit, 1);
+  check_at_least(kernel, "groups - limit", groups - limit, 0);
+  check_at_least(kernel, "experts of limit groups - top_k", limit * (experts / groups) - top_k, 0);
 }
 
 void RouterBackward::check_shape() const {
@@ -260,8 +297,9 @@ void RouterLoads::check_shape() const {
 Cost cost_of(const RouterForward& args) {
   const RouterShape& s = args.shape;
   const auto k = static_cast<double>(s.top_k);
-  const double a_token =
-      score_flops(s) + (args.with_bias ? static_cast<double>(s.experts) : 0) + (s.normalised ? 3 : 2) * k;
+  const double a_token = score_flops(s) + (args.with_bias ? static_cast<double>(s.experts) : 0) +
+                         (s.normalised ? 3 : 2) * k +
+                         (s.is_limited() ? static_cast<double>(s.groups * s.scored_of_group()) : 0);
   return {static_cast<double>(s.tokens) * a_token, operand_bytes(args), ""};
 }
 

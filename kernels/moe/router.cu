@@ -64,6 +64,39 @@ __device__ __forceinline__ float value_of(const float (&held)[kHeld], std::int64
   return warp_reduce(mine).value;
 }
 
+// Takes the experts of all groups but the best out of the choice. Lane g has the score of group g.
+__device__ __forceinline__ void limit_groups(const RouterShape& shape, float (&keys)[kHeld]) {
+  const auto size = static_cast<int>(shape.experts / shape.groups);
+  const auto scored = static_cast<int>(shape.scored_of_group());
+  float left[kHeld];
+  for_experts(shape.experts, [&](int k, int) { left[k] = keys[k]; });
+  float score = -INFINITY;
+  for (int g = 0; g < shape.groups; ++g) {
+    float sum = 0;
+    for (int i = 0; i < scored; ++i) {
+      Best best;
+      for_experts(shape.experts, [&](int k, int e) {
+        if (e / size == g) best = Best::combine(best, {left[k], e});
+      });
+      best = warp_reduce(best);
+      sum += best.key;
+      for_experts(shape.experts, [&](int k, int e) {
+        if (e == best.expert) left[k] = -INFINITY;
+      });
+    }
+    if (lane_index() == g) score = sum;
+  }
+  unsigned chosen = 0;  // a bit for each group
+  for (int m = 0; m < shape.limit; ++m) {
+    const Best best = warp_reduce(Best{score, lane_index()});
+    chosen |= 1U << best.expert;
+    if (lane_index() == best.expert) score = -INFINITY;
+  }
+  for_experts(shape.experts, [&](int k, int e) {
+    if ((chosen >> (e / size) & 1U) == 0) keys[k] = -INFINITY;
+  });
+}
+
 template <class T>
 struct ForwardArgs {
   RouterShape shape;
@@ -84,7 +117,10 @@ __global__ void __launch_bounds__(kBlockThreads) router_forward_kernel(ForwardAr
     make_scores(shape, scores);
     if (args.bias != nullptr) {
       for_experts(shape.experts, [&](int k, int e) { keys[k] = scores[k] + args.bias[e]; });
+    } else if (shape.is_limited()) {
+      for_experts(shape.experts, [&](int k, int) { keys[k] = scores[k]; });
     }
+    if (shape.is_limited()) limit_groups(shape, keys);
     float chosen[kMostChoices];
     float sum = 0;
     for (int j = 0; j < shape.top_k; ++j) {

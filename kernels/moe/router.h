@@ -5,6 +5,10 @@
 // is chosen and is no part of the gates (Wang et al. 2024, arXiv:2408.15664). Of equal scores the expert with the lower
 // number comes first. Deterministic.
 //
+// Node-limited routing: experts lie in `groups` of neighbours, say those of a node, and a token's come from the `limit`
+// groups with the largest scores; a group's score is the sum of its top_k / limit largest ones, the bias included
+// (DeepSeek-V3, section 2.1.2).
+//
 // The auxiliary losses of the softmax, of T tokens and E experts:
 //   balance   a E sum over e of f_e P_e, f_e: share of the choices that are e, P_e: mean of p_e over the tokens
 //             (Fedus et al. 2021, arXiv:2101.03961, equations 4 to 6)
@@ -12,6 +16,7 @@
 // RouterLoads makes the sums that both are of, RouterBackward adds their gradients.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -30,6 +35,7 @@ enum class RouterScores : std::uint8_t { softmax, sigmoid };
 struct RouterShape {
   static constexpr std::int64_t kMostExperts = 1024;
   static constexpr std::int64_t kMostChoices = 16;
+  static constexpr std::int64_t kMostGroups = 32;
 
   std::int64_t tokens;
   std::int64_t experts;
@@ -37,7 +43,12 @@ struct RouterShape {
   RouterScores scores = RouterScores::softmax;
   bool normalised = false;
   float scale = 1;
+  std::int64_t groups = 1;  // of as many experts each
+  std::int64_t limit = 1;   // groups that a token's experts are in at most
 
+  bool is_limited() const { return limit < groups; }
+  // Of a group, the experts whose scores count for it.
+  std::int64_t scored_of_group() const { return std::clamp<std::int64_t>(top_k / limit, 1, experts / groups); }
   std::int64_t copies() const { return tokens * top_k; }
   void check(std::string_view kernel) const;
 };

@@ -43,8 +43,11 @@ enum class GroupKind : std::uint8_t {
   embedding,    // first and last stage, where they share the weights of the embedding
   world,        // all ranks: norm of the gradients, barrier before the optimizer
   expert_data,  // replicas, or shards, of the same experts
+  // Of expert-parallel ranks, those that have a group of experts, and those in the same place of all groups.
+  expert_group,
+  expert_groups,
 };
-inline constexpr std::size_t kNumGroupKinds = 8;
+inline constexpr std::size_t kNumGroupKinds = 10;
 std::string_view name_of(GroupKind kind);
 std::string_view name_of(Lane lane);
 std::string_view name_of(Comm comm);
