@@ -104,7 +104,9 @@ __device__ __forceinline__ void raise_block(const Matrix<T>& m, const TilePlace&
   if (threadIdx.x == 0) atomicMax(largest + m.block(tile.row, tile.column), all.value);
 }
 
-__device__ __forceinline__ bool is_history(float previous) { return previous > 0 && isfinite(previous); }
+__device__ __forceinline__ bool is_history(float previous) {
+  return previous > 0 && isfinite(previous);
+}
 
 // Maxima do not depend on the order in which blocks come. `known`: blocks that have history there are left out; null:
 // none are.
