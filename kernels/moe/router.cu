@@ -65,9 +65,8 @@ __device__ __forceinline__ float value_of(const float (&held)[kHeld], std::int64
 }
 
 // Takes the experts of all groups but the best out of the choice. Lane g has the score of group g.
-__device__ __forceinline__ void limit_groups(const RouterShape& shape, float (&keys)[kHeld]) {
+__device__ __forceinline__ void limit_groups(const RouterShape& shape, int scored, float (&keys)[kHeld]) {
   const auto size = static_cast<int>(shape.experts / shape.groups);
-  const auto scored = static_cast<int>(shape.scored_of_group());
   float left[kHeld];
   for_experts(shape.experts, [&](int k, int) { left[k] = keys[k]; });
   float score = -INFINITY;
@@ -102,6 +101,7 @@ struct ForwardArgs {
   RouterShape shape;
   const T* logits;
   const float* bias;  // null: none
+  int scored;         // experts of a group whose scores count for it; 0: all groups are chosen from
   std::int32_t* choices;
   float* gates;
 };
@@ -117,10 +117,10 @@ __global__ void __launch_bounds__(kBlockThreads) router_forward_kernel(ForwardAr
     make_scores(shape, scores);
     if (args.bias != nullptr) {
       for_experts(shape.experts, [&](int k, int e) { keys[k] = scores[k] + args.bias[e]; });
-    } else if (shape.is_limited()) {
+    } else if (args.scored > 0) {
       for_experts(shape.experts, [&](int k, int) { keys[k] = scores[k]; });
     }
-    if (shape.is_limited()) limit_groups(shape, keys);
+    if (args.scored > 0) limit_groups(shape, args.scored, keys);
     float chosen[kMostChoices];
     float sum = 0;
     for (int j = 0; j < shape.top_k; ++j) {
@@ -265,8 +265,12 @@ LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
 void run_cuda(const RouterForward& args, CudaContext& cuda) {
   with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const ForwardArgs<T> on_device{args.shape, args.logits.as<T>(), args.with_bias ? args.bias.as<float>() : nullptr,
-                                   args.choices.as<std::int32_t>(), args.gates.as<float>()};
+    const ForwardArgs<T> on_device{args.shape,
+                                   args.logits.as<T>(),
+                                   args.with_bias ? args.bias.as<float>() : nullptr,
+                                   args.shape.is_limited() ? static_cast<int>(args.shape.scored_of_group()) : 0,
+                                   args.choices.as<std::int32_t>(),
+                                   args.gates.as<float>()};
     launch(cuda, "router_fwd", warps_for(args.shape.tokens, cuda), router_forward_kernel<T>, on_device);
   });
 }
