@@ -42,7 +42,7 @@ def exposed_figure(result: ContextResult, heading: Heading) -> Figure:
     margin = 0.05 * (max(values) - min(values)) + 1
     axes.set_ylim(min(0.0, min(values)) - margin, max(values) + margin)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us / 1e3:g} ms"))
-    axes.set_ylabel("exposed communication; open circles: simulated")
+    axes.set_ylabel("exposed; open circles: simulated")
     _draw(axes, result, exposed_us)
     styles = styles_for([line.way for line in result.lines])
     for line in result.lines:
