@@ -149,6 +149,13 @@ std::int32_t expert_shards_of(const Layout& layout) {
   return data_ranks_of(layout) / layout.ep;
 }
 
+ShardPlace shard_place(const Layout& layout, const Coordinates& at, bool of_expert) {
+  const std::int64_t index = data_index_of(layout, at);
+  if (of_expert) return {expert_shards_of(layout), static_cast<std::int32_t>(index / layout.ep)};
+  const std::int32_t shards = shards_of(layout);
+  return {shards, static_cast<std::int32_t>(index % shards)};
+}
+
 std::vector<schedules::Group> groups_of_places(const Model& model, const Layout& layout,
                                                const schedules::Schedule& schedule) {
   std::vector<schedules::Group> groups;

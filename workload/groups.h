@@ -40,6 +40,12 @@ std::int32_t zero_of(const Layout& layout);
 // how many replicas of the set there are. The one with index i has shard i % shards_of() of replica i / shards_of().
 std::int32_t shards_of(const Layout& layout);
 std::int32_t replicas_of(const Layout& layout);
+// The ranks that share a parameter's shards out, and which of them a rank is.
+struct ShardPlace {
+  std::int32_t shards = 1;
+  std::int32_t shard = 0;
+};
+ShardPlace shard_place(const Layout& layout, const Coordinates& at, bool of_expert);
 // Ranks that share out what expert-parallel ranks have alike.
 std::int32_t expert_shards_of(const Layout& layout);
 

@@ -113,7 +113,6 @@ class RankMemory {
                      .bucket_of = std::vector<std::size_t>(plan.parameters.size()),
                      .member_of = std::vector<std::size_t>(plan.parameters.size()),
                      .copied = std::vector<bool>(plan.parameters.size())};
-    const std::int32_t shards = shards_of(layout_);
     for (const std::vector<std::size_t>& members : plan.buckets) {
       std::vector<std::int64_t> elems;
       BucketState bucket;
@@ -124,8 +123,8 @@ class RankMemory {
         stage.bucket_of[members[i]] = stage.buckets.size();
         stage.member_of[members[i]] = i;
       }
+      const auto [shards, shard] = shard_place(layout_, at_, plan.parameters[members.front()].expert);
       bucket.flat = lay_out(elems, shards);
-      const std::int32_t shard = data_index_of(layout_, at_) % shards;
       bucket.own = zero_ == 0 ? FlatRange{0, bucket.flat.elems} : bucket.flat.shard(shards, shard);
       stage.buckets.push_back(std::move(bucket));
     }

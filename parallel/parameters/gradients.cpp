@@ -22,7 +22,7 @@ kernels::InOut ParameterStore::Data::kept_gradient(std::size_t parameter) {
   const FlatRange range = position(parameter).range;
   Bucket& bucket = bucket_of(parameter);
   if (scatters_gradients()) return microbatch_gradient(bucket).inout(range.begin, range.count());
-  LOCKSTEP_CHECK(bucket.gradients_are == Bucket::Gradients::open || options.shards == 1,
+  LOCKSTEP_CHECK(bucket.gradients_are == Bucket::Gradients::open || bucket.shards == 1,
                  "a gradient of " + parameters[parameter].name + " after the reduction of its bucket");
   return bucket.gradient.inout(range);
 }
@@ -125,7 +125,7 @@ ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
       reduction.landing_ = data_->memory.make(MemoryKind::buffers, data_->options.gradient, bucket.own.count());
     reduction.result_ = first ? bucket.gradient.tensor.out() : reduction.landing_.out();
   } else {
-    LOCKSTEP_CHECK(first || data_->options.shards == 1, "stages 0 and 1 reduce gradients once a step");
+    LOCKSTEP_CHECK(first || bucket.shards == 1, "stages 0 and 1 reduce gradients once a step");
     reduction.whole_ = bucket.gradient.tensor.in();
     reduction.result_ = bucket.gradient.out(bucket.own);
   }

@@ -71,8 +71,11 @@ void ParameterStore::Data::add_bucket(std::vector<std::size_t> members) {
   for (const std::size_t member : members)
     elems.push_back(workload::elems_of_share(parameters.at(member), place.ranks));
   Bucket& made = buckets.emplace_back();
-  made.flat = workload::lay_out(elems, options.shards);
-  made.own = stage == 0 ? FlatRange{0, made.flat.elems} : made.flat.shard(options.shards, options.shard);
+  const bool is_of_experts = options.expert_shards > 0 && parameters.at(members.front()).expert;
+  made.shards = is_of_experts ? options.expert_shards : options.shards;
+  made.flat = workload::lay_out(elems, made.shards);
+  made.own = stage == 0 ? FlatRange{0, made.flat.elems}
+                        : made.flat.shard(made.shards, is_of_experts ? options.expert_shard : options.shard);
   for (std::size_t i = 0; i < members.size(); ++i) {
     Position& position = positions.at(members[i]);
     LOCKSTEP_CHECK(position.bucket < 0, parameters[members[i]].name + " is in two buckets");

@@ -61,6 +61,9 @@ struct StoreOptions {
   std::int32_t zero = 0;                    // stage, 0 to 3
   std::int32_t shards = 1;                  // ranks that share shards out; with one all stages are stage 0
   std::int32_t shard = 0;                   // of this rank
+  // Likewise of buckets of experts (workload::Parameter::expert): the ranks that have the same. 0: as of all others.
+  std::int32_t expert_shards = 0;
+  std::int32_t expert_shard = 0;
   // Stages 2 and 3: gradients are reduced with every microbatch. Else they add up in the whole bucket, which is reduced
   // once, after the last.
   bool reduce_every_microbatch = true;

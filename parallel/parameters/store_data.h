@@ -33,7 +33,8 @@ struct FlatTensor {
 struct ParameterStore::Bucket {
   std::vector<std::size_t> members;  // parameters, as they lie
   FlatBucket flat;
-  FlatRange own;  // what this rank updates
+  std::int32_t shards = 1;  // ranks that share it out
+  FlatRange own;            // what this rank updates
 
   // As drawn in store.h.
   enum class Weights : std::uint8_t { sharded, gathering, whole };

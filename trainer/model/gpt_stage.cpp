@@ -131,7 +131,6 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (layout.dispatch_tokens) refuse("tokens sent once to a rank with several of their experts", "dispatch=copies");
   if (layout.tp > 1) refuse("experts on tensor-parallel ranks", "tp=1");
   if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
-  if (layout.ep > 1 && layout.zero > 0) refuse("ZeRO over expert-parallel ranks", "zero=0, or ep=1");
 }
 
 // To those of the next layer, if the part is a mixture's.

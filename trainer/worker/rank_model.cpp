@@ -20,12 +20,15 @@ RankModel::RankModel(const TrainStep& made, const workload::Layout& layout, cons
       lanes_(lanes),
       memory_(mesh.device, lanes == nullptr ? nullptr : &lanes->stream(schedules::Lane::compute)),
       collectives_(mesh, channels, collectives, memory_) {
-  const std::int32_t shards = shards_of(layout);
+  const workload::ShardPlace shared = shard_place(layout, place_, false);
+  const workload::ShardPlace of_experts = shard_place(layout, place_, true);
   const parallel::StoreOptions options{.compute = shape.layout.compute,
                                        .gradient = layout.gradient,
                                        .zero = zero_of(layout),
-                                       .shards = shards,
-                                       .shard = data_index_of(layout, place_) % shards};
+                                       .shards = shared.shards,
+                                       .shard = shared.shard,
+                                       .expert_shards = of_experts.shards,
+                                       .expert_shard = of_experts.shard};
   for (const std::int32_t s : stages_of(made, layout, rank)) {
     RankStage& stage = stages_.emplace_back();
     stage.stage = s;
