@@ -92,6 +92,18 @@ void add_router(std::vector<KernelCase>& cases, const Mixture& mixture, core::DT
   }
 }
 
+// DeepSeek-V3's (arXiv:2412.19437, section 4.2).
+RouterShape deepseek_router(std::int64_t tokens) {
+  return {.tokens = tokens,
+          .experts = 256,
+          .top_k = 8,
+          .scores = RouterScores::sigmoid,
+          .normalised = true,
+          .scale = 2.5F,
+          .groups = 8,
+          .limit = 4};
+}
+
 // Only who is chosen depends on the groups.
 void add_limited_router(std::vector<KernelCase>& cases, RouterShape shape, core::DType dtype) {
   const bool is_softmax = shape.scores == RouterScores::softmax;
@@ -163,16 +175,7 @@ std::vector<KernelCase> moe_test_cases() {
   }
   for (core::DType dtype : kActivationDTypes) {
     add_limited_router(cases, {.tokens = 33, .experts = 24, .top_k = 3, .groups = 6, .limit = 2}, dtype);
-    add_limited_router(cases,
-                       {.tokens = 60,
-                        .experts = 256,
-                        .top_k = 8,
-                        .scores = RouterScores::sigmoid,
-                        .normalised = true,
-                        .scale = 2.5F,
-                        .groups = 8,
-                        .limit = 4},
-                       dtype);
+    add_limited_router(cases, deepseek_router(60), dtype);
   }
   // The products themselves are gemm's, whose cases have all dtypes.
   for (core::DType dtype : kBenchDTypes) {
@@ -193,17 +196,7 @@ std::vector<KernelCase> moe_bench_cases() {
       add_router(cases, m, dtype);
       add_rows(cases, m, dtype);
     }
-    // DeepSeek-V3's (arXiv:2412.19437, section 4.2).
-    add_limited_router(cases,
-                       {.tokens = 4096,
-                        .experts = 256,
-                        .top_k = 8,
-                        .scores = RouterScores::sigmoid,
-                        .normalised = true,
-                        .scale = 2.5F,
-                        .groups = 8,
-                        .limit = 4},
-                       dtype);
+    add_limited_router(cases, deepseek_router(4096), dtype);
     const GroupedShape even{GroupRows(8, 256), 256, 1024};
     GroupedShape skewed = even;
     skewed.rows = {1024, 256, 192, 160, 160, 128, 64, 64};
