@@ -1,4 +1,4 @@
-// What one rank alone computes of a whole layer, in f32, and where a rank's tokens lie in it.
+// The results of a whole layer on one rank, in f32, and the places of a rank's tokens in it.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What the simulator says of a pass with exchanges beside kernels.
+// The simulator's prediction of a pass with exchanges beside kernels.
 #pragma once
 
 #include <vector>

@@ -32,7 +32,7 @@ std::function<void()> Exchanger::make(const collectives::Operation& operation, c
 
 collectives::Collective& Exchanger::prepared(const collectives::Operation& operation) {
   auto& one = prepared_[{operation.kind, operation.dtype, operation.count, operation.root, operation.in_place}];
-  // Whoever names an algorithm names one of all-reduces, all-gathers and reduce-scatters.
+  // Broadcasts and reductions to a root take the default: the flag names an algorithm of the other collectives.
   const std::string_view algorithm = collectives::has_root(operation.kind) ? "auto" : std::string_view(algorithm_);
   if (!one) one = rank_.prepare(channel_, operation, algorithm).collective;
   return *one;

@@ -187,7 +187,7 @@ void check_algorithm(const Case& one, const std::string& algorithm) {
   using collectives::Kind;
   if (algorithm == "auto") return;
   if (one.grid) {
-    // Of its collectives the one that the flag names: broadcasts and reductions to a root take "auto".
+    // The flag names an algorithm of collectives without a root; the others take "auto".
     const auto check = [&](Kind kind, int members) {
       backends::plan_for({.kind = kind, .count = 1}, members, algorithm);
     };

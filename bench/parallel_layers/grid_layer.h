@@ -36,7 +36,7 @@ struct GridSite {
 
 class GridLayer final : public TimedBlock {
  public:
-  // What the site refers to outlives it.
+  // The memory, the exchangers and the shape that the site refers to outlive the layer.
   GridLayer(BlockKind kind, const GridSite& site);
   void reset() override;
   std::vector<Result> results() const override;
@@ -51,8 +51,8 @@ class GridLayer final : public TimedBlock {
     parallel::Tensor x = {};
     parallel::Tensor d = {};
   };
-  // What is fetched for a product, or what it makes for a reduction: two, so that one is in flight while the other is
-  // used.
+  // Buffers for the operands that are fetched for a product, or for its result before a reduction: two, so that one is
+  // in flight while the other is used.
   struct Panels {
     std::array<parallel::Tensor, 2> tensors;
     std::array<int, 2> last_exchange = {kNothing, kNothing};  // that brings or takes what is in it

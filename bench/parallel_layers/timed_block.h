@@ -1,4 +1,4 @@
-// What RankRun times and checks: the passes of one layer on one rank, however its ranks share it.
+// The passes of one layer on one rank, however its ranks share it, for RankRun to time and check.
 #pragma once
 
 #include <array>
