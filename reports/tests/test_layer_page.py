@@ -108,4 +108,4 @@ def test_layers_on_grids_are_cases_of_their_own_beside_one_dimension(tmp_path):
     lines = [world.run(), world.layer(ranks=4, sent_bytes=100.0), world.layer(ranks=4, grid="2x2", sent_bytes=250.0)]
     (result,) = report_of(load([write(tmp_path / "grids.jsonl", lines)])).layers
     assert [case.name for case in result.cases] == ["MLP pair, tp=4", "MLP pair, grid 2x2"]
-    assert "grids send 2.5 times in the MLP pair, grid 2x2. " in bytes_sentence(result)
+    assert "Grids send 2.5 times (MLP pair, 2x2) the bytes of one dimension on as many ranks. " in bytes_sentence(result)

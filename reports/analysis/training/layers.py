@@ -159,8 +159,9 @@ def grids_sentence(result: LayersResult) -> str:
     for case in result.cases:
         other = _in_one_dimension(result, case)
         if case.one.grid and other:
-            told.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times in the {case.name}")
-    return f"Over one dimension on as many ranks, grids send {joined(told)}. " if told else ""
+            layer = NAMES.get(case.one.layer, case.one.layer)
+            told.append(f"{short(case.one.sent_bytes / other.one.sent_bytes)} times ({layer}, {case.one.grid})")
+    return f"Grids send {joined(told)} the bytes of one dimension on as many ranks. " if told else ""
 
 
 def _in_one_dimension(result: LayersResult, case: Case) -> Optional[Case]:
