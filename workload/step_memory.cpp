@@ -291,7 +291,8 @@ class RankMemory {
 
   void reduce(const Task& task) {
     const GroupKind kind = step_.groups[static_cast<std::size_t>(task.peer)].kind;
-    if (kind == GroupKind::data || kind == GroupKind::replicas) return reduce_bucket(task, kind);
+    const bool is_of_bucket = kind == GroupKind::data || kind == GroupKind::expert_data || kind == GroupKind::replicas;
+    if (is_of_bucket) return reduce_bucket(task, kind);
     const std::int64_t packed = packed_elems(kind);
     change(MemoryKind::buffers, bytes_of(layout_.gradient, packed));
     change(MemoryKind::buffers, -bytes_of(layout_.gradient, packed));
@@ -300,11 +301,11 @@ class RankMemory {
     if (zero_ < 2) return;
     BucketState& bucket = stage_of(task).buckets[static_cast<std::size_t>(task.part)];
     const std::int64_t landing = bytes_of(layout_.gradient, bucket.own.count());
-    if (kind == GroupKind::data) {
+    if (kind != GroupKind::replicas) {
       if (bucket.reduced) change(MemoryKind::buffers, landing);
       change(MemoryKind::gradients, -bytes_of(layout_.gradient, bucket.flat.elems));
     }
-    if (kind == GroupKind::data && replicas_of(layout_) > 1) return;  // a task of the replicas ends it
+    if (kind != GroupKind::replicas && replicas_of(layout_) > 1) return;  // a task of the replicas ends it
     if (bucket.reduced) change(MemoryKind::buffers, -landing);
     bucket.reduced = true;
   }
