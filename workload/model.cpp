@@ -44,6 +44,8 @@ const std::array kFields{
                  [](Model& m, const FieldValue& v) { m.balance_loss = v.number(0); }},
     Field<Model>{"z_loss", "weight of the router's z loss; 0",
                  [](Model& m, const FieldValue& v) { m.z_loss = v.number(0); }},
+    Field<Model>{"bias_rate", "loss-free balance: what a step moves the bias of an expert by; 0",
+                 [](Model& m, const FieldValue& v) { m.bias_rate = v.number(0); }},
     Field<Model>{"router", "scores of the experts: softmax sigmoid; softmax",
                  [](Model& m, const FieldValue& v) { m.sigmoid_router = v.one_of(kRouters) == 1; }},
     Field<Model>{"normalised_gates", "gates of several chosen experts add up to 1: yes no; yes",
@@ -94,6 +96,7 @@ void fill_in(Model& model) {
 }
 
 std::string groups_misfit(const Model& model) {
+  if (model.bias_rate > 0 && model.experts == 0) return "bias_rate is above 0; allowed: 0, as the model has no experts";
   const std::string groups = std::to_string(model.expert_groups);
   if (model.expert_groups == 1 && most_groups_of_token(model) == 1) return "";
   if (model.experts == 0) return "expert_groups is " + groups + "; allowed: 1, as the model has no experts";

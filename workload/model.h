@@ -33,6 +33,7 @@ struct Model {
   double capacity_factor = 0;       // rows that an expert takes of a rank's, of an even share; 0: all (dropless)
   double balance_loss = 0;          // of the router: the balance loss's weight (kernels/moe/router.h), and the z loss's
   double z_loss = 0;
+  double bias_rate = 0;           // loss-free balance: what a step moves an expert's bias by (Wang et al. 2024)
   bool sigmoid_router = false;    // scores of the router: sigmoid; else softmax
   bool normalised_gates = true;   // gates of the chosen experts add up to 1, where there are several
   bool gated = false;             // SwiGLU: three matrices; else GELU and two

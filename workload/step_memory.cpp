@@ -151,6 +151,10 @@ class RankMemory {
                                              bytes_of(core::DType::f8e4m3, numbers * steps));
       }
     }
+    for (const auto& [number, stage] : stages_) {  // as trainer/model/router_bias.h has it
+      const std::int64_t biases = model_.bias_rate > 0 ? model_.experts * stage.plan->place.num_parts() : 0;
+      held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
+    }
     const auto stages = static_cast<std::int64_t>(stages_.size());
     held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kStepNumbers) + bytes_of(core::DType::f64, 1 + stages));
     return held.now();

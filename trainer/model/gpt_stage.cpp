@@ -223,6 +223,7 @@ GptStage::GptStage(const GptShape& shape, const workload::StageSlice& place, par
                                  .store = store,
                                  .workspace = {memory, where},
                                  .fp8 = {shape.layout, place.num_parts(), {memory, where}},
+                                 .router_bias = {shape.model, place.num_parts(), {memory, where}},
                                  .context = context_plan_of(shape)},
                        .place = place}) {
   check_trainable(shape.model, shape.layout);
@@ -328,6 +329,20 @@ std::vector<float> GptStage::fp8_history() const {
 
 void GptStage::set_fp8_history(std::span<const float> steps) {
   state_->stage.fp8.set_steps(steps, state_->stage.workspace);
+}
+
+void GptStage::balance(std::int64_t layer, std::span<const std::int64_t> loads) {
+  const std::int32_t part = state_->place.part_of_layer(state_->place.first_layer + layer);
+  state_->stage.router_bias.balance(part, loads, state_->stage.workspace);
+}
+
+std::vector<float> GptStage::router_bias(std::int64_t layer) const {
+  return state_->stage.router_bias.values(state_->place.part_of_layer(state_->place.first_layer + layer));
+}
+
+void GptStage::set_router_bias(std::int64_t layer, std::span<const float> values) {
+  const std::int32_t part = state_->place.part_of_layer(state_->place.first_layer + layer);
+  state_->stage.router_bias.set_values(part, values, state_->stage.workspace);
 }
 
 void GptStage::end_step() {

@@ -113,6 +113,10 @@ class GptStage {
   // ---- state beside the parameters: Fp8History::steps()
   std::vector<float> fp8_history() const;
   void set_fp8_history(std::span<const float> steps);
+  // RouterBias of a layer, which counts from the stage's first. balance(): behind a step, choices of all ranks' tokens.
+  void balance(std::int64_t layer, std::span<const std::int64_t> loads);
+  std::vector<float> router_bias(std::int64_t layer) const;
+  void set_router_bias(std::int64_t layer, std::span<const float> values);
 
  private:
   struct State;

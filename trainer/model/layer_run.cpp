@@ -36,7 +36,7 @@ class LayerRun final : public PartRun {
         in_(in),
         out_(out),
         gradients_(stage.store.gradients(part)),
-        mixture_(stage, places_, first, activation_kind()) {
+        mixture_(stage, places_, first, activation_kind(), stage.router_bias.of_part(part)) {
     if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
   }
 

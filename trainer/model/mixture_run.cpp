@@ -12,8 +12,8 @@ using workload::WeightPlace;
 using Kind = workload::OperationKind;
 
 MixtureRun::MixtureRun(const StageContext& stage, const workload::LayerPlaces& places, std::size_t first,
-                       parallel::Activation activation)
-    : stage_(stage), places_(places), first_(first), activation_(activation) {}
+                       parallel::Activation activation, kernels::In router_bias)
+    : stage_(stage), places_(places), first_(first), activation_(activation), router_bias_(router_bias) {}
 
 bool MixtureRun::has(Kind kind) {
   switch (kind) {
@@ -83,7 +83,7 @@ void MixtureRun::forward(Kind kind, bool keeps, const parallel::Tensor& x, paral
   const parallel::Workspace& workspace = stage_.workspace;
   switch (kind) {
     case Kind::router:
-      layer().route(workspace, stage_.store.weight(first_ + places_.router.weight), {}, x.in(), saved_);
+      layer().route(workspace, stage_.store.weight(first_ + places_.router.weight), router_bias_, x.in(), saved_);
       loads_.assign(saved_.counts.as<std::int32_t>(), saved_.counts.as<std::int32_t>() + saved_.counts.elems());
       return;
     case Kind::permute:

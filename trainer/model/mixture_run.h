@@ -15,9 +15,9 @@ namespace lockstep::trainer {
 
 class MixtureRun {
  public:
-  // The parameters of the layer begin at `first`.
+  // The parameters of the layer begin at `first`; `router_bias`: none, or RouterBias::of_part().
   MixtureRun(const StageContext& stage, const workload::LayerPlaces& places, std::size_t first,
-             parallel::Activation activation);
+             parallel::Activation activation, kernels::In router_bias);
 
   static bool has(workload::OperationKind kind);  // whether a piece is of the mixture
 
@@ -46,6 +46,7 @@ class MixtureRun {
   const workload::LayerPlaces& places_;
   std::size_t first_;
   parallel::Activation activation_;
+  kernels::In router_bias_;
   parallel::MixtureSaved saved_;
   std::vector<std::int64_t> loads_;
   parallel::Tensor all_counts_;

@@ -16,6 +16,7 @@
 #include "schedules/step/step.h"
 #include "trainer/model/fp8_history.h"
 #include "trainer/model/gpt_stage.h"
+#include "trainer/model/router_bias.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
 
@@ -29,6 +30,7 @@ struct StageContext {
   parallel::ParameterStore& store;
   parallel::Workspace workspace;
   Fp8History fp8;
+  RouterBias router_bias;
   Mode mode = Mode::train;
   float gradient_scale = 1;
   std::shared_ptr<const parallel::ContextPlan> context = nullptr;  // of attention, with several context ranks

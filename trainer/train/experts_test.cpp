@@ -2,6 +2,7 @@
 // same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -86,6 +87,50 @@ TEST(Experts, ZeroOverExpertRanksChangesNothing) {
       EXPECT_EQ(memory_difference(options_with(std::string(kEight) + ",capacity_factor=1", layout)), "")
           << text_of(layout);
     }
+  }
+}
+
+// The busiest expert's share of the mean, in the mean of the last ten steps and of the layers.
+double imbalance(const TrainResult& trained) {
+  double sum = 0;
+  std::int64_t terms = 0;
+  for (std::size_t s = trained.steps.size() - 10; s < trained.steps.size(); ++s) {
+    for (const auto& layer : trained.steps[s].expert_loads) {
+      const auto all = static_cast<double>(std::accumulate(layer.begin(), layer.end(), std::int64_t{0}));
+      sum +=
+          static_cast<double>(*std::max_element(layer.begin(), layer.end())) * static_cast<double>(layer.size()) / all;
+      ++terms;
+    }
+  }
+  return sum / static_cast<double>(terms);
+}
+
+TEST(Experts, ABiasBalancesWithoutALoss) {
+  constexpr std::int64_t kSteps = 60;
+  const std::string sigmoid = "experts=8,router=sigmoid";
+  const TrainResult left = run(options_with(sigmoid, {.dp = 2, .ep = 2}, kSteps));
+  const TrainResult moved = run(options_with(sigmoid + ",bias_rate=0.01", {.dp = 2, .ep = 2}, kSteps));
+  EXPECT_LT(imbalance(moved), imbalance(left) - 0.2);
+  EXPECT_NEAR(moved.steps.back().loss, left.steps.back().loss, 0.1 * left.steps.back().loss);
+  EXPECT_EQ(memory_difference(options_with(std::string(kEight) + ",capacity_factor=1,bias_rate=0.01", {.dp = 2})), "");
+}
+
+// Without the biases the choices, and so the losses, of the steps behind a checkpoint are others.
+TEST(Experts, BiasesAreInTheCheckpointInAnyLayout) {
+  const std::string fields = "experts=8,router=sigmoid,bias_rate=0.05";
+  const TrainResult whole = run(options_with(fields, {.dp = 4}, 6));
+  const TemporaryFolder folder;
+  TrainOptions first = options_with(fields, {.dp = 4, .ep = 2}, 3);
+  first.rate.steps = 6;
+  first.checkpoint_folder = folder.path();
+  run(first);
+  TrainOptions rest = options_with(fields, {.dp = 2, .pp = 2, .ep = 2, .microbatches = 2}, 6);
+  rest.resume = folder.path();
+  const TrainResult resumed = run(rest);
+  ASSERT_EQ(resumed.steps.size(), 3u);
+  for (std::size_t s = 0; s < 3; ++s) {
+    EXPECT_NEAR(resumed.steps[s].loss, whole.steps[s + 3].loss, 1e-5 * whole.steps[s + 3].loss);
+    EXPECT_EQ(resumed.steps[s].expert_loads, whole.steps[s + 3].expert_loads);
   }
 }
 

@@ -129,6 +129,7 @@ StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
   report.expert_loads = expert_loads();
   report.norm = training_.end().norm();
   report.skipped = training_.end().skipped();
+  if (!report.skipped) balance_experts(report.expert_loads);
   if (options_.layout.compute == core::DType::f16) {
     loss_scale_ = next_loss_scale(options_.loss_scale, loss_scale_, !report.skipped);
   }
@@ -151,6 +152,15 @@ std::vector<std::vector<std::int64_t>> RankTrainer::expert_loads() {
   std::vector<std::vector<std::int64_t>> loads(layers, std::vector<std::int64_t>(experts));
   for (std::size_t i = 0; i < all.size(); ++i) loads[i % mine.size() / experts][i % experts] += all[i];
   return loads;
+}
+
+void RankTrainer::balance_experts(const std::vector<std::vector<std::int64_t>>& loads) {
+  for (const RankStage& stage : model_.stages()) {
+    const workload::StageSlice& place = stage.plan->place;
+    for (std::int64_t layer = 0; !loads.empty() && layer < place.layers; ++layer) {
+      stage.model->balance(layer, loads[static_cast<std::size_t>(place.first_layer + layer)]);
+    }
+  }
 }
 
 schedules::StepTimeline RankTrainer::gather_timeline() {

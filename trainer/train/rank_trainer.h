@@ -85,6 +85,7 @@ class RankTrainer {
   std::int64_t words_a_rank() const;
   double sum_over_ranks(double mine);
   std::vector<std::vector<std::int64_t>> expert_loads();
+  void balance_experts(const std::vector<std::vector<std::int64_t>>& loads);
 
   const TrainOptions& options_;
   const TrainStep& made_;

@@ -1,5 +1,6 @@
 #include "trainer/train/resume.h"
 
+#include <deque>
 #include <filesystem>
 #include <map>
 
@@ -105,11 +106,59 @@ class Fp8Histories {
   std::vector<std::vector<float>> values_;  // [stage]
 };
 
+// The biases of loss-free balance, layer by layer: all ranks with a layer have the same, and the first of them writes
+// it. For as long as the pieces are used.
+class RouterBiases {
+ public:
+  explicit RouterBiases(RankTrainer& trainer) : trainer_(trainer) {}
+
+  void add_to(Held& held) {
+    const workload::Coordinates& at = trainer_.model().place();
+    if (at.tp != 0 || workload::data_index_of(trainer_.model().layout(), at) != 0) return;
+    for_layers([&](RankStage& stage, std::int64_t layer, const std::string& name) {
+      std::vector<float>& values = values_.emplace_back(stage.model->router_bias(layer));
+      if (!values.empty()) add(name, values, held);
+    });
+  }
+  // A checkpoint that was made without the balance has none: biases then begin at 0.
+  void read_from(Checkpoint& checkpoint) {
+    for_layers([&](RankStage& stage, std::int64_t layer, const std::string& name) {
+      std::vector<float> values = stage.model->router_bias(layer);
+      if (values.empty() || checkpoint.tensors().count(name) == 0) return;
+      Held held;
+      add(name, values, held);
+      checkpoint.read(held.tensors, held.pieces);
+      stage.model->set_router_bias(layer, values);
+    });
+  }
+
+ private:
+  template <class Visit>
+  void for_layers(const Visit& visit) {
+    for (RankStage& stage : trainer_.model().stages()) {
+      const workload::StageSlice& place = stage.plan->place;
+      for (std::int64_t layer = 0; layer < place.layers; ++layer) {
+        visit(stage, layer, "router_bias." + std::to_string(place.first_layer + layer));
+      }
+    }
+  }
+  static void add(const std::string& name, std::vector<float>& values, Held& held) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    held.pieces.push_back({held.tensors.size(), 0, count, values.data()});
+    held.tensors.push_back({name, {count}});
+  }
+
+  RankTrainer& trainer_;
+  std::deque<std::vector<float>> values_;
+};
+
 void save_to(const std::string& folder, RankTrainer& trainer, const TrainOptions& options, std::int64_t step) {
   Held held;
   for (RankStage& stage : trainer.model().stages()) add_state(*stage.store, held);
   Fp8Histories histories(trainer);
   histories.add_to(held);
+  RouterBiases biases(trainer);
+  biases.add_to(held);
   save_checkpoint(folder, manifest_of(trainer, options, step), held.tensors, held.pieces, ranks_of(trainer),
                   options.checkpoints_kept);
 }
@@ -129,6 +178,7 @@ std::int64_t resume_run(RankTrainer& trainer, const TrainOptions& options, const
   checkpoint.read(held.tensors, held.pieces);
   for (RankStage& stage : trainer.model().stages()) state_was_read(*stage.store);
   Fp8Histories(trainer).read_from(checkpoint);
+  RouterBiases(trainer).read_from(checkpoint);
   trainer.gather_weights();
   trainer.loss_scale() = {static_cast<float>(manifest.reals.at("loss_scale")),
                           static_cast<std::int32_t>(manifest.integers.at("good_steps"))};
