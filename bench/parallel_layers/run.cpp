@@ -260,11 +260,12 @@ void on_ranks(const LayerFlags& flags, const Case& one, const Reference& referen
 // "mlp/f32/B4_T128_C256/tp 2, sequence-parallel/tiles:4/beside", as RankRun::serve() counts.
 std::vector<std::string> served_names(const LayerFlags& flags, const Case& one) {
   const Shape& shape = flags.shape;
+  const std::string shared = one.grid ? "grid " + workload::text_of(*one.grid) : "tp " + std::to_string(one.ranks);
   std::vector<std::string> names;
   for (const int tiles : one.tiles) {
     for (const auto& [way, name] : kServed) {
-      names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/tp {}{}/tiles:{}/threads:{}/{}", name_of(one.block),
-                                  core::short_name_of(shape.dtype), shape.batch, shape.length, shape.hidden, one.ranks,
+      names.push_back(fmt::format("{}/{}/B{}_T{}_C{}/{}{}/tiles:{}/threads:{}/{}", name_of(one.block),
+                                  core::short_name_of(shape.dtype), shape.batch, shape.length, shape.hidden, shared,
                                   one.sequence_parallel ? ", sequence-parallel" : "", tiles, flags.threads, name));
     }
   }
