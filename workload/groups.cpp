@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "workload/operations.h"
 
 namespace lockstep::workload {
 namespace {
