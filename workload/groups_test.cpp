@@ -146,7 +146,7 @@ TEST(Groups, OfDataRanksJoinOppositePipes) {
   layout.microbatches = 4;
   for (const schedules::Group& group : groups_of_places(parse_model("nano"), layout, schedule_of(layout))) {
     if (group.kind != schedules::GroupKind::data) continue;
-    const std::int64_t first = group.ranks.front() * 4;
+    const std::int64_t first = std::int64_t{group.ranks.front()} * 4;
     const std::vector<RankSet> runs = members_of(layout, group, first + 1);
     ASSERT_EQ(runs.size(), 2U);
     EXPECT_EQ(runs[0].first, first + 1);
