@@ -50,6 +50,9 @@ int run_pipeline(PipelineFlags flags, const program::Print& print) {
     if (&one == &cases.all.front()) print(columns_text(flags, one, result));
     print(row_text(flags, one, result));
     if (cases.all.size() == 1) print(footing_text(one, result));
+    if (result.emulation && (result.emulation->energy || &one == &cases.all.back())) {
+      print(result.emulation->energy_text);
+    }
     agreement.add(one, result);
     if (writer.is_open()) writer.write(schedule_record(run, flags, one, result));
     if (tells && !flags.trace_file.empty()) {

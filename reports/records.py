@@ -113,6 +113,17 @@ class Energy:
 class Training:
     """A run, with the time of one of its steps."""
 
+    @property
+    def sent_bytes(self) -> int:
+        """To other data-parallel ranks, by the rank that sent most in the whole run; 0 where there are none."""
+        return self.steps[-1].sent_bytes or 0
+
+    @property
+    def mean_ms(self) -> float:
+        """Of a step, without the first: where some steps agree and others do not, a median would be of one kind."""
+        steps = self.steps[1:] or self.steps
+        return sum(step.ms for step in steps) / len(steps)
+
 
 @fields_of("ScalingRecord")
 class Scaling:

@@ -67,6 +67,18 @@ def test_memory_is_table_one_of_zero(programs, tmp_path):
     assert not cells[7.5e9, 1, "ZeRO-3"]["fits"] and cells[7.5e9, 4, "ZeRO-1"]["fits"]
 
 
+def test_the_largest_model_is_that_of_zeros_table_two(programs, tmp_path):
+    """arXiv:1910.02054, table 2, one GPU of 32 GB a model-parallel rank: 64 ranks hold 2, 7.6, 14.4 and 128 billion."""
+    points = points_of(programs, tmp_path / "m.jsonl", "memory", "--ranks", "64", "--parameters", "1e9")
+    found = {one["series"]: one["values"]["largest_parameters"] * 32 / one["values"]["capacity_gb"] for one in points}
+    assert found == {name: pytest.approx(billions * 1e9, abs=0.05e9) for name, billions in
+                     {"replicas": 2, "ZeRO-1": 7.6, "ZeRO-2": 14.4, "ZeRO-3": 128}.items()}
+    away = points_of(programs, tmp_path / "o.jsonl", "memory", "--ranks", "1", "--parameters", "1e9",
+                     "--layout", "grad_dtype=bf16,offload=file")
+    assert away[0]["values"]["largest_parameters"] == pytest.approx(away[0]["values"]["capacity_gb"] * 1e9 / 4)
+    assert away[0]["values"]["optimizer_gb"] == 0
+
+
 def test_recomputation_trades_memory_for_time(programs, tmp_path):
     points = {one["series"]: one for one in points_of(programs, tmp_path / "r.jsonl", "recompute")}
     none, selective, full = points["none"], points["selective"], points["full"]

@@ -10,9 +10,9 @@ namespace {
 
 using Bucket = std::vector<std::size_t>;
 
-std::int64_t elems_of(const StagePlan& plan, const Bucket& bucket, std::int32_t tensor_ranks) {
+std::int64_t elems_of(const StagePlan& plan, const Bucket& bucket, const Layout& layout) {
   std::int64_t elems = 0;
-  for (const std::size_t p : bucket) elems += elems_of_share(plan.parameters[p], tensor_ranks);
+  for (const std::size_t p : bucket) elems += elems_of_rank(plan.parameters[p], layout);
   return elems;
 }
 
@@ -33,7 +33,7 @@ std::vector<Bucket> ddp_buckets(const StagePlan& plan, const Layout& layout, std
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     if (p == alone) continue;
     index.push_back(p);
-    parameters.push_back({.elements = elems_of_share(plan.parameters[p], layout.tp),
+    parameters.push_back({.elements = elems_of_rank(plan.parameters[p], layout),
                           .grad_bytes = static_cast<std::int32_t>(core::size_of(layout.gradient)),
                           .part = plan.parameters[p].part,
                           .group = group_of(plan.parameters[p])});
@@ -108,7 +108,7 @@ std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan
   std::vector<schedules::GradientBucket> buckets;
   for (const Bucket& bucket : plan.buckets) {
     buckets.push_back(
-        {.bytes = elems_of(plan, bucket, layout.tp) * static_cast<std::int64_t>(core::size_of(layout.gradient)),
+        {.bytes = elems_of(plan, bucket, layout) * static_cast<std::int64_t>(core::size_of(layout.gradient)),
          .part = first_part_of(plan, bucket),
          .group = group_of(plan.parameters[bucket.front()]),
          .parameters = bucket});
@@ -119,7 +119,7 @@ std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan
 std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layout) {
   std::vector<schedules::Unit> units;
   for (auto bucket = plan.buckets.rbegin(); bucket != plan.buckets.rend(); ++bucket) {
-    const std::int64_t elems = elems_of(plan, *bucket, layout.tp);
+    const std::int64_t elems = elems_of(plan, *bucket, layout);
     const bool tied =
         plan.tied && plan.place.embedding && plan.place.head && bucket->front() == word_embedding_of(plan.parameters);
     units.push_back({.first_part = first_part_of(plan, *bucket),
@@ -136,7 +136,7 @@ std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layou
   for (const StagePlan& plan : plans) {
     std::int64_t elems = 0;
     for (const Parameter& parameter : plan.parameters) {
-      if (is_partial_over_tensor(parameter, layout.sequence_parallel)) elems += elems_of_share(parameter, layout.tp);
+      if (is_partial_over_tensor(parameter, layout)) elems += elems_of_rank(parameter, layout);
     }
     most = std::max(most, elems);
   }
@@ -144,9 +144,8 @@ std::int64_t partial_norm_bytes(const std::vector<StagePlan>& plans, const Layou
 }
 
 bool is_summed_over(schedules::GroupKind kind, const StagePlan& plan, std::size_t parameter, const Layout& layout) {
-  return kind == schedules::GroupKind::embedding
-             ? parameter == word_embedding_of(plan.parameters)
-             : is_partial_over_tensor(plan.parameters[parameter], layout.sequence_parallel);
+  return kind == schedules::GroupKind::embedding ? parameter == word_embedding_of(plan.parameters)
+                                                 : is_partial_over_tensor(plan.parameters[parameter], layout);
 }
 
 bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& layout, const Coordinates& at) {
@@ -158,7 +157,7 @@ bool counts_in_norm(const StagePlan& plan, std::size_t parameter, const Layout& 
 }
 
 std::int64_t tied_gradient_bytes(const StagePlan& plan, const Layout& layout) {
-  const std::int64_t elems = elems_of_share(plan.parameters[word_embedding_of(plan.parameters)], layout.tp);
+  const std::int64_t elems = elems_of_rank(plan.parameters[word_embedding_of(plan.parameters)], layout);
   const std::int64_t shards = zero_of(layout) > 0 ? shards_of(layout) : 1;
   return (elems + shards - 1) / shards * static_cast<std::int64_t>(core::size_of(layout.gradient));
 }

@@ -112,8 +112,11 @@ StageWork work_of(const Model& model, const Layout& layout, const StageSlice& sl
   work.message_bytes = message_bytes(model, layout);
   if (!pricing.kernel) return work;
   const ElemCount elems = count_elems(model, layout, slice);
-  for (const KernelCall& call : optimizer_calls(layout, zero_of(layout) > 0 ? elems.shard : elems.whole)) {
-    work.optimizer_ps += pricing.kernel(call);
+  const double updated = zero_of(layout) > 0 ? elems.shard : elems.whole;
+  for (const KernelCall& call : optimizer_calls(layout, updated)) work.optimizer_ps += pricing.kernel(call);
+  if (layout.offload != Offload::none && pricing.offload) {  // pieces come and go beside the update of others
+    const double states = layout.compute == core::DType::f32 ? 2 : 3;
+    work.optimizer_ps = std::max(work.optimizer_ps, pricing.offload(layout.offload, states * sizeof(float) * updated));
   }
   return work;
 }

@@ -19,6 +19,9 @@ namespace lockstep::workload {
 struct Pricing {
   KernelPrice kernel = {};
   IssueTimes issue = {};
+  // The time to bring so many bytes of states to the device, and as many back beside it, in picoseconds. Only where a
+  // layout offloads.
+  std::function<std::int64_t(Offload to, double bytes)> offload = {};
   // Puts a recipe of fewer pieces in place of a stage's, where that is enough.
   std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
 };

@@ -106,6 +106,17 @@ GridPlace place_of(const Grid& grid, std::int32_t rank) {
   return {.row = rank % square / grid.side, .column = rank % grid.side, .layer = rank / square};
 }
 
+std::int32_t stride_along(const Grid& grid, GridAxis axis) {
+  switch (axis) {
+    case GridAxis::along_row:
+      return 1;
+    case GridAxis::along_column:
+      return grid.side;
+    default:
+      return grid.side * grid.side;
+  }
+}
+
 std::int32_t members_along(const Grid& grid, GridAxis axis) {
   return axis == GridAxis::along_depth ? grid.depth : grid.side;
 }
@@ -114,13 +125,16 @@ std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis a
   std::vector<std::vector<std::int32_t>> groups;
   for (std::int32_t first = 0; first < grid.ranks(); ++first) {
     if (place_of(grid, first).along(axis) != 0) continue;
-    const std::int32_t stride = axis == GridAxis::along_row      ? 1
-                                : axis == GridAxis::along_column ? grid.side
-                                                                 : grid.side * grid.side;
+    const std::int32_t stride = stride_along(grid, axis);
     std::vector<std::int32_t>& group = groups.emplace_back();
     for (std::int32_t m = 0; m < members_along(grid, axis); ++m) group.push_back(first + m * stride);
   }
   return groups;
+}
+
+GridAxis axis_of_columns(const GridLinear& linear, GridMatrix matrix) {
+  if (!is_three(linear.grid)) return GridAxis::along_row;
+  return matrix == GridMatrix::y ? axis_of_outputs(linear) : axis_of_inputs(linear);
 }
 
 GridDivisors divisors_of(const Grid& grid) {

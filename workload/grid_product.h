@@ -28,6 +28,10 @@ struct Grid {
   std::int32_t ranks() const { return side * side * depth; }
   friend bool operator==(const Grid&, const Grid&) = default;
 };
+// Of the grid's ranks, those that have different parts of a matrix of weights.
+inline std::int32_t weight_parts(const Grid& grid) {
+  return grid.form == GridForm::three ? grid.ranks() : grid.side * grid.side;
+}
 
 // "2x2", "2x2x2", "2.5d:2x2x2" and "2.5d:4x4x2". Throws a usage Error without the flag's name: what is allowed.
 Grid parse_grid(std::string_view text);
@@ -47,6 +51,7 @@ struct GridPlace {
   }
 };
 GridPlace place_of(const Grid& grid, std::int32_t rank);
+std::int32_t stride_along(const Grid& grid, GridAxis axis);  // between the ranks of neighbours
 std::int32_t members_along(const Grid& grid, GridAxis axis);
 // Ascending; a member's place in its group is GridPlace::along(axis).
 std::vector<std::vector<std::int32_t>> groups_along(const Grid& grid, GridAxis axis);
@@ -82,6 +87,9 @@ struct GridDivisors {
   std::int64_t rows = 1, inputs = 1, outputs = 1;
 };
 GridDivisors divisors_of(const Grid& grid);
+
+// The axis along which the columns of x, or of y, are shared out.
+GridAxis axis_of_columns(const GridLinear& linear, GridMatrix matrix);
 
 // ---- what a rank does
 

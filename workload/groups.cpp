@@ -1,6 +1,7 @@
 #include "workload/groups.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/error.h"
@@ -59,6 +60,18 @@ std::vector<schedules::Group> embedding_groups(const Model& model, const schedul
   if (first == last) return {{GroupKind::embedding, {first}, 1}};
   if (schedule.num_pipes() > 1) return {{GroupKind::embedding, {first}, 1}, {GroupKind::embedding, {last}, 1}};
   return {{GroupKind::embedding, {std::min(first, last), std::max(first, last)}, 2}};
+}
+
+constexpr std::array kGridGroups{std::pair{GroupKind::tensor_row, GridAxis::along_row},
+                                 std::pair{GroupKind::tensor_column, GridAxis::along_column},
+                                 std::pair{GroupKind::tensor_depth, GridAxis::along_depth}};
+
+// The tensor ranks that differ from this one in one coordinate of the grid.
+RankSet ranks_of_grid(const Layout& layout, std::int64_t rank, GridAxis axis) {
+  const std::int32_t at =
+      place_of(layout.grid, static_cast<std::int32_t>(digit_of(layout, rank, Axis::tp))).along(axis);
+  const std::int64_t stride = stride_of(layout, Axis::tp) * stride_along(layout.grid, axis);
+  return {rank - at * stride, stride, members_along(layout.grid, axis)};
 }
 
 // Ranks at these places of the pipeline, and otherwise at the place of `rank`.
@@ -164,6 +177,10 @@ std::vector<schedules::Group> groups_of_places(const Model& model, const Layout&
        {std::pair{GroupKind::tensor, layout.tp}, {GroupKind::context, layout.cp}, {GroupKind::expert, layout.ep}}) {
     for (std::int32_t p = 0; members > 1 && p < layout.pp; ++p) groups.push_back({kind, {p}, members});
   }
+  for (const auto& [kind, axis] : kGridGroups) {
+    const std::int32_t members = members_along(layout.grid, axis);
+    for (std::int32_t p = 0; members > 1 && p < layout.pp; ++p) groups.push_back({kind, {p}, members});
+  }
   if (dispatches_in_two_hops(model, layout)) {
     const std::int64_t ranks = layout.ep / model.expert_groups;
     for (std::int32_t p = 0; p < layout.pp; ++p) {
@@ -194,6 +211,13 @@ std::vector<RankSet> members_of(const Layout& layout, const schedules::Group& fo
   switch (folded.kind) {
     case GroupKind::tensor:
       return {ranks_along(layout, rank, Axis::tp)};
+    case GroupKind::tensor_row:
+    case GroupKind::tensor_column:
+    case GroupKind::tensor_depth: {
+      const auto* const group = std::find_if(kGridGroups.begin(), kGridGroups.end(),
+                                             [&](const auto& one) { return one.first == folded.kind; });
+      return {ranks_of_grid(layout, rank, group->second)};
+    }
     case GroupKind::context:
       return {ranks_along(layout, rank, Axis::cp)};
     case GroupKind::expert:

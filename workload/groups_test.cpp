@@ -56,6 +56,25 @@ TEST(Groups, OfExpertRanksAreNodesAndPlacesInThem) {
   EXPECT_EQ(groups_of(layout, GroupKind::expert_groups), Groups{}) << "without groups of experts there is one hop";
 }
 
+// Two squares of tensor ranks for each of two data ranks, numbered row by row.
+TEST(Groups, OfAGridAreItsRowsColumnsAndDepths) {
+  Layout layout = sizes(8, 1, 1, 2, 1);
+  layout.grid = parse_grid("2x2x2");
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor_row),
+            (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}, {8, 9}, {10, 11}, {12, 13}, {14, 15}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor_column),
+            (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor_depth),
+            (Groups{{0, 4}, {1, 5}, {2, 6}, {3, 7}, {8, 12}, {9, 13}, {10, 14}, {11, 15}}));
+  layout.grid = parse_grid("2.5d:2x2x2");
+  layout.order = {Axis::dp, Axis::tp, Axis::cp, Axis::pp};
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor_row),
+            (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}, {8, 10}, {9, 11}, {12, 14}, {13, 15}}));
+  layout.tp = 4;
+  layout.grid = parse_grid("2x2");
+  EXPECT_EQ(groups_of(layout, GroupKind::tensor_depth), Groups{}) << "a square has no depth";
+}
+
 // Members of a group differ in one coordinate.
 TEST(Groups, OfAKindHaveEveryRankOnceAndDifferInTheirCoordinateOnly) {
   const Layout layout = sizes(2, 3, 2, 4, 2);

@@ -8,6 +8,7 @@
 #include "schedules/catalogue.h"
 #include "schedules/shape.h"
 #include "workload/context_layer.h"
+#include "workload/grid_operations.h"
 
 namespace lockstep::workload {
 namespace {
@@ -42,6 +43,7 @@ std::string first_of(std::initializer_list<std::string> answers) {
 }
 
 std::string tensor_misfit(const Model& model, const Layout& layout) {
+  if (layout.has_grid()) return grid_misfit(model, layout);
   return first_of({must_divide("tp", layout.tp, "heads", model.heads),
                    must_divide("tp", layout.tp, "kv_heads", model.kv_heads),
                    must_divide("tp", layout.tp, "ffn_hidden", model.ffn_hidden)});

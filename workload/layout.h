@@ -13,6 +13,7 @@
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 #include "workload/context_list.h"
+#include "workload/grid_product.h"
 #include "workload/model.h"
 
 namespace lockstep::workload {
@@ -31,6 +32,10 @@ enum class Fp8 : std::uint8_t {
   block,   // tiles of 1 x 128 of activations and gradients, 128 x 128 of weights (DeepSeek-V3, arXiv:2412.19437)
 };
 
+// Where the optimizer's states are between two updates (workload/offload.h).
+enum class Offload : std::uint8_t { none, host, file };  // none: on the device
+std::string_view name_of(Offload offload);
+
 // The kinds of parallelism that number the ranks.
 enum class Axis : std::uint8_t { tp, cp, dp, pp };
 using AxisOrder = std::array<Axis, 4>;
@@ -39,6 +44,7 @@ inline constexpr AxisOrder kMegatronOrder{Axis::tp, Axis::cp, Axis::dp, Axis::pp
 struct Layout {
   std::int32_t dp = 1;                     // data-parallel ranks
   std::int32_t tp = 1;                     // tensor-parallel ranks
+  Grid grid = {};                          // in two or three dimensions, of tp ranks; of one rank: there is none
   std::int32_t pp = 1;                     // pipeline ranks
   std::int32_t cp = 1;                     // context-parallel ranks: each has a part of every sequence
   ContextWay cp_way = ContextWay::zigzag;  // how they share attention (workload/context_list.h)
@@ -65,6 +71,7 @@ struct Layout {
   Fp8 fp8 = Fp8::none;
   bool fp8_delayed = false;       // scales come from the steps before
   std::int32_t fp8_history = 16;  // so many of them
+  Offload offload = Offload::none;
   bool reshard = true;            // ZeRO 3: give weights up after the forward, and gather them again
   bool flash = true;              // attention never writes its scores to memory
   bool overlap_gradients = true;  // buckets are reduced beside the backward; else after it
@@ -72,13 +79,15 @@ struct Layout {
   // ZeRO 3 as DeepSpeed had it in 2021: every matrix is gathered, and reduced, by itself, as a list of a tensor a rank,
   // each of which the host copies; and once more between a layer's recomputation and its backward.
   bool gather_lists = false;
-  bool graphs = false;     // the host launches kernels as CUDA graphs, and not operator by operator
-  bool overlap_tp = true;  // tensor-parallel reductions of input gradients run beside weight gradients; so does context
-                           // ranks' first exchange
-  bool overlap_p2p = false;     // the compute lane does not wait for its messages to leave
+  bool graphs = false;       // the host launches kernels as CUDA graphs, and not operator by operator
+  bool overlap_tp = true;    // tensor-parallel reductions of input gradients run beside weight gradients; so do context
+                             // ranks' first exchange, and the dispatch of experts beside shared ones
+  bool overlap_p2p = false;  // the compute lane does not wait for its messages to leave
   bool scatter_gather = false;  // between stages each tensor rank sends its part (arXiv:2104.04473, section 4.1)
 
   std::int32_t ranks() const { return tp * cp * dp * pp; }
+  bool has_grid() const { return grid.side > 1; }
+  bool shares_rows() const { return sequence_parallel || has_grid(); }  // between layers, over tensor ranks
   std::int64_t global_batch() const { return microbatch_size * microbatches * dp; }  // sequences a step
 };
 

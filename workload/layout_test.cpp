@@ -39,6 +39,15 @@ TEST(LayoutText, EveryFieldComesBack) {
   EXPECT_EQ(parse_layout(all).layers_of, (std::vector<std::int32_t>{3, 4, 4, 4, 4, 4, 4, 3}));
 }
 
+TEST(LayoutText, AGridSaysHowManyTensorRanksThereAre) {
+  EXPECT_EQ(text_of(parse_layout("tp_grid=2.5d:2x2x2,microbatch=4")),
+            "tp=8,pp=1,dp=1,tp_grid=2.5d:2x2x2,microbatch=4,batch=4");
+  EXPECT_EQ(text_of(parse_layout_over(parse_layout("tp_grid=2x2"), "tp_grid=none")), "tp=4,pp=1,dp=1,batch=1");
+  EXPECT_EQ(refusal_of("tp_grid=2"),
+            "layout: tp_grid=2: '2' is no grid; allowed: none, QxQ for 2-D, QxQxQ for 3-D, 2.5d:QxQxD with D at most "
+            "Q; Q from 2 to 8");
+}
+
 TEST(LayoutText, MicrobatchesStandInPlaceOfTheBatch) {
   EXPECT_EQ(text_of(parse_layout("dp=2,microbatch=3,microbatches=4")),
             text_of(parse_layout("dp=2,microbatch=3,batch=24")));

@@ -14,6 +14,7 @@ constexpr double kMostRanks = 1 << 30;
 constexpr double kMiB = 1 << 20;
 constexpr std::array<std::string_view, 2> kDispatch{"copies", "tokens"};
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
+constexpr std::array<std::string_view, 3> kOffload{"none", "host", "file"};
 constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"};
 constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
@@ -93,6 +94,15 @@ std::string text_of(const AxisOrder& order) {
   return text;
 }
 
+Grid grid_of(const FieldValue& value) {
+  if (value.text == "none") return {};
+  try {
+    return parse_grid(value.text);
+  } catch (const core::Error& allowed) {
+    throw value.refused("'" + std::string(value.text) + "' is no grid", std::string("none, ") + allowed.what());
+  }
+}
+
 core::DType dtype_of(const FieldValue& value) {
   return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
 }
@@ -124,6 +134,10 @@ const std::array kFields{
          "how context-parallel ranks share attention: ring zigzag allgather ulysses lightseq colossal; zigzag",
          [](Given& g, const FieldValue& v) { g.layout.cp_way = static_cast<ContextWay>(v.one_of(kContextWays)); }},
         [](const Layout& l) { return std::string(name_of(l.cp_way)); }},
+    LayoutField{
+        {"tp_grid", "tensor-parallel ranks in two or three dimensions: none, 2x2 (SUMMA), 2.5d:2x2x2, 2x2x2; none",
+         [](Given& g, const FieldValue& v) { g.layout.grid = grid_of(v); }},
+        [](const Layout& l) { return l.has_grid() ? text_of(l.grid) : std::string("none"); }},
     LayoutField{
         {"ep", "expert-parallel ranks, of dp x cp; 1", [](Given& g, const FieldValue& v) { g.layout.ep = v.int32(1); }},
         [](const Layout& l) { return std::to_string(l.ep); }},
@@ -165,6 +179,9 @@ const std::array kFields{
     LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0, which is all",
                  [](Given& g, const FieldValue& v) { g.layout.shard_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.shard_ranks); }},
+    LayoutField{{"offload", "where the optimizer's states are between updates: none (on the device) host file; none",
+                 [](Given& g, const FieldValue& v) { g.layout.offload = static_cast<Offload>(v.one_of(kOffload)); }},
+                [](const Layout& l) { return std::string(name_of(l.offload)); }},
     LayoutField{{"reshard", "zero=3 gives weights up after the forward: yes no; yes",
                  [](Given& g, const FieldValue& v) { g.layout.reshard = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.reshard); }},
@@ -227,6 +244,10 @@ const std::array kFields{
 
 }  // namespace
 
+std::string_view name_of(Offload offload) {
+  return kOffload.at(static_cast<std::size_t>(offload));
+}
+
 namespace {
 
 std::int32_t microbatches_of(const Given& given) {
@@ -262,6 +283,7 @@ Layout parse_layout_over(const Layout& base, std::string_view text) {
   Given given{.layout = base};
   read_fields<Given>(given, "layout", split(text, ','), table);
   Layout& layout = given.layout;
+  if (layout.has_grid() && layout.tp == 1) layout.tp = layout.grid.ranks();
   const double ranks = static_cast<double>(layout.tp) * layout.cp * layout.dp * layout.pp;
   if (ranks > kMostRanks) {
     throw core::usage_error("layout: tp x cp x dp x pp is " + text_of(ranks) + "; allowed: at most " +

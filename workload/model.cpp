@@ -33,6 +33,8 @@ const std::array kFields{
     Field<Model>{"experts", "0 or more; 0", [](Model& m, const FieldValue& v) { m.experts = v.integer(0, 100'000); }},
     Field<Model>{"experts_a_token", "1 or more; 2 with experts",
                  [](Model& m, const FieldValue& v) { m.experts_a_token = v.integer(1, 100'000); }},
+    Field<Model>{"shared_hidden", "width of the shared experts together, which every token goes to; 0 (none)",
+                 [](Model& m, const FieldValue& v) { m.shared_hidden = v.integer(0, 100'000'000); }},
     Field<Model>{"expert_groups", "groups of as many experts, say those of a node; 1",
                  [](Model& m, const FieldValue& v) { m.expert_groups = v.integer(1, 32); }},
     Field<Model>{"groups_a_token", "groups that a token's experts are in at most; expert_groups",
@@ -97,6 +99,9 @@ void fill_in(Model& model) {
 
 std::string groups_misfit(const Model& model) {
   if (model.bias_rate > 0 && model.experts == 0) return "bias_rate is above 0; allowed: 0, as the model has no experts";
+  if (model.shared_hidden > 0 && model.experts == 0) {
+    return "shared_hidden is " + std::to_string(model.shared_hidden) + "; allowed: 0, as the model has no experts";
+  }
   const std::string groups = std::to_string(model.expert_groups);
   if (model.expert_groups == 1 && most_groups_of_token(model) == 1) return "";
   if (model.experts == 0) return "expert_groups is " + groups + "; allowed: 1, as the model has no experts";
@@ -122,9 +127,9 @@ std::int64_t linear(const Model& model, std::int64_t in, std::int64_t out) {
 std::int64_t active_matrices(const Model& model) {
   const std::int64_t queries = model.heads * model.head_size;
   const std::int64_t keys = model.kv_heads * model.head_size;
-  const std::int64_t mlp = (model.gated ? 3 : 2) * model.hidden * model.ffn_hidden;
-  const bool mixture = model.experts > 0;
-  return model.hidden * (2 * queries + 2 * keys) + (mixture ? model.experts_a_token * mlp : mlp) +
+  const std::int64_t width =
+      model.experts > 0 ? model.experts_a_token * model.ffn_hidden + model.shared_hidden : model.ffn_hidden;
+  return model.hidden * (2 * queries + 2 * keys) + (model.gated ? 3 : 2) * model.hidden * width +
          model.hidden * model.experts;
 }
 
@@ -219,18 +224,22 @@ std::string misfit_of(const Model& model) {
 LayerParameters layer_parameters(const Model& model) {
   const std::int64_t queries = model.heads * model.head_size;
   const std::int64_t keys = model.kv_heads * model.head_size;
-  const std::int64_t up = model.ffn_hidden * (model.gated ? 2 : 1);
+  const auto mlp = [&](std::int64_t width) {
+    return linear(model, model.hidden, width * (model.gated ? 2 : 1)) + linear(model, width, model.hidden);
+  };
   LayerParameters found;
   found.attention = linear(model, model.hidden, queries + 2 * keys) + linear(model, queries, model.hidden);
-  found.mlp = linear(model, model.hidden, up) + linear(model, model.ffn_hidden, model.hidden);
+  found.mlp = mlp(model.ffn_hidden);
   found.router = model.hidden * model.experts;
+  if (model.shared_hidden > 0) found.shared = mlp(model.shared_hidden);
   found.norms = 2 * norm_parameters(model);
   return found;
 }
 
 std::int64_t parameters_of_layer(const Model& model) {
   const LayerParameters layer = layer_parameters(model);
-  return layer.attention + layer.norms + layer.router + layer.mlp * std::max<std::int64_t>(1, model.experts);
+  return layer.attention + layer.norms + layer.router + layer.shared +
+         layer.mlp * std::max<std::int64_t>(1, model.experts);
 }
 
 std::int64_t embedding_parameters(const Model& model) {

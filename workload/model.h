@@ -27,6 +27,7 @@ struct Model {
   std::int64_t positions = 0;   // rows of learned positions, at least as many as tokens
   std::int64_t experts = 0;     // 0: no mixture of experts
   std::int64_t experts_a_token = 0;
+  std::int64_t shared_hidden = 0;  // width of the shared experts together, which every token goes to; 0: none
   // Node-limited routing (kernels/moe/router.h): groups of experts, and groups that a token's experts are in at most.
   std::int64_t expert_groups = 1;
   std::int64_t groups_a_token = 0;  // 0: all of them
@@ -68,6 +69,7 @@ struct LayerParameters {
   std::int64_t attention = 0;
   std::int64_t mlp = 0;     // the dense MLP, or one expert
   std::int64_t router = 0;  // of a mixture of experts
+  std::int64_t shared = 0;  // its shared experts
   std::int64_t norms = 0;
 };
 LayerParameters layer_parameters(const Model& model);

@@ -69,6 +69,21 @@ TEST(TrainingFlops, OfGpt2ByHand) {
   EXPECT_DOUBLE_EQ(training_flops(gpt2, 3, false), 3 * (6.0 * (84'934'656 + 38'597'376) + 12.0 * 12 * 768 * 1024));
 }
 
+// DeepSeekMoE 16B (Dai et al. 2024, arXiv:2401.06066, section 5.1.2): 28 layers, 64 experts of width 1408 of which a
+// token meets 6, and two shared ones; 16.4 billion parameters, 2.8 of them active. Its first layer has a dense MLP of
+// width 10944 in their place (its published configuration).
+TEST(Parameters, OfSharedExpertsAreDeepSeeks) {
+  const Model m = parse_model(
+      "layers=28,hidden=2048,heads=16,ffn_hidden=1408,vocabulary=102400,sequence=4096,experts=64,experts_a_token=6,"
+      "shared_hidden=2816,gated=yes,biases=no,norm=rms,tied_embeddings=no,learned_positions=no");
+  const LayerParameters layer = layer_parameters(m);
+  EXPECT_EQ(layer.shared, 2 * layer.mlp);
+  const std::int64_t dense = std::int64_t{3} * 2048 * 10944;
+  const std::int64_t first = layer.router + layer.shared;
+  EXPECT_NEAR(static_cast<double>(parameters_of(m) - first - 64 * layer.mlp + dense) / 1e9, 16.4, 0.05);
+  EXPECT_NEAR(static_cast<double>(active_parameters_of(m) - first - 6 * layer.mlp + dense) / 1e9, 2.8, 0.05);
+}
+
 std::string refusal_of(const char* text) {
   try {
     parse_model(text);
@@ -102,6 +117,7 @@ TEST(ModelText, IsRefusedWithTheFieldAndWhatIsAllowed) {
   EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=3"), "model: expert_groups is 3; allowed: divisors of experts, 8");
   EXPECT_EQ(refusal_of("mixtral-8x7b,expert_groups=8,groups_a_token=1"),
             "model: groups_a_token is 1; allowed: 2 to 8, the expert_groups that have experts_a_token");
+  EXPECT_EQ(refusal_of("nano,shared_hidden=64"), "model: shared_hidden is 64; allowed: 0, as the model has no experts");
   EXPECT_EQ(refusal_of("nano,expert_groups=2"), "model: expert_groups is 2; allowed: 1, as the model has no experts");
   EXPECT_EQ(refusal_of("mixtral-8x7b,experts_a_token=9"), "model: experts_a_token is 9; allowed: 1 to 8");
   EXPECT_NE(refusal_of("gpt3-175b,layer=3").find("no such field; allowed: layers hidden"), std::string::npos);

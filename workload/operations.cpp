@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "workload/context_operations.h"
+#include "workload/grid_operations.h"
 
 namespace lockstep::workload {
 namespace {
@@ -14,7 +15,7 @@ using schedules::Comm;
 using schedules::GroupKind;
 
 // Names are printed with the field's words; the order is that of OperationKind.
-constexpr std::array<std::string_view, 40> kNames{
+constexpr std::array<std::string_view, 45> kNames{
     "none",
     "word embedding",
     "leave tensor ranks",
@@ -41,6 +42,9 @@ constexpr std::array<std::string_view, 40> kNames{
     "dispatch over groups",
     "dispatch",
     "enter tensor ranks",
+    "shared experts",
+    "leave tensor ranks",
+    "enter tensor ranks",
     "mlp up",
     "activation",
     "mlp down",
@@ -49,6 +53,8 @@ constexpr std::array<std::string_view, 40> kNames{
     "combine over groups",
     "unpermute",
     "residual",
+    "sums of a norm",
+    "exchange of a grid",
     "norm",
     "enter tensor ranks",
     "logits",
@@ -319,9 +325,9 @@ void attention(std::vector<Operation>& ops, const Sizes& at) {
   attention_in_passes(ops, at);
 }
 
-// Between the products of an MLP of so many tokens.
-Operation activation(const Sizes& at, double tokens) {
-  const double wide = at.element * tokens * at.ffn;
+// Between the products of an MLP of so many tokens, which is `width` wide here.
+Operation activation(const Sizes& at, double tokens, double width) {
+  const double wide = at.element * tokens * width;
   const core::DType dtype = at.layout.compute;
   const bool gated = at.model.gated;
   if (!at.fused && gated) return pass(OperationKind::activation, at, 3 * wide, 5 * wide, 2 * wide);
@@ -329,7 +335,7 @@ Operation activation(const Sizes& at, double tokens) {
   Operation op{.kind = OperationKind::activation};
   op.kept_bytes = gated ? 2 * wide : wide;
   const std::int64_t rows = whole(tokens);
-  const std::int64_t columns = whole(at.ffn);
+  const std::int64_t columns = whole(width);
   if (gated) {
     op.forward = {kernel_call(kernels::SwigluForward{.rows = rows, .columns = columns}, dtype)};
     op.input_gradient = {kernel_call(kernels::SwigluBackward{.rows = rows, .columns = columns}, dtype)};
@@ -340,19 +346,41 @@ Operation activation(const Sizes& at, double tokens) {
   return op;
 }
 
-// Of `tokens` tokens, in `count` equal parts (experts).
-void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double count) {
+// Of `tokens` tokens, in `count` equal parts (experts) of this width here.
+void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double width, double count) {
   const bool gated = at.model.gated;
   const bool in_products = !has_activation(at.model, at.layout);  // bias and GELU
-  const double wide = at.element * tokens * at.ffn;
-  Operation up = entered_product(OperationKind::up, at, tokens / count, at.ffn * (gated ? 2 : 1), count,
+  const double wide = at.element * tokens * width;
+  Operation up = entered_product(OperationKind::up, at, tokens / count, width * (gated ? 2 : 1), count,
                                  {in_products ? kernels::Epilogue::bias_gelu : kernels::Epilogue::none});
   if (in_products) up.kept_bytes += wide;  // what goes into the GELU
   ops.push_back(up);
   if (!in_products) {
-    ops.push_back(activation(at, tokens));
+    ops.push_back(activation(at, tokens, width));
   }
-  ops.push_back(left_product(OperationKind::down, at, tokens / count, at.ffn, count, {bias_of(at), in_products}));
+  ops.push_back(left_product(OperationKind::down, at, tokens / count, width, count, {bias_of(at), in_products}));
+}
+
+// The shared experts as one piece, behind which a dispatch can hide. Their input is kept for the router's product, too.
+Operation shared_experts(const Sizes& at) {
+  std::vector<Operation> ops;
+  mlp(ops, at, at.tokens, static_cast<double>(at.model.shared_hidden) / at.tensor, 1);
+  Operation all{.kind = OperationKind::shared_experts};
+  const auto append = [](std::vector<KernelCall>& to, const std::vector<KernelCall>& calls) {
+    to.insert(to.end(), calls.begin(), calls.end());
+  };
+  for (const Operation& op : ops) {
+    append(all.forward, op.forward);
+    all.kept_bytes += op.kept_bytes;
+    all.later_bytes += op.later_bytes;
+  }
+  for (std::size_t i = ops.size(); i-- > 0;) {
+    append(all.input_gradient, ops[i].input_gradient);
+    append(all.weight_gradient, ops[i].weight_gradient);
+  }
+  all.regather = ops.front().regather;
+  all.kept_bytes -= at.element * at.rows * at.hidden;
+  return all;
 }
 
 // Of `parts` equal parts of a model's experts, those that an even router chooses any expert of for a token, in the
@@ -400,10 +428,19 @@ void mixture(std::vector<Operation>& ops, const Sizes& at) {
   };
   ops.push_back(product(OperationKind::router, at, at.rows, static_cast<double>(at.model.experts), at.hidden, 1));
   ops.push_back(pass(OperationKind::permute, at, (1 + copies) * row_bytes, (1 + copies) * row_bytes, 0));
+  const bool shared = at.model.shared_hidden > 0;
+  if (shared) enter(OperationKind::enter_shared, ops, at, at.tokens);
   over_groups(OperationKind::dispatch_over_groups);
-  among_ranks(OperationKind::dispatch);
+  if (!hops) among_ranks(OperationKind::dispatch);
+  if (shared) {
+    // The first exchange is the longest: in two hops that between nodes.
+    if (ops.back().forward_exchange.comm == Comm::all_to_all) ops.back().beside = at.layout.overlap_tp;
+    ops.push_back(shared_experts(at));
+    leave(OperationKind::leave_shared, ops, at, at.tokens);
+  }
+  if (hops) among_ranks(OperationKind::dispatch);
   enter(OperationKind::enter_mlp, ops, at, here);
-  mlp(ops, at, here, static_cast<double>(at.model.experts) / at.layout.ep);
+  mlp(ops, at, here, at.ffn, static_cast<double>(at.model.experts) / at.layout.ep);
   leave(OperationKind::leave_mlp, ops, at, here);
   among_ranks(OperationKind::combine);
   over_groups(OperationKind::combine_over_groups);
@@ -474,7 +511,7 @@ double tokens_of(const Model& model, const Layout& layout) {
 }
 
 double rows_of(const Model& model, const Layout& layout) {
-  return tokens_of(model, layout) / (layout.sequence_parallel ? layout.tp : 1);
+  return tokens_of(model, layout) / (layout.shares_rows() ? layout.tp : 1);
 }
 
 double input_bytes(const Model& model, const Layout& layout) {
@@ -483,7 +520,7 @@ double input_bytes(const Model& model, const Layout& layout) {
 }
 
 std::int64_t message_bytes(const Model& model, const Layout& layout) {
-  const bool in_parts = layout.sequence_parallel || !layout.scatter_gather;  // as they lie, sharded or not
+  const bool in_parts = layout.shares_rows() || !layout.scatter_gather;  // as they lie, sharded or not
   const double output = input_bytes(model, layout);
   return static_cast<std::int64_t>(in_parts ? output : output / layout.tp);
 }
@@ -505,6 +542,7 @@ std::int64_t capacity_of(const Model& model, std::int64_t tokens) {
 }
 
 std::vector<Operation> layer_operations(const Model& model, const Layout& layout) {
+  if (layout.has_grid()) return grid_layer_operations(model, layout);
   const Sizes at(model, layout);
   std::vector<Operation> ops;
   ops.push_back(norm(OperationKind::attention_norm, at, false, true));
@@ -523,7 +561,7 @@ std::vector<Operation> layer_operations(const Model& model, const Layout& layout
     mixture(ops, at);
   } else {
     enter(OperationKind::enter_mlp, ops, at, at.tokens);
-    mlp(ops, at, at.tokens, 1);
+    mlp(ops, at, at.tokens, at.ffn, 1);
     leave(OperationKind::leave_mlp, ops, at, at.tokens);
   }
   residual(OperationKind::mlp_residual, ops, at);
@@ -531,6 +569,7 @@ std::vector<Operation> layer_operations(const Model& model, const Layout& layout
 }
 
 std::vector<Operation> embedding_operations(const Model& model, const Layout& layout) {
+  if (layout.has_grid()) return grid_embedding_operations(model, layout);
   const Sizes at(model, layout);
   std::vector<Operation> ops;
   Operation embed{.kind = OperationKind::embed};
@@ -556,6 +595,7 @@ std::vector<Operation> embedding_operations(const Model& model, const Layout& la
 }
 
 std::vector<Operation> head_operations(const Model& model, const Layout& layout) {
+  if (layout.has_grid()) return grid_head_operations(model, layout);
   const Sizes at(model, layout);
   const std::int64_t columns = words_a_rank(model, layout);
   std::vector<Operation> ops;

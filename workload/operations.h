@@ -51,6 +51,9 @@ enum class OperationKind : std::uint8_t {
   permute,
   dispatch_over_groups,  // in two hops: first to the groups of ranks that a token's experts are in
   dispatch,
+  enter_shared,
+  shared_experts,  // up, activation and down of the experts that every token goes to
+  leave_shared,
   enter_mlp,
   up,
   activation,  // where it is no part of a product
@@ -60,6 +63,9 @@ enum class OperationKind : std::uint8_t {
   combine_over_groups,
   unpermute,
   mlp_residual,
+  // ---- tensor ranks in a grid
+  exchange_norm,  // of sums over a row's columns
+  exchange_grid,  // of a product's blocks (workload/grid_product.h)
   // ---- head
   head_norm,
   enter_head,
@@ -94,9 +100,12 @@ struct Operation {
   Exchange backward_exchange = {};
   // Before the backward of an operation, beside it: inputs that were kept in parts are gathered again.
   Exchange regather = {};
-  bool beside = false;           // the forward's collective runs beside the next operation
-  bool beside_backward = false;  // the backward's beside the next of the backward
-  // Of operations of context ranks: the turn of a core or a merge, ExchangePlace::number() of an exchange.
+  bool beside = false;              // the forward's collective runs beside the next operation
+  bool beside_backward = false;     // the backward's beside the next of the backward
+  bool beside_weight = false;       // likewise, but only where gradients of inputs and of weights are one list
+  bool of_weight_gradient = false;  // what the backward's collective brings or takes
+  // Of a grid's products the number in the list. Of operations of context ranks: the turn of a core or a merge,
+  // ExchangePlace::number() of an exchange.
   std::uint16_t turn = 0;
   double kept_bytes = 0;  // from the forward to the input gradient
   // From the input gradient to the weight gradient: a product's input and the gradient of its output.

@@ -34,7 +34,8 @@ Flops flops_of(const std::vector<Operation>& ops) {
 
 // What kernels do is what is counted: 24 s b h^2 (1 + s / 6h) a layer forward, twice that backward, and 2 s b h V.
 TEST(Operations, DoTheFlopsThatAreCounted) {
-  for (const char* name : {"megatron-22b", "llama3-70b", "mixtral-8x7b,sequence=4096"}) {
+  for (const char* name :
+       {"megatron-22b", "llama3-70b", "mixtral-8x7b,sequence=4096", "mixtral-8x7b,sequence=4096,shared_hidden=4096"}) {
     const Model m = parse_model(name);
     for (const char* text : {"tp=1,flash=no", "tp=8,sp=yes,flash=no,microbatch=2", "tp=4,sp=yes,cp=2,flash=no"}) {
       const Layout layout = parse_layout(text);

@@ -81,12 +81,12 @@ void add_words(const Model& model, std::int32_t part, const char* name, std::vec
   PartWriter(model, to, part).matrix(name, model.vocabulary, model.hidden, Split::rows, kDeviation);
 }
 
-void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix) {
-  const std::int64_t up = model.ffn_hidden * (model.gated ? 2 : 1);
+void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix, std::int64_t width) {
+  const std::int64_t up = width * (model.gated ? 2 : 1);
   std::vector<std::int64_t> halves;  // gate and up
-  if (model.gated) halves = {model.ffn_hidden, model.ffn_hidden};
+  if (model.gated) halves = {width, width};
   writer.linear(prefix + "c_fc", up, model.hidden, Split::rows, kDeviation, halves);
-  writer.linear(prefix + "c_proj", model.hidden, model.ffn_hidden, Split::columns, residual_deviation(model));
+  writer.linear(prefix + "c_proj", model.hidden, width, Split::columns, residual_deviation(model));
 }
 
 void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std::int32_t part,
@@ -98,14 +98,15 @@ void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std
   writer.linear("attn.c_attn", queries + 2 * keys, model.hidden, Split::rows, kDeviation, {queries, keys, keys});
   writer.linear("attn.c_proj", model.hidden, queries, Split::columns, residual_deviation(model));
   writer.norm("ln_2");
-  if (model.experts == 0) return add_mlp(model, writer, "mlp.");
+  if (model.experts == 0) return add_mlp(model, writer, "mlp.", model.ffn_hidden);
   writer.matrix("mlp.router.weight", model.experts, model.hidden, Split::none, kDeviation);
+  if (model.shared_hidden > 0) add_mlp(model, writer, "mlp.shared.", model.shared_hidden);
   writer.experts();
   const std::int64_t experts = model.experts / layout.ep;
   for (std::int64_t e = expert_rank * experts; e < (expert_rank + 1) * experts; ++e) {
     const std::string name = "mlp.experts." + std::to_string(e) + ".";
     if (e == 0) writer.draw_as(name, "mlp.");
-    add_mlp(model, writer, name);
+    add_mlp(model, writer, name, model.ffn_hidden);
   }
 }
 
@@ -148,12 +149,14 @@ LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks) {
   qkv = {norm1.end(), model.biases};
   projection = {qkv.end(), model.biases};
   norm2 = norm_at(model, projection.end());
-  up = {norm2.end(), model.biases};
-  down = {up.end(), model.biases};
-  count = down.end();
+  if (model.experts > 0) router = {norm2.end(), false};
+  count = model.experts > 0 ? router.end() : norm2.end();
+  if (model.experts == 0 || model.shared_hidden > 0) {
+    up = {count, model.biases};
+    down = {up.end(), model.biases};
+    count = down.end();
+  }
   if (model.experts == 0) return;
-  router = {norm2.end(), false};
-  count = router.end();
   for (std::int64_t e = 0; e < model.experts / expert_ranks; ++e) {
     experts_up.push_back({count, model.biases});
     experts_down.push_back({experts_up.back().end(), model.biases});
@@ -168,13 +171,19 @@ std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size
   return shared ? EmbeddingPlaces(model).words : head + HeadPlaces(model).words;
 }
 
+std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout) {
+  if (!layout.has_grid()) return elems_of_share(parameter, layout.tp);
+  const std::int64_t parts = parameter.shape.size() == 1 ? layout.grid.side : weight_parts(layout.grid);
+  return (parameter.elems() + parts - 1) / parts;
+}
+
 namespace {
 
 ElemCount count_of_each(const Model& model, const Layout& layout, const StageSlice& slice) {
   ElemCount count;
   std::vector<double> parts(static_cast<std::size_t>(slice.num_parts()));
   for (const Parameter& parameter : parameters_of(model, layout, slice)) {
-    const auto elems = static_cast<double>(elems_of_share(parameter, layout.tp));
+    const auto elems = static_cast<double>(elems_of_rank(parameter, layout));
     count.whole += elems;
     count.shard += elems / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
     parts[static_cast<std::size_t>(parameter.part)] += elems;
@@ -205,8 +214,9 @@ std::size_t word_embedding_of(const std::vector<Parameter>& parameters) {
   return static_cast<std::size_t>(found - parameters.begin());
 }
 
-bool is_partial_over_tensor(const Parameter& parameter, bool sequence_parallel) {
-  return sequence_parallel && parameter.name.find("ln_") != std::string::npos;
+bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout) {
+  if (layout.has_grid()) return parameter.shape.size() == 1;
+  return layout.sequence_parallel && parameter.name.find("ln_") != std::string::npos;
 }
 
 }  // namespace lockstep::workload

@@ -18,6 +18,10 @@ namespace lockstep::workload {
 std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, const StageSlice& slice,
                                      std::int32_t expert_rank = 0);
 
+// What one tensor rank has of a parameter. Of a grid (Layout::grid) the ranks that have different parts of the weights
+// share a matrix out, and the others' parts have copies; norms and biases go with columns.
+std::int64_t elems_of_rank(const Parameter& parameter, const Layout& layout);
+
 // How many parameters one tensor rank has of a stage: all of them, its shard with ZeRO or FSDP, and of the largest
 // part.
 struct ElemCount {
@@ -42,7 +46,7 @@ struct LayerPlaces {
   // `expert_ranks`: of the layout, which share the experts out.
   explicit LayerPlaces(const Model& model, std::int32_t expert_ranks = 1);
   WeightPlace norm1, qkv, projection, norm2;
-  WeightPlace up, down;                               // of a dense MLP
+  WeightPlace up, down;                               // of a dense MLP, or a mixture's shared experts
   WeightPlace router;                                 // of a mixture, and
   std::vector<WeightPlace> experts_up, experts_down;  // of its experts on one rank
   std::size_t count;
@@ -66,6 +70,7 @@ std::size_t word_embedding_of(const std::vector<Parameter>& parameters);
 
 // Whether tensor ranks have different gradients of a parameter that they all have whole, which are to be summed: of
 // norms, where each rank has a share of the rows. All else that is whole sees whole rows on every rank.
-bool is_partial_over_tensor(const Parameter& parameter, bool sequence_parallel);
+// In a grid also those of biases, whose columns several ranks have.
+bool is_partial_over_tensor(const Parameter& parameter, const Layout& layout);
 
 }  // namespace lockstep::workload

@@ -37,7 +37,8 @@ TEST(Gpt, ParametersOfThePartsAreTheModels) {
 // The places of parameters, by the names that parameters_of() gives them.
 TEST(Gpt, PlacesAreThoseOfTheParameters) {
   for (const char* fields : {"norm=layer,biases=yes", "norm=rms,biases=yes", "norm=layer,biases=no",
-                             "norm=rms,biases=no,gated=yes,kv_heads=2,learned_positions=no"}) {
+                             "norm=rms,biases=no,gated=yes,kv_heads=2,learned_positions=no",
+                             "experts=2,shared_hidden=96", "experts=2,shared_hidden=96,biases=no,gated=yes"}) {
     for (const char* tied : {",tied_embeddings=yes", ",tied_embeddings=no"}) {
       const Model model = parse_model(std::string("nano,") + fields + tied);
       for (std::int32_t stage = 0; stage < 3; ++stage) {
@@ -62,8 +63,14 @@ TEST(Gpt, PlacesAreThoseOfTheParameters) {
           is(places.qkv.behind(first), layer + "attn.c_attn");
           is(places.projection.behind(first), layer + "attn.c_proj");
           is(places.norm2.behind(first), layer + "ln_2");
-          is(places.up.behind(first), layer + "mlp.c_fc");
-          is(places.down.behind(first), layer + "mlp.c_proj");
+          const std::string mlp = layer + (model.experts > 0 ? "mlp.shared." : "mlp.");
+          is(places.up.behind(first), mlp + "c_fc");
+          is(places.down.behind(first), mlp + "c_proj");
+          for (std::size_t e = 0; e < places.experts_up.size(); ++e) {
+            const std::string expert = layer + "mlp.experts." + std::to_string(e) + ".";
+            is(places.experts_up[e].behind(first), expert + "c_fc");
+            is(places.experts_down[e].behind(first), expert + "c_proj");
+          }
         }
         if (!slice.head) continue;
         is(HeadPlaces(model).norm.behind(first), "ln_f");
@@ -162,8 +169,8 @@ TEST(Gpt, OnlyNormsArePartialOverTensorRanksAndOnlyWithSharedRows) {
   const Model config = parse_model("nano");
   int partial = 0;
   for (const Parameter& one : parameters_of(config, place_of(config, 1, 0))) {
-    EXPECT_FALSE(is_partial_over_tensor(one, false));
-    partial += is_partial_over_tensor(one, true) ? 1 : 0;
+    EXPECT_FALSE(is_partial_over_tensor(one, parse_layout("tp=2")));
+    partial += is_partial_over_tensor(one, parse_layout("tp=2,sp=yes")) ? 1 : 0;
   }
   EXPECT_EQ(partial, 2 * (2 * config.layers + 1));
 }

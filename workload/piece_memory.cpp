@@ -78,6 +78,12 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::act:
     case T::d_act:
       return compute * mlp_rows * model.ffn_hidden / layout.tp;
+    case T::shared_pre:
+    case T::d_shared_pre:
+      return (model.gated ? 2 : 1) * compute * rows * model.shared_hidden / layout.tp;
+    case T::shared_act:
+    case T::d_shared_act:
+      return compute * rows * model.shared_hidden / layout.tp;
     case T::router_logits:
     case T::d_router_logits:
       return compute * rows * model.experts;
@@ -228,6 +234,7 @@ class PieceTouches {
 
   // SwiGLU's gradient takes the memory of what it is a gradient of.
   T d_pre() const { return model_.gated ? T::pre : T::d_pre; }
+  T d_shared_pre() const { return model_.gated ? T::shared_pre : T::d_shared_pre; }
 
   // All rows of something, where ranks have a share of them each.
   void use_rows(T own, T all) { use(shares_rows() ? all : own); }
@@ -299,6 +306,10 @@ class PieceTouches {
         use_all({T::n2, T::copies});
         make(alone() ? T::here : T::sent);
         return true;
+      case Kind::shared_experts:
+        use(T::n2);
+        for (const T name : {T::shared_pre, T::shared_act, T::shared}) make(name);
+        return true;
       case Kind::dispatch_over_groups:  // in two hops, which the trainer does not run: memory as in one
       case Kind::combine_over_groups:
         return true;
@@ -323,6 +334,7 @@ class PieceTouches {
       case Kind::unpermute:
         use_all({T::back, T::slots, T::gates});
         make_next(T::x);
+        if (model_.shared_hidden > 0) use(T::shared);
         return true;
       default:
         return false;
@@ -354,6 +366,15 @@ class PieceTouches {
         use(d_pre());
         make(alone() ? T::d_sent : T::d_here);
         return true;
+      case Kind::shared_experts:
+        use_next(T::d);
+        use(T::shared_pre);
+        if (has_activation(model_, layout_)) make(T::d_shared_act);
+        if (!model_.gated) make(T::d_shared_pre);
+        give_up();
+        use(d_shared_pre());
+        make(T::d_shared);
+        return true;
       case Kind::dispatch_over_groups:
       case Kind::combine_over_groups:
         return true;
@@ -364,6 +385,7 @@ class PieceTouches {
       case Kind::permute:
         use_all({T::d_sent, T::slots});
         make(T::dh);
+        if (model_.shared_hidden > 0) use(T::d_shared);
         return true;
       case Kind::router:
         use_all({T::router_logits, T::choices, T::counts, T::d_gates, T::dh});
@@ -387,6 +409,12 @@ class PieceTouches {
       case Kind::up:
         add_to_all(places_.experts_up);
         use_all({T::here, d_pre()});
+        return true;
+      case Kind::shared_experts:
+        add_to(of_part(places_.down));
+        add_to(of_part(places_.up));
+        use_next(T::d);
+        use_all({T::shared_act, T::n2, d_shared_pre()});
         return true;
       case Kind::router:
         add_to(of_part(places_.router));

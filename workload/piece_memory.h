@@ -75,6 +75,13 @@ enum class TensorName : std::uint8_t {
   d_sent,
   d_router_logits,
   d_router,  // what comes through the router, before it is added
+  // of its shared experts
+  shared_pre,
+  shared_act,
+  shared,
+  d_shared_act,
+  d_shared_pre,
+  d_shared,
 };
 
 struct TensorKey {

@@ -69,15 +69,17 @@ class PartWriter {
       kernels(to.backward, Op::backward, op.input_gradient, input);
       kernels(to.input_gradient, Op::input_gradient, op.input_gradient, input);
       // The gradient that enters a tensor-parallel part leaves while the weight's gradient of the product is made; so
-      // do the first keys that context ranks' backward needs.
+      // do the first keys that context ranks' backward needs, and a mixture's dispatch beside the shared experts.
       const bool beside = i > 0 && leaves_beside(i - 1);
       if (beside) collective(to.backward, ops_[i - 1].backward_exchange, true, input_of(i - 1));
 
-      const PieceName weight{op.kind, Side::weight_gradient};
+      const PieceName weight{op.kind, Side::weight_gradient, op.turn};
       kernels(to.backward, Op::backward, op.weight_gradient, weight);
       kernels(to.weight_gradient, Op::weight_gradient, op.weight_gradient, weight);
-      if (!leaves_beside(i)) collective(to.backward, op.backward_exchange, op.beside_backward, input);
-      collective(to.input_gradient, op.backward_exchange, op.beside_backward, input);
+      if (!leaves_beside(i))
+        collective(to.backward, op.backward_exchange, op.beside_backward || op.beside_weight, input);
+      collective(op.of_weight_gradient ? to.weight_gradient : to.input_gradient, op.backward_exchange,
+                 op.beside_backward, input);
     }
   }
 
@@ -96,10 +98,11 @@ class PartWriter {
   PieceName input_of(std::size_t i) const { return {ops_[i].kind, Side::input_gradient, ops_[i].turn}; }
   bool leaves_beside(std::size_t i) const {
     const Exchange& exchange = ops_[i].backward_exchange;
-    const bool inside =
-        exchange.group == schedules::GroupKind::tensor || exchange.group == schedules::GroupKind::context;
-    return layout_.overlap_tp && exchange.comm != schedules::Comm::none && inside && i + 1 < ops_.size() &&
-           !ops_[i + 1].weight_gradient.empty();
+    if (!layout_.overlap_tp || exchange.comm == schedules::Comm::none || i + 1 == ops_.size()) return false;
+    const bool inside = exchange.group == schedules::GroupKind::tensor ||
+                        exchange.group == schedules::GroupKind::context ||
+                        ops_[i + 1].kind == OperationKind::shared_experts;
+    return inside && !ops_[i + 1].weight_gradient.empty();
   }
 
   void kernels(std::vector<Piece>& to, Op op, const std::vector<KernelCall>& calls, PieceName name) const {

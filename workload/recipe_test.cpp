@@ -167,6 +167,33 @@ TEST(Recipe, NoListEndsBesideSomething) {
   }
 }
 
+// The exchange between nodes, or the only one, leaves before the shared experts, and the next piece but one waits for
+// it: forward behind all that they do, backward behind their weights' gradient.
+TEST(Recipe, DispatchRunsBesideSharedExperts) {
+  const auto around = [](const std::string& fields, const std::string& layout, bool backward) {
+    const Model model =
+        parse_model("layers=1,hidden=16,heads=4,vocabulary=61,sequence=8,dropout=no,experts=8" + fields);
+    const auto recipe = workload::recipe_of(model, parse_layout(layout), middle());
+    const std::vector<Piece>& pieces = backward ? recipe.backward : recipe.forward;
+    std::vector<Kind> kinds;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!pieces[i].beside_next) continue;
+      for (const Piece& piece : {pieces[i], pieces.at(i + 1)}) kinds.push_back(piece_named(piece.what).kind);
+      EXPECT_EQ(piece_named(pieces.at(i + 1).what).side, backward ? Side::weight_gradient : Side::forward);
+    }
+    return kinds;
+  };
+  const std::string shared = ",shared_hidden=32";
+  const std::string groups = ",expert_groups=2,groups_a_token=1";
+  for (const bool backward : {false, true}) {
+    EXPECT_EQ(around(shared, "dp=4,ep=4", backward), (std::vector{Kind::dispatch, Kind::shared_experts}));
+    EXPECT_EQ(around(shared + groups, "dp=4,ep=4,dispatch=tokens", backward),
+              (std::vector{Kind::dispatch_over_groups, Kind::shared_experts}));
+    EXPECT_EQ(around(shared, "dp=4,ep=4,overlap_tp=no", backward), std::vector<Kind>{});
+    EXPECT_EQ(around("", "dp=4,ep=4", backward), std::vector<Kind>{});
+  }
+}
+
 // A price goes to every kernel, and to nothing else.
 TEST(Recipe, PricesEveryKernel) {
   const KernelPrice one = [](const KernelCall&) { return 7; };

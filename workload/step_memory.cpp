@@ -1,4 +1,5 @@
 #include "workload/step_memory.h"
+#include "workload/offload.h"
 
 #include <algorithm>
 #include <map>
@@ -118,7 +119,7 @@ class RankMemory {
       BucketState bucket;
       for (std::size_t i = 0; i < members.size(); ++i) {
         const Parameter& parameter = plan.parameters[members[i]];
-        elems.push_back(elems_of_share(parameter, layout_.tp));
+        elems.push_back(elems_of_rank(parameter, layout_));
         bucket.commits[parameter.part] = 0;
         stage.bucket_of[members[i]] = stage.buckets.size();
         stage.member_of[members[i]] = i;
@@ -140,8 +141,10 @@ class RankMemory {
         const std::int64_t own = bucket.own.count();
         held.change(MemoryKind::weights, bytes_of(layout_.compute, zero_ == 3 ? own : whole));
         held.change(MemoryKind::gradients, bytes_of(layout_.gradient, zero_ >= 2 ? own : whole));
+        if (layout_.offload != Offload::none) continue;
         held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
       }
+      if (layout_.offload != Offload::none) held.change(MemoryKind::buffers, staging_bytes(stage));
     }
     if (layout_.fp8_delayed) {  // as trainer/model/fp8_history.h has them
       for (const auto& [number, stage] : stages_) {
@@ -158,6 +161,13 @@ class RankMemory {
     const auto stages = static_cast<std::int64_t>(stages_.size());
     held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kStepNumbers) + bytes_of(core::DType::f64, 1 + stages));
     return held.now();
+  }
+
+  std::int64_t staging_bytes(const StageState& stage) const {
+    std::int64_t largest = 0;
+    for (const BucketState& bucket : stage.buckets) largest = std::max(largest, bucket.own.count());
+    const OffloadStaging staging = offload_staging(layout_.compute != core::DType::f32, largest);
+    return staging.rooms() * staging.room_bytes();
   }
 
   // ---- events
@@ -255,7 +265,7 @@ class RankMemory {
   // ---- gradients
 
   std::int64_t elems_of(const StageState& stage, std::size_t parameter) const {
-    return elems_of_share(stage.plan->parameters[parameter], layout_.tp);
+    return elems_of_rank(stage.plan->parameters[parameter], layout_);
   }
   void open(BucketState& bucket) {
     if (zero_ < 2 || bucket.added_to) return;

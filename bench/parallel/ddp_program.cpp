@@ -50,6 +50,7 @@ int run_ddp_overlap(const DdpFlags& flags, const program::Print& print) {
     results.push_back(run_ddp(flags, one));
     if (!tells) continue;
     print(ddp_row_text(flags, one, results.back()));
+    if (results.back().energy || &one == &cases.back()) print(results.back().energy_text);
     wrong = wrong || !results.back().is_right();
     if (writer.is_open()) write_ddp_records(writer, flags, one, results.back());
   }

@@ -85,6 +85,7 @@ void write_ddp_records(core::RecordWriter& writer, const DdpFlags& flags, const 
   add_times(record, result);
   record.sends.assign(static_cast<std::size_t>(one.replicas), 0);
   record.overlap = overlap_of(flags, one, result);
+  record.energy = result.energy;
   writer.write(run);
   writer.write(record);
 }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "core/record.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 
@@ -34,6 +37,9 @@ struct DdpResult {
   double most_of_bound = 0;         // of its bound, the most that an element was off by (gradient_bounds.h)
   schedules::Step step;             // overlapped
   schedules::StepTimeline timeline;  // of the turn whose step is the median
+
+  std::optional<core::EnergyRecord> energy;  // of the overlapped steps
+  std::string energy_text;                   // a line, also where there is none
 
   // Medians over turns.
   double compute_ms() const;

@@ -15,6 +15,7 @@
 #include "bench/parallel/sent_counter.h"
 #include "bench/parallel/step_rank.h"
 #include "bench/parallel/training_state.h"
+#include "bench/place/step_energy.h"
 #include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "bench/trainer/serve_steps.h"
@@ -71,6 +72,7 @@ class DdpRank {
   void run() {
     for (std::int64_t turn = 0; turn < shared_.flags.step.warm_turns; ++turn) warm_up();
     take_reference();
+    if (tells()) energy_.emplace(program::open_energy(shared_.options.device, shared_.options.mpi, ranks()));
     const std::int64_t begin_ns = transports::now_ns();
     for (std::int64_t turn = 0; turn < shared_.flags.step.turns; ++turn) {
       const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
@@ -92,12 +94,22 @@ class DdpRank {
  private:
   bool tells() const { return rank_.rank() == 0; }
 
+  int ranks() const { return shared_.options.layout.ranks(); }
+
   StepRank::Timed timed(TrainWorker& worker, const Step& step) {
     start_again(rank_.model(), start_);
     return rank_.run_timed(worker, step, 1);
   }
+  // Its energy is counted.
+  StepRank::Timed overlapped_step() {
+    start_again(rank_.model(), start_);
+    if (energy_) energy_->begin_step();
+    StepRank::Timed made = rank_.run_timed(overlapped_, shared_.steps.overlapped, 1);
+    if (energy_) energy_->end_step();
+    return made;
+  }
   StepTimeline timeline_of(const TrainWorker& worker, const StepRank::Timed& timed) {
-    return trainer::gather_timeline(rank_.mesh(), worker, timed.spans);
+    return trainer::gather_timeline(rank_.mesh(), worker.start_ns(), timed.spans);
   }
 
   void warm_up() {
@@ -141,7 +153,7 @@ class DdpRank {
     const StepTimeline of_kernels = timeline_of(kernels_, kernels);
     const auto collectives = timed(collectives_, shared_.steps.collectives);
     const StepTimeline of_collectives = timeline_of(collectives_, collectives);
-    const auto overlapped = timed(overlapped_, shared_.steps.overlapped);
+    const auto overlapped = overlapped_step();
     shared_.tamper.overlapped(rank_.model());
     check();
     const StepTimeline of_overlapped = timeline_of(overlapped_, overlapped);
@@ -178,6 +190,8 @@ class DdpRank {
     DdpResult& result = shared_.result;
     result.timeline = result.turns.timelines[place_of_median(result.turns.step_ms)];
     result.turns.timelines.clear();
+    result.energy = energy_->record(shared_.options.tokens_a_step());
+    result.energy_text = energy_->text(shared_.options.tokens_a_step());
     const auto ranks = static_cast<double>(all.size());
     for (const Totals& of_rank : all) {
       result.wrong += of_rank.wrong;
@@ -210,7 +224,8 @@ class DdpRank {
   std::vector<float> masters_;
   std::int64_t wrong_ = 0;
   double most_of_bound_ = 0;
-  SentCounter::Bytes sent_;  // in a step
+  SentCounter::Bytes sent_;                    // in a step
+  std::optional<program::StepEnergy> energy_;  // of rank 0
 };
 
 void count(const DdpSteps& steps, DdpResult& result) {

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <utility>
 
-#include "collectives/plan/count.h"
+#include "collectives/backends/sent_bytes.h"
 #include "core/error.h"
 #include "schedules/step/count.h"
 
@@ -66,11 +65,10 @@ double least_bytes_of(const Operation& operation, int members) {
   return static_cast<double>(elems) * static_cast<double>(core::size_of(operation.dtype)) / members;
 }
 
-SentCounter::Bytes bytes_of(const std::optional<plan::Plan>& plan, const Operation& operation, int members,
-                            std::size_t member) {
+SentCounter::Bytes bytes_of(const backends::Prepared& prepared, const Operation& operation, int members, int member) {
   const double least = least_bytes_of(operation, members);
-  if (!plan) return {std::llround(least), least};
-  return {plan::count(*plan, plan::contents_of(*plan), operation).ranks[member].bytes_sent, least};
+  const std::int64_t counted = backends::sent_bytes(prepared, operation, member);
+  return {counted < 0 ? std::llround(least) : counted, least};
 }
 
 }  // namespace
@@ -92,8 +90,7 @@ backends::Prepared SentCounter::prepare(const backends::MeshRank& rank, std::siz
   backends::Prepared prepared = rank.prepare(channel, operation, algorithm);
   const backends::Channel& members = channels_[channel];
   const auto member = std::lower_bound(members.begin(), members.end(), rank.messages.rank()) - members.begin();
-  const Bytes bytes =
-      bytes_of(prepared.plan, operation, static_cast<int>(members.size()), static_cast<std::size_t>(member));
+  const Bytes bytes = bytes_of(prepared, operation, static_cast<int>(members.size()), static_cast<int>(member));
   prepared.collective = std::make_unique<Counted>(std::move(prepared.collective), bytes, sent_, least_);
   return prepared;
 }

@@ -25,6 +25,14 @@ std::vector<bool> switches_of(const FlagValue& value) {
   return switches;
 }
 
+std::vector<workload::Offload> offloads_of(const FlagValue& value) {
+  std::vector<workload::Offload> places;
+  for (const FlagValue& part : value.list()) {
+    places.push_back(workload::parse_layout("offload=" + part.text).offload);
+  }
+  return places;
+}
+
 const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
          "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too",
@@ -40,6 +48,15 @@ const std::array kFlags{
          [](ZeroFlags& f, const FlagValue& v) { f.compute = dtypes_of(v); }},
     Flag{"--grad-dtype", "f32", "dtypes of gradients, a list; one other than f32 runs only with the same --dtype",
          [](ZeroFlags& f, const FlagValue& v) { f.gradient = dtypes_of(v); }},
+    Flag{"--offload", "none",
+         "where the optimizer's states are between updates, a list: none (on the device), host, file; pieces come and "
+         "go beside the update of others",
+         [](ZeroFlags& f, const FlagValue& v) { f.offload = offloads_of(v); }},
+    Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
+         [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = v.text; }},
+    Flag{"--device-memory", "0",
+         "bytes (512M, 2G) that a rank's tensors may take: a row that needs more is refused; 0: what there is",
+         [](ZeroFlags& f, const FlagValue& v) { f.step.options.device_memory = v.size_bytes(); }},
     Flag{"--psi", "7.5e9", "parameters for which the heading prints the table of the ZeRO paper",
          [](ZeroFlags& f, const FlagValue& v) { f.psi = v.number(0, 1e15); }},
     Flag{"--psi-ranks", "64", "ranks for which it prints that table",
@@ -73,7 +90,9 @@ std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
         for (const int stage : flags.stages) {
           for (const int shard_ranks : stage > 0 ? flags.shard_ranks : std::vector<int>{0}) {
             for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
-              rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks});
+              for (const workload::Offload offload : flags.offload) {
+                rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks, offload});
+              }
             }
           }
         }
@@ -92,6 +111,7 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
   options.layout.prefetch = row.prefetch;
   options.layout.gradient = row.gradient;
   options.layout.compute = row.compute;
+  options.layout.offload = row.offload;
   return trainer::checked(options);
 }
 

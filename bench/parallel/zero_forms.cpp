@@ -26,7 +26,8 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
                                 .compute = row.compute,
                                 .gradient = row.gradient,
                                 .replicas = row.replicas / row.shards()};
-    const parallel::BytesByKind held = parallel::zero_bytes(of);
+    parallel::BytesByKind held = parallel::zero_bytes(of);
+    if (row.offload != workload::Offload::none) held[static_cast<std::size_t>(MemoryKind::optimizer)] = 0;
     for (std::size_t k = 0; k < held.size(); ++k) forms.held[k] += held[k];
     const parallel::ZeroPasses passes = parallel::zero_passes(
         row.stage,

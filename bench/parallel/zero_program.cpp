@@ -43,6 +43,7 @@ int run_zero_bench(const ZeroFlags& flags, const program::Print& print) {
     const ZeroResult result = run_zero(flags, row);
     if (!tells) continue;
     print(zero_row_text(row, result));
+    if (result.energy || &row == &rows.back()) print(result.energy_text);
     wrong += result.wrong().empty() ? 0 : 1;
     if (writer.is_open()) writer.write(sharding_record(run, flags, row, result));
   }

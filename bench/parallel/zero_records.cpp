@@ -65,6 +65,10 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
     record.error = wrong;
   }
   record.samples_ms = result.samples_ms;
+  record.energy = result.energy;
+  record.offload = name_of(row.offload);
+  record.offloaded_bytes = result.offloaded_bytes;
+  record.update_ms = result.update_median_ms();
   return record;
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bench/parallel/step_rank.h"
+#include "bench/place/step_energy.h"
 #include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "bench/trainer/serve_steps.h"
@@ -54,9 +55,13 @@ class ZeroRank {
   void run(const ZeroRow& row, ZeroResult& result) {
     for (std::int64_t turn = 0; turn < flags_.step.warm_turns; ++turn) rank_.run_timed(worker_, step_, ++number_);
     rank_.model().memory().restart_peaks();
+    if (rank_.rank() == 0) {
+      energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
+    }
     const double weights_before = sent(Lane::gather);
     const double gradients_before = sent(Lane::reduce);
     const double replicas_before = sent(Lane::replicas);
+    const std::int64_t offloaded_before = offloaded_bytes();
     std::vector<double> samples = timed_steps();
     const auto steps = static_cast<double>(samples.size());
     const double weights = (sent(Lane::gather) - weights_before) / steps;
@@ -77,6 +82,10 @@ class ZeroRank {
     result.replica_bytes_sent = over_replicas;
     result.forms = zero_forms(row, buckets, options_.layout.microbatches);
     result.samples_ms = std::move(samples);
+    result.offloaded_bytes = static_cast<double>(offloaded_bytes() - offloaded_before) / steps;
+    result.update_ms = std::move(update_ms_);
+    result.energy = energy_->record(options_.tokens_a_step());
+    result.energy_text = energy_->text(options_.tokens_a_step());
   }
 
   void serve(serve::Orders* orders) {
@@ -86,6 +95,20 @@ class ZeroRank {
   }
 
  private:
+  std::int64_t offloaded_bytes() {
+    std::int64_t bytes = 0;
+    for (const trainer::RankStage& stage : rank_.model().stages()) bytes += stage.store->offloaded_bytes();
+    return bytes;
+  }
+  double update_ms(const std::vector<schedules::TaskSpan>& spans) const {
+    const auto& tasks = step_.of_rank[static_cast<std::size_t>(rank_.rank())].tasks;
+    std::int64_t ps = 0;
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      if (tasks[i].op == schedules::Op::optimizer) ps += spans[i].end_ps - spans[i].start_ps;
+    }
+    return static_cast<double>(ps) / 1e9;
+  }
+
   double sent(Lane lane) { return rank_.model().collectives().sent_bytes(lane); }
 
   std::vector<double> timed_steps() {
@@ -95,7 +118,12 @@ class ZeroRank {
       const double spent_s = static_cast<double>(transports::now_ns() - begin_ns) * 1e-9;
       const double budget_s = flags_.step.budget_s;
       if (!agreed(rank_.mesh(), turn == 0 || budget_s == 0 || spent_s < budget_s)) break;
-      samples.push_back(rank_.run_timed(worker_, step_, ++number_).ms);
+      if (energy_) energy_->begin_step();
+      const StepRank::Timed step = rank_.run_timed(worker_, step_, ++number_);
+      samples.push_back(step.ms);
+      const std::vector<double> all = transports::all_gather_value(rank_.mesh().messages, update_ms(step.spans));
+      update_ms_.push_back(*std::max_element(all.begin(), all.end()));
+      if (energy_) energy_->end_step();
     }
     return samples;
   }
@@ -120,6 +148,8 @@ class ZeroRank {
   StepRank rank_;
   trainer::TrainWorker worker_;
   std::int64_t number_ = 0;
+  std::vector<double> update_ms_;
+  std::optional<program::StepEnergy> energy_;  // of rank 0
 };
 
 std::string difference(const std::string& what, double found, double wanted) {
@@ -142,6 +172,10 @@ void on_ranks(const ZeroFlags& flags, const ZeroRow& row, const std::function<vo
 }
 
 }  // namespace
+
+double ZeroResult::update_median_ms() const {
+  return core::median(update_ms);
+}
 
 double ZeroResult::step_ms() const {
   return core::median(samples_ms);

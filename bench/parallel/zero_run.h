@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/parallel/zero_flags.h"
 #include "bench/parallel/zero_forms.h"
+#include "core/record.h"
 
 namespace lockstep::parallel_bench {
 
@@ -19,8 +21,13 @@ struct ZeroResult {
   double weight_bytes_sent = 0;          // by a rank in a step: gathers
   double gradient_bytes_sent = 0;        // reductions in a set of shards, without the norm's
   double replica_bytes_sent = 0;         // reductions over replicas of shards
+  double offloaded_bytes = 0;            // of states, to the device and back in a step
+  std::vector<double> update_ms;         // the optimizer's task of each step, of the rank that takes the longest
+  double update_median_ms() const;
   ZeroForms forms;
   std::vector<double> samples_ms;
+  std::optional<core::EnergyRecord> energy;
+  std::string energy_text;  // a line, also where there is none
   double step_ms() const;
 
   // The differences from the formulas, in words; empty: nothing.

@@ -12,7 +12,9 @@ namespace {
 using parallel::MemoryKind;
 
 constexpr const char* kColumns =
-    "#{:>4} {:>5} {:>6} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
+    "#{:>4} {:>5} {:>6} {:>8} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+    "{:>9} {:>9} "
+    "{:>6}\n";
 
 // Rajbhandari et al. 2019, figure 1 and table 1: mixed precision with Adam, all in GB of 1e9 bytes.
 std::string paper_text(const ZeroFlags& flags) {
@@ -35,11 +37,11 @@ std::string megabytes(double bytes) {
 }
 
 std::string columns_text() {
-  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "dtype", "grads", "weights",
+  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "offload", "dtype", "grads", "weights",
                      "gradients", "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g", "sent r",
-                     "step", "wrong") +
-         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
-                     "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "");
+                     "offloaded", "update", "step", "wrong") +
+         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
+                     "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
 }
 
 }  // namespace
@@ -64,6 +66,9 @@ std::string zero_heading_text(const ZeroFlags& flags) {
          "and "
          "over\n"
          "#   replicas of shards (r), each sending as little as a ring;\n"
+         "#   offloaded: bytes of the optimizer's states that a rank brings from where they are, and takes back, in a "
+         "step;\n"
+         "#   update: the optimizer's part of the step, of the slowest rank\n"
          "#   wrong: bytes held, sent or gathered at once differ from the formulas over what the buckets pad; MB = 1e6 "
          "bytes\n" +
          columns_text();
@@ -76,16 +81,16 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
   const std::string wrong = result.wrong();
   const std::string prefetch = row.stage < 3 ? "-" : row.prefetch ? "on" : "off";
   std::string text = fmt::format(
-      " {:>4} {:>5} {:>6} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9.2f} "
-      "{:>6}\n",
-      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch,
+      " {:>4} {:>5} {:>6} {:>8} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+      "{:>9.2f} {:>9.2f} {:>6}\n",
+      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch, name_of(row.offload),
       core::short_name_of(row.compute), core::short_name_of(row.gradient), of(result.held, MemoryKind::weights),
       of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
       megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
       of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
       megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.weight_bytes_sent),
-      megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), result.step_ms(),
-      wrong.empty() ? "0" : "wrong");
+      megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), megabytes(result.offloaded_bytes),
+      result.update_median_ms(), result.step_ms(), wrong.empty() ? "0" : "wrong");
   if (!wrong.empty()) text += "#   " + wrong + "\n";
   return text;
 }

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "bench/place/step_energy.h"
 #include "core/statistics.h"
 #include "schedules/catalogue.h"
 #include "schedules/step/lower.h"
@@ -97,9 +98,11 @@ RealRun folded(const Step& trained, const StepTimeline& timeline, const Step& st
 }
 
 // On the ranks of `mpi`, or on threads of this process without; every process has the result. `between` is called by
-// rank 0 of a process before the first step and after each.
+// rank 0 of a process before the first step and after each. The steps that are kept are told to `energy`, if it is not
+// null, by rank 0 of all.
 std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags,
-                               transports::MpiWorld* mpi, const std::function<void()>& between) {
+                               transports::MpiWorld* mpi, const std::function<void()>& between,
+                               program::StepEnergy* energy = nullptr) {
   TrainOptions options = options_for(schedule, flags);
   options.mpi = mpi;
   options = trainer::checked(options);
@@ -110,7 +113,10 @@ std::vector<RealRun> run_steps(const schedules::Schedule& schedule, const Step& 
     const bool is_first = trainer.model().rank() == first;
     if (is_first) between();
     for (std::int64_t s = 1; s <= options.steps; ++s) {
+      const bool counts = energy != nullptr && trainer.model().rank() == 0 && s > kWarmUpSteps;
+      if (counts) energy->begin_step();
       trainer.train_step(s);
+      if (counts) energy->end_step();
       const StepTimeline timeline = trainer.gather_timeline();
       if (is_first) between();
       if (is_first && s > kWarmUpSteps) runs.push_back(folded(made.step, timeline, step));
@@ -161,8 +167,13 @@ double kept_share_for_w(const PipelineFlags& flags) {
 }
 
 EmulatedRuns run_real(const schedules::Schedule& schedule, const Step& step, const PipelineFlags& flags) {
-  std::vector<RealRun> runs = run_steps(schedule, step, flags, flags.mpi, [] {});
+  const TrainOptions options = options_for(schedule, flags);
+  program::StepEnergy energy(program::open_energy(options.device, flags.mpi, options.layout.ranks()));
+  std::vector<RealRun> runs = run_steps(
+      schedule, step, flags, flags.mpi, [] {}, &energy);
   EmulatedRuns result;
+  result.emulation.energy = energy.record(options.tokens_a_step());
+  result.emulation.energy_text = energy.text(options.tokens_a_step());
   for (const RealRun& run : runs) {
     result.emulation.samples_ms.push_back(static_cast<double>(run.makespan_ps) / kPsPerMs);
   }

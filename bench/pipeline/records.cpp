@@ -38,6 +38,7 @@ void add_times(core::ScheduleRecord& record, const Result& result) {
   if (!result.emulation) return;
   record.samples_ms = result.emulation->samples_ms;
   record.late_us = result.emulation->late_us;
+  record.energy = result.emulation->energy;
   record.simulated_ms = result.simulated_ms;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/pipeline/cases.h"
+#include "core/record.h"
 #include "schedules/count.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
@@ -18,9 +19,11 @@ namespace lockstep::pipeline {
 using Verdicts = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 struct Emulation {
-  std::vector<double> samples_ms;              // wall-clock makespans, a run each
-  schedules::StepTimeline simulated_timeline;  // beside that of the emulation
-  double late_us = 0;                          // by which a task was begun late, at worst
+  std::vector<double> samples_ms;                 // wall-clock makespans, a run each
+  schedules::StepTimeline simulated_timeline;     // beside that of the emulation
+  double late_us = 0;                             // by which a task was begun late, at worst
+  std::optional<core::EnergyRecord> energy = {};  // of real steps
+  std::string energy_text = {};                   // a line, also where there is none; empty: of emulated ones
 };
 
 struct Result {

@@ -1,5 +1,6 @@
-// simulate memory: what each ZeRO stage leaves of a rank's memory, on N data-parallel ranks (table 1 of the ZeRO paper,
-// arXiv:1910.02054).
+// simulate memory: what each ZeRO stage leaves of a rank's memory, on N data-parallel ranks, and the largest model
+// whose states fit (tables 1 and 2 of the ZeRO paper, arXiv:1910.02054). With offload=host or file in --layout the
+// optimizer's states are not on the device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,7 +75,31 @@ class Table {
     print_("# fits the " + fmt::format("{:.1f} GB of {}: ", capacity_gb_, machine_) + fits_text(fits_from) + "\n");
   }
 
+  void largest() {
+    print_(
+        fmt::format("# largest model whose states fit the {:.1f} GB of {}\n#{:>7}", capacity_gb_, machine_, "ranks"));
+    for (std::int32_t stage = 0; stage <= 3; ++stage) print_(fmt::format(" {:>11}", stage_name(stage)));
+    print_("  (parameters)\n");
+    for (const int ranks : flags_.ranks) {
+      std::string row = fmt::format(" {:>7}", ranks);
+      for (std::int32_t stage = 0; stage <= 3; ++stage) {
+        row += fmt::format(" {:>11}", size_text(largest_parameters(ranks, stage)));
+      }
+      print_(row + "\n");
+    }
+  }
+
  private:
+  workload::Layout layout_of(int ranks, std::int32_t stage) const {
+    workload::Layout layout = base_;
+    layout.dp = ranks;
+    layout.zero = stage;
+    return layout;
+  }
+  double largest_parameters(int ranks, std::int32_t stage) const {
+    return capacity_gb_ * 1e9 / states_of(layout_of(ranks, stage), 1, 1.0 / ranks).total();
+  }
+
   static std::string fits_text(const std::array<int, 4>& fits_from) {
     std::string text;
     for (std::int32_t stage = 0; stage <= 3; ++stage) {
@@ -86,9 +111,7 @@ class Table {
   }
 
   double point(double parameters, int ranks, std::int32_t stage) {
-    workload::Layout layout = base_;
-    layout.dp = ranks;
-    layout.zero = stage;
+    const workload::Layout layout = layout_of(ranks, stage);
     const workload::MemoryBytes bytes = states_of(layout, parameters, parameters / ranks);
     core::StudyRecord point =
         study_.point(fmt::format("{} parameters, {} weights, {} gradients", size_text(parameters),
@@ -97,11 +120,9 @@ class Table {
     point.basis = "counted";
     point.layout = text_of(layout);
     point.at = {{"ranks", ranks}, {"parameters", parameters}};
-    point.values = {{"total_gb", bytes.total() / 1e9},
-                    {"weights_gb", bytes.weights / 1e9},
-                    {"gradients_gb", bytes.gradients / 1e9},
-                    {"optimizer_gb", bytes.optimizer / 1e9},
-                    {"capacity_gb", capacity_gb_}};
+    point.values = {{"total_gb", bytes.total() / 1e9},       {"weights_gb", bytes.weights / 1e9},
+                    {"gradients_gb", bytes.gradients / 1e9}, {"optimizer_gb", bytes.optimizer / 1e9},
+                    {"capacity_gb", capacity_gb_},           {"largest_parameters", largest_parameters(ranks, stage)}};
     point.fits = bytes.total() / 1e9 <= capacity_gb_;
     study_.write(point);
     return bytes.total() / 1e9;
@@ -128,6 +149,7 @@ int run_memory(int argc, const char* const* argv, const program::Print& print) {
   std::vector<double> sizes = flags.parameters;
   if (!flags.model.empty()) sizes = {static_cast<double>(parameters_of(workload::parse_model(flags.model)))};
   for (const double parameters : sizes) table.run(parameters);
+  table.largest();
   study.commit();
   return 0;
 }

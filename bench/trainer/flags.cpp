@@ -111,6 +111,16 @@ const std::array kFlagsOfLayout{
         "neighbouring ranks that share one set of shards; other ranks have replicas of it (HSDP); 0: all data-parallel "
         "ranks share one set [0, or the layout's]",
         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
+    Flag{"--offload", "",
+         "where the optimizer's states are between updates: none (on the device), host, file [none, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "offload=" + v.text);
+         }},
+    Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = v.text; }},
+    Flag{"--device-memory", "0",
+         "bytes (512M, 2G) that a rank's tensors may take: a run that needs more is refused; 0: what there is",
+         [](TrainFlags& f, const FlagValue& v) { f.options.device_memory = v.size_bytes(); }},
     Flag{"--schedule", "", "schedule of the pipeline (pipeline_perf --list shows them) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
     Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
@@ -135,6 +145,11 @@ const std::array kFlagsOfLayout{
     Flag{"--compression", "none",
          "compression of gradients on the wire between data-parallel ranks: none, bf16 or int8",
          [](TrainFlags& f, const FlagValue& v) { f.options.compression = compression_of(v); }},
+    Flag{
+        "--sync", "allreduce",
+        "how data-parallel ranks agree: allreduce (of gradients, or as --zero says), server:servers=S or root (servers "
+        "update), average:every=H, diloco:every=H:rate=R:momentum=M, async:staleness=K:jitter=J (docs/training.md)",
+        [](TrainFlags& f, const FlagValue& v) { f.options.sync = v.parsed_by(trainer::parse_sync); }},
     Flag{"--algo", "auto", "algorithm of the collectives (docs/adding_an_algorithm.md)",
          [](TrainFlags& f, const FlagValue& v) { f.options.algorithm = v.text; }},
 };
@@ -193,6 +208,10 @@ const std::array kFlagsOfRun{
          [](TrainFlags& f, const FlagValue& v) { f.gemm = gemm_of(v); }},
     Flag{"--link", "", "emulated links between local ranks: latency_us=L,gbps=B",
          [](TrainFlags& f, const FlagValue& v) { f.options.link = link_of(v); }},
+    Flag{"--straggler", "",
+         "with --sync: a slow replica, whose steps take factor times as long: replica=R,factor=F; replica=any: another "
+         "one in each step; step_ms=T: stretch every replica's step to that time first",
+         [](TrainFlags& f, const FlagValue& v) { f.options.straggler = v.parsed_by(trainer::parse_straggler); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait fails",
          [](TrainFlags& f, const FlagValue& v) { f.options.timeout = std::chrono::seconds(v.integer(1, 86400)); }},
     Flag{"--peak-gflops", "", "peak of all cores together, for MFU [that of a matrix product, measured at the start]",
@@ -226,6 +245,10 @@ void fill_in(const program::CommandLine& line, TrainFlags& flags) {
   }
   if (flags.place.mpi && options.link) {
     throw core::usage_error("--link together with --transport mpi; allowed: with --transport local");
+  }
+  if (options.sync.replicas_step_alone() && (flags.serve || !flags.predict.empty())) {
+    throw core::usage_error("--sync " + text_of(options.sync) +
+                            " together with --predict or --serve; allowed: neither");
   }
   if (options.device.cuda && flags.gemm != kProbeGemms) {
     throw core::usage_error("--gemm together with --device cuda; allowed: with --device cpu");

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "bench/trainer/energy.h"
+#include "bench/place/step_energy.h"
 #include "bench/trainer/peak.h"
 #include "bench/trainer/predicted.h"
 #include "bench/trainer/records.h"
@@ -100,7 +100,7 @@ class Teller {
     trainer::TrainObserver observer;
     observer.begin = [this](const trainer::TrainStep& made) {
       step_ = made.step;
-      predicted_bytes_ = trainer::most_needed(made, flags_.options.model, flags_.options.layout);
+      predicted_bytes_ = trainer::most_needed(flags_.options, made);
     };
     observer.step = [this](const auto& report, const auto& timeline) { tell(report, timeline); };
     observer.validation = [this](std::int64_t step, double loss) {
@@ -130,7 +130,7 @@ class Teller {
   }
 
   void tell(const trainer::StepReport& report, const schedules::StepTimeline& ran) {
-    energy_.end_step();
+    if (report.told_at_once > 0) energy_.end_step(report.told_at_once);
     const schedules::StepTimeline timeline = ran.empty() ? ran : schedules::when_bytes_move(step_, ran);
     const bool last = report.step == flags_.options.steps;
     log_.add_step(report, timeline);
@@ -162,7 +162,7 @@ class Teller {
   const std::optional<core::GemmRecord> gemm_;
   const PredictedStep* const predicted_;  // or null
   TrainingLog log_;
-  StepEnergy energy_;
+  program::StepEnergy energy_;
   schedules::Step step_;
   parallel::BytesByKind predicted_bytes_ = {};  // of the rank that needs most
   double most_mfu_ = 0;
@@ -234,7 +234,8 @@ int run_mini_train(TrainFlags flags, const program::Print& print, transports::Mp
   if (gemm) print_here(gemm_text(*gemm));
   if (predicted) print_here(predicted->text());
   Teller teller(flags, print_here, peak_flops, gemm, predicted ? &*predicted : nullptr,
-                tells ? open_energy(flags.options) : core::OpenedEnergyMeter{});
+                tells ? program::open_energy(flags.options.device, mpi, flags.options.layout.ranks())
+                      : core::OpenedEnergyMeter{});
   if (tells && !flags.json_file.empty()) teller.begin_record(corpus.name());
   const trainer::TrainResult result = trainer::train(flags.options, corpus, teller.observer());
   if (!tells) return 0;

@@ -9,6 +9,7 @@
 #include "bench/place/place.h"
 #include "bench/trainer/text.h"
 #include "core/cores.h"
+#include "trainer/train/async_run.h"
 #include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
@@ -83,12 +84,29 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
 }
 
 std::string basis_of(const trainer::TrainOptions& options) {
-  return options.link ? "emulated" : "measured";
+  return options.link || options.straggler.given() ? "emulated" : "measured";
 }
+
+namespace {
+
+std::optional<core::SyncRecord> sync_record(const trainer::TrainOptions& options) {
+  if (!options.sync.replicas_step_alone()) return std::nullopt;
+  core::SyncRecord record{.way = text_of(options.sync), .every = options.sync.every};
+  if (options.straggler.given()) record.straggler = text_of(options.straggler);
+  if (options.straggler.step_ms > 0) record.predicted_ms = predicted_step_ms(trainer::replica_run(options));
+  if (options.sync.has_server_rank()) {
+    const trainer::Missed missed = trainer::missed_in(trainer::order_of(options));
+    record.missed_mean = missed.mean;
+    record.missed_most = missed.most;
+  }
+  return record;
+}
+
+}  // namespace
 
 core::RunRecord run_record(const TrainFlags& flags) {
   const trainer::TrainOptions& options = flags.options;
-  const int ranks = options.layout.ranks();
+  const int ranks = options.ranks();
   core::RunRecord run = pipeline::new_run_record(flags.program, flags.command, pipeline::Mode::simulated, ranks);
   run.basis = basis_of(options);
   run.oversubscribed = ranks * options.threads > core::usable_cores();
@@ -112,6 +130,9 @@ void TrainingLog::add_step(const trainer::StepReport& report, const schedules::S
                     .ms = report.seconds * 1e3,
                     .tokens_per_s = tokens_per_s(flags_, report),
                     .mfu = mfu_of(flags_, report, peak_flops_)});
+  const trainer::TrainOptions& options = flags_.options;
+  if (options.layout.dp > 1) steps_.back().sent_bytes = report.sent_bytes;
+  if (options.sync.replicas_step_alone()) steps_.back().sync_ms = report.sync_seconds * 1e3;
   if (steps_.size() <= kMostSteps) return;
   every_ *= 2;
   std::erase_if(steps_, [&](const core::TrainingStepRecord& step) { return (step.step - 1) % every_ != 0; });
@@ -148,7 +169,8 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
               pipeline::mean_parts_ms(schedules::breakdown_of(step, timed.timeline, trainer::blocking_lanes(options))),
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
           .timeline = pipeline::timeline_record(step, timed.timeline),
-          .graph = options.graph ? std::optional(true) : std::nullopt};
+          .graph = options.graph ? std::optional(true) : std::nullopt,
+          .sync = sync_record(options)};
 }
 
 void TrainingLog::add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const {

@@ -10,6 +10,7 @@
 #include "bench/place/place.h"
 #include "core/size.h"
 #include "trainer/model/gpt_stage.h"
+#include "trainer/train/async_run.h"
 #include "trainer/train/rank_setup.h"
 
 namespace lockstep::mini_train {
@@ -89,6 +90,30 @@ std::string place_text(const trainer::TrainOptions& options) {
   return text;
 }
 
+namespace {
+
+std::string sync_text(const trainer::TrainOptions& options) {
+  std::string text;
+  if (options.sync.replicas_step_alone()) {
+    text = fmt::format("# replicas step by themselves: --sync {}", text_of(options.sync));
+    if (options.sync.has_server_rank()) {
+      const trainer::Missed missed = trainer::missed_in(trainer::order_of(options));
+      text += fmt::format(", the server on rank {}; a gradient misses {:.2f} updates of others in the mean, {} at most",
+                          options.layout.ranks(), missed.mean, missed.most);
+    }
+    text += '\n';
+  }
+  if (!options.straggler.given()) return text;
+  text += fmt::format("# EMULATED straggler: {}", text_of(options.straggler));
+  if (options.straggler.step_ms > 0) {
+    text += fmt::format("; by these times alone {:.2f} ms a step", predicted_step_ms(trainer::replica_run(options)));
+  }
+  text += '\n';
+  return text;
+}
+
+}  // namespace
+
 std::string heading_text(const TrainFlags& flags, const std::string& data, double peak_flops) {
   const trainer::TrainOptions& options = flags.options;
   const workload::Model& model = options.model;
@@ -96,13 +121,13 @@ std::string heading_text(const TrainFlags& flags, const std::string& data, doubl
       "# {}: {} layers, hidden {}, {} heads, {} words, {} parameters; {}\n"
       "# {} rank{} of {} thread{}: {}; {} sequences of {} tokens a step\n"
       "# data: {}\n"
-      "{}{}"
+      "{}{}{}"
       "# FLOPs a token: {}, = {:.4g}; peak {:.4g} FLOP/s{}\n",
       title_of(model), model.layers, model.hidden, model.heads, model.vocabulary, parameters_of(model),
       core::short_name_of(options.layout.compute), options.layout.ranks(), options.layout.ranks() == 1 ? "" : "s",
       options.threads, options.threads == 1 ? "" : "s", layout_text(options.layout), options.layout.global_batch(),
-      options.model.sequence, data, place_text(options), link_text(options), workload::kFlopConvention,
-      training_flops(model, 1, false), peak_flops,
+      options.model.sequence, data, place_text(options), link_text(options), sync_text(options),
+      workload::kFlopConvention, training_flops(model, 1, false), peak_flops,
       flags.peak_gflops > 0 ? " (--peak-gflops)" : " (the best of products of matrices, measured)");
 }
 
@@ -120,6 +145,7 @@ std::string step_text(const TrainFlags& flags, const trainer::StepReport& report
                   report.step, report.loss, report.norm, report.rate, report.seconds * 1e3, tokens_per_s(flags, report),
                   mfu_of(flags, report, peak_flops) * 100);
   if (exposed >= 0) text += fmt::format("  exposed {:>4.1f} %", exposed * 100);
+  if (flags.options.sync.replicas_step_alone()) text += fmt::format("  sync {:.2f} ms", report.sync_seconds * 1e3);
   text += fmt::format("  memory {}", core::format_size(parallel::total_of(report.peak_bytes)));
   if (flags.options.layout.compute == core::DType::f16) text += fmt::format("  loss scale {:g}", report.loss_scale);
   if (report.skipped) text += "  skipped: gradients are not finite";

@@ -18,6 +18,10 @@ plan::Plan ring_all_gather(const Shape& shape);
 plan::Plan one_shot_all_reduce(const Shape& shape);
 plan::Plan two_shot_all_reduce(const Shape& shape);
 
+// server.cpp
+plan::Plan server_all_reduce(const Shape& shape);
+plan::Plan root_all_reduce(const Shape& shape);
+
 // double_tree.cpp
 plan::Plan double_tree_all_reduce(const Shape& shape);
 plan::Plan double_tree_broadcast(const Shape& shape);
@@ -95,6 +99,12 @@ Refusal powers_of_two(const Shape& shape) {
   return fmt::format("needs a power of two ranks, not {}; nearest: {} or {}", shape.num_ranks,
                      floor_power_of_two(shape.num_ranks), ceil_power_of_two(shape.num_ranks));
 }
+Refusal as_many_servers(const Shape& shape) {
+  const int servers = shape.option("servers");
+  if (servers <= shape.num_ranks) return std::nullopt;
+  return fmt::format("has {} servers, more than {} ranks; possible: 1 to {}", servers, shape.num_ranks,
+                     shape.num_ranks);
+}
 
 constexpr int kMostRanks = 1 << 20;  // a bound for options that count ranks
 constexpr int kMostChunks = 1 << 10;
@@ -120,6 +130,10 @@ OptionList group_option() {
 OptionList columns_option() {
   return {{"columns", 0, 0, kMostRanks, "columns of the grid; 0: near the square root"}};
 }
+OptionList server_options() {
+  return {{"servers", 1, 1, kMostRanks, "ranks that each sum a part of the vector"},
+          {"last", 0, 0, 1, "0: servers are spread over the ranks; 1: they are the last ranks"}};
+}
 OptionList pat_options() {
   return {{"aggregation", 0, 0, kMostRanks, "most blocks a message, rounded down to a power of two; 0: no limit"}};
 }
@@ -133,6 +147,7 @@ constexpr const char* kBruck = "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, IEEE 
 constexpr const char* kPat = "Jeaugey 2025, arXiv:2506.20252";
 constexpr const char* kTwoLevel = "NCCL 2.4 blog (2019); Ying et al. 2018, Image classification at supercomputer scale";
 constexpr const char* kVllm = "vLLM csrc/custom_all_reduce.cuh";
+constexpr const char* kServer = "Li et al. 2014, parameter server, OSDI; Jiang et al. 2020, BytePS, OSDI, section 3";
 constexpr const char* kDefinition = "collectives/collective.h: the definition, done literally";
 constexpr const char* kMpichTree = "MPICH bcast_intra_tree.c, bcast_intra_binomial.c";
 
@@ -153,6 +168,10 @@ std::vector<Algorithm> all_reduces() {
       {kind, "one_shot", "everybody reads everybody's vector", kVllm, none(), any, one_shot_all_reduce},
       {kind, "two_shot", "everybody sums one piece, then reads the others' sums", kVllm, none(), any,
        two_shot_all_reduce},
+      {kind, "server", "parts pushed to servers, summed there, and pulled", kServer, server_options(), as_many_servers,
+       server_all_reduce},
+      {kind, "root", "all through rank 0, as DataParallel does it", "torch.nn.DataParallel", none(), any,
+       root_all_reduce},
       {kind, "hierarchical", "rings inside groups, and between them", kTwoLevel, group_option(), any_divisor_as_group,
        hierarchical_all_reduce},
       {kind, "ring_2d", "rings along rows and columns, half of the data in each order", kTwoLevel, columns_option(),

@@ -103,6 +103,8 @@ std::vector<Row> all_reduce_rows() {
   const Form binary_sent = [](auto p, auto S) { return p == 2 ? S : p <= 4 ? 2 * S : 3 * S; };
   const Form double_sent = [](auto p, auto S) { return p == 2 ? S : p == 3 ? 3 * S / 2 : 2 * S; };
   const Form two_levels = [](auto p, auto) { return 2 * (near_square_root(p) - 1 + p / near_square_root(p) - 1); };
+  const Form two = [](auto, auto) { return 2; };
+  const auto server_sent = [](std::int64_t s) { return [s](auto p, auto S) { return S / s * (p + s - 2); }; };
   const Form twice_floor_log = [](auto p, auto) { return 2 * floor_lg(p); };
   return {
       {kind, "ring", twice_peers, twice_peers, twice_part, kPatarasuk},
@@ -121,7 +123,12 @@ std::vector<Row> all_reduce_rows() {
        [](auto p, auto S) { return 2 * (S - S / core(p)) + (folded(p) ? S : 0); }, kMpich, true},
       {kind, "bruck", ceil_log, ceil_log, to_all, kBruck},
       {kind, "one_shot", one, peers, to_all, kCounting},
-      {kind, "two_shot", [](auto, auto) { return 2; }, twice_peers, twice_part, kCounting},
+      {kind, "two_shot", two, twice_peers, twice_part, kCounting},
+      {kind, "server", two, twice_peers, to_all, "Jiang et al. 2020, section 3"},
+      {kind, "server:servers=2", two, none, server_sent(2), "Jiang et al. 2020, section 3"},
+      {kind, "server:servers=3:last=1", two, none, server_sent(3), "Jiang et al. 2020, section 3"},
+      {kind, "server:servers=8", two, none, server_sent(8), "Jiang et al. 2020, section 3"},
+      {kind, "root", two, twice_peers, to_all, kCounting},
       {kind, "hierarchical", two_levels, two_levels, twice_part, kCounting},
       {kind, "hierarchical:group=2", [](auto p, auto) { return 2 * (1 + p / 2 - 1); }, none, twice_part, kCounting},
       {kind, "ring_2d", two_levels, none, twice_part, kCounting},

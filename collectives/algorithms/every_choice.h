@@ -20,6 +20,7 @@ inline std::vector<std::string> choice_texts(const Algorithm& algorithm) {
   }
   if (algorithm.name == "ring") texts.push_back("ring:directions=2:lanes=3");
   if (algorithm.name == "tree") texts.push_back("tree:radix=3:chunks=5");
+  if (algorithm.name == "server") texts.push_back("server:servers=3:last=1");
   return texts;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "collectives/algorithms/algorithm.h"
 #include "collectives/algorithms/numbers.h"
@@ -126,6 +127,41 @@ TEST(TwoShot, SumsItsPieceInOneRun) {
     for (int i = 0; i < p - 1; ++i) {
       EXPECT_TRUE(is_sum(first[i]));
       EXPECT_EQ(first[i].dst, plan::output(r));
+    }
+  }
+}
+
+plan::Plan unnamed(const char* choice, int num_ranks) {
+  plan::Plan plan = make_plan(parse_choice(Kind::all_reduce, choice), num_ranks, 0);
+  plan.algorithm.clear();
+  return plan;
+}
+
+// With one server everything goes through rank 0, with as many as ranks each sums a piece.
+TEST(Server, IsRootAndTwoShotAtItsEnds) {
+  for (int p = 2; p <= 17; ++p) {
+    EXPECT_EQ(unnamed("server:servers=1", p), unnamed("root", p)) << p;
+    EXPECT_EQ(unnamed(("server:servers=" + std::to_string(p)).c_str(), p), unnamed("two_shot", p)) << p;
+  }
+}
+
+TEST(Server, RefusesMoreServersThanRanks) {
+  EXPECT_FALSE(refusal(parse_choice(Kind::all_reduce, "server:servers=5"), 5, 0));
+  const auto why = refusal(parse_choice(Kind::all_reduce, "server:servers=5"), 4, 0);
+  ASSERT_TRUE(why);
+  EXPECT_NE(why->find("possible: 1 to 4"), std::string::npos) << *why;
+}
+
+// Hosts of neighbouring ranks have as many servers each; or the last ranks are servers.
+TEST(Server, SpreadsItsServersOrTakesTheLastRanks) {
+  for (const bool last : {false, true}) {
+    const std::string choice = "server:servers=4:last=" + std::to_string(last ? 1 : 0);
+    const plan::Plan plan = make_plan(parse_choice(Kind::all_reduce, choice), 16, 0);
+    for (int r = 0; r < 16; ++r) {
+      const plan::Lane& lane = lane_of(plan, r, 0);
+      const bool sums = std::any_of(lane.begin(), lane.end(),
+                                    [](const plan::Step& step) { return step.op == plan::Op::recv_reduce; });
+      EXPECT_EQ(sums, last ? r >= 12 : r % 4 == 0) << r;
     }
   }
 }

@@ -1,9 +1,13 @@
 #include "parallel/memory/memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "core/error.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -58,14 +62,37 @@ Tensor Memory::make(MemoryKind kind, core::DType dtype, std::int64_t elems) {
 
 void* Memory::take(std::size_t size_bytes) {
   if (!device_.is_host_memory()) {
+    make_room(size_bytes);
     return stream_ == nullptr ? device_.allocate(size_bytes) : device_.allocate_on(*stream_, size_bytes);
   }
   const std::size_t size = rounded(size_bytes);
   std::vector<void*>& kept = kept_[size];
-  if (kept.empty()) return device_.allocate(size);
+  if (kept.empty()) {
+    make_room(size);
+    return device_.allocate(size);
+  }
   void* const block = kept.back();
   kept.pop_back();
   return block;
+}
+
+void Memory::make_room(std::size_t size_bytes) {
+  const auto size = static_cast<std::int64_t>(size_bytes);
+  const auto fits = [&] { return budget_ == 0 || taken_ + size <= budget_; };
+  for (auto blocks = kept_.rbegin(); blocks != kept_.rend() && !fits(); ++blocks) {
+    while (!blocks->second.empty() && !fits()) {
+      device_.release(blocks->second.back());
+      blocks->second.pop_back();
+      taken_ -= static_cast<std::int64_t>(blocks->first);
+    }
+  }
+  if (!fits()) {
+    throw core::usage_error(fmt::format(
+        "--device-memory is {} bytes, of which tensors have {}, and {} more are asked for; allowed: more memory, a "
+        "smaller microbatch, recomputation, more ranks with --zero, or states that are offloaded",
+        budget_, taken_, size));
+  }
+  taken_ += size;
 }
 
 Tensor Memory::make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems) {
@@ -90,8 +117,10 @@ void Memory::give_back(const Tensor& tensor) {
     kept_[rounded(static_cast<std::size_t>(tensor.bytes()))].push_back(tensor.data_);
   } else if (stream_ != nullptr) {
     device_.release_on(*stream_, tensor.data_);
+    taken_ -= tensor.bytes();
   } else {
     device_.release(tensor.data_);
+    taken_ -= tensor.bytes();
   }
 }
 

@@ -83,6 +83,11 @@ class Memory {
   Tensor make(MemoryKind kind, core::DType dtype, std::int64_t elems);
   Tensor make_zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 
+  // From now on all blocks together, in use and kept, may have so many bytes; 0, as at first: as many as the device
+  // gives. Beyond it kept blocks are freed, and where that is not enough make() throws a usage Error that names
+  // --device-memory.
+  void set_budget(std::int64_t bytes) { budget_ = bytes; }
+
   // Where work is queued: the stream of the task at hand. From now on tensors are made for what is queued on it next
   // (work before may use the memory yet), and given back behind what has been queued on it, whatever stream they were
   // made for. Both are right for a task that comes, by waits between streams, after all that has used the tensor: as it
@@ -108,6 +113,7 @@ class Memory {
  private:
   friend class Tensor;
   void* take(std::size_t size_bytes);
+  void make_room(std::size_t size_bytes);  // below the budget
   void give_back(const Tensor& tensor);
 
   core::Device& device_;
@@ -115,6 +121,8 @@ class Memory {
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<void*>> kept_;  // memory of the host, by rounded size
   workload::HeldBytes held_;
+  std::int64_t budget_ = 0;
+  std::int64_t taken_ = 0;  // from the device, as long as there is a budget
 
   struct Change {
     std::uint32_t task = 0;

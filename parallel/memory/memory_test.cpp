@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/device_cpu.h"
+#include "core/error.h"
 #include "core/forwarding_device_for_tests.h"
 
 namespace lockstep::parallel {
@@ -46,6 +47,28 @@ TEST_F(MemoryTest, ThePeakOfAllIsNotTheSumOfPeaks) {
   EXPECT_EQ(bytes(memory_.at_peak(), MemoryKind::buffers), 0);
   memory_.restart_peaks();
   EXPECT_EQ(total_of(memory_.at_peak()), 240);
+}
+
+std::string refusal_of(Memory& memory, std::int64_t elems) {
+  try {
+    memory.make(MemoryKind::activations, DType::f32, elems);
+  } catch (const core::Error& error) {
+    EXPECT_EQ(error.failure(), core::Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(MemoryTest, ABudgetIsNotExceeded) {
+  memory_.set_budget(1 << 20);
+  Tensor first = memory_.make(MemoryKind::weights, DType::f32, 1 << 17);  // 512 KiB
+  EXPECT_EQ(refusal_of(memory_, (1 << 17) + 1).substr(0, 90),
+            "--device-memory is 1048576 bytes, of which tensors have 524288, and 589824 more are asked ");
+  EXPECT_EQ(refusal_of(memory_, 1 << 17), "") << "and nothing was counted of what was refused";
+  first.reset();
+  // All that is kept is freed for it: two blocks of half the size.
+  EXPECT_EQ(refusal_of(memory_, 1 << 18), "");
+  EXPECT_NE(refusal_of(memory_, (1 << 18) + 1), "");
 }
 
 // Task 2 gives up before task 1 is run here, by another thread: in the list's order both are there at once.

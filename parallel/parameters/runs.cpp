@@ -32,24 +32,36 @@ std::vector<ParameterStore::Data::Piece> ParameterStore::Data::pieces_of(const B
 FlatTensor& ParameterStore::Data::state(Bucket& of, State which) {
   switch (which) {
     case State::master:
-      return of.masters();
+      return narrow_weights() ? of.master : of.weights;
     case State::first_moment:
       return of.first_moment;
     case State::second_moment:
       return of.second_moment;
   }
   LOCKSTEP_CHECK(false, "a state of the optimizer");
-  return of.masters();
+  return of.weights;
 }
 
 // The own shard where the host can read and write it.
 float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
   Bucket& of = buckets[bucket];
+  std::vector<std::vector<float>>& copies = host_copies.at(static_cast<std::size_t>(which));
+  const auto make_copy = [&] {
+    copies.resize(buckets.size());
+    copies[bucket].resize(static_cast<std::size_t>(of.own.count()));
+  };
+  if (is_offloaded(which)) {
+    make_copy();
+    offloaded->visit_bucket(bucket, OffloadedStates::Use::reads, [&](const auto& piece, const auto& views) {
+      const kernels::InOut& values = views.of(which);
+      std::copy_n(values.template as<float>(), values.elems,
+                  copies[bucket].data() + (piece.range.begin - of.own.begin));
+    });
+    return copies[bucket].data();
+  }
   const kernels::InOut own = state(of, which).inout(of.own);
   if (memory.device().is_host_memory()) return own.as<float>();
-  std::vector<std::vector<float>>& copies = host_copies.at(static_cast<std::size_t>(which));
-  copies.resize(buckets.size());
-  copies[bucket].resize(static_cast<std::size_t>(own.elems));
+  make_copy();
   memory.device().copy_to_host(copies[bucket].data(), own.data, kernels::size_bytes(own.dtype, own.elems));
   return copies[bucket].data();
 }
@@ -68,12 +80,18 @@ std::vector<ParameterStore::Run> ParameterStore::runs(State which) {
   return runs;
 }
 
+void ParameterStore::Data::write_back(std::size_t bucket, State which, const std::vector<float>& values) {
+  Bucket& of = buckets[bucket];
+  if (!is_offloaded(which)) return write_rounded(memory.device(), state(of, which).out(of.own), values);
+  offloaded->visit_bucket(bucket, OffloadedStates::Use::changes, [&](const auto& piece, const auto& views) {
+    std::copy_n(values.data() + (piece.range.begin - of.own.begin), piece.range.count(),
+                views.of(which).template as<float>());
+  });
+}
+
 void ParameterStore::store_back(State which) {
   const std::vector<std::vector<float>>& copies = data_->host_copies.at(static_cast<std::size_t>(which));
-  for (std::size_t b = 0; b < copies.size(); ++b) {
-    Bucket& bucket = data_->buckets[b];
-    write_rounded(data_->memory.device(), data_->state(bucket, which).out(bucket.own), copies[b]);
-  }
+  for (std::size_t b = 0; b < copies.size(); ++b) data_->write_back(b, which, copies[b]);
 }
 
 }  // namespace lockstep::parallel

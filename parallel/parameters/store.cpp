@@ -59,6 +59,12 @@ ParameterStore::ParameterStore(Memory& memory, const kernels::Context& where,
   data_->positions.resize(data_->parameters.size());
   data_->working.resize(data_->parameters.size());
   for (std::vector<std::size_t>& members : buckets) data_->add_bucket(std::move(members));
+  if (options.offload) {
+    std::vector<FlatRange> own;
+    for (const Bucket& bucket : data_->buckets) own.push_back(bucket.own);
+    data_->offloaded =
+        std::make_unique<OffloadedStates>(memory, options.offload, own, data_->narrow_weights(), options.offload_elems);
+  }
   for (std::size_t p = 0; p < data_->parameters.size(); ++p) {
     LOCKSTEP_CHECK(data_->position(p).bucket >= 0, data_->parameters[p].name + " is in no bucket");
   }
@@ -94,6 +100,7 @@ void ParameterStore::Data::allocate(Bucket& made) {
   if (stage == 3) made.weights_are = Bucket::Weights::sharded;
   made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
   made.gradient = zeros(MemoryKind::gradients, options.gradient, scatters_gradients() ? made.own : whole);
+  if (options.offload) return;
   if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
   made.first_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
   made.second_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
@@ -111,6 +118,10 @@ std::int32_t ParameterStore::num_buckets() const {
 
 std::int64_t ParameterStore::padded_elems(std::int32_t bucket) const {
   return data_->bucket(bucket).flat.elems;
+}
+
+std::int64_t ParameterStore::offloaded_bytes() const {
+  return data_->offloaded ? data_->offloaded->moved_bytes() : 0;
 }
 
 std::int32_t ParameterStore::bucket_of(std::size_t parameter) const {
@@ -162,20 +173,30 @@ void ParameterStore::Data::reshard(Bucket& of) const {
   of.weights_are = Bucket::Weights::sharded;
 }
 
-void ParameterStore::Data::round_masters(Bucket& of) {
-  if (narrow_weights()) {
-    kernels::run(kernels::Cast{.count = of.own.count(),
-                               .from = core::DType::f32,
-                               .to = options.compute,
-                               .x = of.master.in(of.own),
-                               .y = of.weights.out(of.own)},
-                 where);
-  }
+void ParameterStore::Data::round_masters(Bucket& of, FlatRange range, const kernels::In& masters) {
+  kernels::run(kernels::Cast{.count = range.count(),
+                             .from = core::DType::f32,
+                             .to = options.compute,
+                             .x = masters,
+                             .y = of.weights.out(range)},
+               where);
+}
+
+kernels::InOut ParameterStore::own_masters(std::int32_t index) {
+  Bucket& bucket = data_->bucket(index);
+  LOCKSTEP_CHECK(!data_->is_offloaded(State::master), "master weights on the device");
+  return data_->state(bucket, State::master).inout(bucket.own);
 }
 
 void ParameterStore::masters_changed() {
+  if (data_->is_offloaded(State::master)) {
+    data_->offloaded->visit(OffloadedStates::Use::reads, [&](const auto& piece, const auto& views) {
+      const kernels::In masters{views.master.data, views.master.dtype, views.master.elems};
+      data_->round_masters(data_->buckets[piece.bucket], piece.range, masters);
+    });
+  }
   for (Bucket& bucket : data_->buckets) {
-    data_->round_masters(bucket);
+    if (bucket.master.tensor.given()) data_->round_masters(bucket, bucket.own, bucket.master.in(bucket.own));
     data_->others_changed(bucket);
   }
 }

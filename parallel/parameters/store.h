@@ -51,6 +51,8 @@
 #include "core/error.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
+#include "parallel/parameters/state_room.h"
+#include "workload/offload.h"
 #include "workload/parameter.h"
 
 namespace lockstep::parallel {
@@ -67,6 +69,10 @@ struct StoreOptions {
   // Stages 2 and 3: gradients are reduced with every microbatch. Else they add up in the whole bucket, which is reduced
   // once, after the last.
   bool reduce_every_microbatch = true;
+  // Where the optimizer's states are, master weights and moments; empty: on the device. Elsewhere an update brings them
+  // (parallel/parameters/offloaded_states.h), and the host copies of runs() are as large as a state.
+  MakeStateRoom offload = {};
+  std::int64_t offload_elems = workload::OffloadStaging::kPieceElems;  // of a piece, at most
 };
 
 struct AdamWOptions {
@@ -136,6 +142,9 @@ class ParameterStore {
   };
   void update(const AdamWOptions& adamw, const UpdateOnDevice& numbers);
 
+  // Bytes that updates have brought to the device and taken away again, so far: 0 without StoreOptions::offload.
+  std::int64_t offloaded_bytes() const;
+
   // ---- for checkpoints: f32 runs of elements that this rank owns, named by parameter and place in the whole parameter
   enum class State : std::uint8_t { master, first_moment, second_moment };
   struct Run {
@@ -149,6 +158,8 @@ class ParameterStore {
   // After master weights were changed from outside: weights as kernels read them follow (stages 1, 2: a gather has to
   // follow, too).
   void masters_changed();
+  // The f32 weights of a bucket that this rank owns; whoever writes them calls masters_changed().
+  kernels::InOut own_masters(std::int32_t bucket);
 
  private:
   struct Bucket;

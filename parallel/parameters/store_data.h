@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "core/error.h"
 #include "kernels/optimizer/optimizer.h"
+#include "parallel/parameters/offloaded_states.h"
 #include "parallel/parameters/store.h"
 #include "workload/flat_bucket.h"
 
@@ -42,10 +44,11 @@ struct ParameterStore::Bucket {
   Weights weights_are = Weights::whole;
   Gradients gradients_are = Gradients::open;
 
-  FlatTensor weights;       // in the compute dtype: whole, or with stage 3 the own shard
-  Tensor gathered;          // stage 3: whole, while used
-  FlatTensor master;        // own shard, f32; none where the weights are
-  FlatTensor first_moment;  // own shard, f32
+  FlatTensor weights;  // in the compute dtype: whole, or with stage 3 the own shard
+  Tensor gathered;     // stage 3: whole, while used
+  // These are on the device, for the own shard; none where states are offloaded.
+  FlatTensor master;        // f32; none where the weights are
+  FlatTensor first_moment;  // f32
   FlatTensor second_moment;
 
   FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
@@ -61,7 +64,6 @@ struct ParameterStore::Bucket {
   std::vector<PartCommits> parts;  // of the members
   std::int64_t times_complete = 0;
 
-  FlatTensor& masters() { return master.tensor.given() ? master : weights; }
   // Where members for which `chosen` is true lie in the own shard.
   template <class Chosen>
   std::vector<FlatRange> own_ranges(const Chosen& chosen) const {
@@ -87,7 +89,9 @@ struct ParameterStore::Data {
   std::vector<Tensor> working = {};  // [parameter] f32: narrow gradients while they are added to
   Tensor number_one = {};            // the number, for the optimizer's kernels
   std::mutex complete_mutex = {};
-  std::array<std::vector<std::vector<float>>, 3> host_copies = {};  // [State][bucket]: of a device's memory
+  // [State][bucket]: of a device's memory, or of what is offloaded
+  std::array<std::vector<std::vector<float>>, 3> host_copies = {};
+  std::unique_ptr<OffloadedStates> offloaded = {};
 
   bool narrow_weights() const { return options.compute != core::DType::f32; }
   bool narrow_gradients() const { return options.gradient != core::DType::f32; }
@@ -99,6 +103,9 @@ struct ParameterStore::Data {
   }
   const Position& position(std::size_t parameter) const { return positions.at(parameter); }
   Bucket& bucket_of(std::size_t parameter) { return bucket(position(parameter).bucket); }
+
+  // Weights in f32 are their own masters, and stay on the device.
+  bool is_offloaded(State which) const { return offloaded != nullptr && (which != State::master || narrow_weights()); }
 
   void add_bucket(std::vector<std::size_t> members);
   void allocate(Bucket& made);
@@ -113,9 +120,13 @@ struct ParameterStore::Data {
   };
   std::vector<Piece> pieces_of(const Bucket& of, FlatRange wanted, std::int64_t most_elems) const;
   void initialize(Bucket& of, std::uint64_t seed);
-  void write_initial(Bucket& of, const Piece& piece, std::uint64_t seed, std::span<float> values);
+  void make_offloaded(const Bucket& of, std::span<const float> masters);
+  // `masters`: of the own shard, where they are offloaded.
+  void write_initial(Bucket& of, const Piece& piece, std::uint64_t seed, std::span<float> values,
+                     std::span<float> masters);
   FlatTensor& state(Bucket& of, State which);
   float* on_host(std::size_t bucket, State which);
+  void write_back(std::size_t bucket, State which, const std::vector<float>& values);
 
   void reshard(Bucket& of) const;
   Tensor& microbatch_gradient(Bucket& of);
@@ -126,8 +137,11 @@ struct ParameterStore::Data {
   FlatTensor& reduced_gradient(Bucket& of);
 
   void update(const AdamWOptions& options, kernels::AdamW adamw);
-  void step_range(Bucket& of, FlatRange range, kernels::AdamW adamw);
-  void round_masters(Bucket& of);   // weights as kernels read them follow, in the own shard
+  void step_range(Bucket& of, FlatRange range, const OffloadedStates::Views& states, std::int64_t states_begin,
+                  kernels::AdamW adamw);
+  OffloadedStates::Views states_on_device(Bucket& of);  // of the own shard
+  // Weights as kernels read them follow, in a range of the own shard, which `masters` are of.
+  void round_masters(Bucket& of, FlatRange range, const kernels::In& masters);
   void others_changed(Bucket& of);  // weights of other ranks' shards
 };
 

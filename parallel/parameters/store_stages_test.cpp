@@ -287,10 +287,12 @@ TEST(StoreStages, StateGoesIntoAnotherLayout) {
   Ranks ranks(from, 3);
   train(ranks, 1, When::each_microbatch, small_integers);
   for (std::int32_t zero = 0; zero <= 3; ++zero) {
-    for (const bool distant : {false, true}) {
+    for (const RanksSetup& setup :
+         {RanksSetup{}, RanksSetup{.distant = true}, RanksSetup{.offload = RanksSetup::Offload::host},
+          RanksSetup{.offload = RanksSetup::Offload::file}}) {
       StoreOptions to = bf16;
       to.zero = zero;
-      Ranks others(to, 2, {.distant = distant});
+      Ranks others(to, 2, setup);
       for (const State state : {State::master, State::first_moment, State::second_moment}) {
         const auto whole = ranks.whole(state);
         others.each([&](ParameterStore& store) {
@@ -304,6 +306,27 @@ TEST(StoreStages, StateGoesIntoAnotherLayout) {
       others.each([](ParameterStore& store) { store.masters_changed(); });
       others.gather_all();
       expect_same(others, ranks);
+    }
+  }
+}
+
+// In pieces that end within parameters and within what a kernel takes at once.
+TEST(StoreStages, OffloadedStatesAreTheSameBits) {
+  for (const RanksSetup::Offload offload : {RanksSetup::Offload::host, RanksSetup::Offload::file}) {
+    for (const Dtypes& dtypes : kDtypes) {
+      for (const std::int32_t zero : {0, 1, 2, 3}) {
+        const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
+        Ranks here(options, 2);
+        Ranks away(options, 2, {.offload = offload});
+        train(here, 2, When::each_microbatch, fractions);
+        train(away, 2, When::each_microbatch, fractions);
+        SCOPED_TRACE(text_of(options, 2));
+        expect_same(away, here);
+        const auto held = away.at(0).memory.now();
+        EXPECT_EQ(held[static_cast<std::size_t>(MemoryKind::optimizer)], 0);
+        EXPECT_GT(away.store(0).offloaded_bytes(), 0);
+        EXPECT_EQ(here.store(0).offloaded_bytes(), 0);
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 // The stores of several ranks in one thread: collectives are loops, in the ranks' order.
 #pragma once
 
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "core/device_cpu.h"
 #include "core/error.h"
+#include "core/folder_for_tests.h"
 #include "core/narrow_float.h"
 #include "kernels/base/context.h"
 #include "kernels/base/thread_pool.h"
@@ -68,13 +70,23 @@ struct RanksSetup {
   std::vector<workload::Parameter> parameters = small_model();
   int num_threads = 1;
   bool distant = false;  // memory is not the host's
+  enum class Offload : std::uint8_t { none, host, file };
+  Offload offload = Offload::none;
 };
 
 struct Rank {
   Rank(const kernels::Context& where, const RanksSetup& setup, const StoreOptions& options)
       : device(setup.distant ? std::make_unique<DistantDevice>() : core::make_cpu_device()),
-        store(memory, where, setup.parameters, setup.place, small_buckets(), options) {}
+        store(memory, where, setup.parameters, setup.place, small_buckets(), with_offload(options, setup.offload)) {}
+  StoreOptions with_offload(StoreOptions options, RanksSetup::Offload offload) const {
+    constexpr std::int64_t kElems = 5;  // several pieces a bucket
+    options.offload_elems = kElems;
+    if (offload == RanksSetup::Offload::host) options.offload = rooms_of_host(*device);
+    if (offload == RanksSetup::Offload::file) options.offload = rooms_in_files(folder.path(), std::chrono::seconds(30));
+    return options;
+  }
 
+  core::TemporaryFolder folder;
   std::unique_ptr<core::Device> device;
   Memory memory{*device};
   ParameterStore store;

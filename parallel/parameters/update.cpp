@@ -77,13 +77,32 @@ bool ParameterStore::gradients_are_finite() {
   return std::all_of(finite.begin(), finite.end(), [](std::int32_t one) { return one != 0; });
 }
 
-void ParameterStore::Data::step_range(Bucket& of, FlatRange range, kernels::AdamW adamw) {
+namespace {
+
+kernels::InOut part_of(const kernels::InOut& all, std::int64_t begin, std::int64_t count) {
+  return {all.as<float>() + begin, all.dtype, count};
+}
+
+}  // namespace
+
+OffloadedStates::Views ParameterStore::Data::states_on_device(Bucket& of) {
+  return {.master = narrow_weights() ? of.master.inout(of.own) : kernels::InOut{},
+          .first_moment = of.first_moment.inout(of.own),
+          .second_moment = of.second_moment.inout(of.own)};
+}
+
+// `states` are of elements from `states_begin` on.
+void ParameterStore::Data::step_range(Bucket& of, FlatRange range, const OffloadedStates::Views& states,
+                                      std::int64_t states_begin, kernels::AdamW adamw) {
+  const auto here = [&](const kernels::InOut& state) {
+    return part_of(state, range.begin - states_begin, range.count());
+  };
   adamw.count = range.count();
   adamw.narrow_weights = narrow_weights();
   adamw.grad = reduced_gradient(of).in(range);
-  adamw.master = of.masters().inout(range);
-  adamw.m = of.first_moment.inout(range);
-  adamw.v = of.second_moment.inout(range);
+  adamw.master = narrow_weights() ? here(states.master) : of.weights.inout(range);
+  adamw.m = here(states.first_moment);
+  adamw.v = here(states.second_moment);
   if (narrow_weights()) adamw.weights = of.weights.out(range);
   kernels::run(adamw, where);
 }
@@ -98,12 +117,20 @@ void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args
   args.beta1 = adamw.beta1;
   args.beta2 = adamw.beta2;
   args.epsilon = adamw.epsilon;
-  for (Bucket& of : buckets) {
+  const auto step = [&](Bucket& of, FlatRange part, const OffloadedStates::Views& states) {
     for (const bool decays : {false, true}) {
       args.decay = decays ? adamw.decay : 0;
-      const auto chosen = [&](std::size_t p) { return parameters[p].decays == decays; };
-      for (const FlatRange range : of.own_ranges(chosen)) step_range(of, range, args);
+      const auto chosen = [&](std::size_t i) { return parameters[of.members[i]].decays == decays; };
+      for (const FlatRange range : of.flat.ranges_in(part, chosen)) step_range(of, range, states, part.begin, args);
     }
+  };
+  if (offloaded) {
+    host_copies = {};
+    offloaded->visit(OffloadedStates::Use::changes,
+                     [&](const auto& piece, const auto& views) { step(buckets[piece.bucket], piece.range, views); });
+  }
+  for (Bucket& of : buckets) {
+    if (!offloaded) step(of, of.own, states_on_device(of));
     others_changed(of);
   }
 }

@@ -7,8 +7,9 @@ from reports.analysis.training.buckets import (BucketsResult, best_text, bucket_
                                                exposed_ms, ideal_ms, reductions)
 from reports.analysis.steps.overlap import link_text
 from reports.check.runs import notes_on_runs
+from reports.html.energy_columns import energy_cells, energy_columns
 from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
-from reports.html.tables import Column, Line, Table, number, size, word
+from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.traces import TraceLink
 from reports.html.training_view import GroupPage, GroupView
 from reports.plots import style
@@ -69,18 +70,20 @@ _COLUMNS = (
 
 
 def buckets_table(result: BucketsResult) -> Table:
-    return Table("Every row of the records: fewest ranks first, then the fastest links", _COLUMNS,
-                 tuple(_line(line) for line in result.lines))
+    return Table("Every row of the records: fewest ranks first, then the fastest links",
+                 (*_COLUMNS, *energy_columns(result.lines)),
+                 tuple(Line((*_cells(line), *energy_cells(result.lines, line)), reductions(line).status)
+                       for line in result.lines))
 
 
-def _line(line: ScheduleLine) -> Line:
+def _cells(line: ScheduleLine) -> tuple[Cell, ...]:
     one, real = line.overlap, reductions(line)
     times = (one.compute_alone_ms, real.backward_ms, one.communication_alone_ms, line.makespan_ms, exposed_ms(line))
-    return Line((word(f"{one.replicas}{'*' if line.run.oversubscribed else ''}"), word(link_text(line.run.link)),
-                 word(bucket_text(line).removeprefix("buckets of ")), number(one.collectives),
-                 size(round(real.sent_bytes)), *map(number, times), number(100 * one.efficiency, 3),
-                 number(real.one_by_one_ms), number(ideal_ms(line)), number(len(line.samples_ms)),
-                 number(real.wrong, 9), word(real.status)), real.status)
+    return (word(f"{one.replicas}{'*' if line.run.oversubscribed else ''}"), word(link_text(line.run.link)),
+            word(bucket_text(line).removeprefix("buckets of ")), number(one.collectives),
+            size(round(real.sent_bytes)), *map(number, times), number(100 * one.efficiency, 3),
+            number(real.one_by_one_ms), number(ideal_ms(line)), number(len(line.samples_ms)),
+            number(real.wrong, 9), word(real.status))
 
 
 def _bad_lines(lines: Sequence[ScheduleLine]) -> list[BadLine]:

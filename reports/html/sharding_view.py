@@ -6,6 +6,7 @@ from reports.analysis.findings import MOST
 from reports.analysis.training.sharding import ShardingResult, agreement_text, saved_text, stage_text
 from reports.analysis.training.words import titled
 from reports.check.runs import notes_on_runs
+from reports.html.energy_columns import energy_cells, energy_columns
 from reports.html.run_view import BadLine, Fact, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.training_view import GroupPage, GroupView
@@ -50,8 +51,21 @@ _COLUMNS = (
 )
 
 
+_OFFLOAD = (Column("offloaded", "of states, to the device and back, by a rank in a step"),
+            Column("update ms", "the optimizer's part of the step, of the slowest rank; median"))
+
+
 def sharding_table(result: ShardingResult) -> Table:
-    return Table("Every row of the records", _COLUMNS, tuple(Line(_cells(one), one.status) for one in result.lines))
+    """What offloading takes only where a row offloads."""
+    offloads = any(one.offloaded_bytes for one in result.lines)
+    lines = (Line((*_cells(one), *(_offload_cells(one) if offloads else ()), *energy_cells(result.lines, one)), one.status)
+             for one in result.lines)
+    columns = (*_COLUMNS, *(_OFFLOAD if offloads else ()), *energy_columns(result.lines))
+    return Table("Every row of the records", columns, tuple(lines))
+
+
+def _offload_cells(one: Sharding) -> tuple[Cell, ...]:
+    return size(round(one.offloaded_bytes or 0)), number(one.update_ms)
 
 
 def _cells(one: Sharding) -> tuple[Cell, ...]:

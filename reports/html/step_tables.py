@@ -3,6 +3,7 @@ from typing import Optional
 
 from reports.analysis.steps.overlap import OverlapResult, exposed_ms, link_text, way_text
 from reports.analysis.steps.schedules import WorkloadResult, bubble, percent_off
+from reports.html.energy_columns import energy_cells, energy_columns
 from reports.html.tables import Cell, Column, Line, Table, number, word
 from reports.records import ScheduleLine
 
@@ -29,22 +30,24 @@ _SCHEDULES = (
 def schedules_table(result: WorkloadResult) -> Table:
     lines = [(case.name, line) for case in result.cases for line in case.lines]
     lines.sort(key=lambda one: (bubble(one[1]), one[0]))
-    return Table("Every schedule, the smallest bubble first", _SCHEDULES,
-                 tuple(_schedule_line(name, line, result) for name, line in lines))
+    counted = [line for _, line in lines]
+    return Table("Every schedule, the smallest bubble first", (*_SCHEDULES, *energy_columns(counted)),
+                 tuple(Line((*_schedule_cells(name, line, result), *energy_cells(counted, line)))
+                       for name, line in lines))
 
 
-def _schedule_line(name: str, line: ScheduleLine, result: WorkloadResult) -> Line:
+def _schedule_cells(name: str, line: ScheduleLine, result: WorkloadResult) -> tuple[Cell, ...]:
     b = line.bubbles
     percents = [number(100 * value if abs(value) > 5e-6 else 0.0, 3)
                 for value in (b.of_makespan, b.of_ideal, b.of_own_span, b.own_of_ideal)]
-    return Line((
+    return (
         word(name), word(line.basis), number(line.chunks), number(line.makespan_ms), number(line.own_span_ms),
         number(line.bound_ms),
         *percents, number(line.peak), number(max(line.peak_activations.until_b, default=None)),
         number(max(line.weight_versions, default=None) if line.weight_versions else None),
         number(max(line.sends, default=None)), number(max(line.exposed_ms, default=None), 3), word(_form_text(line)),
         _against_simulated(line, result), number(line.late_us, 3), number(len(line.samples_ms)), word(hangs_text(line)),
-    ))
+    )
 
 
 def _form_text(line: ScheduleLine) -> str:

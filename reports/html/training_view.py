@@ -3,17 +3,20 @@ from dataclasses import dataclass
 from typing import Optional, Sequence
 
 from reports.analysis.findings import MOST, Finding
+from reports.analysis.training.replicas import (SMOOTH, behind_ms, budget, compared, equal_bytes_text, loss_at,
+                                                missed_text, straggler_text, way_name)
 from reports.analysis.training.runs import (TrainingResult, energy_text, joined_sentences, loss_text, memory_text, mfu,
                                             predicted_runs, predicted_text, run_name, speed_text, step_ms, tokens_per_s)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, efficiency_text, gaps_text, line_name,
                                                off, why_text)
 from reports.analysis.training.words import computing_ms, parts_text, titled
 from reports.check.runs import Note, notes_on_runs
+from reports.html.energy_columns import energy_cells, energy_columns
 from reports.html.run_view import BadLine, Fact, MachineView, RunView, machine_views, run_facts, run_views
 from reports.html.tables import Cell, Column, Line, Table, number, size, word
 from reports.html.traces import TraceLink
 from reports.plots.figures import FigureFile
-from reports.records import Energy, Records, Scaling, Training
+from reports.records import Records, Scaling, Training
 from reports.units import counted, joined
 
 
@@ -53,10 +56,11 @@ def training_page_of(records: Records, results: Sequence[TrainingResult], figure
     facts = [Fact("What was trained", joined(sorted({f"{titled(one.model)} on {one.data}" for one in lines}))),
              Fact("Runs", f"{counted(len(lines), 'run')}, {counted(sum(one.steps[-1].step for one in lines), 'step')}")]
     views = [_view(result, drawn, [loss_text(result.runs), predicted_text(result.runs),
+                                   equal_bytes_text(result.runs), straggler_text(result.runs),
                                    *(joined_sentences(speed_text(one), energy_text(one)) for one in _told_runs(result)),
                                    f"FLOPs a token are counted as {result.first.flop_convention}; MFU is over what a "
                                    "product of matrices reaches on all cores or GPUs together, or as was stated."],
-                   [runs_table(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
+                   [runs_table(result), *replica_tables(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
              for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
 
@@ -104,15 +108,29 @@ _RUNS = (
 )
 
 
-_ENERGY = (Column("tokens/J", "of whole devices, without the first step"), Column("J a step", "likewise"),
-           Column("W", "mean, likewise"), Column("of", "", False))
-
-
 def runs_table(result: TrainingResult) -> Table:
-    """Energy only where something counted it in one run at least."""
-    counts = any(one.energy for one in result.runs)
-    lines = (Line((*_run_cells(one), *(_energy_cells(one.energy) if counts else ()))) for one in result.runs)
-    return Table("Every run of the records", (*_RUNS, *(_ENERGY if counts else ())), tuple(lines))
+    lines = (Line((*_run_cells(one), *energy_cells(result.runs, one))) for one in result.runs)
+    return Table("Every run of the records", (*_RUNS, *energy_columns(result.runs)), tuple(lines))
+
+
+_REPLICAS = (
+    Column("replicas agree by", "--sync, and which replica is slowed", False), Column("steps", ""),
+    Column("loss", f"mean of the last {SMOOTH} steps, nats a token"),
+    Column("at equal bytes", "likewise, when as much was sent as by the run that sends least"),
+    Column("sent", "by the rank that sends most"), Column("step ms", "mean"),
+    Column("predicted ms", "by the times of the slow replica alone, where they are stated"),
+    Column("behind ms", "of it behind the replicas' own steps: waits and messages, mean of the replicas"),
+    Column("missed", "updates of others between a replica's weights and its gradient, mean", False),
+)
+
+
+def replica_tables(result: TrainingResult) -> list[Table]:
+    runs = compared(result.runs)
+    lines = [Line((word(way_name(one)), number(one.steps[-1].step, 9), number(loss_at(one)),
+                   number(loss_at(one, budget(runs))), size(one.sent_bytes), number(one.mean_ms),
+                   number(one.sync and one.sync.predicted_ms), number(behind_ms(one)),
+                   word(missed_text(one)))) for one in runs]
+    return [Table("How replicas agree", _REPLICAS, tuple(lines))] if lines else []
 
 
 _PREDICTED = (
@@ -128,11 +146,6 @@ def predicted_tables(result: TrainingResult) -> list[Table]:
                    word(f"{one.predicted.measured_kernels} of {one.predicted.kernels}"), word(one.predicted.gap)))
              for one in predicted_runs(result.runs)]
     return [Table("Steps as they were predicted, and as they ran", _PREDICTED, tuple(lines))] if lines else []
-
-
-def _energy_cells(energy: Optional[Energy]) -> tuple[Cell, ...]:
-    return (number(energy and energy.tokens_per_joule), number(energy and energy.joules_a_step),
-            number(energy and energy.watts, 3), word(energy.of if energy else "–"))
 
 
 def _run_cells(one: Training) -> tuple[Cell, ...]:

@@ -19,11 +19,11 @@ SMOOTH = 200  # steps from which on a line is a running median
 
 
 def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
-    figure, axes = _axes(result.runs, heading, 2)
+    figure, axes = run_axes(result.runs, heading, 2)
     for number, one in enumerate(result.runs[:MOST]):
         style = numbered(number)
         steps = [step for step in one.steps if step.loss is not None]
-        axes.plot([s.step for s in steps], _smooth([s.loss for s in steps]), color=style.colour, linewidth=1.5,
+        axes.plot([s.step for s in steps], smooth([s.loss for s in steps]), color=style.colour, linewidth=1.5,
                   linestyle=style.dash, label=run_name(one), zorder=3)
         points = [point for point in one.validation.curve if point[1] is not None] if one.validation else []
         if points:
@@ -32,7 +32,7 @@ def loss_figure(result: TrainingResult, heading: Heading) -> Figure:
     _baselines(axes, result.runs)
     axes.set_ylabel("loss (nats a token)")
     axes.set_ylim(bottom=0)
-    _legend(figure)
+    legend(figure)
     return figure
 
 
@@ -47,7 +47,7 @@ def _baselines(axes: Axes, runs: Sequence[Training]) -> None:
 
 
 def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
-    figure, axes = _axes(result.runs, heading, 1)
+    figure, axes = run_axes(result.runs, heading, 1)
     for number, one in enumerate(result.runs[:MOST]):
         style = numbered(number)
         axes.plot([s.step for s in one.steps], [s.tokens_per_s for s in one.steps], color=style.colour, linewidth=1.2,
@@ -56,11 +56,11 @@ def speed_figure(result: TrainingResult, heading: Heading) -> Figure:
     axes.set_ylabel("tokens a second, all ranks")
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    _legend(figure)
+    legend(figure)
     return figure
 
 
-def _smooth(values: Sequence[float]) -> list[float]:
+def smooth(values: Sequence[float]) -> list[float]:
     """Long curves are noise around a line: a running median over a hundredth of the steps."""
     if len(values) < SMOOTH:
         return list(values)
@@ -68,8 +68,8 @@ def _smooth(values: Sequence[float]) -> list[float]:
     return [median(values[max(i - half, 0):i + half + 1]) for i in range(len(values))]
 
 
-def _axes(runs: Sequence[Training], heading: Heading, more: int) -> tuple[Figure, Axes]:
-    lines = min(len(runs), MOST) + more - 1
+def run_axes(runs: Sequence[Training], heading: Heading, more: int, most: int = MOST) -> tuple[Figure, Axes]:
+    lines = min(len(runs), most) + more - 1
     figure, top = new_figure(heading, HEIGHT + LEGEND * lines)
     bottom = (0.55 + LEGEND * lines) / figure.get_figheight()
     axes = figure.add_axes([0.115, bottom, 0.86, top - bottom])
@@ -79,8 +79,9 @@ def _axes(runs: Sequence[Training], heading: Heading, more: int) -> tuple[Figure
     return figure, axes
 
 
-def _legend(figure: Figure) -> None:
-    figure.axes[0].set_xlim(left=0)
+def legend(figure: Figure, from_zero: bool = True) -> None:
+    if from_zero:
+        figure.axes[0].set_xlim(left=0)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower left", bbox_to_anchor=(0.1, 0.0), ncol=1, frameon=False, fontsize=8.5,
                   labelcolor=INK, labelspacing=0.25)

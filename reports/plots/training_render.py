@@ -4,6 +4,7 @@ from typing import Callable, NamedTuple, Sequence
 
 from matplotlib.figure import Figure
 
+from reports.analysis.training.replicas import by_bytes, equal_bytes_text, slowed, straggler_text
 from reports.analysis.training.runs import (TrainingResult, loss_text, predicted_runs, predicted_text, run_name,
                                             speed_text)
 from reports.analysis.training.scaling import (KINDS, ScalingResult, charted, efficiency_text, gaps_text, line_name,
@@ -13,6 +14,7 @@ from reports.plots import style
 from reports.plots.figures import FigureFile, in_parallel, save
 from reports.plots.frame import Heading
 from reports.plots.gantt import Chart, gantt_figure
+from reports.plots.replica_figures import bytes_figure, straggler_figure
 from reports.plots.scaling_figures import efficiency_figure, gap_figure, three_times_figure
 from reports.plots.part_bars import memory_figure, memory_title, parts_figure, predicted_figure
 from reports.plots.training_lines import loss_figure, speed_figure
@@ -45,7 +47,9 @@ def _drawn_runs(result: TrainingResult) -> list[Training]:
 
 def _training_figures(result: TrainingResult) -> Sequence[str]:
     told = ("predicted",) if predicted_runs(result.runs) else ()
-    return ("loss", "speed", *told, "parts", "memory")
+    sent = ("bytes",) if by_bytes(result.runs) else ()
+    slow = ("straggler",) if slowed(result.runs) else ()
+    return ("loss", *sent, *slow, "speed", *told, "parts", "memory")
 
 
 def _scaling_figures(result: ScalingResult) -> Sequence[str]:
@@ -74,7 +78,8 @@ def _render(name: str, shown: object, stem: str, folder: Path) -> FigureFile:
 
 def _badge(shown: object) -> str:
     first = getattr(shown, "first", shown)
-    return {"emulated": "EMULATED links: not a time of this machine's own",
+    return {"emulated": "EMULATED links: not a time of this machine's own" if first.run.link else
+                        "EMULATED straggler: a replica is slowed on purpose",
             "simulated": "SIMULATED from the pieces of two replicas: not run"}.get(first.basis, "")
 
 
@@ -128,6 +133,10 @@ def _stars(result: ScalingResult) -> str:
 _FIGURES = {
     "loss": _Figure("loss", loss_figure, lambda result: loss_text(result.runs) or "Loss of training",
                     lambda result: result.name, "Loss against the step, with what counting tokens reaches"),
+    "bytes": _Figure("bytes", bytes_figure, lambda result: equal_bytes_text(result.runs) or "Loss over bytes sent",
+                     lambda result: result.name, "Loss against the bytes that the busiest rank has sent"),
+    "straggler": _Figure("parts", straggler_figure, lambda result: straggler_text(result.runs),
+                         lambda result: result.name, "A bar a run: the replicas' own steps, and what comes behind them"),
     "speed": _Figure("speed", speed_figure, lambda result: speed_text(result.fastest), lambda result: result.name,
                      "Tokens a second against the step"),
     "parts": _Figure("parts", parts_figure,

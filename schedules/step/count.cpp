@@ -5,6 +5,7 @@ namespace lockstep::schedules {
 double wire_bytes(Comm comm, std::int64_t payload, std::int64_t ranks) {
   if (comm == Comm::none || ranks < 2) return 0;
   if (comm == Comm::shift) return static_cast<double>(payload);
+  // This is the mean of the ranks in a broadcast or a reduction too, where one rank does not receive, or send.
   const double share = static_cast<double>(payload) * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   return comm == Comm::all_reduce ? 2 * share : share;
 }

@@ -3,9 +3,9 @@
 namespace lockstep::schedules {
 
 std::string_view name_of(GroupKind kind) {
-  constexpr std::array<std::string_view, kNumGroupKinds> kNames{"tensor",       "context",      "expert", "data",
-                                                                "replicas",     "embedding",    "world",  "expert_data",
-                                                                "expert_group", "expert_groups"};
+  constexpr std::array<std::string_view, kNumGroupKinds> kNames{
+      "tensor",      "context",      "expert",        "data",       "replicas",      "embedding",   "world",
+      "expert_data", "expert_group", "expert_groups", "tensor_row", "tensor_column", "tensor_depth"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -16,8 +16,8 @@ std::string_view name_of(Lane lane) {
 }
 
 std::string_view name_of(Comm comm) {
-  constexpr std::array<std::string_view, 6> kNames{"none",           "all_reduce", "all_gather",
-                                                   "reduce_scatter", "all_to_all", "shift"};
+  constexpr std::array<std::string_view, 8> kNames{"none",       "all_reduce", "all_gather", "reduce_scatter",
+                                                   "all_to_all", "shift",      "broadcast",  "reduce"};
   return kNames[static_cast<std::size_t>(comm)];
 }
 

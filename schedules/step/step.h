@@ -31,7 +31,7 @@ enum class Lane : std::uint8_t {
 inline constexpr std::size_t kNumLanes = 8;
 
 // shift: each member sends to one other and receives from one, all as far around the group; a ring's neighbours.
-enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, shift };
+enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, shift, broadcast, reduce };
 
 // The work that a group of ranks shares; a rank is in one group of a kind at most.
 enum class GroupKind : std::uint8_t {
@@ -46,8 +46,12 @@ enum class GroupKind : std::uint8_t {
   // Of expert-parallel ranks, those that have a group of experts, and those in the same place of all groups.
   expert_group,
   expert_groups,
+  // Tensor ranks of a grid that differ in one coordinate (workload/grid_product.h).
+  tensor_row,
+  tensor_column,
+  tensor_depth,
 };
-inline constexpr std::size_t kNumGroupKinds = 10;
+inline constexpr std::size_t kNumGroupKinds = 13;
 std::string_view name_of(GroupKind kind);
 std::string_view name_of(Lane lane);
 std::string_view name_of(Comm comm);

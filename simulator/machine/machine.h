@@ -125,6 +125,7 @@ struct Machine {
   DeviceSpec device;
   std::vector<NetworkLevel> levels;  // from the innermost
   double host_gbps = 0;              // device to host memory, each way
+  double nvme_gbps = 0;              // device to files, both ways together; 0: not known
   Host host;                         // that launches kernels; without: it is no limit
   std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;

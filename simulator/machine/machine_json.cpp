@@ -281,6 +281,7 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   }
   if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
   machine.host_gbps = fields.positive("host_gbps");
+  if (fields.has("nvme_gbps")) machine.nvme_gbps = fields.positive("nvme_gbps");
   if (fields.has("host")) machine.host = read_host(fields.object("host"));
   if (fields.has("nccl") && machine.levels.front().torus) {
     fields.refuse("nccl", "given, and the innermost level is a torus",
@@ -303,6 +304,7 @@ std::string to_json(const Machine& machine) {
                              {"device", json_of(machine.device)},
                              {"levels", levels},
                              {"host_gbps", machine.host_gbps}};
+  if (machine.nvme_gbps > 0) all["nvme_gbps"] = machine.nvme_gbps;
   if (machine.host.operator_us > 0) {
     all["host"] = {{"operator_us", machine.host.operator_us}, {"graph_us", machine.host.graph_us}};
   }

@@ -146,6 +146,10 @@ CollectivePrediction best_collective(const Machine& machine, Comm comm, double b
   const auto* const measured = machine.measured.find(schedules::name_of(comm), members.back());
   if (measured != nullptr) return {CollectiveAlgorithm::measured, Protocol::none, 0, measured_us(*measured, bytes)};
   if (comm == Comm::shift) return shift(machine, bytes, members);
+  if (comm == Comm::broadcast || comm == Comm::reduce) {
+    const auto n = static_cast<double>(members.back());
+    return best_collective(machine, Comm::all_gather, bytes * n / (n - 1), members);
+  }
   return machine.nccl ? by_nccl(machine, comm, bytes, members) : fastest_plan(machine, comm, bytes, members);
 }
 

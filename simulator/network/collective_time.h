@@ -7,6 +7,8 @@
 //   tree        all-reduce                  2 ceil(log2 n) alpha + 2 S/B, segments so small that levels overlap
 //   exchange    all-to-all, n-1 messages    (n-1) (alpha + S/(n B))
 //   exchange    shift, a message            alpha + S/B, of the slowest link that neighbours cross
+//   chain       broadcast, reduce: in pieces so small that all links are at work, as an all-gather of n/(n-1) S, which
+//               sends as much over every link in as many steps
 // Across levels a ring passes from switch to switch once for each of its channels, so that all members within a switch
 // carry its bytes over their own ports (NCCL's rings): its bandwidth is the least of a port's inside and of the sum of
 // ports outside; each of its n-1 steps has the latency of what it crosses. On a torus of X x Y rings go along rows and

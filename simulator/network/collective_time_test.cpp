@@ -5,10 +5,12 @@
 
 #include <cmath>
 
+#include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
 #include "simulator/engine/engine.h"
 #include "simulator/engine/one_switch.h"
+#include "simulator/network/comm_kind.h"
 #include "simulator/network/expand.h"
 
 namespace lockstep::simulator {
@@ -67,6 +69,26 @@ TEST(CollectiveTime, FormulasAgreeWithMessagesOnIdealLinks) {
       const auto formula = predict_collective(one_level(), comm, algorithm, static_cast<double>(bytes), members);
       EXPECT_NEAR(formula.time_us(), messages_us(comm, ranks, bytes), 1e-5 * formula.time_us())
           << name_of(comm) << " of " << ranks;
+    }
+  }
+}
+
+// In many pieces all links of a chain are at work, as those of a ring are.
+TEST(CollectiveTime, ABroadcastAndAReductionAreAsLongAsTheirChains) {
+  constexpr std::int64_t kBytes = 100'000'000;
+  for (const Comm comm : {Comm::broadcast, Comm::reduce}) {
+    for (const std::int32_t ranks : {2, 3, 8}) {
+      Step step = one_collective(comm, ranks, kBytes);
+      expand_collectives(step, [](Comm of, int members) {
+        return algorithms::make_plan(algorithms::parse_choice(kind_of(of), "chain:chunks=1000"), members, 0);
+      });
+      const OneSwitch network(ranks, static_cast<std::int64_t>(kLatencyUs * 1e6), {.ps_per_byte = 1e3 / kGbps});
+      const auto none = [](const schedules::Group&, const schedules::Task&) { return std::int64_t{0}; };
+      const double messages = static_cast<double>(simulate(step, network, none).makespan_ps) / 1e6;
+      const std::int64_t members[] = {ranks};
+      const double formula = best_collective(one_level(), comm, kBytes, members).time_us();
+      EXPECT_NEAR(formula / messages, 1, 0.01) << name_of(comm) << " of " << ranks;
+      EXPECT_NEAR(formula, kBytes / (kGbps * 1e3), 0.01 * formula);
     }
   }
 }

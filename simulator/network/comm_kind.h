@@ -14,6 +14,10 @@ inline collectives::Kind kind_of(schedules::Comm comm) {
       return collectives::Kind::reduce_scatter;
     case schedules::Comm::all_to_all:
       return collectives::Kind::all_to_all;
+    case schedules::Comm::broadcast:
+      return collectives::Kind::broadcast;
+    case schedules::Comm::reduce:
+      return collectives::Kind::reduce;
     case schedules::Comm::shift:
       return collectives::Kind::send_recv;
     default:

@@ -72,7 +72,9 @@ class Expansion {
     }
     made.contents = plan::contents_of(made.plan);
     collectives::Operation operation{.kind = made.plan.kind, .count = task.amount, .dtype = core::DType::u8};
-    if (task.comm != Comm::all_reduce && task.comm != Comm::shift) operation.count = task.amount / ranks;
+    const bool in_blocks =
+        task.comm == Comm::all_gather || task.comm == Comm::reduce_scatter || task.comm == Comm::all_to_all;
+    if (in_blocks) operation.count = task.amount / ranks;
     made.bytes = plan::step_bytes(made.plan, made.contents, operation);
     return plans_.emplace(key, std::move(made)).first->second;
   }
@@ -174,7 +176,11 @@ class Expansion {
 }  // namespace
 
 plan::Plan ring_plan(Comm comm, int ranks) {
-  const char* algorithm = comm == Comm::all_to_all ? "pairwise" : comm == Comm::shift ? "direct" : "ring";
+  const bool from_one = comm == Comm::broadcast || comm == Comm::reduce;
+  const char* algorithm = comm == Comm::all_to_all ? "pairwise"
+                          : comm == Comm::shift    ? "direct"
+                          : from_one               ? "chain"
+                                                   : "ring";
   return algorithms::make_plan(algorithms::parse_choice(kind_of(comm), algorithm), ranks, 0);
 }
 

@@ -156,6 +156,17 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
   made.tokens_per_s = tokens / made.step_s;
 }
 
+// To the device and back: at once over the link to the host, one with the other for files.
+std::int64_t offload_ps(const Machine& machine, workload::Offload to, double bytes) {
+  constexpr double kPsPerNs = 1e3;
+  if (to == workload::Offload::host) return std::llround(kPsPerNs * bytes / machine.host_gbps);
+  if (machine.nvme_gbps == 0) {
+    throw core::usage_error("layout: offload is file, and machine '" + machine.name +
+                            "' has no nvme_gbps; allowed: offload=host, or a machine file with it");
+  }
+  return std::llround(kPsPerNs * 2 * bytes / machine.nvme_gbps);
+}
+
 }  // namespace
 
 workload::Pricing pricing_of(const workload::Model& model, const workload::Layout& layout,
@@ -164,6 +175,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
   workload::Pricing pricing;
   if (machine.measured.cores == 0) pricing.issue = issue_times_of(machine.host, layout);
   pricing.kernel = [&machine, copies](const workload::KernelCall& call) { return kernel_ps(machine, call, copies); };
+  pricing.offload = [&machine](workload::Offload to, double bytes) { return offload_ps(machine, to, bytes); };
   // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {

@@ -28,7 +28,10 @@ const std::vector<std::string>& small_layouts() {
                                                     "tp=2,pp=4,dp=2,batch=32,schedule=zb_h1",
                                                     "tp=2,cp=2,pp=2,dp=2,batch=16",
                                                     "tp=2,pp=4,dp=4,batch=32,zero=1,order=pp-cp-ep-dp-tp",
-                                                    "tp=2,cp=2,pp=2,dp=2,batch=16,zero=1,order=ep-dp-tp-cp-pp"};
+                                                    "tp=2,cp=2,pp=2,dp=2,batch=16,zero=1,order=ep-dp-tp-cp-pp",
+                                                    "tp_grid=2x2,pp=2,dp=2,microbatch=2,batch=16",
+                                                    "tp_grid=2.5d:2x2x2,dp=2,microbatch=4,batch=16,zero=1",
+                                                    "tp_grid=2x2x2,pp=2,microbatch=4,batch=16,schedule=zb_h1"};
   return kLayouts;
 }
 
@@ -126,8 +129,8 @@ TEST(Predict, CollectivesAsPlansTakeAsLongAsByFormula) {
   machine.nccl.reset();
   machine.host = {};
   for (NetworkLevel& level : machine.levels) level.efficiency = level.collective_efficiency = 1;
-  for (const std::string text :
-       {"tp=2,pp=2,dp=2,batch=16", "tp=1,pp=1,dp=8,batch=16,zero=3", "tp=4,pp=2,dp=1,batch=8,sp=yes"}) {
+  for (const std::string text : {"tp=2,pp=2,dp=2,batch=16", "tp=1,pp=1,dp=8,batch=16,zero=3",
+                                 "tp=4,pp=2,dp=1,batch=8,sp=yes", "tp_grid=2x2,pp=2,microbatch=2,batch=8"}) {
     const workload::Layout layout = workload::parse_layout(text);
     const Prediction formulas = predict(small_model(), layout, machine, {.extent = Extent::all_ranks});
     const Prediction plans =

@@ -174,6 +174,7 @@ bool is_trainable(const workload::Model& model) {
 
 void check_trainable(const workload::Model& model, const workload::Layout& layout) {
   check_experts(model, layout);
+  if (layout.has_grid()) refuse("tensor-parallel ranks in two or three dimensions", "tp_grid=none");
   if (!is_trainable(model)) {
     refuse(model.name,
            "models without dropout, such as nano, gpt2-124m, llama-nano or "

@@ -102,19 +102,23 @@ TEST_P(GptStageTest, AtFirstAllWordsAreAboutEquallyLikely) {
   EXPECT_NEAR(model.step(Mode::evaluate), std::log(61.0), 0.05);
 }
 
-TEST_P(GptStageTest, RecomputationAndSplitBackwardGiveTheSameBits) {
-  Model plain(pool_, options_);
+void expect_cutting_changes_no_bit(kernels::ThreadPool& pool, ModelOptions options) {
+  Model plain(pool, options);
   const double loss = plain.step();
   const Gradients expected = gradients_of(plain);
   for (workload::Recompute recompute : kRecomputes) {
     for (bool split : {false, true}) {
-      options_.shape.layout.recompute = recompute;
-      options_.split = split;
-      Model model(pool_, options_);
-      EXPECT_EQ(model.step(), loss) << name_of(options_);
-      EXPECT_EQ(difference_of(model, expected, gradients_of(model)).worst, 0) << name_of(options_);
+      options.shape.layout.recompute = recompute;
+      options.split = split;
+      Model model(pool, options);
+      EXPECT_EQ(model.step(), loss) << name_of(options);
+      EXPECT_EQ(difference_of(model, expected, gradients_of(model)).worst, 0) << name_of(options);
     }
   }
+}
+
+TEST_P(GptStageTest, RecomputationAndSplitBackwardGiveTheSameBits) {
+  expect_cutting_changes_no_bit(pool_, options_);
 }
 
 // Sums over ranks are sums of partial sums. The longest that is cut is over the 128 inner columns of the MLP.
@@ -361,9 +365,9 @@ TEST_P(GptStageTest, ALayerKeepsWhatIsPredicted) {
 
 // Along a direction in each parameter the loss changes as its gradient says. Differences of a loss of about 4 in f32
 // have an error of 4 * 2^-24 / (2 * step).
-TEST_P(GptStageTest, GradientsAreTheDerivativesOfTheLoss) {
+void expect_gradients_are_derivatives(kernels::ThreadPool& pool, const ModelOptions& options) {
   constexpr double kStep = 1.0 / 256;
-  Model model(pool_, options_);
+  Model model(pool, options);
   model.step();
   for (const workload::Parameter& parameter : model.parameters()) {
     const std::vector<float> gradient = model.gradient(parameter.name);
@@ -377,11 +381,27 @@ TEST_P(GptStageTest, GradientsAreTheDerivativesOfTheLoss) {
         return value +
                static_cast<float>(sign * kStep * static_cast<double>(gradient[static_cast<std::size_t>(i)]) / length);
       };
-      Model there(pool_, options_);
+      Model there(pool, options);
       there.change_weight(parameter.name, moved);
       differences += sign * there.step(Mode::evaluate);
     }
     EXPECT_NEAR(differences / (2 * kStep) / length, 1, 2e-3 + 1e-4 / length) << parameter.name;
+  }
+}
+
+TEST_P(GptStageTest, GradientsAreTheDerivativesOfTheLoss) {
+  expect_gradients_are_derivatives(pool_, options_);
+}
+
+// A token goes to all experts, so that no choice of theirs changes on the way.
+TEST(MixtureStage, SharedExpertsGradientsAreDerivativesHoweverTheBackwardIsCut) {
+  kernels::ThreadPool pool(1);
+  for (const char* fields : {"", ",norm=rms,biases=no,gated=yes"}) {
+    const std::string mixture =
+        std::string(",heads=4,ffn_hidden=24,experts=2,experts_a_token=2,router=sigmoid,shared_hidden=40") + fields;
+    const ModelOptions options{.shape = small_shape({"mixture", mixture.c_str()}), .microbatches = 2};
+    expect_gradients_are_derivatives(pool, options);
+    expect_cutting_changes_no_bit(pool, options);
   }
 }
 

@@ -122,14 +122,17 @@ class LayerRun final : public PartRun {
     if (!has_activation()) return parallel::Activation::gelu_in_products;
     return stage_.shape.model.gated ? parallel::Activation::swiglu : parallel::Activation::gelu;
   }
+  // The layer's own, or a mixture's shared experts.
   parallel::MlpLayer mlp() const {
+    const workload::Model& model = stage_.shape.model;
     return {.rows = stage_.shape.rows(),
-            .hidden = stage_.shape.model.hidden,
-            .inner = stage_.shape.model.ffn_hidden / stage_.shape.tensor.ranks,
+            .hidden = model.hidden,
+            .inner = (is_mixture() ? model.shared_hidden : model.ffn_hidden) / stage_.shape.tensor.ranks,
             .activation = activation_kind(),
             .fp8 = fp8_};
   }
-  bool is_of_mixture(Kind kind) const { return stage_.shape.model.experts > 0 && MixtureRun::has(kind); }
+  bool is_mixture() const { return stage_.shape.model.experts > 0; }
+  bool is_of_mixture(Kind kind) const { return is_mixture() && MixtureRun::has(kind); }
   bool has_activation() const { return workload::has_activation(stage_.shape.model, stage_.shape.layout); }
   kernels::In weight(WeightPlace place) const { return stage_.store.weight(first_ + place.weight); }
   kernels::In bias(WeightPlace place) const {
@@ -200,6 +203,8 @@ class LayerRun final : public PartRun {
         return activation(keeps(op));
       case Kind::down:
         return down(keeps(op));
+      case Kind::shared_experts:
+        return shared_experts(op);
       default:
         LOCKSTEP_CHECK(kind == Kind::mlp_residual, "a kernel of a layer");
         return residual(op);
@@ -207,8 +212,10 @@ class LayerRun final : public PartRun {
   }
   void input_gradient(PieceName what, Op op) {
     const Kind kind = what.kind;
-    if (is_of_mixture(kind)) return mixture_.input_gradient(kind, out_.d, d_n2_.sum);
+    if (is_of_mixture(kind)) return mixture_input_gradient(kind);
     switch (kind) {
+      case Kind::shared_experts:
+        return shared_experts_gradient();
       case Kind::down:
         return down_gradient();
       case Kind::activation:
@@ -241,6 +248,8 @@ class LayerRun final : public PartRun {
         return down_weight_gradient();
       case Kind::up:
         return up_weight_gradient();
+      case Kind::shared_experts:
+        return shared_experts_weight_gradient();
       case Kind::projection:
         return projection_weight_gradient();
       default:
@@ -317,7 +326,28 @@ class LayerRun final : public PartRun {
 
   void mixture_forward(Kind kind, bool keeps) {
     mixture_.forward(kind, keeps, n2_, mlp_out_.sum);
-    if (!keeps && kind == Kind::permute) n2_.reset();
+    if (!keeps && kind == Kind::permute && stage_.shape.model.shared_hidden == 0) n2_.reset();
+    if (kind == Kind::unpermute) add_to(mlp_out_.sum, shared_);
+  }
+
+  void shared_experts(Op op) {
+    mlp().up(stage_.workspace, column_parallel(places_.up), n2_.in(), mlp_);
+    if (has_activation()) mlp().activate(stage_.workspace, mlp_);
+    shared_ = stage_.make_own_rows();
+    mlp().of_down().forward(stage_.workspace, row_parallel(places_.down), mlp_.act.in(), shared_.out());
+    // With an early stop the sum over the experts is not made again.
+    if (op == Op::recompute && place_.last_of_group && stage_.shape.layout.early_stop) shared_.reset();
+    if (keeps(op)) return;
+    mlp_ = {};
+    n2_.reset();
+  }
+
+  // What the shared experts made, if there are any, to what the others made.
+  void add_to(parallel::Tensor& sum, parallel::Tensor& shared) {
+    if (!shared.given()) return;
+    kernels::run(kernels::ResidualAdd{.count = sum.elems(), .a = shared.in(), .b = sum.in(), .y = sum.out()},
+                 stage_.workspace.where);
+    shared.reset();
   }
 
   void residual(Op op) {
@@ -357,6 +387,25 @@ class LayerRun final : public PartRun {
     d_n2_.end(stage_);
   }
 
+  void mixture_input_gradient(Kind kind) {
+    mixture_.input_gradient(kind, out_.d, d_n2_.sum);
+    if (kind == Kind::permute) add_to(d_n2_.sum, d_shared_);
+  }
+
+  void shared_experts_gradient() {
+    down_gradient();
+    if (has_activation()) activation_gradient();
+    d_shared_ = stage_.make_own_rows();
+    mlp().of_up().input_gradient(stage_.workspace, weight(places_.up), d_pre_.in(), d_shared_.out());
+  }
+
+  // The router's weight gradient, which comes behind, has the norm's output last.
+  void shared_experts_weight_gradient() {
+    down_weight_gradient();
+    mlp().of_up().weight_gradient(stage_.workspace, n2_.in(), d_pre_.in(), gradients(places_.up));
+    d_pre_.reset();
+  }
+
   void up_weight_gradient() {
     mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(places_.up));
     d_pre_.reset();
@@ -373,7 +422,8 @@ class LayerRun final : public PartRun {
     h_.reset();
     norm2_.reset();
     if (!mlp_.act.given() || d_out_all_.given())
-      out_.d.reset();  // a mixture takes it first; or down's weight gradient was before, or has all rows
+      out_.d.reset();  // a mixture without shared experts takes it first; or down's weight gradient was before, or has
+                       // all rows
   }
 
   void projection_gradient() {
@@ -462,12 +512,14 @@ class LayerRun final : public PartRun {
   RowGather n2_all_;
   parallel::MlpSaved mlp_;
   RowSum mlp_out_;
+  parallel::Tensor shared_;  // of a mixture's shared experts: [own rows, hidden], until it is added to the others'
 
   // Backward.
   RowGather d_out_all_;
   parallel::Tensor d_act_;  // of what comes out of the activation, where that is a kernel of its own
   parallel::Tensor d_pre_;  // of what goes into it
   RowSum d_n2_;
+  parallel::Tensor d_shared_;  // their part of it, likewise
   parallel::Tensor dh_;
   RowGather dh_all_;
   parallel::Tensor d_o_;        // of the core's output

@@ -207,7 +207,7 @@ TEST(TwoPipes, ARanksCopiesAreOnTheOppositePlace) {
   EXPECT_EQ(groups_of(made, GroupKind::embedding), (Groups{{0}, {1}, {6}, {7}})) << "each end has both";
   for (std::int32_t rank = 0; rank < layout.ranks(); ++rank) {
     const workload::Coordinates at = coordinates_of(layout, rank);
-    const std::vector<std::int32_t> stages = stages_of(made, layout, rank);
+    const std::vector<std::int32_t> stages = stages_of(made, at.pp);
     ASSERT_EQ(stages, (std::vector<std::int32_t>{at.pp, 4 + 3 - at.pp}));
     EXPECT_EQ(made.stages[static_cast<std::size_t>(stages[1])].place.first_layer,
               made.stages[static_cast<std::size_t>(3 - at.pp)].place.first_layer);
@@ -227,7 +227,7 @@ TEST(TwoPipes, SendTheGradientsOfBothStagesOverTwiceTheRanks) {
       const workload::Layout layout{.dp = dp, .pp = 2, .zero = zero, .schedule = "dualpipe", .microbatches = 4};
       const TrainStep made = step_of(layout);
       std::int64_t elems = 0;
-      for (const std::int32_t s : stages_of(made, layout, 0)) {
+      for (const std::int32_t s : stages_of(made, 0)) {
         for (const auto& parameter : made.stages[static_cast<std::size_t>(s)].parameters) elems += parameter.elems();
       }
       const double expected = 2 * 4.0 * static_cast<double>(elems) * (2 * dp - 1) / (2 * dp);

@@ -22,6 +22,7 @@ TrainOptions options_with(const std::string& fields, const workload::Layout& lay
 }
 
 constexpr const char* kEight = "experts=8,experts_a_token=2,balance_loss=0.01,z_loss=0.001";
+constexpr const char* kShared = ",shared_hidden=48";
 
 // Without clipping: the router's gradient, which is 0, stands between the others in the sum of their squares, whose
 // terms are then added in another order.
@@ -41,7 +42,8 @@ TEST(Experts, OneIsTheDenseModelBitForBit) {
 
 TEST(Experts, SpreadOverRanksLossesAreEqual) {
   constexpr std::int64_t kTwenty = 20;
-  for (const std::string more : {"", ",capacity_factor=1.25", ",biases=no,gated=yes,norm=rms"}) {
+  for (const std::string more :
+       {"", ",capacity_factor=1.25", ",biases=no,gated=yes,norm=rms", ",shared_hidden=48,biases=no,gated=yes"}) {
     const TrainResult one = run(options_with(kEight + more, {.dp = 4}, kTwenty));
     for (const std::int32_t ranks : {2, 4}) {
       const TrainResult spread = run(options_with(kEight + more, {.dp = 4, .ep = ranks}, kTwenty));
@@ -131,6 +133,22 @@ TEST(Experts, BiasesAreInTheCheckpointInAnyLayout) {
   for (std::size_t s = 0; s < 3; ++s) {
     EXPECT_NEAR(resumed.steps[s].loss, whole.steps[s + 3].loss, 1e-5 * whole.steps[s + 3].loss);
     EXPECT_EQ(resumed.steps[s].expert_loads, whole.steps[s + 3].expert_loads);
+  }
+}
+
+// Dispatch runs beside the shared experts, whose parameters all data ranks have.
+TEST(Experts, SharedOnesGoWithAnyLayout) {
+  const std::string fields = std::string(kEight) + kShared;
+  const TrainResult one = run(options_with(fields, {.dp = 2, .microbatches = 2}));
+  for (const workload::Layout& layout :
+       {workload::Layout{.dp = 2, .pp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 2},
+        {.dp = 2, .ep = 2, .zero = 3, .microbatches = 2, .bucket_cap_bytes = 20'000},
+        {.dp = 2, .ep = 2, .microbatches = 2, .overlap_tp = false},
+        {.dp = 2, .ep = 2, .microbatches = 2, .recompute = workload::Recompute::full}}) {
+    EXPECT_EQ(difference(one, run(options_with(fields, layout)), 1e-5), "") << text_of(layout);
+    EXPECT_EQ(memory_difference(options_with(fields + ",capacity_factor=1", layout)), "") << text_of(layout);
+    EXPECT_EQ(memory_difference(options_with(fields + ",capacity_factor=1,biases=no,gated=yes", layout)), "")
+        << text_of(layout);
   }
 }
 

@@ -48,6 +48,8 @@ const std::vector<std::string>& layouts() {
       "pp=2,dp=2,dtype=f32,batch=8,microbatch=1,zero=2,schedule=1f1b,bucket_mb=0.02",
       "pp=2,dp=2,dtype=bf16,grad_dtype=bf16,batch=8,microbatch=1,zero=3,schedule=interleaved,chunks=2",
       "pp=2,dp=2,dtype=f32,batch=8,microbatch=1,zero=3,schedule=zb_h1,recompute=full",
+      "dp=2,dtype=bf16,zero=3,offload=file,batch=8,microbatch=2,bucket_mb=0.02",
+      "pp=2,dp=2,dtype=f32,zero=1,offload=host,batch=8,microbatch=2",
       "dp=1,dtype=f32,fp8=tensor",
       "dp=1,dtype=bf16,fp8=row,recompute=full,early_stop=yes",
       "tp=2,dtype=bf16,sp=yes,fp8=block,recompute=selective",

@@ -14,6 +14,7 @@
 #include "parallel/parameters/store.h"
 #include "trainer/optimization/learning_rate.h"
 #include "trainer/optimization/loss_scale.h"
+#include "trainer/sync/sync_options.h"
 #include "trainer/tokens/tokenizer.h"
 #include "workload/layout.h"
 #include "workload/model.h"
@@ -40,6 +41,8 @@ struct TrainOptions {
   float most_norm = 1;  // gradients are clipped to it; 0: never
   parallel::AdamWOptions adamw;
   LossScaleOptions loss_scale;
+  SyncOptions sync;     // how data-parallel ranks agree
+  Straggler straggler;  // one of them is slow
 
   std::vector<std::string> data;  // files; none: the synthetic text
   std::shared_ptr<const Tokenizer> tokenizer = std::make_shared<const Tokenizer>(Tokenizer::bytes());
@@ -56,6 +59,9 @@ struct TrainOptions {
   std::int64_t sample_tokens = 0;  // to be written by the trained model
   double temperature = 0.8;        // of sampling; 0: always the likeliest token
   std::string resume;              // a checkpoint, or a folder of them: the run goes on from its step
+
+  std::int64_t device_memory = 0;  // bytes that a rank's tensors may take; 0: what the device has
+  std::string offload_folder;      // of layout.offload "file"; empty: the system's for temporary files
 
   std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
 
@@ -75,6 +81,8 @@ struct TrainOptions {
   backends::DeviceChoice device;
   backends::WrapDevice wrap_device;  // for tests (backends::MeshOptions)
 
+  // With the server's, where it has one of its own behind all others.
+  std::int32_t ranks() const { return layout.ranks() + (sync.has_server_rank() ? 1 : 0); }
   std::int64_t tokens_a_step() const { return layout.global_batch() * model.sequence; }
 };
 

@@ -11,7 +11,7 @@ namespace lockstep::trainer {
 using schedules::Lane;
 
 GptShape shape_of(const TrainOptions& options, std::int32_t rank) {
-  const workload::Coordinates at = coordinates_of(options.layout, rank);
+  const workload::Coordinates at = coordinates_of(options.layout, rank % options.layout.ranks());
   return {.model = options.model,
           .layout = options.layout,
           .tensor = {options.layout.tp, at.tp},
@@ -24,7 +24,7 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
   interpreter.deadline = options.timeout;
   interpreter.in_issue_order = !threaded;
   interpreter.others_sleep = true;
-  if (!threaded || data_ranks_of(options.layout) == 1) return interpreter;
+  if (!threaded || data_ranks_of(options.layout) == 1 || options.sync.replicas_step_alone()) return interpreter;
   interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
   interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
   if (replicas_of(options.layout) > 1) interpreter.thread_of[static_cast<std::size_t>(Lane::replicas)] = 3;
@@ -49,7 +49,7 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
 
 backends::MeshOptions mesh_of(const TrainOptions& options) {
   const auto lanes = interpreter_of(options, is_threaded(options)).thread_of;
-  return {.num_ranks = options.layout.ranks(),
+  return {.num_ranks = options.ranks(),
           .threads_a_rank = options.threads + *std::max_element(lanes.begin(), lanes.end()),
           .link = options.link,
           .timeout = options.timeout,
@@ -58,15 +58,32 @@ backends::MeshOptions mesh_of(const TrainOptions& options) {
           .wrap_device = options.wrap_device};
 }
 
+TrainStep step_of(const TrainOptions& options) {
+  if (options.sync.replicas_step_alone()) return make_replicated_step(options.model, options.layout);
+  return make_train_step(options.model, options.layout);
+}
+
+std::vector<backends::Channel> peers_of(const TrainOptions& options) {
+  std::vector<backends::Channel> peers;
+  if (!options.sync.replicas_step_alone() || options.sync.has_server_rank()) return peers;
+  for (std::int32_t rank = 0; rank < options.layout.ranks(); ++rank) {
+    workload::Coordinates at = coordinates_of(options.layout, rank);
+    if (at.dp != 0) continue;
+    backends::Channel& ranks = peers.emplace_back();
+    for (; at.dp < options.layout.dp; ++at.dp) ranks.push_back(rank_at(options.layout, at));
+  }
+  return peers;
+}
+
 int first_core_of(const TrainOptions& options, std::int32_t rank) {
-  const bool fits = options.layout.ranks() * options.threads <= core::usable_cores();
+  const bool fits = options.ranks() * options.threads <= core::usable_cores();
   return fits && options.mpi == nullptr ? rank * options.threads : -1;
 }
 
-schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, const TrainWorker& worker,
+schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, std::int64_t start_ns,
                                         std::span<const schedules::TaskSpan> spans) {
   constexpr std::int64_t kOneHostNs = 60'000'000'000;  // clocks that differ by more are of different hosts
-  const auto starts = transports::all_gather_value(mesh.messages, worker.start_ns());
+  const auto starts = transports::all_gather_value(mesh.messages, start_ns);
   const std::int64_t first = *std::min_element(starts.begin(), starts.end());
   const auto counts = transports::all_gather_value(mesh.messages, spans.size());
   const std::size_t most = *std::max_element(counts.begin(), counts.end());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "collectives/backends/mesh.h"
 #include "core/device.h"
@@ -38,13 +39,19 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options);
 // cores a wait gives its core away at once.
 backends::MeshOptions mesh_of(const TrainOptions& options);
 
+// The step of a run, of which replicas that step by themselves have one each.
+TrainStep step_of(const TrainOptions& options);
+
+// The ranks that have the same part of the model in each replica, where replicas step by themselves; else none.
+std::vector<backends::Channel> peers_of(const TrainOptions& options);
+
 // The first core of the rank's thread pool: -1 where ranks cannot have cores of their own.
 int first_core_of(const TrainOptions& options, std::int32_t rank);
 
-// When the tasks of the step that `worker` has just run ran, on all ranks, from the first rank's start; `spans` are
-// run_rank()'s. Clocks are those of one host; ranks of other hosts begin at their own start. All ranks call it
-// together.
-schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, const TrainWorker& worker,
+// When the tasks of the step that a rank's worker has just run ran, on all ranks, from the first rank's start, which
+// was at `start_ns` of the worker; `spans` are run_rank()'s. Clocks are those of one host; ranks of other hosts begin
+// at their own start. All ranks call it together.
+schedules::StepTimeline gather_timeline(backends::MeshRank& mesh, std::int64_t start_ns,
                                         std::span<const schedules::TaskSpan> spans);
 
 }  // namespace lockstep::trainer

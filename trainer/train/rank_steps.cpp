@@ -1,5 +1,8 @@
 #include "trainer/train/rank_steps.h"
 
+#include <filesystem>
+#include <string>
+
 #include "kernels/gemm/gemm.h"
 #include "trainer/train/rank_setup.h"
 
@@ -15,6 +18,10 @@ std::unique_ptr<LaneQueues> make_lanes(backends::MeshRank& mesh, const ChannelMa
   return std::make_unique<LaneQueues>(mesh, channels, layout.pp > 1, context_in);
 }
 
+std::string offload_folder_of(const TrainOptions& options) {
+  return options.offload_folder.empty() ? std::filesystem::temp_directory_path().string() : options.offload_folder;
+}
+
 }  // namespace
 
 RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backends::MeshRank& mesh,
@@ -23,8 +30,9 @@ RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backend
       pool_(options.threads, first_core_of(options, mesh.messages.rank())),
       lanes_(make_lanes(mesh, channels, options.layout)),
       where_(lanes_ ? lanes_->where(schedules::Lane::compute) : kernels::Context(pool_)),
-      model_(made, options.layout, shape_of(options, mesh.messages.rank()), mesh.messages.rank(), mesh, channels,
-             where_, {options.algorithm, options.compression}, options.seed, lanes_.get()),
+      model_(made, place_in_step(made, options.layout, mesh.messages.rank()), shape_of(options, mesh.messages.rank()),
+             mesh.messages.rank(), mesh, channels, where_, {options.algorithm, options.compression}, options.seed,
+             lanes_.get(), {options.device_memory, offload_folder_of(options), options.timeout}),
       interpreter_(interpreter_of(options, mesh.threaded)) {
   if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
 }

@@ -1,7 +1,9 @@
 #include "trainer/train/rank_trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -13,6 +15,16 @@ namespace lockstep::trainer {
 
 using transports::now_ns;
 
+namespace {
+
+// Of the all-reduces between replicas.
+std::string algorithm_of(const TrainOptions& options) {
+  if (options.sync.way != SyncWay::server) return options.algorithm;
+  return "server:servers=" + std::to_string(options.sync.servers);
+}
+
+}  // namespace
+
 RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, const Corpus& corpus,
                          backends::MeshRank& mesh, const ChannelMap& channels)
     : options_(options),
@@ -23,6 +35,7 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
       model_(steps_.model()),
       training_(made.step, model_),
       forward_(made.forward, model_),
+      replica_(coordinates_of(options.layout, mesh.messages.rank()).dp),
       batches_(static_cast<std::size_t>(options.layout.microbatches)) {
   const auto tokens = static_cast<std::size_t>(options.layout.microbatch_size * options.model.sequence);
   for (RankBatch& batch : batches_) {
@@ -30,6 +43,11 @@ RankTrainer::RankTrainer(const TrainOptions& options, const TrainStep& made, con
     batch.targets.resize(tokens);
   }
   if (options.layout.compute == core::DType::f16) loss_scale_ = first_loss_scale(options.loss_scale);
+  if (options.sync.replicas_step_alone() && !options.sync.has_server_rank()) {
+    const std::size_t channel = channels.of_peers(mesh.messages.rank());
+    synchronizer_ = std::make_unique<Synchronizer>(
+        options.sync, model_, Peers(mesh, channel, channels.channels()[channel], algorithm_of(options)));
+  }
   if (options.graph) graph_ = std::make_unique<StepGraph>(training_, model_);
 }
 
@@ -42,7 +60,7 @@ std::vector<MicrobatchTokens> RankTrainer::views() const {
 // Sample i of the global batch: microbatch after microbatch, in each data-parallel rank after rank.
 void RankTrainer::draw(std::int64_t step) {
   for (std::size_t m = 0; m < batches_.size(); ++m) {
-    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
+    const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + replica_;
     draw_samples(corpus_.training(), options_.seed, step, place * options_.layout.microbatch_size,
                  options_.model.sequence, batches_[m].tokens, batches_[m].targets);
     check_words(batches_[m]);
@@ -102,38 +120,127 @@ void RankTrainer::run_step(float gradient_scale, const WorkerWrap& wrap) {
   spans_ = interpret();
 }
 
-StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
-  StepReport report{
+namespace {
+
+double seconds_since(std::int64_t start_ns) {
+  return static_cast<double>(now_ns() - start_ns) * 1e-9;
+}
+
+}  // namespace
+
+// Sleeps for as long as this replica's step of `seconds` is to take longer.
+void RankTrainer::straggle(std::int64_t step, double seconds) const {
+  if (!options_.straggler.given()) return;
+  const double factor = options_.straggler.factor_of(replica_, options_.layout.dp, options_.seed, step);
+  const double wanted = std::max(seconds, options_.straggler.step_ms * 1e-3) * factor;
+  std::this_thread::sleep_for(std::chrono::duration<double>(wanted - seconds));
+}
+
+std::int64_t RankTrainer::sent_bytes() const {
+  if (synchronizer_) return synchronizer_->sent_bytes();
+  double sum = 0;
+  for (const schedules::Lane lane : {schedules::Lane::reduce, schedules::Lane::replicas, schedules::Lane::gather}) {
+    sum += model_.collectives().sent_bytes(lane);
+  }
+  return static_cast<std::int64_t>(sum);
+}
+
+double RankTrainer::local_gradients(std::int64_t step) {
+  draw(step);
+  const double tokens = static_cast<double>(options_.tokens_a_step()) / options_.layout.dp;
+  UpdateRules rules{.adamw = options_.adamw, .step = step};
+  rules.rehearses = true;
+  const auto start_ns = now_ns();
+  training_.give(views(), rules);
+  run_step(static_cast<float>(1 / tokens), {});
+  held_bytes_ = model_.memory().held_by_tasks();
+  straggle(step, seconds_since(start_ns));
+  return training_.loss_sum() / tokens;
+}
+
+RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& wrap) {
+  OwnStep own;
+  own.report = {
       .step = step, .rate = static_cast<float>(learning_rate(options_.rate, step)), .loss_scale = loss_scale_.scale};
   draw(step);
   UpdateRules rules{
       .adamw = options_.adamw, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
-  rules.adamw.rate = report.rate;
-  const auto tokens = static_cast<double>(options_.tokens_a_step());
+  rules.adamw.rate = own.report.rate;
+  auto tokens = static_cast<double>(options_.tokens_a_step());
+  if (options_.sync.averages()) tokens /= options_.layout.dp;  // a replica's loss is its own mean
+  rules.rehearses = synchronizer_ && options_.sync.sums_gradients();
   const auto start_ns = now_ns();
   training_.give(views(), rules);
   run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
-  const double seconds = static_cast<double>(now_ns() - start_ns) * 1e-9;
-  if (!graph_) held_bytes_ = model_.memory().held_by_tasks();
-
-  const bool counts = model_.place().tp == 0;  // tensor ranks have the same losses
-  report.loss = sum_over_ranks(counts ? training_.loss_sum() : 0) / tokens;
-  const std::vector<double> times = transports::all_gather_value(mesh_.messages, seconds);
-  report.seconds = *std::max_element(times.begin(), times.end());
-  for (const parallel::BytesByKind& peak : transports::all_gather_value(mesh_.messages, held_bytes().at_peak())) {
-    if (parallel::total_of(peak) > parallel::total_of(report.peak_bytes)) report.peak_bytes = peak;
+  if (synchronizer_) {
+    straggle(step, seconds_since(start_ns));
+    const auto synchronizes_ns = now_ns();
+    synchronizer_->after_step(rules, options_.steps);
+    own.numbers.sync_seconds = seconds_since(synchronizes_ns);
   }
-  const std::vector<std::int64_t> most =
-      transports::all_gather_value(mesh_.messages, parallel::total_of(model_.memory().at_peak()));
-  report.most_bytes = *std::max_element(most.begin(), most.end());
+  own.numbers.seconds = seconds_since(start_ns);
+  if (!graph_) held_bytes_ = model_.memory().held_by_tasks();
+  own.report.norm = rules.rehearses ? synchronizer_->norm() : training_.end().norm();
+  own.report.skipped = rules.rehearses ? synchronizer_->skipped() : training_.end().skipped();
+  if (model_.place().tp == 0) own.numbers.loss_sum = training_.loss_sum();  // tensor ranks have the same losses
+  own.numbers.sent_bytes = sent_bytes();
+  own.numbers.peak_bytes = held_bytes().at_peak();
+  own.numbers.most_bytes = parallel::total_of(model_.memory().at_peak());
+  return own;
+}
+
+// The time of several steps, after which all ranks have met, is shared out evenly among them.
+std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& steps) {
+  std::vector<Numbers> mine;
+  for (const OwnStep& own : steps) mine.push_back(own.numbers);
+  std::vector<Numbers> all(mine.size() * static_cast<std::size_t>(options_.layout.ranks()));
+  mesh_.messages.all_gather(std::as_bytes(std::span<const Numbers>(mine)),
+                            std::as_writable_bytes(std::span<Numbers>(all)));
+  std::vector<StepReport> reports;
+  for (const OwnStep& own : steps) reports.push_back(own.report);
+  const auto count = static_cast<double>(steps.size());
+  double slowest = 0;
+  double sync_seconds = 0;
+  for (auto rank = all.begin(); rank != all.end(); rank += static_cast<std::ptrdiff_t>(mine.size())) {
+    double seconds = 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const Numbers& told = rank[static_cast<std::ptrdiff_t>(i)];
+      reports[i].loss += told.loss_sum / static_cast<double>(options_.tokens_a_step());
+      reports[i].sent_bytes = std::max(reports[i].sent_bytes, told.sent_bytes);
+      reports[i].most_bytes = std::max(reports[i].most_bytes, told.most_bytes);
+      if (parallel::total_of(told.peak_bytes) > parallel::total_of(reports[i].peak_bytes)) {
+        reports[i].peak_bytes = told.peak_bytes;
+      }
+      seconds += told.seconds;
+      sync_seconds += told.sync_seconds;
+    }
+    slowest = std::max(slowest, seconds);
+  }
+  for (StepReport& report : reports) {
+    report.told_at_once = report.step == reports.back().step ? static_cast<std::int64_t>(steps.size()) : 0;
+    report.seconds = slowest / count;
+    report.sync_seconds = sync_seconds / options_.layout.ranks() / count;
+  }
+  return reports;
+}
+
+StepReport RankTrainer::train_step(std::int64_t step, const WorkerWrap& wrap) {
+  StepReport report = told_by_all({own_step(step, wrap)}).front();
   report.expert_loads = expert_loads();
-  report.norm = training_.end().norm();
-  report.skipped = training_.end().skipped();
   if (!report.skipped) balance_experts(report.expert_loads);
   if (options_.layout.compute == core::DType::f16) {
     loss_scale_ = next_loss_scale(options_.loss_scale, loss_scale_, !report.skipped);
   }
   return report;
+}
+
+std::vector<StepReport> RankTrainer::train_round(std::int64_t first) {
+  if (!options_.sync.averages()) return {train_step(first)};
+  std::vector<OwnStep> steps;
+  do {
+    steps.push_back(own_step(first + static_cast<std::int64_t>(steps.size()), {}));
+  } while (!options_.sync.agrees_after(steps.back().report.step, options_.steps));
+  return told_by_all(steps);
 }
 
 // Ranks have some of the layers, and some of the tokens.
@@ -164,7 +271,7 @@ void RankTrainer::balance_experts(const std::vector<std::vector<std::int64_t>>& 
 }
 
 schedules::StepTimeline RankTrainer::gather_timeline() {
-  return trainer::gather_timeline(mesh_, training_, spans_);
+  return trainer::gather_timeline(mesh_, training_.start_ns(), spans_);
 }
 
 // The tensor ranks of the first data-parallel rank have a part of the words each, and give it to all.
@@ -241,7 +348,7 @@ double RankTrainer::validate() {
   double sum = 0;
   for (std::int64_t pass = 0; pass < passes; ++pass) {
     for (std::size_t m = 0; m < batches_.size(); ++m) {
-      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + model_.place().dp;
+      const std::int64_t place = static_cast<std::int64_t>(m) * options_.layout.dp + replica_;
       take_windows(corpus_.validation(), pass * a_pass + place * options_.layout.microbatch_size, passes * a_pass,
                    options_.model.sequence, batches_[m].tokens, batches_[m].targets);
       check_words(batches_[m]);

@@ -10,6 +10,7 @@
 
 #include "collectives/backends/mesh.h"
 #include "trainer/data/corpus.h"
+#include "trainer/sync/synchronizer.h"
 #include "trainer/train/options.h"
 #include "trainer/train/rank_steps.h"
 #include "trainer/train/step_graph.h"
@@ -26,6 +27,13 @@ struct StepReport {
   float rate = 0;
   float loss_scale = 1;
   double seconds = 0;  // of the slowest rank
+  // With --sync: of these, the mean that ranks spend behind their own step, waits for others included; and the bytes
+  // that the rank which sent most has sent since the start, to other data-parallel ranks.
+  double sync_seconds = 0;
+  std::int64_t sent_bytes = 0;
+  // Steps that ended since the report before which says so: those of replicas that do not wait for each other are told
+  // several at once, by the last of them. 0: a later report says it.
+  std::int64_t told_at_once = 1;
   // Memory of the rank with the highest peak of all kinds together, at that peak, in the order in which the step's
   // tasks are issued: a number that does not depend on timing, and that was predicted (trainer/step/memory_need.h).
   parallel::BytesByKind peak_bytes = {};
@@ -54,6 +62,11 @@ class RankTrainer {
 
   // All ranks call each of these together, in the same order.
   StepReport train_step(std::int64_t step, const WorkerWrap& wrap = {});
+  // Steps until replicas agree; where they average every so many, nobody waits for others before. Else a step.
+  std::vector<StepReport> train_round(std::int64_t first);
+  // The replica's own part of a step alone, for which nobody else is waited: its gradients, of its mean loss, are there
+  // afterwards, and no weight has changed. The loss in nats a token. --sync async.
+  double local_gradients(std::int64_t step);
   double validate();  // nats a token, over fixed windows of the validation text
 
   // When the tasks of the last train_step() ran, on all ranks, from the first rank's start. Clocks are those of one
@@ -84,6 +97,23 @@ class RankTrainer {
   std::vector<float> logits_behind(std::span<const std::int32_t> tokens);  // of all words, behind the last token
   std::int64_t words_a_rank() const;
   double sum_over_ranks(double mine);
+  // What a rank knows of its own step; and what of that it tells the others.
+  struct Numbers {
+    double loss_sum = 0;
+    double seconds = 0;
+    double sync_seconds = 0;
+    std::int64_t sent_bytes = 0;
+    std::int64_t most_bytes = 0;
+    parallel::BytesByKind peak_bytes = {};
+  };
+  struct OwnStep {
+    StepReport report;
+    Numbers numbers;
+  };
+  OwnStep own_step(std::int64_t step, const WorkerWrap& wrap);
+  std::vector<StepReport> told_by_all(const std::vector<OwnStep>& steps);
+  void straggle(std::int64_t step, double seconds) const;
+  std::int64_t sent_bytes() const;  // by this rank so far, to other data-parallel ranks
   std::vector<std::vector<std::int64_t>> expert_loads();
   void balance_experts(const std::vector<std::vector<std::int64_t>>& loads);
 
@@ -95,8 +125,10 @@ class RankTrainer {
   RankModel& model_;  // of steps_
   TrainWorker training_;
   TrainWorker forward_;
-  std::unique_ptr<StepGraph> graph_;  // of the training step, where it is asked for
-  std::vector<RankBatch> batches_;    // a microbatch each
+  const std::int32_t replica_;                  // its data-parallel rank
+  std::unique_ptr<Synchronizer> synchronizer_;  // where replicas step by themselves
+  std::unique_ptr<StepGraph> graph_;            // of the training step, where it is asked for
+  std::vector<RankBatch> batches_;              // a microbatch each
   std::vector<schedules::TaskSpan> spans_;
   workload::HeldBytes held_bytes_;
   LossScale loss_scale_;

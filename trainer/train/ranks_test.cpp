@@ -48,6 +48,14 @@ TEST(RanksOfAStep, CompressedGradients) {
   expect_losses_of_one_rank(options, 1e-2);
 }
 
+TEST(RanksOfAStep, ReplicasThatStepByThemselves) {
+  TrainOptions options = few_steps({.dp = 2, .bucket_cap_bytes = 20'000});
+  options.sync = parse_sync("server:servers=2");
+  expect_losses_of_one_rank(options);
+  options.sync = parse_sync("async:staleness=1");
+  EXPECT_EQ(run(options).steps.size(), static_cast<std::size_t>(kFewSteps));
+}
+
 TEST(RanksOfAStep, CheckpointsThatRanksWriteTogether) {
   const TemporaryFolder folder;
   TrainOptions options = few_steps({.dp = 2, .tp = 2, .zero = 1});

@@ -13,14 +13,16 @@
 #include "core/device_cuda.h"
 #include "core/error.h"
 #include "trainer/step/memory_need.h"
+#include "trainer/train/async_run.h"
 #include "trainer/train/rank_setup.h"
 #include "trainer/train/resume.h"
 
 namespace lockstep::trainer {
 namespace {
 
-bool is_due(std::int64_t step, std::int64_t every, std::int64_t last) {
-  return step == last || (every > 0 && step % every == 0);
+// After one of the steps from first to step, which replicas that average make without each other.
+bool is_due(std::int64_t first, std::int64_t step, std::int64_t every, std::int64_t last) {
+  return step == last || (every > 0 && step / every > (first - 1) / every);
 }
 
 void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& result, const TrainObserver& observer) {
@@ -28,15 +30,17 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
   if (!options.init_from.empty()) init_run(trainer, options, options.init_from);
   const std::int64_t done = options.resume.empty() ? 0 : resume_run(trainer, options, options.resume);
   for (std::int64_t step = done + 1; step <= options.steps; ++step) {
-    const StepReport report = trainer.train_step(step);
+    const std::vector<StepReport> round = trainer.train_round(step);
+    const std::int64_t first = std::exchange(step, round.back().step);
+    const auto due = [&](std::int64_t every) { return is_due(first, step, every, options.steps); };
     schedules::StepTimeline timeline;
-    if (is_due(step, options.timeline_every, options.steps)) timeline = trainer.gather_timeline();
-    if (tells) result.steps.push_back(report);
-    if (tells) observer.step(report, timeline);
-    if (!options.checkpoint_folder.empty() && is_due(step, options.checkpoint_every, options.steps)) {
-      save_run(trainer, options, step);
+    if (due(options.timeline_every)) timeline = trainer.gather_timeline();
+    for (const StepReport& report : round) {
+      if (tells) result.steps.push_back(report);
+      if (tells) observer.step(report, report.step == step ? timeline : schedules::StepTimeline{});
     }
-    if (!is_due(step, options.validate_every, options.steps)) continue;
+    if (!options.checkpoint_folder.empty() && due(options.checkpoint_every)) save_run(trainer, options, step);
+    if (!due(options.validate_every)) continue;
     const double loss = trainer.validate();
     if (!tells) continue;
     result.validation_loss = loss;
@@ -107,6 +111,57 @@ void check_device(const TrainOptions& options) {
   if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
 }
 
+// What replicas that step by themselves do not have.
+void check_replicas(const TrainOptions& options) {
+  const workload::Layout& layout = options.layout;
+  const auto refuse = [&](const std::string& with, const std::string& allowed) {
+    throw core::usage_error("--sync " + text_of(options.sync) + " together with " + with + "; allowed: " + allowed);
+  };
+  if (layout.dp < 2) refuse("--dp 1", "--dp 2 or more");
+  if (layout.zero > 0) refuse("--zero " + std::to_string(layout.zero), "--zero 0");
+  if (layout.cp > 1) refuse("--cp " + std::to_string(layout.cp), "--cp 1");
+  if (pipes_of(layout) > 1) refuse("--schedule " + layout.schedule, "a schedule of one pipe, such as 1f1b");
+  if (options.model.experts > 0) refuse("--experts " + std::to_string(options.model.experts), "--experts 0");
+  if (layout.offload != workload::Offload::none) refuse("--offload", "--offload none");
+  if (layout.compute == core::DType::f16) refuse("--dtype f16", "--dtype f32 or bf16");
+  if (options.device.cuda) refuse("--device cuda", "--device cpu");
+  if (options.compression != parallel::Compression::none) refuse("--compression", "--compression none");
+  if (!options.checkpoint_folder.empty() || !options.resume.empty() || !options.export_file.empty()) {
+    refuse("--checkpoint, --resume or --export", "none of these, as replicas have states of their own");
+  }
+}
+
+void check_server_rank(const TrainOptions& options) {
+  if (!options.sync.has_server_rank()) return;
+  const auto refuse = [&](const std::string& with, const std::string& allowed) {
+    throw core::usage_error("--sync " + text_of(options.sync) + " together with " + with + "; allowed: " + allowed);
+  };
+  if (options.layout.tp > 1) refuse("--tp " + std::to_string(options.layout.tp), "--tp 1");
+  if (options.layout.pp > 1) refuse("--pp " + std::to_string(options.layout.pp), "--pp 1");
+  if (options.sample_tokens > 0) refuse("--sample", "no --sample");
+  if (!options.init_from.empty()) refuse("--init-from", "no --init-from");
+  if (options.validate_every > 0) refuse("--validate-every", "validation at the end alone");
+}
+
+void check_sync(const TrainOptions& options) {
+  if (!options.sync.replicas_step_alone()) {
+    if (!options.straggler.given()) return;
+    throw core::usage_error(
+        "--straggler without --sync; allowed: with replicas that step by themselves, such as --sync server:servers=" +
+        std::to_string(options.layout.dp));
+  }
+  check_replicas(options);
+  check_server_rank(options);
+  if (options.sync.servers > options.layout.dp) {
+    throw core::usage_error("--sync " + text_of(options.sync) + " together with --dp " +
+                            std::to_string(options.layout.dp) + "; allowed: servers=1 to --dp");
+  }
+  if (options.straggler.replica >= options.layout.dp) {
+    throw core::usage_error("--straggler " + text_of(options.straggler) + ": allowed: replica=0 to " +
+                            std::to_string(options.layout.dp - 1) + ", or any");
+  }
+}
+
 }  // namespace
 
 TrainOptions checked(TrainOptions options) {
@@ -124,12 +179,63 @@ TrainOptions checked(TrainOptions options) {
                             " together with --zero or a narrow --grad-dtype; allowed: with all-reduces of f32 " +
                             "gradients, --grad-dtype f32 and --zero 0, or --shard-ranks less than --dp");
   }
+  if (options.layout.offload != workload::Offload::none && options.device.cuda) {
+    throw core::usage_error("offload is " + std::string(name_of(options.layout.offload)) +
+                            " together with --device cuda; allowed: offload none, or --device cpu");
+  }
   check_algorithm(options);
   check_device(options);
+  check_sync(options);
   return options;
 }
 
+namespace {
+
+// DiLoCo's: the weights that the last agreement gave, and the outer momentum.
+std::int64_t outer_bytes(const TrainOptions& options, const TrainStep& made, std::int32_t rank) {
+  if (options.sync.way != SyncWay::diloco) return 0;
+  std::int64_t elems = 0;
+  for (const std::int32_t s : stages_of(made, coordinates_of(made.layout, rank).pp)) {
+    for (const workload::Parameter& parameter : made.stages[static_cast<std::size_t>(s)].parameters) {
+      elems += elems_of_share(parameter, made.layout.tp);
+    }
+  }
+  return 2 * elems * static_cast<std::int64_t>(sizeof(float));
+}
+
+}  // namespace
+
+parallel::BytesByKind most_needed(const TrainOptions& options, const TrainStep& made) {
+  if (!options.sync.replicas_step_alone()) return most_needed(made, options.model, options.layout);
+  const TrainStep replica = make_train_step(options.model, made.layout);
+  parallel::BytesByKind most = {};
+  for (std::int32_t rank = 0; rank < made.layout.ranks(); ++rank) {
+    parallel::BytesByKind need = memory_need(replica, options.model, made.layout, rank).at_peak();
+    need[static_cast<std::size_t>(parallel::MemoryKind::optimizer)] += outer_bytes(options, replica, rank);
+    if (parallel::total_of(need) > parallel::total_of(most)) most = need;
+  }
+  return most;
+}
+
+namespace {
+
+void check_budget(const TrainOptions& options, const TrainStep& made) {
+  const std::int64_t needed = parallel::total_of(most_needed(options, made));
+  if (needed <= options.device_memory) return;
+  throw core::usage_error(options.model.name + " needs " + std::to_string(needed) +
+                          " bytes on a rank, and --device-memory is " + std::to_string(options.device_memory) +
+                          "; allowed: more memory, a smaller microbatch, recomputation, more ranks with --zero, or "
+                          "--offload");
+}
+
+}  // namespace
+
 void check_room(const TrainOptions& options, const TrainStep& made) {
+  if (options.device_memory > 0) check_budget(options, made);
+  if (options.sync.replicas_step_alone() && options.mpi == nullptr) {
+    return check_memory(make_train_step(options.model, made.layout), options.model, made.layout,
+                        static_cast<std::int64_t>(core::available_host_bytes()) / options.layout.dp);
+  }
   if (options.device.cuda) return check_gpu_memory(made, options.model, options.layout, gpu_rooms(options));
   if (options.mpi != nullptr) return;
   check_memory(made, options.model, options.layout, static_cast<std::int64_t>(core::available_host_bytes()));
@@ -138,7 +244,7 @@ void check_room(const TrainOptions& options, const TrainStep& made) {
 void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<const schedules::Step* const> steps,
                const std::function<void(backends::MeshRank&, const ChannelMap&)>& body) {
   check_room(options, made);
-  const ChannelMap channels(steps);
+  const ChannelMap channels(steps, peers_of(options));
   backends::MeshOptions mesh = mesh_of(options);
   mesh.queue_of_channel = channels.queues();
   backends::run_mesh(mesh, channels.channels(), [&](backends::MeshRank& rank) { body(rank, channels); });
@@ -146,7 +252,7 @@ void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<con
 
 void run_trainers(const TrainOptions& options, const Corpus& corpus,
                   const std::function<void(const TrainStep& made, RankTrainer& trainer)>& body) {
-  const TrainStep made = make_train_step(options.model, options.layout);
+  const TrainStep made = step_of(options);
   const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
   run_ranks(options, made, steps, [&](backends::MeshRank& rank, const ChannelMap& channels) {
     RankTrainer trainer(options, made, corpus, rank, channels);
@@ -161,6 +267,7 @@ TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserve
     throw core::usage_error("--sample together with tokens in " + corpus.name() +
                             ", which nothing here turns into text; allowed: with the --tokenizer that made them");
   }
+  if (options.sync.has_server_rank()) return train_async(options, corpus, observer);
   TrainResult result;
   run_trainers(options, corpus, [&](const TrainStep& made, RankTrainer& trainer) {
     if (trainer.model().rank() == 0) observer.begin(made);

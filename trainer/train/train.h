@@ -33,6 +33,10 @@ TrainResult train(TrainOptions options, const Corpus& corpus, const TrainObserve
 // Throws a usage Error where ranks need more memory than there is, with what would help. Under mpirun nobody knows.
 void check_room(const TrainOptions& options, const TrainStep& made);
 
+// The memory of the rank that needs most, in bytes by kind; with what replicas that step by themselves keep between
+// steps. A server's own rank, which runs no step, is left out.
+parallel::BytesByKind most_needed(const TrainOptions& options, const TrainStep& made);
+
 // Runs `body` on each rank of this process, with channels for the collectives of these steps; check_room() goes before.
 void run_ranks(const TrainOptions& options, const TrainStep& made, std::span<const schedules::Step* const> steps,
                const std::function<void(backends::MeshRank&, const ChannelMap&)>& body);

@@ -2,7 +2,7 @@
 
 namespace lockstep::trainer {
 
-ChannelMap::ChannelMap(std::span<const schedules::Step* const> steps) {
+ChannelMap::ChannelMap(std::span<const schedules::Step* const> steps, std::span<const backends::Channel> peers) {
   for (const schedules::Step* const step : steps) {
     for (const schedules::RankStep& rank : step->of_rank) {
       for (const schedules::Task& task : rank.tasks) {
@@ -11,6 +11,10 @@ ChannelMap::ChannelMap(std::span<const schedules::Step* const> steps) {
         if (index_.try_emplace({task.lane, group.ranks}, channels_.size()).second) channels_.push_back(group.ranks);
       }
     }
+  }
+  for (const backends::Channel& ranks : peers) {
+    for (const std::int32_t rank : ranks) of_peers_.try_emplace(rank, channels_.size());
+    channels_.push_back(ranks);
   }
 }
 

@@ -2,6 +2,7 @@
 // meets, so that lanes can run side by side.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <utility>
@@ -14,16 +15,19 @@ namespace lockstep::trainer {
 
 class ChannelMap {
  public:
-  // The channels of all collectives of these steps, in an order that is the same on every rank.
-  explicit ChannelMap(std::span<const schedules::Step* const> steps);
+  // The channels of all collectives of these steps, and those of `peers`, in an order that is the same on every rank.
+  explicit ChannelMap(std::span<const schedules::Step* const> steps, std::span<const backends::Channel> peers = {});
 
   std::span<const backends::Channel> channels() const { return channels_; }
   std::vector<int> queues() const;  // of channels: their lanes
   std::size_t of(schedules::Lane lane, const schedules::Group& group) const { return index_.at({lane, group.ranks}); }
+  // The channel of the peers that `rank` is one of.
+  std::size_t of_peers(std::int32_t rank) const { return of_peers_.at(rank); }
 
  private:
   std::vector<backends::Channel> channels_;
   std::map<std::pair<schedules::Lane, backends::Channel>, std::size_t> index_;
+  std::map<std::int32_t, std::size_t> of_peers_;  // by rank
 };
 
 }  // namespace lockstep::trainer

@@ -8,33 +8,51 @@
 
 namespace lockstep::trainer {
 
-RankModel::RankModel(const TrainStep& made, const workload::Layout& layout, const GptShape& shape, std::int32_t rank,
-                     backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
-                     const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes)
-    : layout_(layout),
+namespace {
+
+parallel::MakeStateRoom rooms_for(const workload::Layout& layout, const RankMemory& memory, core::Device& device) {
+  switch (layout.offload) {
+    case workload::Offload::none:
+      return {};
+    case workload::Offload::host:
+      return parallel::rooms_of_host(device);
+    default:
+      return parallel::rooms_in_files(memory.offload_folder, memory.timeout);
+  }
+}
+
+}  // namespace
+
+RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, const GptShape& shape,
+                     std::int32_t rank, backends::MeshRank& mesh, const ChannelMap& channels,
+                     const kernels::Context& where, const CollectiveOptions& collectives, std::uint64_t seed,
+                     const LaneQueues* lanes, const RankMemory& memory)
+    : layout_(made.layout),
       shape_(shape),
       rank_(rank),
-      place_(coordinates_of(layout, rank)),
+      place_(place),
       where_(where),
       mesh_(mesh),
       lanes_(lanes),
       memory_(mesh.device, lanes == nullptr ? nullptr : &lanes->stream(schedules::Lane::compute)),
       collectives_(mesh, channels, collectives, memory_) {
-  const workload::ShardPlace shared = shard_place(layout, place_, false);
-  const workload::ShardPlace of_experts = shard_place(layout, place_, true);
+  memory_.set_budget(memory.budget);
+  const workload::ShardPlace shared = shard_place(layout_, place_, false);
+  const workload::ShardPlace of_experts = shard_place(layout_, place_, true);
   const parallel::StoreOptions options{.compute = shape.layout.compute,
-                                       .gradient = layout.gradient,
-                                       .zero = zero_of(layout),
+                                       .gradient = layout_.gradient,
+                                       .zero = zero_of(layout_),
                                        .shards = shared.shards,
                                        .shard = shared.shard,
                                        .expert_shards = of_experts.shards,
-                                       .expert_shard = of_experts.shard};
-  for (const std::int32_t s : stages_of(made, layout, rank)) {
+                                       .expert_shard = of_experts.shard,
+                                       .offload = rooms_for(layout_, memory, mesh.device)};
+  for (const std::int32_t s : stages_of(made, place_.pp)) {
     RankStage& stage = stages_.emplace_back();
     stage.stage = s;
     stage.plan = &made.stages[static_cast<std::size_t>(s)];
     stage.store = std::make_unique<parallel::ParameterStore>(
-        memory_, where, parameters_of(shape.model, layout, stage.plan->place, shape.expert_rank), shape.tensor,
+        memory_, where, parameters_of(shape.model, layout_, stage.plan->place, shape.expert_rank), shape.tensor,
         stage.plan->buckets, options);
     stage.store->initialize(seed);
     stage.landed.resize(stage.plan->buckets.size());

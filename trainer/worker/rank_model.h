@@ -2,6 +2,7 @@
 // ranks.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,17 +31,25 @@ struct RankStage {
   std::vector<parallel::ParameterStore::Landed> landed;
 };
 
+// What a rank's tensors may take, and where states are that are in files.
+struct RankMemory {
+  std::int64_t budget = 0;  // bytes; 0: what the device has
+  std::string offload_folder = {};
+  std::chrono::milliseconds timeout{60'000};
+};
+
 class RankModel {
  public:
-  // The arguments outlive this. `shape.tensor` is this rank's. Parameters are initialised from the seed. `lanes`:
-  // where the mesh has queues.
-  RankModel(const TrainStep& made, const workload::Layout& layout, const GptShape& shape, std::int32_t rank,
+  // The arguments outlive this. `shape.tensor` is this rank's; `place` is among the ranks of made.layout. Parameters
+  // are initialised from the seed. `lanes`: where the mesh has queues.
+  RankModel(const TrainStep& made, const workload::Coordinates& place, const GptShape& shape, std::int32_t rank,
             backends::MeshRank& mesh, const ChannelMap& channels, const kernels::Context& where,
-            const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes = nullptr);
+            const CollectiveOptions& collectives, std::uint64_t seed, const LaneQueues* lanes = nullptr,
+            const RankMemory& memory = {});
 
   std::int32_t rank() const { return rank_; }
   const workload::Coordinates& place() const { return place_; }
-  const workload::Layout& layout() const { return layout_; }
+  const workload::Layout& layout() const { return layout_; }  // of the ranks that step together
   const GptShape& shape() const { return shape_; }
   const kernels::Context& where() const { return where_; }
   // For kernels of tasks that reduce: in their lane's stream, where there are streams.

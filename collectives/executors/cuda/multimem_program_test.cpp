@@ -61,11 +61,10 @@ TEST(Multimem, WhatTheCatalogueGivesTheSwitch) {
         std::to_string(all.loads) + ' ' + std::to_string(all.stores);
   }
   // Loads and stores. Who sends the same piece to all others keeps its own by a copy, so that there is no such store.
+  // The root, or the one server, reduces all and writes to all at once.
   const std::map<std::string, std::string> expected = {
-      {"all_reduce one_shot", "8 0"},
-      {"all_reduce two_shot", "8 8"},
-      {"reduce direct", "1 0"},
-      {"reduce_scatter direct", "8 0"},
+      {"all_reduce one_shot", "8 0"}, {"all_reduce root", "1 1"}, {"all_reduce server", "1 1"},
+      {"all_reduce two_shot", "8 8"}, {"reduce direct", "1 0"},   {"reduce_scatter direct", "8 0"},
   };
   EXPECT_EQ(given, expected);
 }

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from reports.analysis.findings import Finding
+from reports.analysis.training.replicas import equal_bytes_text, straggler_text, way_name
 from reports.analysis.training.words import link_text, model_text, parts_text
 from reports.records import Records, Training
 from reports.units import bytes_text, counted, joined, share_text, short, time_text
@@ -37,6 +38,8 @@ class TrainingResult:
         found = [Finding(self.name, told, f"Its time: {parts_text(fastest.parts_ms)}.", badge, self.anchor)]
         if predicted := predicted_text(self.runs):
             found.append(Finding(self.name, predicted, "", badge, self.anchor))
+        found += [Finding(self.name, text, "", badge, self.anchor)
+                  for text in (equal_bytes_text(self.runs), straggler_text(self.runs)) if text]
         return found
 
 
@@ -45,7 +48,7 @@ def analyse_training(records: Records) -> tuple[TrainingResult, ...]:
     grouped: dict[tuple, dict[tuple, Training]] = {}
     for one in records.trainings:
         key = (one.model.name, one.model.parameters, one.model.numbers["length"], one.data,
-               one.run.machine.fingerprint, one.run.build)
+               one.run.machine.fingerprint, one.run.build, one.basis)
         grouped.setdefault(key, {})[run_name(one), len(one.steps)] = one
     return tuple(TrainingResult(f"training-{number}", tuple(of.values()))
                  for number, of in enumerate(grouped.values(), start=1))
@@ -60,7 +63,7 @@ def run_name(one: Training) -> str:
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
     parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} a rank",
              f"{counted(one.tokens_a_step, 'token')} a step", "as a CUDA graph" if one.graph else "",
-             link_text(one.run.link)]
+             way_name(one) if one.sync else "", link_text(one.run.link)]
     return ", ".join(part for part in parts if part)
 
 

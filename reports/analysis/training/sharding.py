@@ -36,17 +36,18 @@ def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
     grouped: dict[tuple, dict[tuple, Sharding]] = {}
     for one in records.shardings:
         key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
-        grouped.setdefault(key, {})[(one.zero_stage, -one.shard_ranks, not one.prefetch)] = one
+        grouped.setdefault(key, {})[(one.zero_stage, -one.shard_ranks, not one.prefetch, one.offload or "none")] = one
     return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
                  for number, of in enumerate(grouped.values(), start=1))
 
 
 def stage_text(one: Sharding) -> str:
+    away = {"host": ", optimizer in the host's memory", "file": ", optimizer in files"}.get(one.offload or "none", "")
     if one.zero_stage == 0:
-        return "replicas"
+        return f"replicas{away}"
     over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""
-    return f"ZeRO {one.zero_stage}{over}" + ("" if one.zero_stage < 3 else
-                                             ", gathered ahead" if one.prefetch else ", gathered when needed")
+    gathered = "" if one.zero_stage < 3 else ", gathered ahead" if one.prefetch else ", gathered when needed"
+    return f"ZeRO {one.zero_stage}{over}{gathered}{away}"
 
 
 def states_bytes(of: dict[str, float]) -> float:

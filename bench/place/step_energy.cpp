@@ -1,4 +1,4 @@
-#include "bench/trainer/energy.h"
+#include "bench/place/step_energy.h"
 
 #include <fmt/format.h>
 
@@ -7,15 +7,15 @@
 
 #include "bench/place/place.h"
 
-namespace lockstep::mini_train {
+namespace lockstep::program {
 
-core::OpenedEnergyMeter open_energy(const trainer::TrainOptions& options) {
-  if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) {
+core::OpenedEnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks) {
+  if (mpi != nullptr && mpi->placement().num_hosts > 1) {
     return {nullptr, "", 0, "no energy: ranks are on several hosts"};
   }
-  if (!options.device.cuda) return core::open_cpu_energy();
+  if (!device.cuda) return core::open_cpu_energy();
   std::vector<std::string> pci_ids;
-  for (const core::CudaDeviceInfo& gpu : program::gpus_of(options.device, options.layout.ranks())) {
+  for (const core::CudaDeviceInfo& gpu : gpus_of(device, ranks)) {
     pci_ids.push_back(gpu.pci_id);
   }
   return core::open_gpu_energy(pci_ids);
@@ -31,11 +31,15 @@ std::optional<StepEnergy::Mark> StepEnergy::now() {
   return Mark{*joules, core::Clock::now()};
 }
 
-void StepEnergy::end_step() {
+void StepEnergy::begin_step() {
+  mark_ = now();
+}
+
+void StepEnergy::end_step(std::int64_t steps) {
   const auto before = mark_;
   mark_ = now();
   if (!before || !mark_) return;
-  ++steps_;
+  steps_ += steps;
   joules_ += mark_->joules - before->joules;
   seconds_ += core::us_between(before->time, mark_->time) * 1e-6;
 }
@@ -66,4 +70,4 @@ std::string StepEnergy::text(std::int64_t tokens_a_step) const {
                      energy->source == "nvml" ? "NVML" : "RAPL", energy->steps);
 }
 
-}  // namespace lockstep::mini_train
+}  // namespace lockstep::program

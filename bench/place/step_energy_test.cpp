@@ -1,4 +1,4 @@
-#include "bench/trainer/energy.h"
+#include "bench/place/step_energy.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep::mini_train {
+namespace lockstep::program {
 namespace {
 
 class FakeMeter final : public core::EnergyMeter {
@@ -43,6 +43,19 @@ TEST(StepEnergy, CountsStepsWithoutTheFirstAndWithoutWhatComesBetween) {
   EXPECT_NE(energy.text(4096).find("2 GPUs by NVML, 2 steps"), std::string::npos) << energy.text(4096);
 }
 
+TEST(StepEnergy, StepsThatAreBegunCountFromThereTheFirstToo) {
+  std::optional<double> joules = 0;
+  StepEnergy energy = energy_of(joules);
+  for (int step = 0; step < 3; ++step) {
+    joules = *joules + 500;
+    energy.begin_step();
+    joules = *joules + 7;
+    energy.end_step();
+  }
+  EXPECT_EQ(energy.record(1).value().steps, 3);
+  EXPECT_DOUBLE_EQ(energy.record(1).value().joules_a_step, 7);
+}
+
 TEST(StepEnergy, OneStepOrACounterThatStoodStillIsNoRecordAndNoZero) {
   std::optional<double> joules = 0;
   StepEnergy energy = energy_of(joules);
@@ -73,4 +86,4 @@ TEST(StepEnergy, WithoutAMeterTheReasonIsTold) {
 }
 
 }  // namespace
-}  // namespace lockstep::mini_train
+}  // namespace lockstep::program

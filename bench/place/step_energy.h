@@ -1,0 +1,48 @@
+// The energy that training steps draw on the devices of their ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/backends/mesh.h"
+#include "collectives/transports/mpi_transport.h"
+#include "core/energy.h"
+#include "core/record.h"
+#include "core/wait.h"
+
+namespace lockstep::program {
+
+// A meter for the GPUs of the ranks, or for this machine's CPUs; none for several hosts, as one rank reads it.
+core::OpenedEnergyMeter open_energy(const backends::DeviceChoice& device, const transports::MpiWorld* mpi, int ranks);
+
+// Counts from begin_step(), or the end of the step before, to end_step(). A first step that was not begun loads and
+// chooses kernels, and is left out. One thread at a time. Counters move every few milliseconds, some GPUs' every 100:
+// short runs say little.
+class StepEnergy {
+ public:
+  explicit StepEnergy(core::OpenedEnergyMeter opened) : opened_(std::move(opened)) {}
+
+  void begin_step();
+  void end_step(std::int64_t steps = 1);  // so many, which end together
+  void end_pause();                       // of a validation, say: what was drawn since the last step is not of a step
+  std::optional<core::EnergyRecord> record(std::int64_t tokens_a_step) const;
+  std::string text(std::int64_t tokens_a_step) const;  // a line
+
+ private:
+  struct Mark {
+    double joules;
+    core::Clock::time_point time;
+  };
+  std::optional<Mark> now();
+
+  core::OpenedEnergyMeter opened_;
+  std::optional<Mark> mark_;
+  std::int64_t steps_ = 0;
+  double joules_ = 0;
+  double seconds_ = 0;
+};
+
+}  // namespace lockstep::program

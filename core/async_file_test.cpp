@@ -1,0 +1,108 @@
+#include "core/async_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/folder_for_tests.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr std::int64_t kBlock = AsyncFile::kAlign;
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+using Blocks = std::unique_ptr<std::uint8_t, Free>;
+Blocks blocks(std::int64_t count) {
+  return Blocks(static_cast<std::uint8_t*>(std::aligned_alloc(kBlock, static_cast<std::size_t>(count * kBlock))));
+}
+
+std::string refusal_of(const AsyncFile::Options& options) {
+  try {
+    const AsyncFile file(options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.failure(), Failure::usage);
+    return error.what();
+  }
+  return "";
+}
+
+// More requests than the queue takes, in pieces that are no multiple of a request's size, in both directions at once.
+TEST(AsyncFile, GivesBackWhatWasWritten) {
+  constexpr std::int64_t kCount = 67;
+  const TemporaryFolder folder;
+  AsyncFile file({.folder = folder.path(), .bytes = 2 * kCount * kBlock, .depth = 3, .request_bytes = 4 * kBlock});
+  const Blocks first = blocks(kCount);
+  const Blocks second = blocks(kCount);
+  const Blocks back = blocks(kCount);
+  for (std::int64_t i = 0; i < kCount * kBlock; ++i) {
+    first.get()[i] = static_cast<std::uint8_t>(i * 7 + i / kBlock);
+    second.get()[i] = static_cast<std::uint8_t>(i * 5 + 1);
+  }
+  file.wait(file.write(0, first.get(), kCount * kBlock));
+  const AsyncFile::Ticket read = file.read(0, back.get(), kCount * kBlock);
+  const AsyncFile::Ticket write = file.write(kCount * kBlock, second.get(), kCount * kBlock);
+  file.wait(write);
+  file.wait(read);
+  EXPECT_EQ(std::memcmp(back.get(), first.get(), kCount * kBlock), 0);
+  file.wait(file.read(kCount * kBlock, back.get(), kCount * kBlock));
+  EXPECT_EQ(std::memcmp(back.get(), second.get(), kCount * kBlock), 0);
+}
+
+TEST(AsyncFile, ReadsZerosWhereNothingWasWritten) {
+  const TemporaryFolder folder;
+  AsyncFile file({.folder = folder.path(), .bytes = kBlock});
+  const Blocks back = blocks(1);
+  std::memset(back.get(), 1, kBlock);
+  file.wait(file.read(0, back.get(), kBlock));
+  EXPECT_EQ(std::vector<std::uint8_t>(back.get(), back.get() + kBlock), std::vector<std::uint8_t>(kBlock));
+}
+
+TEST(AsyncFile, LeavesNothingBehindAndHasNoName) {
+  const TemporaryFolder folder;
+  const AsyncFile file({.folder = folder.path(), .bytes = 16 * kBlock});
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(AsyncFile, SaysAtOnceThatThereIsNoFolderOrNoRoom) {
+  EXPECT_NE(
+      refusal_of({.folder = "/no/such/folder", .bytes = kBlock})
+          .find("offload folder '/no/such/folder': no file can be made there: No such file or directory; allowed"),
+      std::string::npos);
+  const TemporaryFolder folder;
+  const std::string full = refusal_of({.folder = folder.path(), .bytes = std::int64_t{1} << 60});
+  EXPECT_NE(full.find(": no room for 1152921504606846976 bytes: "), std::string::npos) << full;
+}
+
+// Memory that cannot be written to, in place of a device that fails.
+TEST(AsyncFile, AFailedReadIsToldWithItsPlace) {
+  const TemporaryFolder folder;
+  AsyncFile file({.folder = folder.path(), .bytes = 4 * kBlock});
+  void* const nowhere = mmap(nullptr, kBlock, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nowhere, MAP_FAILED);
+  const AsyncFile::Ticket ticket = file.read(kBlock, nowhere, kBlock);
+  try {
+    file.wait(ticket);
+    FAIL() << "read to nowhere";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("a read of 4096 bytes at offset 4096 failed: Bad address"),
+              std::string::npos)
+        << error.what();
+  }
+  const Blocks back = blocks(1);
+  file.wait(file.read(0, back.get(), kBlock));  // the next one is none the worse
+  munmap(nowhere, kBlock);
+}
+
+}  // namespace
+}  // namespace lockstep::core

@@ -1,0 +1,189 @@
+#include "trainer/train/async_run.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "trainer/train/async_messages.h"
+#include "trainer/train/async_server.h"
+#include "trainer/train/rank_setup.h"
+
+namespace lockstep::trainer {
+namespace {
+
+// A replica's side: rank r is replica r.
+class AsyncReplica {
+ public:
+  AsyncReplica(const TrainOptions& options, RankTrainer& trainer)
+      : trainer_(trainer), mail_(trainer.model().mesh().messages, options.timeout), server_(options.layout.ranks()) {}
+
+  // Ends with the weights that all have in the end. After each push `pushed` is called.
+  void run(const std::vector<Exchange>& order, const std::function<void()>& pushed) {
+    for (const Exchange& exchange : order) {
+      if (exchange.replica != trainer_.model().rank()) continue;
+      if (exchange.way == Exchange::Way::pull) {
+        pull();
+      } else {
+        push(exchange.step);
+        pushed();
+      }
+    }
+    pull();
+  }
+
+ private:
+  void pull() {
+    const auto start = core::Clock::now();
+    weights_.resize(packed(trainer_.model(), Packed::masters).size());
+    mail_.receive(server_, weights_);
+    unpack(trainer_.model(), Packed::masters, weights_);
+    for (RankStage& stage : trainer_.model().stages()) stage.store->masters_changed();
+    wait_seconds_ = core::us_between(start, core::Clock::now()) * 1e-6;
+  }
+  void push(std::int64_t step) {
+    PushReport report{.loss = trainer_.local_gradients(step), .wait_seconds = std::exchange(wait_seconds_, 0)};
+    const Bytes gradient = packed(trainer_.model(), Packed::gradients);
+    report.sent_bytes = mail_.sent_bytes() + static_cast<std::int64_t>(gradient.size());
+    mail_.send(server_, bytes_of(report));
+    mail_.send(server_, gradient);
+  }
+
+  RankTrainer& trainer_;
+  Mail mail_;
+  Bytes weights_;
+  const int server_;
+  double wait_seconds_ = 0;
+};
+
+// Rank 0's: the server's reports as they come.
+class Reports {
+ public:
+  Reports(const TrainOptions& options, RankTrainer& trainer)
+      : options_(options), trainer_(trainer), mail_(trainer.model().mesh().messages, options.timeout) {
+    expect();
+  }
+
+  // Those that are there and have not been asked for; at the end of the run all that are left.
+  std::vector<StepReport> next(bool all) {
+    std::vector<StepReport> steps;
+    while (told_ < options_.steps) {
+      if (all) {
+        mail_.wait_for(request_, options_.layout.ranks());
+      } else if (!mail_.messages().done(request_)) {
+        break;
+      }
+      steps.push_back(step_report());
+      if (told_ < options_.steps) expect();
+    }
+    if (!steps.empty()) steps.back().told_at_once = static_cast<std::int64_t>(steps.size());
+    return steps;
+  }
+
+ private:
+  void expect() {
+    request_ = mail_.messages().recv(options_.layout.ranks(), static_cast<int>(MailChannel::reports),
+                                     writable_bytes_of(report_));
+  }
+  StepReport step_report() {
+    StepReport step{.step = ++told_, .loss = report_.loss, .norm = report_.norm, .skipped = report_.skipped > 0};
+    step.rate = report_.rate;
+    step.seconds = report_.seconds;
+    step.sync_seconds = report_.wait_seconds;
+    step.sent_bytes = report_.sent_bytes;
+    step.peak_bytes = trainer_.held_bytes().at_peak();
+    step.most_bytes = parallel::total_of(trainer_.model().memory().at_peak());
+    step.told_at_once = 0;
+    return step;
+  }
+
+  const TrainOptions& options_;
+  RankTrainer& trainer_;
+  Mail mail_;
+  ServerReport report_;
+  transports::Request request_;
+  std::int64_t told_ = 0;
+};
+
+// So that nobody's first step begins before the server's clock.
+void begin_together(backends::MeshRank& mesh) {
+  transports::all_gather_value(mesh.messages, double{0});
+}
+
+void serve(const TrainOptions& options, const TrainStep& made, backends::MeshRank& mesh, const ChannelMap& channels,
+           const std::vector<Exchange>& order) {
+  RankSteps steps(options, made, mesh, channels);
+  begin_together(mesh);
+  AsyncServer(options, steps.model()).run(order);
+  // With all replicas: their timeline, and the loss of their validation.
+  gather_timeline(mesh, transports::now_ns(), {});
+  transports::all_gather_value(mesh.messages, double{0});
+}
+
+void replicate(const TrainOptions& options, const TrainStep& made, RankTrainer& trainer,
+               const std::vector<Exchange>& order, TrainResult& result, const TrainObserver& observer) {
+  const bool tells = trainer.model().rank() == 0;
+  std::unique_ptr<Reports> reports;
+  if (tells) reports = std::make_unique<Reports>(options, trainer);
+  if (tells) observer.begin(made);
+  const auto tell = [&](bool all, const schedules::StepTimeline& timeline) {
+    if (!tells) return;
+    for (const StepReport& step : reports->next(all)) {
+      result.steps.push_back(step);
+      observer.step(step, step.step == options.steps ? timeline : schedules::StepTimeline{});
+    }
+  };
+  const std::int64_t own_pushes = std::count_if(order.begin(), order.end(), [&](const Exchange& exchange) {
+    return exchange.replica == 0 && exchange.way == Exchange::Way::push;
+  });
+  std::int64_t pushes = 0;
+  begin_together(trainer.model().mesh());
+  AsyncReplica(options, trainer).run(order, [&] {
+    if (++pushes < own_pushes) tell(false, {});  // the last report comes with the timeline
+  });
+  schedules::StepTimeline timeline = trainer.gather_timeline();
+  timeline.resize(made.step.of_rank.size());  // the server has no tasks
+  tell(true, timeline);
+  const double loss = trainer.validate();
+  if (!tells) return;
+  result.validation_loss = loss;
+  observer.validation(options.steps, loss);
+}
+
+}  // namespace
+
+ReplicaRun replica_run(const TrainOptions& options) {
+  return {options.sync, options.straggler, options.layout.dp, options.steps, options.seed};
+}
+
+std::vector<Exchange> order_of(const TrainOptions& options) {
+  return order_of(replica_run(options));
+}
+
+Missed missed_in(const std::vector<Exchange>& order) {
+  Missed missed;
+  double pushes = 0;
+  for (const Exchange& exchange : order) {
+    if (exchange.way != Exchange::Way::push) continue;
+    missed.mean += static_cast<double>(exchange.missed);
+    missed.most = std::max(missed.most, exchange.missed);
+    ++pushes;
+  }
+  missed.mean /= pushes;
+  return missed;
+}
+
+TrainResult train_async(const TrainOptions& options, const Corpus& corpus, const TrainObserver& observer) {
+  const TrainStep made = step_of(options);
+  const std::vector<Exchange> order = order_of(options);
+  const std::array<const schedules::Step*, 2> steps{&made.step, &made.forward};
+  TrainResult result;
+  run_ranks(options, made, steps, [&](backends::MeshRank& rank, const ChannelMap& channels) {
+    if (rank.messages.rank() == options.layout.ranks()) return serve(options, made, rank, channels, order);
+    RankTrainer trainer(options, made, corpus, rank, channels);
+    replicate(options, made, trainer, order, result, observer);
+  });
+  return result;
+}
+
+}  // namespace lockstep::trainer

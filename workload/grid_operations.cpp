@@ -1,0 +1,262 @@
+#include "workload/grid_operations.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep::workload {
+namespace {
+
+using schedules::Comm;
+using schedules::GroupKind;
+
+GroupKind group_of(GridAxis axis) {
+  switch (axis) {
+    case GridAxis::along_row:
+      return GroupKind::tensor_row;
+    case GridAxis::along_column:
+      return GroupKind::tensor_column;
+    default:
+      return GroupKind::tensor_depth;
+  }
+}
+
+Comm comm_of(GridComm comm) {
+  switch (comm) {
+    case GridComm::broadcast:
+      return Comm::broadcast;
+    case GridComm::all_gather:
+      return Comm::all_gather;
+    case GridComm::reduce:
+      return Comm::reduce;
+    case GridComm::reduce_scatter:
+      return Comm::reduce_scatter;
+    default:
+      return Comm::all_reduce;
+  }
+}
+
+class GridOperations {
+ public:
+  GridOperations(const Model& model, const Layout& layout)
+      : model_(model), layout_(layout), alone_(model), one_(layout), side_(layout.grid.side) {
+    alone_.hidden /= side_;
+    alone_.heads /= side_;
+    alone_.kv_heads /= side_;
+    alone_.ffn_hidden /= side_;
+    alone_.vocabulary = words() / side_;
+    one_.grid = {};
+    one_.tp = 1;
+    one_.microbatch_size /= divisors_of(layout.grid).rows;
+  }
+
+  std::vector<Operation> layer() {
+    for (Operation& op : layer_operations(alone_, one_)) {
+      switch (op.kind) {
+        case OperationKind::qkv:
+          put_product(op, model_.hidden, (model_.heads + 2 * model_.kv_heads) * model_.head_size, false);
+          break;
+        case OperationKind::projection:
+          put_product(op, model_.heads * model_.head_size, model_.hidden, true);
+          break;
+        case OperationKind::up:
+          put_product(op, model_.hidden, model_.ffn_hidden * (model_.gated ? 2 : 1), false);
+          if (!has_activation(model_, one_)) put_gelu();
+          break;
+        case OperationKind::down:
+          put_product(op, model_.ffn_hidden, model_.hidden, true);
+          break;
+        default:
+          put(std::move(op));
+      }
+    }
+    return std::move(ops_);
+  }
+
+  // Words of all rows of the grid's column are looked up, in this rank's part of the table.
+  std::vector<Operation> embedding() {
+    Layout column = one_;
+    column.microbatch_size *= side_;
+    Model part = alone_;
+    part.vocabulary = words() / side_;
+    for (Operation& op : embedding_operations(part, column)) {
+      const bool looks_up = op.kind == OperationKind::embed;
+      ops_.push_back(std::move(op));
+      if (!looks_up) continue;
+      Operation sum{.kind = OperationKind::leave_embedding};
+      const double bytes = static_cast<double>(side_) * input_bytes(alone_, one_);
+      sum.forward_exchange = {Comm::reduce_scatter, GroupKind::tensor_column, bytes};
+      sum.backward_exchange = {Comm::all_gather, GroupKind::tensor_column, bytes};
+      ops_.push_back(sum);
+    }
+    return std::move(ops_);
+  }
+
+  std::vector<Operation> head() {
+    for (Operation& op : head_operations(alone_, one_)) {
+      if (op.kind != OperationKind::logits) {
+        put(std::move(op));
+        continue;
+      }
+      put_product(op, model_.hidden, words(), false);
+      constexpr double kStatsBytes = 3 * sizeof(float);
+      Operation stats{.kind = OperationKind::exchange_stats};
+      const GridAxis axis = axis_of_columns(linear(model_.hidden, words(), false), GridMatrix::y);
+      stats.forward_exchange = {Comm::all_gather, group_of(axis),
+                                static_cast<double>(side_) * tokens_of(alone_, one_) * kStatsBytes};
+      ops_.push_back(stats);
+    }
+    return std::move(ops_);
+  }
+
+ private:
+  double element() const { return static_cast<double>(core::size_of(layout_.compute)); }
+  std::int64_t words() const {
+    const std::int64_t divisor = divisors_of(layout_.grid).outputs;
+    return (model_.vocabulary + divisor - 1) / divisor * divisor;
+  }
+  GridLinear linear(std::int64_t inputs, std::int64_t outputs, bool swapped) const {
+    return {layout_.grid, layout_.microbatch_size * model_.sequence, inputs, outputs, swapped};
+  }
+
+  void put(Operation op) {
+    const bool is_norm = op.kind == OperationKind::attention_norm || op.kind == OperationKind::mlp_norm ||
+                         op.kind == OperationKind::head_norm;
+    ops_.push_back(std::move(op));
+    if (!is_norm) return;
+    Operation sums{.kind = OperationKind::exchange_norm};
+    const double numbers = model_.norm == Norm::layer ? 2 : 1;
+    const GridAxis axis = axis_of_columns(linear(model_.hidden, model_.hidden, false), GridMatrix::x);
+    sums.forward_exchange = {Comm::all_reduce, group_of(axis), numbers * sizeof(float) * tokens_of(alone_, one_)};
+    sums.backward_exchange = {Comm::all_reduce, group_of(axis), 2 * sizeof(float) * tokens_of(alone_, one_)};
+    ops_.push_back(sums);
+  }
+
+  // SUMMA adds up several products, behind which alone the activation can come.
+  void put_gelu() {
+    const std::int64_t count = layout_.microbatch_size * model_.sequence * model_.ffn_hidden / layout_.tp;
+    Operation op{.kind = OperationKind::activation};
+    op.forward = {kernel_call(kernels::GeluForward{.count = count}, layout_.compute)};
+    op.input_gradient = {kernel_call(kernels::GeluBackward{.count = count}, layout_.compute)};
+    ops_.push_back(op);
+  }
+
+  // `one`: the product as one rank's, whose inputs are kept.
+  void put_product(const Operation& one, std::int64_t inputs, std::int64_t outputs, bool swapped) {
+    const GridLinear whole = linear(inputs, outputs, swapped);
+    const std::size_t first = ops_.size();
+    for (const bool backward : {false, true}) {
+      const std::vector<GridStep> steps = backward ? backward_steps(whole) : forward_steps(whole);
+      const auto begin = static_cast<std::ptrdiff_t>(ops_.size());
+      for (std::size_t i = 0; i < steps.size(); ++i) ops_.push_back(operation(one.kind, whole, steps, i));
+      if (backward) std::reverse(ops_.begin() + begin, ops_.end());
+    }
+    ops_[first].kept_bytes = one.kept_bytes;
+    ops_[first].later_bytes = one.later_bytes;
+    ops_[first].keeps_output = one.keeps_output;
+  }
+
+  Operation operation(OperationKind kind, const GridLinear& whole, const std::vector<GridStep>& steps,
+                      std::size_t i) const {
+    const GridStep& step = steps[i];
+    Operation op{.kind = step.is_exchange ? OperationKind::exchange_grid : kind};
+    op.turn = static_cast<std::uint16_t>(i);
+    if (step.is_exchange) {
+      const bool forward = step.product == GridProduct::forward;
+      op.of_weight_gradient = step.product == GridProduct::weight_gradient;
+      (forward ? op.forward_exchange : op.backward_exchange) = {comm_of(step.comm), group_of(step.axis),
+                                                                payload(whole, step)};
+      const GridStep* const product = layout_.overlap_tp ? product_beside(steps, i) : nullptr;
+      if (product != nullptr) {
+        (forward ? op.beside : product->product == step.product ? op.beside_backward : op.beside_weight) = true;
+      }
+      return op;
+    }
+    const kernels::GemmShape shape{panel_of(whole, GridMatrix::x).rows, panel_of(whole, GridMatrix::w).columns,
+                                   panel_of(whole, GridMatrix::w).rows};
+    const core::DType dtype = layout_.compute;
+    if (step.product == GridProduct::forward) {
+      op.forward = {kernel_call(kernels::GemmForward{.shape = shape}, dtype)};
+    } else if (step.product == GridProduct::input_gradient) {
+      op.input_gradient = {kernel_call(kernels::GemmInputGradient{.shape = shape}, dtype)};
+    } else {
+      op.weight_gradient = {kernel_call(kernels::GemmWeightGradient{.shape = shape}, dtype)};
+    }
+    return op;
+  }
+
+  // A panel; of an all-reduce the block. Gradients of weights have a dtype of their own.
+  double payload(const GridLinear& whole, const GridStep& step) const {
+    const bool is_sum = step.comm != GridComm::broadcast && step.comm != GridComm::all_gather;
+    const double size =
+        is_sum && step.matrix == GridMatrix::w ? static_cast<double>(core::size_of(layout_.gradient)) : element();
+    const GridBlock block =
+        step.comm == GridComm::all_reduce ? block_of(whole, step.matrix, 0) : panel_of(whole, step.matrix);
+    return size * static_cast<double>(block.elems());
+  }
+
+  // The next product of the list, if it is there and does without this exchange: what is fetched for a later one, and a
+  // result while there is still one to make.
+  static const GridStep* product_beside(const std::vector<GridStep>& steps, std::size_t i) {
+    const auto next = std::find_if(steps.begin() + static_cast<std::ptrdiff_t>(i), steps.end(),
+                                   [](const GridStep& step) { return !step.is_exchange; });
+    if (next == steps.end()) return nullptr;
+    const GridStep& step = steps[i];
+    const bool fetches = step.comm == GridComm::broadcast || step.comm == GridComm::all_gather;
+    const bool is_for_it = fetches && step.number == next->number && step.product == next->product;
+    return is_for_it ? nullptr : &*next;
+  }
+
+  const Model& model_;
+  const Layout& layout_;
+  Model alone_;  // what a rank has between products, as a model
+  Layout one_;   // whose one rank it is
+  std::int64_t side_;
+  std::vector<Operation> ops_;
+};
+
+std::string must_be_multiple(const char* what, std::int64_t value, std::int64_t of) {
+  if (value % of == 0) return "";
+  return std::string(", and ") + what + " is " + std::to_string(value) + "; allowed: multiples of " +
+         std::to_string(of);
+}
+
+}  // namespace
+
+std::vector<Operation> grid_layer_operations(const Model& model, const Layout& layout) {
+  return GridOperations(model, layout).layer();
+}
+std::vector<Operation> grid_embedding_operations(const Model& model, const Layout& layout) {
+  return GridOperations(model, layout).embedding();
+}
+std::vector<Operation> grid_head_operations(const Model& model, const Layout& layout) {
+  return GridOperations(model, layout).head();
+}
+
+std::string grid_misfit(const Model& model, const Layout& layout) {
+  const std::string grid = "tp_grid is " + text_of(layout.grid);
+  if (layout.tp != layout.grid.ranks()) {
+    return grid + ", and tp is " + std::to_string(layout.tp) + "; allowed: tp=" + std::to_string(layout.grid.ranks()) +
+           ", or no tp";
+  }
+  const auto refused = [&](bool has, const char* what, const char* allowed) {
+    return has ? std::string(", with ") + what + "; allowed: " + allowed : std::string();
+  };
+  const std::int64_t side = layout.grid.side;
+  const GridDivisors divisors = divisors_of(layout.grid);
+  for (const std::string& misfit :
+       {refused(layout.sequence_parallel, "sp=yes", "sp=no, as a grid shares rows out by itself"),
+        refused(model.experts > 0, "experts", "a model without experts"),
+        refused(layout.cp > 1, "context-parallel ranks", "cp=1"),
+        refused(layout.fp8 != Fp8::none, "8-bit floats", "fp8=none"),
+        must_be_multiple("microbatch", layout.microbatch_size, divisors.rows),
+        must_be_multiple("heads", model.heads, side), must_be_multiple("kv_heads", model.kv_heads, side),
+        must_be_multiple("hidden", model.hidden, divisors.outputs),
+        must_be_multiple("ffn_hidden", model.ffn_hidden, divisors.outputs),
+        must_be_multiple("columns of queries, keys and values", (model.heads + 2 * model.kv_heads) * model.head_size,
+                         divisors.outputs)}) {
+    if (!misfit.empty()) return grid + misfit;
+  }
+  return "";
+}
+
+}  // namespace lockstep::workload
