@@ -100,12 +100,15 @@ class Worker {
   }
 
  private:
-  // Parts of a product have its strides, not its columns, so that strides belong to the key.
-  using Key = std::tuple<Product::Key, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+  // Parts of a product have its strides, not its columns, so that strides belong to the key. So does who finishes: the
+  // result's type follows from that, and alpha, which decides it, is in no Product::Key.
+  using Key = std::tuple<Product::Key, bool, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
   Matmul& matmul_of(const Product& product, bool finish) {
-    const Key key{product.key(),        product.a.row_stride,    product.a.column_stride,
-                  product.b.row_stride, product.b.column_stride, product.c.row_stride};
+    const Key key{product.key(),        finish,
+                  product.a.row_stride, product.a.column_stride,
+                  product.b.row_stride, product.b.column_stride,
+                  product.c.row_stride};
     const auto known = matmuls_.find(key);
     if (known != matmuls_.end()) return *known->second;
     return *matmuls_.emplace(key, std::make_unique<Matmul>(product, finish, engine_)).first->second;
