@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "trainer/checkpoint/files_for_tests.h"
 #include "trainer/data/batches.h"
 #include "trainer/train/run_for_tests.h"
 
@@ -268,6 +269,23 @@ TEST(OldWeights, RepeatToTheBit) {
     const TrainResult other = run(options_with(layout));
     EXPECT_EQ(difference(one, other, 0), "") << layout;
   }
+}
+
+// At the end of a step no microbatch is under way, and a checkpoint has all that there is.
+TEST(OldWeights, GoOnFromACheckpointToTheBit) {
+  const TrainOptions options = options_with("pp=4,microbatches=8,schedule=pipedream");
+  const TrainResult whole = run(options);
+  const TemporaryFolder folder;
+  TrainOptions first = options;
+  first.checkpoint_folder = folder.path();
+  first.steps = kFewSteps / 2;
+  run(first);
+  TrainOptions rest = options;
+  rest.resume = folder.path();
+  const TrainResult resumed = run(rest);
+  ASSERT_EQ(resumed.steps.size(), static_cast<std::size_t>(kFewSteps - first.steps));
+  EXPECT_EQ(resumed.steps.back().loss, whole.steps.back().loss);
+  EXPECT_EQ(resumed.validation_loss, whole.validation_loss);
 }
 
 TEST(OldWeights, AreCountedToTheByte) {
