@@ -63,10 +63,11 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
 void add_data_parallel(Step& step, const Layout& layout, const std::vector<StagePlan>& plans) {
   if (data_ranks_of(layout) == 1) return;
   const std::int32_t zero = zero_of(layout);
+  const bool every_microbatch = zero >= 2 || updates_every_microbatch(layout);
   schedules::reduce_gradients(
       step, for_stages<GradientBucket>(plans, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); }),
       {.comm = zero == 0 ? Comm::all_reduce : Comm::reduce_scatter,
-       .every_microbatch = zero >= 2,
+       .every_microbatch = every_microbatch,
        .overlapped = layout.overlap_gradients,
        .over_replicas = replicas_of(layout) > 1});
   if (zero < 3) return;
@@ -84,6 +85,11 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
   if (layout.tp > 1 && partial > 0) schedules::reduce_at_end(step, GroupKind::tensor, partial);
   if (model.tied_embeddings && step.stages_a_pipe > 1) {
     schedules::reduce_at_end(step, GroupKind::embedding, tied_gradient_bytes(plans.front(), layout));
+  }
+  if (updates_every_microbatch(layout)) {
+    std::vector<std::int64_t> ps_of_stage;
+    for (const StageWork& work : works) ps_of_stage.push_back(work.optimizer_ps);
+    return schedules::add_updates(step, ps_of_stage);
   }
   std::vector<std::int64_t> optimizer_ps(static_cast<std::size_t>(step.num_ranks()));
   for (std::size_t stage = 0; stage < works.size(); ++stage) {

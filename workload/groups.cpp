@@ -151,6 +151,10 @@ std::int32_t zero_of(const Layout& layout) {
   return share > 1 ? layout.zero : 0;
 }
 
+bool updates_every_microbatch(const Layout& layout) {
+  return versions_of(layout) == schedules::Versions::in_flight && zero_of(layout) == 0;
+}
+
 std::int32_t shards_of(const Layout& layout) {
   return zero_of(layout) > 0 && layout.shard_ranks > 0 ? layout.shard_ranks : data_ranks_of(layout);
 }

@@ -36,6 +36,9 @@ Coordinates data_rank_at(const Layout& layout, const Coordinates& at, std::int32
 
 // The ZeRO stage that makes a difference: none where a set of shards is on one rank.
 std::int32_t zero_of(const Layout& layout);
+// Whether each microbatch's gradients change the weights at once (schedules::add_updates), as in PipeDream. Of shards
+// they do so at the end of the step.
+bool updates_every_microbatch(const Layout& layout);
 // Neighbouring data ranks that share a set of shards (or, without any, reduce whole gradients) among themselves, and
 // how many replicas of the set there are. The one with index i has shard i % shards_of() of replica i / shards_of().
 std::int32_t shards_of(const Layout& layout);

@@ -176,6 +176,11 @@ schedules::Schedule schedule_of(const Layout& layout) {
   return schedules::make_schedule(layout.schedule, shape_of(layout));
 }
 
+schedules::Versions versions_of(const Layout& layout) {
+  if (layout.own_schedule != nullptr) return schedules::Versions::one;
+  return schedules::entry_named(layout.schedule).versions;
+}
+
 std::int32_t stages_a_pipe(const Layout& layout) {
   if (layout.own_schedule != nullptr) return layout.own_schedule->stages_a_pipe;
   if (layout.chunks > 1) return layout.pp * layout.chunks;

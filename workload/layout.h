@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "schedules/catalogue.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
 #include "workload/context_list.h"
@@ -117,6 +118,8 @@ inline std::int64_t words_a_rank(const Model& model, const Layout& layout) {
 schedules::PipelineShape shape_of(const Layout& layout);
 // The schedule that the layout names, or the user's own.
 schedules::Schedule schedule_of(const Layout& layout);
+// How many versions of the weights its schedule trains on. A schedule of a user's own: one.
+schedules::Versions versions_of(const Layout& layout);
 // Stages of one pipe; some schedules have a fixed number a rank (ZB-V has two) and say so in their lists only.
 std::int32_t stages_a_pipe(const Layout& layout);
 // Pipes of the schedule, each with a copy of the model: 2 in opposite directions (Chimera, DualPipe), else 1.

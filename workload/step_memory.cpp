@@ -77,6 +77,9 @@ struct StageState {
   std::vector<std::size_t> bucket_of;  // [parameter]
   std::vector<std::size_t> member_of;  // [parameter] in its bucket
   std::vector<bool> copied;            // [parameter] f32, while a narrow gradient is added to
+  // Of a schedule with several versions of the weights, as parallel::WeightVersions has them.
+  std::int32_t newest = 0;
+  std::map<std::int32_t, std::int32_t> version_of = {};  // [microbatch]
 };
 
 class RankMemory {
@@ -140,6 +143,9 @@ class RankMemory {
         const std::int64_t whole = bucket.flat.elems;
         const std::int64_t own = bucket.own.count();
         held.change(MemoryKind::weights, bytes_of(layout_.compute, zero_ == 3 ? own : whole));
+        if (versions_ == schedules::Versions::double_buffered) {
+          held.change(MemoryKind::weights, bytes_of(layout_.compute, whole));
+        }
         held.change(MemoryKind::gradients, bytes_of(layout_.gradient, zero_ >= 2 ? own : whole));
         if (layout_.offload != Offload::none) continue;
         held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
@@ -159,7 +165,9 @@ class RankMemory {
       held.change(MemoryKind::buffers, bytes_of(core::DType::f32, biases));
     }
     const auto stages = static_cast<std::int64_t>(stages_.size());
-    held.change(MemoryKind::buffers, bytes_of(core::DType::f32, kStepNumbers) + bytes_of(core::DType::f64, 1 + stages));
+    const std::int64_t updates = updates_every_microbatch(layout_) ? layout_.microbatches : 1;
+    held.change(MemoryKind::buffers,
+                bytes_of(core::DType::f32, step_numbers(updates)) + bytes_of(core::DType::f64, 1 + stages));
     return held.now();
   }
 
@@ -214,6 +222,7 @@ class RankMemory {
       case Op::reduce_grad:
         return reduce(task);
       case Op::optimizer:
+        if (task.microbatch >= 0) return update_stage(task);
         return task.comm == schedules::Comm::none ? update() : norm();
       default:
         piece(task);
@@ -228,6 +237,7 @@ class RankMemory {
 
   void piece(const Task& task) {
     StageState& stage = stage_of(task);
+    if (versions_ == schedules::Versions::in_flight) stage.version_of.try_emplace(task.microbatch, stage.newest);
     for (const Phase& phase : phases_of(model_, layout_, stage.plan->place, context(), task)) {
       for (const std::size_t parameter : phase.gradients) add_to(stage, parameter);
       for (const Touch& one : phase.touches) events_.push_back({.touch = one});
@@ -358,6 +368,22 @@ class RankMemory {
     }
   }
 
+  // What the microbatch alone has read is given up; what others will still read is copied.
+  void update_stage(const Task& task) {
+    StageState& stage = stage_of(task);
+    std::int64_t bytes = 0;
+    for (const BucketState& bucket : stage.buckets) bytes += bytes_of(layout_.compute, bucket.flat.elems);
+    const auto is_read = [&](std::int32_t version) {
+      return std::any_of(stage.version_of.begin(), stage.version_of.end(),
+                         [&](const auto& one) { return one.second == version; });
+    };
+    const std::int32_t read = stage.version_of.at(task.microbatch);
+    stage.version_of.erase(task.microbatch);
+    if (read != stage.newest && !is_read(read)) change(MemoryKind::weights, -bytes);
+    if (is_read(stage.newest)) change(MemoryKind::weights, bytes);
+    ++stage.newest;
+  }
+
   // One f64 for each run of gradients that this rank counts.
   void norm() {
     for (const auto& [number, stage] : stages_) {
@@ -380,6 +406,7 @@ class RankMemory {
   const Coordinates at_;
   std::optional<ContextMemory> context_;
   const std::int32_t zero_ = zero_of(layout_);
+  const schedules::Versions versions_ = versions_of(layout_);
   std::map<std::int32_t, StageState> stages_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward
   std::vector<Event> events_;

@@ -14,8 +14,11 @@
 
 namespace lockstep::workload {
 
-// Numbers of the optimizer that lie on the device: kernels::AdamW's schedule, the factor of gradients, their norm.
-inline constexpr std::int64_t kStepNumbers = 5;
+// Numbers of the optimizer that lie on the device: kernels::AdamW's schedule for each update of a step, the factor of
+// gradients, their norm.
+constexpr std::int64_t step_numbers(std::int64_t updates) {
+  return 3 * updates + 2;
+}
 
 // `plans`: of each stage (plans_of). `step`: of all ranks (unfolded). Without what compressed all-reduces hold.
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,

@@ -135,6 +135,9 @@ kernels::In ParameterStore::weight(std::size_t parameter) const {
   const Bucket& bucket = data_->bucket_of(parameter);
   LOCKSTEP_CHECK(bucket.weights_are == Bucket::Weights::whole,
                  data_->parameters[parameter].name + " is used, but not gathered since it was resharded or updated");
+  if (const WeightVersions::Copy* const old = data_->versions.read; old != nullptr) {
+    return (*old)[static_cast<std::size_t>(data_->position(parameter).bucket)].in(range.begin, range.count());
+  }
   return bucket.gathered.given() ? bucket.gathered.in(range.begin, range.count()) : bucket.weights.in(range);
 }
 
@@ -199,6 +202,7 @@ void ParameterStore::masters_changed() {
     if (bucket.master.tensor.given()) data_->round_masters(bucket, bucket.own, bucket.master.in(bucket.own));
     data_->others_changed(bucket);
   }
+  for (auto& [version, copy] : data_->versions.copies) data_->copy_newest(copy);  // between steps nobody is under way
 }
 
 }  // namespace lockstep::parallel

@@ -142,6 +142,16 @@ class ParameterStore {
   };
   void update(const AdamWOptions& adamw, const UpdateOnDevice& numbers);
 
+  // ---- versions of the weights, for stage 0, in the rank's own thread: a reader (a microbatch) holds the weights as
+  // they are until it releases them, whatever update() does meanwhile. Updates copy what is held, each version once.
+  // PipeDream's weight stashing (Narayanan et al. 2019, section 3.3).
+  void hold(std::int32_t reader);  // the newest; what it held before is released
+  bool holds(std::int32_t reader) const;
+  void release(std::int32_t reader);
+  void copy_held();                   // now, not with the next update
+  void read_as(std::int32_t reader);  // from now on weight() has what this reader holds
+  void read_newest();                 // or what updates have made, as it does at first
+
   // Bytes that updates have brought to the device and taken away again, so far: 0 without StoreOptions::offload.
   std::int64_t offloaded_bytes() const;
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -71,6 +72,15 @@ struct ParameterStore::Bucket {
   }
 };
 
+// Weights that updates have left behind, because somebody still reads them.
+struct WeightVersions {
+  using Copy = std::vector<Tensor>;           // [bucket], whole
+  std::int64_t newest = 0;                    // that of Bucket::weights
+  std::map<std::int32_t, std::int64_t> held;  // version by reader
+  std::map<std::int64_t, Copy> copies;        // of a version
+  const Copy* read = nullptr;                 // by weight(); nullptr: the newest
+};
+
 struct ParameterStore::Data {
   Memory& memory;
   const kernels::Context where;
@@ -92,6 +102,7 @@ struct ParameterStore::Data {
   // [State][bucket]: of a device's memory, or of what is offloaded
   std::array<std::vector<std::vector<float>>, 3> host_copies = {};
   std::unique_ptr<OffloadedStates> offloaded = {};
+  WeightVersions versions = {};
 
   bool narrow_weights() const { return options.compute != core::DType::f32; }
   bool narrow_gradients() const { return options.gradient != core::DType::f32; }
@@ -143,6 +154,9 @@ struct ParameterStore::Data {
   // Weights as kernels read them follow, in a range of the own shard, which `masters` are of.
   void round_masters(Bucket& of, FlatRange range, const kernels::In& masters);
   void others_changed(Bucket& of);  // weights of other ranks' shards
+  bool is_held(std::int64_t version) const;
+  void copy_newest(WeightVersions::Copy& to);
+  void copy_held();
 };
 
 }  // namespace lockstep::parallel

@@ -117,6 +117,9 @@ void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args
   args.beta1 = adamw.beta1;
   args.beta2 = adamw.beta2;
   args.epsilon = adamw.epsilon;
+  copy_held();
+  ++versions.newest;
+  versions.read = nullptr;
   const auto step = [&](Bucket& of, FlatRange part, const OffloadedStates::Views& states) {
     for (const bool decays : {false, true}) {
       args.decay = decays ? adamw.decay : 0;

@@ -18,4 +18,9 @@ enum class Barrier : std::uint8_t {
 // A STEP of so many picoseconds for each rank, in lane compute, after all that the rank computes and reduces.
 void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier barrier);
 
+// A STEP of so many picoseconds for each stage behind every microbatch's gradients of it, reductions included, and
+// before the rank's next kernel: PipeDream without a flush (Narayanan et al. 2019, section 3.3). Its tasks have the
+// microbatch whose gradients they take. No rank waits for the norm of all.
+void add_updates(Step& step, std::span<const std::int64_t> ps_of_stage);
+
 }  // namespace lockstep::schedules

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "schedules/catalogue.h"
 #include "schedules/passes/offload.h"
@@ -44,6 +46,50 @@ TEST(Optimizer, WaitsForTheLastReduction) {
   const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 100; }});
   EXPECT_EQ(end_of(timeline), 2 * 30 + 100 + 5);
   EXPECT_THROW(add_optimizer(step, std::vector<std::int64_t>(1, 5), Barrier::norm), core::Error);
+}
+
+// Of p ranks, rank r begins a microbatch when all but p-1-r of those before have changed its weights (Narayanan et al.
+// 2019, section 3.3), and updates behind each backward, the last messages aside.
+TEST(Optimizer, UpdatesOfEveryMicrobatchLeaveWeightsAsOldAsPipeDreams) {
+  constexpr std::int32_t kRanks = 4;
+  constexpr std::int32_t kMicrobatches = 9;
+  Step step = lower(make_schedule("pipedream", {kRanks, kMicrobatches, 1}), std::vector<StageCosts>(kRanks));
+  add_updates(step, std::vector<std::int64_t>(kRanks, 5));
+  for (std::int32_t r = 0; r < kRanks; ++r) {
+    std::int32_t updates = 0;
+    std::int32_t backwards = 0;
+    for (const Task& task : step.of_rank[static_cast<std::size_t>(r)].tasks) {
+      if (task.op == Op::forward) {
+        EXPECT_EQ(updates, std::max(0, task.microbatch - (kRanks - 1 - r)));
+      }
+      if (task.op == Op::backward) ++backwards;
+      if (task.op != Op::optimizer) continue;
+      EXPECT_EQ(task.microbatch, updates++);
+      EXPECT_EQ(task.stage, r);
+      EXPECT_EQ(task.amount, 5);
+      EXPECT_EQ(updates, backwards);
+    }
+    EXPECT_EQ(updates, kMicrobatches);
+  }
+}
+
+// Between the update of one rank and that of another nothing waits.
+TEST(Optimizer, UpdatesOfEveryMicrobatchTakeNoTimeButTheirOwn) {
+  const auto end = [](std::int64_t update_ps) {
+    Step step = lower(make_schedule("pipedream", {4, 8, 1}), std::vector<StageCosts>(4, {10, 10, 10, 0}));
+    add_updates(step, std::vector<std::int64_t>(4, update_ps));
+    return end_of(play_simply(step));
+  };
+  EXPECT_EQ(end(0), 330);          // (m + p - 1) 30
+  EXPECT_EQ(end(5), 330 + 8 * 5);  // the last stage has one behind each of its m backwards; the drain's are beside it
+}
+
+TEST(Optimizer, AnUpdateWaitsForTheReductionsOfItsMicrobatch) {
+  Step step = step_of_parts(make_schedule("pipedream", {1, 2, 1}), 2, 8);
+  reduce_gradients(step, std::vector<std::vector<GradientBucket>>(1, {{.bytes = 4}}), {.every_microbatch = true});
+  add_updates(step, std::vector<std::int64_t>(1, 5));
+  const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 100; }});
+  EXPECT_EQ(end_of(timeline), 2 * (2 * 30 + 100 + 5));
 }
 
 TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {

@@ -11,8 +11,8 @@
 #include "kernels/cast/cast.h"
 #include "kernels/moe/router.h"
 #include "parallel/parameters/device_memory.h"
-#include "schedules/catalogue.h"
 #include "trainer/model/part_run.h"
+#include "workload/groups.h"
 #include "workload/parameters.h"
 
 namespace lockstep::trainer {
@@ -133,6 +133,24 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
 }
 
+// Of schedules that train on old weights.
+void check_old_weights(const workload::Model& model, const workload::Layout& layout) {
+  const schedules::Versions versions = versions_of(layout);
+  if (versions == schedules::Versions::one) return;
+  const auto refuse_with = [&](const std::string& with, const std::string& allowed) {
+    refuse("schedule " + layout.schedule + ", which trains on old weights, together with " + with, allowed);
+  };
+  if (zero_of(layout) > 0) refuse_with("zero=" + std::to_string(layout.zero), "zero=0");
+  if (layout.offload != workload::Offload::none) refuse_with("offload", "offload=none");
+  if (layout.fp8 != workload::Fp8::none) refuse_with("8-bit floats", "fp8=none");
+  if (versions == schedules::Versions::double_buffered) return;
+  // What several ranks sum at the end of a step, or decide with all gradients there.
+  if (model.tied_embeddings && layout.pp > 1) refuse_with("tied_embeddings=yes", "tied_embeddings=no");
+  if (model.experts > 0) refuse_with("experts=" + std::to_string(model.experts), "experts=0");
+  if (layout.sequence_parallel) refuse_with("sp=yes", "sp=no");
+  if (layout.compute == core::DType::f16) refuse_with("dtype=f16", "dtype=f32 bf16");
+}
+
 // To those of the next layer, if the part is a mixture's.
 void add_loads(std::span<const std::int64_t> loads, std::size_t& layer, std::vector<std::vector<std::int64_t>>& to) {
   if (loads.empty()) return;
@@ -185,13 +203,7 @@ void check_trainable(const workload::Model& model, const workload::Layout& layou
   }
   if (!layout.flash) refuse("attention that keeps its scores", "flash=yes");
   if (layout.scatter_gather) refuse("scatter_gather", "scatter_gather=no");
-  const schedules::Versions versions =
-      layout.own_schedule != nullptr ? schedules::Versions::one : schedules::entry_named(layout.schedule).versions;
-  // Schedules whose results differ from plain accumulation are simulated only.
-  if (versions != schedules::Versions::one) {
-    refuse("schedule " + layout.schedule + ", which trains on old weights",
-           "a schedule with one version of them (simulate and pipeline_perf run the others)");
-  }
+  check_old_weights(model, layout);
 }
 
 struct GptStage::State {

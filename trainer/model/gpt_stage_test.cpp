@@ -423,7 +423,8 @@ TEST(CheckTrainable, WhatTheTrainerDoesNotHaveIsRefused) {
   EXPECT_NE(refusal("gpt3-125m", "tp=1").find("models without dropout"), std::string::npos);
   EXPECT_NE(refusal("nano", "cp=2,cp_way=colossal,flash=no").find("allowed: cp_way=ring"), std::string::npos);
   EXPECT_NE(refusal("nano", "flash=no").find("allowed: flash=yes"), std::string::npos);
-  EXPECT_NE(refusal("nano", "schedule=pipedream").find("old weights"), std::string::npos);
+  EXPECT_EQ(refusal("nano", "pp=2,schedule=pipedream_2bw"), "");
+  EXPECT_NE(refusal("nano", "pp=2,schedule=pipedream").find("old weights"), std::string::npos);
 }
 
 }  // namespace

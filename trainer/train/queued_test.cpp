@@ -201,6 +201,19 @@ TEST(QueuedTrainer, Llama) {
   }
 }
 
+TEST(QueuedTrainer, OldWeights) {
+  for (const workload::Layout& layout : {workload::Layout{.pp = 2, .schedule = "pipedream", .microbatches = 4},
+                                         workload::Layout{.dp = 2, .pp = 2, .schedule = "pipedream", .microbatches = 4},
+                                         workload::Layout{.pp = 2, .schedule = "pipedream_2bw", .microbatches = 4}}) {
+    TrainOptions options = few_steps(layout);
+    options.model = tiny_llama();
+    options.model.layers = 2;
+    options.most_norm = 0;
+    expect_the_same_queued(options);
+    EXPECT_EQ(run_queued(options, {.threads = false, .late = 0}).takings, 0) << "memory is taken before the first step";
+  }
+}
+
 TEST(QueuedTrainer, AllOfThemInNarrowFormats) {
   for (const core::DType dtype : {core::DType::bf16, core::DType::f16}) {
     TrainOptions options = few_steps(all_of_them());

@@ -167,7 +167,8 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
       .adamw = options_.adamw, .step = step, .most_norm = options_.most_norm, .loss_scale = loss_scale_.scale};
   rules.adamw.rate = own.report.rate;
   auto tokens = static_cast<double>(options_.tokens_a_step());
-  if (options_.sync.averages()) tokens /= options_.layout.dp;  // a replica's loss is its own mean
+  tokens /= static_cast<double>(model_.versions().updates_a_step());  // an update's loss is its own mean
+  if (options_.sync.averages()) tokens /= options_.layout.dp;         // a replica's loss is its own mean
   rules.rehearses = synchronizer_ && options_.sync.sums_gradients();
   const auto start_ns = now_ns();
   training_.give(views(), rules);

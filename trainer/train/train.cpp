@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "collectives/backends/places.h"
 #include "collectives/backends/plan_choice.h"
 #include "collectives/collective.h"
@@ -98,6 +100,25 @@ void check_graph(const TrainOptions& options) {
   }
 }
 
+// Of schedules that train on old weights.
+void check_versions(const TrainOptions& options) {
+  const schedules::Versions versions = versions_of(options.layout);
+  if (versions == schedules::Versions::one) return;
+  const auto refuse = [&](const std::string& with, const std::string& allowed) {
+    throw core::usage_error("--schedule " + options.layout.schedule + ", which trains on old weights, together with " +
+                            with + "; allowed: " + allowed);
+  };
+  if (options.graph) refuse("--graph", "no --graph");
+  if (options.sync.replicas_step_alone()) refuse("--sync " + text_of(options.sync), "--sync allreduce");
+  const bool saves = !options.checkpoint_folder.empty() || !options.resume.empty();
+  if (versions == schedules::Versions::double_buffered && saves) {
+    refuse("--checkpoint or --resume", "neither, as a checkpoint has the newest weights alone");
+  }
+  if (versions == schedules::Versions::in_flight && options.most_norm > 0) {
+    refuse("--clip " + fmt::format("{:g}", options.most_norm), "--clip 0, as no stage waits for the norm of all");
+  }
+}
+
 // Refuses options that need CPU threads or emulated links, which CUDA does not have.
 void check_device(const TrainOptions& options) {
   check_graph(options);
@@ -185,6 +206,7 @@ TrainOptions checked(TrainOptions options) {
   }
   check_algorithm(options);
   check_device(options);
+  check_versions(options);
   check_sync(options);
   return options;
 }

@@ -35,7 +35,8 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
       mesh_(mesh),
       lanes_(lanes),
       memory_(mesh.device, lanes == nullptr ? nullptr : &lanes->stream(schedules::Lane::compute)),
-      collectives_(mesh, channels, collectives, memory_) {
+      collectives_(mesh, channels, collectives, memory_),
+      versions_(layout_) {
   memory_.set_budget(memory.budget);
   const workload::ShardPlace shared = shard_place(layout_, place_, false);
   const workload::ShardPlace of_experts = shard_place(layout_, place_, true);
@@ -55,6 +56,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
         memory_, where, parameters_of(shape.model, layout_, stage.plan->place, shape.expert_rank), shape.tensor,
         stage.plan->buckets, options);
     stage.store->initialize(seed);
+    versions_.begin_run(*stage.store);
     stage.landed.resize(stage.plan->buckets.size());
     stage.model = std::make_unique<GptStage>(shape_, stage.plan->place, *stage.store, memory_, where);
   }

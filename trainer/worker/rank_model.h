@@ -16,6 +16,7 @@
 #include "trainer/step/train_step.h"
 #include "trainer/worker/channels.h"
 #include "trainer/worker/lane_queues.h"
+#include "trainer/worker/old_weights.h"
 #include "trainer/worker/step_collectives.h"
 #include "workload/groups.h"
 #include "workload/layout.h"
@@ -58,6 +59,7 @@ class RankModel {
   backends::MeshRank& mesh() { return mesh_; }
   parallel::Memory& memory() { return memory_; }
   StepCollectives& collectives() { return collectives_; }
+  const OldWeights& versions() const { return versions_; }
   std::vector<RankStage>& stages() { return stages_; }
   RankStage& stage(std::int32_t stage);
   const RankStage* find_stage(std::int32_t stage) const;
@@ -75,6 +77,7 @@ class RankModel {
   const LaneQueues* const lanes_;
   parallel::Memory memory_;
   StepCollectives collectives_;
+  const OldWeights versions_;
   std::vector<RankStage> stages_;
 };
 

@@ -17,13 +17,9 @@ namespace {
 using parallel::MemoryKind;
 using schedules::GroupKind;
 
-// Places of numbers_.
-constexpr std::int64_t kFactor = kernels::kAdamWSchedule;
-constexpr std::int64_t kNorm = kFactor + 1;
-constexpr std::int64_t kNumbers = kNorm + 1;
-static_assert(kNumbers == workload::kStepNumbers, "as is predicted");
-constexpr std::int64_t kGiven = kFactor + 1;
-constexpr std::int64_t kTaken = kNumbers - kFactor;
+// The factor and the norm, behind the schedules.
+constexpr std::int64_t kTaken = 2;
+static_assert(kernels::kAdamWSchedule + kTaken == workload::step_numbers(1), "as is predicted");
 
 std::int64_t total_of(const std::vector<kernels::InOut>& pieces) {
   std::int64_t elems = 0;
@@ -102,22 +98,27 @@ void StepEnd::give(const UpdateRules& rules) {
   rules_ = rules;
   core::Device& device = model_.memory().device();
   if (!given_.given()) {
-    given_ = core::PinnedMemory(device, kGiven * sizeof(float));
+    given_ = core::PinnedMemory(device, static_cast<std::size_t>(factor_place() + 1) * sizeof(float));
     taken_ = core::PinnedMemory(device, kTaken * sizeof(float));
   }
-  const auto schedule = kernels::adamw_schedule(rules.adamw.rate, rules.adamw.beta1, rules.adamw.beta2, rules.step);
-  std::copy(schedule.begin(), schedule.end(), given_.as<float>());
-  given_.as<float>()[kFactor] = gradient_scale();
+  const parallel::AdamWOptions& adamw = rules.adamw;
+  for (std::int64_t update = 0; update < updates_; ++update) {
+    const std::int64_t number = (rules.step - 1) * updates_ + update + 1;
+    const auto schedule = kernels::adamw_schedule(adamw.rate, adamw.beta1, adamw.beta2, number);
+    std::copy(schedule.begin(), schedule.end(), given_.as<float>() + schedule_place(update));
+  }
+  given_.as<float>()[factor_place()] = gradient_scale();
 }
 
 void StepEnd::begin_step() {
   has_square_ = false;
   if (!numbers_.given()) {
     const auto stages = static_cast<std::int64_t>(model_.stages().size());
-    numbers_ = model_.memory().make(MemoryKind::buffers, core::DType::f32, workload::kStepNumbers);
+    numbers_ = model_.memory().make(MemoryKind::buffers, core::DType::f32, workload::step_numbers(updates_));
     squares_ = model_.memory().make(MemoryKind::buffers, core::DType::f64, 1 + stages);
   }
-  parallel::queue_to_device(model_.memory().device(), model_.where(), numbers_.out(0, kGiven), given_.as<float>());
+  parallel::queue_to_device(model_.memory().device(), model_.where(), numbers_.out(0, factor_place() + 1),
+                            given_.as<float>());
 }
 
 // torch.nn.utils.clip_grad_norm_, as kernels::ClipFactor has it.
@@ -126,17 +127,30 @@ void StepEnd::update() {
     kernels::ClipFactor clip{.shards = 1, .most = std::numeric_limits<float>::max(), .grad_scale = gradient_scale()};
     if (rules_.most_norm > 0) clip.most = rules_.most_norm;
     clip.sums = squares_.in(0, 1);
-    clip.factor = numbers_.out(kFactor, 1);
-    clip.norm = numbers_.out(kNorm, 1);
+    clip.factor = numbers_.out(factor_place(), 1);
+    clip.norm = numbers_.out(factor_place() + 1, 1);
     kernels::run(clip, model_.where());
   }
-  const parallel::ParameterStore::UpdateOnDevice numbers{.factor = numbers_.in(kFactor, 1),
-                                                         .schedule = numbers_.in(0, kernels::kAdamWSchedule)};
-  for (RankStage& stage : model_.stages()) stage.store->update(rules_.adamw, numbers);
+  for (RankStage& stage : model_.stages()) {
+    model_.versions().before_update(*stage.store);
+    stage.store->update(rules_.adamw, numbers_of(0));
+  }
+}
+
+void StepEnd::update(RankStage& stage, std::int32_t microbatch) {
+  stage.store->release(microbatch);
+  stage.store->update(rules_.adamw, numbers_of(microbatch));
+  stage.store->zero_gradients();
+}
+
+parallel::ParameterStore::UpdateOnDevice StepEnd::numbers_of(std::int64_t update) const {
+  return {.factor = numbers_.in(factor_place(), 1),
+          .schedule = numbers_.in(schedule_place(update), kernels::kAdamWSchedule)};
 }
 
 void StepEnd::end_step() {
-  parallel::queue_to_host(model_.memory().device(), model_.where(), taken_.as<float>(), numbers_.in(kFactor, kTaken));
+  parallel::queue_to_host(model_.memory().device(), model_.where(), taken_.as<float>(),
+                          numbers_.in(factor_place(), kTaken));
 }
 
 void StepEnd::take_results() {

@@ -9,6 +9,7 @@
 #include "core/pinned_memory.h"
 #include "kernels/base/context.h"
 #include "kernels/base/view.h"
+#include "kernels/optimizer/optimizer.h"
 #include "parallel/memory/memory.h"
 #include "trainer/worker/rank_model.h"
 
@@ -25,7 +26,7 @@ struct UpdateRules {
 
 class StepEnd {
  public:
-  explicit StepEnd(RankModel& model) : model_(model) {}
+  explicit StepEnd(RankModel& model) : model_(model), updates_(model.versions().updates_a_step()) {}
 
   // The values that begin_step() copies: the rate and what follows from the step's number. The rest of the rules are
   // constants of the work that is queued then. Nothing of a step before is queued any more.
@@ -43,6 +44,8 @@ class StepEnd {
   // After that sum, in the order of kernels: takes the norm of all gradients, without the loss scale, and changes the
   // weights. In a step without the sum nothing is clipped or skipped.
   void update();
+  // In a step that updates a stage with each microbatch's gradients: with those of this one, counted from 0.
+  void update(RankStage& stage, std::int32_t microbatch);
   void end_step();      // the norm is on its way to the host
   void take_results();  // when what was queued is done
   double norm() const { return norm_; }
@@ -57,13 +60,19 @@ class StepEnd {
   };
   Shared shared_of(schedules::GroupKind kind);
 
+  // Places of numbers_.
+  static std::int64_t schedule_place(std::int64_t update) { return update * kernels::kAdamWSchedule; }
+  std::int64_t factor_place() const { return schedule_place(updates_); }
+  parallel::ParameterStore::UpdateOnDevice numbers_of(std::int64_t update) const;
+
   RankModel& model_;
+  const std::int64_t updates_;  // of a stage in a step
   UpdateRules rules_;
   parallel::Tensor packed_;
   parallel::Tensor squares_;  // f64: the sum, then what each stage adds
   bool has_square_ = false;   // in this step
-  parallel::Tensor numbers_;  // f32: kernels::AdamW's schedule, the factor of gradients, their norm
-  core::PinnedMemory given_;  // the schedule, and the factor in a step without a norm
+  parallel::Tensor numbers_;  // f32: kernels::AdamW's schedule of each update, the factor of gradients, their norm
+  core::PinnedMemory given_;  // the schedules, and the factor in a step without a norm
   core::PinnedMemory taken_;  // the factor, the norm
   double norm_ = 0;
   bool skipped_ = false;

@@ -153,7 +153,7 @@ bool TrainWorker::begin(std::uint32_t task) {
 bool TrainWorker::has_to_wait(std::uint32_t task) const {
   if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   const Task& t = tasks_.tasks[task];
-  return t.op == Op::optimizer || t.comm != schedules::Comm::none;
+  return (t.op == Op::optimizer && t.microbatch < 0) || t.comm != schedules::Comm::none;
 }
 
 void TrainWorker::run(const Task& task, std::uint32_t index) {
@@ -218,15 +218,14 @@ schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
 }
 
 void TrainWorker::run_kernel(const Task& task) {
-  if (task.op == Op::optimizer) {
-    end_.update();
-    return;
-  }
+  if (task.op == Op::optimizer && task.microbatch < 0) return end_.update();
   RankStage& stage = model_.stage(task.stage);
+  if (task.op == Op::optimizer) return end_.update(stage, task.microbatch);
   if (task.op == Op::reshard) {
     stage.store->reshard(model_.bucket_of_unit(task.stage, task.part));
     return;
   }
+  model_.versions().before_kernel(*stage.store, task.microbatch, mode_ == Mode::train);
   stage.model->run(task);
 }
 
