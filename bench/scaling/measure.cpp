@@ -141,11 +141,13 @@ void predict(const Seen& seen, LayoutTimes& times) {
 }
 
 void take_median(Seen& seen, LayoutTimes& times) {
+  // The rank that timed a step may have begun it later than others, and ended it before them.
+  for (Seen::Measured& one : seen.measured) one.ms = std::max(one.ms, end_ms(one.timeline));
   std::sort(seen.measured.begin(), seen.measured.end(), [](const auto& a, const auto& b) { return a.ms < b.ms; });
   for (const Seen::Measured& one : seen.measured) times.samples_ms.push_back(one.ms);
   Seen::Measured& middle = seen.measured[(seen.measured.size() - 1) / 2];
   times.measured = schedules::when_bytes_move(seen.step, std::move(middle.timeline));
-  times.around_ms = std::max(middle.ms - end_ms(times.measured), 0.0);
+  times.around_ms = middle.ms - end_ms(times.measured);
 }
 
 }  // namespace
