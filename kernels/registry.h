@@ -32,6 +32,8 @@ std::vector<KernelCase> embedding_test_cases(), embedding_bench_cases();
 std::vector<KernelCase> optimizer_test_cases(), optimizer_bench_cases();
 std::vector<KernelCase> cast_test_cases(), cast_bench_cases();
 std::vector<KernelCase> quantize_test_cases(), quantize_bench_cases();
+std::vector<KernelCase> sign_test_cases(), sign_bench_cases();
+std::vector<KernelCase> top_k_test_cases(), top_k_bench_cases();
 std::vector<KernelCase> fp8_test_cases(), fp8_bench_cases();
 std::vector<KernelCase> bucket_test_cases(), bucket_bench_cases();
 std::vector<KernelCase> reduction_test_cases(), reduction_bench_cases();
@@ -54,6 +56,8 @@ inline constexpr std::array kKernelFamilies{
     KernelFamily{"optimizer", optimizer_test_cases, optimizer_bench_cases},
     KernelFamily{"cast", cast_test_cases, cast_bench_cases},
     KernelFamily{"quantize", quantize_test_cases, quantize_bench_cases},
+    KernelFamily{"sign", sign_test_cases, sign_bench_cases},
+    KernelFamily{"top_k", top_k_test_cases, top_k_bench_cases},
     KernelFamily{"fp8", fp8_test_cases, fp8_bench_cases},
     KernelFamily{"bucket", bucket_test_cases, bucket_bench_cases},
     KernelFamily{"reduction", reduction_test_cases, reduction_bench_cases},

@@ -68,6 +68,14 @@ T __shfl_xor_sync(unsigned /*mask*/, T value, int lane_mask) {
   std::memcpy(&value, &word, sizeof value);
   return value;
 }
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  unsigned bits = predicate != 0 ? 1U << (threadIdx.x % 32) : 0;
+  for (int distance = 16; distance > 0; distance /= 2) bits |= __shfl_xor_sync(mask, bits, distance);
+  return bits;
+}
+inline int __popc(unsigned bits) {
+  return std::popcount(bits);
+}
 template <class T>
 T atomicAdd(T* address, T value) {
   return std::atomic_ref<T>(*address).fetch_add(value);

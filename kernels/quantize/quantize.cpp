@@ -1,7 +1,9 @@
 #include "kernels/quantize/quantize.h"
 
 #include <limits>
+#include <string>
 
+#include "core/error.h"
 #include "kernels/base/caches.h"
 #include "kernels/base/element_types.h"
 
@@ -93,15 +95,73 @@ void encode_block(const T* x, std::int8_t* codes, float inverse, std::size_t cou
   std::memcpy(codes + i, padded, count - i);
 }
 
+// Codes of 4 bits are made of codes of 8, so many at once: a few vectors, and an even number of blocks' bytes.
+constexpr std::size_t kPackedAtOnce = 256;
+
+// Two codes of 8 bits to one byte. A last one that stands alone has zeros beside it.
+HWY_INLINE void pack_codes(const std::int8_t* codes, std::uint8_t* bytes, std::size_t count) {
+  const hn::ScalableTag<std::uint16_t> d16;
+  const hn::Rebind<std::uint8_t, decltype(d16)> d8;
+  const std::size_t step = hn::Lanes(d16);
+  std::size_t i = 0;
+  for (; 2 * (i + step) <= count; i += step) {
+    const auto pairs = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(codes + 2 * i));
+    const auto low = hn::And(pairs, hn::Set(d16, 0x0f));
+    const auto high = hn::And(hn::ShiftRight<4>(pairs), hn::Set(d16, 0xf0));
+    hn::StoreU(hn::TruncateTo(d8, hn::Or(low, high)), d8, bytes + i);
+  }
+  for (; 2 * i < count; ++i) {
+    const int high = 2 * i + 1 < count ? codes[2 * i + 1] : 0;
+    bytes[i] = static_cast<std::uint8_t>((codes[2 * i] & 15) | (high & 15) << 4);
+  }
+}
+
+HWY_INLINE void unpack_codes(const std::uint8_t* bytes, std::int8_t* codes, std::size_t count) {
+  const hn::ScalableTag<std::uint16_t> d16;
+  const hn::Rebind<std::uint8_t, decltype(d16)> d8;
+  const std::size_t step = hn::Lanes(d16);
+  // Of 4 bits in two's complement: the sign's bit counts -8.
+  const auto extended = [&](auto bits) HWY_ATTR {
+    const auto sign = hn::Set(d16, 8);
+    return hn::Sub(hn::Xor(bits, sign), sign);
+  };
+  std::size_t i = 0;
+  for (; 2 * (i + step) <= count; i += step) {
+    const auto two = hn::PromoteTo(d16, hn::LoadU(d8, bytes + i));
+    const auto low = hn::And(extended(hn::And(two, hn::Set(d16, 0x0f))), hn::Set(d16, 0xff));
+    const auto high = hn::ShiftLeft<8>(extended(hn::ShiftRight<4>(two)));
+    hn::StoreU(hn::Or(low, high), d16, reinterpret_cast<std::uint16_t*>(codes + 2 * i));
+  }
+  const auto code = [](int bits) { return static_cast<std::int8_t>(((bits & 15) ^ 8) - 8); };
+  for (; 2 * i < count; ++i) {
+    codes[2 * i] = code(bytes[i]);
+    if (2 * i + 1 < count) codes[2 * i + 1] = code(bytes[i] >> 4);
+  }
+}
+
 template <class T>
-float quantize_block(const T* x, std::int8_t* codes, std::size_t count) {
+void encode_codes(CodesOf<8> /*codes*/, const T* x, std::int8_t* to, float inverse, std::size_t count) {
+  encode_block(x, to, inverse, count);
+}
+template <class T>
+void encode_codes(CodesOf<4> /*codes*/, const T* x, std::uint8_t* to, float inverse, std::size_t count) {
+  HWY_ALIGN std::int8_t codes[kPackedAtOnce];
+  for (std::size_t i = 0; i < count; i += kPackedAtOnce) {
+    const std::size_t some = HWY_MIN(kPackedAtOnce, count - i);
+    encode_block(x + i, static_cast<std::int8_t*>(codes), inverse, some);
+    pack_codes(static_cast<const std::int8_t*>(codes), to + i / 2, some);
+  }
+}
+
+template <class Codes, class T, class Code>
+float quantize_block(Codes codes, const T* x, Code* to, std::size_t count) {
   const float largest = largest_magnitude(DI32(), x, count);
   const bool finite = largest <= std::numeric_limits<float>::max();
-  if (finite && largest >= kSmallestLargest) {
-    encode_block(x, codes, 127 / largest, count);
-    return largest / 127;
+  if (finite && largest >= Codes::kSmallestLargest) {
+    encode_codes(codes, x, to, Codes::kLargest / largest, count);
+    return largest / Codes::kLargest;
   }
-  std::memset(codes, 0, count);
+  std::memset(to, 0, static_cast<std::size_t>(Codes::bytes(static_cast<std::int64_t>(count))));
   return finite ? 0 : std::numeric_limits<float>::quiet_NaN();
 }
 
@@ -136,6 +196,20 @@ void dequantize_block(const std::int8_t* codes, float scale, T* y, std::size_t c
   store_pair_tail(scaled(load_codes(padded, y), factor), y + i, count - i);
 }
 
+template <class T>
+void decode_codes(CodesOf<8> /*codes*/, const std::int8_t* from, float scale, T* y, std::size_t count) {
+  dequantize_block(from, scale, y, count);
+}
+template <class T>
+void decode_codes(CodesOf<4> /*codes*/, const std::uint8_t* from, float scale, T* y, std::size_t count) {
+  HWY_ALIGN std::int8_t codes[kPackedAtOnce];
+  for (std::size_t i = 0; i < count; i += kPackedAtOnce) {
+    const std::size_t some = HWY_MIN(kPackedAtOnce, count - i);
+    unpack_codes(from + i / 2, static_cast<std::int8_t*>(codes), some);
+    dequantize_block(static_cast<const std::int8_t*>(codes), scale, y + i, some);
+  }
+}
+
 // Elements [begin, end) of blocks [first, last).
 struct Span {
   std::int64_t begin;
@@ -155,33 +229,50 @@ HWY_INLINE void for_blocks(std::size_t count, std::size_t block, const Work& wor
 }
 
 // Codes are not written past the caches, as more is read than written: see run_cpu of a Cast.
-void quantize(const Quantize& args, std::int64_t first, std::int64_t last) {
+template <class Code, class Args>
+void quantize_blocks(const Args& args, std::int64_t first, std::int64_t last) {
+  using Codes = typename Args::Codes;
   const auto block = static_cast<std::size_t>(args.block);
   const Span span = elems_of(args, first, last);
-  float* const scales = args.scales.as<float>() + first;
+  float* const scales = args.scales.template as<float>() + first;
   with_activation_type(args.x.dtype, [&](auto zero) {
-    const auto* x = args.x.as<decltype(zero)>() + span.begin;
-    std::int8_t* const codes = args.codes.as<std::int8_t>() + span.begin;
+    const auto* x = args.x.template as<decltype(zero)>() + span.begin;
+    Code* const codes = args.codes.template as<Code>() + Codes::bytes(span.begin);
     for_blocks(span.count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
-      scales[k] = quantize_block(x + i, codes + i, elems);
+      scales[k] = quantize_block(Codes(), x + i, codes + i / Codes::kInAByte, elems);
     });
   });
 }
 
-void dequantize(const Dequantize& args, bool stream, std::int64_t first, std::int64_t last) {
+template <class Code, class Args>
+void dequantize_blocks(const Args& args, bool stream, std::int64_t first, std::int64_t last) {
+  using Codes = typename Args::Codes;
   const auto block = static_cast<std::size_t>(args.block);
   const Span span = elems_of(args, first, last);
-  const float* const scales = args.scales.as<float>() + first;
-  const auto* codes = args.codes.as<std::int8_t>() + span.begin;
+  const float* const scales = args.scales.template as<float>() + first;
+  const auto* codes = args.codes.template as<Code>() + Codes::bytes(span.begin);
   with_activation_type(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto produce = [&](std::size_t begin, std::size_t count, T* y) {
       for_blocks(count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
-        dequantize_block(codes + begin + i, scales[begin / block + k], y + i, elems);
+        decode_codes(Codes(), codes + (begin + i) / Codes::kInAByte, scales[begin / block + k], y + i, elems);
       });
     };
-    produce_elems(args.y.as<T>() + span.begin, span.count, stream, block, produce);
+    produce_elems(args.y.template as<T>() + span.begin, span.count, stream, block, produce);
   });
+}
+
+void quantize8(const Quantize& args, std::int64_t first, std::int64_t last) {
+  quantize_blocks<std::int8_t>(args, first, last);
+}
+void quantize4(const QuantizeInt4& args, std::int64_t first, std::int64_t last) {
+  quantize_blocks<std::uint8_t>(args, first, last);
+}
+void dequantize8(const Dequantize& args, bool stream, std::int64_t first, std::int64_t last) {
+  dequantize_blocks<std::int8_t>(args, stream, first, last);
+}
+void dequantize4(const DequantizeInt4& args, bool stream, std::int64_t first, std::int64_t last) {
+  dequantize_blocks<std::uint8_t>(args, stream, first, last);
 }
 
 }  // namespace
@@ -192,39 +283,72 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lockstep::kernels {
 namespace {
-HWY_EXPORT(quantize);
-HWY_EXPORT(dequantize);
+
+HWY_EXPORT(quantize8);
+HWY_EXPORT(quantize4);
+HWY_EXPORT(dequantize8);
+HWY_EXPORT(dequantize4);
 constexpr std::int64_t kGrain = 16;  // blocks: so that threads do not write one line of scales
-}  // namespace
 
-void Quantize::check_shape() const {
-  check_at_least(name(), "count", count, 1);
-  check_at_least(name(), "block", block, 1);
-}
-
-void Dequantize::check_shape() const {
-  check_at_least(name(), "count", count, 1);
-  check_at_least(name(), "block", block, 1);
-}
-
-Cost cost_of(const Quantize& args) {
+template <class Args>
+Cost quantize_cost(const Args& args) {
   return {static_cast<double>(args.count) + 2 * static_cast<double>(args.blocks()), operand_bytes(args), ""};
 }
-
-Cost cost_of(const Dequantize& args) {
+template <class Args>
+Cost dequantize_cost(const Args& args) {
   return {static_cast<double>(args.count), operand_bytes(args), ""};
 }
 
-void run_cpu(const Quantize& args, ThreadPool& pool) {
-  pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) {
-    HWY_DYNAMIC_DISPATCH(quantize)(args, first, last);
-  });
+// Calls of_blocks(first, last, whether results outgrow the caches).
+template <class Args, class Work>
+void for_blocks_of(const Args& args, ThreadPool& pool, std::size_t result_bytes, const Work& of_blocks) {
+  const bool stream = pool.kept<Caches>().outgrown_by(result_bytes);
+  pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) { of_blocks(first, last, stream); });
 }
 
+}  // namespace
+
+template <int kBits>
+void CodesOf<kBits>::check_shape(std::string_view kernel, std::int64_t count, std::int64_t block) {
+  check_at_least(kernel, "count", count, 1);
+  check_at_least(kernel, "block", block, 1);
+  if (block % kInAByte == 0) return;
+  throw core::usage_error(std::string(kernel) + ": block is " + std::to_string(block) + "; allowed: even numbers");
+}
+template struct CodesOf<8>;
+template struct CodesOf<4>;
+
+Cost cost_of(const Quantize& args) {
+  return quantize_cost(args);
+}
+Cost cost_of(const QuantizeInt4& args) {
+  return quantize_cost(args);
+}
+Cost cost_of(const Dequantize& args) {
+  return dequantize_cost(args);
+}
+Cost cost_of(const DequantizeInt4& args) {
+  return dequantize_cost(args);
+}
+
+void run_cpu(const Quantize& args, ThreadPool& pool) {
+  for_blocks_of(args, pool, 0, [&](auto first, auto last, bool /*stream*/) {
+    HWY_DYNAMIC_DISPATCH(quantize8)(args, first, last);
+  });
+}
+void run_cpu(const QuantizeInt4& args, ThreadPool& pool) {
+  for_blocks_of(args, pool, 0, [&](auto first, auto last, bool /*stream*/) {
+    HWY_DYNAMIC_DISPATCH(quantize4)(args, first, last);
+  });
+}
 void run_cpu(const Dequantize& args, ThreadPool& pool) {
-  const bool stream = pool.kept<Caches>().outgrown_by(size_bytes(args.y.dtype, args.count));
-  pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) {
-    HWY_DYNAMIC_DISPATCH(dequantize)(args, stream, first, last);
+  for_blocks_of(args, pool, size_bytes(args.y.dtype, args.count), [&](auto first, auto last, bool stream) {
+    HWY_DYNAMIC_DISPATCH(dequantize8)(args, stream, first, last);
+  });
+}
+void run_cpu(const DequantizeInt4& args, ThreadPool& pool) {
+  for_blocks_of(args, pool, size_bytes(args.y.dtype, args.count), [&](auto first, auto last, bool stream) {
+    HWY_DYNAMIC_DISPATCH(dequantize4)(args, stream, first, last);
   });
 }
 

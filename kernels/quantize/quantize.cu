@@ -10,22 +10,22 @@ namespace {
 
 constexpr std::int64_t kWarpBlock = 4096;  // elements of a quantised block that one warp takes; more: a thread block
 
-template <class T>
+template <class T, class Code>
 struct Quantizing {
   std::int64_t count;
   std::int64_t block;
   std::int64_t blocks;
   const T* x;
-  std::int8_t* codes;
+  Code* codes;
   float* scales;
 };
 
-template <class T>
+template <class T, class Code>
 struct Dequantizing {
   std::int64_t count;
   std::int64_t block;
   std::int64_t blocks;
-  const std::int8_t* codes;
+  const Code* codes;
   const float* scales;
   T* y;
 };
@@ -86,16 +86,22 @@ __device__ __forceinline__ std::uint32_t largest_bits(const Pack<T, kItems>& pac
   return largest;
 }
 
-// 127 / largest and largest / 127, or what stands for them.
+// 127 / largest and largest / 127, or what stands for them; of 4 bits with 7.
 struct BlockScale {
   float scale;
   float inverse;  // 0: all codes are 0
 };
+template <class Codes>
 __device__ __forceinline__ BlockScale scale_of(std::uint32_t largest_bits) {
   const float largest = __uint_as_float(largest_bits);
   if (!isfinite(largest)) return {not_a_number(), 0};
-  if (largest < kSmallestLargest) return {0, 0};
-  return {__fdiv_rn(largest, 127.0F), __fdiv_rn(127.0F, largest)};
+  if (largest < Codes::kSmallestLargest) return {0, 0};
+  return {__fdiv_rn(largest, Codes::kLargest), __fdiv_rn(Codes::kLargest, largest)};
+}
+
+// Infinity and NaN have the code 0, as their block has no inverse.
+__device__ __forceinline__ int code_of(float x, float inverse) {
+  return inverse == 0 ? 0 : __float2int_rn(__fmul_rn(x, inverse));
 }
 
 template <class T, int kItems>
@@ -103,16 +109,14 @@ __device__ __forceinline__ void store_codes(const Pack<T, kItems>& in, float inv
   Pack<std::int8_t, kItems> codes;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    // Infinity and NaN have the code 0, as their block has no inverse.
-    codes.items[i] =
-        inverse == 0 ? std::int8_t{0} : static_cast<std::int8_t>(__float2int_rn(__fmul_rn(in[i], inverse)));
+    codes.items[i] = static_cast<std::int8_t>(code_of(in[i], inverse));
   }
   codes.store(to);
 }
 
 // The second pass reads what the first left in the L1 cache.
 template <class Team, class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads) quantize_kernel(Quantizing<T> args) {
+__global__ void __launch_bounds__(kBlockThreads) quantize_kernel(Quantizing<T, std::int8_t> args) {
   for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
     const T* const x = args.x + begin;
     std::int8_t* const codes = args.codes + begin;
@@ -120,7 +124,7 @@ __global__ void __launch_bounds__(kBlockThreads) quantize_kernel(Quantizing<T> a
     for_members_packs<Team, kItems>(
         length, [&](std::int64_t i) { mine.value = largest_bits(Pack<T, kItems>::load(x + i), mine.value); },
         [&](std::int64_t i) { mine.value = largest_bits(Pack<T, 1>::load(x + i), mine.value); });
-    const BlockScale scale = scale_of(Team::reduce(mine).value);
+    const BlockScale scale = scale_of<CodesOf<8>>(Team::reduce(mine).value);
     if (Team::member() == 0) args.scales[b] = scale.scale;
     for_members_packs<Team, kItems>(
         length, [&](std::int64_t i) { store_codes(Pack<T, kItems>::load(x + i), scale.inverse, codes + i); },
@@ -137,7 +141,7 @@ __device__ __forceinline__ void store_products(const Pack<std::int8_t, kItems>& 
 }
 
 template <class Team, class T, int kItems>
-__global__ void __launch_bounds__(kBlockThreads) dequantize_kernel(Dequantizing<T> args) {
+__global__ void __launch_bounds__(kBlockThreads) dequantize_kernel(Dequantizing<T, std::int8_t> args) {
   for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
     const std::int8_t* const codes = args.codes + begin;
     T* const y = args.y + begin;
@@ -145,6 +149,36 @@ __global__ void __launch_bounds__(kBlockThreads) dequantize_kernel(Dequantizing<
     for_members_packs<Team, kItems>(
         length, [&](std::int64_t i) { store_products(Pack<std::int8_t, kItems>::load(codes + i), scale, y + i); },
         [&](std::int64_t i) { store_products(Pack<std::int8_t, 1>::load(codes + i), scale, y + i); });
+  });
+}
+
+// Of 4 bits: a thread has a byte, two elements.
+template <class Team, class T>
+__global__ void __launch_bounds__(kBlockThreads) quantize_int4_kernel(Quantizing<T, std::uint8_t> args) {
+  for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
+    const T* const x = args.x + begin;
+    MaximumBits mine;
+    for (std::int64_t i = Team::member(); i < length; i += Team::members()) {
+      mine.value = largest_bits(Pack<T, 1>::load(x + i), mine.value);
+    }
+    const BlockScale scale = scale_of<CodesOf<4>>(Team::reduce(mine).value);
+    if (Team::member() == 0) args.scales[b] = scale.scale;
+    for (std::int64_t i = 2 * Team::member(); i < length; i += 2 * Team::members()) {
+      const int low = code_of(to_f32(x[i]), scale.inverse);
+      const int high = i + 1 < length ? code_of(to_f32(x[i + 1]), scale.inverse) : 0;
+      args.codes[(begin + i) / 2] = static_cast<std::uint8_t>((low & 15) | (high & 15) << 4);
+    }
+  });
+}
+
+template <class Team, class T>
+__global__ void __launch_bounds__(kBlockThreads) dequantize_int4_kernel(Dequantizing<T, std::uint8_t> args) {
+  for_blocks<Team>(args.count, args.block, args.blocks, [&](std::int64_t b, std::int64_t begin, std::int64_t length) {
+    const float scale = args.scales[b];
+    for (std::int64_t i = Team::member(); i < length; i += Team::members()) {
+      const int bits = args.codes[(begin + i) / 2] >> (i % 2 * 4) & 15;
+      args.y[begin + i] = from_f32<T>(static_cast<float>((bits ^ 8) - 8) * scale);
+    }
   });
 }
 
@@ -158,7 +192,7 @@ LaunchShape launch_shape(std::int64_t block, std::int64_t blocks, const CudaCont
 void run_cuda(const Quantize& args, CudaContext& cuda) {
   with_cuda_activation_type(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Quantizing<T> quantizing{
+    const Quantizing<T, std::int8_t> quantizing{
         args.count, args.block, args.blocks(), args.x.as<T>(), args.codes.as<std::int8_t>(), args.scales.as<float>()};
     const int items = items_an_access(sizeof(T), args.block, {args.x.data, args.codes.data});
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
@@ -173,7 +207,7 @@ void run_cuda(const Quantize& args, CudaContext& cuda) {
 void run_cuda(const Dequantize& args, CudaContext& cuda) {
   with_cuda_activation_type(args.y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Dequantizing<T> dequantizing{
+    const Dequantizing<T, std::int8_t> dequantizing{
         args.count, args.block, args.blocks(), args.codes.as<std::int8_t>(), args.scales.as<float>(), args.y.as<T>()};
     const int items = items_an_access(sizeof(T), args.block, {args.codes.data, args.y.data});
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
@@ -182,6 +216,28 @@ void run_cuda(const Dequantize& args, CudaContext& cuda) {
           args.block <= kWarpBlock ? dequantize_kernel<WarpTeam, T, kItems> : dequantize_kernel<BlockTeam, T, kItems>;
       launch(cuda, "dequantize_int8", launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
     });
+  });
+}
+
+void run_cuda(const QuantizeInt4& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Quantizing<T, std::uint8_t> quantizing{
+        args.count, args.block, args.blocks(), args.x.as<T>(), args.codes.as<std::uint8_t>(), args.scales.as<float>()};
+    auto* const kernel =
+        args.block <= kWarpBlock ? quantize_int4_kernel<WarpTeam, T> : quantize_int4_kernel<BlockTeam, T>;
+    launch(cuda, "quantize_int4", launch_shape(args.block, args.blocks(), cuda), kernel, quantizing);
+  });
+}
+
+void run_cuda(const DequantizeInt4& args, CudaContext& cuda) {
+  with_cuda_activation_type(args.y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Dequantizing<T, std::uint8_t> dequantizing{
+        args.count, args.block, args.blocks(), args.codes.as<std::uint8_t>(), args.scales.as<float>(), args.y.as<T>()};
+    auto* const kernel =
+        args.block <= kWarpBlock ? dequantize_int4_kernel<WarpTeam, T> : dequantize_int4_kernel<BlockTeam, T>;
+    launch(cuda, "dequantize_int4", launch_shape(args.block, args.blocks(), cuda), kernel, dequantizing);
   });
 }
 

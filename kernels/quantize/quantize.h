@@ -1,8 +1,9 @@
-// Symmetric int8 quantisation by blocks, for compressed communication. Dettmers et al. 2022, arXiv:2110.02861,
-// section 2. All in f32, each operation rounded, so that codes and scales are the same bits on every device: with the
-// largest |x| of a block, scale = largest / 127; code = round(x * (127 / largest)) to nearest even. A block whose
-// largest is below 127 times the smallest normal f32 (zeros among them) has the scale 0 and codes 0. A block that holds
-// infinity or NaN has the scale NaN and codes 0, and so dequantises to NaN: bad gradients stay visible. Deterministic.
+// Symmetric quantisation by blocks to codes of 8 or 4 bits, for compressed communication. Dettmers et al. 2022,
+// arXiv:2110.02861, section 2. All in f32, each operation rounded, so that codes and scales are the same bits on every
+// device: with the largest |x| of a block and the largest code, 127 or 7, scale = largest / 127; code = round(x * (127
+// / largest)) to nearest even. A block whose largest is below 127 times the smallest normal f32 (zeros among them) has
+// the scale 0 and codes 0. A block that holds infinity or NaN has the scale NaN and codes 0, and so dequantises to NaN:
+// bad gradients stay visible. Two codes of 4 bits share a byte, the first in its low half. Deterministic.
 #pragma once
 
 #include <array>
@@ -18,54 +19,81 @@ namespace lockstep::kernels {
 
 class CudaContext;
 
-// Blocks with a smaller largest |x| are taken for zeros: their scale would be subnormal, or 127 / largest infinite.
-inline constexpr float kSmallestLargest = 127 * 0x1p-126F;
+// Codes of 8 or 4 bits, in two's complement.
+template <int kBits>
+struct CodesOf {
+  static_assert(kBits == 8 || kBits == 4);
+  static constexpr float kLargest = kBits == 8 ? 127.0F : 7.0F;
+  static constexpr core::DType kDType = kBits == 8 ? core::DType::i8 : core::DType::u8;
+  static constexpr std::int64_t kInAByte = 8 / kBits;  // blocks are multiples of it
+  // Blocks with a smaller largest |x| are taken for zeros: their scale would be subnormal, or 127 / largest infinite.
+  static constexpr float kSmallestLargest = kLargest * 0x1p-126F;
 
-struct Quantize {
+  static constexpr std::int64_t bytes(std::int64_t count) { return (count + kInAByte - 1) / kInAByte; }
+  static void check_shape(std::string_view kernel, std::int64_t count, std::int64_t block);
+};
+inline constexpr float kSmallestLargest = CodesOf<8>::kSmallestLargest;
+
+template <int kBits>
+struct QuantizeTo {
+  using Codes = CodesOf<kBits>;
   std::int64_t count;
   std::int64_t block = 256;
   In x = {};        // [count] f32, bf16 or f16
-  Out codes = {};   // [count] i8
+  Out codes = {};   // [count] i8; of 4 bits [ceil(count / 2)] u8
   Out scales = {};  // [ceil(count / block)] f32
 
-  std::string_view name() const { return "quantize_int8"; }
-  void check_shape() const;
+  std::string_view name() const { return kBits == 8 ? "quantize_int8" : "quantize_int4"; }
+  void check_shape() const { Codes::check_shape(name(), count, block); }
   std::int64_t blocks() const { return (count + block - 1) / block; }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
     visit("x", self.x, self.count, kActivations);
-    visit("codes", self.codes, self.count, DTypes(core::DType::i8));
+    visit("codes", self.codes, Codes::bytes(self.count), DTypes(Codes::kDType));
     visit("scales", self.scales, self.blocks(), kF32);
   }
 };
 
 // y = code * scale, taken in f32 and rounded to y's dtype. The largest number of a block may come back one unit in the
 // last place larger, which for the largest f32 itself is infinity.
-struct Dequantize {
+template <int kBits>
+struct DequantizeFrom {
+  using Codes = CodesOf<kBits>;
   std::int64_t count;
   std::int64_t block = 256;
-  In codes = {};   // [count] i8
+  In codes = {};   // [count] i8; of 4 bits [ceil(count / 2)] u8
   In scales = {};  // [ceil(count / block)] f32
   Out y = {};      // [count] f32, bf16 or f16
 
-  std::string_view name() const { return "dequantize_int8"; }
-  void check_shape() const;
+  std::string_view name() const { return kBits == 8 ? "dequantize_int8" : "dequantize_int4"; }
+  void check_shape() const { Codes::check_shape(name(), count, block); }
   std::int64_t blocks() const { return (count + block - 1) / block; }
   template <class Self, class Visit>
   static void visit_operands(Self& self, Visit&& visit) {
-    visit("codes", self.codes, self.count, DTypes(core::DType::i8));
+    visit("codes", self.codes, Codes::bytes(self.count), DTypes(Codes::kDType));
     visit("scales", self.scales, self.blocks(), kF32);
     visit("y", self.y, self.count, kActivations);
   }
 };
 
+using Quantize = QuantizeTo<8>;
+using Dequantize = DequantizeFrom<8>;
+using QuantizeInt4 = QuantizeTo<4>;
+using DequantizeInt4 = DequantizeFrom<4>;
+
 // Quantize: two FLOPs a block, one an element; Dequantize: one an element.
 Cost cost_of(const Quantize& args);
 Cost cost_of(const Dequantize& args);
+Cost cost_of(const QuantizeInt4& args);
+Cost cost_of(const DequantizeInt4& args);
 
 void run_cpu(const Quantize& args, ThreadPool& pool);
 void run_cpu(const Dequantize& args, ThreadPool& pool);
+void run_cpu(const QuantizeInt4& args, ThreadPool& pool);
+void run_cpu(const DequantizeInt4& args, ThreadPool& pool);
 void run_cuda(const Quantize& args, CudaContext& cuda);
 void run_cuda(const Dequantize& args, CudaContext& cuda);
+void run_cuda(const QuantizeInt4& args, CudaContext& cuda);
+void run_cuda(const DequantizeInt4& args, CudaContext& cuda);
 
 }  // namespace lockstep::kernels

@@ -9,14 +9,15 @@
 namespace lockstep::kernels {
 namespace {
 
+template <int kBits>
 void add(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t block, core::DType dtype,
          const std::string& length) {
   const std::string shape = fmt::format("{}_b{}", length, block);
-  cases.push_back(make_case(Quantize{.count = count, .block = block}, {.shape = shape, .dtype = dtype}));
-  cases.push_back(make_case(Dequantize{.count = count, .block = block},
+  cases.push_back(make_case(QuantizeTo<kBits>{.count = count, .block = block}, {.shape = shape, .dtype = dtype}));
+  cases.push_back(make_case(DequantizeFrom<kBits>{.count = count, .block = block},
                             {.shape = shape,
                              .dtype = dtype,
-                             .draws = {{"codes", {.kind = Draw::Kind::index, .below = 128}},
+                             .draws = {{"codes", {.kind = Draw::Kind::index, .below = kBits == 8 ? 128 : 256}},
                                        {"scales", {.kind = Draw::Kind::positive, .scale = 0.01}}}}));
 }
 
@@ -25,15 +26,22 @@ void add(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t block,
 std::vector<KernelCase> quantize_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
-    for (std::int64_t count : test_counts(dtype)) add(cases, count, 256, dtype, fmt::format("N{}", count));
-    for (std::int64_t block : {1, 3, 16, 127, 1000}) add(cases, 4099, block, dtype, "N4099");
+    for (std::int64_t count : test_counts(dtype)) {
+      add<8>(cases, count, 256, dtype, fmt::format("N{}", count));
+      add<4>(cases, count, 256, dtype, fmt::format("N{}", count));
+    }
+    for (std::int64_t block : {1, 3, 16, 127, 1000}) add<8>(cases, 4099, block, dtype, "N4099");
+    for (std::int64_t block : {2, 6, 16, 126, 1000}) add<4>(cases, 4099, block, dtype, "N4099");
   }
   return cases;
 }
 
 std::vector<KernelCase> quantize_bench_cases() {
   std::vector<KernelCase> cases;
-  for (core::DType dtype : kBenchDTypes) add(cases, std::int64_t{1} << 24, 256, dtype, "N16M");
+  for (core::DType dtype : kBenchDTypes) {
+    add<8>(cases, std::int64_t{1} << 24, 256, dtype, "N16M");
+    add<4>(cases, std::int64_t{1} << 24, 256, dtype, "N16M");
+  }
   return cases;
 }
 

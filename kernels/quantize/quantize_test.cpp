@@ -121,6 +121,45 @@ TEST(Quantize, LargeOutputsAreAsSmallOnes) {
   }
 }
 
+TEST(QuantizeInt4, TwoCodesShareAByte) {
+  const std::vector<float> x{7, -7, 0.5F, 1.5F, -2.5F, 14, -6, 2, -14};
+  QuantizeInt4 there{.count = 9, .block = 4};
+  std::vector<std::uint8_t> codes(5);
+  std::vector<float> scales(3);
+  std::vector<float> back(9);
+  there.x = {x.data(), DType::f32, 9};
+  there.codes = {codes.data(), DType::u8, 5};
+  there.scales = {scales.data(), DType::f32, 3};
+  ThreadPool pool(1);
+  run(there, Context(pool));
+  EXPECT_EQ(codes, (std::vector<std::uint8_t>{0x97, 0x20, 0x7f, 0x1d, 0x09}));
+  EXPECT_EQ(scales, (std::vector<float>{1, 2, 2}));
+  DequantizeInt4 from{.count = 9, .block = 4};
+  from.codes = {codes.data(), DType::u8, 5};
+  from.scales = {scales.data(), DType::f32, 3};
+  from.y = {back.data(), DType::f32, 9};
+  run(from, Context(pool));
+  EXPECT_EQ(back, (std::vector<float>{7, -7, 0, 2, -2, 14, -6, 2, -14}));
+  EXPECT_EQ(refusal(QuantizeInt4{.count = 4, .block = 3}), "quantize_int4: block is 3; allowed: even numbers");
+}
+
+TEST(QuantizeInt4, ABlockThatIsNotFiniteComesBackAsNaNAndNoOther) {
+  std::vector<float> x(192, 1.0F);
+  x[100] = -INFINITY;
+  std::vector<std::uint8_t> codes(96);
+  std::vector<float> scales(3);
+  QuantizeInt4 there{.count = 192, .block = 64};
+  there.x = {x.data(), DType::f32, 192};
+  there.codes = {codes.data(), DType::u8, 96};
+  there.scales = {scales.data(), DType::f32, 3};
+  ThreadPool pool(1);
+  run(there, Context(pool));
+  EXPECT_EQ(scales[0], 1.0F / 7);
+  EXPECT_TRUE(std::isnan(scales[1]));
+  EXPECT_EQ(codes[32], 0);
+  EXPECT_EQ(codes[31], 0x77);
+}
+
 TEST(Quantize, Refusals) {
   EXPECT_EQ(refusal(Quantize{.count = 0}), "quantize_int8: count is 0; allowed: at least 1");
   EXPECT_EQ(refusal(Quantize{.count = 1, .block = 0}), "quantize_int8: block is 0; allowed: at least 1");
