@@ -141,7 +141,7 @@ def test_emulated_links_are_said_wherever_their_times_are(programs: Programs, tm
     (["--pp", "4"], "allowed: at most one stage a layer"),
     (["--dp", "4", "--zero", "3", "--shard-ranks", "3"], "layout: shard_ranks is 3, and dp x cp is 4; allowed: 1 2 4"),
     (["--dp", "4", "--shard-ranks", "2"], "layout: shard_ranks is 2; allowed: 0, as zero is 0"),
-    (["--dp", "4", "--zero", "3", "--compression", "int8"], "or --shard-ranks less than --dp"),
+    (["--dp", "4", "--zero", "3", "--compression", "topk:density=0.1"], "or --shard-ranks less than --dp"),
     (["--zero", "4"], "--zero 4: out of range; allowed: an integer from 0 to 3"),
     (["--schedule", "pipedream", "--pp", "2", "--microbatches", "4"],
      "which trains on old weights, together with tied_embeddings=yes; allowed: tied_embeddings=no"),

@@ -48,15 +48,23 @@ def test_every_row_of_buckets_is_checked_and_recorded(programs: Programs, tmp_pa
 
 def test_codes_send_less_and_say_so(programs: Programs, tmp_path: Path) -> None:
     file = tmp_path / "codes.jsonl"
-    done = programs.run("ddp_overlap_bench", *SMALL, "--dp", "2", "--compression", "none,bf16,int8", "--json", str(file))
-    assert done.returncode == 0, done.stderr
-    assert [row[2] for row in rows_of(done.stdout)] == ["none", "bf16", "int8"]
+    ways = ["none", "bf16", "int8", "int4", "fp8", "sign", "topk:density=0.01", "threshold:at=0.001:density=0.01",
+            "randomk:density=0.01", "powersgd:rank=4"]
+    done = programs.run("ddp_overlap_bench", *SMALL, "--dp", "2", "--compression", ",".join(ways), "--json", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row[2] for row in rows_of(done.stdout)] == ways
     told = {line["overlap"]["reductions"]["compression"]: line["overlap"]["reductions"] for line in records_of(file)
             if line["record"] == "schedule"}
     sent = {name: one["sent_bytes"] for name, one in told.items()}
     assert all(one["sent_bytes"] == one["formula_bytes"] and one["wrong"] == 0 for one in told.values())
     assert sent["bf16"] == sent["none"] / 2
-    assert 65 / 256 <= sent["int8"] / sent["none"] < 0.26  # a byte, and a scale for 256; blocks of shares are not all full
+    # A byte, and a scale for 256 (fp8: 128); blocks of shares are not all full.
+    assert 65 / 256 <= sent["int8"] / sent["none"] < 0.26 and 66 / 256 <= sent["fp8"] / sent["none"] < 0.27
+    assert 33 / 256 <= sent["int4"] / sent["none"] < 0.14 and 9 / 256 <= sent["sign"] / sent["none"] < 0.04
+    assert sent["topk:density=0.01"] / sent["none"] == pytest.approx(0.02, rel=0.1)  # a value and an index
+    assert sent["threshold:at=0.001:density=0.01"] == sent["topk:density=0.01"]
+    assert sent["randomk:density=0.01"] / sent["none"] == pytest.approx(0.01, rel=0.1)
+    assert told["none"]["relative_error"] < 1e-6 < told["int8"]["relative_error"] < told["int4"]["relative_error"] < 0.5
 
 
 def test_all_rows_hold_and_send_what_formulas_say(programs: Programs, tmp_path: Path) -> None:
@@ -155,7 +163,7 @@ def test_a_device_that_is_not_there_is_said_not_to_be(programs: Programs, progra
     ("ddp_overlap_bench", ["--algo", "pigeon"], "pigeon"),
     ("ddp_overlap_bench", ["--algo", "library"], "library"),
     ("ddp_overlap_bench", ["--algo", "ring:lanes=99"], "ring:lanes=99"),
-    ("ddp_overlap_bench", ["--compression", "none,int4"], "--compression int4"),
+    ("ddp_overlap_bench", ["--compression", "none,int2"], "--compression int2"),
     ("ddp_overlap_bench", ["--compression", "int8", "--dtype", "bf16", "--grad-dtype", "bf16"], "--compression is int8"),
     ("ddp_overlap_bench", ["--bucket-cap-mb", "-1"], "--bucket-cap-mb -1"),
     ("ddp_overlap_bench", ["--heads", "7"], "heads"),

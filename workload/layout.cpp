@@ -9,6 +9,7 @@
 #include "schedules/shape.h"
 #include "workload/context_layer.h"
 #include "workload/grid_operations.h"
+#include "workload/groups.h"
 
 namespace lockstep::workload {
 namespace {
@@ -92,6 +93,20 @@ std::string gradient_misfit(const Layout& layout) {
          std::string(core::short_name_of(layout.compute)) + "; allowed: f32, or as dtype";
 }
 
+// Whole gradients and those of replicas are all-reduced; else shards are reduce-scattered, by codes alone.
+std::string compression_misfit(const Layout& layout) {
+  if (layout.weight_compression != CompressionWay::none && layout.zero != 3) {
+    return "weight_compression is " + text_of(Compression(layout.weight_compression)) + ", and zero is " +
+           number(layout.zero) + "; allowed: none, or zero=3";
+  }
+  if (!layout.compression.given()) return "";
+  const std::string is = "compression is " + text_of(layout.compression);
+  if (layout.gradient != core::DType::f32) return is + ", and gradients are narrow; allowed: none, or grad_dtype=f32";
+  if (zero_of(layout) == 0 || replicas_of(layout) > 1 || sends_codes(layout.compression.way)) return "";
+  return is + ", and zero is " + number(layout.zero) +
+         "; allowed: int8, int4, fp8 or sign; or zero=0, or shard_ranks less than dp";
+}
+
 std::string fp8_misfit(const Model& model, const Layout& layout) {
   if (layout.fp8_delayed && layout.fp8 != Fp8::tensor) {
     return "fp8_delayed is yes; allowed: no, or fp8=tensor, as other scales are made of the tensor at hand";
@@ -157,9 +172,9 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 }  // namespace
 
 std::string misfit_of(const Model& model, const Layout& layout) {
-  if (auto misfit =
-          first_of({tensor_misfit(model, layout), sequence_misfit(model, layout), expert_misfit(model, layout),
-                    shard_misfit(layout), gather_misfit(layout), gradient_misfit(layout), fp8_misfit(model, layout)});
+  if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
+                              expert_misfit(model, layout), shard_misfit(layout), gather_misfit(layout),
+                              gradient_misfit(layout), compression_misfit(layout), fp8_misfit(model, layout)});
       !misfit.empty()) {
     return misfit;
   }

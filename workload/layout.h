@@ -13,6 +13,7 @@
 #include "schedules/catalogue.h"
 #include "schedules/schedule.h"
 #include "schedules/shape.h"
+#include "workload/compression.h"
 #include "workload/context_list.h"
 #include "workload/grid_product.h"
 #include "workload/model.h"
@@ -73,6 +74,9 @@ struct Layout {
   bool fp8_delayed = false;       // scales come from the steps before
   std::int32_t fp8_history = 16;  // so many of them
   Offload offload = Offload::none;
+  // Of f32 gradients in all-reduces over data-parallel ranks or replicas of shards; without either in reduce-scatters.
+  Compression compression = {};
+  CompressionWay weight_compression = CompressionWay::none;  // zero=3: as which weights are gathered (ZeRO++'s qwZ)
   bool reshard = true;            // ZeRO 3: give weights up after the forward, and gather them again
   bool flash = true;              // attention never writes its scores to memory
   bool overlap_gradients = true;  // buckets are reduced beside the backward; else after it

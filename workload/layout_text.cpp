@@ -15,6 +15,8 @@ constexpr double kMiB = 1 << 20;
 constexpr std::array<std::string_view, 2> kDispatch{"copies", "tokens"};
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
 constexpr std::array<std::string_view, 3> kOffload{"none", "host", "file"};
+constexpr std::array<std::string_view, 4> kWeightNames{"none", "int8", "int4", "fp8"};
+constexpr std::array kWeightWays{CompressionWay::none, CompressionWay::int8, CompressionWay::int4, CompressionWay::fp8};
 constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"};
 constexpr std::array<std::string_view, 4> kAxes{"tp", "cp", "dp", "pp"};  // as in Axis
 constexpr std::array<std::string_view, 3> kDTypes{"f32", "bf16", "f16"};
@@ -103,6 +105,14 @@ Grid grid_of(const FieldValue& value) {
   }
 }
 
+Compression compression_of(const FieldValue& value) {
+  try {
+    return parse_compression(value.text);
+  } catch (const core::Error& refused) {
+    throw core::usage_error(std::string(value.of) + ": " + refused.what());
+  }
+}
+
 core::DType dtype_of(const FieldValue& value) {
   return core::parse_dtype(kDTypes.at(value.one_of(kDTypes)));
 }
@@ -182,6 +192,14 @@ const std::array kFields{
     LayoutField{{"offload", "where the optimizer's states are between updates: none (on the device) host file; none",
                  [](Given& g, const FieldValue& v) { g.layout.offload = static_cast<Offload>(v.one_of(kOffload)); }},
                 [](const Layout& l) { return std::string(name_of(l.offload)); }},
+    LayoutField{{"compression",
+                 "what gradients travel as, as --compression takes it: in reduce-scatters (zero=1 2 3) codes; none",
+                 [](Given& g, const FieldValue& v) { g.layout.compression = compression_of(v); }},
+                [](const Layout& l) { return text_of(l.compression); }},
+    LayoutField{
+        {"weight_compression", "what weights are gathered as, with zero=3: none int8 int4 fp8; none",
+         [](Given& g, const FieldValue& v) { g.layout.weight_compression = kWeightWays.at(v.one_of(kWeightNames)); }},
+        [](const Layout& l) { return text_of(Compression(l.weight_compression)); }},
     LayoutField{{"reshard", "zero=3 gives weights up after the forward: yes no; yes",
                  [](Given& g, const FieldValue& v) { g.layout.reshard = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.reshard); }},

@@ -20,8 +20,8 @@ std::vector<double> caps_of(const FlagValue& value) {
   return caps;
 }
 
-std::vector<parallel::Compression> compressions_of(const FlagValue& value) {
-  std::vector<parallel::Compression> compressions;
+std::vector<workload::Compression> compressions_of(const FlagValue& value) {
+  std::vector<workload::Compression> compressions;
   for (const FlagValue& part : value.list()) compressions.push_back(mini_train::compression_of(part));
   return compressions;
 }
@@ -46,7 +46,9 @@ const std::array kFlags{
     Flag{"--bucket-cap-mb", "25",
          "MiB of gradients per bucket, a list; the first bucket has 1 MiB; 0: one bucket for all",
          [](DdpFlags& f, const FlagValue& v) { f.bucket_caps_mb = caps_of(v); }},
-    Flag{"--compression", "none", "compression of gradients on the wire, a list: none, bf16, int8",
+    Flag{"--compression", "none",
+         "what gradients travel as, a list: none, bf16, int8, int4, fp8, sign, topk:density=D, "
+         "threshold:at=T:density=D, randomk:density=D, powersgd:rank=R; :feedback=0 or 1 behind it",
          [](DdpFlags& f, const FlagValue& v) { f.compressions = compressions_of(v); }},
     Flag{"--link", "none", "emulated links between ranks, a list: 'latency_us=L,gbps=B;...'; none: as fast as memory",
          [](DdpFlags& f, const FlagValue& v) { f.links = links_of(v); }},
@@ -81,7 +83,7 @@ std::vector<DdpCase> ddp_cases(const DdpFlags& flags) {
   std::vector<DdpCase> cases;
   for (const Link& link : flags.links) {
     for (const int replicas : flags.step.replicas) {
-      for (const parallel::Compression compression : flags.compressions) {
+      for (const workload::Compression compression : flags.compressions) {
         for (const double cap_mb : flags.bucket_caps_mb) cases.push_back({replicas, cap_mb, link, compression});
       }
     }
@@ -94,7 +96,7 @@ trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one) {
   options.layout.dp = one.replicas;
   options.layout.bucket_cap_bytes = static_cast<std::int64_t>(one.bucket_cap_mb * (1 << 20));
   options.link = one.link;
-  options.compression = one.compression;
+  options.layout.compression = one.compression;
   return trainer::checked(options);
 }
 

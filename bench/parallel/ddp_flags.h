@@ -6,7 +6,7 @@
 
 #include "bench/parallel/step_flags.h"
 #include "collectives/transports/paced_link.h"
-#include "parallel/compress/compress.h"
+#include "workload/compression.h"
 
 namespace lockstep::parallel_bench {
 
@@ -16,7 +16,7 @@ struct DdpFlags {
   StepFlags step;
   std::vector<double> bucket_caps_mb{25};  // MiB; 0: one bucket
   std::vector<Link> links{std::nullopt};
-  std::vector<parallel::Compression> compressions{parallel::Compression::none};
+  std::vector<workload::Compression> compressions{{}};
 };
 
 // Throws a usage Error: one line that names the flag, its value and what is allowed.
@@ -27,7 +27,7 @@ struct DdpCase {
   int replicas = 2;
   double bucket_cap_mb = 25;
   Link link = {};
-  parallel::Compression compression = parallel::Compression::none;
+  workload::Compression compression = {};
 };
 std::vector<DdpCase> ddp_cases(const DdpFlags& flags);
 trainer::TrainOptions options_of(const DdpFlags& flags, const DdpCase& one);  // checked

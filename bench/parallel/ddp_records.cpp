@@ -26,7 +26,7 @@ core::RunRecord run_of(const DdpFlags& flags, const DdpCase& one) {
 
 core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result) {
   core::ReductionsRecord reductions;
-  reductions.compression = std::string(name_of(one.compression));
+  reductions.compression = text_of(one.compression);
   reductions.backward_ms = result.backward_ms();
   reductions.one_by_one_ms = result.one_by_one_ms();
   reductions.exposed_ms = result.exposed_ms();
@@ -34,6 +34,7 @@ core::ReductionsRecord reductions_of(const DdpCase& one, const DdpResult& result
   reductions.sent_bytes = result.sent_bytes;
   reductions.formula_bytes = result.formula_bytes;
   reductions.wrong = result.wrong;
+  reductions.relative_error = result.relative_error;
   reductions.status = result.is_right() ? "ok" : "wrong";
   return reductions;
 }

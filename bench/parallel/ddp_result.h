@@ -31,10 +31,11 @@ struct DdpResult {
   std::int64_t gradient_bytes = 0;  // of a rank
   double sent_bytes = 0;            // by a rank in a step, the mean of ranks: counted in the plans that were run
   double least_bytes = 0;           // what algorithms that send as few as can be would have sent of the same
-  double formula_bytes = 0;         // parallel::wire_bytes of all buckets
+  double formula_bytes = 0;         // workload::wire_bytes of all buckets
   bool in_planned_order = true;     // in every turn, gradients of a bucket were there no earlier than of the one before
   std::int64_t wrong = 0;           // elements, over all checks and ranks
   double most_of_bound = 0;         // of its bound, the most that an element was off by (gradient_bounds.h)
+  double relative_error = 0;        // |reduced - sum| / |sum| of all gradients of a step, Euclidean
   schedules::Step step;             // overlapped
   schedules::StepTimeline timeline;  // of the turn whose step is the median
 

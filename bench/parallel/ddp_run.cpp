@@ -130,15 +130,16 @@ class DdpRank {
     masters_ = masters_of(rank_.model());
     if (tells() || shared_.options.mpi != nullptr) sum_all_shares();  // other processes cannot see rank 0's
     rank_.mesh().messages.barrier();
-    const GradientWire wire{shared_.options.layout.gradient, shared_.options.compression};
-    const SerialSum::Found found = shared_.serial->compare(gradients_, wire);
+    const SerialSum::Found found = shared_.serial->compare(gradients_);
     wrong_ += found.beyond;
     most_of_bound_ = found.most_of_bound;
+    if (tells()) shared_.result.relative_error = found.relative_error;
   }
 
   // One process, one rank after the other's share of the batch, no collective.
   void sum_all_shares() {
-    shared_.serial.emplace(elems_of_buckets(rank_.model()));
+    const GradientWire wire{shared_.options.layout.gradient, shared_.options.layout.compression};
+    shared_.serial.emplace(elems_of_buckets(rank_.model()), wire);
     for (std::int32_t replica = 0; replica < shared_.options.layout.dp; ++replica) {
       start_again(rank_.model(), start_);
       rank_.load(replica);
@@ -204,8 +205,8 @@ class DdpRank {
   // Bytes that a rank sends of a bucket.
   double wire_bytes_of(std::int64_t elems) const {
     const trainer::TrainOptions& options = shared_.options;
-    if (options.compression != parallel::Compression::none) {
-      return static_cast<double>(parallel::wire_bytes(options.compression, elems, options.layout.dp));
+    if (options.layout.compression.given()) {
+      return static_cast<double>(workload::wire_bytes(options.layout.compression, elems, options.layout.dp));
     }
     const auto elem_bytes = static_cast<std::int64_t>(core::size_of(options.layout.gradient));
     return schedules::wire_bytes(schedules::Comm::all_reduce, elems * elem_bytes, options.layout.dp);
@@ -255,7 +256,7 @@ DdpResult on_ranks(const DdpFlags& flags, const DdpCase& one, const Tamper& tamp
 
 std::string row_name(const DdpFlags& flags, const DdpCase& one) {
   std::string name = mini_train::step_name(options_of(flags, one)) + fmt::format("/buckets:{:g}MiB", one.bucket_cap_mb);
-  if (one.compression != parallel::Compression::none) name += fmt::format("/{}", name_of(one.compression));
+  if (one.compression.given()) name += fmt::format("/{}", text_of(one.compression));
   return one.link ? name + "/links:" + link_text(one.link) : name;
 }
 

@@ -104,12 +104,12 @@ TEST(DdpRun, ABucketThatIsOffByOneBitIsSeen) {
 
 TEST(DdpRun, CompressedGradientsAreWithinTheirBoundsAndSendLess) {
   std::vector<double> sent;
-  for (const parallel::Compression compression :
-       {parallel::Compression::none, parallel::Compression::bf16, parallel::Compression::int8}) {
+  for (const workload::Compression compression :
+       {workload::CompressionWay::none, workload::CompressionWay::bf16, workload::CompressionWay::int8}) {
     for (const int replicas : {2, 3}) {
       const DdpResult result = run_ddp(small_flags(), {replicas, 0.1, {}, compression});
-      EXPECT_EQ(result.wrong, 0) << name_of(compression) << ' ' << replicas;
-      EXPECT_TRUE(result.sent_as_formula()) << name_of(compression) << ' ' << replicas;
+      EXPECT_EQ(result.wrong, 0) << text_of(compression) << ' ' << replicas;
+      EXPECT_TRUE(result.sent_as_formula()) << text_of(compression) << ' ' << replicas;
       EXPECT_DOUBLE_EQ(result.sent_bytes, result.formula_bytes);
       EXPECT_LE(result.most_of_bound, 1);
       if (replicas == 2) sent.push_back(result.sent_bytes);
@@ -121,7 +121,7 @@ TEST(DdpRun, CompressedGradientsAreWithinTheirBoundsAndSendLess) {
 
 // As if a bucket had been reduced before its last gradient was there, in the very run that others are compared with.
 TEST(DdpRun, AGradientThatMissesARankIsBeyondTheBoundOfCodes) {
-  for (const parallel::Compression compression : {parallel::Compression::bf16, parallel::Compression::int8}) {
+  for (const workload::Compression compression : {workload::CompressionWay::bf16, workload::CompressionWay::int8}) {
     Tamper tamper;
     tamper.reference = [](trainer::RankModel& model) {
       if (model.rank() != 1) return;
@@ -130,7 +130,7 @@ TEST(DdpRun, AGradientThatMissesARankIsBeyondTheBoundOfCodes) {
       *largest /= 2;
     };
     // The reference's own, and each of two runs a turn, of two turns, which differ from it.
-    EXPECT_EQ(run_ddp(small_flags(), {2, 0.1, {}, compression}, tamper).wrong, 1 + 4) << name_of(compression);
+    EXPECT_EQ(run_ddp(small_flags(), {2, 0.1, {}, compression}, tamper).wrong, 1 + 4) << text_of(compression);
   }
 }
 
@@ -146,7 +146,7 @@ TEST(DdpFlags, LinksAndRefusals) {
   EXPECT_EQ(link_text(flags.links[1]), "5, 2");
   EXPECT_THROW(parsed({"--dp", "1,2"}), core::Error);
   EXPECT_THROW(parsed({"--link", "fast"}), core::Error);
-  EXPECT_THROW(parsed({"--compression", "none,int4"}), core::Error);
+  EXPECT_THROW(parsed({"--compression", "none,int2"}), core::Error);
 }
 
 // Whatever is refused, nothing is printed before it.
@@ -168,7 +168,7 @@ TEST(DdpProgram, RefusesBeforeTheHeading) {
   refused([](DdpFlags& flags) { flags.step.json_file = "/nowhere/at/all.jsonl"; });
   refused([](DdpFlags& flags) {
     flags.step.options.layout.compute = flags.step.options.layout.gradient = core::DType::bf16;
-    flags.compressions = {parallel::Compression::none, parallel::Compression::int8};
+    flags.compressions = {workload::CompressionWay::none, workload::CompressionWay::int8};
   });
 }
 

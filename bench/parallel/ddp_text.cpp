@@ -19,13 +19,19 @@ bool any_oversubscribed(const DdpFlags& flags) {
   return std::any_of(cases.begin(), cases.end(), [&](const DdpCase& one) { return is_oversubscribed(flags, one); });
 }
 
-std::string columns_text() {
+std::size_t as_width(const DdpFlags& flags) {
+  std::size_t width = 5;
+  for (const workload::Compression& one : flags.compressions) width = std::max(width, text_of(one).size());
+  return width;
+}
+
+std::string columns_text(std::size_t as) {
   constexpr const char* kFormat =
-      "#{:>4} {:>16} {:>5} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>6}\n";
-  return fmt::format(fmt::runtime(kFormat), "dp", "link", "as", "cap", "buckets", "sent", "compute", "backward", "comm",
-                     "step", "exposed", "hidden", "after", "predicted", "wrong") +
-         fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "", "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)", "(ms)",
-                     "(ms)", "(%)", "(ms)", "(ms)", "");
+      "#{:>4} {:>16} {:>{}} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9} {:>8} {:>6}\n";
+  return fmt::format(fmt::runtime(kFormat), "dp", "link", "as", as, "cap", "buckets", "sent", "compute", "backward",
+                     "comm", "step", "exposed", "hidden", "after", "predicted", "error", "wrong") +
+         fmt::format(fmt::runtime(kFormat), "", "(us, GB/s)", "", as, "(MiB)", "", "(MB)", "(ms)", "(ms)", "(ms)",
+                     "(ms)", "(ms)", "(%)", "(ms)", "(ms)", "(%)", "");
 }
 
 std::string cap_text(double cap_mb) {
@@ -52,8 +58,7 @@ std::vector<std::size_t> best_of_groups(const std::vector<DdpCase>& cases, const
 std::string best_text(const DdpCase& one, const DdpResult& result) {
   const std::string buckets =
       one.bucket_cap_mb > 0 ? fmt::format("buckets of {:g} MiB", one.bucket_cap_mb) : "one bucket";
-  const std::string as =
-      one.compression == parallel::Compression::none ? "" : fmt::format(" as {}", name_of(one.compression));
+  const std::string as = one.compression.given() ? fmt::format(" as {}", text_of(one.compression)) : "";
   return fmt::format(
       "# dp {}, {}: {}{} leave least exposed: {:.2f} of {:.2f} ms, {:.1f} % hidden; the step takes {:.2f} ms\n",
       one.replicas, one.link ? "links of " + link_text(one.link) : "no links", buckets, as, result.exposed_ms(),
@@ -107,23 +112,24 @@ std::string ddp_heading_text(const DdpFlags& flags) {
       "# compute: kernels alone; backward: of the last microbatch in it; comm: buckets alone, one after the other;\n"
       "#   step: buckets leave beside the backward; after: they leave behind it; exposed: step - compute;\n"
       "#   hidden: (comm - exposed) / min(comm, backward); predicted: step by the buckets' recurrence;\n"
+      "#   error: Euclidean norm of what reduced gradients are off by over that of the sum;\n"
       "#   wrong: elements of gradients and weights that are not those of `after` bit for bit, or not those of one "
       "rank\n"
       "#   that does all the work within the bound of what they travel as (docs/metrics.md); medians, the ways in "
       "turn\n";
-  return text + columns_text();
+  return text + columns_text(as_width(flags));
 }
 
 std::string ddp_row_text(const DdpFlags& flags, const DdpCase& one, const DdpResult& result) {
   const std::string replicas = fmt::format("{}{}", one.replicas, is_oversubscribed(flags, one) ? "*" : "");
   const std::string wrong = result.sent_as_formula() ? std::to_string(result.wrong) : "bytes";
   return fmt::format(
-      " {:>4} {:>16} {:>5} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>9.2f} "
-      "{:>9.2f} "
-      "{:>6}\n",
-      replicas, link_text(one.link), name_of(one.compression), cap_text(one.bucket_cap_mb), result.buckets,
-      result.sent_bytes / 1e6, result.compute_ms(), result.backward_ms(), result.communication_ms(), result.step_ms(),
-      result.exposed_ms(), 100 * result.efficiency(), result.one_by_one_ms(), result.predicted_ms(), wrong);
+      " {:>4} {:>16} {:>{}} {:>7} {:>7} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>9.2f} {:>8.1f} {:>9.2f} "
+      "{:>9.2f} {:>8.2g} {:>6}\n",
+      replicas, link_text(one.link), text_of(one.compression), as_width(flags), cap_text(one.bucket_cap_mb),
+      result.buckets, result.sent_bytes / 1e6, result.compute_ms(), result.backward_ms(), result.communication_ms(),
+      result.step_ms(), result.exposed_ms(), 100 * result.efficiency(), result.one_by_one_ms(), result.predicted_ms(),
+      100 * result.relative_error, wrong);
 }
 
 std::string ddp_ending_text(const std::vector<DdpCase>& cases, const std::vector<DdpResult>& results) {

@@ -2,24 +2,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "core/error.h"
 #include "kernels/quantize/quantize.h"
+#include "parallel/compress/code_format.h"
 
 namespace lockstep::parallel_bench {
 namespace {
 
 using core::DType;
-using parallel::Compression;
+using workload::Compression;
+using workload::CompressionWay;
 
-constexpr auto kBlock = static_cast<std::size_t>(parallel::kCompressionBlock);
+constexpr auto kBlock = static_cast<std::size_t>(workload::CodeShape().block);
 
-// Half a scale, the block's largest / 127, and what four f32 roundings of numbers up to 127 scales add: of 127 /
-// largest and its product with x, of the scale and its product with the code. Blocks that small that they are taken for
-// zeros lose all.
-double code_error(double largest) {
-  constexpr double kScales = 0.5 + 0x1p-15;
-  return std::max(kScales * largest / 127, std::min(largest, double{kernels::kSmallestLargest}));
+// Of what a share does not send, the largest magnitude.
+double largest_unsent(std::span<const float> share, const Compression& compression) {
+  std::vector<double> sizes;
+  sizes.reserve(share.size());
+  for (const float x : share) sizes.push_back(std::fabs(double{x}));
+  const auto sent = static_cast<std::size_t>(compression.sent_of(static_cast<std::int64_t>(share.size())));
+  const double at = compression.way == CompressionWay::threshold ? compression.at : 0;
+  if (sent == sizes.size()) return at;
+  std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sent), sizes.end(), std::greater<>());
+  return std::max(at, sizes[sent]);
+}
+
+bool sends_largest(CompressionWay way) {
+  return way == CompressionWay::topk || way == CompressionWay::threshold;
 }
 
 template <class SizeOf>
@@ -33,10 +44,18 @@ double largest_of_block(std::size_t block, std::size_t elems, const SizeOf& size
 
 }  // namespace
 
-BucketSums::BucketSums(std::int64_t elems)
-    : sums_(static_cast<std::size_t>(elems)),
+BucketSums::BucketSums(std::int64_t elems, const GradientWire& wire)
+    : wire_(wire),
+      sums_(static_cast<std::size_t>(elems)),
       sums_of_sizes_(sums_.size()),
-      code_errors_((sums_.size() + kBlock - 1) / kBlock) {}
+      code_errors_(workload::sends_codes(wire.compression.way) ? (sums_.size() + kBlock - 1) / kBlock : 0) {}
+
+// The format's error, and what four f32 roundings of codes and scales add. Blocks that small that they are taken for
+// zeros lose all.
+double BucketSums::code_error(double largest) const {
+  const double of_format = parallel::format_of(wire_.compression.way).most_error * (1 + 0x1p-14);
+  return std::max(of_format * largest, std::min(largest, double{kernels::kSmallestLargest}));
+}
 
 void BucketSums::add(std::span<const float> share) {
   LOCKSTEP_CHECK(share.size() == sums_.size(), "a share is a bucket");
@@ -48,15 +67,34 @@ void BucketSums::add(std::span<const float> share) {
   for (std::size_t block = 0; block < code_errors_.size(); ++block) {
     code_errors_[block] += code_error(largest_of_block(block, share.size(), size_of));
   }
+  if (sends_largest(wire_.compression.way)) unsent_ += largest_unsent(share, wire_.compression);
   ++shares_;
 }
 
-std::vector<double> BucketSums::bounds(const GradientWire& wire) const {
-  if (wire.compression == Compression::bf16) return bf16_bounds();
-  if (wire.compression == Compression::int8) return int8_bounds();
+std::vector<double> BucketSums::bounds() const {
+  const CompressionWay way = wire_.compression.way;
+  if (way == CompressionWay::bf16) return bf16_bounds();
+  if (way == CompressionWay::randomk) return random_bounds();
+  if (way == CompressionWay::powersgd) return low_rank_bounds();
+  if (workload::sends_codes(way)) return code_bounds();
   std::vector<double> bounds = sums_of_sizes_;
-  for (double& bound : bounds) bound *= core::sum_tolerance(wire.dtype, shares_);
+  for (double& bound : bounds) bound = bound * core::sum_tolerance(wire_.dtype, shares_) + unsent_;
   return bounds;
+}
+
+std::vector<double> BucketSums::random_bounds() const {
+  std::vector<double> bounds;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    bounds.push_back(std::fabs(sums_[i]) + sums_of_sizes_[i] * core::sum_tolerance(wire_.dtype, shares_));
+  }
+  return bounds;
+}
+
+std::vector<double> BucketSums::low_rank_bounds() const {
+  constexpr double kOfProducts = 1e-3;  // what f32 adds to the norm in products of long rows
+  double squares = 0;
+  for (const double sum : sums_) squares += sum * sum;
+  return std::vector<double>(sums_.size(), std::sqrt(squares) * (1 + kOfProducts));
 }
 
 // Each addend is rounded to bf16, and so is each partial sum that a pass leaves: at most all but the first addend, in
@@ -75,7 +113,7 @@ std::vector<double> BucketSums::bf16_bounds() const {
 }
 
 // Codes of all shares, their sum in f32, the code of the sum.
-std::vector<double> BucketSums::int8_bounds() const {
+std::vector<double> BucketSums::code_bounds() const {
   const double of_sum = core::sum_tolerance(DType::f32, shares_);
   std::vector<double> bounds(sums_.size());
   for (std::size_t block = 0; block < code_errors_.size(); ++block) {

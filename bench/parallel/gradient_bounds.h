@@ -8,34 +8,41 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "parallel/compress/compress.h"
+#include "workload/compression.h"
 
 namespace lockstep::parallel_bench {
 
 // As what gradients travel.
 struct GradientWire {
   core::DType dtype = core::DType::f32;  // in which they are kept, and summed if they are not compressed
-  parallel::Compression compression = parallel::Compression::none;
+  workload::Compression compression = {};
 };
 
 // The sum of all ranks' shares of a bucket, element by element, in f64: its own roundings do not count.
 class BucketSums {
  public:
-  explicit BucketSums(std::int64_t elems);
+  BucketSums(std::int64_t elems, const GradientWire& wire);
   void add(std::span<const float> share);
 
   std::span<const double> sums() const { return sums_; }
-  // For each element, the most by which the reduced value may differ from its sum.
-  std::vector<double> bounds(const GradientWire& wire) const;
+  // For each element, the most by which the reduced value may differ from its sum, where nothing is owed from before.
+  std::vector<double> bounds() const;
 
  private:
   std::vector<double> bf16_bounds() const;
-  std::vector<double> int8_bounds() const;
+  std::vector<double> code_bounds() const;
+  // Of what no rank's bound tells more than the sum itself: one that was not drawn, or a product of a low rank, which
+  // is the sum's projection.
+  std::vector<double> random_bounds() const;
+  std::vector<double> low_rank_bounds() const;
+  double code_error(double largest) const;
 
+  GradientWire wire_;
   std::size_t shares_ = 0;
   std::vector<double> sums_;
   std::vector<double> sums_of_sizes_;  // of |share|
-  std::vector<double> code_errors_;    // of a block: by how much int8 codes of all shares together may be off
+  std::vector<double> code_errors_;    // of a block: by how much the codes of all shares together may be off
+  double unsent_ = 0;                  // of the largest elements that shares do not send: their sum over shares
 };
 
 }  // namespace lockstep::parallel_bench

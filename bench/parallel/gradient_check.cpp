@@ -17,8 +17,8 @@ std::int64_t differing(std::span<const float> found, std::span<const float> want
   return count;
 }
 
-SerialSum::SerialSum(std::span<const std::int64_t> bucket_elems) {
-  for (const std::int64_t elems : bucket_elems) buckets_.emplace_back(elems);
+SerialSum::SerialSum(std::span<const std::int64_t> bucket_elems, const GradientWire& wire) {
+  for (const std::int64_t elems : bucket_elems) buckets_.emplace_back(elems, wire);
 }
 
 void SerialSum::add(std::span<const float> gradients) {
@@ -29,19 +29,24 @@ void SerialSum::add(std::span<const float> gradients) {
   LOCKSTEP_CHECK(gradients.empty(), "all buckets' gradients");
 }
 
-SerialSum::Found SerialSum::compare(std::span<const float> found, const GradientWire& wire) const {
+SerialSum::Found SerialSum::compare(std::span<const float> found) const {
   Found result;
+  double errors = 0;
+  double squares = 0;
   for (const BucketSums& bucket : buckets_) {
-    const std::vector<double> bounds = bucket.bounds(wire);
+    const std::vector<double> bounds = bucket.bounds();
     for (std::size_t i = 0; i < bounds.size(); ++i) {
       const double error = std::fabs(double{found[i]} - bucket.sums()[i]);
       // Not: further than. A NaN is beyond every bound.
       result.beyond += error <= bounds[i] ? 0 : 1;
+      errors += error * error;
+      squares += bucket.sums()[i] * bucket.sums()[i];
       if (error > 0) result.most_of_bound = std::max(result.most_of_bound, error / bounds[i]);
     }
     found = found.subspan(bounds.size());
   }
   LOCKSTEP_CHECK(found.empty(), "all buckets' gradients");
+  if (squares > 0) result.relative_error = std::sqrt(errors / squares);
   return result;
 }
 

@@ -16,14 +16,15 @@ std::int64_t differing(std::span<const float> found, std::span<const float> want
 class SerialSum {
  public:
   // Gradients are those of all buckets, one after the other, with their padding.
-  explicit SerialSum(std::span<const std::int64_t> bucket_elems);
+  SerialSum(std::span<const std::int64_t> bucket_elems, const GradientWire& wire);
   void add(std::span<const float> gradients);
 
   struct Found {
-    std::int64_t beyond = 0;   // elements further from the sum than the wire's roundings explain (gradient_bounds.h)
-    double most_of_bound = 0;  // the largest part of its bound that an element is off by
+    std::int64_t beyond = 0;    // elements further from the sum than the wire's roundings explain (gradient_bounds.h)
+    double most_of_bound = 0;   // the largest part of its bound that an element is off by
+    double relative_error = 0;  // |found - sum| / |sum|, Euclidean; 0 where the sum is
   };
-  Found compare(std::span<const float> found, const GradientWire& wire) const;
+  Found compare(std::span<const float> found) const;
 
  private:
   std::vector<BucketSums> buckets_;

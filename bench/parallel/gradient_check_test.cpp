@@ -17,7 +17,8 @@ namespace lockstep::parallel_bench {
 namespace {
 
 using core::DType;
-using parallel::Compression;
+using workload::Compression;
+using workload::CompressionWay;
 using Vector = std::vector<float>;
 
 TEST(GradientCheck, DifferingCountsBits) {
@@ -26,12 +27,8 @@ TEST(GradientCheck, DifferingCountsBits) {
   EXPECT_EQ(differing(Vector{1, 0.0F, std::nextafter(3.0F, 4.0F)}, wanted), 2);
 }
 
-std::int64_t beyond(const SerialSum& sum, const Vector& found, const GradientWire& wire) {
-  return sum.compare(found, wire).beyond;
-}
-
-SerialSum two_shares() {
-  SerialSum sum(std::array<std::int64_t, 2>{2, 1});
+SerialSum two_shares(const GradientWire& wire = {}) {
+  SerialSum sum(std::array<std::int64_t, 2>{2, 1}, wire);
   sum.add(Vector{100, 1, 1e-3F});
   sum.add(Vector{28, -1, 1e-3F});
   return sum;
@@ -39,33 +36,57 @@ SerialSum two_shares() {
 
 TEST(GradientCheck, SumsOfTwoAreRoundedOnce) {
   const SerialSum sum = two_shares();
-  EXPECT_EQ(beyond(sum, {128, 0, 2e-3F}, {}), 0);
-  EXPECT_EQ(beyond(sum, {std::nextafter(128.0F, 0.0F), 0, 2e-3F}, {}), 0);
-  EXPECT_EQ(beyond(sum, {128 - 3 * 0x1p-17F, 0, 2e-3F}, {}), 1);
-  EXPECT_EQ(beyond(sum, {128.5F, 0, 2e-3F}, {DType::bf16}), 0) << "narrow gradients may be off by more";
+  EXPECT_EQ(sum.compare(Vector{128, 0, 2e-3F}).beyond, 0);
+  EXPECT_EQ(sum.compare(Vector{std::nextafter(128.0F, 0.0F), 0, 2e-3F}).beyond, 0);
+  EXPECT_EQ(sum.compare(Vector{128 - 3 * 0x1p-17F, 0, 2e-3F}).beyond, 1);
+  EXPECT_EQ(two_shares({DType::bf16}).compare(Vector{128.5F, 0, 2e-3F}).beyond, 0)
+      << "narrow gradients may be off by more";
 }
 
 TEST(GradientCheck, WhatIsNotANumberIsBeyondEveryBound) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
-    EXPECT_EQ(beyond(two_shares(), {nan, 0, 2e-3F}, {DType::f32, compression}), 1);
+  for (const Compression compression : {CompressionWay::none, CompressionWay::bf16, CompressionWay::int8}) {
+    EXPECT_EQ(two_shares({DType::f32, compression}).compare(Vector{nan, 0, 2e-3F}).beyond, 1);
   }
 }
 
 // By hand, of two shares: 100 + 28 and 1 - 1 in a block, 1e-3 + 1e-3 in one of its own.
+std::vector<double> bounds_of(const std::vector<Vector>& shares, const GradientWire& wire) {
+  BucketSums sums(static_cast<std::int64_t>(shares.front().size()), wire);
+  for (const Vector& share : shares) sums.add(share);
+  return sums.bounds();
+}
+
 TEST(GradientBounds, OfTwoShares) {
-  BucketSums first(2);
-  first.add(Vector{100, 1});
-  first.add(Vector{28, -1});
+  const std::vector<Vector> shares{{100, 1}, {28, -1}};
   const double u = 0x1p-8;
-  const auto bf16 = first.bounds({DType::f32, Compression::bf16});
+  const auto bf16 = bounds_of(shares, {DType::f32, CompressionWay::bf16});
   EXPECT_NEAR(bf16[0], u * 128 + u * (128 + u * 128), 1e-3 * bf16[0]);
   EXPECT_NEAR(bf16[1], u * 2 + u * (0 + u * 2), 1e-3 * bf16[1]);
   // Half a scale of 100 / 127, of 28 / 127, and of the sum's, which may be as large as it is off by before.
-  const auto int8 = first.bounds({DType::f32, Compression::int8});
+  const auto int8 = bounds_of(shares, {DType::f32, CompressionWay::int8});
   const double codes = 0.5 * 128 / 127;
   EXPECT_NEAR(int8[0], codes + 0.5 * (128 + codes) / 127, 1e-3 * int8[0]);
   EXPECT_NEAR(int8[1], int8[0], 1e-3 * int8[0]) << "of the block";
+}
+
+// What each share leaves behind at most: its second largest; 4 of 5 where there is room for all that are large enough.
+TEST(GradientBounds, OfTheLargestElements) {
+  const std::vector<Vector> shares{{9, -5, 3, 1}, {2, 1, -7, 0}};
+  const auto bounds = [&](const char* way) {
+    return bounds_of(shares, {DType::f32, workload::parse_compression(way)})[0];
+  };
+  EXPECT_NEAR(bounds("topk:density=0.25"), 5 + 2, 1e-4);
+  EXPECT_NEAR(bounds("topk:density=0.5"), 3 + 1, 1e-4);
+  EXPECT_NEAR(bounds("threshold:at=4:density=0.5"), 4 + 4, 1e-4);
+  EXPECT_NEAR(bounds("threshold:at=4:density=0.25"), 5 + 4, 1e-4) << "room for the larger one of the first share";
+}
+
+TEST(GradientCheck, TheErrorOfAllGradientsIsRelative) {
+  SerialSum sum(std::array<std::int64_t, 1>{2}, {});
+  sum.add(Vector{3, 4});
+  EXPECT_EQ(sum.compare(Vector{3, 4}).relative_error, 0);
+  EXPECT_DOUBLE_EQ(sum.compare(Vector{3, 3}).relative_error, 0.2);
 }
 
 // Normal numbers whose size differs from block to block, as gradients of layers do.
@@ -126,16 +147,10 @@ Reduced reduce(Compression compression, const std::vector<Vector>& shares, const
   return reduced;
 }
 
-SerialSum serial_sum_of(const std::vector<Vector>& shares) {
-  SerialSum sum(std::array{static_cast<std::int64_t>(shares.front().size())});
+SerialSum serial_sum_of(const std::vector<Vector>& shares, const GradientWire& wire) {
+  SerialSum sum(std::array{static_cast<std::int64_t>(shares.front().size())}, wire);
   for (const Vector& share : shares) sum.add(share);
   return sum;
-}
-
-std::vector<double> bounds_of(const std::vector<Vector>& shares, const GradientWire& wire) {
-  BucketSums sums(static_cast<std::int64_t>(shares.front().size()));
-  for (const Vector& share : shares) sums.add(share);
-  return sums.bounds(wire);
 }
 
 double exact_sum(const std::vector<Vector>& shares, std::size_t i) {
@@ -147,33 +162,33 @@ double exact_sum(const std::vector<Vector>& shares, std::size_t i) {
 // Results of collectives are within the bounds, and near them; each element just beyond its bound is seen, and no
 // other.
 TEST(GradientBounds, HoldWhatCollectivesGiveAndNotMuchMore) {
-  for (const Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
+  for (const Compression compression : {CompressionWay::none, CompressionWay::bf16, CompressionWay::int8}) {
     for (const int ranks : {2, 3, 4}) {
       for (const std::string algorithm : {"auto", "ring", "halving_doubling"}) {
         const auto shares = random_shares(ranks, std::int64_t{4096} * ranks);
         const GradientWire wire{DType::f32, compression};
-        const SerialSum serial = serial_sum_of(shares);
-        const SerialSum::Found found = serial.compare(reduce(compression, shares, algorithm).sum, wire);
-        EXPECT_EQ(found.beyond, 0) << name_of(compression) << ' ' << ranks << ' ' << algorithm;
-        EXPECT_GT(found.most_of_bound, 0.25) << name_of(compression) << ' ' << ranks << ' ' << algorithm;
+        const SerialSum serial = serial_sum_of(shares, wire);
+        const SerialSum::Found found = serial.compare(reduce(compression, shares, algorithm).sum);
+        EXPECT_EQ(found.beyond, 0) << text_of(compression) << ' ' << ranks << ' ' << algorithm;
+        EXPECT_GT(found.most_of_bound, 0.25) << text_of(compression) << ' ' << ranks << ' ' << algorithm;
       }
     }
   }
 }
 
 TEST(GradientBounds, AnErrorJustBeyondIsSeenInTheMidstOfWhatCollectivesGive) {
-  for (const Compression compression : {Compression::bf16, Compression::int8}) {
+  for (const Compression compression : {CompressionWay::bf16, CompressionWay::int8}) {
     const auto shares = random_shares(3, 3000);
     const GradientWire wire{DType::f32, compression};
-    const SerialSum serial = serial_sum_of(shares);
+    const SerialSum serial = serial_sum_of(shares, wire);
     const std::vector<double> bounds = bounds_of(shares, wire);
     Vector gradients = reduce(compression, shares, "auto").sum;
     std::int64_t planted = 0;
     for (std::size_t i = 7; i < gradients.size(); i += 100) {
       gradients[i] = static_cast<float>(exact_sum(shares, i) + 0.999 * bounds[i]);
-      EXPECT_EQ(beyond(serial, gradients, wire), planted) << i;
+      EXPECT_EQ(serial.compare(gradients).beyond, planted) << i;
       gradients[i] = static_cast<float>(exact_sum(shares, i) - 1.001 * bounds[i]);
-      EXPECT_EQ(beyond(serial, gradients, wire), ++planted) << i;
+      EXPECT_EQ(serial.compare(gradients).beyond, ++planted) << i;
     }
   }
 }
@@ -183,19 +198,19 @@ TEST(SentCounter, CountsWhatTheFormulaSays) {
     const std::int64_t elems = std::int64_t{768} * ranks;
     const auto shares = random_shares(ranks, elems);
     const double whole = 2.0 * static_cast<double>(elems) * (ranks - 1) / ranks;
-    for (const Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
-      const auto formula = static_cast<double>(parallel::wire_bytes(compression, elems, ranks));
+    for (const Compression compression : {CompressionWay::none, CompressionWay::bf16, CompressionWay::int8}) {
+      const auto formula = static_cast<double>(workload::wire_bytes(compression, elems, ranks));
       for (const std::string algorithm : {"ring", "two_shot"}) {
         const Reduced reduced = reduce(compression, shares, algorithm);
-        EXPECT_DOUBLE_EQ(reduced.sent_bytes, formula) << name_of(compression) << ' ' << ranks << ' ' << algorithm;
-        EXPECT_DOUBLE_EQ(reduced.least_bytes, formula) << name_of(compression) << ' ' << ranks << ' ' << algorithm;
+        EXPECT_DOUBLE_EQ(reduced.sent_bytes, formula) << text_of(compression) << ' ' << ranks << ' ' << algorithm;
+        EXPECT_DOUBLE_EQ(reduced.least_bytes, formula) << text_of(compression) << ' ' << ranks << ' ' << algorithm;
       }
     }
-    EXPECT_DOUBLE_EQ(reduce(Compression::none, shares, "ring").sent_bytes, 4 * whole);
-    EXPECT_DOUBLE_EQ(reduce(Compression::bf16, shares, "ring").sent_bytes, 2 * whole);
-    EXPECT_DOUBLE_EQ(reduce(Compression::int8, shares, "ring").sent_bytes, whole * 65 / 64);
+    EXPECT_DOUBLE_EQ(reduce(CompressionWay::none, shares, "ring").sent_bytes, 4 * whole);
+    EXPECT_DOUBLE_EQ(reduce(CompressionWay::bf16, shares, "ring").sent_bytes, 2 * whole);
+    EXPECT_DOUBLE_EQ(reduce(CompressionWay::int8, shares, "ring").sent_bytes, whole * 65 / 64);
   }
-  const Reduced doubling = reduce(Compression::none, random_shares(4, 4096), "recursive_doubling");
+  const Reduced doubling = reduce(CompressionWay::none, random_shares(4, 4096), "recursive_doubling");
   EXPECT_GT(doubling.sent_bytes, doubling.least_bytes) << "an algorithm that sends more";
 }
 

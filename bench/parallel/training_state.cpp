@@ -77,6 +77,7 @@ void start_again(trainer::RankModel& model, const std::vector<float>& masters) {
     for (const ParameterStore::Run& run : store.runs(moment)) std::fill_n(run.data, run.count, 0.0F);
     store.store_back(moment);
   }
+  model.collectives().forget();
 }
 
 }  // namespace lockstep::parallel_bench

@@ -16,7 +16,7 @@ std::vector<float> gradients_of(trainer::RankModel& model);  // narrow ones wide
 // In the order in which they lie: the same on all ranks.
 std::vector<float> masters_of(trainer::RankModel& model);
 
-// Weights are `masters`, moments zero: as before the first step.
+// Weights are `masters`, moments zero, and nothing is owed by compressed gradients: as before the first step.
 void start_again(trainer::RankModel& model, const std::vector<float>& masters);
 
 }  // namespace lockstep::parallel_bench

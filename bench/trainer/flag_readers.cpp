@@ -40,8 +40,8 @@ transports::LinkSpec link_of(const FlagValue& value) {
   return value.parsed_by(transports::parse_link);
 }
 
-parallel::Compression compression_of(const FlagValue& value) {
-  return value.parsed_by(parallel::parse_compression);
+workload::Compression compression_of(const FlagValue& value) {
+  return value.parsed_by(workload::parse_compression);
 }
 
 }  // namespace lockstep::mini_train

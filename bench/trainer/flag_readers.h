@@ -7,7 +7,7 @@
 #include "bench/program/command_line.h"
 #include "collectives/transports/paced_link.h"
 #include "core/dtype.h"
-#include "parallel/compress/compress.h"
+#include "workload/compression.h"
 #include "workload/context_list.h"
 #include "workload/model.h"
 
@@ -21,6 +21,6 @@ void change_model(std::string& model, const char* field, std::int64_t value);
 // --length: a sequence has as many tokens as the model has positions, or fewer. Throws a usage Error.
 void change_length(std::string& model, std::int64_t length);
 transports::LinkSpec link_of(const program::FlagValue& value);
-parallel::Compression compression_of(const program::FlagValue& value);
+workload::Compression compression_of(const program::FlagValue& value);
 
 }  // namespace lockstep::mini_train

@@ -143,8 +143,13 @@ const std::array kFlagsOfLayout{
            f.options.layout.prefetch = f.options.layout.overlap_gradients;
          }},
     Flag{"--compression", "none",
-         "compression of gradients on the wire between data-parallel ranks: none, bf16 or int8",
-         [](TrainFlags& f, const FlagValue& v) { f.options.compression = compression_of(v); }},
+         "what gradients travel as between data-parallel ranks: none, bf16, int8, int4, fp8, sign, topk:density=D, "
+         "threshold:at=T:density=D, randomk:density=D or powersgd:rank=R; :feedback=0 or 1 behind it",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.compression = compression_of(v); }},
+    Flag{"--weight-compression", "none", "what weights are gathered as with --zero 3 (qwZ): none, int8, int4 or fp8",
+         [](TrainFlags& f, const FlagValue& v) {
+           f.options.layout = workload::parse_layout_over(f.options.layout, "weight_compression=" + v.text);
+         }},
     Flag{
         "--sync", "allreduce",
         "how data-parallel ranks agree: allreduce (of gradients, or as --zero says), server:servers=S or root (servers "

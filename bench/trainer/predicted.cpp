@@ -130,7 +130,7 @@ PredictedStep::PredictedStep(const TrainFlags& flags)
                             ", which it does not know; allowed: without");
   };
   if (options.link) refuse("--link");
-  if (options.compression != parallel::Compression::none) refuse("--compression");
+  if (options.layout.compression.given()) refuse("--compression");
   if (machine_.measured.cores > 0) {
     if (options.device.cuda) refuse("--device cuda (the machine has times of a host's kernels)");
     if (options.mpi != nullptr && options.mpi->placement().num_hosts > 1) refuse("ranks of several hosts");

@@ -170,6 +170,8 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .memory_bytes = memory_bytes(timed.report.peak_bytes),
           .timeline = pipeline::timeline_record(step, timed.timeline),
           .graph = options.graph ? std::optional(true) : std::nullopt,
+          .compression =
+              options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
           .sync = sync_record(options)};
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,9 +19,12 @@ namespace lockstep::parallel {
 namespace {
 
 using Vector = std::vector<float>;
+using workload::compression_names;
+using workload::parse_compression;
+constexpr std::int64_t kCompressionBlock = 256;
 
 struct Case {
-  Compression compression = Compression::none;
+  Compression compression = {};
   int num_ranks = 2;
   std::int64_t elems = 0;
   core::ReduceOp op = core::ReduceOp::sum;
@@ -36,14 +40,16 @@ std::int64_t bytes_sent(const backends::Prepared& prepared, const collectives::O
 }
 
 struct Outcome {
-  std::vector<Vector> results;  // [rank]
-  std::int64_t bytes = 0;       // sent by all ranks, counted in the plans
+  std::vector<Vector> results;  // [rank], of the last call
+  std::vector<double> sum;      // of rank 0's results over all calls
+  std::int64_t bytes = 0;       // sent by all ranks in a call, counted in the plans
 };
 
-// `inputs`: [rank]
-Outcome reduce(const Case& c, const std::vector<Vector>& inputs) {
+// `inputs`: [rank], the same in each of so many calls; `forgets`: before each.
+Outcome reduce(const Case& c, const std::vector<Vector>& inputs, int calls = 1, bool forgets = false) {
   Outcome outcome;
   outcome.results.resize(inputs.size());
+  outcome.sum.resize(inputs.front().size());
   backends::Channel all(inputs.size());
   std::iota(all.begin(), all.end(), 0);
   backends::MeshOptions options;
@@ -59,13 +65,19 @@ Outcome reduce(const Case& c, const std::vector<Vector>& inputs) {
       if (rank == 0) outcome.bytes += bytes_sent(prepared, operation);
       return prepared;
     };
-    const GradientReduction reduction{c.compression, c.elems, c.op, c.in_place, c.num_ranks, rank, c.algorithm};
+    CompressionState state;
+    const GradientReduction reduction{c.compression, c.elems,     c.op, c.in_place, c.num_ranks,
+                                      rank,          c.algorithm, 1,    &state};
     const backends::Prepared prepared = prepare_reduction(reduction, prepare, memory, where);
     const Tensor x = memory.make(MemoryKind::gradients, core::DType::f32, c.elems);
     const Tensor apart = memory.make(MemoryKind::gradients, core::DType::f32, c.elems);
     const Tensor& y = c.in_place ? x : apart;
-    std::memcpy(x.data(), inputs[r].data(), static_cast<std::size_t>(x.bytes()));
-    prepared.collective->run(x.data(), y.data());
+    for (int call = 0; call < calls; ++call) {
+      if (forgets) state.calls = 0;
+      std::memcpy(x.data(), inputs[r].data(), static_cast<std::size_t>(x.bytes()));
+      prepared.collective->run(x.data(), y.data());
+      for (std::size_t i = 0; rank == 0 && i < outcome.sum.size(); ++i) outcome.sum[i] += double{y.as<float>()[i]};
+    }
     outcome.results[r].assign(y.as<float>(), y.as<float>() + c.elems);
   });
   return outcome;
@@ -140,9 +152,9 @@ void expect_within_bounds(const Case& c) {
   double largest_share = 0;  // of the bound that is used up
   for (std::size_t i = 0; i < inputs.front().size(); ++i) {
     const double bound =
-        c.compression == Compression::bf16 ? bf16_bound(inputs, i, c.algorithm == "ring") : int8_bound(inputs, i);
+        c.compression == CompressionWay::bf16 ? bf16_bound(inputs, i, c.algorithm == "ring") : int8_bound(inputs, i);
     const double error = std::abs(outcome.results[0][i] * divisor - exact_sum(inputs, i));
-    ASSERT_LE(error, bound * (1 + 1e-6)) << name_of(c.compression) << ' ' << c.num_ranks << ' ' << c.elems << ' ' << i;
+    ASSERT_LE(error, bound * (1 + 1e-6)) << text_of(c.compression) << ' ' << c.num_ranks << ' ' << c.elems << ' ' << i;
     largest_share = std::max(largest_share, error / bound);
   }
   if (c.elems >= 1000) {
@@ -153,7 +165,7 @@ void expect_within_bounds(const Case& c) {
 }
 
 TEST(Compression, ErrorsAreWithinTheFormatsBoundsAndAllRanksGetTheSameBits) {
-  for (Compression compression : {Compression::bf16, Compression::int8}) {
+  for (Compression compression : {CompressionWay::bf16, CompressionWay::int8}) {
     for (int ranks : {2, 3, 4, 8}) {
       for (std::int64_t elems : {1, 255, 257, 1500, 40'001}) {
         expect_within_bounds({compression, ranks, elems});
@@ -162,7 +174,7 @@ TEST(Compression, ErrorsAreWithinTheFormatsBoundsAndAllRanksGetTheSameBits) {
     expect_within_bounds({.compression = compression, .num_ranks = 3, .elems = 30'000, .in_place = true});
     expect_within_bounds({.compression = compression, .num_ranks = 4, .elems = 5000, .op = core::ReduceOp::avg});
   }
-  expect_within_bounds({.compression = Compression::bf16, .num_ranks = 4, .elems = 30'000, .algorithm = "ring"});
+  expect_within_bounds({.compression = CompressionWay::bf16, .num_ranks = 4, .elems = 30'000, .algorithm = "ring"});
 }
 
 // Replicas that got unlike bits would drift apart. Of all algorithms only one_shot gives them, and auto never takes it
@@ -192,7 +204,7 @@ TEST(Compression, WhatTheFormatHoldsIsExact) {
       x[i] = i % kCompressionBlock == 7 ? 127.0F : static_cast<float>(static_cast<int>(i * 37 % 255) - 127);
     }
     const std::vector<Vector> inputs(static_cast<std::size_t>(ranks), x);
-    const Outcome outcome = reduce({Compression::int8, ranks, 3000}, inputs);
+    const Outcome outcome = reduce({CompressionWay::int8, ranks, 3000}, inputs);
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_EQ(outcome.results.back()[i], static_cast<float>(ranks) * x[i]) << ranks << ' ' << i;
     }
@@ -201,7 +213,7 @@ TEST(Compression, WhatTheFormatHoldsIsExact) {
     for (std::size_t r = 0; r < small.size(); ++r) {
       for (std::size_t i = 0; i < x.size(); ++i) small[r][i] = static_cast<float>(static_cast<int>((i + r) % 101) - 50);
     }
-    const Outcome rounded = reduce({Compression::bf16, ranks, 3000}, small);
+    const Outcome rounded = reduce({CompressionWay::bf16, ranks, 3000}, small);
     for (std::size_t i = 0; i < x.size(); ++i) {
       ASSERT_EQ(rounded.results.back()[i], static_cast<float>(exact_sum(small, i))) << ranks << ' ' << i;
     }
@@ -209,15 +221,15 @@ TEST(Compression, WhatTheFormatHoldsIsExact) {
 }
 
 TEST(Compression, NaNAndInfinityStayVisible) {
-  for (Compression compression : {Compression::bf16, Compression::int8}) {
+  for (Compression compression : {CompressionWay::bf16, CompressionWay::int8}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       auto inputs = random_inputs(3, 2000);
       inputs[1][1234] = bad;
       const Outcome outcome = reduce({compression, 3, 2000}, inputs);
       for (const Vector& y : outcome.results) {
-        EXPECT_FALSE(std::isfinite(y[1234])) << name_of(compression);
+        EXPECT_FALSE(std::isfinite(y[1234])) << text_of(compression);
         for (std::size_t i = 0; i < y.size(); ++i) {
-          ASSERT_TRUE(std::isfinite(y[i]) || block_begin(i) == block_begin(1234)) << name_of(compression) << ' ' << i;
+          ASSERT_TRUE(std::isfinite(y[i]) || block_begin(i) == block_begin(1234)) << text_of(compression) << ' ' << i;
         }
       }
     }
@@ -225,27 +237,167 @@ TEST(Compression, NaNAndInfinityStayVisible) {
 }
 
 TEST(Compression, WireBytesAreThoseOfThePlans) {
-  for (Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
+  for (Compression compression : {CompressionWay::none, CompressionWay::bf16, CompressionWay::int8}) {
     for (int ranks = 1; ranks <= 6; ++ranks) {
       for (std::int64_t elems : {1, 700, 4096, 50'003}) {
         const Outcome outcome =
             reduce({.compression = compression, .num_ranks = ranks, .elems = elems, .algorithm = "two_shot"},
                    random_inputs(ranks, elems));
         const std::int64_t mean = (outcome.bytes + ranks - 1) / ranks;
-        EXPECT_EQ(wire_bytes(compression, elems, ranks), mean) << name_of(compression) << ' ' << ranks << ' ' << elems;
+        EXPECT_EQ(wire_bytes(compression, elems, ranks), mean) << text_of(compression) << ' ' << ranks << ' ' << elems;
       }
     }
   }
-  EXPECT_EQ(wire_bytes(Compression::none, 1 << 20, 4), 6 << 20);
-  EXPECT_EQ(wire_bytes(Compression::bf16, 1 << 20, 4), 3 << 20);
-  EXPECT_EQ(wire_bytes(Compression::int8, 1 << 20, 4), 6 * (1 << 18) * 65 / 64);
+  EXPECT_EQ(wire_bytes(CompressionWay::none, 1 << 20, 4), 6 << 20);
+  EXPECT_EQ(wire_bytes(CompressionWay::bf16, 1 << 20, 4), 3 << 20);
+  EXPECT_EQ(wire_bytes(CompressionWay::int8, 1 << 20, 4), 6 * (1 << 18) * 65 / 64);
 }
 
-TEST(Compression, NamesAreParsed) {
-  for (Compression compression : {Compression::none, Compression::bf16, Compression::int8}) {
-    EXPECT_EQ(parse_compression(name_of(compression)), compression);
+constexpr std::array kLossy{"int8",
+                            "int8:feedback=1",
+                            "int4",
+                            "fp8",
+                            "sign",
+                            "sign:feedback=0",
+                            "topk:density=0.05",
+                            "topk:density=0.05:feedback=0",
+                            "threshold:at=0.4:density=0.05",
+                            "randomk:density=0.05",
+                            "randomk:density=0.05:feedback=0",
+                            "powersgd:rank=4",
+                            "powersgd:rank=4:feedback=0"};
+
+double norm_of(const std::vector<double>& x) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  return std::sqrt(squares);
+}
+
+// |mean of the results - the sum| / |the sum|.
+double relative_error(const Outcome& outcome, const std::vector<Vector>& inputs, int calls) {
+  std::vector<double> sum;
+  std::vector<double> error;
+  for (std::size_t i = 0; i < outcome.sum.size(); ++i) {
+    sum.push_back(exact_sum(inputs, i));
+    error.push_back(outcome.sum[i] / calls - sum.back());
   }
-  EXPECT_THROW(parse_compression("fp4"), core::Error);
+  return norm_of(error) / norm_of(sum);
+}
+
+TEST(Compression, AllWaysGiveAllRanksTheSameBitsAgainAndAgain) {
+  for (const char* way : kLossy) {
+    for (const int ranks : {2, 3, 4}) {
+      for (const std::int64_t elems : {1, 257, 5003}) {
+        const Case c{.compression = parse_compression(way), .num_ranks = ranks, .elems = elems};
+        const auto inputs = random_inputs(ranks, elems);
+        const Outcome once = reduce(c, inputs, 3);
+        const Outcome again = reduce(c, inputs, 3);
+        for (const Vector& y : once.results) EXPECT_TRUE(same_bits(y, again.results[0])) << way << ' ' << ranks;
+      }
+    }
+  }
+}
+
+// What a rank owes is bounded, so that the mean of many results goes to the sum: the error of the mean falls with the
+// number of calls. Without feedback it stays what it is, but for what is drawn anew.
+TEST(Compression, FeedbackSendsInTheEndWhatWasLeftOut) {
+  const auto inputs = random_inputs(3, 5003);
+  for (const char* way : {"int8", "int4", "fp8", "sign", "topk:density=0.05", "threshold:at=0.4:density=0.1",
+                          "randomk:density=0.05", "powersgd:rank=4"}) {
+    Case c{.compression = parse_compression(way), .num_ranks = 3, .elems = 5003};
+    c.compression.feedback = true;
+    const double one = relative_error(reduce(c, inputs), inputs, 1);
+    const double many = relative_error(reduce(c, inputs, 400), inputs, 400);
+    EXPECT_LT(many, 0.12) << way;
+    EXPECT_LT(many, 0.5 * one) << way;
+    if (c.compression.way == CompressionWay::randomk) continue;
+    c.compression.feedback = false;
+    const double without = relative_error(reduce(c, inputs, 100), inputs, 100);
+    EXPECT_GT(without, c.compression.way == CompressionWay::powersgd ? 0.5 * one : 0.9 * one) << way;
+  }
+}
+
+TEST(Compression, WhatIsForgottenIsNotOwed) {
+  const auto inputs = random_inputs(2, 3000);
+  for (const char* way : kLossy) {
+    const Case c{.compression = parse_compression(way), .elems = 3000};
+    const Outcome once = reduce(c, inputs);
+    EXPECT_TRUE(same_bits(reduce(c, inputs, 4, true).results[0], once.results[0])) << way;
+    if (!c.compression.remembers()) continue;
+    EXPECT_FALSE(same_bits(reduce(c, inputs, 4).results[0], once.results[0])) << way;
+  }
+}
+
+TEST(Compression, AveragesAndCallsInPlaceAreSumsScaled) {
+  const auto inputs = random_inputs(4, 3000);
+  for (const char* way : kLossy) {
+    Case c{.compression = parse_compression(way), .num_ranks = 4, .elems = 3000};
+    const Outcome apart = reduce(c, inputs, 2);
+    c.in_place = true;
+    EXPECT_TRUE(same_bits(reduce(c, inputs, 2).results[0], apart.results[0])) << way;
+    c.op = core::ReduceOp::avg;
+    const Outcome average = reduce(c, inputs, 1);
+    const Outcome sum = reduce({.compression = c.compression, .num_ranks = 4, .elems = 3000}, inputs, 1);
+    for (std::size_t i = 0; i < 3000; ++i) {
+      ASSERT_NEAR(average.results[0][i] * 4, sum.results[0][i], 1e-3 * std::abs(sum.results[0][i]) + 1e-5) << way;
+    }
+  }
+}
+
+// A matrix of rank 2 is found by a product of rank 4 in its first call, and by one of rank 1 not at all.
+TEST(Compression, AMatrixOfLowRankIsExact) {
+  constexpr int kSide = 48;
+  std::vector<Vector> inputs(2, Vector(kSide * kSide));
+  for (std::size_t r = 0; r < 2; ++r) {
+    for (int i = 0; i < kSide; ++i) {
+      for (int j = 0; j < kSide; ++j) {
+        const double value = std::sin(i + 1.0) * std::cos(j * 0.7) + (static_cast<double>(r) + 1) * (i % 5) * (j % 3);
+        inputs[r][static_cast<std::size_t>(i * kSide + j)] = static_cast<float>(value);
+      }
+    }
+  }
+  const auto error = [&](const char* way) {
+    const Case c{.compression = parse_compression(way), .elems = kSide * kSide};
+    return relative_error(reduce(c, inputs), inputs, 1);
+  };
+  EXPECT_LT(error("powersgd:rank=4"), 1e-5);
+  EXPECT_GT(error("powersgd:rank=1"), 1e-3);
+}
+
+TEST(Compression, BytesOfEveryWayAreThoseOfThePlans) {
+  for (const char* way : kLossy) {
+    const Compression compression = parse_compression(way);
+    for (const int ranks : {2, 3, 5}) {
+      for (const std::int64_t elems : {700, 50'003}) {
+        const Case c{.compression = compression, .num_ranks = ranks, .elems = elems, .algorithm = "two_shot"};
+        const std::int64_t all = reduce(c, random_inputs(ranks, elems)).bytes;
+        // The formula of two all-reduces is rounded up twice.
+        EXPECT_GE(wire_bytes(compression, elems, ranks), (all + ranks - 1) / ranks) << way << ' ' << ranks;
+        EXPECT_LE(wire_bytes(compression, elems, ranks), (all + ranks - 1) / ranks + 1) << way << ' ' << ranks;
+      }
+    }
+  }
+  // Of 2^20 elements on 4 ranks: codes of half a byte and of a bit with 4 bytes for 256, pairs of 8 bytes, products of
+  // two matrices of 1024 x 4.
+  const auto bytes = [](const char* way) { return wire_bytes(parse_compression(way), 1 << 20, 4); };
+  EXPECT_EQ(bytes("int4"), 6 * ((1 << 17) + (1 << 12)));
+  EXPECT_EQ(bytes("sign"), 6 * ((1 << 15) + (1 << 12)));
+  EXPECT_EQ(bytes("topk:density=0.015625"), 3 * 8 * (1 << 14));
+  EXPECT_EQ(bytes("randomk:density=0.015625"), 6 * (1 << 14));
+  EXPECT_EQ(bytes("powersgd:rank=4"), 6 * 2 * 4 * 1024);
+}
+
+TEST(Compression, TextsAreParsed) {
+  for (const char* way : kLossy) EXPECT_EQ(text_of(parse_compression(way)), way);
+  for (const std::string_view name : compression_names()) {
+    EXPECT_EQ(parse_compression(text_of(parse_compression(name))), parse_compression(name)) << name;
+  }
+  EXPECT_TRUE(parse_compression("topk").feedback);
+  EXPECT_FALSE(parse_compression("int4").feedback);
+  for (const char* bad : {"fp4", "topk:density=0", "topk:density=2", "topk:rank=3", "powersgd:rank=1.5",
+                          "none:feedback=1", "bf16:feedback=0", "sign:feedback=2", "topk:density"}) {
+    EXPECT_THROW(parse_compression(bad), core::Error) << bad;
+  }
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ def runs_table(result: TrainingResult) -> Table:
 
 
 _REPLICAS = (
-    Column("replicas agree by", "--sync, and which replica is slowed", False), Column("steps", ""),
+    Column("replicas agree by", "--sync, and which replica is slowed; or what gradients travel as, --compression", False), Column("steps", ""),
     Column("loss", f"mean of the last {SMOOTH} steps, nats a token"),
     Column("at equal bytes", "likewise, when as much was sent as by the run that sends least"),
     Column("sent", "by the rank that sends most"), Column("step ms", "mean"),

@@ -54,6 +54,17 @@ def test_losses_at_equal_bytes(results):
     assert missed_text(runs[2]) == "2.5, 7 updates at most" and missed_text(one) == ""
 
 
+def test_compressed_gradients_are_a_way_to_agree(tmp_path):
+    world = TrainingWorld()
+    few = agreeing(world, "allreduce", 4) | {"compression": "topk:density=0.01"}
+    file = write(tmp_path / "r.jsonl", [world.run(), agreeing(world, "allreduce", 1), few])
+    result, = report_of(load([file])).trainings
+    runs = compared(result.runs)
+    assert [way_name(one) for one in runs] == ["allreduce", "as topk:density=0.01"] and budget(runs) == 5 * MIB
+    assert "as topk:density=0.01 is at 4.07" in equal_bytes_text(runs), "nats a token"
+    assert "as topk:density=0.01" in replica_tables(result)[0].lines[1].cells[0].text
+
+
 def test_what_a_slow_replica_costs(results):
     runs = slowed(results[1].runs)
     assert [(one.mean_ms, behind_ms(one)) for one in runs] == [(150, 70), (60, 1)]

@@ -13,6 +13,7 @@
 #include "simulator/network/topology.h"
 #include "simulator/predict/shared_cores.h"
 #include "simulator/prices/collective_price.h"
+#include "simulator/prices/compressed_collectives.h"
 #include "simulator/prices/fold_pieces.h"
 #include "simulator/prices/host_time.h"
 #include "simulator/prices/kernel_price.h"
@@ -223,6 +224,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
     const std::vector<workload::StagePlan> plans = plans_of(model, layout, schedule);
     schedules::Step folded = build_step(model, layout, schedule, plans, works);
     if (!shares_cores) add_host(folded, layout, plans, machine.host);
+    compress_collectives(folded, layout, machine);
     return all_ranks ? unfolded(folded, layout) : folded;
   };
   std::vector<schedules::Step> priced;

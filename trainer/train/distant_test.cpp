@@ -86,9 +86,9 @@ TEST(DistantMemory, AllOfThemInNarrowFormats) {
 }
 
 TEST(DistantMemory, CompressedGradients) {
-  for (const parallel::Compression compression : {parallel::Compression::bf16, parallel::Compression::int8}) {
+  for (const workload::Compression compression : {workload::CompressionWay::bf16, workload::CompressionWay::int8}) {
     TrainOptions options = few_steps({.dp = 2});
-    options.compression = compression;
+    options.layout.compression = compression;
     expect_the_same_far_away(options);
   }
 }

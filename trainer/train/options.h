@@ -10,7 +10,6 @@
 
 #include "collectives/backends/mesh.h"
 #include "collectives/transports/paced_link.h"
-#include "parallel/compress/compress.h"
 #include "parallel/parameters/store.h"
 #include "trainer/optimization/learning_rate.h"
 #include "trainer/optimization/loss_scale.h"
@@ -65,8 +64,7 @@ struct TrainOptions {
 
   std::int64_t timeline_every = 0;  // steps; when tasks ran is told for these and the last; 0: for the last
 
-  parallel::Compression compression = parallel::Compression::none;  // of all-reduces of f32 gradients
-  std::string algorithm = "auto";                                   // of collectives
+  std::string algorithm = "auto";  // of collectives
   // On the CPU: the implementation of products of matrices ("amx", "packed", "onednn") of all ranks, on which the last
   // bits depend; empty: the first in this order that is here. kPerShape: the fastest is measured when a shape is met
   // first, so that the last bits differ from run to run.

@@ -22,6 +22,14 @@ std::string offload_folder_of(const TrainOptions& options) {
   return options.offload_folder.empty() ? std::filesystem::temp_directory_path().string() : options.offload_folder;
 }
 
+CollectiveOptions collectives_of(const TrainOptions& options) {
+  return {.algorithm = options.algorithm,
+          .compression = options.layout.compression,
+          .compresses_scatters = replicas_of(options.layout) == 1,
+          .weights = options.layout.weight_compression,
+          .seed = options.seed};
+}
+
 }  // namespace
 
 RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backends::MeshRank& mesh,
@@ -31,8 +39,8 @@ RankSteps::RankSteps(const TrainOptions& options, const TrainStep& made, backend
       lanes_(make_lanes(mesh, channels, options.layout)),
       where_(lanes_ ? lanes_->where(schedules::Lane::compute) : kernels::Context(pool_)),
       model_(made, place_in_step(made, options.layout, mesh.messages.rank()), shape_of(options, mesh.messages.rank()),
-             mesh.messages.rank(), mesh, channels, where_, {options.algorithm, options.compression}, options.seed,
-             lanes_.get(), {options.device_memory, offload_folder_of(options), options.timeout}),
+             mesh.messages.rank(), mesh, channels, where_, collectives_of(options), options.seed, lanes_.get(),
+             {options.device_memory, offload_folder_of(options), options.timeout}),
       interpreter_(interpreter_of(options, mesh.threaded)) {
   if (options.gemm != TrainOptions::kPerShape) kernels::choose_gemms_by_rule(where_, options.gemm);
 }

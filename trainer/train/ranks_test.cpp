@@ -44,7 +44,7 @@ TEST(RanksOfAStep, ShardsInReplicasWithTwoThreadsARank) {
 
 TEST(RanksOfAStep, CompressedGradients) {
   TrainOptions options = few_steps({.dp = 2, .bucket_cap_bytes = 20'000});
-  options.compression = parallel::Compression::int8;
+  options.layout.compression = workload::CompressionWay::int8;
   expect_losses_of_one_rank(options, 1e-2);
 }
 

@@ -90,6 +90,18 @@ std::vector<GpuRoom> gpu_rooms(const TrainOptions& options) {
   return rooms;
 }
 
+// Before the layout's own words, which name its fields.
+void check_compression(const TrainOptions& options) {
+  const workload::Layout& layout = options.layout;
+  if (!layout.compression.given()) return;
+  const bool all_reduces = zero_of(layout) == 0 || replicas_of(layout) > 1;
+  if (layout.gradient == core::DType::f32 && (all_reduces || sends_codes(layout.compression.way))) return;
+  throw core::usage_error(
+      "--compression is " + text_of(layout.compression) +
+      " together with --zero or a narrow --grad-dtype; allowed: with --grad-dtype f32, and --zero 0 "
+      "or --shard-ranks less than --dp; int8, int4, fp8 and sign with any --zero");
+}
+
 // Messages between stages go by the host.
 void check_graph(const TrainOptions& options) {
   if (!options.graph) return;
@@ -128,7 +140,10 @@ void check_device(const TrainOptions& options) {
   };
   if (options.mpi != nullptr) refuse("--transport mpi", "--transport local");
   if (options.link) refuse("--link", "no emulated links");
-  if (options.compression != parallel::Compression::none) refuse("--compression", "--compression none");
+  if (options.layout.compression.given()) refuse("--compression", "--compression none");
+  if (options.layout.weight_compression != workload::CompressionWay::none) {
+    refuse("--weight-compression", "--weight-compression none");
+  }
   if (const auto why = core::why_no_cuda()) throw core::Error(core::Failure::not_built, "--device cuda: " + *why);
 }
 
@@ -146,7 +161,7 @@ void check_replicas(const TrainOptions& options) {
   if (layout.offload != workload::Offload::none) refuse("--offload", "--offload none");
   if (layout.compute == core::DType::f16) refuse("--dtype f16", "--dtype f32 or bf16");
   if (options.device.cuda) refuse("--device cuda", "--device cpu");
-  if (options.compression != parallel::Compression::none) refuse("--compression", "--compression none");
+  if (options.layout.compression.given()) refuse("--compression", "--compression none");
   if (!options.checkpoint_folder.empty() || !options.resume.empty() || !options.export_file.empty()) {
     refuse("--checkpoint, --resume or --export", "none of these, as replicas have states of their own");
   }
@@ -186,19 +201,13 @@ void check_sync(const TrainOptions& options) {
 }  // namespace
 
 TrainOptions checked(TrainOptions options) {
+  check_compression(options);
   check_layout(options.model, options.layout);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
   if (cuts && options.tokenizer->size() > options.model.vocabulary) {
     throw core::usage_error("--tokenizer " + options.tokenizer->name() + " has " +
                             std::to_string(options.tokenizer->size()) + " words, and the model's vocabulary is " +
                             std::to_string(options.model.vocabulary) + "; allowed: a --vocabulary of at least as many");
-  }
-  const bool compresses = options.compression != parallel::Compression::none;
-  const bool all_reduces = zero_of(options.layout) == 0 || replicas_of(options.layout) > 1;
-  if (compresses && (!all_reduces || options.layout.gradient != core::DType::f32)) {
-    throw core::usage_error("--compression is " + std::string(name_of(options.compression)) +
-                            " together with --zero or a narrow --grad-dtype; allowed: with all-reduces of f32 " +
-                            "gradients, --grad-dtype f32 and --zero 0, or --shard-ranks less than --dp");
   }
   if (options.layout.offload != workload::Offload::none && options.device.cuda) {
     throw core::usage_error("offload is " + std::string(name_of(options.layout.offload)) +

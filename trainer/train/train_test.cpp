@@ -216,18 +216,22 @@ std::vector<StepReport> resumed(const workload::Layout& before, const workload::
 TEST_F(Layouts, CompressedGradientsTrainNearlyAlike) {
   TrainOptions options = options_of({.dp = 4, .bucket_cap_bytes = 20'000});
   const TrainResult plain = run(options);
-  options.compression = parallel::Compression::bf16;
+  options.layout.compression = workload::CompressionWay::bf16;
   const TrainResult bf16 = run(options);
-  options.compression = parallel::Compression::int8;
+  options.layout.compression = workload::CompressionWay::int8;
   const TrainResult int8 = run(options);
   EXPECT_EQ(difference(plain, bf16, 3e-3), "");
   EXPECT_EQ(difference(plain, int8, 1e-2), "");
   EXPECT_NE(bf16.steps.back().loss, plain.steps.back().loss);
   EXPECT_NE(int8.steps.back().loss, bf16.steps.back().loss);
-  options.layout.zero = 1;
-  EXPECT_NE(error_of([&] { run(options); }).find("--compression is int8"), std::string::npos);
-  options.layout.zero = 3;  // of shards, over their replicas
-  options.layout.shard_ranks = 2;
+  options.layout.zero = 3;  // reduce-scatters
+  const TrainResult scattered = run(options);
+  EXPECT_EQ(difference(plain, scattered, 1e-2), "");
+  EXPECT_NE(scattered.steps.back().loss, plain.steps.back().loss);
+  options.layout.compression = workload::CompressionWay::topk;
+  EXPECT_NE(error_of([&] { run(options); }).find("--compression is topk"), std::string::npos);
+  options.layout.compression = workload::CompressionWay::int8;
+  options.layout.shard_ranks = 2;  // and all-reduces over replicas
   const TrainResult hybrid = run(options);
   EXPECT_EQ(difference(plain, hybrid, 1e-2), "");
   EXPECT_NE(hybrid.steps.back().loss, int8.steps.back().loss);

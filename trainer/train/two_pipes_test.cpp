@@ -102,7 +102,7 @@ TEST(TwoPipes, CopiesOfAStageStayTheSameBits) {
   options.layout.compute = core::DType::bf16;
   expect_same_copies(options);
   options = options_of({.pp = 4, .schedule = "chimera", .microbatches = 4});
-  options.compression = parallel::Compression::int8;
+  options.layout.compression = workload::CompressionWay::int8;
   expect_same_copies(options);
 }
 

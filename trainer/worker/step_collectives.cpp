@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "schedules/step/count.h"
 
 namespace lockstep::trainer {
@@ -46,13 +47,39 @@ StepCollectives::StepCollectives(backends::MeshRank& mesh, const ChannelMap& cha
       options_(std::move(options)),
       memory_(memory),
       lane_pool_(1),
-      lane_(lane_pool_) {}
+      lane_(lane_pool_),
+      weight_pool_(1),
+      weight_lane_(weight_pool_) {}
 
-bool StepCollectives::is_compressed(const schedules::Task& task, const schedules::Group& group,
-                                    core::DType dtype) const {
-  return options_.compression != parallel::Compression::none && task.op == schedules::Op::reduce_grad &&
-         task.comm == Comm::all_reduce && dtype == core::DType::f32 &&
-         (group.kind == schedules::GroupKind::data || group.kind == schedules::GroupKind::replicas);
+StepCollectives::Sends StepCollectives::sends(const schedules::Task& task, const schedules::Group& group,
+                                              core::DType dtype) const {
+  using schedules::GroupKind;
+  const bool in_data = group.kind == GroupKind::data;
+  if (task.op == schedules::Op::unshard && task.comm == Comm::all_gather && in_data &&
+      options_.weights != workload::CompressionWay::none) {
+    return Sends::weight_codes;
+  }
+  if (!options_.compression.given() || task.op != schedules::Op::reduce_grad || dtype != core::DType::f32) {
+    return Sends::elements;
+  }
+  if (task.comm == Comm::all_reduce && (in_data || group.kind == GroupKind::replicas)) return Sends::compressed_sum;
+  const bool scatters = task.comm == Comm::reduce_scatter && in_data && options_.compresses_scatters;
+  return scatters ? Sends::compressed_scatter : Sends::elements;
+}
+
+double StepCollectives::least_bytes(Sends sends, const schedules::Task& task, std::int64_t count, std::int64_t ranks,
+                                    std::int64_t payload) const {
+  const auto n = static_cast<int>(ranks);
+  switch (sends) {
+    case Sends::elements:
+      return schedules::wire_bytes(task.comm, payload, ranks);
+    case Sends::compressed_sum:
+      return static_cast<double>(workload::wire_bytes(options_.compression, count, n));
+    case Sends::compressed_scatter:
+      return static_cast<double>(wire_bytes(workload::scatter_of(options_.compression, count * ranks, ranks), n));
+    default:
+      return static_cast<double>(wire_bytes(workload::weight_gather_of(options_.weights, count * ranks, ranks), n));
+  }
 }
 
 void StepCollectives::run(const schedules::Step& step, const schedules::Task& task, const kernels::In& input,
@@ -62,7 +89,8 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   if (task.comm == Comm::shift) return shift(task, group, input, output, matrix);
   if (matrix != nullptr) return run_ragged(channels_.of(task.lane, group), task, input, output, matrix);
   const auto ranks = static_cast<std::int64_t>(group.ranks.size());
-  const bool reduces = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter;
+  const Sends sent = sends(task, group, output.dtype);
+  const bool typed = task.comm == Comm::all_reduce || task.comm == Comm::reduce_scatter || sent == Sends::weight_codes;
   const auto elem_bytes = static_cast<std::int64_t>(core::size_of(output.dtype));
   // Elements a block (collectives/collective.h).
   std::int64_t count = task.comm == Comm::all_gather ? input.elems : output.elems;
@@ -71,22 +99,25 @@ void StepCollectives::run(const schedules::Step& step, const schedules::Task& ta
   const auto* const in = static_cast<const std::byte*>(input.data);
   const auto* const out = static_cast<const std::byte*>(output.data);
   const bool in_place = in < out + output.elems * elem_bytes && out < in + input.elems * elem_bytes;
-  const Key key{channels_.of(task.lane, group),           task.comm, reduces ? count : count * elem_bytes,
-                reduces ? output.dtype : core::DType::u8, in_place,  nullptr};
+  const bool sums = sent == Sends::compressed_sum || sent == Sends::compressed_scatter;
+  const Key key{channels_.of(task.lane, group),
+                task.comm,
+                typed ? count : count * elem_bytes,
+                typed ? output.dtype : core::DType::u8,
+                in_place,
+                nullptr,
+                sums && options_.compression.remembers() ? Bucket{task.stage, task.part} : kAnyBucket};
   collectives::Collective& collective = *prepared(task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.data, output.data);
-  sent_bytes_[static_cast<std::size_t>(task.lane)] +=
-      is_compressed(task, group, output.dtype)
-          ? static_cast<double>(parallel::wire_bytes(options_.compression, count, static_cast<int>(ranks)))
-          : schedules::wire_bytes(task.comm, payload, ranks);
+  sent_bytes_[static_cast<std::size_t>(task.lane)] += least_bytes(sent, task, count, ranks, payload);
 }
 
 // Messages of sizes by pair, most of them none: an all-to-all of such blocks.
 void StepCollectives::shift(const schedules::Task& task, const schedules::Group& group, const kernels::In& input,
                             const kernels::Out& output, const Matrix& bytes_of_pairs) {
   LOCKSTEP_CHECK(bytes_of_pairs != nullptr, "a shift knows what it moves");
-  const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs};
+  const Key key{channels_.of(task.lane, group), task.comm, 0, core::DType::u8, false, bytes_of_pairs, kAnyBucket};
   collectives::Collective& collective = *prepared(task, group, key).collective;
   if (use_ == CollectiveUse::make) return;
   collective.run(input.given() ? input.data : &nothing_, output.given() ? output.data : &nothing_);
@@ -116,26 +147,46 @@ void StepCollectives::count_again(const SentBytes& sent) {
   for (std::size_t lane = 0; lane < sent.size(); ++lane) sent_bytes_[lane] += sent[lane];
 }
 
+void StepCollectives::forget() {
+  for (auto& [bucket, state] : states_) state.calls = 0;
+}
+
+backends::Prepared StepCollectives::prepare_compressed(Sends sends, const schedules::Group& group, const Key& key) {
+  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket] = key;
+  const auto ranks = static_cast<int>(group.ranks.size());
+  const auto rank =
+      static_cast<int>(std::find(group.ranks.begin(), group.ranks.end(), mesh_.messages.rank()) - group.ranks.begin());
+  const auto prepare = [this, on = channel](const collectives::Operation& operation, std::string_view algorithm) {
+    return mesh_.prepare(on, operation, algorithm);
+  };
+  if (sends == Sends::weight_codes) {
+    return parallel::prepare_weight_gather({options_.weights, count, dtype, ranks, rank}, prepare, memory_,
+                                           weight_lane_);
+  }
+  const bool scatters = sends == Sends::compressed_scatter;
+  const parallel::GradientReduction reduction{
+      .compression = options_.compression,
+      .elems = scatters ? count * ranks : count,
+      .in_place = in_place,
+      .num_ranks = ranks,
+      .rank = rank,
+      .algorithm = options_.algorithm,
+      .seed = core::hash64(options_.seed, static_cast<std::uint64_t>(bucket.first),
+                           static_cast<std::uint64_t>(bucket.second)),
+      .state = bucket == kAnyBucket ? nullptr : &states_[bucket]};
+  return scatters ? parallel::prepare_reduce_scatter(reduction, prepare, memory_, lane_)
+                  : parallel::prepare_reduction(reduction, prepare, memory_, lane_);
+}
+
 backends::Prepared& StepCollectives::prepared(const schedules::Task& task, const schedules::Group& group,
                                               const Key& key) {
   auto& of_lane = prepared_[static_cast<std::size_t>(task.lane)];
   const auto known = of_lane.find(key);
   if (known != of_lane.end()) return known->second;
-  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs] = key;
+  const auto& [channel, comm, count, dtype, in_place, bytes_of_pairs, bucket] = key;
   const auto ranks = static_cast<int>(group.ranks.size());
-  if (is_compressed(task, group, dtype)) {
-    const auto place = std::find(group.ranks.begin(), group.ranks.end(), mesh_.messages.rank()) - group.ranks.begin();
-    const parallel::GradientReduction reduction{.compression = options_.compression,
-                                                .elems = count,
-                                                .in_place = in_place,
-                                                .num_ranks = ranks,
-                                                .rank = static_cast<int>(place),
-                                                .algorithm = options_.algorithm};
-    const auto prepare = [this, on = channel](const collectives::Operation& operation, std::string_view algorithm) {
-      return mesh_.prepare(on, operation, algorithm);
-    };
-    return of_lane.emplace(key, parallel::prepare_reduction(reduction, prepare, memory_, lane_)).first->second;
-  }
+  const Sends sent = sends(task, group, dtype);
+  if (sent != Sends::elements) return of_lane.emplace(key, prepare_compressed(sent, group, key)).first->second;
   const collectives::Operation operation{.kind = kind_of(comm),
                                          .count = count,
                                          .dtype = dtype,

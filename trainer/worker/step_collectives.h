@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "collectives/backends/mesh.h"
 #include "kernels/base/context.h"
@@ -26,7 +27,10 @@ struct CollectiveOptions {
   // "auto" is taken.
   std::string algorithm = "auto";
   // For all-reduces of f32 gradients over data-parallel ranks: of whole ones, or of shards over their replicas.
-  parallel::Compression compression = parallel::Compression::none;
+  workload::Compression compression = {};
+  bool compresses_scatters = false;                                   // the same for reduce-scatters
+  workload::CompressionWay weights = workload::CompressionWay::none;  // for all-gathers of weights
+  std::uint64_t seed = 0;                                             // of what compression draws
 };
 
 // The mode of run(). The two others are for rehearsals, in which no collective may run (RankTrainer::rehearse).
@@ -53,11 +57,14 @@ class StepCollectives {
   void use(CollectiveUse use) { use_ = use; }
 
   // Bytes that this rank has sent in collectives of a lane since the start, if each sent as few as an optimal algorithm
-  // does (schedules::wire_bytes, parallel::wire_bytes).
+  // does (schedules::wire_bytes, workload::wire_bytes).
   double sent_bytes(schedules::Lane lane) const { return sent_bytes_[static_cast<std::size_t>(lane)]; }
   using SentBytes = std::array<double, schedules::kNumLanes>;
   const SentBytes& sent_bytes() const { return sent_bytes_; }
   void count_again(const SentBytes& sent);  // by a graph of collectives that is launched again
+
+  // As if no compressed all-reduce had run before. All ranks together, between steps.
+  void forget();
 
  private:
   // Sizes that are told anew in each step have a collective of their own, which is kept while peers may be in it.
@@ -65,21 +72,33 @@ class StepCollectives {
                   const kernels::Out& output, const std::shared_ptr<const collectives::CountMatrix>& matrix);
   static constexpr std::size_t kRaggedKept = 4;
 
-  // Operations of a channel that differ in none of these share one.
+  // Operations of a channel that differ in none of these share one. The last: of reductions that remember, a bucket's
+  // stage and part; else -1.
   using Matrix = std::shared_ptr<const collectives::CountMatrix>;
-  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool, Matrix>;
+  using Bucket = std::pair<std::int32_t, std::int32_t>;
+  using Key = std::tuple<std::size_t, schedules::Comm, std::int64_t, core::DType, bool, Matrix, Bucket>;
+  static constexpr Bucket kAnyBucket{-1, -1};
   backends::Prepared& prepared(const schedules::Task& task, const schedules::Group& group, const Key& key);
   void shift(const schedules::Task& task, const schedules::Group& group, const kernels::In& input,
              const kernels::Out& output, const Matrix& bytes_of_pairs);
-  bool is_compressed(const schedules::Task& task, const schedules::Group& group, core::DType dtype) const;
+  // What a collective sends in place of its elements.
+  enum class Sends : std::uint8_t { elements, compressed_sum, compressed_scatter, weight_codes };
+  Sends sends(const schedules::Task& task, const schedules::Group& group, core::DType dtype) const;
+  backends::Prepared prepare_compressed(Sends sends, const schedules::Group& group, const Key& key);
+  // By algorithms that send as few bytes as can be. `count`: elements a block (collectives/collective.h).
+  double least_bytes(Sends sends, const schedules::Task& task, std::int64_t count, std::int64_t ranks,
+                     std::int64_t payload) const;
 
   backends::MeshRank& mesh_;
   const ChannelMap& channels_;
   const CollectiveOptions options_;
   parallel::Memory& memory_;
   CollectiveUse use_ = CollectiveUse::run;
-  kernels::ThreadPool lane_pool_;  // of the one thread whose all-reduces are compressed: what that computes
+  kernels::ThreadPool lane_pool_;  // of the one thread whose collectives are compressed: what that computes
   const kernels::Context lane_;
+  kernels::ThreadPool weight_pool_;  // likewise of the thread that gathers weights
+  const kernels::Context weight_lane_;
+  std::map<Bucket, parallel::CompressionState> states_;                           // of buckets
   std::array<std::map<Key, backends::Prepared>, schedules::kNumLanes> prepared_;  // a lane's is its thread's
   std::array<std::deque<backends::Prepared>, schedules::kNumLanes> ragged_;
   SentBytes sent_bytes_ = {};

@@ -7,7 +7,15 @@ from reports.analysis.steps.overlap import link_text
 from reports.records import Link, Overlap, Records, Reductions, ScheduleLine
 from reports.units import bytes_text, counted, joined, share_text, time_text
 
-AS = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes"}  # gradients on their way
+
+def as_text(compression: str) -> str:
+    """What gradients travel as, in words: of a way with its numbers as --compression takes it."""
+    way, _, numbers = compression.partition(":")
+    words = {"none": "not compressed", "bf16": "as bf16", "int8": "as int8 codes", "int4": "as int4 codes",
+             "fp8": "as 8-bit floats", "sign": "as signs", "topk": "as the largest elements",
+             "threshold": "as elements beyond a threshold", "randomk": "as elements drawn at random",
+             "powersgd": "as matrices of low rank"}[way]
+    return f"{words} ({numbers.replace(':', ', ').replace('=', ' ')})" if numbers else words
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class BucketsResult:
     def name(self) -> str:
         one = self.overlap
         name = (f"{counted(one.layers, 'layer')} of {bytes_text(one.bytes_a_layer, 3)}, gradients "
-                f"{AS[one.reductions.compression]}, {one.algorithm}")
+                f"{as_text(one.reductions.compression)}, {one.algorithm}")
         return f"{name}, {self.place}" if self.place else name
 
     @property
@@ -154,7 +162,8 @@ def best_text(result: BucketsResult) -> str:
     if not single:
         return text + "."
     least = min(exposed_ms(line) / line.overlap.communication_alone_ms for line in single)
-    return f"{text}; with one bucket at least {share_text(max(least, 0))} of the communication is exposed."
+    exposed = "all" if least >= 1 else f"at least {share_text(max(least, 0))}"
+    return f"{text}; with one bucket {exposed} of the communication is exposed."
 
 
 def bytes_sentence(result: BucketsResult) -> str:

@@ -11,6 +11,9 @@ WITHIN = "allreduce"  # gradients are reduced within the step
 
 
 def way(one: Training) -> str:
+    """diloco:every=8; of gradients that are compressed, as int4"""
+    if one.compression:
+        return f"as {one.compression}"
     return one.sync.way if one.sync else WITHIN
 
 
@@ -29,9 +32,9 @@ def way_name(one: Training) -> str:
 
 
 def compared(runs: Sequence[Training]) -> tuple[Training, ...]:
-    """Runs whose replicas sent anything, where one of them agrees in another way than within the step."""
+    """Runs whose replicas sent anything, where one of them agrees in another way than by plain gradients within the step."""
     told = tuple(one for one in runs if one.sent_bytes)
-    return told if any(one.sync for one in told) else ()
+    return told if any(one.sync or one.compression for one in told) else ()
 
 
 def slowed(runs: Sequence[Training]) -> tuple[Training, ...]:

@@ -63,7 +63,7 @@ def run_name(one: Training) -> str:
     shared = one.run.gpu.label if one.run.gpu and one.run.gpu.ranks_per_gpu > 1 else ""
     parts = [one.layout.text, one.dtype, shared if is_on_gpus(one) else f"{counted(one.threads, 'thread')} a rank",
              f"{counted(one.tokens_a_step, 'token')} a step", "as a CUDA graph" if one.graph else "",
-             way_name(one) if one.sync else "", link_text(one.run.link)]
+             way_name(one) if one.sync or one.compression else "", link_text(one.run.link)]
     return ", ".join(part for part in parts if part)
 
 

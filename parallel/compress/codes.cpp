@@ -1,0 +1,142 @@
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "parallel/compress/code_exchange.h"
+#include "parallel/compress/reductions.h"
+
+namespace lockstep::parallel {
+namespace {
+
+using core::DType;
+using workload::Shares;
+
+// After the exchange each rank encodes its share's sum and sends it to all (all-gather): two roundings whatever the
+// number of ranks, and no sum of codes. For `sign` the compressed all-reduce of 1-bit Adam, with its two errors (Tang
+// et al. 2021, arXiv:2102.02888, section 5).
+class CodesAllReduce final : public collectives::Collective {
+ public:
+  CodesAllReduce(const GradientReduction& reduction, const Shares& shares,
+                 std::unique_ptr<collectives::Collective> exchange, std::unique_ptr<collectives::Collective> gather,
+                 Memory& memory, const kernels::Context& where)
+      : num_ranks_(reduction.num_ranks),
+        rank_(reduction.rank),
+        state_(reduction.compression.feedback ? reduction.state : nullptr),
+        exchange_(reduction, shares, std::move(exchange), memory, where),
+        gather_(std::move(gather)),
+        sum_(memory.make(MemoryKind::buffers, DType::f32, shares.share)) {
+    if (state_ != nullptr) owed_.emplace(shares.share, *state_, memory, where);
+  }
+
+  void run(const void* input, void* output) override {
+    const Shares& shares = exchange_.shares();
+    const CodeMessages& messages = exchange_.sent();
+    const std::int64_t own = shares.used(rank_);
+    exchange_.run({input, DType::f32, shares.elems}, sum_.out(0, own));
+    if (owed_ && own > 0) owed_->add(sum_.in(0, own));
+    messages.encode(rank_, owed_ ? owed_->owed().in(0, own) : sum_.in(0, own));
+    if (owed_) messages.take_off(rank_, 0, own, *owed_);
+    gather_->run(messages.message(rank_), messages.data());
+    for (int rank = 0; rank < num_ranks_; ++rank) {
+      messages.decode(rank, 0, {static_cast<float*>(output) + shares.begin(rank), DType::f32, shares.used(rank)});
+    }
+    if (state_ != nullptr) ++state_->calls;
+  }
+
+ private:
+  const int num_ranks_;
+  const int rank_;
+  CompressionState* const state_;  // with feedback
+  CodeExchange exchange_;
+  const std::unique_ptr<collectives::Collective> gather_;  // all-gather of messages, in place
+  const Tensor sum_;                                       // of the own share
+  std::optional<ErrorFeedback> owed_;                      // of the sum
+};
+
+class CodesReduceScatter final : public collectives::Collective {
+ public:
+  CodesReduceScatter(const GradientReduction& reduction, const Shares& shares,
+                     std::unique_ptr<collectives::Collective> exchange, Memory& memory, const kernels::Context& where)
+      : state_(reduction.compression.feedback ? reduction.state : nullptr),
+        exchange_(reduction, shares, std::move(exchange), memory, where) {}
+
+  void run(const void* input, void* output) override {
+    const Shares& shares = exchange_.shares();
+    exchange_.run({input, DType::f32, shares.elems}, {output, DType::f32, shares.share});
+    if (state_ != nullptr) ++state_->calls;
+  }
+
+ private:
+  CompressionState* const state_;
+  CodeExchange exchange_;
+};
+
+// Of weights: ZeRO++'s qwZ (Wang et al. 2023, section 3.1). All ranks get the same, the own share's rank too.
+class CodesAllGather final : public collectives::Collective {
+ public:
+  CodesAllGather(const WeightGather& wanted, const Shares& shares, std::unique_ptr<collectives::Collective> inner,
+                 Memory& memory, const kernels::Context& where)
+      : wanted_(wanted), inner_(std::move(inner)), messages_(wanted.way, shares, wanted.num_ranks, memory, where) {}
+
+  void run(const void* input, void* output) override {
+    messages_.encode(wanted_.rank, {input, wanted_.dtype, wanted_.elems});
+    inner_->run(messages_.message(wanted_.rank), messages_.data());
+    const auto stride = static_cast<std::int64_t>(core::size_of(wanted_.dtype)) * wanted_.elems;
+    for (int rank = 0; rank < wanted_.num_ranks; ++rank) {
+      messages_.decode(rank, 0, {static_cast<std::byte*>(output) + stride * rank, wanted_.dtype, wanted_.elems});
+    }
+  }
+
+ private:
+  const WeightGather wanted_;
+  const std::unique_ptr<collectives::Collective> inner_;  // all-gather of messages, in place
+  const CodeMessages messages_;
+};
+
+collectives::Operation of_messages(collectives::Kind kind, const Shares& shares) {
+  collectives::Operation operation;
+  operation.dtype = DType::i8;
+  operation.count = shares.message_bytes();
+  operation.kind = kind;
+  operation.in_place = kind == collectives::Kind::all_gather;
+  return operation;
+}
+
+}  // namespace
+
+backends::Prepared prepare_codes(const GradientReduction& reduction, const PrepareCollective& prepare, Memory& memory,
+                                 const kernels::Context& where) {
+  const Shares shares(workload::code_shape(reduction.compression.way), reduction.elems, reduction.num_ranks);
+  backends::Prepared exchange = prepare(of_messages(collectives::Kind::all_to_all, shares), "auto");
+  backends::Prepared gather = prepare(of_messages(collectives::Kind::all_gather, shares), "auto");
+  const std::string label =
+      exchange.algorithm + "+" + gather.algorithm + "+" + std::string(format_of(reduction.compression.way).name);
+  auto collective = std::make_unique<CodesAllReduce>(reduction, shares, std::move(exchange.collective),
+                                                     std::move(gather.collective), memory, where);
+  return {std::move(collective), label, gather.executor, std::nullopt};
+}
+
+backends::Prepared prepare_reduce_scatter(const GradientReduction& reduction, const PrepareCollective& prepare,
+                                          Memory& memory, const kernels::Context& where) {
+  const Shares shares =
+      Shares::even(workload::code_shape(reduction.compression.way), reduction.elems, reduction.num_ranks);
+  backends::Prepared made = prepare(of_messages(collectives::Kind::all_to_all, shares), "auto");
+  made.algorithm += "+" + std::string(format_of(reduction.compression.way).name);
+  made.collective = std::make_unique<CodesReduceScatter>(reduction, shares, std::move(made.collective), memory, where);
+  made.plan.reset();
+  return made;
+}
+
+backends::Prepared prepare_weight_gather(const WeightGather& wanted, const PrepareCollective& prepare, Memory& memory,
+                                         const kernels::Context& where) {
+  const Shares shares =
+      Shares::even(workload::code_shape(wanted.way), wanted.elems * wanted.num_ranks, wanted.num_ranks);
+  backends::Prepared made = prepare(of_messages(collectives::Kind::all_gather, shares), "auto");
+  made.algorithm += "+" + std::string(format_of(wanted.way).name);
+  made.collective = std::make_unique<CodesAllGather>(wanted, shares, std::move(made.collective), memory, where);
+  made.plan.reset();
+  return made;
+}
+
+}  // namespace lockstep::parallel

@@ -1,0 +1,129 @@
+// What gradients travel as between data-parallel ranks, as a user writes it: a way, then the numbers that it takes.
+//
+//   none       f32, as it is
+//   bf16       rounded to bf16, summed in bf16 (f32 within a pass), widened again
+//   int8 int4 fp8 sign
+//              blocks of elements as codes of 8, 4, 8 (E4M3) or 1 bits and an f32 scale
+//   topk       the elements of largest magnitude, with their indices: Stich et al. 2018, arXiv:1809.07599; Lin et al.
+//              2018, arXiv:1712.01887
+//   threshold  those of at least a magnitude, as many as there is room for, with their indices: Strom 2015
+//   randomk    those that a seed draws in each step, the same on all ranks: no indices are sent (Stich et al., 2.2)
+//   powersgd   the bucket as a nearly square matrix, and that as a product of two of a low rank: Vogels et al. 2019,
+//              arXiv:1905.13727, algorithms 1 and 2
+//
+// With feedback a rank adds what it did not send to its next gradient of the same bucket (Seide et al. 2014;
+// Karimireddy et al. 2019, arXiv:1901.09847).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schedules/step/step.h"
+
+namespace lockstep::workload {
+
+enum class CompressionWay : std::uint8_t { none, bf16, int8, int4, fp8, sign, topk, threshold, randomk, powersgd };
+
+struct Compression {
+  CompressionWay way = CompressionWay::none;
+  double density = 0.01;  // topk, randomk: the part of a bucket's elements that a rank sends; threshold: at most
+  double at = 1e-3;       // threshold
+  std::int32_t rank = 4;  // powersgd
+  bool feedback = false;  // not for none and bf16
+
+  Compression() = default;
+  Compression(CompressionWay of_way);  // NOLINT(google-explicit-constructor): with the way's usual numbers
+  bool operator==(const Compression&) const = default;
+
+  bool given() const { return way != CompressionWay::none; }
+  // Elements that a rank sends of so many, by topk, threshold (at most) and randomk.
+  std::int64_t sent_of(std::int64_t elems) const;
+  // Whether a call depends on those before it.
+  bool remembers() const;
+};
+
+// "topk:density=0.01": the way, its numbers, and "feedback" where it is not the way's usual.
+std::string text_of(const Compression& compression);
+// Throws a usage Error that lists what there is.
+Compression parse_compression(std::string_view text);
+std::vector<std::string_view> compression_names();
+
+// The form of codes for blocks of elements with an f32 scale each: a message is codes, then scales.
+struct CodeShape {
+  int bits = 8;              // of a code; those of a byte follow each other from its lowest bit
+  std::int64_t block = 256;  // elements to a scale
+
+  std::int64_t blocks(std::int64_t elems) const { return (elems + block - 1) / block; }
+  std::int64_t code_bytes(std::int64_t elems) const { return (elems * bits + 7) / 8; }
+  // Where scales begin in a message of so many elements: at a whole f32.
+  std::int64_t scales_at(std::int64_t elems) const { return (code_bytes(elems) + 3) / 4 * 4; }
+  std::int64_t message_bytes(std::int64_t elems) const { return scales_at(elems) + 4 * blocks(elems); }
+};
+bool sends_codes(CompressionWay way);
+CodeShape code_shape(CompressionWay way);  // of one that does
+
+// How ranks share out a bucket whose parts travel as codes: a share is whole blocks; the last ones may have fewer
+// elements in use, or none.
+struct Shares {
+  CodeShape shape = {};
+  std::int64_t elems = 0;  // in all
+  std::int64_t share = 0;  // elements of one
+
+  Shares(const CodeShape& of_codes, std::int64_t elems_in_all, int num_ranks) : shape(of_codes), elems(elems_in_all) {
+    const std::int64_t unit = shape.block * num_ranks;
+    share = (elems_in_all + unit - 1) / unit * shape.block;
+  }
+  // Of the same number of elements, as a reduce-scatter has them: the last block of each may be a part of one.
+  static Shares even(const CodeShape& of_codes, std::int64_t elems_in_all, int num_ranks) {
+    Shares shares(of_codes, elems_in_all, num_ranks);
+    shares.share = elems_in_all / num_ranks;
+    return shares;
+  }
+  std::int64_t begin(int rank) const { return std::min(share * rank, elems); }
+  std::int64_t used(int rank) const { return std::min(share * (rank + 1), elems) - begin(rank); }
+  std::int64_t message_bytes() const { return shape.message_bytes(share); }
+};
+
+// A bucket of elements as a nearly square matrix, the rest of its last row being zeros; and the rank of what it is
+// approximated by, which is no larger than the matrix allows.
+struct MatrixShape {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t rank;
+
+  MatrixShape(std::int64_t elems, std::int64_t wanted_rank);
+  std::int64_t elems() const { return rows * columns; }
+};
+
+// What an all-reduce of `elems` f32 elements among n ranks becomes: collectives, each after the one before.
+struct CompressedExchange {
+  schedules::Comm comm = schedules::Comm::all_reduce;
+  std::int64_t bytes = 0;  // payload (schedules/step/step.h)
+};
+std::vector<CompressedExchange> exchanges_of(const Compression& compression, std::int64_t elems, std::int64_t ranks);
+
+// The same of a reduce-scatter of codes, whose output is a rank's even share; and of an all-gather of weights, `elems`
+// in all.
+CompressedExchange scatter_of(const Compression& compression, std::int64_t elems, std::int64_t ranks);
+CompressedExchange weight_gather_of(CompressionWay way, std::int64_t elems, std::int64_t ranks);
+
+// Bytes of memory that a rank reads and writes in kernels around them: encoding, sums of what came, decoding, and what
+// is owed.
+double kernel_bytes(const Compression& compression, std::int64_t elems, std::int64_t ranks);
+
+// Bytes that a rank sends in one all-reduce of `elems` f32 elements among n ranks, by algorithms that send the least;
+// the mean over ranks, rounded up, where shares differ.
+//   none       2 (n - 1) / n * 4 elems
+//   bf16       2 (n - 1) / n * 2 elems
+//   codes      2 (n - 1) message(s): codes and scales of s = elems / n elements, rounded up to whole blocks
+//   topk       (n - 1) * 8 k; threshold 8 more for the number of them, as much if fewer are sent
+//   randomk    2 (n - 1) / n * 4 k
+//   powersgd   2 (n - 1) / n * 4 rank (rows + columns)
+std::int64_t wire_bytes(const Compression& compression, std::int64_t elems, int num_ranks);
+// Of one exchange.
+std::int64_t wire_bytes(const CompressedExchange& exchange, int num_ranks);
+
+}  // namespace lockstep::workload
