@@ -17,7 +17,7 @@ using workload::CompressionWay;
 
 constexpr auto kBlock = static_cast<std::size_t>(workload::CodeShape().block);
 
-// Of what a share does not send, the largest magnitude.
+// The largest magnitude that a share does not send.
 double largest_unsent(std::span<const float> share, const Compression& compression) {
   std::vector<double> sizes;
   sizes.reserve(share.size());

@@ -70,7 +70,7 @@ TEST(GradientBounds, OfTwoShares) {
   EXPECT_NEAR(int8[1], int8[0], 1e-3 * int8[0]) << "of the block";
 }
 
-// What each share leaves behind at most: its second largest; 4 of 5 where there is room for all that are large enough.
+// A share leaves behind its second largest at most; 4 of 5 where there is room for all that are large enough.
 TEST(GradientBounds, OfTheLargestElements) {
   const std::vector<Vector> shares{{9, -5, 3, 1}, {2, 1, -7, 0}};
   const auto bounds = [&](const char* way) {

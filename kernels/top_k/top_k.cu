@@ -14,7 +14,7 @@ constexpr int kDigitsAKey = 4;
 constexpr std::int64_t kTile = 4096;  // elements of a warp
 static_assert(kDigits == kBlockThreads);
 
-// What is known of the k-th largest key.
+// The k-th largest key as far as it is known.
 struct Search {
   std::uint32_t key;        // its digits so far, the others 0
   std::uint32_t remaining;  // how many elements with these digits are wanted

@@ -17,8 +17,8 @@ void add(std::vector<KernelCase>& cases, std::int64_t count, std::int64_t k, con
   // Indices that differ, all over y.
   const auto spread = [count, k](ReferenceData<double>& data) {
     for (std::int64_t i = 0; i < k; ++i) {
-      const std::int64_t at = i * count / k;
-      data["indices"][static_cast<std::size_t>(i)] = static_cast<double>(at);
+      const std::int64_t index = i * count / k;
+      data["indices"][static_cast<std::size_t>(i)] = static_cast<double>(index);
     }
   };
   cases.push_back(make_case(ScatterAdd{.count = count, .k = k},

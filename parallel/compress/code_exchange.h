@@ -25,7 +25,7 @@ class CodeMessages {
   void encode(int rank, const kernels::In& x) const;
   // Elements of a rank's share from `begin` on, which is at a whole block.
   void decode(int rank, std::int64_t begin, const kernels::Out& y) const;
-  // What a rank's message has is no longer owed; its first element is at `begin` of what is.
+  // Takes a rank's message off what is owed, where its first element is at `begin`.
   void take_off(int rank, std::int64_t begin, std::int64_t elems, ErrorFeedback& owed) const;
 
  private:
