@@ -31,8 +31,8 @@ class BucketSums {
  private:
   std::vector<double> bf16_bounds() const;
   std::vector<double> code_bounds() const;
-  // Of what no rank's bound tells more than the sum itself: one that was not drawn, or a product of a low rank, which
-  // is the sum's projection.
+  // The sum itself bounds these errors: an element that was not drawn is lost whole, and a product of low rank is the
+  // sum's projection.
   std::vector<double> random_bounds() const;
   std::vector<double> low_rank_bounds() const;
   double code_error(double largest) const;
