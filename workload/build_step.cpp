@@ -120,9 +120,10 @@ StageWork work_of(const Model& model, const Layout& layout, const StageSlice& sl
   const ElemCount elems = count_elems(model, layout, slice);
   const double updated = zero_of(layout) > 0 ? elems.shard : elems.whole;
   for (const KernelCall& call : optimizer_calls(layout, updated)) work.optimizer_ps += pricing.kernel(call);
-  if (layout.offload != Offload::none && pricing.offload) {  // pieces come and go beside the update of others
+  if (layout.offload.optimizer != Offload::none && pricing.offload) {  // pieces come and go beside the update of others
     const double states = layout.compute == core::DType::f32 ? 2 : 3;
-    work.optimizer_ps = std::max(work.optimizer_ps, pricing.offload(layout.offload, states * sizeof(float) * updated));
+    work.optimizer_ps =
+        std::max(work.optimizer_ps, pricing.offload(layout.offload.optimizer, states * sizeof(float) * updated));
   }
   return work;
 }

@@ -132,6 +132,17 @@ std::string gather_misfit(const Layout& layout) {
              : "";
 }
 
+std::string offload_misfit(const Layout& layout) {
+  const OffloadPlaces& places = layout.offload;
+  if (places.activations != Offload::none) {
+    return "offload is " + text_of(places) + ", and activations stay on the device; allowed: optimizer";
+  }
+  if (places.gradients != Offload::none || places.parameters != Offload::none) {
+    return "offload is " + text_of(places) + ", and gradients and parameters stay on the device; allowed: optimizer";
+  }
+  return layout.delayed_update ? "delayed_update is yes; allowed: no" : "";
+}
+
 // A user's own schedule was checked when it was read; what remains is how its pipes lie.
 std::string own_misfit(const schedules::Schedule& own) {
   if (own.num_pipes() == 1) return "";
@@ -172,9 +183,10 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 }  // namespace
 
 std::string misfit_of(const Model& model, const Layout& layout) {
-  if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
-                              expert_misfit(model, layout), shard_misfit(layout), gather_misfit(layout),
-                              gradient_misfit(layout), compression_misfit(layout), fp8_misfit(model, layout)});
+  if (auto misfit =
+          first_of({tensor_misfit(model, layout), sequence_misfit(model, layout), expert_misfit(model, layout),
+                    shard_misfit(layout), gather_misfit(layout), gradient_misfit(layout), compression_misfit(layout),
+                    fp8_misfit(model, layout), offload_misfit(layout)});
       !misfit.empty()) {
     return misfit;
   }

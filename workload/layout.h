@@ -17,6 +17,7 @@
 #include "workload/context_list.h"
 #include "workload/grid_product.h"
 #include "workload/model.h"
+#include "workload/offload.h"
 
 namespace lockstep::workload {
 
@@ -33,10 +34,6 @@ enum class Fp8 : std::uint8_t {
   row,     // of activations, weights and gradients
   block,   // tiles of 1 x 128 of activations and gradients, 128 x 128 of weights (DeepSeek-V3, arXiv:2412.19437)
 };
-
-// Where the optimizer's states are between two updates (workload/offload.h).
-enum class Offload : std::uint8_t { none, host, file };  // none: on the device
-std::string_view name_of(Offload offload);
 
 // The kinds of parallelism that number the ranks.
 enum class Axis : std::uint8_t { tp, cp, dp, pp };
@@ -73,7 +70,10 @@ struct Layout {
   Fp8 fp8 = Fp8::none;
   bool fp8_delayed = false;       // scales come from the steps before
   std::int32_t fp8_history = 16;  // so many of them
-  Offload offload = Offload::none;
+  OffloadPlaces offload = {};
+  std::int32_t offload_ahead = 1;  // copies to the device begin so many uses before the one that they are for
+  bool delayed_update = false;  // an update runs beside the next step, whose gradients are those of the older weights
+                                // (ZeRO-Offload, section 5.2: delayed parameter update)
   // Of f32 gradients in all-reduces over data-parallel ranks or replicas of shards; without either in reduce-scatters.
   Compression compression = {};
   CompressionWay weight_compression = CompressionWay::none;  // zero=3: as which weights are gathered (ZeRO++'s qwZ)

@@ -48,6 +48,32 @@ TEST(LayoutText, AGridSaysHowManyTensorRanksThereAre) {
             "Q; Q from 2 to 8");
 }
 
+TEST(LayoutText, OffloadNamesAPlaceForEachKind) {
+  const Layout layout = parse_layout("offload=optimizer:file+parameters:host");
+  EXPECT_EQ(layout.offload, (OffloadPlaces{.optimizer = Offload::file, .parameters = Offload::host}));
+  EXPECT_TRUE(layout.offload.any_in(Offload::host));
+  EXPECT_EQ(text_of(layout.offload), "optimizer:file+parameters:host");
+  EXPECT_EQ(text_of(parse_layout("offload=optimizer:host").offload), "host");
+  EXPECT_EQ(parse_layout("offload=file").offload, OffloadPlaces{.optimizer = Offload::file});
+  EXPECT_FALSE(parse_layout("offload=none").offload.any());
+  const std::string all = "optimizer:file+gradients:host+parameters:file+activations:host";
+  EXPECT_EQ(text_of(parse_layout("offload=" + all).offload), all);
+  EXPECT_EQ(text_of(parse_layout("offload=activations:host+gradients:file").offload),
+            "gradients:file+activations:host");
+}
+
+TEST(LayoutText, OffloadRefusesWhatNamesNoKindOrNoPlace) {
+  const auto says = [](const char* text, const char* what) {
+    EXPECT_NE(refusal_of(text).find(what), std::string::npos) << text << ": " << refusal_of(text);
+  };
+  says("offload=disk", "offload=disk: 'disk' is no place; allowed: none, host or file");
+  says("offload=weights:host", "'weights' is no kind of tensor");
+  says("offload=optimizer:host+gradients", "'gradients' has no place");
+  says("offload=optimizer:host+optimizer:file", "'optimizer' is given twice");
+  says("offload=gradients:", "'' is no place");
+  says("offload=gradients:none", "'gradients:none' moves nothing");
+}
+
 TEST(LayoutText, MicrobatchesStandInPlaceOfTheBatch) {
   EXPECT_EQ(text_of(parse_layout("dp=2,microbatch=3,microbatches=4")),
             text_of(parse_layout("dp=2,microbatch=3,batch=24")));

@@ -105,6 +105,46 @@ Grid grid_of(const FieldValue& value) {
   }
 }
 
+struct OffloadName {
+  std::string_view name;
+  Offload OffloadPlaces::*place;
+};
+constexpr std::array kOffloadKinds{
+    OffloadName{"optimizer", &OffloadPlaces::optimizer}, OffloadName{"gradients", &OffloadPlaces::gradients},
+    OffloadName{"parameters", &OffloadPlaces::parameters}, OffloadName{"activations", &OffloadPlaces::activations}};
+
+// "optimizer:file+parameters:host"; a place alone is the optimizer's.
+OffloadPlaces offload_of(const FieldValue& value) {
+  const auto refused = [&](const std::string& what) {
+    return value.refused(what,
+                         "none, host or file for the optimizer's states, or kinds with their places joined by '+', "
+                         "each once: optimizer, gradients, parameters or activations, ':', host or file, such as "
+                         "optimizer:file+parameters:host");
+  };
+  OffloadPlaces places;
+  const auto place_of = [&](std::string_view name) {
+    const auto place = std::find(kOffload.begin(), kOffload.end(), name);
+    if (place == kOffload.end()) throw refused("'" + std::string(name) + "' is no place");
+    return static_cast<Offload>(place - kOffload.begin());
+  };
+  if (value.text.find(':') == std::string_view::npos) {
+    places.optimizer = place_of(value.text);
+    return places;
+  }
+  for (const std::string_view part : split(value.text, '+')) {
+    const std::size_t colon = part.find(':');
+    const std::string_view name = part.substr(0, colon);
+    const auto kind = std::find_if(kOffloadKinds.begin(), kOffloadKinds.end(),
+                                   [&](const OffloadName& one) { return one.name == name; });
+    if (kind == kOffloadKinds.end()) throw refused("'" + std::string(name) + "' is no kind of tensor");
+    if (colon == std::string_view::npos) throw refused("'" + std::string(name) + "' has no place");
+    if (places.*kind->place != Offload::none) throw refused("'" + std::string(name) + "' is given twice");
+    places.*kind->place = place_of(part.substr(colon + 1));
+    if (places.*kind->place == Offload::none) throw refused("'" + std::string(part) + "' moves nothing");
+  }
+  return places;
+}
+
 Compression compression_of(const FieldValue& value) {
   try {
     return parse_compression(value.text);
@@ -189,9 +229,18 @@ const std::array kFields{
     LayoutField{{"shard_ranks", "ranks that share a set of shards (HSDP); 0, which is all",
                  [](Given& g, const FieldValue& v) { g.layout.shard_ranks = v.int32(0); }},
                 [](const Layout& l) { return std::to_string(l.shard_ranks); }},
-    LayoutField{{"offload", "where the optimizer's states are between updates: none (on the device) host file; none",
-                 [](Given& g, const FieldValue& v) { g.layout.offload = static_cast<Offload>(v.one_of(kOffload)); }},
-                [](const Layout& l) { return std::string(name_of(l.offload)); }},
+    LayoutField{
+        {"offload",
+         "where optimizer gradients parameters activations are while no kernel uses them: host or file each, as in "
+         "optimizer:file+parameters:host; host or file alone is the optimizer's place; none",
+         [](Given& g, const FieldValue& v) { g.layout.offload = offload_of(v); }},
+        [](const Layout& l) { return text_of(l.offload); }},
+    LayoutField{{"offload_ahead", "copies to the device begin so many uses ahead of theirs, with offload; 1",
+                 [](Given& g, const FieldValue& v) { g.layout.offload_ahead = v.int32(0); }},
+                [](const Layout& l) { return std::to_string(l.offload_ahead); }},
+    LayoutField{{"delayed_update", "an update runs beside the next step (ZeRO-Offload): yes no; no",
+                 [](Given& g, const FieldValue& v) { g.layout.delayed_update = v.yes_or_no(); }},
+                [](const Layout& l) { return text_of(l.delayed_update); }},
     LayoutField{{"compression",
                  "what gradients travel as, as --compression takes it: in reduce-scatters (zero=1 2 3) codes; none",
                  [](Given& g, const FieldValue& v) { g.layout.compression = compression_of(v); }},
@@ -262,8 +311,18 @@ const std::array kFields{
 
 }  // namespace
 
-std::string_view name_of(Offload offload) {
-  return kOffload.at(static_cast<std::size_t>(offload));
+std::string_view name_of(Offload place) {
+  return kOffload.at(static_cast<std::size_t>(place));
+}
+
+std::string text_of(const OffloadPlaces& places) {
+  if (places == OffloadPlaces{.optimizer = places.optimizer}) return std::string(name_of(places.optimizer));
+  std::string text;
+  for (const OffloadName& kind : kOffloadKinds) {
+    if (places.*kind.place == Offload::none) continue;
+    text += (text.empty() ? "" : "+") + std::string(kind.name) + ":" + std::string(name_of(places.*kind.place));
+  }
+  return text;
 }
 
 namespace {

@@ -76,7 +76,8 @@ MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int
   MemoryBytes bytes;
   bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? shard : whole) * versions;
   bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? shard : whole);
-  if (layout.offload == Offload::none) bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? shard : whole);
+  if (layout.offload.optimizer == Offload::none)
+    bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? shard : whole);
   return bytes;
 }
 

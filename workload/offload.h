@@ -1,12 +1,37 @@
-// Optimizer states that are kept off a device (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840; Rajbhandari et al.
-// 2021, ZeRO-Infinity, arXiv:2104.07857, section 6.2): an update brings them in pieces, some ahead of the one that is
-// updated, and takes each back behind it.
+// Which tensors of a rank are kept off its device, and where (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840;
+// Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 namespace lockstep::workload {
+
+// A place; none: on the device.
+enum class Offload : std::uint8_t { none, host, file };
+std::string_view name_of(Offload place);
+
+// The place of each kind of tensor while no kernel uses it.
+struct OffloadPlaces {
+  Offload optimizer = Offload::none;    // master weights and moments, between updates
+  Offload gradients = Offload::none;    // the reduced shards (ZeRO 2 and 3), from their reduction to the update
+  Offload parameters = Offload::none;   // the shards of weights (ZeRO 3), but while they are gathered
+  Offload activations = Offload::none;  // from the forward to the backward
+
+  bool any() const { return *this != OffloadPlaces{}; }
+  bool any_in(Offload place) const {
+    return optimizer == place || gradients == place || parameters == place || activations == place;
+  }
+  friend bool operator==(const OffloadPlaces&, const OffloadPlaces&) = default;
+};
+// "none", "host" or "file" where that is the place of the optimizer's states alone, else such as
+// "optimizer:file+parameters:host". Parsed by parse_layout("offload=...").
+std::string text_of(const OffloadPlaces& places);
+
+// An update brings offloaded tensors in pieces, some ahead of the one that is updated, and takes each back behind it
+// (ZeRO-Infinity, section 6.2).
 
 struct OffloadStaging {
   static constexpr std::int64_t kAlign = 4096;  // bytes: files are read and written in such blocks

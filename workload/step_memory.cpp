@@ -147,10 +147,10 @@ class RankMemory {
           held.change(MemoryKind::weights, bytes_of(layout_.compute, whole));
         }
         held.change(MemoryKind::gradients, bytes_of(layout_.gradient, zero_ >= 2 ? own : whole));
-        if (layout_.offload != Offload::none) continue;
+        if (layout_.offload.optimizer != Offload::none) continue;
         held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
       }
-      if (layout_.offload != Offload::none) held.change(MemoryKind::buffers, staging_bytes(stage));
+      if (layout_.offload.optimizer != Offload::none) held.change(MemoryKind::buffers, staging_bytes(stage));
     }
     if (layout_.fp8_delayed) {  // as trainer/model/fp8_history.h has them
       for (const auto& [number, stage] : stages_) {

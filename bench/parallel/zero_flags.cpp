@@ -25,8 +25,8 @@ std::vector<bool> switches_of(const FlagValue& value) {
   return switches;
 }
 
-std::vector<workload::Offload> offloads_of(const FlagValue& value) {
-  std::vector<workload::Offload> places;
+std::vector<workload::OffloadPlaces> offloads_of(const FlagValue& value) {
+  std::vector<workload::OffloadPlaces> places;
   for (const FlagValue& part : value.list()) {
     places.push_back(workload::parse_layout("offload=" + part.text).offload);
   }
@@ -49,8 +49,8 @@ const std::array kFlags{
     Flag{"--grad-dtype", "f32", "dtypes of gradients, a list; one other than f32 runs only with the same --dtype",
          [](ZeroFlags& f, const FlagValue& v) { f.gradient = dtypes_of(v); }},
     Flag{"--offload", "none",
-         "where the optimizer's states are between updates, a list: none (on the device), host, file; pieces come and "
-         "go beside the update of others",
+         "where tensors are while no kernel uses them, a list: none (on the device), host or file (the optimizer's "
+         "states), or kinds joined by '+', such as optimizer:file+parameters:host",
          [](ZeroFlags& f, const FlagValue& v) { f.offload = offloads_of(v); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = v.text; }},
@@ -90,7 +90,7 @@ std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
         for (const int stage : flags.stages) {
           for (const int shard_ranks : stage > 0 ? flags.shard_ranks : std::vector<int>{0}) {
             for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
-              for (const workload::Offload offload : flags.offload) {
+              for (const workload::OffloadPlaces& offload : flags.offload) {
                 rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks, offload});
               }
             }

@@ -15,7 +15,7 @@ struct ZeroFlags {
   std::vector<bool> prefetch{true, false};  // of stage 3
   std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
   std::vector<core::DType> gradient{core::DType::f32};
-  std::vector<workload::Offload> offload{workload::Offload::none};
+  std::vector<workload::OffloadPlaces> offload{workload::OffloadPlaces{}};
   // For the table of the paper that the heading prints.
   double psi = 7.5e9;
   int psi_ranks = 64;
@@ -32,7 +32,7 @@ struct ZeroRow {
   core::DType compute = core::DType::f32;
   core::DType gradient = core::DType::f32;  // f32, or as compute
   int shard_ranks = 0;                      // of the replicas; 0: all
-  workload::Offload offload = workload::Offload::none;
+  workload::OffloadPlaces offload = {};
 
   int shards() const { return stage > 0 && shard_ranks > 0 ? shard_ranks : replicas; }
 };

@@ -66,7 +66,7 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   }
   record.samples_ms = result.samples_ms;
   record.energy = result.energy;
-  record.offload = name_of(row.offload);
+  record.offload = text_of(row.offload);
   record.offloaded_bytes = result.offloaded_bytes;
   record.update_ms = result.update_median_ms();
   return record;

@@ -83,7 +83,7 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
   std::string text = fmt::format(
       " {:>4} {:>5} {:>6} {:>8} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
       "{:>9.2f} {:>9.2f} {:>6}\n",
-      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch, name_of(row.offload),
+      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch, text_of(row.offload),
       core::short_name_of(row.compute), core::short_name_of(row.gradient), of(result.held, MemoryKind::weights),
       of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
       megabytes(static_cast<double>(parallel::total_of(result.forms.held))),

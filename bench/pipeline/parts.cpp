@@ -21,7 +21,7 @@ std::vector<std::pair<std::string, std::int64_t>> named_parts(const Breakdown& p
           {"exposed_pipeline", exposed(parts, Lane::send) + exposed(parts, Lane::receive)},
           {"exposed_gather", exposed(parts, Lane::gather)},
           {"exposed_reduce", parts.exposed_reductions_ps()},
-          {"exposed_copy", exposed(parts, Lane::copy)},
+          {"exposed_copy", exposed(parts, Lane::copy) + exposed(parts, Lane::load) + exposed(parts, Lane::host)},
           {"bubble", parts.bubble_ps}};
 }
 

@@ -112,7 +112,9 @@ const std::array kFlagsOfLayout{
         "ranks share one set [0, or the layout's]",
         [](TrainFlags& f, const FlagValue& v) { f.options.layout.shard_ranks = program::integer(v, 0, kMostRanks); }},
     Flag{"--offload", "",
-         "where the optimizer's states are between updates: none (on the device), host, file [none, or the layout's]",
+         "where tensors are while no kernel uses them: optimizer, gradients, parameters or activations, ':', host or "
+         "file, joined by '+', such as optimizer:file+parameters:host; host or file alone is the place of the "
+         "optimizer's states; none: all on the device [none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(f.options.layout, "offload=" + v.text);
          }},

@@ -78,6 +78,8 @@ bool is_in(const std::string& part, const Alike& alike) {
     case Lane::replicas:
       return part == "exposed_reduce";
     case Lane::copy:
+    case Lane::load:
+    case Lane::host:
       return part == "exposed_copy";
   }
   switch (alike.op) {

@@ -61,7 +61,8 @@ STRIPS = {
     "send": ("#3f3f3f", "sending"), "receive": ("#a0a0a0", "message coming in"),
     "tensor": ("#0072b2", "collective in a layer"), "gather": ("#7a4ea3", "gather of weights"),
     "reduce": ("#d55e00", "reduction of gradients"), "replicas": ("#f0a07c", "sum over replicas of shards"),
-    "copy": ("#8b6a3e", "copy to or from host"),
+    "copy": ("#8b6a3e", "copy to or from host"), "load": ("#c9a66b", "copy from host or file"),
+    "host": ("#4d6b4f", "update on the host"),
 }
 OTHER = ("#b4bac2", "other")
 

@@ -76,7 +76,8 @@ class RankBreakdown {
   // After its last kernel a rank has nothing but what its own lanes still move.
   void split_tail(const TaskSpan& tail) {
     moved_.clear();
-    for (const Lane lane : {Lane::gather, Lane::reduce, Lane::replicas, Lane::tensor, Lane::copy, Lane::send}) {
+    for (const Lane lane :
+         {Lane::gather, Lane::reduce, Lane::replicas, Lane::tensor, Lane::copy, Lane::load, Lane::host, Lane::send}) {
       add_moved(lane, tail);
     }
     share_out(tail);

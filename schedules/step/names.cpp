@@ -10,8 +10,8 @@ std::string_view name_of(GroupKind kind) {
 }
 
 std::string_view name_of(Lane lane) {
-  constexpr std::array<std::string_view, kNumLanes> kNames{"compute", "send",   "receive",  "tensor",
-                                                           "gather",  "reduce", "replicas", "copy"};
+  constexpr std::array<std::string_view, kNumLanes> kNames{"compute", "send",     "receive", "tensor", "gather",
+                                                           "reduce",  "replicas", "copy",    "load",   "host"};
   return kNames[static_cast<std::size_t>(lane)];
 }
 

@@ -26,9 +26,11 @@ enum class Lane : std::uint8_t {
   gather,    // parameters: UNSHARD
   reduce,    // gradients: REDUCE_GRAD; the optimizer's
   replicas,  // gradients over replicas of shards, beside the next bucket's reduction among the shards
-  copy,      // to and from host memory
+  copy,      // to the host's memory and files: OFFLOAD; of activations LOAD, too
+  load,      // from there to the device: LOAD
+  host,      // kernels of the host: an update that runs beside the device's
 };
-inline constexpr std::size_t kNumLanes = 8;
+inline constexpr std::size_t kNumLanes = 10;
 
 // shift: each member sends to one other and receives from one, all as far around the group; a ring's neighbours.
 enum class Comm : std::uint8_t { none, all_reduce, all_gather, reduce_scatter, all_to_all, shift, broadcast, reduce };

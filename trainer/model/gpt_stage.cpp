@@ -141,7 +141,7 @@ void check_old_weights(const workload::Model& model, const workload::Layout& lay
     refuse("schedule " + layout.schedule + ", which trains on old weights, together with " + with, allowed);
   };
   if (zero_of(layout) > 0) refuse_with("zero=" + std::to_string(layout.zero), "zero=0");
-  if (layout.offload != workload::Offload::none) refuse_with("offload", "offload=none");
+  if (layout.offload.any()) refuse_with("offload", "offload=none");
   if (layout.fp8 != workload::Fp8::none) refuse_with("8-bit floats", "fp8=none");
   if (versions == schedules::Versions::double_buffered) return;
   // What several ranks sum at the end of a step, or decide with all gradients there.

@@ -158,7 +158,7 @@ void check_replicas(const TrainOptions& options) {
   if (layout.cp > 1) refuse("--cp " + std::to_string(layout.cp), "--cp 1");
   if (pipes_of(layout) > 1) refuse("--schedule " + layout.schedule, "a schedule of one pipe, such as 1f1b");
   if (options.model.experts > 0) refuse("--experts " + std::to_string(options.model.experts), "--experts 0");
-  if (layout.offload != workload::Offload::none) refuse("--offload", "--offload none");
+  if (layout.offload.any()) refuse("--offload", "--offload none");
   if (layout.compute == core::DType::f16) refuse("--dtype f16", "--dtype f32 or bf16");
   if (options.device.cuda) refuse("--device cuda", "--device cpu");
   if (options.layout.compression.given()) refuse("--compression", "--compression none");
@@ -209,8 +209,8 @@ TrainOptions checked(TrainOptions options) {
                             std::to_string(options.tokenizer->size()) + " words, and the model's vocabulary is " +
                             std::to_string(options.model.vocabulary) + "; allowed: a --vocabulary of at least as many");
   }
-  if (options.layout.offload != workload::Offload::none && options.device.cuda) {
-    throw core::usage_error("offload is " + std::string(name_of(options.layout.offload)) +
+  if (options.layout.offload.any() && options.device.cuda) {
+    throw core::usage_error("offload is " + text_of(options.layout.offload) +
                             " together with --device cuda; allowed: offload none, or --device cpu");
   }
   check_algorithm(options);

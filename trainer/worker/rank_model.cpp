@@ -11,7 +11,7 @@ namespace lockstep::trainer {
 namespace {
 
 parallel::MakeStateRoom rooms_for(const workload::Layout& layout, const RankMemory& memory, core::Device& device) {
-  switch (layout.offload) {
+  switch (layout.offload.optimizer) {
     case workload::Offload::none:
       return {};
     case workload::Offload::host:

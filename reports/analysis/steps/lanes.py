@@ -5,7 +5,7 @@ from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 from reports.records import Task, Timeline
 
 COMPUTE = "compute"
-STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy")
+STRIPS = ("send", "receive", "tensor", "gather", "reduce", "replicas", "copy", "load", "host")
 _SENDER = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}  # which send, and of which stage beside the receiver's
 
 PIECES = 10  # so many times as long are pieces of one pass that are put together
