@@ -126,6 +126,21 @@ std::string shard_misfit(const Layout& layout) {
   return must_divide("shard_ranks", layout.shard_ranks, "dp x cp", std::int64_t{layout.dp} * layout.cp);
 }
 
+std::string partition_misfit(const Model& model, const Layout& layout) {
+  if (!layout.partition_activations) return "";
+  const auto allowed_with = [](const std::string& has, const std::string& with) {
+    return "partition_activations is yes, and " + has + "; allowed: no, or " + with;
+  };
+  if (layout.recompute != Recompute::full) return allowed_with("recompute is not full", "recompute=full");
+  if (layout.tp == 1) return allowed_with("tp is 1", "tp above 1");
+  if (layout.shares_rows()) {
+    return "partition_activations is yes, and tensor ranks share rows already (sp, tp_grid); allowed: no, or sp=no "
+           "without a grid";
+  }
+  return must_divide("tp", layout.tp, "microbatch x sequence / cp x hidden",
+                     layout.microbatch_size * model.sequence / layout.cp * model.hidden);
+}
+
 std::string gather_misfit(const Layout& layout) {
   return layout.gather_lists && layout.zero != 3
              ? "gather_lists is yes, and zero is " + number(layout.zero) + "; allowed: no, or zero=3"
@@ -183,10 +198,10 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 }  // namespace
 
 std::string misfit_of(const Model& model, const Layout& layout) {
-  if (auto misfit =
-          first_of({tensor_misfit(model, layout), sequence_misfit(model, layout), expert_misfit(model, layout),
-                    shard_misfit(layout), gather_misfit(layout), gradient_misfit(layout), compression_misfit(layout),
-                    fp8_misfit(model, layout), offload_misfit(layout)});
+  if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
+                              expert_misfit(model, layout), shard_misfit(layout), partition_misfit(model, layout),
+                              gather_misfit(layout), gradient_misfit(layout), compression_misfit(layout),
+                              fp8_misfit(model, layout), offload_misfit(layout)});
       !misfit.empty()) {
     return misfit;
   }

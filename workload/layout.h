@@ -64,7 +64,10 @@ struct Layout {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   std::int32_t recompute_every = 1;  // layers between kept inputs
-  bool early_stop = false;           // recomputation of a layer ends with the last result that its backward needs
+  // With full recomputation each tensor rank keeps its part of an input that all have (ZeRO-R's partitioned activation
+  // checkpoints, Rajbhandari et al. 2019, arXiv:1910.02054, section 6.1).
+  bool partition_activations = false;
+  bool early_stop = false;  // recomputation of a layer ends with the last result that its backward needs
   core::DType compute = core::DType::bf16;  // weights and activations; f32 master weights where it is narrower
   core::DType gradient = core::DType::f32;  // gradients as they are kept and reduced
   Fp8 fp8 = Fp8::none;

@@ -32,7 +32,8 @@ TEST(LayoutText, EveryFieldComesBack) {
   const char* all =
       "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,"
       "batch=64,zero=3,"
-      "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,early_stop=yes,flash=no,bucket_mb=12.5,overlap_"
+      "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,partition_activations=yes,early_stop=yes,flash="
+      "no,bucket_mb=12.5,overlap_"
       "grads=no,"
       "overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
   EXPECT_EQ(text_of(parse_layout(all)), all);
@@ -144,6 +145,13 @@ TEST(LayoutMisfit, SaysWhatIsAllowed) {
            Misfit{"mixtral-8x7b", "dp=8,ep=4,zero=3,shard_ranks=4",
                   "shard_ranks is 4; allowed: 0, as ep is 4 and experts are sharded over all ranks that have them"},
            Misfit{"gpt3-175b", "dp=8,shard_ranks=4", "shard_ranks is 4; allowed: 0, as zero is 0"},
+           Misfit{"gpt3-175b", "tp=8,partition_activations=yes",
+                  "partition_activations is yes, and recompute is not full; allowed: no, or recompute=full"},
+           Misfit{"gpt3-175b", "recompute=full,partition_activations=yes",
+                  "partition_activations is yes, and tp is 1; allowed: no, or tp above 1"},
+           Misfit{"gpt3-175b", "tp=8,sp=yes,recompute=full,partition_activations=yes",
+                  "partition_activations is yes, and tensor ranks share rows already (sp, tp_grid); allowed: no, or "
+                  "sp=no without a grid"},
            Misfit{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
            Misfit{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},
            Misfit{"gpt3-175b", "pp=4,batch=4,schedule=dualpipe",

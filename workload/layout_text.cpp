@@ -259,6 +259,10 @@ const std::array kFields{
     LayoutField{{"recompute_every", "layers between kept inputs, with recompute=full; 1",
                  [](Given& g, const FieldValue& v) { g.layout.recompute_every = v.int32(1); }},
                 [](const Layout& l) { return std::to_string(l.recompute_every); }},
+    LayoutField{
+        {"partition_activations", "recompute=full keeps of each input a part on each tensor rank (ZeRO-R): yes no; no",
+         [](Given& g, const FieldValue& v) { g.layout.partition_activations = v.yes_or_no(); }},
+        [](const Layout& l) { return text_of(l.partition_activations); }},
     LayoutField{{"early_stop", "recompute=full leaves out what a layer's backward does not need: yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.early_stop = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.early_stop); }},

@@ -46,7 +46,7 @@ double kept_of_layers(const std::vector<Operation>& ops, const Model& model, con
                       std::int64_t layers) {
   if (layout.recompute != Recompute::full) return static_cast<double>(layers) * kept_of(ops, layout);
   const std::int64_t inputs = (layers + layout.recompute_every - 1) / layout.recompute_every;
-  return static_cast<double>(inputs) * input_bytes(model, layout);
+  return static_cast<double>(inputs) * kept_input_bytes(model, layout);
 }
 
 void add(ElemCount& to, const ElemCount& more) {

@@ -15,7 +15,7 @@ using schedules::Comm;
 using schedules::GroupKind;
 
 // Names are printed with the field's words; the order is that of OperationKind.
-constexpr std::array<std::string_view, 45> kNames{
+constexpr std::array<std::string_view, 46> kNames{
     "none",
     "word embedding",
     "leave tensor ranks",
@@ -53,6 +53,7 @@ constexpr std::array<std::string_view, 45> kNames{
     "combine over groups",
     "unpermute",
     "residual",
+    "part of an input",
     "sums of a norm",
     "exchange of a grid",
     "norm",
@@ -519,6 +520,10 @@ double input_bytes(const Model& model, const Layout& layout) {
          static_cast<double>(model.hidden);
 }
 
+double kept_input_bytes(const Model& model, const Layout& layout) {
+  return input_bytes(model, layout) / (layout.partition_activations ? layout.tp : 1);
+}
+
 std::int64_t message_bytes(const Model& model, const Layout& layout) {
   const bool in_parts = layout.shares_rows() || !layout.scatter_gather;  // as they lie, sharded or not
   const double output = input_bytes(model, layout);
@@ -566,6 +571,16 @@ std::vector<Operation> layer_operations(const Model& model, const Layout& layout
   }
   residual(OperationKind::mlp_residual, ops, at);
   return ops;
+}
+
+Operation kept_input_operation(const Model& model, const Layout& layout) {
+  const Sizes at(model, layout);
+  const double input = input_bytes(model, layout);
+  Operation op = exchange(OperationKind::keep_input, GroupKind::tensor, Comm::none, Comm::all_gather, input);
+  const std::int64_t part = whole(at.rows * at.hidden / at.tensor);
+  op.forward = {kernel_call(kernels::CopyRows{.rows = 1, .columns = part}, layout.compute)};
+  op.kept_bytes = kept_input_bytes(model, layout);
+  return op;
 }
 
 std::vector<Operation> embedding_operations(const Model& model, const Layout& layout) {

@@ -63,6 +63,7 @@ enum class OperationKind : std::uint8_t {
   combine_over_groups,
   unpermute,
   mlp_residual,
+  keep_input,  // with Layout::partition_activations (kept_input_operation())
   // ---- tensor ranks in a grid
   exchange_norm,  // of sums over a row's columns
   exchange_grid,  // of a product's blocks (workload/grid_product.h)
@@ -115,6 +116,9 @@ struct Operation {
 };
 
 std::vector<Operation> layer_operations(const Model& model, const Layout& layout);
+// With Layout::partition_activations, of the first layer of each group that is recomputed together: the copy of this
+// rank's part of its input, which takes the place of the whole, and the gather that brings the whole back.
+Operation kept_input_operation(const Model& model, const Layout& layout);
 std::vector<Operation> embedding_operations(const Model& model, const Layout& layout);
 std::vector<Operation> head_operations(const Model& model, const Layout& layout);
 
@@ -150,6 +154,8 @@ std::int64_t capacity_of(const Model& model, std::int64_t tokens);
 bool dispatches_in_two_hops(const Model& model, const Layout& layout);
 // Bytes of a layer's input on one rank.
 double input_bytes(const Model& model, const Layout& layout);
+// Bytes that full recomputation keeps of a group's input on one rank: all of it, or a part (partition_activations).
+double kept_input_bytes(const Model& model, const Layout& layout);
 // Bytes of what a stage sends on, and of the gradient that comes back.
 std::int64_t message_bytes(const Model& model, const Layout& layout);
 double kept_bytes(const std::vector<Operation>& operations);

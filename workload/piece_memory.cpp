@@ -116,6 +116,8 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
     case T::d_term1:
     case T::d_term2:
       return all;
+    case T::x_part:
+      return all / layout.tp;
     case T::held1:
     case T::held2:
       return numbers_of_norm(model) * kFloat * model.hidden;
@@ -460,6 +462,8 @@ class PieceTouches {
         return make(T::norm1);
       case Kind::enter_attention:
         return regather(T::n1, T::n1_all);
+      case Kind::keep_input:
+        return regather(T::x, T::x_part);
       case Kind::qkv:
         use_rows(T::n1, T::n1_all);
         return make(T::qkv);
@@ -508,6 +512,8 @@ class PieceTouches {
 
   void input_gradient(Kind kind) {
     switch (kind) {
+      case Kind::keep_input:
+        return regather(T::x_part, T::x);
       case Kind::leave_mlp:
         return gather_next_d();
       case Kind::down:

@@ -20,8 +20,9 @@
 namespace lockstep::workload {
 
 enum class TensorName : std::uint8_t {
-  x,  // the input of a part, with the part's number; the stage's output has the number behind the last part's
-  d,  // its gradient
+  x,       // the input of a part, with the part's number; the stage's output has the number behind the last part's
+  d,       // its gradient
+  x_part,  // with Layout::partition_activations, of a group's input
   norm1,
   n1,
   n1_all,

@@ -1,5 +1,6 @@
 #include "workload/recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -158,12 +159,24 @@ class StageWriter {
   schedules::StageRecipe& into_;
 };
 
-// Layers go backward in groups of recompute_every, each after its forward has been done again.
-void layers_backward(StageWriter& writer, const PartRecipe& layer, const Layout& layout, std::int32_t first,
-                     std::int32_t count) {
+// The forward of a group's first layer, which gives its input up to the part that is kept right behind its last use.
+std::vector<Piece> forward_that_keeps(const PartRecipe& layer, const PartRecipe& kept_input) {
+  std::vector<Piece> pieces = layer.forward;
+  const auto last_use = std::find_if(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    return piece.comm == schedules::Comm::none && piece_named(piece.what).kind == OperationKind::mlp_norm;
+  });
+  pieces.insert(last_use + 1, kept_input.forward.begin(), kept_input.forward.end());
+  return pieces;
+}
+
+// Layers go backward in groups of recompute_every, each after its forward has been done again from its input, which
+// comes back first where it was kept in parts.
+void layers_backward(StageWriter& writer, const PartRecipe& layer, const PartRecipe& kept_input, const Layout& layout,
+                     std::int32_t first, std::int32_t count) {
   const std::int32_t group = layout.recompute == Recompute::full ? layout.recompute_every : count;
   for (std::int32_t end = count; end > 0;) {
     const std::int32_t begin = (end - 1) / group * group;
+    writer.backward(kept_input, first + begin);
     for (std::int32_t i = begin; i + 1 < end; ++i) writer.again(layer.again, first + i);
     writer.again(layer.again_for_backward, first + end - 1);
     for (std::int32_t i = end; i-- > begin;) writer.backward(layer, first + i);
@@ -179,8 +192,10 @@ schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const
     return PartWriter(layout, price, issue, std::move(operations)).recipe(recomputed);
   };
   const PartRecipe layer = part(layer_operations(model, layout), layout.recompute == Recompute::full);
+  PartRecipe kept_input;
   PartRecipe embedding;
   PartRecipe head;
+  if (layout.partition_activations) kept_input = part({kept_input_operation(model, layout)}, false);
   if (slice.embedding) embedding = part(embedding_operations(model, layout), false);
   if (slice.head) head = part(head_operations(model, layout), false);
 
@@ -189,10 +204,13 @@ schedules::StageRecipe recipe_of(const Model& model, const Layout& layout, const
   schedules::StageRecipe recipe;
   StageWriter writer(recipe);
   writer.forward(embedding, 0);
-  for (std::int32_t i = 0; i < layers; ++i) writer.forward(layer, first + i);
+  PartRecipe first_of_group = layer;
+  if (layout.partition_activations) first_of_group.forward = forward_that_keeps(layer, kept_input);
+  const std::int32_t group = layout.recompute == Recompute::full ? layout.recompute_every : 1;
+  for (std::int32_t i = 0; i < layers; ++i) writer.forward(i % group == 0 ? first_of_group : layer, first + i);
   writer.forward(head, first + layers);
   writer.backward(head, first + layers);
-  layers_backward(writer, layer, layout, first, layers);
+  layers_backward(writer, layer, kept_input, layout, first, layers);
   writer.backward(embedding, 0);
   return recipe;
 }

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "workload/memory.h"
 
 namespace lockstep::workload {
 namespace {
@@ -106,6 +109,38 @@ TEST(Recipe, FullRecomputationStopsEarlyWhereItIsAskedTo) {
   const auto late = recipe_of("tp=4,recompute=full", middle());
   EXPECT_EQ(payload({&late.backward})[Comm::all_reduce], 4 * kRowsBytes);
   EXPECT_EQ(repeated_in(late.backward), all);
+}
+
+std::vector<Kind> kinds_around(const std::vector<Piece>& pieces, Kind kind, bool exchanges) {
+  std::vector<Kind> kinds;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    if (piece_named(piece.what).kind != kind || (piece.comm != Comm::none) != exchanges) continue;
+    for (std::size_t near = i - 1; near <= i + 1; ++near) kinds.push_back(piece_named(pieces.at(near).what).kind);
+  }
+  return kinds;
+}
+
+// ZeRO-R's partitioned checkpoints: the first layer of each group gives its input up but for a part behind its last
+// use, and the whole is gathered before the group is made again: b s h bytes more for each.
+TEST(Recipe, PartsOfInputsAreGatheredBeforeTheirLayersAreMadeAgain) {
+  const std::string layout = "tp=4,recompute=full,recompute_every=2";
+  const auto whole_inputs = recipe_of(layout, whole());
+  const auto parts = recipe_of(layout + ",partition_activations=yes", whole());
+  EXPECT_EQ(parts.forward.size(), whole_inputs.forward.size() + 2);
+  EXPECT_EQ(kinds_around(parts.forward, Kind::keep_input, false),
+            (std::vector{Kind::mlp_norm, Kind::keep_input, Kind::up, Kind::mlp_norm, Kind::keep_input, Kind::up}));
+  for (const auto lists : {std::pair(&parts.backward, &whole_inputs.backward),
+                           std::pair(&parts.input_gradient, &whole_inputs.input_gradient)}) {
+    EXPECT_EQ(payload({lists.first})[Comm::all_gather], payload({lists.second})[Comm::all_gather] + 2 * kRowsBytes);
+    const std::vector<Kind> near = kinds_around(*lists.first, Kind::keep_input, true);
+    ASSERT_EQ(near.size(), 6u);
+    for (const std::size_t behind : {2, 5}) EXPECT_EQ(near[behind], Kind::attention_norm);
+  }
+  const double kept = activations_of(small(), parse_layout("microbatch=2," + layout), {.layers = 4}).kept;
+  EXPECT_EQ(
+      activations_of(small(), parse_layout("microbatch=2,partition_activations=yes," + layout), {.layers = 4}).kept,
+      kept / 4);
 }
 
 TEST(Recipe, SelectiveRecomputationRepeatsTheCoreOfEachLayer) {

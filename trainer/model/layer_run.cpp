@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/copy/copy.h"
 #include "kernels/residual/residual.h"
 #include "parallel/context/context_attention.h"
 #include "parallel/layers/attention.h"
@@ -66,6 +67,10 @@ class LayerRun final : public PartRun {
       return {move.input, move.output, move.bytes_of_pairs};
     }
     if (is_of_mixture(what.kind)) return mixture_.exchange(what);
+    if (what.kind == Kind::keep_input) {
+      in_.x = stage_.make_own_rows();
+      return {x_part_.in(), in_.x.out()};
+    }
     if (!gathers(what)) return sum_of(what).exchange(stage_);
     switch (what.kind) {
       case Kind::enter_attention:
@@ -88,6 +93,7 @@ class LayerRun final : public PartRun {
       return context_->exchanged(what.side != Side::forward, workload::ExchangePlace::of_number(what.turn));
     }
     if (is_of_mixture(what.kind)) return mixture_.exchanged(what);
+    if (what.kind == Kind::keep_input) return x_part_.reset();
     if (!gathers(what)) sum_of(what).exchanged(stage_);
     if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
   }
@@ -197,6 +203,8 @@ class LayerRun final : public PartRun {
         return project(keeps_core(op));
       case Kind::mlp_norm:
         return mlp_norm(op);
+      case Kind::keep_input:
+        return keep_part_of_input();
       case Kind::up:
         return up(keeps(op));
       case Kind::activation:
@@ -303,6 +311,18 @@ class LayerRun final : public PartRun {
     if (!keeps(op)) norm2_.reset();
     // Full recomputation keeps the input of the first layer of a group alone; the others' are made again.
     if (stage_.mode != Mode::train || (!keeps(op) && !place_.first_of_group)) in_.x.reset();
+  }
+
+  // Behind the last use of the whole.
+  void keep_part_of_input() {
+    if (stage_.mode != Mode::train) return;
+    const std::int64_t elems = in_.x.elems() / stage_.shape.tensor.ranks;
+    x_part_ = stage_.make(elems);
+    kernels::CopyRows copy{1, elems};
+    copy.from = in_.x.in(stage_.shape.tensor.index * elems, elems);
+    copy.to = x_part_.out();
+    kernels::run(copy, stage_.workspace.where);
+    in_.x.reset();
   }
 
   void up(bool keeps) {
@@ -498,6 +518,8 @@ class LayerRun final : public PartRun {
   Boundary& in_;
   Boundary& out_;
   PartGradients gradients_;
+
+  parallel::Tensor x_part_;  // of the input, with Layout::partition_activations
 
   // Forward. [own rows, hidden] but for what has `all` in its name and what blocks keep.
   parallel::NormSaved norm1_;
