@@ -1,6 +1,7 @@
 #include "workload/build_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "schedules/passes/optimizer.h"
@@ -9,6 +10,7 @@
 #include "schedules/step/lower.h"
 #include "schedules/step/unfold.h"
 #include "workload/groups.h"
+#include "workload/memory.h"
 #include "workload/parameters.h"
 
 namespace lockstep::workload {
@@ -112,9 +114,26 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
   return {{norm, 1}, {update, 1}};
 }
 
+namespace {
+
+std::vector<schedules::CopyCosts> copies_of(const Model& model, const Layout& layout, const StageSlice& slice,
+                                            const Pricing& pricing) {
+  std::vector<schedules::CopyCosts> copies;
+  const Offload place = layout.offload.activations;
+  if (place == Offload::none) return copies;
+  for (const StageActivations& part : part_activations_of(model, layout, slice)) {
+    const std::int64_t ps = pricing.copy ? pricing.copy(place, part.kept) : 0;
+    copies.push_back({.bytes = std::llround(part.kept), .offload_ps = ps, .load_ps = ps});
+  }
+  return copies;
+}
+
+}  // namespace
+
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing) {
   StageWork work{.recipe = recipe_of(model, layout, slice, pricing.kernel, pricing.issue)};
   if (pricing.simplify) work.recipe = pricing.simplify(work.recipe);
+  work.copies = copies_of(model, layout, slice, pricing);
   work.message_bytes = message_bytes(model, layout);
   if (!pricing.kernel) return work;
   const ElemCount elems = count_elems(model, layout, slice);
@@ -158,6 +177,10 @@ Step build_step(const Model& model, const Layout& layout, const Schedule& schedu
   Step step = pieces_of(model, layout, schedule, works);
   add_data_parallel(step, layout, plans);
   add_end_of_step(step, model, layout, plans, works);
+  if (layout.offload.activations == Offload::none) return step;
+  std::vector<std::vector<schedules::CopyCosts>> copies;
+  for (const StageWork& work : works) copies.push_back(work.copies);
+  schedules::offload_activations(step, copies, layout.offload_ahead);
   return step;
 }
 

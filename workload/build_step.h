@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "schedules/passes/offload.h"
 #include "schedules/schedule.h"
 #include "schedules/step/step.h"
 #include "workload/buckets.h"
@@ -22,6 +23,8 @@ struct Pricing {
   // The time to bring so many bytes of states to the device, and as many back beside it, in picoseconds. Only where a
   // layout offloads.
   std::function<std::int64_t(Offload to, double bytes)> offload = {};
+  // The time to copy so many bytes in one direction, likewise: of activations.
+  std::function<std::int64_t(Offload place, double bytes)> copy = {};
   // Puts a recipe of fewer pieces in place of a stage's, where that is enough.
   std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
 };
@@ -32,8 +35,9 @@ std::vector<StagePlan> plans_of(const Model& model, const Layout& layout, const 
 // The work of one stage for a microbatch.
 struct StageWork {
   schedules::StageRecipe recipe;
-  std::int64_t message_bytes = 0;  // of the stage's output on one rank; its gradient has as many
-  std::int64_t optimizer_ps = 0;   // one update of what a rank updates (its shards under ZeRO)
+  std::int64_t message_bytes = 0;                 // of the stage's output on one rank; its gradient has as many
+  std::int64_t optimizer_ps = 0;                  // one update of what a rank updates (its shards under ZeRO)
+  std::vector<schedules::CopyCosts> copies = {};  // of each part's activations, where the layout offloads them
 };
 // For each stage of the schedule; stages that are alike are worked out once.
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule,

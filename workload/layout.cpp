@@ -149,9 +149,6 @@ std::string gather_misfit(const Layout& layout) {
 
 std::string offload_misfit(const Layout& layout) {
   const OffloadPlaces& places = layout.offload;
-  if (places.activations != Offload::none) {
-    return "offload is " + text_of(places) + ", and activations stay on the device; allowed: optimizer";
-  }
   if (places.gradients != Offload::none || places.parameters != Offload::none) {
     return "offload is " + text_of(places) + ", and gradients and parameters stay on the device; allowed: optimizer";
   }

@@ -1,12 +1,17 @@
 #include "workload/memory.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "schedules/catalogue.h"
+#include "schedules/passes/offload.h"
+#include "schedules/passes/split_stages.h"
+#include "schedules/step/lower.h"
 #include "workload/context_memory.h"
 #include "workload/groups.h"
 #include "workload/operations.h"
 #include "workload/parameters.h"
+#include "workload/recipe.h"
 
 namespace lockstep::workload {
 namespace {
@@ -42,11 +47,9 @@ double later_of(const std::vector<Operation>& ops) {
 }
 
 // With full recomputation the first layer of each group keeps its input.
-double kept_of_layers(const std::vector<Operation>& ops, const Model& model, const Layout& layout,
-                      std::int64_t layers) {
-  if (layout.recompute != Recompute::full) return static_cast<double>(layers) * kept_of(ops, layout);
-  const std::int64_t inputs = (layers + layout.recompute_every - 1) / layout.recompute_every;
-  return static_cast<double>(inputs) * kept_input_bytes(model, layout);
+double kept_of_layer(const std::vector<Operation>& ops, const Model& model, const Layout& layout, std::int64_t layer) {
+  if (layout.recompute != Recompute::full) return kept_of(ops, layout);
+  return layer % layout.recompute_every == 0 ? kept_input_bytes(model, layout) : 0;
 }
 
 void add(ElemCount& to, const ElemCount& more) {
@@ -97,17 +100,26 @@ double recomputed_bytes(const Model& model, const Layout& layout) {
 }
 
 StageActivations activations_of(const Model& model, const Layout& layout, const StageSlice& slice) {
-  const std::vector<Operation> layer = layer_operations(model, layout);
   StageActivations found;
-  found.kept = kept_of_layers(layer, model, layout, slice.layers);
-  found.later = static_cast<double>(slice.layers) * later_of(layer);
-  if (slice.embedding) found.kept += kept_bytes(embedding_operations(model, layout));
-  if (slice.head) {
-    const std::vector<Operation> head = head_operations(model, layout);
-    found.kept += kept_bytes(head);
-    found.later += later_of(head);
+  for (const StageActivations& part : part_activations_of(model, layout, slice)) {
+    found.kept += part.kept;
+    found.later += part.later;
   }
   return found;
+}
+
+std::vector<StageActivations> part_activations_of(const Model& model, const Layout& layout, const StageSlice& slice) {
+  std::vector<StageActivations> parts;
+  if (slice.embedding) parts.push_back({.kept = kept_bytes(embedding_operations(model, layout))});
+  const std::vector<Operation> ops = layer_operations(model, layout);
+  for (std::int64_t layer = 0; layer < slice.layers; ++layer) {
+    parts.push_back({kept_of_layer(ops, model, layout, layer), later_of(ops)});
+  }
+  if (slice.head) {
+    const std::vector<Operation> head = head_operations(model, layout);
+    parts.push_back({kept_bytes(head), later_of(head)});
+  }
+  return parts;
 }
 
 double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
@@ -127,6 +139,59 @@ double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
 
 namespace {
 
+// The bytes of stages that are alike, worked out once.
+struct OfStage {
+  StageSlice slice;
+  std::vector<StageActivations> parts;
+  StageActivations activations;
+  ElemCount elems;
+};
+
+// The kernels of each part, in one.
+std::vector<schedules::Piece> parts_of(const std::vector<schedules::Piece>& pieces) {
+  std::vector<schedules::Piece> parts;
+  for (const schedules::Piece& piece : pieces) {
+    if (piece.comm != schedules::Comm::none) continue;
+    if (parts.empty() || parts.back().op != piece.op || parts.back().part != piece.part) parts.push_back(piece);
+  }
+  return parts;
+}
+
+// A rank's tasks, part by part, with the copies of what is offloaded.
+schedules::Step step_with_copies(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
+                                 std::span<const OfStage> stages) {
+  std::vector<schedules::StageRecipe> recipes;
+  std::vector<std::vector<schedules::CopyCosts>> copies;
+  for (const OfStage& stage : stages) {
+    const schedules::StageRecipe whole = recipe_of(model, layout, stage.slice);
+    recipes.push_back({parts_of(whole.forward), parts_of(whole.backward), parts_of(whole.input_gradient),
+                       parts_of(whole.weight_gradient)});
+    std::vector<schedules::CopyCosts>& of_stage = copies.emplace_back();
+    for (const StageActivations& part : stage.parts) of_stage.push_back({.bytes = std::llround(part.kept)});
+  }
+  schedules::Step step =
+      schedules::lower(schedule, std::vector<schedules::StageCosts>(stages.size()), schedules::Sends::asynchronous);
+  schedules::split_stages(step, recipes);
+  schedules::offload_activations(step, copies, layout.offload_ahead);
+  return step;
+}
+
+double peak_beside_copies(const schedules::RankStep& rank, std::span<const OfStage> stages) {
+  double now = 0;
+  double peak = 0;
+  for (const schedules::Task& task : rank.tasks) {
+    if (task.part < 0) continue;  // messages
+    const StageActivations& part =
+        stages[static_cast<std::size_t>(task.stage)].parts[static_cast<std::size_t>(task.part)];
+    if (task.op == Op::forward || task.op == Op::load) now += part.kept;
+    if (task.op == Op::backward || task.op == Op::offload) now -= part.kept;
+    if (task.op == Op::input_gradient) now += part.later - part.kept;
+    if (task.op == Op::weight_gradient) now -= part.later;
+    peak = std::max(peak, now);
+  }
+  return peak;
+}
+
 MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount& held, double activation_bytes,
                       double recomputed, std::int32_t versions) {
   MemoryBytes bytes = states_of(layout, held.whole, held.shard, versions);
@@ -134,13 +199,6 @@ MemoryBytes memory_of(const Model& model, const Layout& layout, const ElemCount&
   bytes.buffers = buffer_bytes(model, layout, held, recomputed);
   return bytes;
 }
-
-// The bytes of stages that are alike, worked out once.
-struct OfStage {
-  StageSlice slice;
-  StageActivations activations;
-  ElemCount elems;
-};
 
 }  // namespace
 
@@ -154,23 +212,31 @@ MemoryBytes memory_of_rank(const Model& model, const Layout& layout, std::span<c
 std::vector<MemoryBytes> memory_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule) {
   const schedules::CatalogueEntry& entry = schedules::entry_named(layout.schedule);
   std::vector<OfStage> known;
+  std::vector<OfStage> stages;
   std::vector<StageActivations> of_stage;
   std::vector<ElemCount> of_rank(schedule.of_rank.size());
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
     const StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
     auto same = std::find_if(known.begin(), known.end(), [&](const OfStage& one) { return one.slice.like(slice); });
     if (same == known.end()) {
-      known.push_back({slice, activations_of(model, layout, slice), count_elems(model, layout, slice)});
+      known.push_back({slice, part_activations_of(model, layout, slice), activations_of(model, layout, slice),
+                       count_elems(model, layout, slice)});
       same = known.end() - 1;
     }
+    stages.push_back(*same);
     of_stage.push_back(same->activations);
     add(of_rank[static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)])], same->elems);
   }
   const double recomputed = recomputed_bytes(model, layout);
+  const bool offloads = layout.offload.activations != Offload::none;
+  schedules::Step copied;
+  if (offloads) copied = step_with_copies(model, layout, schedule, stages);
   std::vector<MemoryBytes> found;
   for (std::int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
-    found.push_back(memory_of(model, layout, of_rank[static_cast<std::size_t>(rank)],
-                              peak_activations(schedule, rank, of_stage), recomputed,
+    const auto r = static_cast<std::size_t>(rank);
+    const double activations =
+        offloads ? peak_beside_copies(copied.of_rank[r], stages) : peak_activations(schedule, rank, of_stage);
+    found.push_back(memory_of(model, layout, of_rank[r], activations, recomputed,
                               schedules::weight_versions(entry, shape_of(layout), rank)));
   }
   return found;

@@ -35,8 +35,11 @@ struct StageActivations {
 // The bytes that are recomputed of one microbatch before its backward.
 double recomputed_bytes(const Model& model, const Layout& layout);
 StageActivations activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
+// The same of each of the stage's parts. With full recomputation the first layer of a group keeps the input of all.
+std::vector<StageActivations> part_activations_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
 // The most that lies in a rank's memory at once while it goes through its list. `of_stage`: one for each stage.
+// Activations that are offloaded do not lie there between their copies (memory_of() has them).
 double peak_activations(const schedules::Schedule& schedule, std::int32_t rank,
                         std::span<const StageActivations> of_stage);
 

@@ -130,8 +130,8 @@ TEST(Recipe, PartsOfInputsAreGatheredBeforeTheirLayersAreMadeAgain) {
   EXPECT_EQ(parts.forward.size(), whole_inputs.forward.size() + 2);
   EXPECT_EQ(kinds_around(parts.forward, Kind::keep_input, false),
             (std::vector{Kind::mlp_norm, Kind::keep_input, Kind::up, Kind::mlp_norm, Kind::keep_input, Kind::up}));
-  for (const auto lists : {std::pair(&parts.backward, &whole_inputs.backward),
-                           std::pair(&parts.input_gradient, &whole_inputs.input_gradient)}) {
+  for (const auto& lists : {std::pair(&parts.backward, &whole_inputs.backward),
+                            std::pair(&parts.input_gradient, &whole_inputs.input_gradient)}) {
     EXPECT_EQ(payload({lists.first})[Comm::all_gather], payload({lists.second})[Comm::all_gather] + 2 * kRowsBytes);
     const std::vector<Kind> near = kinds_around(*lists.first, Kind::keep_input, true);
     ASSERT_EQ(near.size(), 6u);

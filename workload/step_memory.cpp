@@ -29,6 +29,7 @@ std::int64_t bytes_of(core::DType dtype, std::int64_t elems) {
 // next end of a phase.
 struct Event {
   std::optional<Touch> touch = {};
+  std::optional<std::uint32_t> copies = {};  // the task, which copies activations: touches yet to be found
   bool ends_phase = false;
   MemoryKind kind = {};  // of bytes that come or go otherwise
   std::int64_t bytes = 0;
@@ -57,6 +58,72 @@ HeldBytes after(const BytesByKind& before, const std::vector<Event>& events) {
   }
   return held;
 }
+
+// ---- activations that are offloaded
+
+using PartKey = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // stage, microbatch, part
+PartKey part_of(const TensorKey& key) {
+  return {key.stage, key.microbatch, key.part};
+}
+PartKey part_of(const Task& task) {
+  return {task.stage, task.microbatch, task.part};
+}
+
+// Finds what OFFLOAD and LOAD copy: the part's activations that are there, and that somebody uses behind the LOAD. They
+// go with the one, and are made by the other.
+class Copies {
+ public:
+  Copies(const std::vector<Event>& events, const std::vector<Task>& tasks) : events_(events) {
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      const Event& event = events[i];
+      if (event.copies) copies_of_[part_of(tasks[*event.copies])].push_back(i);
+      if (event.touch && event.touch->kind == MemoryKind::activations) {
+        touches_of_[part_of(event.touch->key)][event.touch->key].push_back(i);
+      }
+    }
+  }
+
+  // The events with these touches in their places; the bytes of each task are put in.
+  std::vector<Event> put_in(std::vector<std::int64_t>& bytes) const {
+    std::map<std::size_t, std::vector<Touch>> touches;  // by event
+    for (const auto& [part, copies] : copies_of_) {
+      for (std::size_t c = 0; c + 1 < copies.size(); c += 2) find(part, copies[c], copies[c + 1], touches);
+    }
+    std::vector<Event> all;
+    for (std::size_t i = 0; i < events_.size(); ++i) {
+      if (!events_[i].copies) {
+        all.push_back(events_[i]);
+        continue;
+      }
+      for (const Touch& touch : touches[i]) {
+        all.push_back({.touch = touch});
+        bytes[*events_[i].copies] += touch.bytes;
+      }
+      all.push_back({.ends_phase = true});
+    }
+    return all;
+  }
+
+ private:
+  void find(const PartKey& part, std::size_t offload, std::size_t load,
+            std::map<std::size_t, std::vector<Touch>>& touches) const {
+    const auto of_part = touches_of_.find(part);
+    if (of_part == touches_of_.end()) return;
+    for (const auto& [key, places] : of_part->second) {
+      const auto next = std::upper_bound(places.begin(), places.end(), offload);
+      if (next == places.begin() || next == places.end() || events_[*next].touch->makes) continue;
+      LOCKSTEP_CHECK(*next > load, "a tensor that is offloaded is used before it comes back");
+      Touch touch = *events_[*next].touch;
+      touches[offload].push_back(touch);
+      touch.makes = true;
+      touches[load].push_back(touch);
+    }
+  }
+
+  const std::vector<Event>& events_;
+  std::map<PartKey, std::vector<std::size_t>> copies_of_;  // OFFLOAD and LOAD in turn, by their events
+  std::map<PartKey, std::map<TensorKey, std::vector<std::size_t>>> touches_of_;
+};
 
 // ---- parameters
 
@@ -99,16 +166,26 @@ class RankMemory {
   }
 
   HeldBytes held() {
+    std::vector<std::int64_t> bytes(tasks_.tasks.size());
+    return after(always(), all_events(bytes));
+  }
+  std::vector<std::int64_t> copied() {
+    std::vector<std::int64_t> bytes(tasks_.tasks.size());
+    all_events(bytes);
+    return bytes;
+  }
+
+ private:
+  std::vector<Event> all_events(std::vector<std::int64_t>& copied_bytes) {
     find_last_kernels();
     for (const auto& [key, last] : last_kernel_) {
       if (std::get<2>(key)) load(std::get<0>(key), std::get<1>(key));
     }
     for (std::uint32_t i = 0; i < tasks_.tasks.size(); ++i) run(tasks_.tasks[i], i);
     for (const Touch& touch : kept_) events_.push_back({.touch = touch});
-    return after(always(), events_);
+    return Copies(events_, tasks_.tasks).put_in(copied_bytes);
   }
 
- private:
   // ---- what is always there
 
   StageState make_stage(const StagePlan& plan) const {
@@ -206,6 +283,7 @@ class RankMemory {
   // ---- tasks
 
   void run(const Task& task, std::uint32_t index) {
+    if (copies_activations(task)) return events_.push_back({.copies = index});
     switch (task.op) {
       case Op::recv_activations:
         return boundary(task, 0, TensorName::x, true);
@@ -418,6 +496,11 @@ class RankMemory {
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                        const schedules::Step& step, std::int32_t rank) {
   return RankMemory(model, layout, plans, step, rank).held();
+}
+
+std::vector<std::int64_t> copied_bytes(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
+                                       const schedules::Step& step, std::int32_t rank) {
+  return RankMemory(model, layout, plans, step, rank).copied();
 }
 
 }  // namespace lockstep::workload

@@ -23,5 +23,9 @@ constexpr std::int64_t step_numbers(std::int64_t updates) {
 // `plans`: of each stage (plans_of). `step`: of all ranks (unfolded). Without what compressed all-reduces hold.
 HeldBytes held_in_step(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                        const schedules::Step& step, std::int32_t rank);
+// The bytes that each task of a rank copies to or from the device (OFFLOAD and LOAD of activations; else 0), from the
+// same arguments.
+std::vector<std::int64_t> copied_bytes(const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
+                                       const schedules::Step& step, std::int32_t rank);
 
 }  // namespace lockstep::workload

@@ -19,6 +19,7 @@ class HostRoom final : public StateRoom {
   HostRoom(const HostRoom&) = delete;
   HostRoom& operator=(const HostRoom&) = delete;
 
+  bool in_blocks() const override { return false; }
   Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override {
     device_.copy_to_device(to, memory_ + offset, static_cast<std::size_t>(bytes));
     return 0;
@@ -38,6 +39,7 @@ class FileRoom final : public StateRoom {
  public:
   explicit FileRoom(const core::AsyncFile::Options& options) : file_(options) {}
 
+  bool in_blocks() const override { return true; }
   Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override { return file_.read(offset, to, bytes); }
   Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) override {
     return file_.write(offset, from, bytes);

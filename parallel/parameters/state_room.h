@@ -11,10 +11,12 @@
 
 namespace lockstep::parallel {
 
-// One thread at a time. Offsets, sizes and addresses are multiples of workload::OffloadStaging::kAlign bytes.
+// One thread at a time. Offsets, sizes and addresses are multiples of workload::OffloadStaging::kAlign bytes, where
+// in_blocks() says that they have to be.
 class StateRoom {
  public:
   virtual ~StateRoom() = default;
+  virtual bool in_blocks() const = 0;
   using Ticket = std::uint64_t;
   // Begun; the memory belongs to the room until wait(), which throws an Error where it failed.
   virtual Ticket read(std::int64_t offset, void* to, std::int64_t bytes) = 0;

@@ -1,8 +1,10 @@
 #include "schedules/passes/offload.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
-#include <utility>
-#include <vector>
+#include <optional>
+#include <tuple>
 
 #include "core/error.h"
 #include "schedules/step/rewrite.h"
@@ -10,85 +12,182 @@
 namespace lockstep::schedules {
 namespace {
 
-// Actions of a rank for a microbatch in a stage without a break.
+constexpr std::array kLanes{Lane::compute, Lane::tensor};  // of a part's actions
+using LaneTasks = std::array<std::uint32_t, kLanes.size()>;
+
+// Actions of a part for a microbatch without a break.
 struct Work {
   std::int32_t stage = -1;
   std::int32_t microbatch = -1;
+  std::int32_t part = -1;
   bool forward = false;
-  bool takes_activations = false;  // B or I
-  std::uint32_t first = 0;
-  std::uint32_t last = 0;
-  std::int32_t loads_for = -1;  // the work whose activations are copied back from its start on
-  bool offloads = false;
+  bool is_split = false;  // W of a backward whose I was before: what it needs is there
+  LaneTasks first = {kNoTask, kNoTask};
+  LaneTasks last = {kNoTask, kNoTask};
+  std::optional<std::size_t> offloads = {};  // of which work, before this one begins
+  std::optional<std::size_t> loads = {};     // for which
+
+  std::uint32_t begin() const { return std::min(first[0], first[1]); }
+  bool is_of(const Task& task) const {
+    return stage == task.stage && microbatch == task.microbatch && part == task.part;
+  }
 };
 
-bool is_work(const Task& task) {
+bool is_kernel(const Task& task) {
   return task.lane == Lane::compute && (is_compute(task.op) || task.op == Op::recompute);
 }
+bool is_exchange(const Task& task) {
+  return task.lane == Lane::tensor && task.op == Op::layer_collective;
+}
 
-std::vector<Work> work_of(const RankStep& rank) {
-  std::vector<Work> all;
-  for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
-    const Task& task = rank.tasks[i];
-    if (!is_work(task)) continue;
-    const bool forward = task.op == Op::forward;
-    const bool same = !all.empty() && all.back().stage == task.stage && all.back().microbatch == task.microbatch &&
-                      all.back().forward == forward;
-    if (!same) {
-      all.push_back({.stage = task.stage, .microbatch = task.microbatch, .forward = forward, .first = i});
+class WorkList {
+ public:
+  std::vector<Work> of(const RankStep& rank) {
+    std::vector<std::uint32_t> exchanges;  // since the last kernel
+    for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
+      const Task& task = rank.tasks[i];
+      if (is_exchange(task)) exchanges.push_back(i);
+      if (!is_kernel(task)) continue;
+      const bool forward = task.op == Op::forward;
+      // An exchange goes with the kernel behind it where that is of its part, and with the one before it otherwise.
+      for (const std::uint32_t exchange : exchanges) {
+        const Task& between = rank.tasks[exchange];
+        const bool is_before =
+            between.stage == task.stage && between.microbatch == task.microbatch && between.part == task.part;
+        if (is_before || work_.empty() || !work_.back().is_of(between)) begin(between, forward);
+        add(exchange, 1);
+      }
+      exchanges.clear();
+      begin(task, forward);
+      add(i, 0);
+      if (task.op == Op::weight_gradient && work_.back().first[0] == i) work_.back().is_split = true;
     }
-    all.back().last = i;
-    if (!forward && task.op != Op::weight_gradient) all.back().takes_activations = true;
-  }
-  return all;
-}
-
-void plan_copies(std::vector<Work>& all, std::int32_t ahead) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> forward_of;
-  for (std::size_t k = 0; k < all.size(); ++k) {
-    const std::pair key(all[k].stage, all[k].microbatch);
-    if (all[k].forward) forward_of[key] = k;
-    if (!all[k].takes_activations) continue;
-    const std::size_t made = forward_of.at(key);
-    if (k - made <= static_cast<std::size_t>(ahead)) continue;
-    all[made].offloads = true;
-    all[k - static_cast<std::size_t>(ahead)].loads_for = static_cast<std::int32_t>(k);
-  }
-}
-
-RankStep with_copies(const RankStep& old, std::span<const CopyCosts> costs, std::int32_t ahead) {
-  std::vector<Work> all = work_of(old);
-  plan_copies(all, ahead);
-  RankRewriter out(old);
-  std::vector<std::uint32_t> load_of(all.size(), kNoTask);
-  std::uint32_t last_kernel = kNoTask;
-  std::size_t k = 0;
-  const auto copy = [&](const Work& of, Op op, std::int64_t ps) {
-    const std::uint32_t edge[] = {last_kernel};
-    return out.put({.op = op, .lane = Lane::copy, .stage = of.stage, .microbatch = of.microbatch, .amount = ps},
-                   std::span<const std::uint32_t>(edge).first(last_kernel == kNoTask ? 0 : 1));
-  };
-  for (std::uint32_t i = 0; i < old.tasks.size(); ++i) {
-    const bool at_work = k < all.size() && i >= all[k].first && is_work(old.tasks[i]);
-    if (at_work && i == all[k].first && all[k].loads_for >= 0) {
-      const Work& wanted = all[static_cast<std::size_t>(all[k].loads_for)];
-      load_of[static_cast<std::size_t>(all[k].loads_for)] =
-          copy(wanted, Op::load, costs[static_cast<std::size_t>(wanted.stage)].load_ps);
+    for (const std::uint32_t exchange : exchanges) {
+      if (!work_.empty() && work_.back().is_of(rank.tasks[exchange])) add(exchange, 1);
     }
-    out.keep(i, at_work && i == all[k].first ? load_of[k] : kNoTask);
-    if (old.tasks[i].lane == Lane::compute) last_kernel = out.new_of(i);
-    if (!at_work || i != all[k].last) continue;
-    if (all[k].offloads) copy(all[k], Op::offload, costs[static_cast<std::size_t>(all[k].stage)].offload_ps);
-    ++k;
+    return std::move(work_);
   }
-  return out.take();
-}
+
+ private:
+  void begin(const Task& task, bool forward) {
+    if (!work_.empty() && work_.back().is_of(task) && work_.back().forward == forward) return;
+    work_.push_back({.stage = task.stage, .microbatch = task.microbatch, .part = task.part, .forward = forward});
+  }
+  void add(std::uint32_t task, std::size_t lane) {
+    Work& work = work_.back();
+    if (work.first[lane] == kNoTask) work.first[lane] = task;
+    work.last[lane] = task;
+  }
+
+  std::vector<Work> work_;
+};
+
+class RankCopies {
+ public:
+  RankCopies(const RankStep& old, std::span<const std::vector<CopyCosts>> parts, std::int32_t ahead)
+      : old_(old), parts_(parts), ahead_(static_cast<std::size_t>(ahead)), work_(WorkList().of(old)), out_(old) {
+    plan();
+  }
+
+  RankStep run() {
+    std::size_t next = 0;  // work
+    LaneTasks last = {kNoTask, kNoTask};
+    for (std::uint32_t i = 0; i < old_.tasks.size(); ++i) {
+      if (next < work_.size() && work_[next].begin() == i) put_copies(work_[next++], last);
+      keep(i);
+      for (std::size_t lane = 0; lane < kLanes.size(); ++lane) {
+        if (old_.tasks[i].lane == kLanes[lane]) last[lane] = out_.new_of(i);
+      }
+    }
+    return out_.take();
+  }
+
+ private:
+  const CopyCosts& costs_of(const Work& work) const {
+    const std::vector<CopyCosts>& stage = parts_[static_cast<std::size_t>(work.stage)];
+    return stage.at(static_cast<std::size_t>(std::max(work.part, 0)));
+  }
+
+  void plan() {
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::size_t> made_by;
+    for (std::size_t k = 0; k < work_.size(); ++k) {
+      const std::tuple key(work_[k].stage, work_[k].microbatch, work_[k].part);
+      if (work_[k].forward) made_by[key] = k;
+      const auto found = made_by.find(key);
+      if (work_[k].forward || work_[k].is_split || found == made_by.end()) continue;
+      const std::size_t made = found->second;
+      made_by.erase(found);  // it is there from now on
+      if (k - made <= 2 * ahead_ || costs_of(work_[k]).bytes == 0) continue;
+      work_[made + 1 + ahead_].offloads = made;
+      work_[k - ahead_].loads = k;
+    }
+  }
+
+  // Before work begins: what it waits for. `last`: tasks of the lanes so far.
+  void put_copies(const Work& work, const LaneTasks& last) {
+    waits_ = {};
+    if (work.offloads) {
+      const Work& of = work_[*work.offloads];
+      LaneTasks ends = {kNoTask, kNoTask};
+      for (std::size_t lane = 0; lane < kLanes.size(); ++lane) {
+        if (of.last[lane] != kNoTask) ends[lane] = out_.new_of(of.last[lane]);
+      }
+      waits_.push_back(copy(of, Op::offload, costs_of(of).offload_ps, ends));
+    }
+    if (work.loads) {
+      const Work& of = work_[*work.loads];
+      load_of_[*work.loads] = copy(of, Op::load, costs_of(of).load_ps, last);
+    }
+    const auto load = load_of_.find(static_cast<std::size_t>(&work - work_.data()));
+    if (load != load_of_.end()) waits_.push_back(load->second);
+    for (const std::uint32_t first : work.first) {
+      if (first != kNoTask && !waits_.empty()) waits_of_[first] = waits_;
+    }
+  }
+
+  std::uint32_t copy(const Work& of, Op op, std::int64_t ps, const LaneTasks& behind) {
+    edges_.clear();
+    for (const std::uint32_t task : behind) {
+      if (task != kNoTask) edges_.push_back(task);
+    }
+    return out_.put({.op = op,
+                     .lane = Lane::copy,
+                     .what = kOfActivations,
+                     .stage = of.stage,
+                     .microbatch = of.microbatch,
+                     .part = of.part,
+                     .amount = ps},
+                    edges_);
+  }
+
+  void keep(std::uint32_t i) {
+    const auto waits = waits_of_.find(i);
+    if (waits == waits_of_.end()) {
+      out_.keep(i);
+      return;
+    }
+    edges_ = waits->second;
+    out_.add_edges_of(i, edges_);
+    out_.replace(i, out_.put(old_.tasks[i], edges_));
+    waits_of_.erase(waits);
+  }
+
+  const RankStep& old_;
+  std::span<const std::vector<CopyCosts>> parts_;
+  const std::size_t ahead_;
+  std::vector<Work> work_;
+  RankRewriter out_;
+  std::map<std::size_t, std::uint32_t> load_of_;                  // of work
+  std::map<std::uint32_t, std::vector<std::uint32_t>> waits_of_;  // of tasks to come: more that they are after
+  std::vector<std::uint32_t> waits_;
+  std::vector<std::uint32_t> edges_;
+};
 
 }  // namespace
 
-void offload_activations(Step& step, std::span<const CopyCosts> costs, std::int32_t ahead) {
-  LOCKSTEP_CHECK(costs.size() == step.rank_of_stage.size() && ahead >= 0, "costs of each stage");
-  for (RankStep& rank : step.of_rank) rank = with_copies(rank, costs, ahead);
+void offload_activations(Step& step, std::span<const std::vector<CopyCosts>> parts, std::int32_t ahead) {
+  LOCKSTEP_CHECK(parts.size() == step.rank_of_stage.size() && ahead >= 0, "costs of each stage");
+  for (RankStep& rank : step.of_rank) rank = RankCopies(rank, parts, ahead).run();
 }
 
 }  // namespace lockstep::schedules

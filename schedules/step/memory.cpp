@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kNever = -1;
 
-// When what a stage holds for a microbatch comes and goes.
+// When what a stage, or a part of it, holds for a microbatch comes and goes.
 struct Life {
   std::int64_t from = kNever;
   std::int64_t input_gradient_end = kNever;
@@ -23,7 +23,8 @@ struct Life {
 
 class RankHolding {
  public:
-  RankHolding(const RankStep& rank, const std::vector<TaskSpan>& spans, std::span<const ActivationBytes> activations)
+  RankHolding(const RankStep& rank, const std::vector<TaskSpan>& spans,
+              std::span<const std::vector<ActivationBytes>> activations)
       : rank_(rank), spans_(spans), activations_(activations) {}
 
   RankMemory run() {
@@ -50,12 +51,13 @@ class RankHolding {
   }
 
   void hold_activations() {
-    std::map<std::pair<std::int32_t, std::int32_t>, Life> lives;  // by stage and microbatch
+    std::map<std::tuple<std::int32_t, std::size_t, std::int32_t>, Life> lives;  // by stage, part and microbatch
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       const Task& task = rank_.tasks[i];
       const TaskSpan& span = spans_[i];
-      if (!is_compute(task.op) && task.op != Op::offload && task.op != Op::load) continue;
-      Life& life = lives[{task.stage, task.microbatch}];
+      if (!is_compute(task.op) && !copies_activations(task)) continue;
+      const bool has_parts = activations_[static_cast<std::size_t>(task.stage)].size() > 1;
+      Life& life = lives[{task.stage, has_parts ? static_cast<std::size_t>(task.part) : 0, task.microbatch}];
       if (task.op == Op::forward && life.from == kNever) life.from = span.start_ps;
       if (task.op == Op::offload) life.offloaded = span.end_ps;
       if (task.op == Op::load) life.loaded = span.start_ps;
@@ -63,7 +65,9 @@ class RankHolding {
       if (task.op != Op::weight_gradient) life.input_gradient_end = std::max(life.input_gradient_end, span.end_ps);
       life.end = std::max(life.end, span.end_ps);
     }
-    for (const auto& [key, life] : lives) hold_life(activations_[static_cast<std::size_t>(key.first)], life);
+    for (const auto& [key, life] : lives) {
+      hold_life(activations_[static_cast<std::size_t>(std::get<0>(key))].at(std::get<1>(key)), life);
+    }
   }
 
   void hold_life(const ActivationBytes& bytes, const Life& life) {
@@ -132,7 +136,7 @@ class RankHolding {
 
   const RankStep& rank_;
   const std::vector<TaskSpan>& spans_;
-  std::span<const ActivationBytes> activations_;
+  std::span<const std::vector<ActivationBytes>> activations_;
   std::int64_t last_ = 0;
   std::array<Changes, kNumHeld> changes_ = {};
 };
@@ -146,7 +150,7 @@ std::string_view name_of(Held kind) {
 }
 
 std::vector<RankMemory> memory_over_time(const Step& step, const StepTimeline& timeline,
-                                         std::span<const ActivationBytes> activations) {
+                                         std::span<const std::vector<ActivationBytes>> activations) {
   LOCKSTEP_CHECK(activations.size() == step.rank_of_stage.size(), "sizes of each stage");
   std::vector<RankMemory> all;
   for (std::size_t r = 0; r < step.of_rank.size(); ++r) {

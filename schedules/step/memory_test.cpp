@@ -13,6 +13,8 @@
 namespace lockstep::schedules {
 namespace {
 
+using PartBytes = std::vector<std::vector<ActivationBytes>>;
+
 std::int64_t most(const RankMemory& memory, Held kind) {
   return peak_of(memory).most_of[static_cast<std::size_t>(kind)];
 }
@@ -25,7 +27,7 @@ TEST(StepMemory, PeaksAreThoseOfTheLists) {
     Step whole = lower(schedule, std::vector<StageCosts>(stages, {10, 10, 10, 1}));
     for (const Step& step : {whole, step_of_parts(schedule, 3, 1)}) {
       const StepTimeline timeline = play_simply(step);
-      const auto memory = memory_over_time(step, timeline, std::vector<ActivationBytes>(stages, {3, 5}));
+      const auto memory = memory_over_time(step, timeline, PartBytes(stages, {{3, 5}}));
       for (std::size_t r = 0; r < counts.size(); ++r) {
         const double unit = schedule.chunks();
         EXPECT_DOUBLE_EQ(static_cast<double>(most(memory[r], Held::activations)),
@@ -52,7 +54,7 @@ TEST(StepMemory, GatheredUnitsAndUnreducedGradientsAreThereAsLongAsTheyAreHeld) 
                      {.comm = Comm::reduce_scatter, .every_microbatch = true});
     shard_parameters(step, units, {.keep = keep, .in_flight = in_flight});
     const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 5; }});
-    return peak_of(memory_over_time(step, timeline, std::vector<ActivationBytes>(1))[0]);
+    return peak_of(memory_over_time(step, timeline, PartBytes(1, {{}}))[0]);
   };
   const auto parameters = static_cast<std::size_t>(Held::parameters);
   EXPECT_EQ(peak(Keep::always, 2).most_of[parameters], 190);
@@ -63,10 +65,10 @@ TEST(StepMemory, GatheredUnitsAndUnreducedGradientsAreThereAsLongAsTheyAreHeld) 
 
 TEST(StepMemory, OffloadedActivationsAreNotHeld) {
   Step step = lower(make_schedule("gpipe", {1, 8, 1}), std::vector<StageCosts>(1, {10, 10, 10, 1}));
-  const std::vector<ActivationBytes> bytes(1, {0, 4});
+  const PartBytes bytes(1, {{0, 4}});
   const auto held = [&] { return most(memory_over_time(step, play_simply(step), bytes)[0], Held::weight_activations); };
   EXPECT_EQ(held(), 8 * 4);
-  offload_activations(step, std::vector<CopyCosts>(1, {5, 5}));
+  offload_activations(step, std::vector<std::vector<CopyCosts>>(1, {{1, 5, 5}}));
   EXPECT_LE(held(), 3 * 4);
   EXPECT_GE(held(), 4);
 }

@@ -78,6 +78,12 @@ struct Task {
 // it has after an all-gather, what it gives away and keeps in an all-to-all, what it sends in a shift. (nccl-tests'
 // "size" for each of them.)
 
+// OFFLOAD and LOAD of what a part of a stage keeps of a microbatch have this as Task::what.
+inline constexpr std::uint32_t kOfActivations = 1;
+inline bool copies_activations(const Task& task) {
+  return (task.op == Op::offload || task.op == Op::load) && task.what == kOfActivations;
+}
+
 struct RankStep {
   std::vector<Task> tasks;           // in the order in which they are issued
   std::vector<std::uint32_t> after;  // tasks of this rank that were issued before

@@ -124,16 +124,20 @@ schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules:
   return schedules::bubbles_of(spans);
 }
 
-// The activations that each stage of a schedule keeps.
-std::vector<schedules::ActivationBytes> activations_of_stages(const workload::Model& model,
-                                                              const workload::Layout& layout,
-                                                              const schedules::Schedule& schedule) {
-  std::vector<schedules::ActivationBytes> all;
+// The activations that each stage of a schedule keeps; of its parts, where they are offloaded one by one.
+std::vector<std::vector<schedules::ActivationBytes>> activations_of_stages(const workload::Model& model,
+                                                                           const workload::Layout& layout,
+                                                                           const schedules::Schedule& schedule) {
+  std::vector<std::vector<schedules::ActivationBytes>> all;
   for (std::int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
-    const workload::StageActivations of_stage =
-        activations_of(model, layout, slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe));
-    all.push_back({.until_input_gradient = std::llround(of_stage.kept - of_stage.later),
-                   .until_weight_gradient = std::llround(of_stage.later)});
+    const workload::StageSlice slice = slice_of(model, layout, schedule.stages_a_pipe, stage % schedule.stages_a_pipe);
+    const bool in_parts = layout.offload.activations != workload::Offload::none;
+    std::vector<schedules::ActivationBytes>& of_stage = all.emplace_back();
+    for (const workload::StageActivations& part :
+         in_parts ? part_activations_of(model, layout, slice) : std::vector{activations_of(model, layout, slice)}) {
+      of_stage.push_back({.until_input_gradient = std::llround(part.kept - part.later),
+                          .until_weight_gradient = std::llround(part.later)});
+    }
   }
   return all;
 }
@@ -157,15 +161,20 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
   made.tokens_per_s = tokens / made.step_s;
 }
 
-// To the device and back: at once over the link to the host, one with the other for files.
-std::int64_t offload_ps(const Machine& machine, workload::Offload to, double bytes) {
+// One way, between a device and its host's memory or its files.
+std::int64_t copy_ps(const Machine& machine, workload::Offload place, double bytes) {
   constexpr double kPsPerNs = 1e3;
-  if (to == workload::Offload::host) return std::llround(kPsPerNs * bytes / machine.host_gbps);
+  if (place == workload::Offload::host) return std::llround(kPsPerNs * bytes / machine.host_gbps);
   if (machine.nvme_gbps == 0) {
     throw core::usage_error("layout: offload is file, and machine '" + machine.name +
                             "' has no nvme_gbps; allowed: offload=host, or a machine file with it");
   }
-  return std::llround(kPsPerNs * 2 * bytes / machine.nvme_gbps);
+  return std::llround(kPsPerNs * bytes / machine.nvme_gbps);
+}
+
+// To the device and back: at once over the link to the host, one with the other for files.
+std::int64_t offload_ps(const Machine& machine, workload::Offload to, double bytes) {
+  return copy_ps(machine, to, to == workload::Offload::host ? bytes : 2 * bytes);
 }
 
 }  // namespace
@@ -176,6 +185,7 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
   workload::Pricing pricing;
   if (machine.measured.cores == 0) pricing.issue = issue_times_of(machine.host, layout);
   pricing.kernel = [&machine, copies](const workload::KernelCall& call) { return kernel_ps(machine, call, copies); };
+  pricing.copy = [&machine](workload::Offload place, double bytes) { return copy_ps(machine, place, bytes); };
   pricing.offload = [&machine](workload::Offload to, double bytes) { return offload_ps(machine, to, bytes); };
   // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;

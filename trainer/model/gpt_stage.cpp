@@ -133,6 +133,16 @@ void check_experts(const workload::Model& model, const workload::Layout& layout)
   if (layout.shard_ranks > 0) refuse("experts whose shards have replicas", "shard_ranks=0");
 }
 
+// What attention of context ranks and mixtures keep does not leave the device.
+void check_offload(const workload::Model& model, const workload::Layout& layout) {
+  if (layout.offload.activations == workload::Offload::none || layout.recompute == workload::Recompute::full) return;
+  const bool is_mixture = model.experts > 0;
+  if (!is_mixture && layout.cp == 1) return;
+  refuse("offload=" + text_of(layout.offload) + " of activations of " +
+             (is_mixture ? "experts" : "context-parallel ranks") + " that are not recomputed",
+         "recompute=full, or activations on the device");
+}
+
 // Of schedules that train on old weights.
 void check_old_weights(const workload::Model& model, const workload::Layout& layout) {
   const schedules::Versions versions = versions_of(layout);
@@ -192,6 +202,7 @@ bool is_trainable(const workload::Model& model) {
 
 void check_trainable(const workload::Model& model, const workload::Layout& layout) {
   check_experts(model, layout);
+  check_offload(model, layout);
   if (layout.has_grid()) refuse("tensor-parallel ranks in two or three dimensions", "tp_grid=none");
   if (!is_trainable(model)) {
     refuse(model.name,
@@ -284,6 +295,10 @@ GptStage::Exchange GptStage::exchange(const schedules::Task& collective) {
 
 void GptStage::exchanged(const schedules::Task& collective) {
   state_->part_of(collective).exchanged(workload::piece_named(collective.what));
+}
+
+std::vector<Tensor*> GptStage::kept(const schedules::Task& copy) {
+  return state_->part_of(copy).kept();
 }
 
 kernels::Out GptStage::activations_in(std::int32_t microbatch) {

@@ -92,6 +92,10 @@ class GptStage {
   Exchange exchange(const schedules::Task& collective);
   void exchanged(const schedules::Task& collective);
 
+  // Places of the activations that a part keeps of a microbatch between its forward and its backward, whether there is
+  // anything in them or not: of an OFFLOAD or a LOAD, which may take them out and put them back.
+  std::vector<parallel::Tensor*> kept(const schedules::Task& copy);
+
   // ---- messages. Memory for what is received is made by the first call, given up when it has been used.
   kernels::Out activations_in(std::int32_t microbatch);  // [own rows, hidden], from the stage before
   kernels::In activations_out(std::int32_t microbatch);

@@ -1,4 +1,5 @@
 #include <utility>
+#include <vector>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -55,6 +56,8 @@ class VocabularyHeadRun final : public HeadRun {
     if (what.side == Side::regather) n_.reset();
     if (is_sum(what)) d_n_.exchanged(stage_);
   }
+
+  std::vector<parallel::Tensor*> kept() override { return {&in_.x, &norm_.mean, &norm_.rstd, &n_, &logits_}; }
 
  private:
   static bool is_sum(PieceName what) { return what == PieceName{Kind::enter_head, Side::input_gradient}; }

@@ -1,6 +1,7 @@
 // x + attention(norm 1), then + mlp(norm 2). Memory is given up by the last piece that uses it, whatever order the
 // schedule has: where a piece that comes in either order has to know, it looks at what the other one gives up.
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "kernels/copy/copy.h"
@@ -96,6 +97,11 @@ class LayerRun final : public PartRun {
     if (what.kind == Kind::keep_input) return x_part_.reset();
     if (!gathers(what)) sum_of(what).exchanged(stage_);
     if (what.side == Side::regather) (what.kind == Kind::qkv ? n1_ : n2_).reset();
+  }
+
+  std::vector<parallel::Tensor*> kept() override {
+    return {&in_.x,          &x_part_, &norm1_.mean, &norm1_.rstd, &n1_, &attention_.qkv, &attention_.o,
+            &attention_.lse, &h_,      &norm2_.mean, &norm2_.rstd, &n2_, &mlp_.pre,       &mlp_.act};
   }
 
  private:

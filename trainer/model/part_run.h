@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "kernels/base/view.h"
 #include "parallel/context/context_attention.h"
@@ -63,6 +64,7 @@ class PartRun {
   virtual std::span<const std::int64_t> loads() const { return {}; }  // of a mixture's experts, after a forward
   virtual GptStage::Exchange exchange(workload::PieceName what) = 0;
   virtual void exchanged(workload::PieceName what) = 0;
+  virtual std::vector<parallel::Tensor*> kept() { return {}; }  // GptStage::kept()
 };
 
 class HeadRun : public PartRun {

@@ -9,7 +9,7 @@ namespace lockstep::trainer {
 namespace {
 
 TrainOptions options_with(const std::string& layout) {
-  TrainOptions options = options_of({});
+  TrainOptions options = options_of({}, 3);
   options.layout = workload::parse_layout_over(options.layout, layout);
   return options;
 }
@@ -24,6 +24,30 @@ TEST(PartitionedActivations, ChangeNoBitOfTheTraining) {
     EXPECT_EQ(difference(run(options_with(layout + ",partition_activations=yes")), run(options_with(layout)), 0), "")
         << layout;
   }
+}
+
+// What left and came back is what was there.
+TEST(OffloadedActivations, ChangeNoBitOfTheTraining) {
+  for (const std::string layout :
+       {"batch=16,microbatch=4", "batch=16,microbatch=4,recompute=full",
+        "batch=16,microbatch=4,recompute=selective,dtype=bf16",
+        "dp=2,batch=16,microbatch=4,zero=3,recompute=full,recompute_every=2", "tp=2,batch=16,microbatch=8,sp=yes",
+        "tp=2,batch=16,microbatch=4,recompute=full,partition_activations=yes",
+        "pp=2,batch=16,microbatch=2,schedule=gpipe", "pp=2,dp=2,batch=16,microbatch=2,schedule=zb_h1,zero=2",
+        "pp=2,batch=16,microbatch=2,schedule=zb_v", "batch=16,microbatch=4,fp8=tensor"}) {
+    const TrainResult here = run(options_with(layout));
+    for (const char* where : {",offload=activations:host", ",offload=activations:file,offload_ahead=2"}) {
+      EXPECT_EQ(difference(run(options_with(layout + where)), here, 0), "") << layout << where;
+    }
+  }
+}
+
+TEST(OffloadedActivations, OfALlamaChangeNoBit) {
+  TrainOptions options = options_with("batch=16,microbatch=4");
+  options.model = tiny_llama();
+  const TrainResult here = run(options);
+  options.layout = workload::parse_layout_over(options.layout, "offload=activations:file,offload_ahead=0");
+  EXPECT_EQ(difference(run(options), here, 0), "");
 }
 
 }  // namespace

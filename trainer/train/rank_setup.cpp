@@ -24,10 +24,15 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
   interpreter.deadline = options.timeout;
   interpreter.in_issue_order = !threaded;
   interpreter.others_sleep = true;
-  if (!threaded || data_ranks_of(options.layout) == 1 || options.sync.replicas_step_alone()) return interpreter;
-  interpreter.thread_of[static_cast<std::size_t>(Lane::reduce)] = 1;
-  interpreter.thread_of[static_cast<std::size_t>(Lane::gather)] = 2;
-  if (replicas_of(options.layout) > 1) interpreter.thread_of[static_cast<std::size_t>(Lane::replicas)] = 3;
+  if (!threaded) return interpreter;
+  std::uint8_t threads = 0;
+  const auto give_thread = [&](Lane lane) { interpreter.thread_of[static_cast<std::size_t>(lane)] = ++threads; };
+  if (data_ranks_of(options.layout) > 1 && !options.sync.replicas_step_alone()) {
+    give_thread(Lane::reduce);
+    give_thread(Lane::gather);
+    if (replicas_of(options.layout) > 1) give_thread(Lane::replicas);
+  }
+  if (options.layout.offload.activations != workload::Offload::none) give_thread(Lane::copy);
   return interpreter;
 }
 
@@ -40,7 +45,7 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
   const auto thread_of = interpreter_of(options, is_threaded(options)).thread_of;
   schedules::BlockingLanes blocking = {};
   if (options.device.cuda) return blocking;
-  for (const Lane lane : {Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas}) {
+  for (const Lane lane : {Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas, Lane::copy}) {
     const auto l = static_cast<std::size_t>(lane);
     blocking[l] = thread_of[l] == 0;
   }

@@ -24,8 +24,8 @@ std::shared_ptr<kernels::CudaContext> make_cuda_context(core::Device& device, co
 
 GptShape shape_of(const TrainOptions& options, std::int32_t rank);
 
-// Collectives that run beside kernels have a thread of their own; those of layers, which kernels wait for, run in the
-// rank's. What may not be threaded (MeshRank) goes one by one, in an order that is the same on all ranks.
+// Collectives and copies that run beside kernels have a thread of their own; those of layers, which kernels wait for,
+// run in the rank's. What may not be threaded (MeshRank) goes one by one, in an order that is the same on all ranks.
 schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool threaded);
 
 // Whether collectives run in threads of their own: not where MPI may be called by one thread only, nor on CUDA, where

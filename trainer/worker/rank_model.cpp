@@ -8,20 +8,16 @@
 
 namespace lockstep::trainer {
 
-namespace {
-
-parallel::MakeStateRoom rooms_for(const workload::Layout& layout, const RankMemory& memory, core::Device& device) {
-  switch (layout.offload.optimizer) {
+parallel::MakeStateRoom RankModel::rooms(workload::Offload place) const {
+  switch (place) {
     case workload::Offload::none:
       return {};
     case workload::Offload::host:
-      return parallel::rooms_of_host(device);
+      return parallel::rooms_of_host(mesh_.device);
     default:
-      return parallel::rooms_in_files(memory.offload_folder, memory.timeout);
+      return parallel::rooms_in_files(options_.offload_folder, options_.timeout);
   }
 }
-
-}  // namespace
 
 RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, const GptShape& shape,
                      std::int32_t rank, backends::MeshRank& mesh, const ChannelMap& channels,
@@ -34,6 +30,8 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
       where_(where),
       mesh_(mesh),
       lanes_(lanes),
+      plans_(made.stages),
+      options_(memory),
       memory_(mesh.device, lanes == nullptr ? nullptr : &lanes->stream(schedules::Lane::compute)),
       collectives_(mesh, channels, collectives, memory_),
       versions_(layout_) {
@@ -47,7 +45,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
                                        .shard = shared.shard,
                                        .expert_shards = of_experts.shards,
                                        .expert_shard = of_experts.shard,
-                                       .offload = rooms_for(layout_, memory, mesh.device)};
+                                       .offload = rooms(layout_.offload.optimizer)};
   for (const std::int32_t s : stages_of(made, place_.pp)) {
     RankStage& stage = stages_.emplace_back();
     stage.stage = s;

@@ -32,7 +32,7 @@ struct RankStage {
   std::vector<parallel::ParameterStore::Landed> landed;
 };
 
-// What a rank's tensors may take, and where states are that are in files.
+// What a rank's tensors may take, and where those are that are in files.
 struct RankMemory {
   std::int64_t budget = 0;  // bytes; 0: what the device has
   std::string offload_folder = {};
@@ -58,6 +58,9 @@ class RankModel {
   const LaneQueues* lanes() const { return lanes_; }
   backends::MeshRank& mesh() { return mesh_; }
   parallel::Memory& memory() { return memory_; }
+  // Where tensors of such a kind wait; not for those that stay on the device.
+  parallel::MakeStateRoom rooms(workload::Offload place) const;
+  const std::vector<workload::StagePlan>& plans() const { return plans_; }  // of all stages
   StepCollectives& collectives() { return collectives_; }
   const OldWeights& versions() const { return versions_; }
   std::vector<RankStage>& stages() { return stages_; }
@@ -75,6 +78,8 @@ class RankModel {
   const kernels::Context& where_;
   backends::MeshRank& mesh_;
   const LaneQueues* const lanes_;
+  const std::vector<workload::StagePlan>& plans_;
+  const RankMemory options_;
   parallel::Memory memory_;
   StepCollectives collectives_;
   const OldWeights versions_;

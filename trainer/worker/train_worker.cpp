@@ -13,6 +13,7 @@
 #include "core/trace.h"
 #include "kernels/bucket/bucket.h"
 #include "schedules/interpreter/task_text.h"
+#include "workload/step_memory.h"
 
 namespace lockstep::trainer {
 namespace {
@@ -68,12 +69,26 @@ std::vector<std::string> names_of(const schedules::RankStep& rank, RankModel& mo
 
 }  // namespace
 
+namespace {
+
+std::unique_ptr<ActivationCopies> copies_of(const schedules::Step& step, const schedules::RankStep& tasks,
+                                            RankModel& model) {
+  if (std::none_of(tasks.tasks.begin(), tasks.tasks.end(), schedules::copies_activations)) return nullptr;
+  const workload::Layout& layout = model.layout();
+  CopyPlaces places =
+      places_of_copies(tasks, workload::copied_bytes(model.shape().model, layout, model.plans(), step, model.rank()));
+  return std::make_unique<ActivationCopies>(model.memory(), model.rooms(layout.offload.activations), std::move(places));
+}
+
+}  // namespace
+
 TrainWorker::TrainWorker(const schedules::Step& step, RankModel& model)
     : step_(step),
       tasks_(step.of_rank[static_cast<std::size_t>(model.rank())]),
       model_(model),
       end_(model),
       messages_(model.mesh().messages, model.memory().device(), model.lanes()),
+      copies_(copies_of(step, tasks_, model)),
       order_(tasks_, model.lanes(), model.memory()),
       sends_before_(sends_before(tasks_)),
       microbatches_(microbatches_of(tasks_)),
@@ -157,7 +172,9 @@ bool TrainWorker::has_to_wait(std::uint32_t task) const {
 }
 
 void TrainWorker::run(const Task& task, std::uint32_t index) {
-  if (task.comm != schedules::Comm::none) {
+  if (copies_activations(task)) {
+    copies_->run(task, index, model_.stage(task.stage).model->kept(task));
+  } else if (task.comm != schedules::Comm::none) {
     run_collective(task);
   } else {
     run_kernel(task);

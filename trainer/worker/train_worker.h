@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "schedules/interpreter/stage_worker.h"
 #include "schedules/step/step.h"
+#include "trainer/worker/activation_copies.h"
 #include "trainer/worker/rank_model.h"
 #include "trainer/worker/stage_messages.h"
 #include "trainer/worker/step_end.h"
@@ -58,6 +60,8 @@ class TrainWorker final : public schedules::StageWorker {
   void gather_weights();
 
   // ---- after run_rank()
+  // Activations that left the device and came back, so far; 0 without.
+  std::int64_t copied_bytes() const { return copies_ ? copies_->moved_bytes() : 0; }
   double loss_sum() const { return loss_sum_; }  // over the tokens of this rank's microbatches; 0 without the head
   const StepEnd& end() const { return end_; }
   std::int64_t start_ns() const { return start_ns_; }
@@ -91,6 +95,7 @@ class TrainWorker final : public schedules::StageWorker {
   RankModel& model_;
   StepEnd end_;
   StageMessages messages_;
+  const std::unique_ptr<ActivationCopies> copies_;  // where activations are offloaded
   TaskOrder order_;
   const std::vector<std::uint32_t> sends_before_;                // of each task: as issued
   std::uint32_t sends_ended_ = 0;                                // in this step

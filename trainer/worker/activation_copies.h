@@ -1,0 +1,47 @@
+// A rank's OFFLOAD and LOAD tasks of activations (schedules/passes/offload.h) at work.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "parallel/memory/memory.h"
+#include "parallel/parameters/tensors_away.h"
+#include "schedules/step/step.h"
+
+namespace lockstep::trainer {
+
+// Where each of a rank's copies goes to and comes from, in the order of their lane. A place is free again when what it
+// had is back: the room has as many bytes as are away at once.
+struct CopyPlaces {
+  std::vector<parallel::TensorsAway::Place> of_task;  // [task]; of no bytes but for copies
+  std::int64_t room_bytes = 0;
+};
+// `bytes`: of each task (workload::copied_bytes).
+CopyPlaces places_of_copies(const schedules::RankStep& rank, const std::vector<std::int64_t>& bytes);
+
+class ActivationCopies {
+ public:
+  ActivationCopies(parallel::Memory& memory, const parallel::MakeStateRoom& make_room, CopyPlaces places)
+      : places_(std::move(places)), away_(memory, make_room, places_.room_bytes) {}
+
+  // `kept`: of the task's part for its microbatch, the same list for both copies. By the thread that has lane copy.
+  void run(const schedules::Task& task, std::uint32_t index, std::span<parallel::Tensor* const> kept) {
+    const parallel::TensorsAway::Place& place = places_.of_task[index];
+    if (place.bytes == 0) return;
+    if (task.op == schedules::Op::offload) {
+      away_.take(place, kept);
+    } else {
+      away_.bring_back(place, kept);
+    }
+  }
+
+  std::int64_t moved_bytes() const { return away_.moved_bytes(); }  // so far
+  std::int64_t room_bytes() const { return places_.room_bytes; }
+
+ private:
+  CopyPlaces places_;
+  parallel::TensorsAway away_;
+};
+
+}  // namespace lockstep::trainer
