@@ -21,9 +21,9 @@ struct CopyCosts {
 // `parts`: of each stage, its parts; of a stage whose actions are in one piece, the whole. The actions of a part for a
 // microbatch without a break are a piece of work. What a forward keeps leaves when it has ended, and comes back for the
 // part's first recomputation or backward: both copies have the time of `ahead` other pieces of work. No later one
-// begins before what has left is gone, and nothing comes back earlier, so that the device holds what `ahead` + 1 pieces
-// of work keep, however slow the copies are. What would have to come back as soon as it has left stays: a backward
-// within 2 `ahead` pieces of work behind its forward.
+// begins before what has left is gone, and nothing comes back earlier, so that the device holds what at most 2 `ahead`
+// + 1 pieces of work keep, however slow the copies are. What would have to come back as soon as it has left stays: a
+// backward within 2 `ahead` pieces of work behind its forward.
 void offload_activations(Step& step, std::span<const std::vector<CopyCosts>> parts, std::int32_t ahead = 1);
 
 }  // namespace lockstep::schedules

@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
-#include "schedules/passes/offload.h"
 #include "schedules/passes/recipes_for_tests.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/simple_play.h"
@@ -90,23 +89,6 @@ TEST(Optimizer, AnUpdateWaitsForTheReductionsOfItsMicrobatch) {
   add_updates(step, std::vector<std::int64_t>(1, 5));
   const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 100; }});
   EXPECT_EQ(end_of(timeline), 2 * (2 * 30 + 100 + 5));
-}
-
-TEST(Offload, ActivationsAreBackInTimeIfCopiesAreFast) {
-  const Schedule schedule = make_schedule("1f1b", {4, 8, 1});
-  const auto end = [&](std::int64_t copy_ps, std::int32_t ahead) {
-    Step step = lower(schedule, std::vector<StageCosts>(4, {10, 10, 10, 1}));
-    offload_activations(step, std::vector<CopyCosts>(4, {copy_ps, copy_ps}), ahead);
-    return end_of(play_simply(step));
-  };
-  constexpr std::int64_t kWithout = 330;  // (m + p - 1) 30
-  EXPECT_EQ(end(5, 1), kWithout);
-  EXPECT_GT(end(5, 0), kWithout);   // each load is seen
-  EXPECT_GT(end(40, 1), kWithout);  // copies take longer than the work
-  Step last_rank = lower(schedule, std::vector<StageCosts>(4));
-  offload_activations(last_rank, std::vector<CopyCosts>(4), 1);
-  EXPECT_EQ(find(last_rank.of_rank[3], Op::offload, Lane::copy), last_rank.of_rank[3].tasks.size());
-  EXPECT_LT(find(last_rank.of_rank[0], Op::load, Lane::copy), last_rank.of_rank[0].tasks.size());
 }
 
 }  // namespace
