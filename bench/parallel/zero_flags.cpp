@@ -52,6 +52,12 @@ const std::array kFlags{
          "where tensors are while no kernel uses them, a list: none (on the device), host or file (the optimizer's "
          "states), or kinds joined by '+', such as optimizer:file+parameters:host",
          [](ZeroFlags& f, const FlagValue& v) { f.offload = offloads_of(v); }},
+    Flag{"--recompute", "none", "activations that the backward recomputes: none, selective or full",
+         [](ZeroFlags& f, const FlagValue& v) {
+           f.step.options.layout = workload::parse_layout_over(f.step.options.layout, "recompute=" + v.text);
+         }},
+    Flag{"--offload-ahead", "1", "layers whose time the copies of activations have, and of weights that are offloaded",
+         [](ZeroFlags& f, const FlagValue& v) { f.step.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = v.text; }},
     Flag{"--device-memory", "0",

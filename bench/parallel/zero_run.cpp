@@ -98,7 +98,7 @@ class ZeroRank {
   std::int64_t offloaded_bytes() {
     std::int64_t bytes = 0;
     for (const trainer::RankStage& stage : rank_.model().stages()) bytes += stage.store->offloaded_bytes();
-    return bytes;
+    return bytes + worker_.copied_bytes();
   }
   double update_ms(const std::vector<schedules::TaskSpan>& spans) const {
     const auto& tasks = step_.of_rank[static_cast<std::size_t>(rank_.rank())].tasks;

@@ -152,6 +152,7 @@ class Teller {
     }
     print_(expert_text(report));
     print_(memory_text(predicted_bytes_, report));
+    print_(copies_text(flags_.options.layout, report));
     print_(mfu_warning(flags_, most_mfu_, peak_flops_));
     print_(energy_.text(flags_.options.tokens_a_step()));
   }

@@ -79,6 +79,8 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   record.numbers["bucket_cap_bytes"] = layout.bucket_cap_bytes;
   if (layout.schedule != workload::Layout{}.schedule) add_word("schedule", layout.schedule);
   if (layout.recompute != workload::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
+  if (layout.partition_activations) add_word("partition_activations", "yes");
+  if (layout.offload.any()) add_word("offload", text_of(layout.offload));
   if (!layout.overlap_gradients) add_word("overlap", "0");
   return record;
 }
@@ -100,6 +102,17 @@ std::optional<core::SyncRecord> sync_record(const trainer::TrainOptions& options
     record.missed_most = missed.most;
   }
   return record;
+}
+
+std::optional<core::ActivationsRecord> activations_record(const workload::Layout& layout,
+                                                          const trainer::StepReport& report) {
+  const bool offloads = layout.offload.activations != workload::Offload::none;
+  if (!offloads && !layout.partition_activations) return std::nullopt;
+  return core::ActivationsRecord{.place = std::string(name_of(layout.offload.activations)),
+                                 .partitioned = layout.partition_activations,
+                                 .ahead = layout.offload_ahead,
+                                 .copied_bytes = report.copied_bytes,
+                                 .away_bytes = report.away_bytes};
 }
 
 }  // namespace
@@ -172,7 +185,8 @@ core::TrainingRecord TrainingLog::record(const core::RunRecord& run, const sched
           .graph = options.graph ? std::optional(true) : std::nullopt,
           .compression =
               options.layout.compression.given() ? std::optional(text_of(options.layout.compression)) : std::nullopt,
-          .sync = sync_record(options)};
+          .sync = sync_record(options),
+          .activations = activations_record(options.layout, timed.report)};
 }
 
 void TrainingLog::add_validations(core::TrainingRecord& record, double unigram_nats, double bigram_nats) const {

@@ -55,6 +55,8 @@ std::string layout_text(const workload::Layout& layout) {
   if (layout.recompute != workload::Recompute::none) {
     text += fmt::format(", {} recomputation", layout.recompute == workload::Recompute::full ? "full" : "selective");
   }
+  if (layout.partition_activations) text += ", its inputs kept in parts";
+  if (layout.offload.any()) text += fmt::format(", offload {}", text_of(layout.offload));
   return text;
 }
 
@@ -182,6 +184,7 @@ std::string breakdown_text(const std::vector<schedules::Breakdown>& ranks) {
       Share{"exposed: collectives in layers", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::tensor); })},
       Share{"exposed: gathers of weights", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::gather); })},
       Share{"exposed: reductions of gradients", mean_ps(ranks, [](const B& b) { return b.exposed_reductions_ps(); })},
+      Share{"exposed: copies of activations", mean_ps(ranks, [](const B& b) { return exposed_in(b, Lane::copy); })},
       Share{"bubble: waiting for other ranks", mean_ps(ranks, [](const B& b) { return b.bubble_ps; })}};
   const double all =
       std::accumulate(shares.begin(), shares.end(), 0.0, [](double sum, const Share& share) { return sum + share.ps; });
@@ -221,6 +224,16 @@ std::string memory_text(const parallel::BytesByKind& predicted, const trainer::S
   text += row("total", parallel::total_of(predicted), parallel::total_of(counted));
   return text + fmt::format("# counted in the order of the step's tasks; the most at once in the run: {}\n",
                             core::format_size(report.most_bytes));
+}
+
+std::string copies_text(const workload::Layout& layout, const trainer::StepReport& report) {
+  if (report.copied_bytes == 0) return "";
+  return fmt::format(
+      "# activations to {} and back: {} copied in a step by the rank with the most, {} away at once; copies have the "
+      "time of {} layer{}\n",
+      layout.offload.activations == workload::Offload::file ? "a file" : "the host's memory",
+      core::format_size(report.copied_bytes), core::format_size(report.away_bytes), layout.offload_ahead,
+      layout.offload_ahead == 1 ? "" : "s");
 }
 
 std::string sample_text(const std::string& prompt, const std::string& sample) {

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <vector>
 
 #include "collectives/algorithms/algorithm.h"
 #include "core/error.h"
 #include "schedules/catalogue.h"
+#include "schedules/passes/offload.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/step/lower.h"
@@ -113,6 +115,22 @@ TEST(EmulatedRun, CollectivesGiveRightDataAndTakeTheTimeOfTheirPlans) {
       EXPECT_LE(rank[2].start_ps, rank[1].end_ps) << "kernels run beside collectives";
     }
   }
+}
+
+// Activations that leave and come back: beside kernels, which wait where a copy is late.
+TEST(EmulatedRun, CopiesOfActivationsTakeTheirTimeBesideKernels) {
+  Step step = step_of("gpipe", {1, 6, 1});
+  schedules::offload_activations(step, std::vector<std::vector<schedules::CopyCosts>>(1, {{1, kMs / 4, kMs / 4}}));
+  const EmulatedRun run = run_emulated(step, {});
+  expect_legal(step, run, 0);
+  int copies = 0;
+  for (std::size_t i = 0; i < step.of_rank[0].tasks.size(); ++i) {
+    if (!copies_activations(step.of_rank[0].tasks[i])) continue;
+    const auto& span = run.timeline[0][i];
+    EXPECT_GE(span.end_ps - span.start_ps, kMs / 4);
+    ++copies;
+  }
+  EXPECT_GE(copies, 8);
 }
 
 // A whole step: two opposite pipes whose copies of the weights sum their gradients beside the backward, then a barrier

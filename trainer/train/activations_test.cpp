@@ -1,8 +1,10 @@
 // Activations that ranks keep in parts, or off the device: the training is the same to the bit.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 
+#include "core/error.h"
 #include "trainer/train/run_for_tests.h"
 
 namespace lockstep::trainer {
@@ -48,6 +50,50 @@ TEST(OffloadedActivations, OfALlamaChangeNoBit) {
   const TrainResult here = run(options);
   options.layout = workload::parse_layout_over(options.layout, "offload=activations:file,offload_ahead=0");
   EXPECT_EQ(difference(run(options), here, 0), "");
+}
+
+// A budget that the activations alone are beyond, and that is enforced at each allocation.
+TEST(OffloadedActivations, TrainWhatDoesNotFitTheDevice) {
+  TrainOptions options = options_with("batch=16,microbatch=16");
+  options.model = workload::parse_model("layers=12,hidden=32,heads=4,vocabulary=256,sequence=32,dropout=no");
+  options.layout.offload_ahead = 1;
+  const auto needed = [&] {
+    const auto made = make_train_step(options.model, options.layout);
+    return most_needed(made, options.model, options.layout);
+  };
+  const parallel::BytesByKind here = needed();
+  const TrainResult with_room = run(options);
+  options.layout = workload::parse_layout_over(options.layout, "offload=activations:host");
+  const std::int64_t offloaded = parallel::total_of(needed());
+  options.device_memory = offloaded + offloaded / 8;  // sizes of blocks are rounded up
+  EXPECT_LT(options.device_memory, here[static_cast<std::size_t>(parallel::MemoryKind::activations)]);
+  const TrainResult result = run(options);
+  EXPECT_EQ(difference(result, with_room, 0), "");
+  EXPECT_LE(result.steps.back().most_bytes, offloaded);
+  EXPECT_GT(result.steps.back().copied_bytes, here[static_cast<std::size_t>(parallel::MemoryKind::activations)]);
+  options.layout.offload = {};
+  EXPECT_THROW(run(options), core::Error);
+}
+
+// Before anything is trained.
+TEST(OffloadedActivations, AreRefusedWhereTheyCannotLeave) {
+  TrainOptions options = options_with("cp=2,batch=16,microbatch=8,offload=activations:host");
+  const auto refusal = [&]() -> std::string {
+    try {
+      run(options);
+    } catch (const core::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(),
+            "mini_train does not have offload=activations:host of activations of context-parallel ranks that are not "
+            "recomputed; allowed: recompute=full, or activations on the device");
+  options.layout = workload::parse_layout_over(options.layout, "recompute=full");
+  EXPECT_EQ(refusal(), "");
+  options.layout = workload::parse_layout_over(options.layout, "offload=activations:file");
+  options.offload_folder = "/nowhere";
+  EXPECT_EQ(refusal().find("offload folder '/nowhere': no file can be made there"), 0u) << refusal();
 }
 
 }  // namespace

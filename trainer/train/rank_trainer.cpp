@@ -170,6 +170,7 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
   tokens /= static_cast<double>(model_.versions().updates_a_step());  // an update's loss is its own mean
   if (options_.sync.averages()) tokens /= options_.layout.dp;         // a replica's loss is its own mean
   rules.rehearses = synchronizer_ && options_.sync.sums_gradients();
+  const std::int64_t copied_before = training_.copied_bytes();
   const auto start_ns = now_ns();
   training_.give(views(), rules);
   run_step(static_cast<float>(loss_scale_.scale / tokens), wrap);
@@ -185,6 +186,8 @@ RankTrainer::OwnStep RankTrainer::own_step(std::int64_t step, const WorkerWrap& 
   own.report.skipped = rules.rehearses ? synchronizer_->skipped() : training_.end().skipped();
   if (model_.place().tp == 0) own.numbers.loss_sum = training_.loss_sum();  // tensor ranks have the same losses
   own.numbers.sent_bytes = sent_bytes();
+  own.numbers.copied_bytes = training_.copied_bytes() - copied_before;
+  own.numbers.away_bytes = training_.away_bytes();
   own.numbers.peak_bytes = held_bytes().at_peak();
   own.numbers.most_bytes = parallel::total_of(model_.memory().at_peak());
   return own;
@@ -209,6 +212,8 @@ std::vector<StepReport> RankTrainer::told_by_all(const std::vector<OwnStep>& ste
       reports[i].loss += told.loss_sum / static_cast<double>(options_.tokens_a_step());
       reports[i].sent_bytes = std::max(reports[i].sent_bytes, told.sent_bytes);
       reports[i].most_bytes = std::max(reports[i].most_bytes, told.most_bytes);
+      reports[i].copied_bytes = std::max(reports[i].copied_bytes, told.copied_bytes);
+      reports[i].away_bytes = std::max(reports[i].away_bytes, told.away_bytes);
       if (parallel::total_of(told.peak_bytes) > parallel::total_of(reports[i].peak_bytes)) {
         reports[i].peak_bytes = told.peak_bytes;
       }

@@ -39,6 +39,10 @@ struct StepReport {
   parallel::BytesByKind peak_bytes = {};
   // As it happened: the most that a rank has held so far, with what ran beside its kernels.
   std::int64_t most_bytes = 0;
+  // Where activations are offloaded, of the rank with the most: copied off the device and back in the step, and away at
+  // once.
+  std::int64_t copied_bytes = 0;
+  std::int64_t away_bytes = 0;
   std::vector<std::vector<std::int64_t>> expert_loads = {};  // choices of each expert, layer by layer
 };
 
@@ -104,6 +108,8 @@ class RankTrainer {
     double sync_seconds = 0;
     std::int64_t sent_bytes = 0;
     std::int64_t most_bytes = 0;
+    std::int64_t copied_bytes = 0;
+    std::int64_t away_bytes = 0;
     parallel::BytesByKind peak_bytes = {};
   };
   struct OwnStep {

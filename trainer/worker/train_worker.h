@@ -62,6 +62,7 @@ class TrainWorker final : public schedules::StageWorker {
   // ---- after run_rank()
   // Activations that left the device and came back, so far; 0 without.
   std::int64_t copied_bytes() const { return copies_ ? copies_->moved_bytes() : 0; }
+  std::int64_t away_bytes() const { return copies_ ? copies_->room_bytes() : 0; }  // at once, in whole blocks
   double loss_sum() const { return loss_sum_; }  // over the tokens of this rank's microbatches; 0 without the head
   const StepEnd& end() const { return end_; }
   std::int64_t start_ns() const { return start_ns_; }
