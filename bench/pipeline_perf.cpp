@@ -56,7 +56,7 @@ int run_pipeline(PipelineFlags flags, const program::Print& print) {
     agreement.add(one, result);
     if (writer.is_open()) writer.write(schedule_record(run, flags, one, result));
     if (tells && !flags.trace_file.empty()) {
-      program::write_file(flags.trace_file, trace_text(result.step, result.timeline, result.emulation, flags.mode));
+      program::write_file(flags.trace_file, trace_text(result, flags.mode));
     }
   }
   print(agreement.text());

@@ -36,6 +36,10 @@ enum class Op : std::uint8_t {
   load,              // LOAD: from host memory
   send_chunk,        // SEND_CHUNK, RECV_CHUNK: of a collective that is run message by message
   recv_chunk,
+  // Work for the bubbles (schedules/passes/fill_bubbles.h).
+  curvature,  // CURVATURE: of a layer, from a microbatch's activations or gradients
+  inversion,  // INVERT: of a layer's curvature
+  filler,     // FILL: anything else
 };
 
 inline bool is_compute(Op op) {
@@ -48,6 +52,9 @@ inline bool is_recv(Op op) {
   return op == Op::recv_activations || op == Op::recv_gradient || op == Op::recv_chunk;
 }
 
+inline bool is_filler(Op op) {
+  return op >= Op::curvature;
+}
 inline bool is_message(Op op) {
   return is_send(op) || is_recv(op);
 }

@@ -8,7 +8,7 @@
 namespace lockstep::schedules {
 namespace {
 
-constexpr std::array<std::pair<Op, std::string_view>, 18> kNames{{{Op::forward, "F"},
+constexpr std::array<std::pair<Op, std::string_view>, 21> kNames{{{Op::forward, "F"},
                                                                   {Op::backward, "B"},
                                                                   {Op::input_gradient, "I"},
                                                                   {Op::weight_gradient, "W"},
@@ -25,7 +25,10 @@ constexpr std::array<std::pair<Op, std::string_view>, 18> kNames{{{Op::forward, 
                                                                   {Op::offload, "OFFLOAD"},
                                                                   {Op::load, "LOAD"},
                                                                   {Op::send_chunk, "SEND_CHUNK"},
-                                                                  {Op::recv_chunk, "RECV_CHUNK"}}};
+                                                                  {Op::recv_chunk, "RECV_CHUNK"},
+                                                                  {Op::curvature, "CURVATURE"},
+                                                                  {Op::inversion, "INVERT"},
+                                                                  {Op::filler, "FILL"}}};
 
 // Takes a number from the front.
 std::optional<std::int32_t> take_number(std::string_view& text) {

@@ -104,6 +104,22 @@ StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& sl
   return plan;
 }
 
+std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layout& layout) {
+  const std::int64_t elems = elems_of(plan, plan.buckets[bucket], layout);
+  if (zero_of(layout) == 0) return elems;
+  const bool expert = plan.parameters[plan.buckets[bucket].front()].expert;
+  const std::int64_t shards = expert ? expert_shards_of(layout) : shards_of(layout);
+  return (elems + shards - 1) / shards;
+}
+
+bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout) {
+  const bool tied = plan.tied && plan.place.embedding != plan.place.head;
+  return std::any_of(plan.buckets[bucket].begin(), plan.buckets[bucket].end(), [&](std::size_t p) {
+    const bool over_tensor = layout.tp > 1 && is_summed_over(schedules::GroupKind::tensor, plan, p, layout);
+    return over_tensor || (tied && is_summed_over(schedules::GroupKind::embedding, plan, p, layout));
+  });
+}
+
 std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout) {
   std::vector<schedules::GradientBucket> buckets;
   for (const Bucket& bucket : plan.buckets) {

@@ -22,6 +22,11 @@ struct StagePlan {
 };
 StagePlan plan_of(const Model& model, const Layout& layout, const StageSlice& slice);
 
+// Elements of a bucket that this layout's ranks update each, without padding: a shard's, where ZeRO shards.
+std::int64_t updated_elems(const StagePlan& plan, std::size_t bucket, const Layout& layout);
+// Whether any of its gradients is summed once more at the end of the step (is_summed_over).
+bool is_summed_at_end(const StagePlan& plan, std::size_t bucket, const Layout& layout);
+
 // As passes want them; bucket k is plan.buckets[k]. Bytes are those of the parameters on one tensor rank, without
 // padding.
 std::vector<schedules::GradientBucket> gradient_buckets_of(const StagePlan& plan, const Layout& layout);

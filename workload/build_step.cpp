@@ -80,6 +80,22 @@ void add_data_parallel(Step& step, const Layout& layout, const std::vector<Stage
                                .gather_again_after_recompute = layout.gather_lists});
 }
 
+std::vector<std::vector<schedules::BucketUpdate>> bucket_updates_of(const Layout& layout,
+                                                                    const std::vector<StagePlan>& plans,
+                                                                    const std::vector<StageWork>& works) {
+  std::vector<std::vector<schedules::BucketUpdate>> updates;
+  for (std::size_t stage = 0; stage < plans.size(); ++stage) {
+    const std::vector<GradientBucket> buckets = gradient_buckets_of(plans[stage], layout);
+    std::vector<schedules::BucketUpdate>& made = updates.emplace_back();
+    for (std::size_t b = 0; b < buckets.size(); ++b) {
+      made.push_back({.ps = works[stage].update_ps[b],
+                      .part = buckets[b].part,
+                      .at_end = is_summed_at_end(plans[stage], b, layout)});
+    }
+  }
+  return updates;
+}
+
 // The tasks after the last gradient: sums over other groups, the norm, the update, the gathers of its result.
 void add_end_of_step(Step& step, const Model& model, const Layout& layout, const std::vector<StagePlan>& plans,
                      const std::vector<StageWork>& works) {
@@ -93,11 +109,15 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
     for (const StageWork& work : works) ps_of_stage.push_back(work.optimizer_ps);
     return schedules::add_updates(step, ps_of_stage);
   }
-  std::vector<std::int64_t> optimizer_ps(static_cast<std::size_t>(step.num_ranks()));
-  for (std::size_t stage = 0; stage < works.size(); ++stage) {
-    optimizer_ps[static_cast<std::size_t>(step.rank_of_stage[stage])] += works[stage].optimizer_ps;
+  if (layout.update == Update::per_bucket) {
+    schedules::add_bucket_updates(step, bucket_updates_of(layout, plans, works));
+  } else {
+    std::vector<std::int64_t> optimizer_ps(static_cast<std::size_t>(step.num_ranks()));
+    for (std::size_t stage = 0; stage < works.size(); ++stage) {
+      optimizer_ps[static_cast<std::size_t>(step.rank_of_stage[stage])] += works[stage].optimizer_ps;
+    }
+    schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
   }
-  schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
   if (zero_of(layout) == 1 || zero_of(layout) == 2) schedules::gather_after_step(step, all_units(layout, plans));
 }
 
@@ -111,6 +131,7 @@ std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems) {
   kernels::AdamW update{.count = count, .narrow_weights = layout.compute != core::DType::f32};
   update = kernels::shaped(update, layout.gradient);
   if (update.narrow_weights) update.weights.dtype = layout.compute;
+  if (layout.update == Update::per_bucket) return {{update, 1}};
   return {{norm, 1}, {update, 1}};
 }
 
@@ -128,6 +149,16 @@ std::vector<schedules::CopyCosts> copies_of(const Model& model, const Layout& la
   return copies;
 }
 
+// The update of so many elements, in picoseconds.
+std::int64_t update_ps(const Layout& layout, double elems, const Pricing& pricing) {
+  std::int64_t ps = 0;
+  if (!pricing.kernel) return ps;
+  for (const KernelCall& call : optimizer_calls(layout, elems)) ps += pricing.kernel(call);
+  if (layout.offload.optimizer == Offload::none || !pricing.offload) return ps;
+  const double states = layout.compute == core::DType::f32 ? 2 : 3;  // pieces come and go beside the update of others
+  return std::max(ps, pricing.offload(layout.offload.optimizer, states * sizeof(float) * elems));
+}
+
 }  // namespace
 
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing) {
@@ -135,15 +166,16 @@ StageWork work_of(const Model& model, const Layout& layout, const StageSlice& sl
   if (pricing.simplify) work.recipe = pricing.simplify(work.recipe);
   work.copies = copies_of(model, layout, slice, pricing);
   work.message_bytes = message_bytes(model, layout);
-  if (!pricing.kernel) return work;
-  const ElemCount elems = count_elems(model, layout, slice);
-  const double updated = zero_of(layout) > 0 ? elems.shard : elems.whole;
-  for (const KernelCall& call : optimizer_calls(layout, updated)) work.optimizer_ps += pricing.kernel(call);
-  if (layout.offload.optimizer != Offload::none && pricing.offload) {  // pieces come and go beside the update of others
-    const double states = layout.compute == core::DType::f32 ? 2 : 3;
-    work.optimizer_ps =
-        std::max(work.optimizer_ps, pricing.offload(layout.offload.optimizer, states * sizeof(float) * updated));
+  if (layout.update == Update::per_bucket) {
+    const StagePlan plan = plan_of(model, layout, slice);
+    for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+      work.update_ps.push_back(update_ps(layout, static_cast<double>(updated_elems(plan, b, layout)), pricing));
+      work.optimizer_ps += work.update_ps.back();
+    }
+    return work;
   }
+  const ElemCount elems = count_elems(model, layout, slice);
+  work.optimizer_ps = update_ps(layout, zero_of(layout) > 0 ? elems.shard : elems.whole, pricing);
   return work;
 }
 

@@ -38,13 +38,14 @@ struct StageWork {
   std::int64_t message_bytes = 0;                 // of the stage's output on one rank; its gradient has as many
   std::int64_t optimizer_ps = 0;                  // one update of what a rank updates (its shards under ZeRO)
   std::vector<schedules::CopyCosts> copies = {};  // of each part's activations, where the layout offloads them
+  std::vector<std::int64_t> update_ps = {};       // the part of each bucket in it, with Update::per_bucket
 };
 // For each stage of the schedule; stages that are alike are worked out once.
 std::vector<StageWork> works_of(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
                                 const Pricing& pricing = {});
 StageWork work_of(const Model& model, const Layout& layout, const StageSlice& slice, const Pricing& pricing = {});
 
-// The norm of the gradients, and the update of `elems` parameters by AdamW.
+// The norm of the gradients, unless buckets are updated one by one, and the update of `elems` parameters by AdamW.
 std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems);
 
 // One rank for each place in the pipeline; groups name it, and how many members they have in truth.

@@ -170,6 +170,23 @@ std::string order_misfit(const Layout& layout) {
   return "the schedule has two pipes, and order does not end in pp; allowed: such as tp-cp-ep-dp-pp";
 }
 
+// What an update needs of gradients that have not been made yet.
+std::string update_misfit(const Layout& layout) {
+  if (layout.update == Update::step_end) return "";
+  if (layout.compute == core::DType::f16) {
+    return "update is per_bucket, and dtype is f16, whose step is left out where any of its gradients overflows; "
+           "allowed: update=step_end, or dtype=bf16 or f32";
+  }
+  if (layout.delayed_update) {
+    return "update is per_bucket, and delayed_update is yes; allowed: one of them, as a delayed update is of all "
+           "weights";
+  }
+  if (versions_of(layout) == schedules::Versions::one) return "";
+  return "update is per_bucket, and schedule is " + layout.schedule +
+         ", whose microbatches read several versions of the weights; allowed: update=step_end, or a schedule such as "
+         "1f1b";
+}
+
 std::string schedule_misfit(const Layout& layout) {
   if (layout.own_schedule != nullptr) return own_misfit(*layout.own_schedule);
   const std::string misfit = schedules::misfit_of(schedules::entry_named(layout.schedule), shape_of(layout));
@@ -202,7 +219,8 @@ std::string misfit_of(const Model& model, const Layout& layout) {
       !misfit.empty()) {
     return misfit;
   }
-  if (auto misfit = first_of({schedule_misfit(layout), order_misfit(layout)}); !misfit.empty()) return misfit;
+  if (auto misfit = first_of({schedule_misfit(layout), order_misfit(layout), update_misfit(layout)}); !misfit.empty())
+    return misfit;
   return split_misfit(model, layout);
 }
 

@@ -35,6 +35,12 @@ enum class Fp8 : std::uint8_t {
   block,   // tiles of 1 x 128 of activations and gradients, 128 x 128 of weights (DeepSeek-V3, arXiv:2412.19437)
 };
 
+// When parameters are updated.
+enum class Update : std::uint8_t {
+  step_end,    // all at once, when the norm of all gradients is known
+  per_bucket,  // each gradient bucket behind its last reduction, between the kernels of the backward
+};
+
 // The kinds of parallelism that number the ranks.
 enum class Axis : std::uint8_t { tp, cp, dp, pp };
 using AxisOrder = std::array<Axis, 4>;
@@ -77,6 +83,7 @@ struct Layout {
   std::int32_t offload_ahead = 1;  // copies to the device begin so many uses before the one that they are for
   bool delayed_update = false;  // an update runs beside the next step, whose gradients are those of the older weights
                                 // (ZeRO-Offload, section 5.2: delayed parameter update)
+  Update update = Update::step_end;
   // Of f32 gradients in all-reduces over data-parallel ranks or replicas of shards; without either in reduce-scatters.
   Compression compression = {};
   CompressionWay weight_compression = CompressionWay::none;  // zero=3: as which weights are gathered (ZeRO++'s qwZ)

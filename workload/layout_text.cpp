@@ -15,6 +15,7 @@ constexpr double kMiB = 1 << 20;
 constexpr std::array<std::string_view, 2> kDispatch{"copies", "tokens"};
 constexpr std::array<std::string_view, 3> kRecompute{"none", "selective", "full"};
 constexpr std::array<std::string_view, 3> kOffload{"none", "host", "file"};
+constexpr std::array<std::string_view, 2> kUpdate{"step_end", "per_bucket"};
 constexpr std::array<std::string_view, 4> kWeightNames{"none", "int8", "int4", "fp8"};
 constexpr std::array kWeightWays{CompressionWay::none, CompressionWay::int8, CompressionWay::int4, CompressionWay::fp8};
 constexpr std::array<std::string_view, 4> kFp8{"none", "tensor", "row", "block"};
@@ -241,6 +242,11 @@ const std::array kFields{
     LayoutField{{"delayed_update", "an update runs beside the next step (ZeRO-Offload): yes no; no",
                  [](Given& g, const FieldValue& v) { g.layout.delayed_update = v.yes_or_no(); }},
                 [](const Layout& l) { return text_of(l.delayed_update); }},
+    LayoutField{{"update",
+                 "when weights are updated: step_end (all at once, when the norm of all gradients is known) per_bucket "
+                 "(each gradient bucket behind its last reduction; nothing is clipped); step_end",
+                 [](Given& g, const FieldValue& v) { g.layout.update = static_cast<Update>(v.one_of(kUpdate)); }},
+                [](const Layout& l) { return std::string(kUpdate.at(static_cast<std::size_t>(l.update))); }},
     LayoutField{{"compression",
                  "what gradients travel as, as --compression takes it: in reduce-scatters (zero=1 2 3) codes; none",
                  [](Given& g, const FieldValue& v) { g.layout.compression = compression_of(v); }},

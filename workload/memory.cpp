@@ -79,6 +79,13 @@ MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int
   MemoryBytes bytes;
   bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? shard : whole) * versions;
   bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? shard : whole);
+  // Without accumulation a bucket's gradients go with its update: one is being made, and one reduced. Sequence-parallel
+  // ranks sum norms' gradients, which every bucket has, at the end.
+  const bool sums_at_end = layout.tp > 1 && layout.shares_rows();
+  const bool goes = layout.update == Update::per_bucket && layout.microbatches == 1 && !sums_at_end;
+  if (goes && layout.bucket_cap_bytes > 0) {
+    bytes.gradients = std::min(bytes.gradients, 2 * static_cast<double>(layout.bucket_cap_bytes));
+  }
   if (layout.offload.optimizer == Offload::none)
     bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? shard : whole);
   return bytes;

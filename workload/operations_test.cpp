@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "workload/second_order.h"
+
 namespace lockstep::workload {
 namespace {
 
@@ -163,6 +165,21 @@ TEST(Operations, NodeLimitedRoutingSendsATokenOnceToANode) {
   EXPECT_NEAR(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_group), reached(32, 128, 8), 1e-9);
   EXPECT_LT(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert_groups), 4);
   EXPECT_EQ(rows_over(",expert_groups=8,groups_a_token=4", GroupKind::expert), 0);
+}
+
+// Of a layer's four products, sharded as they are; curvature is of both sides of each.
+TEST(SecondOrder, WorkIsThatOfTheLayersMatrices) {
+  const Model model = parse_model("layers=2,hidden=64,heads=4,vocabulary=256,sequence=32,dropout=no");
+  const std::vector<SecondOrderWork> whole = second_order_work(model, parse_layout("microbatch=2,dtype=f32"));
+  ASSERT_EQ(whole.size(), 4U);
+  EXPECT_EQ(whole[2].product, OperationKind::up);
+  EXPECT_EQ(cost_of(whole[2].input_curvature).flops, 2 * 64 * 64 * 64);
+  EXPECT_EQ(cost_of(whole[2].output_curvature).flops, 2 * 64 * 256 * 256);
+  EXPECT_EQ(cost_of(whole[2].output_inversion).flops, 256 * 256 * 256);
+  EXPECT_EQ(cost_of(whole[2].precondition).flops, 2 * 64 * 256 * (64 + 256));
+  const std::vector<SecondOrderWork> half = second_order_work(model, parse_layout("microbatch=2,dtype=f32,tp=2"));
+  EXPECT_EQ(cost_of(half[2].input_curvature).flops, cost_of(whole[2].input_curvature).flops);
+  EXPECT_EQ(4 * cost_of(half[2].output_curvature).flops, cost_of(whole[2].output_curvature).flops);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "core/error.h"
 #include "workload/flat_bucket.h"
@@ -135,7 +136,8 @@ struct BucketState {
   bool added_to = false;                         // stages 2, 3: a whole gradient of the microbatch at hand
   std::map<std::int32_t, std::int64_t> commits;  // of each part that has members
   std::int64_t times_complete = 0;
-  bool reduced = false;  // in this step: what comes next lands beside
+  bool reduced = false;       // in this step: what comes next lands beside
+  bool has_gradient = false;  // with Update::per_bucket: since it was added to or reduced, until its update
 };
 
 struct StageState {
@@ -223,7 +225,7 @@ class RankMemory {
         if (versions_ == schedules::Versions::double_buffered) {
           held.change(MemoryKind::weights, bytes_of(layout_.compute, whole));
         }
-        held.change(MemoryKind::gradients, bytes_of(layout_.gradient, zero_ >= 2 ? own : whole));
+        if (!frees_gradients_) held.change(MemoryKind::gradients, gradient_bytes(bucket));
         if (layout_.offload.optimizer != Offload::none) continue;
         held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
       }
@@ -301,6 +303,7 @@ class RankMemory {
         return reduce(task);
       case Op::optimizer:
         if (task.microbatch >= 0) return update_stage(task);
+        if (task.part >= 0) return update_bucket(task);
         return task.comm == schedules::Comm::none ? update() : norm();
       default:
         piece(task);
@@ -355,7 +358,16 @@ class RankMemory {
   std::int64_t elems_of(const StageState& stage, std::size_t parameter) const {
     return elems_of_rank(stage.plan->parameters[parameter], layout_);
   }
+  // Of what a rank keeps: whole, or its shard.
+  std::int64_t gradient_bytes(const BucketState& bucket) const {
+    return bytes_of(layout_.gradient, zero_ >= 2 ? bucket.own.count() : bucket.flat.elems);
+  }
+  void make_gradient(BucketState& bucket) {
+    if (!frees_gradients_ || std::exchange(bucket.has_gradient, true)) return;
+    change(MemoryKind::gradients, gradient_bytes(bucket));
+  }
   void open(BucketState& bucket) {
+    if (zero_ < 2) make_gradient(bucket);
     if (zero_ < 2 || bucket.added_to) return;
     bucket.added_to = true;
     change(MemoryKind::gradients, bytes_of(layout_.gradient, bucket.flat.elems));
@@ -369,6 +381,7 @@ class RankMemory {
     if (stage.copied[parameter]) return;
     stage.copied[parameter] = true;
     change(MemoryKind::buffers, bytes_of(core::DType::f32, elems_of(stage, parameter)));
+    if (zero_ < 2) open(bucket_with(stage, parameter));
   }
 
   void commit(StageState& stage, std::int32_t part) {
@@ -404,6 +417,7 @@ class RankMemory {
     BucketState& bucket = stage_of(task).buckets[static_cast<std::size_t>(task.part)];
     const std::int64_t landing = bytes_of(layout_.gradient, bucket.own.count());
     if (kind != GroupKind::replicas) {
+      make_gradient(bucket);
       if (bucket.reduced) change(MemoryKind::buffers, landing);
       change(MemoryKind::gradients, -bytes_of(layout_.gradient, bucket.flat.elems));
     }
@@ -446,6 +460,12 @@ class RankMemory {
     }
   }
 
+  void update_bucket(const Task& task) {
+    BucketState& bucket = stage_of(task).buckets[static_cast<std::size_t>(task.part)];
+    if (std::exchange(bucket.has_gradient, false)) change(MemoryKind::gradients, -gradient_bytes(bucket));
+    set_gathered(bucket, false);
+  }
+
   // What the microbatch alone has read is given up; what others will still read is copied.
   void update_stage(const Task& task) {
     StageState& stage = stage_of(task);
@@ -485,6 +505,7 @@ class RankMemory {
   std::optional<ContextMemory> context_;
   const std::int32_t zero_ = zero_of(layout_);
   const schedules::Versions versions_ = versions_of(layout_);
+  const bool frees_gradients_ = layout_.update == Update::per_bucket;
   std::map<std::int32_t, StageState> stages_;
   std::map<std::tuple<std::int32_t, std::int32_t, bool>, std::uint32_t> last_kernel_;  // stage, microbatch, forward
   std::vector<Event> events_;

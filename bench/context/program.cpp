@@ -1,5 +1,7 @@
 #include "bench/context/program.h"
 
+#include <vector>
+
 #include "bench/context/longest.h"
 #include "bench/context/records.h"
 #include "bench/context/run.h"
@@ -20,11 +22,13 @@ int run_context(const ContextFlags& flags, const program::Print& print) {
   std::size_t wrong = 0;
   Whole whole;
   std::int64_t length_of_whole = 0;
-  for (const parallel::ContextLayer& layer : layers_of(flags)) {
+  const std::vector<parallel::ContextLayer> layers = layers_of(flags);
+  for (const parallel::ContextLayer& layer : layers) {
     if (layer.length != length_of_whole) whole = reference_of(layer, flags.threads);
     length_of_whole = layer.length;
     const Result result = run_layer(flags, layer, whole);
     print(row_text(flags, layer, result));
+    if (result.energy || &layer == &layers.back()) print(result.energy_text);
     if (writer.is_open()) writer.write(context_record(run, flags, layer, result));
     ++rows;
     wrong += result.wrong().empty() ? 0 : 1;

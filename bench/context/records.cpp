@@ -86,6 +86,7 @@ core::ContextRecord context_record(const core::RunRecord& run, const ContextFlag
     record.simulated_exposed_us = {{"forward", result.simulated_exposed_us[0]},
                                    {"backward", result.simulated_exposed_us[1]}};
   }
+  record.energy = result.energy;
   record.peak_bytes = result.peak_bytes;
   record.checked_passes = result.checked_passes;
   record.difference = std::isnan(result.worst_difference) ? 1 : result.worst_difference;

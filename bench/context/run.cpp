@@ -11,6 +11,7 @@
 #include "bench/context/pieces.h"
 #include "bench/context/simulated.h"
 #include "bench/parallel/sent_counter.h"
+#include "bench/place/step_energy.h"
 #include "collectives/backends/mesh.h"
 #include "core/cores.h"
 #include "core/narrow_float.h"
@@ -100,8 +101,15 @@ class RankRun {
 
   // The same on all ranks.
   Result run() {
+    if (rank_.messages.rank() == 0) {
+      energy_.emplace(program::open_energy(flags_.place.device, flags_.mpi, layer_.shape.ranks));
+    }
     for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
       for (const Form form : kForms) run_once(form, turn >= 0);
+    }
+    if (energy_) {
+      result_.energy = energy_->record(layer_.batch * layer_.length);
+      result_.energy_text = energy_->text(layer_.batch * layer_.length);
     }
     result_.allowed_difference = allowed_difference(layer_);
     result_.worst_difference = largest(result_.worst_difference);
@@ -226,7 +234,10 @@ class RankRun {
     for (const Direction direction : kDirections) {
       const auto d = static_cast<std::size_t>(direction);
       const auto before = counter_.so_far();
+      const bool draws = counts && form == Form::beside && energy_;  // whose energy counts
+      if (draws) energy_->begin_step();
       const Timed mine = timed(passes[d], form == Form::beside ? Form::beside : Form::one_by_one);
+      if (draws) energy_->end_step(direction == Direction::backward ? 1 : 0);
       kernels_us += mine.us;
       const std::vector<Timed> all = transports::all_gather_value(rank_.messages, mine);
       const Timed slowest =
@@ -290,6 +301,7 @@ class RankRun {
   std::array<std::vector<std::vector<double>>, 2> piece_us_;          // [direction][piece], of kernels alone
   std::vector<Pass> whole_passes_, kernel_passes_, exchange_passes_;  // [direction]
   std::vector<double> own_kernels_us_;
+  std::optional<program::StepEnergy> energy_;  // of rank 0
   Result result_;
   PassRunner runner_;  // goes first
 };

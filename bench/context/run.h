@@ -3,11 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/context/flags.h"
 #include "bench/context/reference.h"
 #include "bench/parallel_layers/pass.h"
+#include "core/record.h"
 #include "core/statistics.h"
 
 namespace lockstep::context_bench {
@@ -31,6 +34,9 @@ struct Result {
   double worst_difference = 0;  // of all turns and ranks, of the largest element
   double allowed_difference = 0;
   std::int64_t checked_passes = 0;
+  // Of a forward and a backward, exchanges beside kernels; the text: a line, also where there is none. Rank 0's.
+  std::optional<core::EnergyRecord> energy = {};
+  std::string energy_text = {};
 
   const std::vector<double>& samples(Form form, Direction direction) const {
     return samples_us[static_cast<std::size_t>(form)][static_cast<std::size_t>(direction)];

@@ -1,5 +1,7 @@
 #include "bench/experts/program.h"
 
+#include <vector>
+
 #include "bench/experts/records.h"
 #include "bench/experts/run.h"
 #include "bench/experts/text.h"
@@ -14,9 +16,11 @@ int run_experts(const ExpertsFlags& flags, const program::Print& print) {
   print(heading_text(flags));
   int rows = 0;
   int wrong_rows = 0;
-  for (const Case& one : cases_of(flags)) {
+  const std::vector<Case> cases = cases_of(flags);
+  for (const Case& one : cases) {
     const Result result = run_case(flags, one);
     print(row_text(flags, one, result));
+    if (result.energy || &one == &cases.back()) print(result.energy_text);
     if (writer.is_open()) writer.write(experts_record(run, flags, one, result));
     ++rows;
     wrong_rows += result.is_wrong() ? 1 : 0;

@@ -55,6 +55,7 @@ core::ExpertsRecord experts_record(const core::RunRecord& run, const ExpertsFlag
   for (std::size_t direction = 0; direction < 2; ++direction) {
     for (std::size_t way = 0; way < kNumWays; ++way) record.times.push_back(time_record(result, way, direction));
   }
+  record.energy = result.energy;
   record.experts_slowest_us = result.experts_slowest_us;
   record.experts_mean_us = result.experts_mean_us;
   record.most_rows = result.most_rows;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "bench/place/step_energy.h"
 #include "collectives/plan/count.h"
 #include "core/cores.h"
 #include "core/dtype.h"
@@ -78,10 +79,15 @@ class RankRun {
 
   // The same on all ranks.
   Result run() {
+    if (index_ == 0) energy_.emplace(program::open_energy({}, nullptr, case_.ranks));
     for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
       for (std::size_t way = 0; way < kNumWays; ++way) run_way(way, turn >= 0);
     }
     finish();
+    if (energy_) {
+      result_.energy = energy_->record(flags_.tokens * case_.ranks);
+      result_.energy_text = energy_->text(flags_.tokens * case_.ranks);
+    }
     return std::move(result_);
   }
 
@@ -98,9 +104,12 @@ class RankRun {
     for (std::size_t d = 0; d < 2; ++d) {
       mesh_.messages.barrier();
       layer_->take_times();
+      const bool draws = counts && energy_ && way == static_cast<std::size_t>(Way::async);  // whose energy counts
+      if (draws) energy_->begin_step();
       const auto start = core::Clock::now();
       run_pass(d == 0 ? layer_->forward() : layer_->backward(), kLayerWays.at(way));
       const Timed mine{core::us_between(start, core::Clock::now()), layer_->take_times()};
+      if (draws) energy_->end_step(d == 1 ? 1 : 0);
       experts_us += mine.parts[static_cast<std::size_t>(Part::experts)];
       const std::vector<Timed> all = transports::all_gather_value(mesh_.messages, mine);
       const Timed& slowest =
@@ -169,7 +178,8 @@ class RankRun {
   Result result_;
   std::array<std::array<std::vector<PartTimes>, 2>, kNumWays> parts_;
   std::vector<double> slowest_us_, mean_us_;
-  layer_bench::PassRunner runner_;  // goes first
+  std::optional<program::StepEnergy> energy_;  // of rank 0
+  layer_bench::PassRunner runner_;             // goes first
 };
 
 }  // namespace

@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/experts/flags.h"
 #include "bench/experts/rank.h"
+#include "core/record.h"
 #include "core/statistics.h"
 
 namespace lockstep::experts_bench {
@@ -30,6 +33,9 @@ struct Result {
   std::int64_t sent_bytes = 0;     // of all ranks, forward and backward: counted in the plans that ran
   std::int64_t formula_bytes = 0;  // likewise, by the rows that each pair of ranks exchanges
   std::int64_t checked_passes = 0;
+  // Of a forward and a backward, exchanges beside kernels; the text: a line, also where there is none.
+  std::optional<core::EnergyRecord> energy = {};
+  std::string energy_text = {};
   std::int64_t wrong = 0;  // elements of all ranks and turns
 
   double median_us(Way way, int direction) const {

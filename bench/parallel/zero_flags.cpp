@@ -33,6 +33,12 @@ std::vector<workload::OffloadPlaces> offloads_of(const FlagValue& value) {
   return places;
 }
 
+std::vector<workload::Update> updates_of(const FlagValue& value) {
+  std::vector<workload::Update> updates;
+  for (const FlagValue& part : value.list()) updates.push_back(workload::parse_layout("update=" + part.text).update);
+  return updates;
+}
+
 const std::array kFlags{
     Flag{"--zero", "0,1,2,3",
          "ZeRO stages, a list: 0 shards nothing, 1 the optimizer's state, 2 gradients too, 3 weights too",
@@ -58,6 +64,17 @@ const std::array kFlags{
          }},
     Flag{"--offload-ahead", "1", "layers whose time the copies of activations have, and of weights that are offloaded",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
+    Flag{
+        "--update", "step_end",
+        "when weights are updated, a list: step_end (all at once, when the norm of all gradients is known), per_bucket "
+        "(each gradient bucket behind its last reduction, between kernels of the backward; then its gradients are "
+        "given up)",
+        [](ZeroFlags& f, const FlagValue& v) { f.update = updates_of(v); }},
+    Flag{"--bucket-cap-mb", "25",
+         "MiB of gradients per bucket in stages 0 to 2; the first bucket has 1 MiB; 0: one bucket for all",
+         [](ZeroFlags& f, const FlagValue& v) {
+           f.step.options.layout.bucket_cap_bytes = static_cast<std::int64_t>(v.number_from(0, 1e6) * (1 << 20));
+         }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.offload_folder = v.text; }},
     Flag{"--device-memory", "0",
@@ -97,7 +114,9 @@ std::vector<ZeroRow> zero_rows(const ZeroFlags& flags) {
           for (const int shard_ranks : stage > 0 ? flags.shard_ranks : std::vector<int>{0}) {
             for (const bool prefetch : stage == 3 ? flags.prefetch : std::vector<bool>{true}) {
               for (const workload::OffloadPlaces& offload : flags.offload) {
-                rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks, offload});
+                for (const workload::Update update : flags.update) {
+                  rows.push_back({replicas, stage, prefetch, compute, gradient, shard_ranks, offload, update});
+                }
               }
             }
           }
@@ -118,6 +137,8 @@ trainer::TrainOptions options_of(const ZeroFlags& flags, const ZeroRow& row) {
   options.layout.gradient = row.gradient;
   options.layout.compute = row.compute;
   options.layout.offload = row.offload;
+  options.layout.update = row.update;
+  if (row.update == workload::Update::per_bucket) options.most_norm = 0;  // the norm is known too late
   return trainer::checked(options);
 }
 

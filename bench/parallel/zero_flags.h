@@ -16,6 +16,7 @@ struct ZeroFlags {
   std::vector<core::DType> compute{core::DType::f32, core::DType::bf16};
   std::vector<core::DType> gradient{core::DType::f32};
   std::vector<workload::OffloadPlaces> offload{workload::OffloadPlaces{}};
+  std::vector<workload::Update> update{workload::Update::step_end};
   // For the table of the paper that the heading prints.
   double psi = 7.5e9;
   int psi_ranks = 64;
@@ -33,6 +34,7 @@ struct ZeroRow {
   core::DType gradient = core::DType::f32;  // f32, or as compute
   int shard_ranks = 0;                      // of the replicas; 0: all
   workload::OffloadPlaces offload = {};
+  workload::Update update = workload::Update::step_end;
 
   int shards() const { return stage > 0 && shard_ranks > 0 ? shard_ranks : replicas; }
 };

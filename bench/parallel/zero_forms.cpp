@@ -28,6 +28,7 @@ ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets
                                 .replicas = row.replicas / row.shards()};
     parallel::BytesByKind held = parallel::zero_bytes(of);
     if (row.offload.optimizer != workload::Offload::none) held[static_cast<std::size_t>(MemoryKind::optimizer)] = 0;
+    if (row.update == workload::Update::per_bucket) held[static_cast<std::size_t>(MemoryKind::gradients)] = 0;
     for (std::size_t k = 0; k < held.size(); ++k) forms.held[k] += held[k];
     const parallel::ZeroPasses passes = parallel::zero_passes(
         row.stage,

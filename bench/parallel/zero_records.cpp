@@ -67,6 +67,7 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.samples_ms = result.samples_ms;
   record.energy = result.energy;
   record.offload = text_of(row.offload);
+  record.update = row.update == workload::Update::per_bucket ? "per_bucket" : "step_end";
   record.offloaded_bytes = result.offloaded_bytes;
   record.update_ms = result.update_median_ms();
   return record;

@@ -78,7 +78,8 @@ class ZeroRank {
     result.peak_of_each = peak_of_each;
     result.peak_bytes = parallel::total_of(peak);
     result.weight_bytes_sent = weights;
-    result.gradient_bytes_sent = gradients - norm_bytes_sent(row.replicas);
+    const bool has_norm = row.update == workload::Update::step_end;
+    result.gradient_bytes_sent = gradients - (has_norm ? norm_bytes_sent(row.replicas) : 0);
     result.replica_bytes_sent = over_replicas;
     result.forms = zero_forms(row, buckets, options_.layout.microbatches);
     result.samples_ms = std::move(samples);

@@ -12,7 +12,8 @@ namespace {
 using parallel::MemoryKind;
 
 constexpr const char* kColumns =
-    "#{:>4} {:>5} {:>6} {:>8} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+    "#{:>4} {:>5} {:>6} {:>8} {:>7} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+    "{:>9} "
     "{:>9} {:>9} "
     "{:>6}\n";
 
@@ -37,11 +38,11 @@ std::string megabytes(double bytes) {
 }
 
 std::string columns_text() {
-  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "offload", "dtype", "grads", "weights",
-                     "gradients", "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g", "sent r",
-                     "offloaded", "update", "step", "wrong") +
-         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
-                     "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
+  return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "offload", "updated", "dtype", "grads",
+                     "weights", "gradients", "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g",
+                     "sent r", "offloaded", "update", "step", "wrong") +
+         fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
+                     "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
 }
 
 }  // namespace
@@ -68,6 +69,7 @@ std::string zero_heading_text(const ZeroFlags& flags) {
          "#   replicas of shards (r), each sending as little as a ring;\n"
          "#   offloaded: bytes of the optimizer's states that a rank brings from where they are, and takes back, in a "
          "step;\n"
+         "#   updated: weights at the end of the step, or each bucket behind its gradients, which it then gives up;\n"
          "#   update: the optimizer's part of the step, of the slowest rank\n"
          "#   wrong: bytes held, sent or gathered at once differ from the formulas over what the buckets pad; MB = 1e6 "
          "bytes\n" +
@@ -81,12 +83,13 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
   const std::string wrong = result.wrong();
   const std::string prefetch = row.stage < 3 ? "-" : row.prefetch ? "on" : "off";
   std::string text = fmt::format(
-      " {:>4} {:>5} {:>6} {:>8} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+      " {:>4} {:>5} {:>6} {:>8} {:>7} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+      "{:>9} "
       "{:>9.2f} {:>9.2f} {:>6}\n",
       row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch, text_of(row.offload),
-      core::short_name_of(row.compute), core::short_name_of(row.gradient), of(result.held, MemoryKind::weights),
-      of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
-      megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
+      row.update == workload::Update::per_bucket ? "bucket" : "end", core::short_name_of(row.compute),
+      core::short_name_of(row.gradient), of(result.held, MemoryKind::weights), of(result.held, MemoryKind::gradients),
+      of(result.held, MemoryKind::optimizer), megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
       of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
       megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.weight_bytes_sent),
       megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), megabytes(result.offloaded_bytes),

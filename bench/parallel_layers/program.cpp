@@ -34,7 +34,8 @@ int run_layers(const LayerFlags& flags, const program::Print& print) {
   print(heading_text(flags));
   Totals totals;
   std::map<std::pair<BlockKind, bool>, Reference> references;  // of a grid's layers apart
-  for (const Case& one : cases_of(flags)) {
+  const std::vector<Case> cases = cases_of(flags);
+  for (const Case& one : cases) {
     const std::pair key(one.block, one.grid.has_value());
     if (references.count(key) == 0) {
       references[key] = one.grid ? grid_reference_of(one.block, flags.shape, flags.threads)
@@ -43,6 +44,8 @@ int run_layers(const LayerFlags& flags, const program::Print& print) {
     const std::vector<Form> forms = run_case(flags, one, references[key]);
     for (const Form& form : forms) {
       print(row_text(flags, one, form));
+      const bool is_last = &one == &cases.back() && &form == &forms.back();
+      if (form.energy || is_last) print(form.energy_text);
       if (writer.is_open()) writer.write(layer_record(run, flags, one, form));
     }
     add_to(totals, forms);

@@ -95,6 +95,7 @@ core::LayerRecord layer_record(const core::RunRecord& run, const LayerFlags& fla
   record.formula_bytes = static_cast<double>(form.formula_bytes) / rank_passes;
   record.forward_sent_bytes = static_cast<double>(form.forward_sent_bytes) / rank_passes;
   record.memory_bytes = static_cast<double>(form.memory_bytes);
+  record.energy = form.energy;
   add_verdict(record, form);
   return record;
 }

@@ -18,6 +18,7 @@
 #include "bench/parallel_layers/part.h"
 #include "bench/parallel_layers/row_order.h"
 #include "bench/parallel_layers/values.h"
+#include "bench/place/step_energy.h"
 #include "bench/serve/calls.h"
 #include "bench/serve/serve_ranks.h"
 #include "collectives/backends/mesh.h"
@@ -84,9 +85,13 @@ class RankRun {
       forms_.push_back({.tiles = tiles, .memory_bytes = parallel::total_of(memory_.now()) - before});
     }
     rehearse();
+    if (index_ != 0) return;
+    for (std::size_t f = 0; f < forms_.size(); ++f) {
+      energy_.emplace_back(program::open_energy(flags.place.device, flags.mpi, one.ranks));
+    }
   }
 
-  // The same on all ranks.
+  // The same on all ranks, but for energy.
   std::vector<Form> run() {
     for (int turn = -flags_.warm_turns; turn < flags_.turns; ++turn) {
       for (std::size_t f = 0; f < forms_.size(); ++f) {
@@ -100,6 +105,10 @@ class RankRun {
       form.forward_sent_bytes = sum_over_ranks(form.forward_sent_bytes);
       form.least_bytes = sum_over_ranks(form.least_bytes);
       form.memory_bytes = most_of_ranks(form.memory_bytes);
+    }
+    for (std::size_t f = 0; f < energy_.size(); ++f) {
+      forms_[f].energy = energy_[f].record(flags_.shape.batch * flags_.shape.length);
+      forms_[f].energy_text = energy_[f].text(flags_.shape.batch * flags_.shape.length);
     }
     return std::move(forms_);
   }
@@ -157,8 +166,11 @@ class RankRun {
     if (is_whole) block.reset();
     const parallel_bench::SentCounter::Bytes before = counter_.so_far();
     std::array<std::int64_t, 2> sent_by = {};
+    const bool draws = counts && way == Way::beside && !energy_.empty();  // whose energy counts
     for (const Direction direction : kDirections) {
+      if (draws) energy_[f].begin_step();
       const Timed slowest = timed(block.pass(direction), way);
+      if (draws) energy_[f].end_step(direction == Direction::backward ? 1 : 0);
       sent_by[static_cast<std::size_t>(direction)] = counter_.so_far().sent - before.sent;
       if (!counts) continue;
       const auto d = static_cast<std::size_t>(direction);
@@ -235,6 +247,7 @@ class RankRun {
   std::vector<Form> forms_;
   std::vector<std::unique_ptr<TimedBlock>> blocks_;  // [form]
   std::vector<std::vector<float>> first_;            // results of the first pass, in one tile
+  std::vector<program::StepEnergy> energy_;          // [form] of rank 0
   PassRunner runner_;                                // goes first
 };
 

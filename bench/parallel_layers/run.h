@@ -3,11 +3,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/parallel_layers/check.h"
 #include "bench/parallel_layers/flags.h"
 #include "bench/parallel_layers/pass.h"
+#include "core/record.h"
 #include "core/statistics.h"
 
 namespace lockstep::layer_bench {
@@ -26,6 +29,10 @@ struct Form {
   std::int64_t formula_bytes = 0;  // likewise: what these send of the exchanges of the step model
   std::int64_t checked_passes = 0;
   std::int64_t memory_bytes = 0;  // that the rank with the most holds: matrices, gradients, buffers of exchanges
+
+  // Of a forward and a backward, exchanges beside kernels; the text: a line, also where there is none. Rank 0's.
+  std::optional<core::EnergyRecord> energy = {};
+  std::string energy_text = {};
 
   bool is_wrong() const;
   const std::vector<double>& samples(Way way, Direction direction) const {

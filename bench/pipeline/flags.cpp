@@ -1,6 +1,8 @@
 #include "bench/pipeline/flags.h"
 
+#include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace lockstep::pipeline {
 namespace {
@@ -20,6 +22,34 @@ double memory_limit_of(const FlagValue& value) {
   const double limit = value.number_from(0, 1e6);
   if (limit < 1) throw value.refused("every schedule holds a microbatch at least", "a number from 1");
   return limit;
+}
+
+// "a=4,b=4,invert=20,precondition=1,layers=3"
+FillerWork filler_of(const FlagValue& value) {
+  struct Field {
+    std::string_view name;
+    double FillerWork::*ms;
+  };
+  constexpr std::array kFields{Field{"a", &FillerWork::input_curvature}, Field{"b", &FillerWork::output_curvature},
+                               Field{"invert", &FillerWork::inversion},
+                               Field{"precondition", &FillerWork::precondition}, Field{"work", &FillerWork::work}};
+  FillerWork work;
+  for (const FlagValue& part : value.list()) {
+    const std::size_t equals = std::min(part.text.find('='), part.text.size());
+    const std::string name = part.text.substr(0, equals);
+    const FlagValue number{value.names, part.text.substr(std::min(equals + 1, part.text.size()))};
+    const auto* const field =
+        std::find_if(kFields.begin(), kFields.end(), [&](const Field& one) { return one.name == name; });
+    if (field != kFields.end()) {
+      work.*(field->ms) = number.number_from(0, kLongestMs);
+    } else if (name == "layers") {
+      work.layers = integer(number, 1, 10000);
+    } else {
+      throw value.refused("'" + name + "' is no work", "a=MS,b=MS,invert=MS,work=MS,precondition=MS,layers=N");
+    }
+  }
+  if (!work.given()) throw value.refused("no work for bubbles", "at least one of a, b, invert and work above 0");
+  return work;
 }
 
 const std::array kFlagsOfWhat{
@@ -58,6 +88,13 @@ const std::array kFlagsOfCosts{
          "part of a microbatch's activations, 0 to 1, that is held from I until W, for the limit and peak_W; of a GPT "
          "layer as in Qi et al. 2023, 32h/(34h+5as) [1; with --mode real what the stages keep]",
          [](PipelineFlags& f, const FlagValue& v) { f.w_memory = v.number_from(0, 1); }},
+    Flag{
+        "--fill", "",
+        "work that is put into the bubbles, in as many steps as it takes, as PipeFisher does with K-FAC's: ms on a "
+        "rank's share of the model, a=MS (of a microbatch, after its forward), b=MS (after its backward), invert=MS "
+        "(when all of these are done), work=MS (anything else), precondition=MS (in every step, behind the gradients), "
+        "layers=N (kernels that each is divided into; 1)",
+        [](PipelineFlags& f, const FlagValue& v) { f.filler = filler_of(v); }},
     Flag{"--repeat", "5", "runs per row, with --mode emulated or real",
          [](PipelineFlags& f, const FlagValue& v) { f.repeat = integer(v, 1, 10000); }},
     Flag{"-T,--timeout", "60", "seconds after which a wait of an emulated or a real run fails",
@@ -112,6 +149,11 @@ void check_together(const program::CommandLine& line, const PipelineFlags& flags
   }
   if (flags.csv_file.empty() && line.value("--pipes")) {
     throw core::usage_error("--pipes without --csv; allowed: with it, as named schedules have their own");
+  }
+  if (flags.filler.given() && flags.mode == Mode::real) {
+    throw core::usage_error(
+        "--fill together with --mode real; allowed: with the other modes, as the model has no such "
+        "kernels");
   }
   if (flags.lowered && flags.dump_csv_file.empty()) {
     throw core::usage_error("--lowered without --dump-csv FILE; allowed: with it");

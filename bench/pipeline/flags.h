@@ -28,6 +28,17 @@ struct RealModel {
   std::string dtype = "f32";
 };
 
+// Work for the bubbles, on a rank's share of the model, in ms (schedules/passes/fill_bubbles.h).
+struct FillerWork {
+  double input_curvature = 0;   // of a microbatch, after its forward
+  double output_curvature = 0;  // of a microbatch, after its backward
+  double inversion = 0;         // of both, once a refresh
+  double work = 0;              // anything else, once a refresh
+  double precondition = 0;      // in every step, behind the gradients: no filler
+  int layers = 1;               // of the share: each kind of work is so many kernels
+  bool given() const { return input_curvature + output_curvature + inversion + work > 0; }
+};
+
 struct PipelineFlags : program::Invocation {
   Mode mode = Mode::simulated;
 
@@ -40,6 +51,7 @@ struct PipelineFlags : program::Invocation {
   std::string csv_file;                        // in place of names
   int pipes = 1;                               // of the CSV
 
+  FillerWork filler;
   schedules::Times times_ms;  // with real kernels: measured on one rank that has the machine to itself
   RealModel model;
   program::PlaceFlags place;            // of real kernels

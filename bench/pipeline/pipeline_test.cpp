@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
 #include "bench/pipeline/cases.h"
 #include "bench/pipeline/memory.h"
 #include "bench/pipeline/result.h"
+#include "core/error.h"
 #include "schedules/play.h"
 
 namespace lockstep::pipeline {
@@ -75,6 +77,51 @@ TEST(Pipeline, MemoryOverTimeHasTheCountedPeaks) {
           << one.name << " rank " << r;
       EXPECT_DOUBLE_EQ(memory.of_rank[r].at("until_w").back().value, 0) << one.name;
     }
+  }
+}
+
+// Every named schedule, one- and two-piped, with work for several steps' bubbles: no step grows (fill() checks it, and
+// this the whole), all of the work is done once, and bubbles are as full as the work fills them.
+TEST(Pipeline, WorkInBubblesMakesNoStepLonger) {
+  PipelineFlags flags = all_schedules({1, 1.25, 0.75, 0.125});
+  flags.microbatches = {8};
+  flags.filler = {.input_curvature = 0.6, .output_curvature = 0.6, .inversion = 0.8, .work = 1, .precondition = 0.5};
+  flags.filler.layers = 8;
+  std::size_t several = 0;
+  for (const Case& one : make_cases(flags).all) {
+    const Result result = run_case(one, flags);
+    ASSERT_TRUE(result.filled) << one.name;
+    const Filled& filled = *result.filled;
+    double filler_ms = 0;
+    for (const schedules::Step& step : filled.steps) {
+      for (const schedules::RankStep& rank : step.of_rank) {
+        for (const schedules::Task& task : rank.tasks) {
+          if (schedules::is_filler(task.op)) filler_ms += static_cast<double>(task.amount) / 1e9;
+        }
+      }
+    }
+    const double pipes = one.schedule.num_pipes();
+    const double wanted = 8 * 1.2 + pipes * 0.8 + 1;  // of a rank: microbatches go through one of the pipes each
+    EXPECT_NEAR(filler_ms, wanted * one.shape.ranks, 1e-6) << one.name;
+    EXPECT_GT(filled.filled, 0) << one.name;
+    EXPECT_LE(filled.filled, 1) << one.name;
+    EXPECT_GT(filled.utilization, filled.utilization_without) << one.name;
+    EXPECT_DOUBLE_EQ(result.simulated_ms, filled.makespan_without_ms) << one.name;
+    EXPECT_NEAR(result.spans.makespan, result.simulated_ms, 1e-6) << one.name;
+    several += filled.steps.size() > 1 ? 1 : 0;
+  }
+  EXPECT_GT(several, 10U);
+}
+
+TEST(Pipeline, AKernelThatFitsIntoNoBubbleIsRefused) {
+  PipelineFlags flags;
+  flags.filler.inversion = 100;
+  const Cases cases = make_cases(flags);
+  try {
+    run_case(cases.all.front(), flags);
+    FAIL() << "a kernel of 50 ms";
+  } catch (const core::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("INVERT takes 50"), std::string::npos) << error.what();
   }
 }
 

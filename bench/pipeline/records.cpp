@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "bench/pipeline/filled.h"
 #include "bench/pipeline/memory.h"
 #include "bench/place/place.h"
 #include "core/cores.h"
@@ -42,6 +43,20 @@ void add_times(core::ScheduleRecord& record, const Result& result) {
   record.simulated_ms = result.simulated_ms;
 }
 
+core::FillerRecord filler_record(const FillerWork& work, const Filled& filled) {
+  return {.layers = work.layers,
+          .work_ms = {{"input_curvature", work.input_curvature},
+                      {"output_curvature", work.output_curvature},
+                      {"inversion", work.inversion},
+                      {"work", work.work},
+                      {"precondition", work.precondition}},
+          .steps = static_cast<std::int64_t>(filled.steps.size()),
+          .makespan_without_ms = filled.makespan_without_ms,
+          .filled = filled.filled,
+          .utilization = filled.utilization,
+          .utilization_without = filled.utilization_without};
+}
+
 }  // namespace
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline) {
@@ -62,6 +77,17 @@ std::string trace_text(const schedules::Step& step, const schedules::StepTimelin
   if (!emulation) return schedules::to_trace(step, timeline, name_of(Mode::simulated));
   const std::array parts{schedules::TracePart{name_of(Mode::simulated), &step, &emulation->simulated_timeline},
                          schedules::TracePart{basis_of(mode), &step, &timeline}};
+  return schedules::to_trace(parts);
+}
+
+std::string trace_text(const Result& result, Mode mode) {
+  if (!result.filled || result.emulation) return trace_text(result.step, result.timeline, result.emulation, mode);
+  const Filled& filled = *result.filled;
+  std::vector<schedules::TracePart> parts;
+  for (std::size_t s = 0; s < filled.steps.size(); ++s) {
+    parts.push_back(
+        {name_of(mode) + ", step " + std::to_string(s + 1) + " of a refresh", &filled.steps[s], &filled.timelines[s]});
+  }
   return schedules::to_trace(parts);
 }
 
@@ -109,6 +135,10 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
     record.closed_form_ms = core::ClosedFormRecord{form->cost, form->of_makespan ? "makespan" : "own_span"};
   }
   record.timeline = timeline_record(result.step, result.timeline);
+  if (result.filled) {
+    record.filler = filler_record(flags.filler, *result.filled);
+    if (!result.emulation) record.timeline = timeline_record(*result.filled);
+  }
   record.memory = activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());
   return record;
 }

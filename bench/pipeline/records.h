@@ -18,6 +18,9 @@ core::TimelineRecord timeline_record(const schedules::Step& step, const schedule
 std::string trace_text(const schedules::Step& step, const schedules::StepTimeline& timeline,
                        const std::optional<Emulation>& emulation, Mode mode = Mode::emulated);
 
+// Of a row: where bubbles are filled, the steps of a refresh one above the other.
+std::string trace_text(const Result& result, Mode mode);
+
 // A run of this process, of so many ranks at most.
 core::RunRecord new_run_record(const std::string& program, const std::vector<std::string>& command, Mode mode,
                                int ranks);

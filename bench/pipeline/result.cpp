@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "bench/pipeline/filled.h"
 #include "bench/pipeline/real.h"
 #include "core/statistics.h"
 #include "schedules/own_span_bound.h"
@@ -44,7 +45,7 @@ schedules::Timeline timeline_of_actions(const Step& step, const StepTimeline& ti
   for (std::size_t r = 0; r < timeline.size(); ++r) {
     std::vector<schedules::Span>& spans = of_actions.emplace_back();
     for (std::size_t i = 0; i < timeline[r].size(); ++i) {
-      if (step.of_rank[r].tasks[i].lane != schedules::Lane::compute) continue;
+      if (!schedules::is_compute(step.of_rank[r].tasks[i].op)) continue;
       spans.push_back({static_cast<double>(timeline[r][i].start_ps) / kPsPerMs,
                        static_cast<double>(timeline[r][i].end_ps) / kPsPerMs});
     }
@@ -64,8 +65,13 @@ Verdicts verdicts_of(const schedules::Schedule& messages) {
   return verdicts;
 }
 
-void add_spans(Result& result, const Case& one, const schedules::Times& times_ms) {
-  result.spans = schedules::spans_of(one.schedule, times_ms, timeline_of_actions(result.step, result.timeline));
+void add_spans(Result& result, const Case& one, const PipelineFlags& flags) {
+  result.spans = schedules::spans_of(one.schedule, flags.times_ms, timeline_of_actions(result.step, result.timeline));
+  const double behind_ms = result.filled ? flags.filler.precondition : 0;  // that each rank's list has no action for
+  result.spans.work += behind_ms;
+  result.spans.own += behind_ms;
+  result.spans.makespan += behind_ms;
+  for (double& own : result.spans.of_rank) own += behind_ms;
   if (result.emulation) result.spans.makespan = core::median(result.emulation->samples_ms);  // as threads saw it
   result.bubbles = schedules::bubbles_of(result.spans);
   for (const schedules::Breakdown& rank : schedules::breakdown_of(result.step, result.timeline)) {
@@ -73,10 +79,22 @@ void add_spans(Result& result, const Case& one, const schedules::Times& times_ms
   }
 }
 
+// The row's step is the first of a refresh, which has most of the work.
+void fill_case(Result& result, const Case& one, const PipelineFlags& flags) {
+  result.filled = fill(one, flags, result.step);
+  result.step = result.filled->steps.front();
+  result.timeline = result.filled->timelines.front();
+  result.simulated_ms = result.filled->makespan_without_ms;
+}
+
 void emulate_case(Result& result, const PipelineFlags& flags) {
   simulator::EmulationOptions options;
   options.link.latency_us = 1e3 * flags.times_ms.message;
   options.deadline = std::chrono::seconds(flags.timeout_s);
+  if (result.filled) {
+    const EmulatedRuns without = emulate(result.filled->without, options, flags.repeat);
+    result.filled->makespan_without_ms = core::median(without.emulation.samples_ms);
+  }
   EmulatedRuns runs = emulate(result.step, options, flags.repeat);
   result.emulation = std::move(runs.emulation);
   result.emulation->simulated_timeline = std::exchange(result.timeline, std::move(runs.timeline));
@@ -112,14 +130,15 @@ Result run_case(const Case& one, const PipelineFlags& flags) {
       simulator::simulate(result.step, network, [](const auto& /*group*/, const auto& /*task*/) { return 0; });
   result.simulated_ms = static_cast<double>(simulation.makespan_ps) / kPsPerMs;
   result.timeline = std::move(simulation.timeline);
+  if (flags.filler.given()) fill_case(result, one, flags);
   if (flags.mode == Mode::emulated) emulate_case(result, flags);
   if (flags.mode == Mode::real) run_real_case(result, one, flags);
-  add_spans(result, one, flags.times_ms);
+  add_spans(result, one, flags);
   result.counts = schedules::count_ranks(one.schedule, flags.w_share());
   result.bound_ms = bound_ms(one, result, flags);
   result.ordering = schedules::count_ordering(one.schedule);
   result.hangs = verdicts_of(one.messages);
-  if (one.entry != nullptr && flags.times_ms.message == 0) {
+  if (one.entry != nullptr && flags.times_ms.message == 0 && flags.filler.precondition == 0) {
     result.closed_form = one.entry->closed_form(one.shape, flags.times_ms);
   }
   return result;

@@ -26,6 +26,17 @@ struct Emulation {
   std::string energy_text = {};                   // a line, also where there is none; empty: of emulated ones
 };
 
+// Bubbles with work in them (--fill): of steps that do all of it once, a refresh.
+struct Filled {
+  schedules::Step without;  // precondition in it, and bubbles empty
+  std::vector<schedules::Step> steps;
+  std::vector<schedules::StepTimeline> timelines;  // simulated
+  double makespan_without_ms = 0;  // with empty bubbles: simulated as long as each of the steps; emulated: the median
+  double filled = 0;               // of these bubbles' time
+  double utilization = 0;          // the part of the steps in which ranks compute
+  double utilization_without = 0;  // of a step with none of the work
+};
+
 struct Result {
   schedules::Step step;
   schedules::StepTimeline timeline;  // of an emulated schedule: of the run with the median makespan
@@ -39,6 +50,7 @@ struct Result {
   std::vector<double> exposed_ms;                    // of each rank
   double simulated_ms = 0;                           // makespan in virtual time
   std::optional<Emulation> emulation;
+  std::optional<Filled> filled;
 };
 
 Result run_case(const Case& one, const PipelineFlags& flags);

@@ -78,6 +78,14 @@ void add_emulation(std::vector<Cell>& cells, const PipelineFlags& flags, const R
   cells.push_back({"late", "(us)", 7, fmt::format("{:.0f}", result.emulation->late_us)});
 }
 
+void add_filled(std::vector<Cell>& cells, const Filled& filled) {
+  cells.push_back({"refresh", "(steps)", 7, fmt::format("{}", filled.steps.size())});
+  cells.push_back({"filled", "(%)", 7, percent(filled.filled)});
+  cells.push_back({"util", "(%)", 6, percent(filled.utilization_without)});
+  cells.push_back({"u_filled", "(%)", 8, percent(filled.utilization)});
+  cells.push_back({"unfilled", "(ms)", 10, fmt::format("{:.3f}", filled.makespan_without_ms)});
+}
+
 std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Result& result) {
   const Worst worst = worst_of(result);
   std::vector<Cell> cells{
@@ -100,6 +108,7 @@ std::vector<Cell> cells_of(const PipelineFlags& flags, const Case& one, const Re
       {"batched", "", 7, verdict(result, "batched")},
       {"slots", "", 5, slots_text(result)},
   };
+  if (result.filled) add_filled(cells, *result.filled);
   if (result.emulation) add_emulation(cells, flags, result);
   return cells;
 }
@@ -120,6 +129,20 @@ std::string mode_text(const PipelineFlags& flags) {
       core::usable_cores(), place_text(flags));
 }
 
+std::string filler_text(const FillerWork& work) {
+  return fmt::format(
+      "# work for the bubbles, on a rank's share: {:g} ms behind a microbatch's forward, {:g} ms behind its backward,\n"
+      "#   then {:g} ms of inversions, {:g} ms of other work, each in {} kernel{}; and in each step {:g} ms behind "
+      "the\n"
+      "#   gradients. refresh: steps whose bubbles take all of it once; filled: of these bubbles; util, u_filled: the "
+      "part\n"
+      "#   of the time in which ranks compute, in a step with none of it and in these steps; unfilled: makespan with "
+      "empty\n"
+      "#   bubbles\n",
+      work.input_curvature, work.output_curvature, work.inversion, work.work, work.layers, work.layers == 1 ? "" : "s",
+      work.precondition);
+}
+
 }  // namespace
 
 std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
@@ -137,6 +160,7 @@ std::string heading_text(const PipelineFlags& flags, const Cases& cases) {
       "must\n"
       "#   hold (buffered); bound: no schedule in the row's memory (limit, or peak_W) has a shorter own span\n",
       flags.w_share());
+  if (flags.filler.given()) text += filler_text(flags.filler);
   if (flags.memory_limit) text += fmt::format("# memory limit {:g}; rows above it have a !\n", *flags.memory_limit);
   for (const std::string& line : cases.left_out) text += "# left out: " + line + "\n";
   return text;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 
+#include "bench/place/step_energy.h"
 #include "bench/scaling/turns.h"
 #include "core/wait.h"
 #include "schedules/step/moving.h"
@@ -50,6 +52,8 @@ struct Seen {
     StepTimeline timeline;
   };
   std::vector<Measured> measured;
+  std::optional<core::EnergyRecord> energy;
+  std::string energy_text;
 };
 
 class RankTimer {
@@ -71,6 +75,15 @@ class RankTimer {
 
   void run(const Effort& effort) {
     for (int i = 0; i < kWarmUp; ++i) trainer_.train_step(++step_);
+    if (tells_) energy_.emplace(program::open_energy(options_.device, options_.mpi, options_.layout.ranks()));
+    run_rounds(effort);
+    if (!tells_) return;
+    seen_.energy = energy_->record(options_.tokens_a_step());
+    seen_.energy_text = energy_->text(options_.tokens_a_step());
+  }
+
+ private:
+  void run_rounds(const Effort& effort) {
     const auto begin = core::Clock::now();
     for (int round = 0; round < effort.rounds; ++round) {
       const double spent_s = core::us_between(begin, core::Clock::now()) / 1e6;
@@ -82,14 +95,15 @@ class RankTimer {
     }
   }
 
- private:
   bool any_rank_says(bool mine) {
     const auto all = transports::all_gather_value(trainer_.model().mesh().messages, mine ? 1 : 0);
     return std::find(all.begin(), all.end(), 1) != all.end();
   }
 
   void measure_as_it_trains() {
+    if (energy_) energy_->begin_step();
     const trainer::StepReport report = trainer_.train_step(++step_);
+    if (energy_) energy_->end_step();
     StepTimeline timeline = trainer_.gather_timeline();
     if (tells_) seen_.measured.push_back({report.seconds * 1e3, std::move(timeline)});
   }
@@ -112,6 +126,7 @@ class RankTimer {
   std::vector<RankTurns> orders_;                      // of each concurrency
   std::array<int, kMostConcurrencies> steps_in_ = {};  // likewise
   std::int64_t step_ = 0;
+  std::optional<program::StepEnergy> energy_;  // of rank 0
 };
 
 double end_ms(const StepTimeline& timeline) {
@@ -162,6 +177,8 @@ LayoutTimes time_layout(const trainer::TrainOptions& options, const trainer::Cor
   times.step = seen.step;
   predict(seen, times);
   take_median(seen, times);
+  times.energy = seen.energy;
+  times.energy_text = seen.energy_text;
   return times;
 }
 

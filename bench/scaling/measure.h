@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/scaling/prices.h"
 #include "bench/scaling/slowdowns.h"
+#include "core/record.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
 #include "trainer/data/corpus.h"
@@ -20,9 +23,11 @@ struct Effort {
 
 struct LayoutTimes {
   schedules::Step step;
-  std::vector<double> samples_ms;    // of steps as they train, the slowest rank's
-  schedules::StepTimeline measured;  // of the step in the median; communication while its bytes move
-  double around_ms = 0;              // that this step took beside its tasks: tokens, zeroed gradients
+  std::vector<double> samples_ms;            // of steps as they train, the slowest rank's
+  schedules::StepTimeline measured;          // of the step in the median; communication while its bytes move
+  std::optional<core::EnergyRecord> energy;  // of steps as they train
+  std::string energy_text;                   // a line, also where there is none
+  double around_ms = 0;                      // that this step took beside its tasks: tokens, zeroed gradients
   Prices prices;
   simulator::Simulation isolated;
   simulator::Simulation contended;

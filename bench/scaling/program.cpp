@@ -104,6 +104,7 @@ int run_scaling(const ScalingFlags& flags, const program::Print& print) {
     const Effort effort = effort_for(flags, core::us_between(begin, core::Clock::now()) / 1e6, cases.size() - i);
     Result result = time_case(cases[i], flags, corpus, effort);
     print(row_text(result) + gap_text(result) + slowdowns_text(result));
+    if (result.times.energy || i + 1 == cases.size()) print(result.times.energy_text);
     if (writer.is_open()) writer.write(scaling_record(run, result));
   }
   run_simulated(flags, corpus, run, writer, print);

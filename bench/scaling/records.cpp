@@ -75,6 +75,7 @@ core::ScalingRecord scaling_record(const core::RunRecord& run, const Result& res
       step_record("isolated", result.isolated_ms(), result.isolated_parts, times.step, times.isolated.timeline),
       step_record("contended", result.contended_ms(), result.contended_parts, times.step, times.contended.timeline),
       std::move(measured)};
+  record.energy = times.energy;
   for (const SlowdownRow& row : rows_of(times.slowdowns, result.options.layout.ranks())) {
     record.slowdowns.push_back({row.of, row.beside, row.ranks, row.factor, static_cast<std::int64_t>(row.samples)});
   }

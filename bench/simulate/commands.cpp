@@ -21,6 +21,9 @@ constexpr std::array kCommands{
     Command{"tp-boundary", "What does tensor parallelism cost beyond a node?", run_tp_boundary},
     Command{"order", "Which kind of parallelism belongs inside a node, and what does another order cost?", run_order},
     Command{"sensitivity", "Which figure of the machine moves the step most?", run_sensitivity},
+    Command{"bubbles", "How full does a second-order optimizer make the bubbles of pipelines?", run_bubbles},
+    Command{"clocks", "How much energy do lower clocks save where a pipeline waits anyway, and for how much time?",
+            run_clocks},
 };
 
 }  // namespace

@@ -25,6 +25,8 @@ int run_memory(int argc, const char* const* argv, const program::Print& print);
 int run_recompute(int argc, const char* const* argv, const program::Print& print);
 int run_tp_boundary(int argc, const char* const* argv, const program::Print& print);
 int run_order(int argc, const char* const* argv, const program::Print& print);
+int run_bubbles(int argc, const char* const* argv, const program::Print& print);
+int run_clocks(int argc, const char* const* argv, const program::Print& print);
 int run_sensitivity(int argc, const char* const* argv, const program::Print& print);
 
 }  // namespace lockstep::simulate

@@ -123,6 +123,14 @@ const std::array kFlagsOfLayout{
     Flag{"--device-memory", "0",
          "bytes (512M, 2G) that a rank's tensors may take: a run that needs more is refused; 0: what there is",
          [](TrainFlags& f, const FlagValue& v) { f.options.device_memory = v.size_bytes(); }},
+    Flag{
+        "--update", "",
+        "when weights are updated: step_end (all at once, when the norm of all gradients is known) or per_bucket (each "
+        "gradient bucket behind its last reduction, between kernels of the backward; needs --clip 0) [step_end, or "
+        "the layout's]",
+        [](TrainFlags& f, const FlagValue& v) {
+          f.options.layout = workload::parse_layout_over(f.options.layout, "update=" + v.text);
+        }},
     Flag{"--schedule", "", "schedule of the pipeline (pipeline_perf --list shows them) [1f1b, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.schedule = v.text; }},
     Flag{"--chunks", "", "stages per rank, for schedules that take a number of them [1, or the layout's]",
@@ -137,6 +145,10 @@ const std::array kFlagsOfLayout{
          }},
     Flag{"--recompute", "", "activations that the backward recomputes: none, selective or full [none, or the layout's]",
          [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute = recompute_of(v); }},
+    Flag{"--recompute-every", "",
+         "with --recompute full: layers between two inputs that are kept; the backward recomputes so many layers from "
+         "each [1, or the layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.recompute_every = program::integer(v, 1, 1 << 20); }},
     Flag{"--overlap", "",
          "1: reduce gradients during the backward, and gather weights ahead of their use; 0: neither [1, or the "
          "layout's]",

@@ -18,12 +18,19 @@ Tensor& ParameterStore::Data::microbatch_gradient(Bucket& of) {
   return of.added_to;
 }
 
+void ParameterStore::Data::make_gradient(Bucket& of) {
+  if (of.gradient.tensor.given()) return;
+  const FlatRange kept = scatters_gradients() ? of.own : FlatRange{0, of.flat.elems};
+  of.gradient = {zeroed(MemoryKind::gradients, options.gradient, kept.count()), kept.begin};
+}
+
 kernels::InOut ParameterStore::Data::kept_gradient(std::size_t parameter) {
   const FlatRange range = position(parameter).range;
   Bucket& bucket = bucket_of(parameter);
   if (scatters_gradients()) return microbatch_gradient(bucket).inout(range.begin, range.count());
   LOCKSTEP_CHECK(bucket.gradients_are == Bucket::Gradients::open || bucket.shards == 1,
                  "a gradient of " + parameters[parameter].name + " after the reduction of its bucket");
+  make_gradient(bucket);
   return bucket.gradient.inout(range);
 }
 
@@ -88,7 +95,7 @@ void ParameterStore::zero_gradients() {
         bucket.gradients_are == Bucket::Gradients::open || bucket.gradients_are == Bucket::Gradients::reduced,
         "gradients are being reduced");
     bucket.gradients_are = Bucket::Gradients::open;
-    if (!data_->scatters_gradients()) {
+    if (!data_->scatters_gradients() && bucket.gradient.tensor.given()) {
       set_zero(data_->memory.device(), data_->where, bucket.gradient.tensor.out());
     }
     bucket.added_to.reset();
@@ -121,6 +128,10 @@ ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
   if (data_->scatters_gradients()) {
     reduction.microbatch_ = data_->take_complete(bucket);
     reduction.whole_ = reduction.microbatch_.in();
+    if (!bucket.gradient.tensor.given()) {  // all of it is written
+      bucket.gradient = {data_->memory.make(MemoryKind::gradients, data_->options.gradient, bucket.own.count()),
+                         bucket.own.begin};
+    }
     if (!first)
       reduction.landing_ = data_->memory.make(MemoryKind::buffers, data_->options.gradient, bucket.own.count());
     reduction.result_ = first ? bucket.gradient.tensor.out() : reduction.landing_.out();

@@ -34,7 +34,7 @@ void ParameterStore::Data::write_initial(Bucket& of, const Piece& piece, std::ui
 void ParameterStore::Data::make_offloaded(const Bucket& of, std::span<const float> masters) {
   const auto bucket = static_cast<std::size_t>(
       std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& one) { return &one == &of; }) - buckets.begin());
-  offloaded->visit_bucket(bucket, OffloadedStates::Use::makes, [&](const auto& piece, const auto& views) {
+  offloaded->visit_buckets(bucket, 1, OffloadedStates::Use::makes, [&](const auto& piece, const auto& views) {
     const std::int64_t count = piece.range.count();
     if (!masters.empty()) {
       std::copy_n(masters.begin() + (piece.range.begin - of.own.begin), count, views.master.template as<float>());

@@ -101,8 +101,8 @@ void OffloadedStates::visit_pieces(std::size_t begin, std::size_t end, Use use, 
 void OffloadedStates::visit(Use use, const Visit& visit) {
   visit_pieces(0, pieces_.size(), use, visit);
 }
-void OffloadedStates::visit_bucket(std::size_t bucket, Use use, const Visit& visit) {
-  visit_pieces(first_of_bucket_.at(bucket), first_of_bucket_.at(bucket + 1), use, visit);
+void OffloadedStates::visit_buckets(std::size_t first, std::size_t count, Use use, const Visit& visit) {
+  visit_pieces(first_of_bucket_.at(first), first_of_bucket_.at(first + count), use, visit);
 }
 
 }  // namespace lockstep::parallel

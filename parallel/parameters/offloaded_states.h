@@ -40,9 +40,9 @@ class OffloadedStates {
   OffloadedStates(Memory& memory, const MakeStateRoom& make_room, const std::vector<workload::FlatRange>& own,
                   bool has_masters, std::int64_t piece_elems);
 
-  // All pieces, in the order of buckets; of one bucket.
+  // All pieces, in the order of buckets; of `count` buckets from `first` on.
   void visit(Use use, const Visit& visit);
-  void visit_bucket(std::size_t bucket, Use use, const Visit& visit);
+  void visit_buckets(std::size_t first, std::size_t count, Use use, const Visit& visit);
 
   std::int64_t moved_bytes() const { return moved_bytes_; }  // to and from the room, so far
 

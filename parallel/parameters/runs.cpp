@@ -52,7 +52,7 @@ float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
   };
   if (is_offloaded(which)) {
     make_copy();
-    offloaded->visit_bucket(bucket, OffloadedStates::Use::reads, [&](const auto& piece, const auto& views) {
+    offloaded->visit_buckets(bucket, 1, OffloadedStates::Use::reads, [&](const auto& piece, const auto& views) {
       const kernels::InOut& values = views.of(which);
       std::copy_n(values.template as<float>(), values.elems,
                   copies[bucket].data() + (piece.range.begin - of.own.begin));
@@ -83,7 +83,7 @@ std::vector<ParameterStore::Run> ParameterStore::runs(State which) {
 void ParameterStore::Data::write_back(std::size_t bucket, State which, const std::vector<float>& values) {
   Bucket& of = buckets[bucket];
   if (!is_offloaded(which)) return write_rounded(memory.device(), state(of, which).out(of.own), values);
-  offloaded->visit_bucket(bucket, OffloadedStates::Use::changes, [&](const auto& piece, const auto& views) {
+  offloaded->visit_buckets(bucket, 1, OffloadedStates::Use::changes, [&](const auto& piece, const auto& views) {
     std::copy_n(values.data() + (piece.range.begin - of.own.begin), piece.range.count(),
                 views.of(which).template as<float>());
   });

@@ -99,7 +99,7 @@ void ParameterStore::Data::allocate(Bucket& made) {
   };
   if (stage == 3) made.weights_are = Bucket::Weights::sharded;
   made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
-  made.gradient = zeros(MemoryKind::gradients, options.gradient, scatters_gradients() ? made.own : whole);
+  if (!options.frees_gradients) make_gradient(made);
   if (options.offload) return;
   if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
   made.first_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);

@@ -69,6 +69,9 @@ struct StoreOptions {
   // Stages 2 and 3: gradients are reduced with every microbatch. Else they add up in the whole bucket, which is reduced
   // once, after the last.
   bool reduce_every_microbatch = true;
+  // Gradients of a bucket are made when they are first added to, or reduced to a shard, and given up by the bucket's
+  // own update(). Else they are always there.
+  bool frees_gradients = false;
   // Where the optimizer's states are, master weights and moments; empty: on the device. Elsewhere an update brings them
   // (parallel/parameters/offloaded_states.h), and the host copies of runs() are as large as a state.
   MakeStateRoom offload = {};
@@ -141,6 +144,8 @@ class ParameterStore {
     kernels::In schedule;  // [kernels::kAdamWSchedule] f32: kernels::adamw_schedule()
   };
   void update(const AdamWOptions& adamw, const UpdateOnDevice& numbers);
+  // The same of one bucket, whose gradients of this step are then no longer read.
+  void update(std::int32_t bucket, const AdamWOptions& adamw, const UpdateOnDevice& numbers);
 
   // ---- versions of the weights, for stage 0, in the rank's own thread: a reader (a microbatch) holds the weights as
   // they are until it releases them, whatever update() does meanwhile. Updates copy what is held, each version once.

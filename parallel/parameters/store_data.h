@@ -147,7 +147,8 @@ struct ParameterStore::Data {
   Tensor take_complete(Bucket& of);
   FlatTensor& reduced_gradient(Bucket& of);
 
-  void update(const AdamWOptions& options, kernels::AdamW adamw);
+  void make_gradient(Bucket& of);
+  void update(std::size_t first_bucket, std::size_t buckets, const AdamWOptions& options, kernels::AdamW adamw);
   void step_range(Bucket& of, FlatRange range, const OffloadedStates::Views& states, std::int64_t states_begin,
                   kernels::AdamW adamw);
   OffloadedStates::Views states_on_device(Bucket& of);  // of the own shard

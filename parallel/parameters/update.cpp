@@ -113,7 +113,8 @@ void ParameterStore::Data::others_changed(Bucket& of) {
   if (stage > 0) of.weights_are = Bucket::Weights::sharded;
 }
 
-void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args) {
+void ParameterStore::Data::update(std::size_t first_bucket, std::size_t count, const AdamWOptions& adamw,
+                                  kernels::AdamW args) {
   args.beta1 = adamw.beta1;
   args.beta2 = adamw.beta2;
   args.epsilon = adamw.epsilon;
@@ -129,22 +130,37 @@ void ParameterStore::Data::update(const AdamWOptions& adamw, kernels::AdamW args
   };
   if (offloaded) {
     host_copies = {};
-    offloaded->visit(OffloadedStates::Use::changes,
-                     [&](const auto& piece, const auto& views) { step(buckets[piece.bucket], piece.range, views); });
+    offloaded->visit_buckets(
+        first_bucket, count, OffloadedStates::Use::changes,
+        [&](const auto& piece, const auto& views) { step(buckets[piece.bucket], piece.range, views); });
   }
-  for (Bucket& of : buckets) {
-    if (!offloaded) step(of, of.own, states_on_device(of));
-    others_changed(of);
+  for (std::size_t b = first_bucket; b < first_bucket + count; ++b) {
+    if (!offloaded) step(buckets[b], buckets[b].own, states_on_device(buckets[b]));
+    others_changed(buckets[b]);
   }
 }
 
+namespace {
+
+kernels::AdamW scheduled(const ParameterStore::UpdateOnDevice& numbers) {
+  return {.count = 0, .scheduled = true, .clip = numbers.factor, .schedule = numbers.schedule};
+}
+
+}  // namespace
+
 void ParameterStore::update(const AdamWOptions& adamw, const UpdateOnDevice& numbers) {
-  data_->update(adamw, {.count = 0, .scheduled = true, .clip = numbers.factor, .schedule = numbers.schedule});
+  data_->update(0, data_->buckets.size(), adamw, scheduled(numbers));
+}
+
+void ParameterStore::update(std::int32_t index, const AdamWOptions& adamw, const UpdateOnDevice& numbers) {
+  Bucket& bucket = data_->bucket(index);
+  data_->update(static_cast<std::size_t>(index), 1, adamw, scheduled(numbers));
+  if (data_->options.frees_gradients) bucket.gradient.tensor.reset();
 }
 
 void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float factor) {
   if (!data_->number_one.given()) data_->number_one = make_scalar(data_->memory, data_->where, 1);
-  data_->update(adamw,
+  data_->update(0, data_->buckets.size(), adamw,
                 {.count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
   if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // to make it again is no wait
 }

@@ -16,6 +16,8 @@ QUESTIONS = {
     "tp_boundary": "What does tensor parallelism cost beyond a node?",
     "order": "Which kind of parallelism belongs inside a node, and what does another order cost?",
     "sensitivity": "Which figure of the machine moves the step most?",
+    "bubbles": "How full does a second-order optimizer make the bubbles of pipelines?",
+    "clocks": "How much energy do lower clocks save where a pipeline waits anyway, and for how much time?",
 }
 
 
@@ -191,6 +193,26 @@ def _sensitivity_answer(result: StudyResult) -> str:
         f"; {idle} of {len(points)} figures move it by less than 0.05 %."
 
 
+def _bubbles_answer(result: StudyResult) -> str:
+    told = [f"with {one.series} ranks compute {one.values['utilization_percent']:.1f} in place of "
+            f"{one.values['utilization_without_percent']:.1f} % of the time, in {counted(round(one.values['refresh_steps']), 'step')} a refresh"
+            for one in result.simulated]
+    return f"{'; '.join(told)}.".replace("with", "With", 1)
+
+
+def _clocks_answer(result: StudyResult) -> str:
+    told = []
+    for name, points in result.series.items():
+        first, last = points[0], points[-1]
+        text = f"with a clock for each {name} {first.values['saved_percent']:.1f} %"
+        if last.at["slower_percent"] > first.at["slower_percent"]:
+            text += f", and {last.values['saved_percent']:.1f} % where the step may take {short(last.at['slower_percent'])} % longer"
+        told.append(text)
+    slower = result.simulated[0].at["slower_percent"]
+    return f"Of the energy at the top clock {'; '.join(told)}{'' if slower else ', the step as long as before'}."
+
+
 _ANSWERS: dict[str, Callable[[StudyResult], str]] = {
     "scaling": _scaling_answer, "map": _map_answer, "memory": _memory_answer, "recompute": _recompute_answer,
-    "tp_boundary": _boundary_answer, "order": _order_answer, "sensitivity": _sensitivity_answer}
+    "tp_boundary": _boundary_answer, "order": _order_answer, "sensitivity": _sensitivity_answer,
+    "bubbles": _bubbles_answer, "clocks": _clocks_answer}

@@ -298,6 +298,55 @@ def tornado_figure(result: StudyResult, heading: Heading) -> Figure:
     return figure
 
 
+# ---- Bubbles: utilization without and with work in them
+
+def bubbles_figure(result: StudyResult, heading: Heading) -> Figure:
+    points = result.simulated
+    figure, top = new_figure(heading, 1.6 + 0.62 * len(points), 8.6)
+    height = figure.get_figheight()
+    axes = figure.add_axes([0.16, 0.75 / height, 0.8, top - 0.85 / height])
+    tidy(axes)
+    axes.grid(False, axis="y")
+    for row, one in enumerate(points):
+        for at, name in enumerate(("utilization_without_percent", "utilization_percent")):
+            axes.barh(row + 0.36 * (at - 0.5), one.values[name], height=0.34, color=numbered(1 - at).colour, zorder=3)
+            axes.text(one.values[name], row + 0.36 * (at - 0.5), f" {one.values[name]:.1f} %", va="center", size=8.2, color=INK)
+    axes.set_xlim(0, 112)
+    axes.set_ylim(len(points) - 0.45, -0.55)
+    axes.set_yticks(range(len(points)), [f"{one.series}\n{one.values['refresh_steps']:.0f} steps a refresh" for one in points], size=8.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("part of the time in which ranks compute (%)")
+    handles = [Patch(color=numbered(1).colour, label="a first-order step"),
+               Patch(color=numbered(0).colour, label="with K-FAC's work in the bubbles")]
+    figure.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.56, 0.0), ncol=2, frameon=False, fontsize=8.5, labelcolor=INK)
+    return figure
+
+
+# ---- Clocks: energy over time
+
+def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
+    figure, top = new_figure(heading, 4.3, 8.6)
+    axes = figure.add_axes([0.1, 0.13, 0.87, top - 0.15])
+    tidy(axes)
+    scale, unit = _time_unit(result.simulated)
+    for at, (name, points) in enumerate(result.series.items()):
+        style = numbered(at)
+        axes.plot([one.values["step_ms"] * scale for one in points], [one.values["joules"] / 1e3 for one in points],
+                  color=style.colour, marker="o", markersize=6, linewidth=1.4, label=f"a clock for each {name}", zorder=3)
+        for one in points:
+            axes.annotate(f"{one.values['saved_percent']:.1f} % saved", (one.values["step_ms"] * scale, one.values["joules"] / 1e3),
+                          textcoords="offset points", xytext=(7, 5), size=8, color=style.colour)
+    first = result.simulated[0]
+    top_joules = first.values["joules"] / (1 - first.values["saved_percent"] / 100) / 1e3
+    axes.axhline(top_joules, color=MUTED, linewidth=1.0, linestyle="--", zorder=2)
+    axes.set_ylim(0, 1.12 * top_joules)
+    axes.text(axes.get_xlim()[1], top_joules, "all at the top clock ", ha="right", va="bottom", size=8.5, color=MUTED)
+    axes.set_xlabel(f"time of a step ({unit})")
+    axes.set_ylabel("energy of a step, all devices (kJ)")
+    axes.legend(loc="lower left", frameon=False, fontsize=8.5, labelcolor=INK)
+    return figure
+
+
 _DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
     "efficiency": (efficiency_figure, "Throughput a GPU against the number of GPUs"),
     "boundary": (published_figure, "TFLOP/s a GPU against tensor-parallel ranks"),
@@ -306,7 +355,10 @@ _DRAW: dict[str, tuple[Callable[[StudyResult, Heading], Figure], str]] = {
     "memory": (memory_figure, "Memory of model states a rank against data-parallel ranks, a line a ZeRO stage"),
     "pareto": (pareto_figure, "Time of a step against memory, a point a kind of recomputation"),
     "order": (order_figure, "A bar an order of the ranks, of the step's parts"),
+    "bubbles": (bubbles_figure, "Two bars a schedule: the part of the time in which ranks compute, without and with work in bubbles"),
+    "clocks": (clocks_figure, "Energy of a step against its time, a line for what has clocks of its own"),
     "tornado": (tornado_figure, "A bar each way for each figure of the machine"),
 }
 _FIGURES = {"scaling": ("efficiency", "parts"), "map": ("map",), "memory": ("memory",), "recompute": ("pareto",),
-            "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",)}
+            "tp_boundary": ("boundary", "parts"), "order": ("order",), "sensitivity": ("tornado",),
+            "bubbles": ("bubbles",), "clocks": ("clocks",)}

@@ -56,6 +56,8 @@ COMPUTE = {
     "F": ("#56b4e9", "forward"), "B": ("#009e73", "backward"), "I": ("#e69f00", "gradient of input"),
     "W": ("#cc79a7", "gradient of weights"), "RECOMPUTE": ("#f0e442", "recomputation"),
     "STEP": ("#7d7d7d", "optimizer"),
+    "CURVATURE": ("#9ad0c2", "curvature, in a bubble"), "INVERT": ("#b39bc8", "inversion, in a bubble"),
+    "FILL": ("#d8c3a5", "other work, in a bubble"),
 }
 STRIPS = {
     "send": ("#3f3f3f", "sending"), "receive": ("#a0a0a0", "message coming in"),

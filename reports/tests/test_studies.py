@@ -63,3 +63,12 @@ def test_sensitivity_names_the_figures_that_move_most(tmp_path):
                                       for name, (more, less) in figures.items()])
     assert result.answer == ("Changed by 10 %, device.matrix_tflops by 7.0 % and levels.0.gbps by 1.5 % move the step most; 1 of 3 "
                              "figures move it by less than 0.05 %.")
+
+
+def test_clocks_say_what_they_save_at_which_time(tmp_path):
+    points = [point("clocks", series=name, at={"slower_percent": slower},
+                    values={"saved_percent": saved, "step_ms": 100 + slower, "joules": 1e4 * (1 - saved / 100)})
+              for name, slower, saved in (("stage", 0.0, 1.5), ("stage", 5.0, 9.0), ("unit", 0.0, 12.0), ("unit", 5.0, 20.25))]
+    (result,) = results_of(tmp_path, points)
+    assert result.answer == ("Of the energy at the top clock with a clock for each stage 1.5 %, and 9.0 % where the step may take 5 % longer; "
+                             "with a clock for each unit 12.0 %, and 20.2 % where the step may take 5 % longer, the step as long as before.")

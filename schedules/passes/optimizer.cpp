@@ -1,5 +1,6 @@
 #include "schedules/passes/optimizer.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -97,6 +98,118 @@ class RankUpdates {
 void add_updates(Step& step, std::span<const std::int64_t> ps_of_stage) {
   LOCKSTEP_CHECK(ps_of_stage.size() == step.rank_of_stage.size(), "a duration for each stage");
   for (RankStep& rank : step.of_rank) rank = RankUpdates(rank, ps_of_stage).run();
+}
+
+namespace {
+
+class RankBucketUpdates {
+ public:
+  using StageBucket = std::pair<std::int32_t, std::int32_t>;
+
+  RankBucketUpdates(const RankStep& old, std::vector<StageBucket> own,
+                    std::span<const std::vector<BucketUpdate>> updates)
+      : old_(old), updates_(updates), out_(old) {
+    for (const StageBucket& one : own) {
+      const std::uint32_t reduced = last_reduction(one);
+      const std::uint32_t made = last_gradient(one);
+      if (update_of(one).at_end || (reduced == kNoTask && made == kNoTask)) {
+        at_end_.push_back(one);
+      } else {
+        (reduced == kNoTask ? made_at_[made] : reduced_at_[reduced]).push_back(one);
+      }
+    }
+  }
+
+  RankStep run() {
+    for (std::uint32_t i = 0; i < old_.tasks.size(); ++i) {
+      if (old_.tasks[i].lane == Lane::compute) put_due();
+      out_.keep(i);
+      if (const auto found = made_at_.find(i); found != made_at_.end()) move(found->second, due_);
+      const auto found = reduced_at_.find(i);
+      if (found == reduced_at_.end()) continue;
+      move(reduced_, due_);
+      for (const StageBucket& one : found->second) reduction_of_[one] = out_.new_of(i);
+      move(found->second, reduced_);
+    }
+    move(reduced_, due_);
+    put_due();
+    std::vector<std::uint32_t> ends;
+    for (const std::uint32_t last : last_of_lanes(old_, {Lane::reduce, Lane::replicas})) {
+      ends.push_back(out_.new_of(last));
+    }
+    for (const StageBucket& one : at_end_) put(one, ends);
+    return out_.take();
+  }
+
+ private:
+  const BucketUpdate& update_of(const StageBucket& one) const {
+    return updates_[static_cast<std::size_t>(one.first)][static_cast<std::size_t>(one.second)];
+  }
+
+  template <class Is>
+  std::uint32_t last_task(const Is& is) const {
+    const auto found = std::find_if(old_.tasks.rbegin(), old_.tasks.rend(), is);
+    return found == old_.tasks.rend() ? kNoTask : static_cast<std::uint32_t>(old_.tasks.rend() - found - 1);
+  }
+  std::uint32_t last_reduction(const StageBucket& of) const {
+    return last_task([&](const Task& task) {
+      return task.op == Op::reduce_grad && task.stage == of.first && task.part == of.second;
+    });
+  }
+  // Gradients come from the last part to the first.
+  std::uint32_t last_gradient(const StageBucket& of) const {
+    return last_task([&](const Task& task) {
+      const bool gives = task.op == Op::backward || task.op == Op::weight_gradient;
+      return gives && task.lane == Lane::compute && task.stage == of.first &&
+             (task.part < 0 || task.part >= update_of(of).part);
+    });
+  }
+
+  static void move(std::vector<StageBucket>& from, std::vector<StageBucket>& to) {
+    to.insert(to.end(), from.begin(), from.end());
+    from.clear();
+  }
+  void put_due() {
+    for (const StageBucket& one : due_) {
+      const auto reduction = reduction_of_.find(one);
+      if (reduction == reduction_of_.end()) {
+        put(one, {});
+      } else {
+        put(one, std::span(&reduction->second, 1));
+      }
+    }
+    due_.clear();
+  }
+  void put(const StageBucket& one, std::span<const std::uint32_t> after) {
+    out_.put({.op = Op::optimizer, .stage = one.first, .part = one.second, .amount = update_of(one).ps}, after);
+  }
+
+  const RankStep& old_;
+  std::span<const std::vector<BucketUpdate>> updates_;
+  RankRewriter out_;
+  std::map<std::uint32_t, std::vector<StageBucket>> made_at_;     // by the task of old_ that gives the last gradient
+  std::map<std::uint32_t, std::vector<StageBucket>> reduced_at_;  // by the last reduction
+  std::map<StageBucket, std::uint32_t> reduction_of_;             // the last one, as written
+  std::vector<StageBucket> reduced_;                              // that the next bucket's reduction makes due
+  std::vector<StageBucket> due_;                                  // before the next kernel
+  std::vector<StageBucket> at_end_;
+};
+
+}  // namespace
+
+void add_bucket_updates(Step& step, std::span<const std::vector<BucketUpdate>> updates) {
+  LOCKSTEP_CHECK(updates.size() == step.rank_of_stage.size(), "updates of each stage");
+  for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
+    std::vector<RankBucketUpdates::StageBucket> own;
+    for (std::size_t stage = 0; stage < updates.size(); ++stage) {
+      if (step.rank_of_stage[stage] != rank) continue;
+      for (std::size_t b = 0; b < updates[stage].size(); ++b) {
+        own.emplace_back(static_cast<std::int32_t>(stage), static_cast<std::int32_t>(b));
+      }
+    }
+    RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
+    of_rank = RankBucketUpdates(of_rank, std::move(own), updates).run();
+  }
 }
 
 }  // namespace lockstep::schedules

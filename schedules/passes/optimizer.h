@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "schedules/step/step.h"
 
@@ -22,5 +23,18 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
 // before the rank's next kernel: PipeDream without a flush (Narayanan et al. 2019, section 3.3). Its tasks have the
 // microbatch whose gradients they take. No rank waits for the norm of all.
 void add_updates(Step& step, std::span<const std::int64_t> ps_of_stage);
+
+struct BucketUpdate {
+  std::int64_t ps = 0;
+  std::int32_t part = -1;  // as GradientBucket::part
+  bool at_end = false;     // its gradient is summed once more when the rank has done all else (reduce_at_end)
+};
+
+// A STEP for each gradient bucket, whose part is the bucket's index: the optimizer step in the backward. Without
+// reductions it stands right behind the kernel that gives the bucket's last gradient, as PyTorch's
+// apply_optimizer_in_backward has it; with them, behind the last reduction of the bucket after it, so that the backward
+// goes on while the bucket is reduced. `updates`: for each stage, its buckets in the order of reduce_gradients(), which
+// is used before. No rank waits for the norm of all.
+void add_bucket_updates(Step& step, std::span<const std::vector<BucketUpdate>> updates);
 
 }  // namespace lockstep::schedules

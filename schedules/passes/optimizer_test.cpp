@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/error.h"
 #include "schedules/catalogue.h"
@@ -89,6 +90,42 @@ TEST(Optimizer, AnUpdateWaitsForTheReductionsOfItsMicrobatch) {
   add_updates(step, std::vector<std::int64_t>(1, 5));
   const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 100; }});
   EXPECT_EQ(end_of(timeline), 2 * (2 * 30 + 100 + 5));
+}
+
+std::vector<std::int32_t> updated_buckets(const RankStep& rank) {
+  std::vector<std::int32_t> buckets;
+  for (const Task& task : rank.tasks) {
+    if (task.op == Op::optimizer) buckets.push_back(task.part);
+  }
+  return buckets;
+}
+
+// Three parts of 20 ps a backward, a bucket each: without reductions an update stands behind each part's kernel.
+TEST(Optimizer, BucketsAreUpdatedBehindTheirLastGradient) {
+  Step step = step_of_parts(make_schedule("1f1b", {1, 2, 1}), 3, 1);
+  const std::vector<BucketUpdate> updates{{.ps = 5, .part = 2}, {.ps = 5, .part = 1}, {.ps = 5, .part = 0}};
+  add_bucket_updates(step, std::vector<std::vector<BucketUpdate>>(1, updates));
+  const StepTimeline timeline = play_simply(step);
+  EXPECT_EQ(updated_buckets(step.of_rank[0]), (std::vector<std::int32_t>{0, 1, 2}));
+  const std::size_t first = find(step.of_rank[0], Op::optimizer, Lane::compute);
+  EXPECT_EQ(timeline[0][first].start_ps, 3 * 30 + 3 * 10 + 20);  // in the second microbatch's backward
+  EXPECT_EQ(end_of(timeline), 2 * 3 * 30 + 3 * 5);
+}
+
+// With them, behind the reduction of the next bucket, so that kernels go on meanwhile; what is summed once more comes
+// last.
+TEST(Optimizer, BucketsAreUpdatedBehindTheirReductions) {
+  Step step = step_of_parts(make_schedule("1f1b", {1, 1, 1}), 3, 8);
+  const std::vector<GradientBucket> buckets{{.bytes = 4, .part = 2}, {.bytes = 4, .part = 1}, {.bytes = 4, .part = 0}};
+  reduce_gradients(step, std::vector<std::vector<GradientBucket>>(1, buckets), {});
+  const std::vector<BucketUpdate> updates{
+      {.ps = 5, .part = 2}, {.ps = 5, .part = 1, .at_end = true}, {.ps = 5, .part = 0}};
+  add_bucket_updates(step, std::vector<std::vector<BucketUpdate>>(1, updates));
+  EXPECT_EQ(updated_buckets(step.of_rank[0]), (std::vector<std::int32_t>{0, 2, 1}));
+  // Reductions run from 50, 70 and 90 on, for 15 each; the first bucket is updated behind the last backward, when it
+  // has been reduced, and the others when the last reduction has ended.
+  const StepTimeline timeline = play_simply(step, {.collective = [](const Task&) { return 15; }});
+  EXPECT_EQ(end_of(timeline), 90 + 15 + 2 * 5);
 }
 
 }  // namespace

@@ -196,31 +196,66 @@ void shard_parameters(Step& step, std::span<const std::vector<Unit>> units, cons
   }
 }
 
+namespace {
+
+class GathersAfterStep {
+ public:
+  GathersAfterStep(const RankStep& old, std::int32_t rank, std::span<const std::vector<Unit>> units,
+                   const GroupTable& groups)
+      : old_(old), rank_(rank), units_(units), groups_(groups), out_(old) {
+    for (const auto& of_stage : units) gathered_.emplace_back(of_stage.size(), false);
+  }
+
+  RankStep run(const std::vector<std::size_t>& stages) {
+    std::vector<std::uint32_t> after;
+    for (std::uint32_t i = 0; i < old_.tasks.size(); ++i) {
+      const Task& task = old_.tasks[i];
+      out_.keep(i);
+      if (task.lane != Lane::compute) continue;
+      after.assign(1, out_.new_of(i));
+      if (task.op != Op::optimizer || task.part < 0) continue;
+      const auto stage = static_cast<std::size_t>(task.stage);
+      put(stage, units_[stage].size() - 1 - static_cast<std::size_t>(task.part), after);
+    }
+    for (const std::size_t s : stages) {
+      for (std::size_t u = 0; u < units_[s].size(); ++u) {
+        if (!gathered_[s][u]) put(s, u, after);
+      }
+    }
+    return out_.take();
+  }
+
+ private:
+  void put(std::size_t stage, std::size_t unit, const std::vector<std::uint32_t>& after) {
+    gathered_[stage][unit] = true;
+    out_.put({.op = Op::unshard,
+              .lane = Lane::gather,
+              .comm = Comm::all_gather,
+              .stage = static_cast<std::int32_t>(stage),
+              .part = static_cast<std::int32_t>(unit),
+              .peer = groups_.of(rank_, units_[stage][unit].group, "unit of stage " + std::to_string(stage)),
+              .amount = units_[stage][unit].parameter_bytes},
+             after);
+  }
+
+  const RankStep& old_;
+  std::int32_t rank_;
+  std::span<const std::vector<Unit>> units_;
+  const GroupTable& groups_;
+  RankRewriter out_;
+  std::vector<std::vector<bool>> gathered_;  // [stage][unit]
+};
+
+}  // namespace
+
 void gather_after_step(Step& step, std::span<const std::vector<Unit>> units) {
   LOCKSTEP_CHECK(units.size() == step.rank_of_stage.size(), "units of each stage");
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
+    std::vector<std::size_t> own = stages_by_place(step);
+    std::erase_if(own, [&](std::size_t s) { return step.rank_of_stage[s] != rank; });
     RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
-    RankRewriter out(of_rank);
-    std::vector<std::uint32_t> after;
-    for (std::uint32_t i = 0; i < of_rank.tasks.size(); ++i) {
-      out.keep(i);
-      if (of_rank.tasks[i].lane == Lane::compute) after.assign(1, i);  // tasks keep their places
-    }
-    for (const std::size_t s : stages_by_place(step)) {
-      if (step.rank_of_stage[s] != rank) continue;
-      for (std::size_t u = 0; u < units[s].size(); ++u) {
-        out.put({.op = Op::unshard,
-                 .lane = Lane::gather,
-                 .comm = Comm::all_gather,
-                 .stage = static_cast<std::int32_t>(s),
-                 .part = static_cast<std::int32_t>(u),
-                 .peer = groups.of(rank, units[s][u].group, "unit of stage " + std::to_string(s)),
-                 .amount = units[s][u].parameter_bytes},
-                after);
-      }
-    }
-    of_rank = out.take();
+    of_rank = GathersAfterStep(of_rank, rank, units, groups).run(own);
   }
 }
 

@@ -54,7 +54,8 @@ struct ShardingOptions {
 // if there is to be no backward prefetch.
 void shard_parameters(Step& step, std::span<const std::vector<Unit>> units, const ShardingOptions& options);
 
-// ZeRO 1 and 2: when a rank has updated its shards it gathers all parameters; nothing waits for it in this step. (To
+// ZeRO 1 and 2: when a rank has updated its shards it gathers all parameters; nothing waits for it in this step. A unit
+// whose bucket has a STEP of its own (add_bucket_updates(); the buckets are buckets_of()) is gathered behind that. (To
 // gather them beside the next step's forward, which then begins with it: shard_parameters() with Keep::always.)
 void gather_after_step(Step& step, std::span<const std::vector<Unit>> units);
 

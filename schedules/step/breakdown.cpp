@@ -18,6 +18,10 @@ std::int64_t& part_for(Breakdown& parts, Op op) {
       return parts.recompute_ps;
     case Op::optimizer:
       return parts.optimizer_ps;
+    case Op::curvature:
+    case Op::inversion:
+    case Op::filler:
+      return parts.filler_ps;
     default:
       return parts.backward_ps;
   }

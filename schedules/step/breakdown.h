@@ -16,6 +16,7 @@ struct Breakdown {
   std::int64_t backward_ps = 0;  // B, I and W
   std::int64_t recompute_ps = 0;
   std::int64_t optimizer_ps = 0;
+  std::int64_t filler_ps = 0;  // work for the bubbles (schedules/passes/fill_bubbles.h)
   // Exposed communication: the compute lane stands still while bytes move that it waits for, in this lane. Messages
   // between stages count under `receive` where they are waited for, and under `send` where a rank waits for its own
   // message to leave.
@@ -24,7 +25,7 @@ struct Breakdown {
   // than the first rank's and an end before the last rank's count here.
   std::int64_t bubble_ps = 0;
 
-  std::int64_t compute_ps() const { return forward_ps + backward_ps + recompute_ps + optimizer_ps; }
+  std::int64_t compute_ps() const { return forward_ps + backward_ps + recompute_ps + optimizer_ps + filler_ps; }
   std::int64_t all_exposed_ps() const;
   std::int64_t exposed_reductions_ps() const;  // of gradients, among shards and over their replicas
 };

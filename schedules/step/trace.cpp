@@ -25,6 +25,10 @@ std::string_view colour_of(const Task& task) {
       return "thread_state_iowait";
     case Op::weight_gradient:
       return "rail_response";
+    case Op::curvature:
+      return "rail_idle";
+    case Op::inversion:
+      return "rail_animation";
     default:
       return "generic_work";
   }
@@ -37,7 +41,7 @@ std::string part_of(const Task& task, std::string_view word) {
 
 // The text in the box: 0F1, 0F1 layer 2, all_reduce 0F1, bucket 2.
 std::string title_of(const Task& task) {
-  if (is_compute(task.op) || is_send(task.op) || is_recv(task.op) || task.op == Op::recompute) {
+  if (is_compute(task.op) || is_message(task.op) || is_filler(task.op) || task.op == Op::recompute) {
     const std::string token = token_of({task.op, task.stage, task.microbatch});
     return task.part < 0 ? token : fmt::format("{} layer {}", token, task.part);
   }

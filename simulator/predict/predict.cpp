@@ -100,22 +100,27 @@ Simulation run(std::span<const schedules::Step> priced, const workload::Layout& 
   return simulate(step, network, collective_time, machine.taken_by_collectives());
 }
 
-// The bubbles of forward and backward, without what comes after them (the rest of the reductions, the optimizer).
-// Kernels and the collectives inside layers that they wait for are a rank's work.
+// The bubbles of forward and backward, without what comes after them (the rest of the reductions, the optimizer). What
+// is updated between the kernels of the backward is work. Kernels and the collectives inside layers that they wait for
+// are a rank's work.
 schedules::Bubbles bubbles_of_step(const schedules::Step& step, const schedules::StepTimeline& timeline,
                                    const std::vector<schedules::Breakdown>& parts) {
   schedules::Spans spans;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     std::int64_t first = -1;
     std::int64_t last = 0;
+    std::int64_t updates_ps = 0;  // since the last other kernel
     for (std::size_t i = 0; i < step.of_rank[r].tasks.size(); ++i) {
       const schedules::Task& task = step.of_rank[r].tasks[i];
-      if (task.lane != schedules::Lane::compute || task.op == schedules::Op::optimizer) continue;
+      if (task.lane != schedules::Lane::compute) continue;
+      updates_ps =
+          task.op == schedules::Op::optimizer ? updates_ps + timeline[r][i].end_ps - timeline[r][i].start_ps : 0;
+      if (task.op == schedules::Op::optimizer) continue;
       if (first < 0) first = timeline[r][i].start_ps;
       last = std::max(last, timeline[r][i].end_ps);
     }
     const std::int64_t tensor_ps = parts[r].exposed_ps[static_cast<std::size_t>(schedules::Lane::tensor)];
-    const std::int64_t work_ps = parts[r].compute_ps() - parts[r].optimizer_ps + tensor_ps;
+    const std::int64_t work_ps = parts[r].compute_ps() - updates_ps + tensor_ps;
     spans.of_rank.push_back(static_cast<double>(last - first));
     spans.own = std::max(spans.own, spans.of_rank.back());
     spans.makespan = std::max(spans.makespan, static_cast<double>(last));
@@ -268,6 +273,16 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
     made.timeline = std::move(simulation.timeline);
   }
   return made;
+}
+
+Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine) {
+  if (machine.measured.cores > 0) {
+    throw core::usage_error("machine " + machine.name +
+                            ": has ranks that share cores; allowed here: a machine without `measured`");
+  }
+  const std::vector<std::int64_t> places = places_of_pipeline(layout);
+  const std::vector<std::vector<std::int64_t>> members = members_of_groups(step, layout, machine, places);
+  return run(std::span(&step, 1), layout, machine, places, members);
 }
 
 }  // namespace lockstep::simulator

@@ -12,6 +12,7 @@
 #include "schedules/step/memory.h"
 #include "schedules/step/step.h"
 #include "schedules/step/timeline.h"
+#include "simulator/engine/engine.h"
 #include "simulator/machine/machine.h"
 #include "simulator/network/collective_prediction.h"
 #include "workload/build_step.h"
@@ -98,5 +99,9 @@ double needed_bytes(const workload::Layout& layout, const Machine& machine,
 // (shared_cores.h). Throws core::Error(usage) if the model cannot be laid out so on this machine, and says what could.
 Prediction predict(const workload::Model& model, const workload::Layout& layout, const Machine& machine,
                    const PredictOptions& options = {});
+
+// A step that predict() kept, of one rank a place in the pipeline, with other kernels, or kernels of other times, on
+// the same machine. Throws core::Error(usage) where ranks share cores.
+Simulation simulate_step(const schedules::Step& step, const workload::Layout& layout, const Machine& machine);
 
 }  // namespace lockstep::simulator

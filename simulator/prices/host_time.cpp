@@ -15,15 +15,18 @@ std::int64_t ps_of(double us) {
   return std::llround(us * 1e6);
 }
 
-// What the optimizer's operators take on each rank.
-std::vector<std::int64_t> optimizer_issue_ps(const schedules::Step& step, const std::vector<workload::StagePlan>& plans,
-                                             std::int64_t each_ps) {
-  std::vector<std::int64_t> ps(step.of_rank.size());
-  for (std::size_t stage = 0; stage < plans.size(); ++stage) {
-    ps[static_cast<std::size_t>(step.rank_of_stage[stage])] +=
-        each_ps * static_cast<std::int64_t>(plans[stage].parameters.size());
+// Parameters that an update is of: a bucket's, a stage's, or all of the rank's.
+std::size_t parameters_of(const Task& update, std::size_t rank, const schedules::Step& step,
+                          const std::vector<workload::StagePlan>& plans) {
+  if (update.stage >= 0) {
+    const workload::StagePlan& plan = plans[static_cast<std::size_t>(update.stage)];
+    return update.part < 0 ? plan.parameters.size() : plan.buckets[static_cast<std::size_t>(update.part)].size();
   }
-  return ps;
+  std::size_t parameters = 0;
+  for (std::size_t stage = 0; stage < plans.size(); ++stage) {
+    if (step.rank_of_stage[stage] == static_cast<std::int32_t>(rank)) parameters += plans[stage].parameters.size();
+  }
+  return parameters;
 }
 
 }  // namespace
@@ -37,7 +40,6 @@ void add_host(schedules::Step& step, const workload::Layout& layout, const std::
               const Host& host) {
   if (host.operator_us == 0) return;
   const workload::IssueTimes issue = issue_times_of(host, layout);
-  const std::vector<std::int64_t> optimizer_ps = optimizer_issue_ps(step, plans, issue.kernel_ps);
   for (std::size_t rank = 0; rank < step.of_rank.size(); ++rank) {
     for (Task& task : step.of_rank[rank].tasks) {
       const bool receives = schedules::is_recv(task.op);
@@ -45,7 +47,8 @@ void add_host(schedules::Step& step, const workload::Layout& layout, const std::
       task.host_waits = receives && !layout.overlap_p2p;
       // The update begins when the host has seen the norm, and takes as long as the slower one of host and device.
       if (task.op == Op::optimizer && task.lane == Lane::compute) {
-        task.amount = std::max(task.amount, optimizer_ps[rank]);
+        const auto operators = static_cast<std::int64_t>(parameters_of(task, rank, step, plans));
+        task.amount = std::max(task.amount, issue.kernel_ps * operators);
       }
     }
   }

@@ -131,6 +131,22 @@ void check_versions(const TrainOptions& options) {
   }
 }
 
+// A bucket is updated before all other gradients are made.
+void check_update(const TrainOptions& options) {
+  if (options.layout.update == workload::Update::step_end) return;
+  const auto refuse = [](const std::string& with, const std::string& allowed) {
+    throw core::usage_error("--update per_bucket together with " + with + "; allowed: " + allowed);
+  };
+  if (options.most_norm > 0) {
+    refuse("--clip " + fmt::format("{:g}", options.most_norm) +
+               ", which needs the norm of all gradients before any weight changes",
+           "--clip 0, or --update step_end");
+  }
+  if (options.sync.replicas_step_alone()) {
+    refuse("--sync " + text_of(options.sync) + ", which needs the gradients of whole steps", "--sync allreduce");
+  }
+}
+
 // Refuses options that need CPU threads or emulated links, which CUDA does not have.
 void check_device(const TrainOptions& options) {
   check_graph(options);
@@ -216,6 +232,7 @@ TrainOptions checked(TrainOptions options) {
   check_algorithm(options);
   check_device(options);
   check_versions(options);
+  check_update(options);
   check_sync(options);
   return options;
 }

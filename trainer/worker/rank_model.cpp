@@ -45,6 +45,7 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
                                        .shard = shared.shard,
                                        .expert_shards = of_experts.shards,
                                        .expert_shard = of_experts.shard,
+                                       .frees_gradients = layout_.update == workload::Update::per_bucket,
                                        .offload = rooms(layout_.offload.optimizer)};
   for (const std::int32_t s : stages_of(made, place_.pp)) {
     RankStage& stage = stages_.emplace_back();

@@ -137,6 +137,10 @@ void StepEnd::update() {
   }
 }
 
+void StepEnd::update_bucket(RankStage& stage, std::int32_t bucket) {
+  stage.store->update(bucket, rules_.adamw, numbers_of(0));
+}
+
 void StepEnd::update(RankStage& stage, std::int32_t microbatch) {
   stage.store->release(microbatch);
   stage.store->update(rules_.adamw, numbers_of(microbatch));

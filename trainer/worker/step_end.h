@@ -44,6 +44,8 @@ class StepEnd {
   // After that sum, in the order of kernels: takes the norm of all gradients, without the loss scale, and changes the
   // weights. In a step without the sum nothing is clipped or skipped.
   void update();
+  // One bucket, in a step that updates each behind its gradients.
+  void update_bucket(RankStage& stage, std::int32_t bucket);
   // In a step that updates a stage with each microbatch's gradients: with those of this one, counted from 0.
   void update(RankStage& stage, std::int32_t microbatch);
   void end_step();      // the norm is on its way to the host

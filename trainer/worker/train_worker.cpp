@@ -54,7 +54,8 @@ std::string part_text(const Task& task, RankModel& model) {
   if (task.op == Op::unshard || task.op == Op::reshard) {
     return " bucket " + std::to_string(model.bucket_of_unit(task.stage, task.part));
   }
-  return (task.op == Op::reduce_grad ? " bucket " : " part ") + std::to_string(task.part);
+  const bool of_bucket = task.op == Op::reduce_grad || task.op == Op::optimizer;
+  return (of_bucket ? " bucket " : " part ") + std::to_string(task.part);
 }
 
 // For profilers, where the build has ranges: by operation, stage, microbatch and part or bucket.
@@ -168,7 +169,7 @@ bool TrainWorker::begin(std::uint32_t task) {
 bool TrainWorker::has_to_wait(std::uint32_t task) const {
   if (model_.lanes() == nullptr || sends_before_[task] <= sends_ended_) return false;
   const Task& t = tasks_.tasks[task];
-  return (t.op == Op::optimizer && t.microbatch < 0) || t.comm != schedules::Comm::none;
+  return (t.op == Op::optimizer && t.stage < 0) || t.comm != schedules::Comm::none;
 }
 
 void TrainWorker::run(const Task& task, std::uint32_t index) {
@@ -235,8 +236,9 @@ schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
 }
 
 void TrainWorker::run_kernel(const Task& task) {
-  if (task.op == Op::optimizer && task.microbatch < 0) return end_.update();
+  if (task.op == Op::optimizer && task.stage < 0) return end_.update();
   RankStage& stage = model_.stage(task.stage);
+  if (task.op == Op::optimizer && task.part >= 0) return end_.update_bucket(stage, task.part);
   if (task.op == Op::optimizer) return end_.update(stage, task.microbatch);
   if (task.op == Op::reshard) {
     stage.store->reshard(model_.bucket_of_unit(task.stage, task.part));

@@ -37,6 +37,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact("peak_activations.until_w", "microbatches", stated, max), Fact("peak_activations.until_b", "microbatches", stated, max),
         Fact("makespan_ms", "ms", simulated), Fact("own_span_ms", "ms", simulated), Fact("exposed_ms", "ms", simulated, max),
         Fact("work_ms", "ms", simulated), Fact("simulated_ms", "ms", stated), Fact("closed_form_ms.cost", "ms", stated),
+        Fact("filler.steps", "steps"), Fact("filler.filled", "of all"), Fact("filler.utilization", "of all"),
         Fact("overlap.collectives", "collectives"),
         Fact("overlap.reductions.sent_bytes", "bytes"), Fact("overlap.reductions.formula_bytes", "bytes"),
         Fact("overlap.reductions.wrong", WRONG)),

@@ -23,7 +23,7 @@ def ceiling_name(line: Ceiling) -> str:
 
 def schedule_name(line: ScheduleLine) -> str:
     return _joined(line.program, line.schedule, f"ranks:{line.ranks}", f"microbatches:{line.microbatches}", f"chunks:{line.chunks}",
-                   f"pipes:{line.pipes}", *_costs(line), *_overlap(line), *_conditions(line.run, line.basis))
+                   f"pipes:{line.pipes}", *_costs(line), *_filler(line), *_overlap(line), *_conditions(line.run, line.basis))
 
 
 def _costs(line: ScheduleLine) -> list[str]:
@@ -34,6 +34,12 @@ def _costs(line: ScheduleLine) -> list[str]:
     if times is None:
         return limit
     return [f"f{times.forward:g},i{times.input_gradient:g},w{times.weight_gradient:g},m{times.message:g}ms", *limit]
+
+
+def _filler(line: ScheduleLine) -> list[str]:
+    if line.filler is None:
+        return []
+    return [",".join(f"{name}:{ms:g}ms" for name, ms in line.filler.work_ms.items()), f"kernels:{line.filler.layers}"]
 
 
 def _overlap(line: ScheduleLine) -> list[str]:
@@ -62,6 +68,7 @@ def scaling_name(line: Scaling) -> str:
 
 def sharding_name(line: Sharding) -> str:
     return _joined(line.program, _model(line.model), f"zero:{line.zero_stage}", "prefetch" if line.prefetch else "",
+                   "updates:per_bucket" if line.update == "per_bucket" else "",
                    f"shard_ranks:{line.shard_ranks}", line.dtype, line.gradient_dtype, f"microbatches:{line.microbatches}",
                    f"ranks:{line.ranks}", f"threads:{line.threads}", *_conditions(line.run, line.basis))
 

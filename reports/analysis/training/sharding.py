@@ -36,13 +36,15 @@ def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
     grouped: dict[tuple, dict[tuple, Sharding]] = {}
     for one in records.shardings:
         key = (one.model.name, one.model.parameters, one.ranks, one.dtype, one.gradient_dtype, one.microbatches)
-        grouped.setdefault(key, {})[(one.zero_stage, -one.shard_ranks, not one.prefetch, one.offload or "none")] = one
+        grouped.setdefault(key, {})[(one.zero_stage, -one.shard_ranks, not one.prefetch, one.offload or "none",
+                                        one.update or "")] = one
     return tuple(ShardingResult(f"sharding-{number}", tuple(line for _, line in sorted(of.items())))
                  for number, of in enumerate(grouped.values(), start=1))
 
 
 def stage_text(one: Sharding) -> str:
     away = {"host": ", optimizer in the host's memory", "file": ", optimizer in files"}.get(one.offload or "none", "")
+    away += ", updated bucket by bucket" if one.update == "per_bucket" else ""
     if one.zero_stage == 0:
         return f"replicas{away}"
     over = f" over {one.shard_ranks} of {one.ranks}" if one.shard_ranks < one.ranks else ""
