@@ -81,6 +81,9 @@ core::LayoutRecord layout_record(const workload::Layout& layout) {
   if (layout.recompute != workload::Recompute::none) add_word("recompute", recompute_name(layout.recompute));
   if (layout.partition_activations) add_word("partition_activations", "yes");
   if (layout.offload.any()) add_word("offload", text_of(layout.offload));
+  if (layout.offload_ahead != workload::Layout{}.offload_ahead) {
+    add_word("offload_ahead", std::to_string(layout.offload_ahead));
+  }
   if (!layout.overlap_gradients) add_word("overlap", "0");
   return record;
 }

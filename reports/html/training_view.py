@@ -60,7 +60,7 @@ def training_page_of(records: Records, results: Sequence[TrainingResult], figure
                                    *(joined_sentences(speed_text(one), energy_text(one)) for one in _told_runs(result)),
                                    f"FLOPs a token are counted as {result.first.flop_convention}; MFU is over what a "
                                    "product of matrices reaches on all cores or GPUs together, or as was stated."],
-                   [runs_table(result), *replica_tables(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
+                   [runs_table(result), *replica_tables(result), *activation_tables(result), *predicted_tables(result)], sum(one.timeline is not None for one in result.runs))
              for result, drawn in zip(results, figures)]
     return _page(records, results, views, facts, traces, files)
 
@@ -131,6 +131,34 @@ def replica_tables(result: TrainingResult) -> list[Table]:
                    number(one.sync and one.sync.predicted_ms), number(behind_ms(one)),
                    word(missed_text(one)))) for one in runs]
     return [Table("How replicas agree", _REPLICAS, tuple(lines))] if lines else []
+
+
+_ACTIVATIONS = (
+    Column("run", "layout, dtype", False), Column("kept", "between forward and backward", False),
+    Column("ahead", "layers whose time a copy has"), Column("copied a step", "off the device and back, by the rank that copied most"),
+    Column("away", "at once"), Column("memory", "of the fullest rank at its peak"), Column("step ms", "median, the first three left out"),
+)
+
+
+def activation_tables(result: TrainingResult) -> list[Table]:
+    """All runs, where any keeps activations in parts or off the device."""
+    if not any(one.activations for one in result.runs):
+        return []
+    lines = [Line((word(f"{one.layout.text}, {one.dtype}"), word(_kept_text(one)), number(one.activations and one.activations.ahead),
+                   *(size(bytes_) for bytes_ in _copied_and_away(one)), size(int(one.memory_bytes["total"])), number(step_ms(one))))
+             for one in result.runs]
+    return [Table("Activations in parts, or off the device", _ACTIVATIONS, tuple(lines))]
+
+
+def _kept_text(one: Training) -> str:
+    if not one.activations:
+        return "on the device"
+    where = {"none": "on the device", "host": "in the host's memory", "file": "in files"}[one.activations.place]
+    return where + (", in parts" if one.activations.partitioned else "")
+
+
+def _copied_and_away(one: Training) -> tuple[int, int]:
+    return (one.activations.copied_bytes, one.activations.away_bytes) if one.activations else (0, 0)
 
 
 _PREDICTED = (
