@@ -1,6 +1,8 @@
 #include "workload/buckets.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "workload/parameters.h"
@@ -48,16 +50,16 @@ std::vector<Bucket> ddp_buckets(const StagePlan& plan, const Layout& layout, std
   return buckets;
 }
 
-// One a part, and one more of its experts, the last part first.
+// One a part, and one more of its experts and of each tile, the last part first.
 std::vector<Bucket> part_buckets(const StagePlan& plan, std::size_t alone) {
-  std::vector<Bucket> of_part(2 * static_cast<std::size_t>(plan.place.num_parts()));
+  std::map<std::tuple<std::int32_t, bool, std::int32_t>, Bucket> of_part;
   for (std::size_t p = 0; p < plan.parameters.size(); ++p) {
     const Parameter& parameter = plan.parameters[p];
-    if (p != alone) of_part[2 * static_cast<std::size_t>(parameter.part) + (parameter.expert ? 1 : 0)].push_back(p);
+    if (p != alone) of_part[{parameter.part, parameter.expert, tile_unit_of(parameter)}].push_back(p);
   }
-  std::reverse(of_part.begin(), of_part.end());
-  std::erase_if(of_part, [](const Bucket& bucket) { return bucket.empty(); });
-  return of_part;
+  std::vector<Bucket> buckets;
+  for (auto bucket = of_part.rbegin(); bucket != of_part.rend(); ++bucket) buckets.push_back(std::move(bucket->second));
+  return buckets;
 }
 
 // One a matrix, which biases and norms go with.
@@ -142,7 +144,8 @@ std::vector<schedules::Unit> units_of(const StagePlan& plan, const Layout& layou
                      .parameter_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.compute)),
                      .gradient_bytes = elems * static_cast<std::int64_t>(core::size_of(layout.gradient)),
                      .group = group_of(plan.parameters[bucket->front()]),
-                     .held = tied});
+                     .held = tied,
+                     .tile = zero_of(layout) == 3 ? tile_unit_of(plan.parameters[bucket->front()]) : -1});
   }
   return units;
 }

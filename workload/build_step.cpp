@@ -33,6 +33,10 @@ Schedule forwards_of(Schedule schedule) {
   return schedule;
 }
 
+std::int32_t tile_of_task(const schedules::Task& task) {
+  return tile_of(piece_named(task.what));
+}
+
 // A list of `Item`s for each stage.
 template <class Item, class Make>
 std::vector<std::vector<Item>> for_stages(const std::vector<StagePlan>& plans, const Make& make) {
@@ -77,7 +81,8 @@ void add_data_parallel(Step& step, const Layout& layout, const std::vector<Stage
                               {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,
                                .in_flight = layout.prefetch ? 2 : 1,
                                .backward_prefetch = layout.prefetch,
-                               .gather_again_after_recompute = layout.gather_lists});
+                               .gather_again_after_recompute = layout.gather_lists,
+                               .tile_of = tile_of_task});
 }
 
 std::vector<std::vector<schedules::BucketUpdate>> bucket_updates_of(const Layout& layout,
@@ -220,7 +225,8 @@ Step build_forward(const Model& model, const Layout& layout, const Schedule& sch
                    const std::vector<StagePlan>& plans, const std::vector<StageWork>& works) {
   Step step = pieces_of(model, layout, forwards_of(schedule), works);
   if (zero_of(layout) == 3) {
-    schedules::shard_parameters(step, all_units(layout, plans), {.keep = schedules::Keep::while_used});
+    schedules::shard_parameters(step, all_units(layout, plans),
+                                {.keep = schedules::Keep::while_used, .tile_of = tile_of_task});
   }
   return step;
 }

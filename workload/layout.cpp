@@ -141,6 +141,16 @@ std::string partition_misfit(const Model& model, const Layout& layout) {
                      layout.microbatch_size * model.sequence / layout.cp * model.hidden);
 }
 
+std::string tile_misfit(const Model& model, const Layout& layout) {
+  if (layout.mlp_tiles == 1) return "";
+  const std::string is = "mlp_tiles is " + number(layout.mlp_tiles);
+  if (model.experts > 0) return is + ", and the model has experts; allowed: 1";
+  if (layout.shares_rows()) return is + ", and tensor ranks share rows (sp, tp_grid); allowed: 1, or sp=no";
+  if (layout.fp8 != Fp8::none) return is + " with fp8; allowed: 1, or fp8=none";
+  if (layout.gather_lists) return is + " with gather_lists; allowed: 1, or gather_lists=no";
+  return must_divide("tp x mlp_tiles", std::int64_t{layout.tp} * layout.mlp_tiles, "ffn_hidden", model.ffn_hidden);
+}
+
 std::string gather_misfit(const Layout& layout) {
   return layout.gather_lists && layout.zero != 3
              ? "gather_lists is yes, and zero is " + number(layout.zero) + "; allowed: no, or zero=3"
@@ -214,8 +224,8 @@ std::string split_misfit(const Model& model, const Layout& layout) {
 std::string misfit_of(const Model& model, const Layout& layout) {
   if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
                               expert_misfit(model, layout), shard_misfit(layout), partition_misfit(model, layout),
-                              gather_misfit(layout), gradient_misfit(layout), compression_misfit(layout),
-                              fp8_misfit(model, layout), offload_misfit(layout)});
+                              tile_misfit(model, layout), gather_misfit(layout), gradient_misfit(layout),
+                              compression_misfit(layout), fp8_misfit(model, layout), offload_misfit(layout)});
       !misfit.empty()) {
     return misfit;
   }

@@ -73,6 +73,9 @@ struct Layout {
   // With full recomputation each tensor rank keeps its part of an input that all have (ZeRO-R's partitioned activation
   // checkpoints, Rajbhandari et al. 2019, arXiv:1910.02054, section 6.1).
   bool partition_activations = false;
+  // A dense MLP runs as so many tiles, one after the other: rows of its first matrix and columns of its second, which
+  // ZeRO 3 gathers by themselves (memory-centric tiling, ZeRO-Infinity, arXiv:2104.07857, section 5.1.3).
+  std::int32_t mlp_tiles = 1;
   bool early_stop = false;  // recomputation of a layer ends with the last result that its backward needs
   core::DType compute = core::DType::bf16;  // weights and activations; f32 master weights where it is narrower
   core::DType gradient = core::DType::f32;  // gradients as they are kept and reduced

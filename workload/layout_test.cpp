@@ -32,7 +32,8 @@ TEST(LayoutText, EveryFieldComesBack) {
   const char* all =
       "tp=2,pp=4,dp=8,cp=2,ep=4,order=cp-tp-pp-ep-dp,sp=yes,schedule=interleaved,chunks=2,layers=3:6x4:3,microbatch=2,"
       "batch=64,zero=3,"
-      "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,partition_activations=yes,early_stop=yes,flash="
+      "shard_ranks=4,reshard=no,recompute=selective,recompute_every=2,partition_activations=yes,mlp_tiles=2,early_stop="
+      "yes,flash="
       "no,bucket_mb=12.5,overlap_"
       "grads=no,"
       "overlap_params=no,overlap_tp=no,overlap_p2p=yes,scatter_gather=yes,dtype=f16,grad_dtype=f16";
@@ -152,6 +153,12 @@ TEST(LayoutMisfit, SaysWhatIsAllowed) {
            Misfit{"gpt3-175b", "tp=8,sp=yes,recompute=full,partition_activations=yes",
                   "partition_activations is yes, and tensor ranks share rows already (sp, tp_grid); allowed: no, or "
                   "sp=no without a grid"},
+           Misfit{"gpt3-175b", "mlp_tiles=5",
+                  "tp x mlp_tiles is 5, and ffn_hidden is 49152; allowed: 1 2 3 4 6 8 12 16 "
+                  "24 32 48 64 96 128 192 256 ..."},
+           Misfit{"gpt3-175b", "tp=8,sp=yes,mlp_tiles=2",
+                  "mlp_tiles is 2, and tensor ranks share rows (sp, tp_grid); allowed: 1, or sp=no"},
+           Misfit{"mixtral-8x7b", "mlp_tiles=2", "mlp_tiles is 2, and the model has experts; allowed: 1"},
            Misfit{"megatron-530b", "pp=35,layers=34x3", "layers names 34 stages; allowed: 35"},
            Misfit{"megatron-530b", "pp=35,batch=35,layers=34x3:4", "layers of the stages add up to 106; allowed: 105"},
            Misfit{"gpt3-175b", "pp=4,batch=4,schedule=dualpipe",

@@ -362,6 +362,27 @@ void mlp(std::vector<Operation>& ops, const Sizes& at, double tokens, double wid
   ops.push_back(left_product(OperationKind::down, at, tokens / count, width, count, {bias_of(at), in_products}));
 }
 
+// Tile by tile: outputs are added up, forward those of the second product, backward those of the first.
+void tiled_mlp(std::vector<Operation>& ops, const Sizes& at) {
+  const double rows_bytes = at.element * at.tokens * at.hidden;
+  const KernelCall add = kernel_call(kernels::ResidualAdd{.count = whole(at.tokens * at.hidden)}, at.layout.compute);
+  for (std::int32_t t = 0; t < at.layout.mlp_tiles; ++t) {
+    std::vector<Operation> tile;
+    mlp(tile, at, at.tokens, at.ffn / at.layout.mlp_tiles, 1);
+    if (t > 0) {  // all have the same input, and the same gradient of the output
+      tile.front().kept_bytes -= rows_bytes;
+      tile.front().later_bytes -= rows_bytes;
+      tile.back().later_bytes -= rows_bytes;
+      tile.back().forward.push_back(add);
+    }
+    if (t + 1 < at.layout.mlp_tiles) tile.front().input_gradient.push_back(add);
+    for (Operation& op : tile) {
+      op.turn = static_cast<std::uint16_t>(t + 1);
+      ops.push_back(std::move(op));
+    }
+  }
+}
+
 // The shared experts as one piece, behind which a dispatch can hide. Their input is kept for the router's product, too.
 Operation shared_experts(const Sizes& at) {
   std::vector<Operation> ops;
@@ -566,7 +587,11 @@ std::vector<Operation> layer_operations(const Model& model, const Layout& layout
     mixture(ops, at);
   } else {
     enter(OperationKind::enter_mlp, ops, at, at.tokens);
-    mlp(ops, at, at.tokens, at.ffn, 1);
+    if (layout.mlp_tiles > 1) {
+      tiled_mlp(ops, at);
+    } else {
+      mlp(ops, at, at.tokens, at.ffn, 1);
+    }
     leave(OperationKind::leave_mlp, ops, at, at.tokens);
   }
   residual(OperationKind::mlp_residual, ops, at);

@@ -105,8 +105,8 @@ struct Operation {
   bool beside_backward = false;     // the backward's beside the next of the backward
   bool beside_weight = false;       // likewise, but only where gradients of inputs and of weights are one list
   bool of_weight_gradient = false;  // what the backward's collective brings or takes
-  // Of a grid's products the number in the list. Of operations of context ranks: the turn of a core or a merge,
-  // ExchangePlace::number() of an exchange.
+  // Of a tile its number, from 1 on; of a grid's products the number in the list. Of operations of context ranks: the
+  // turn of a core or a merge, ExchangePlace::number() of an exchange.
   std::uint16_t turn = 0;
   double kept_bytes = 0;  // from the forward to the input gradient
   // From the input gradient to the weight gradient: a product's input and the gradient of its output.
@@ -138,6 +138,14 @@ constexpr std::uint32_t what_of(PieceName name) {
 constexpr PieceName piece_named(std::uint32_t what) {
   return {static_cast<OperationKind>(what >> 2U & 0xffU), static_cast<Side>(what & 3U),
           static_cast<std::uint16_t>(what >> 16U)};
+}
+
+// The tile of an MLP that a piece is of (Layout::mlp_tiles), whose operations have the numbers from 1 on as their
+// turns; -1: of none.
+constexpr std::int32_t tile_of(PieceName name) {
+  const bool is_of_mlp =
+      name.kind == OperationKind::up || name.kind == OperationKind::activation || name.kind == OperationKind::down;
+  return is_of_mlp ? std::int32_t{name.turn} - 1 : -1;
 }
 
 // ---- sizes

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,11 @@ enum class Split : std::uint8_t {
   none,     // each has all of it
   rows,     // of the first axis: the outputs of a column-parallel linear layer, the words of a vocabulary
   columns,  // of the second axis: the inputs of a row-parallel one
+};
+
+struct TensorPlace {
+  std::int32_t ranks = 1;
+  std::int32_t index = 0;
 };
 
 struct Parameter {
@@ -26,15 +32,14 @@ struct Parameter {
   float fill = 0;
   // The name by which initial values are drawn, if not by its own: a mixture's first expert starts as a dense MLP does.
   std::string drawn_as = {};
+  // A tile of another parameter (Layout::mlp_tiles): it has what rank `tile.index` of `tile.ranks` has of that, and its
+  // initial values.
+  std::shared_ptr<const Parameter> tile_of = {};
+  TensorPlace tile = {};
   bool expert = false;  // its gradient is reduced over the ranks that have the same experts
   bool decays = false;  // AdamW's weight decay: matrices, not biases and norms
 
   std::int64_t elems() const;
-};
-
-struct TensorPlace {
-  std::int32_t ranks = 1;
-  std::int32_t index = 0;
 };
 
 // The shape of a rank's share. Rows that the ranks do not divide are padded at the end (words_a_rank); blocks and

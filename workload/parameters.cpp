@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -89,6 +91,32 @@ void add_mlp(const Model& model, PartWriter& writer, const std::string& prefix, 
   writer.linear(prefix + "c_proj", model.hidden, width, Split::columns, residual_deviation(model));
 }
 
+// The tile of a linear layer whose parameters were written as `whole`: of the second matrix the first tile has the
+// bias.
+Parameter tile_of(const Parameter& whole, TensorPlace tile) {
+  Parameter made = whole;
+  const std::string mlp = "mlp.";
+  made.name.insert(made.name.find(mlp) + mlp.size(), "tiles." + std::to_string(tile.index) + ".");
+  made.tile_of = std::make_shared<const Parameter>(whole);
+  made.tile = tile;
+  if (whole.split == Split::none) return made;
+  made.shape = shape_of_share(whole, tile.ranks);
+  for (std::int64_t& block : made.blocks) block /= tile.ranks;
+  return made;
+}
+
+void add_tiled_mlp(const Model& model, std::int32_t tiles, std::int64_t layer, std::int32_t part,
+                   std::vector<Parameter>& to) {
+  std::vector<Parameter> whole;
+  PartWriter writer(model, whole, part, "h." + std::to_string(layer) + ".");
+  add_mlp(model, writer, "mlp.", model.ffn_hidden);
+  for (std::int32_t tile = 0; tile < tiles; ++tile) {
+    for (const Parameter& parameter : whole) {
+      if (parameter.split != Split::none || tile == 0) to.push_back(tile_of(parameter, {tiles, tile}));
+    }
+  }
+}
+
 void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std::int32_t part,
                std::int32_t expert_rank, std::vector<Parameter>& to) {
   const std::int64_t queries = model.heads * model.head_size;
@@ -98,6 +126,7 @@ void add_layer(const Model& model, const Layout& layout, std::int64_t layer, std
   writer.linear("attn.c_attn", queries + 2 * keys, model.hidden, Split::rows, kDeviation, {queries, keys, keys});
   writer.linear("attn.c_proj", model.hidden, queries, Split::columns, residual_deviation(model));
   writer.norm("ln_2");
+  if (layout.mlp_tiles > 1) return add_tiled_mlp(model, layout.mlp_tiles, layer, part, to);
   if (model.experts == 0) return add_mlp(model, writer, "mlp.", model.ffn_hidden);
   writer.matrix("mlp.router.weight", model.experts, model.hidden, Split::none, kDeviation);
   if (model.shared_hidden > 0) add_mlp(model, writer, "mlp.shared.", model.shared_hidden);
@@ -116,7 +145,7 @@ std::vector<Parameter> parameters_of(const Model& model, const Layout& layout, c
                                      std::int32_t expert_rank) {
   std::vector<Parameter> all;
   constexpr std::size_t kEnds = 4;  // of the embedding and the head
-  all.reserve(kEnds + static_cast<std::size_t>(slice.layers) * LayerPlaces(model, layout.ep).count);
+  all.reserve(kEnds + static_cast<std::size_t>(slice.layers) * LayerPlaces(model, layout.ep, layout.mlp_tiles).count);
   if (slice.embedding) {
     add_words(model, 0, kWordsName, all);
     if (model.learned_positions) {
@@ -144,7 +173,7 @@ WeightPlace norm_at(const Model& model, std::size_t place) {
 
 }  // namespace
 
-LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks) {
+LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks, std::int32_t tiles) {
   norm1 = norm_at(model, 0);
   qkv = {norm1.end(), model.biases};
   projection = {qkv.end(), model.biases};
@@ -152,9 +181,13 @@ LayerPlaces::LayerPlaces(const Model& model, std::int32_t expert_ranks) {
   if (model.experts > 0) router = {norm2.end(), false};
   count = model.experts > 0 ? router.end() : norm2.end();
   if (model.experts == 0 || model.shared_hidden > 0) {
-    up = {count, model.biases};
-    down = {up.end(), model.biases};
-    count = down.end();
+    for (std::int32_t tile = 0; tile < tiles; ++tile) {
+      tiles_up.push_back({count, model.biases});
+      tiles_down.push_back({tiles_up.back().end(), model.biases && tile == 0});
+      count = tiles_down.back().end();
+    }
+    up = tiles_up.front();
+    down = tiles_down.front();
   }
   if (model.experts == 0) return;
   for (std::int64_t e = 0; e < model.experts / expert_ranks; ++e) {
@@ -181,14 +214,14 @@ namespace {
 
 ElemCount count_of_each(const Model& model, const Layout& layout, const StageSlice& slice) {
   ElemCount count;
-  std::vector<double> parts(static_cast<std::size_t>(slice.num_parts()));
+  std::map<std::pair<std::int32_t, std::int32_t>, double> parts;  // by part and tile
   for (const Parameter& parameter : parameters_of(model, layout, slice)) {
     const auto elems = static_cast<double>(elems_of_rank(parameter, layout));
     count.whole += elems;
     count.shard += elems / (parameter.expert ? expert_shards_of(layout) : shards_of(layout));
-    parts[static_cast<std::size_t>(parameter.part)] += elems;
+    parts[{parameter.part, tile_unit_of(parameter)}] += elems;
   }
-  for (const double part : parts) count.largest_part = std::max(count.largest_part, part);
+  for (const auto& [place, part] : parts) count.largest_part = std::max(count.largest_part, part);
   return count;
 }
 
@@ -206,6 +239,10 @@ ElemCount count_elems(const Model& model, const Layout& layout, const StageSlice
   count.shard += layers * layer.shard;
   count.largest_part = std::max(count.largest_part, layer.largest_part);
   return count;
+}
+
+std::int32_t tile_unit_of(const Parameter& parameter) {
+  return parameter.tile_of ? parameter.tile.index : -1;
 }
 
 std::size_t word_embedding_of(const std::vector<Parameter>& parameters) {

@@ -43,10 +43,11 @@ struct WeightPlace {
 
 // The places at which parameters_of() puts the parameters of a part, counted from the part's first.
 struct LayerPlaces {
-  // `expert_ranks`: of the layout, which share the experts out.
-  explicit LayerPlaces(const Model& model, std::int32_t expert_ranks = 1);
+  // `expert_ranks`: of the layout, which share the experts out. `tiles`: Layout::mlp_tiles.
+  explicit LayerPlaces(const Model& model, std::int32_t expert_ranks = 1, std::int32_t tiles = 1);
   WeightPlace norm1, qkv, projection, norm2;
   WeightPlace up, down;                               // of a dense MLP, or a mixture's shared experts
+  std::vector<WeightPlace> tiles_up, tiles_down;      // likewise, tile by tile: up and down are the first
   WeightPlace router;                                 // of a mixture, and
   std::vector<WeightPlace> experts_up, experts_down;  // of its experts on one rank
   std::size_t count;
@@ -64,6 +65,9 @@ struct HeadPlaces {
 };
 // The matrix of the head among the parameters of its stage, whose head has its first parameter at `head`.
 std::size_t head_words_of(const Model& model, const StageSlice& slice, std::size_t head);
+
+// The tile whose unit a parameter is of (Layout::mlp_tiles); -1: that of the rest of its part.
+std::int32_t tile_unit_of(const Parameter& parameter);
 
 // The word embedding among a stage's parameters; their number if the stage has none.
 std::size_t word_embedding_of(const std::vector<Parameter>& parameters);

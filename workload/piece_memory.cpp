@@ -1,5 +1,6 @@
 #include "workload/piece_memory.h"
 
+#include <algorithm>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -74,10 +75,10 @@ std::int64_t bytes_of(const Model& model, const Layout& layout, T name) {
       return kFloat * rows * model.heads / layout.tp;
     case T::pre:
     case T::d_pre:
-      return (model.gated ? 2 : 1) * compute * mlp_rows * model.ffn_hidden / layout.tp;
+      return (model.gated ? 2 : 1) * compute * mlp_rows * model.ffn_hidden / layout.tp / layout.mlp_tiles;
     case T::act:
     case T::d_act:
-      return compute * mlp_rows * model.ffn_hidden / layout.tp;
+      return compute * mlp_rows * model.ffn_hidden / layout.tp / layout.mlp_tiles;
     case T::shared_pre:
     case T::d_shared_pre:
       return (model.gated ? 2 : 1) * compute * rows * model.shared_hidden / layout.tp;
@@ -167,7 +168,13 @@ class PieceTouches {
  public:
   PieceTouches(const Model& model, const Layout& layout, const StageSlice& place, const ContextMemory* context,
                const schedules::Task& piece)
-      : model_(model), layout_(layout), place_(place), context_(context), piece_(piece), places_(model, layout.ep) {}
+      : model_(model),
+        layout_(layout),
+        place_(place),
+        context_(context),
+        piece_(piece),
+        tile_(std::max(tile_of(piece_named(piece.what)), 0)),
+        places_(model, layout.ep, layout.mlp_tiles) {}
 
   std::vector<Phase> phases() {
     const PieceName what = piece_named(piece_.what);
@@ -213,7 +220,8 @@ class PieceTouches {
   // ---- touches
 
   void touch(T name, bool makes, std::int32_t part) {
-    const TensorKey key{piece_.stage, piece_.microbatch, part, name};
+    const bool is_of_tile = name == T::pre || name == T::act || name == T::d_pre || name == T::d_act;
+    const TensorKey key{piece_.stage, piece_.microbatch, part, name, is_of_tile ? tile_ : 0};
     phases_.back().touches.push_back(touch_of(model_, layout_, key, makes));
   }
   void use(T name) { touch(name, false, piece_.part); }
@@ -446,6 +454,11 @@ class PieceTouches {
     use(own);
     make(all);
   }
+  // What one more tile gives to a sum of all tiles.
+  void add_tile(T term, T sum, std::int32_t part) {
+    make(term);
+    touch(sum, false, part);
+  }
 
   void encode(PieceName what) {
     const std::int64_t bytes = code_bytes(model_, layout_, what);
@@ -500,6 +513,7 @@ class PieceTouches {
         return make(T::act);
       case Kind::down:
         use(T::act);
+        if (tile_ > 0) return add_tile(T::term2, T::x, piece_.part + 1);
         return shares_rows() ? make(T::term2) : make_next(T::x);
       case Kind::leave_mlp:
         return leave(T::term2);
@@ -527,6 +541,7 @@ class PieceTouches {
         return model_.gated ? void() : make(T::d_pre);
       case Kind::up:
         use(d_pre());
+        if (tile_ + 1 < layout_.mlp_tiles) return add_tile(T::d_term2, T::dh, piece_.part);
         return make(shares_rows() ? T::d_term2 : T::dh);
       case Kind::enter_mlp:
         return sum_of_shares(T::d_term2, T::dh);
@@ -569,11 +584,11 @@ class PieceTouches {
   void weight_gradient(Kind kind) {
     switch (kind) {
       case Kind::down:
-        add_to(of_part(places_.down));
+        add_to(of_part(places_.tiles_down[static_cast<std::size_t>(tile_)]));
         use(T::act);
         return use_next_d();
       case Kind::up:
-        add_to(of_part(places_.up));
+        add_to(of_part(places_.tiles_up[static_cast<std::size_t>(tile_)]));
         use_rows(T::n2, T::n2_all);
         return use(d_pre());
       case Kind::projection:
@@ -641,6 +656,7 @@ class PieceTouches {
   const StageSlice& place_;
   const ContextMemory* context_;
   const schedules::Task& piece_;
+  std::int32_t tile_;
   LayerPlaces places_;
   std::vector<Phase> phases_{1};
 };

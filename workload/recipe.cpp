@@ -40,8 +40,11 @@ class PartWriter {
  private:
   std::vector<Piece> forward(Op op, std::size_t count) const {
     std::vector<Piece> pieces;
+    const bool stops_early = count < ops_.size();
     for (std::size_t i = 0; i < count; ++i) {
       const PieceName name{ops_[i].kind, Side::forward, ops_[i].turn};
+      // Nor is what earlier tiles would add to the layer's output.
+      if (stops_early && name.kind == OperationKind::down && tile_of(name) >= 0) continue;
       kernels(pieces, op, ops_[i].forward, name);
       collective(pieces, ops_[i].forward_exchange, ops_[i].beside, name);
     }

@@ -143,6 +143,31 @@ TEST(Recipe, PartsOfInputsAreGatheredBeforeTheirLayersAreMadeAgain) {
       kept / 4);
 }
 
+// ZeRO-Infinity's memory-centric tiling: as many products, of as many FLOPs, and sums of tiles between them.
+TEST(Recipe, TilesOfAnMlpComeOneByOne) {
+  const auto tiled = recipe_of("mlp_tiles=2,recompute=full,early_stop=yes", middle());
+  const auto mlp_of = [](const std::vector<Piece>& pieces, Op op, Side side) {
+    std::string text;
+    for (const Piece& piece : pieces) {
+      const PieceName name = piece_named(piece.what);
+      if (piece.op != op || name.side != side || tile_of(name) < 0) continue;
+      text += (name.kind == Kind::up ? "u" : "d") + std::to_string(tile_of(name));
+    }
+    return text;
+  };
+  EXPECT_EQ(mlp_of(tiled.forward, Op::forward, Side::forward), "u0d0u1d1");
+  EXPECT_EQ(mlp_of(tiled.backward, Op::recompute, Side::forward), "u0u1") << "nobody needs what they add to";
+  EXPECT_EQ(mlp_of(tiled.backward, Op::backward, Side::input_gradient), "d1u1d0u0");
+  EXPECT_EQ(mlp_of(tiled.backward, Op::backward, Side::weight_gradient), "d1u1d0u0");
+  for (const char* layout : {"", ",tp=2,recompute=selective"}) {
+    const auto kept = [&](const std::string& more) {
+      return activations_of(small(), parse_layout("microbatch=2" + more + layout), {.layers = 1});
+    };
+    EXPECT_EQ(kept(",mlp_tiles=4").kept, kept("").kept);
+    EXPECT_EQ(kept(",mlp_tiles=4").later, kept("").later);
+  }
+}
+
 TEST(Recipe, SelectiveRecomputationRepeatsTheCoreOfEachLayer) {
   const auto recipe = recipe_of("recompute=selective", whole());
   for (const auto* list : {&recipe.backward, &recipe.input_gradient}) {

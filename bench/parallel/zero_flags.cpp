@@ -62,6 +62,8 @@ const std::array kFlags{
          [](ZeroFlags& f, const FlagValue& v) {
            f.step.options.layout = workload::parse_layout_over(f.step.options.layout, "recompute=" + v.text);
          }},
+    Flag{"--mlp-tiles", "1", "tiles of each MLP, which run, and with --zero 3 are gathered, one by one",
+         [](ZeroFlags& f, const FlagValue& v) { f.step.options.layout.mlp_tiles = program::integer(v, 1, 65536); }},
     Flag{"--offload-ahead", "1", "layers whose time the copies of activations have, and of weights that are offloaded",
          [](ZeroFlags& f, const FlagValue& v) { f.step.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{

@@ -34,9 +34,28 @@ NormalPair normals(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair)
 
 }  // namespace
 
+namespace {
+
+// As the parameter that it is a tile of has them.
+void fill_tile(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t begin, std::span<float> values) {
+  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
+  for_each_run(*parameter.tile_of, parameter.tile,
+               [&](std::int64_t of_tile, std::int64_t of_whole, std::int64_t count) {
+                 const std::int64_t first = std::max(of_tile, begin);
+                 const std::int64_t last = std::min(of_tile + count, end);
+                 if (first >= last) return;
+                 fill_initial_values(
+                     *parameter.tile_of, seed, of_whole + first - of_tile,
+                     values.subspan(static_cast<std::size_t>(first - begin), static_cast<std::size_t>(last - first)));
+               });
+}
+
+}  // namespace
+
 // Elements 2k and 2k + 1 are a pair.
 void fill_initial_values(const workload::Parameter& parameter, std::uint64_t seed, std::int64_t whole_begin,
                          std::span<float> values) {
+  if (parameter.tile_of) return fill_tile(parameter, seed, whole_begin, values);
   if (parameter.deviation == 0) {
     std::fill(values.begin(), values.end(), parameter.fill);
     return;

@@ -47,7 +47,7 @@ class Planner {
       present_.emplace_back(of_stage.size(), false);
       last_use_.emplace_back(of_stage.size(), kNoTask);
     }
-    for (const UnitUse& use : uses_of(rank, units, options.gather_again_after_recompute)) add(use);
+    for (const UnitUse& use : uses_of(rank, units, options)) add(use);
   }
   std::vector<PlannedUse> take() { return std::move(planned_); }
 

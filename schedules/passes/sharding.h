@@ -26,6 +26,7 @@ struct Unit {
   // Once gathered it stays to the end of the step, whatever ShardingOptions::keep says: parts of other units use it,
   // too (a word embedding that is also the head's matrix; FSDP's root unit).
   bool held = false;
+  std::int32_t tile = -1;  // of the part, which is needed for the tile's tasks alone; -1: for all others
 };
 // A bucket a unit, the last unit first.
 std::vector<GradientBucket> buckets_of(std::span<const Unit> units);
@@ -47,6 +48,8 @@ struct ShardingOptions {
   // Weights gathered to recompute a part are given up before its backward, which gathers them once more (DeepSpeed,
   // where a layer has more parameters than it keeps).
   bool gather_again_after_recompute = false;
+  // The tile that a task is of; -1: of none. Where no unit is a tile's it is not asked.
+  std::int32_t (*tile_of)(const Task& task) = [](const Task& /*task*/) { return -1; };
 };
 
 // `units`: for each stage of the step. F, B, I and recomputation need their unit; W does not. An action without parts

@@ -1,6 +1,8 @@
 #include "schedules/passes/unit_uses.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace lockstep::schedules {
 namespace {
@@ -16,10 +18,27 @@ struct UnitRange {
   std::int32_t count = 0;
 };
 
-// The uses of each part of a stage.
-std::vector<UnitRange> units_of_parts(const std::vector<Unit>& units) {
-  std::vector<UnitRange> of_part;
+// The uses of each part of a stage, and of tiles.
+struct StageUnits {
+  std::vector<UnitRange> of_part = {};
+  std::map<std::pair<std::int32_t, std::int32_t>, UnitRange> of_tile = {};  // by part and tile
+
+  UnitRange of(std::int32_t part, std::int32_t tile) const {
+    const auto found = of_tile.find({part, tile});
+    if (found != of_tile.end()) return found->second;
+    const auto p = static_cast<std::size_t>(part);
+    return p < of_part.size() ? of_part[p] : UnitRange{};
+  }
+};
+
+StageUnits units_of_parts(const std::vector<Unit>& units) {
+  StageUnits made;
+  std::vector<UnitRange>& of_part = made.of_part;
   for (std::size_t u = 0; u < units.size(); ++u) {
+    if (units[u].tile >= 0) {
+      made.of_tile[{units[u].first_part, units[u].tile}] = {static_cast<std::int32_t>(u), 1};
+      continue;
+    }
     const auto begin = static_cast<std::size_t>(units[u].first_part);
     const auto end = begin + static_cast<std::size_t>(units[u].num_parts);
     if (end > of_part.size()) of_part.resize(end);
@@ -27,7 +46,7 @@ std::vector<UnitRange> units_of_parts(const std::vector<Unit>& units) {
       if (of_part[part].count++ == 0) of_part[part].first = static_cast<std::int32_t>(u);
     }
   }
-  return of_part;
+  return made;
 }
 
 bool continues(const UnitUse& use, const UnitUse& next) {
@@ -37,8 +56,9 @@ bool continues(const UnitUse& use, const UnitUse& next) {
 
 }  // namespace
 
-std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units, bool recompute_alone) {
-  std::vector<std::vector<UnitRange>> of_parts(units.size());
+std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units,
+                             const ShardingOptions& options) {
+  std::vector<StageUnits> of_parts(units.size());
   for (std::size_t s = 0; s < units.size(); ++s) of_parts[s] = units_of_parts(units[s]);
   std::vector<UnitUse> uses;
   for (std::uint32_t i = 0; i < rank.tasks.size(); ++i) {
@@ -50,15 +70,14 @@ std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<U
     if (task.part < 0) {
       use.num_units = static_cast<std::int32_t>(units[stage].size());
     } else {
-      const auto part = static_cast<std::size_t>(task.part);
-      const UnitRange range = part < of_parts[stage].size() ? of_parts[stage][part] : UnitRange{};
+      const UnitRange range = of_parts[stage].of(task.part, options.tile_of(task));
       use.first_unit = range.first;
       use.num_units = range.count;
     }
     const bool any = use.num_units > 0;
     if (any && !uses.empty() && continues(uses.back(), use) &&
         (uses.back().backward == use.backward ||
-         (!recompute_alone && rank.tasks[uses.back().first].op == Op::recompute))) {
+         (!options.gather_again_after_recompute && rank.tasks[uses.back().first].op == Op::recompute))) {
       uses.back().last = i;
       uses.back().backward = use.backward;
     } else if (any) {

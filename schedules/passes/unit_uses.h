@@ -20,8 +20,8 @@ struct UnitUse {
   std::uint32_t last = 0;
 };
 
-// In the order of the compute lane; none overlaps another. `recompute_alone`: it is no part of the use of the backward
-// behind it.
-std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units, bool recompute_alone);
+// In the order of the compute lane; none overlaps another.
+std::vector<UnitUse> uses_of(const RankStep& rank, std::span<const std::vector<Unit>> units,
+                             const ShardingOptions& options);
 
 }  // namespace lockstep::schedules

@@ -2,11 +2,19 @@
 
 #include <algorithm>
 
+#include "workload/operations.h"
+
 namespace lockstep::simulator {
 namespace {
 
 using schedules::Comm;
 using schedules::Piece;
+
+// Of one part, and of one tile, whose weights are gathered by themselves.
+bool is_alike(const Piece& a, const Piece& b) {
+  return a.op == b.op && a.part == b.part &&
+         tile_of(workload::piece_named(a.what)) == tile_of(workload::piece_named(b.what));
+}
 
 class Folding {
  public:
@@ -54,7 +62,7 @@ class Folding {
   std::vector<Piece> merged() const {
     std::vector<Piece> fewer;
     for (const Piece& piece : made_) {
-      if (!fewer.empty() && fewer.back().op == piece.op && fewer.back().part == piece.part) {
+      if (!fewer.empty() && is_alike(fewer.back(), piece)) {
         fewer.back().amount += piece.amount;
         fewer.back().issue_ps += piece.issue_ps;
       } else {
@@ -82,7 +90,7 @@ std::vector<Piece> merged(const std::vector<Piece>& pieces) {
       continue;
     }
     if (piece.amount == 0) continue;
-    if (mergeable && fewer.back().op == piece.op && fewer.back().part == piece.part) {
+    if (mergeable && is_alike(fewer.back(), piece)) {
       fewer.back().amount += piece.amount;
       fewer.back().issue_ps += piece.issue_ps;
       continue;

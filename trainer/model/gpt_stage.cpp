@@ -47,7 +47,7 @@ std::unique_ptr<Microbatch> make_microbatch(const StageContext& stage, const wor
     const LayerPlace in_group{layer % group == 0, (layer + 1) % group == 0 || layer + 1 == place.layers};
     made->parts.push_back(make_layer_run(stage, part, first, in_group, *at, *(at + 1)));
     ++at;
-    first += workload::LayerPlaces(stage.shape.model, stage.shape.layout.ep).count;
+    first += workload::LayerPlaces(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles).count;
   }
   if (place.head) {
     const std::size_t words = head_words_of(stage.shape.model, place, first);

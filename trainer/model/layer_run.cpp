@@ -1,5 +1,6 @@
 // x + attention(norm 1), then + mlp(norm 2). Memory is given up by the last piece that uses it, whatever order the
 // schedule has: where a piece that comes in either order has to know, it looks at what the other one gives up.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -32,12 +33,13 @@ class LayerRun final : public PartRun {
            Boundary& out)
       : stage_(stage),
         first_(first),
-        places_(stage.shape.model, stage.shape.layout.ep),
+        places_(stage.shape.model, stage.shape.layout.ep, stage.shape.layout.mlp_tiles),
         fp8_(stage.fp8.of_part(part)),
         place_(place),
         in_(in),
         out_(out),
         gradients_(stage.store.gradients(part)),
+        mlp_(static_cast<std::size_t>(stage.shape.layout.mlp_tiles)),
         mixture_(stage, places_, first, activation_kind(), stage.router_bias.of_part(part)) {
     if (stage.context) context_ = parallel::make_context_attention(*stage.context, stage.workspace);
   }
@@ -49,7 +51,7 @@ class LayerRun final : public PartRun {
       case Side::input_gradient:
         return input_gradient(what, op);
       case Side::weight_gradient:
-        return weight_gradient(what.kind, op);
+        return weight_gradient(what, op);
       case Side::regather:
         LOCKSTEP_CHECK(false, "not a kernel");
     }
@@ -100,11 +102,25 @@ class LayerRun final : public PartRun {
   }
 
   std::vector<parallel::Tensor*> kept() override {
-    return {&in_.x,          &x_part_, &norm1_.mean, &norm1_.rstd, &n1_, &attention_.qkv, &attention_.o,
-            &attention_.lse, &h_,      &norm2_.mean, &norm2_.rstd, &n2_, &mlp_.pre,       &mlp_.act};
+    std::vector<parallel::Tensor*> all{&in_.x, &x_part_,        &norm1_.mean,  &norm1_.rstd,
+                                       &n1_,   &attention_.qkv, &attention_.o, &attention_.lse,
+                                       &h_,    &norm2_.mean,    &norm2_.rstd,  &n2_};
+    for (Tile& tile : mlp_) {
+      all.push_back(&tile.saved.pre);
+      all.push_back(&tile.saved.act);
+    }
+    return all;
   }
 
  private:
+  // Of the MLP, or of a tile of it. Backward: the gradient of what comes out of the activation, where that is a kernel
+  // of its own, and of what goes into it.
+  struct Tile {
+    parallel::MlpSaved saved = {};
+    parallel::Tensor d_act = {};
+    parallel::Tensor d_pre = {};
+  };
+
   // ---- what pieces work with
 
   parallel::AttentionLayer attention() const {
@@ -134,15 +150,19 @@ class LayerRun final : public PartRun {
     if (!has_activation()) return parallel::Activation::gelu_in_products;
     return stage_.shape.model.gated ? parallel::Activation::swiglu : parallel::Activation::gelu;
   }
-  // The layer's own, or a mixture's shared experts.
+  // A tile of the layer's own, or a mixture's shared experts.
   parallel::MlpLayer mlp() const {
     const workload::Model& model = stage_.shape.model;
     return {.rows = stage_.shape.rows(),
             .hidden = model.hidden,
-            .inner = (is_mixture() ? model.shared_hidden : model.ffn_hidden) / stage_.shape.tensor.ranks,
+            .inner = (is_mixture() ? model.shared_hidden : model.ffn_hidden) / stage_.shape.tensor.ranks / num_tiles(),
             .activation = activation_kind(),
             .fp8 = fp8_};
   }
+  std::int32_t num_tiles() const { return stage_.shape.layout.mlp_tiles; }
+  static std::size_t tile_of(PieceName what) { return static_cast<std::size_t>(std::max(workload::tile_of(what), 0)); }
+  bool is_first(std::size_t tile) const { return tile == 0; }
+  bool is_last(std::size_t tile) const { return tile + 1 == mlp_.size(); }
   bool is_mixture() const { return stage_.shape.model.experts > 0; }
   bool is_of_mixture(Kind kind) const { return is_mixture() && MixtureRun::has(kind); }
   bool has_activation() const { return workload::has_activation(stage_.shape.model, stage_.shape.layout); }
@@ -212,11 +232,11 @@ class LayerRun final : public PartRun {
       case Kind::keep_input:
         return keep_part_of_input();
       case Kind::up:
-        return up(keeps(op));
+        return up(tile_of(what), keeps(op));
       case Kind::activation:
-        return activation(keeps(op));
+        return activation(mlp_[tile_of(what)], keeps(op));
       case Kind::down:
-        return down(keeps(op));
+        return down(tile_of(what), keeps(op));
       case Kind::shared_experts:
         return shared_experts(op);
       default:
@@ -231,11 +251,11 @@ class LayerRun final : public PartRun {
       case Kind::shared_experts:
         return shared_experts_gradient();
       case Kind::down:
-        return down_gradient();
+        return down_gradient(tile_of(what));
       case Kind::activation:
-        return activation_gradient();
+        return activation_gradient(mlp_[tile_of(what)]);
       case Kind::up:
-        return up_gradient();
+        return up_gradient(tile_of(what));
       case Kind::mlp_norm:
         return mlp_norm_backward(op);
       case Kind::projection:
@@ -255,13 +275,14 @@ class LayerRun final : public PartRun {
         return attention_norm_backward(op);
     }
   }
-  void weight_gradient(Kind kind, Op op) {
+  void weight_gradient(PieceName what, Op op) {
+    const Kind kind = what.kind;
     if (is_of_mixture(kind)) return mixture_.weight_gradient(kind, gradients_, n2_);
     switch (kind) {
       case Kind::down:
-        return down_weight_gradient();
+        return down_weight_gradient(tile_of(what));
       case Kind::up:
-        return up_weight_gradient();
+        return up_weight_gradient(tile_of(what));
       case Kind::shared_experts:
         return shared_experts_weight_gradient();
       case Kind::projection:
@@ -331,23 +352,37 @@ class LayerRun final : public PartRun {
     in_.x.reset();
   }
 
-  void up(bool keeps) {
-    mlp().up(stage_.workspace, column_parallel(places_.up), n2_all_.of(n2_).in(), mlp_);
-    n2_all_.reset();
+  void up(std::size_t t, bool keeps) {
+    mlp().up(stage_.workspace, column_parallel(places_.tiles_up[t]), n2_all_.of(n2_).in(), mlp_[t].saved);
+    if (is_last(t)) n2_all_.reset();
     if (keeps) return;
-    n2_.reset();
-    if (!has_activation()) mlp_.pre.reset();
+    if (is_last(t)) n2_.reset();
+    if (!has_activation()) mlp_[t].saved.pre.reset();
   }
 
-  void activation(bool keeps) {
-    mlp().activate(stage_.workspace, mlp_);
-    if (!keeps) mlp_.pre.reset();
+  void activation(Tile& tile, bool keeps) {
+    mlp().activate(stage_.workspace, tile.saved);
+    if (!keeps) tile.saved.pre.reset();
   }
 
-  void down(bool keeps) {
-    mlp().of_down().forward(stage_.workspace, row_parallel(places_.down), mlp_.act.in(), mlp_out_.begin(stage_));
-    mlp_out_.end(stage_);
-    if (!keeps) mlp_.act.reset();
+  void down(std::size_t t, bool keeps) {
+    parallel::Tensor& act = mlp_[t].saved.act;
+    add_tile(mlp_out_, is_first(t), [&](const kernels::Out& y) {
+      mlp().of_down().forward(stage_.workspace, row_parallel(places_.tiles_down[t]), act.in(), y);
+    });
+    if (is_last(t)) mlp_out_.end(stage_);
+    if (!keeps) act.reset();
+  }
+
+  // Puts what a tile gives where the sum of all tiles is made, or adds it to what the others gave.
+  template <class Run>
+  void add_tile(RowSum& sum, bool is_first, const Run& run) {
+    if (is_first) return run(sum.begin(stage_));
+    const kernels::InOut so_far = sum.term();
+    const parallel::Tensor term = stage_.make(so_far.elems);
+    run(term.out());
+    kernels::run(kernels::ResidualAdd{.count = so_far.elems, .a = so_far.in(), .b = term.in(), .y = so_far.out()},
+                 stage_.workspace.where);
   }
 
   void mixture_forward(Kind kind, bool keeps) {
@@ -357,14 +392,15 @@ class LayerRun final : public PartRun {
   }
 
   void shared_experts(Op op) {
-    mlp().up(stage_.workspace, column_parallel(places_.up), n2_.in(), mlp_);
-    if (has_activation()) mlp().activate(stage_.workspace, mlp_);
+    parallel::MlpSaved& saved = mlp_.front().saved;
+    mlp().up(stage_.workspace, column_parallel(places_.up), n2_.in(), saved);
+    if (has_activation()) mlp().activate(stage_.workspace, saved);
     shared_ = stage_.make_own_rows();
-    mlp().of_down().forward(stage_.workspace, row_parallel(places_.down), mlp_.act.in(), shared_.out());
+    mlp().of_down().forward(stage_.workspace, row_parallel(places_.down), saved.act.in(), shared_.out());
     // With an early stop the sum over the experts is not made again.
     if (op == Op::recompute && place_.last_of_group && stage_.shape.layout.early_stop) shared_.reset();
     if (keeps(op)) return;
-    mlp_ = {};
+    saved = {};
     n2_.reset();
   }
 
@@ -388,29 +424,34 @@ class LayerRun final : public PartRun {
 
   // ---- backward
 
-  void down_gradient() {
-    parallel::Tensor& made = has_activation() ? d_act_ : d_pre_;
-    made = mlp().down_gradient(stage_.workspace, weight(places_.down), mlp_, d_out_all_.of(out_.d).in());
-    if (!has_activation()) mlp_.pre.reset();
+  void down_gradient(std::size_t t) {
+    Tile& tile = mlp_[t];
+    parallel::Tensor& made = has_activation() ? tile.d_act : tile.d_pre;
+    made = mlp().down_gradient(stage_.workspace, weight(places_.tiles_down[t]), tile.saved, d_out_all_.of(out_.d).in());
+    if (!has_activation()) tile.saved.pre.reset();
   }
 
-  void activation_gradient() {
-    d_pre_ = mlp().activation_gradient(stage_.workspace, mlp_, d_act_.in());
-    mlp_.pre.reset();
-    d_act_.reset();
+  void activation_gradient(Tile& tile) {
+    tile.d_pre = mlp().activation_gradient(stage_.workspace, tile.saved, tile.d_act.in());
+    tile.saved.pre.reset();
+    tile.d_act.reset();
   }
 
-  void down_weight_gradient() {
-    mlp().of_down().weight_gradient(stage_.workspace, mlp_.act.in(), d_out_all_.of(out_.d).in(),
-                                    gradients(places_.down));
-    mlp_.act.reset();
+  // Tiles go backward from the last to the first.
+  void down_weight_gradient(std::size_t t) {
+    mlp().of_down().weight_gradient(stage_.workspace, mlp_[t].saved.act.in(), d_out_all_.of(out_.d).in(),
+                                    gradients(places_.tiles_down[t]));
+    mlp_[t].saved.act.reset();
+    if (!is_first(t)) return;
     d_out_all_.reset();
     if (!h_.given()) out_.d.reset();  // mlp_norm_backward was before
   }
 
-  void up_gradient() {
-    mlp().of_up().input_gradient(stage_.workspace, weight(places_.up), d_pre_.in(), d_n2_.begin(stage_));
-    d_n2_.end(stage_);
+  void up_gradient(std::size_t t) {
+    add_tile(d_n2_, is_last(t), [&](const kernels::Out& dx) {
+      mlp().of_up().input_gradient(stage_.workspace, weight(places_.tiles_up[t]), mlp_[t].d_pre.in(), dx);
+    });
+    if (is_first(t)) d_n2_.end(stage_);
   }
 
   void mixture_input_gradient(Kind kind) {
@@ -419,22 +460,25 @@ class LayerRun final : public PartRun {
   }
 
   void shared_experts_gradient() {
-    down_gradient();
-    if (has_activation()) activation_gradient();
+    down_gradient(0);
+    if (has_activation()) activation_gradient(mlp_.front());
     d_shared_ = stage_.make_own_rows();
-    mlp().of_up().input_gradient(stage_.workspace, weight(places_.up), d_pre_.in(), d_shared_.out());
+    mlp().of_up().input_gradient(stage_.workspace, weight(places_.up), mlp_.front().d_pre.in(), d_shared_.out());
   }
 
   // The router's weight gradient, which comes behind, has the norm's output last.
   void shared_experts_weight_gradient() {
-    down_weight_gradient();
-    mlp().of_up().weight_gradient(stage_.workspace, n2_.in(), d_pre_.in(), gradients(places_.up));
-    d_pre_.reset();
+    down_weight_gradient(0);
+    parallel::Tensor& d_pre = mlp_.front().d_pre;
+    mlp().of_up().weight_gradient(stage_.workspace, n2_.in(), d_pre.in(), gradients(places_.up));
+    d_pre.reset();
   }
 
-  void up_weight_gradient() {
-    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), d_pre_.in(), gradients(places_.up));
-    d_pre_.reset();
+  void up_weight_gradient(std::size_t t) {
+    mlp().of_up().weight_gradient(stage_.workspace, n2_all_.of(n2_).in(), mlp_[t].d_pre.in(),
+                                  gradients(places_.tiles_up[t]));
+    mlp_[t].d_pre.reset();
+    if (!is_first(t)) return;
     n2_.reset();
     n2_all_.reset();
   }
@@ -447,7 +491,7 @@ class LayerRun final : public PartRun {
     dh_ = std::move(d_n2_.sum);
     h_.reset();
     norm2_.reset();
-    if (!mlp_.act.given() || d_out_all_.given())
+    if (!mlp_.front().saved.act.given() || d_out_all_.given())
       out_.d.reset();  // a mixture without shared experts takes it first; or down's weight gradient was before, or has
                        // all rows
   }
@@ -538,14 +582,12 @@ class LayerRun final : public PartRun {
   parallel::NormSaved norm2_;
   parallel::Tensor n2_;  // behind norm 2
   RowGather n2_all_;
-  parallel::MlpSaved mlp_;
+  std::vector<Tile> mlp_;
   RowSum mlp_out_;
   parallel::Tensor shared_;  // of a mixture's shared experts: [own rows, hidden], until it is added to the others'
 
   // Backward.
   RowGather d_out_all_;
-  parallel::Tensor d_act_;  // of what comes out of the activation, where that is a kernel of its own
-  parallel::Tensor d_pre_;  // of what goes into it
   RowSum d_n2_;
   parallel::Tensor d_shared_;  // their part of it, likewise
   parallel::Tensor dh_;

@@ -13,8 +13,9 @@ class RowSum {
  public:
   parallel::Tensor sum = {};
 
-  kernels::Out begin(const StageContext& stage);  // where the term is to be written
-  void end(const StageContext& stage);            // it was written
+  kernels::Out begin(const StageContext& stage);         // where the term is to be written
+  kernels::InOut term() const { return term_.inout(); }  // as far as it was written, between the two
+  void end(const StageContext& stage);                   // it was written
 
   GptStage::Exchange exchange(const StageContext& stage);
   void exchanged(const StageContext& stage);

@@ -102,6 +102,13 @@ void check_compression(const TrainOptions& options) {
       "or --shard-ranks less than --dp; int8, int4, fp8 and sign with any --zero");
 }
 
+void check_tiles(const TrainOptions& options) {
+  if (options.layout.mlp_tiles == 1 || (options.init_from.empty() && options.export_file.empty())) return;
+  throw core::usage_error("mlp_tiles is " + std::to_string(options.layout.mlp_tiles) +
+                          " together with --init-from or --export, whose files have whole matrices; allowed: "
+                          "mlp_tiles=1");
+}
+
 // Messages between stages go by the host.
 void check_graph(const TrainOptions& options) {
   if (!options.graph) return;
@@ -218,6 +225,7 @@ void check_sync(const TrainOptions& options) {
 
 TrainOptions checked(TrainOptions options) {
   check_compression(options);
+  check_tiles(options);
   check_layout(options.model, options.layout);
   const bool cuts = options.sample_tokens > 0 || !options.tokenizer->is_bytes();
   if (cuts && options.tokenizer->size() > options.model.vocabulary) {
