@@ -595,6 +595,9 @@ std::vector<Operation> layer_operations(const Model& model, const Layout& layout
     leave(OperationKind::leave_mlp, ops, at, at.tokens);
   }
   residual(OperationKind::mlp_residual, ops, at);
+  if (layout.mlp_tiles > 1 && ops.back().kind == OperationKind::mlp_residual) {  // without weights: with the last tile
+    ops.back().turn = static_cast<std::uint16_t>(layout.mlp_tiles);
+  }
   return ops;
 }
 

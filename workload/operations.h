@@ -143,8 +143,8 @@ constexpr PieceName piece_named(std::uint32_t what) {
 // The tile of an MLP that a piece is of (Layout::mlp_tiles), whose operations have the numbers from 1 on as their
 // turns; -1: of none.
 constexpr std::int32_t tile_of(PieceName name) {
-  const bool is_of_mlp =
-      name.kind == OperationKind::up || name.kind == OperationKind::activation || name.kind == OperationKind::down;
+  const bool is_of_mlp = name.kind == OperationKind::up || name.kind == OperationKind::activation ||
+                         name.kind == OperationKind::down || name.kind == OperationKind::mlp_residual;
   return is_of_mlp ? std::int32_t{name.turn} - 1 : -1;
 }
 

@@ -151,11 +151,11 @@ TEST(Recipe, TilesOfAnMlpComeOneByOne) {
     for (const Piece& piece : pieces) {
       const PieceName name = piece_named(piece.what);
       if (piece.op != op || name.side != side || tile_of(name) < 0) continue;
-      text += (name.kind == Kind::up ? "u" : "d") + std::to_string(tile_of(name));
+      text += (name.kind == Kind::up ? "u" : name.kind == Kind::down ? "d" : "+") + std::to_string(tile_of(name));
     }
     return text;
   };
-  EXPECT_EQ(mlp_of(tiled.forward, Op::forward, Side::forward), "u0d0u1d1");
+  EXPECT_EQ(mlp_of(tiled.forward, Op::forward, Side::forward), "u0d0u1d1+1") << "and the residual";
   EXPECT_EQ(mlp_of(tiled.backward, Op::recompute, Side::forward), "u0u1") << "nobody needs what they add to";
   EXPECT_EQ(mlp_of(tiled.backward, Op::backward, Side::input_gradient), "d1u1d0u0");
   EXPECT_EQ(mlp_of(tiled.backward, Op::backward, Side::weight_gradient), "d1u1d0u0");

@@ -100,6 +100,12 @@ ZeroFlags parse_zero_flags(int argc, const char* const* argv) {
   line.parse(argc, argv);
   read_step_flags(line, flags.step);
   read_all(line, kFlags, flags);
+  const workload::Layout& layout = flags.step.options.layout;
+  if (layout.mlp_tiles > 1 && layout.recompute == workload::Recompute::full) {
+    throw core::usage_error(
+        "--mlp-tiles together with --recompute full, which gathers weights a third time, as the formulas here do not "
+        "have it; allowed: one of the two, or mini_train --layout");
+  }
   if (zero_rows(flags).empty()) {
     throw core::usage_error("--grad-dtype: none goes with --dtype; allowed: f32, or one of --dtype");
   }
