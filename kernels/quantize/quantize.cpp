@@ -1,5 +1,6 @@
 #include "kernels/quantize/quantize.h"
 
+#include <array>
 #include <limits>
 #include <string>
 
@@ -33,7 +34,6 @@ HWY_INLINE float largest_magnitude(D /*d*/, const T* x, std::size_t count) {
   hn::Vec<DI32> even = hn::Zero(d);
   hn::Vec<DI32> odd = even;
   for_pairs<T>(count, [&](std::size_t i, auto part) HWY_ATTR {
-    prefetch_ahead(x + i, pair_elems() * sizeof(T));
     const Pair p = part.load(x + i);
     even = hn::Max(even, magnitude_bits(p.a));
     odd = hn::Max(odd, magnitude_bits(p.b));
@@ -49,7 +49,6 @@ HWY_INLINE float largest_magnitude(D d, const T* x, std::size_t count) {
   auto largest = hn::Zero(d16);
   std::size_t i = 0;
   for (; i + step <= count; i += step) {
-    prefetch_ahead(x + i, step * sizeof(T));
     const auto bits = hn::LoadU(d16, reinterpret_cast<const std::int16_t*>(x + i));
     largest = hn::Max(largest, hn::And(bits, all));
   }
@@ -66,55 +65,114 @@ HWY_INLINE hn::Vec<DI32> codes_of(VF32 x, VF32 inverse) {
   return hn::NearestInt(hn::Mul(x, inverse));
 }
 
-// The codes of a pair of x, in the order of elements.
-template <class T>
-HWY_INLINE void store_codes(const T* /*x*/, Pair value, VF32 inverse, std::int8_t* codes) {
-  hn::StoreU(hn::DemoteTo(DI8(), codes_of(value.a, inverse)), DI8(), codes);
-  hn::StoreU(hn::DemoteTo(DI8(), codes_of(value.b, inverse)), DI8(), codes + lanes_f32());
+// Makes whole vectors of codes out of codes of 32 bits. Instructions that narrow integers work within blocks of 128
+// bits, so that each block ends up with a piece of each of kParts vectors; here those of one vector come together.
+template <int kParts>
+constexpr auto part_order() {
+  constexpr std::size_t kLanes = hn::MaxLanes(hn::ScalableTag<std::int32_t>());
+  constexpr std::size_t kPiece = 4 / kParts;  // lanes
+  constexpr std::size_t kVector = kLanes / kParts;
+  std::array<std::int32_t, kLanes> order{};
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    order[i] = static_cast<std::int32_t>(i % kVector / kPiece * 4 + i / kVector * kPiece + i % kPiece);
+  }
+  return order;
 }
-template <EvenAndOdd T>
-HWY_INLINE void store_codes(const T* /*x*/, Pair value, VF32 inverse, std::int8_t* codes) {
-  const auto odd = hn::ShiftLeft<8>(codes_of(value.b, inverse));
-  const auto both_codes = hn::IfVecThenElse(hn::Set(DI32(), 0xff), codes_of(value.a, inverse), odd);
-  const auto bits = hn::TruncateTo(HalfU16(), hn::BitCast(U32(), both_codes));
-  hn::StoreU(bits, HalfU16(), reinterpret_cast<std::uint16_t*>(codes));
+template <int kParts, class V>
+HWY_INLINE V in_order(V parts, const std::uint8_t (&within_block)[16]) {
+  const hn::DFromV<V> d;
+  const hn::Repartition<std::uint8_t, decltype(d)> d8;
+  const hn::Repartition<std::int32_t, decltype(d)> d32;
+  HWY_ALIGN static constexpr auto kOrder = part_order<kParts>();
+  const auto sorted = hn::TableLookupBytes(hn::BitCast(d8, parts), hn::LoadDup128(d8, within_block));
+  return hn::BitCast(d, hn::TableLookupLanes(hn::BitCast(d32, sorted), hn::SetTableIndices(d32, kOrder.data())));
 }
 
-template <class T>
-void encode_block(const T* x, std::int8_t* codes, float inverse, std::size_t count) {
-  const std::size_t step = pair_elems();
+// The codes of 8 bits of as many elements as a vector has bytes.
+template <class D, class T>
+HWY_INLINE auto vector_of_codes(D /*d*/, const T* x, VF32 inverse) {
+  const hn::Repartition<std::int16_t, D> d16;
+  HWY_ALIGN static constexpr std::uint8_t kOrder[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+  const Pair first = load_pair(x);
+  const Pair second = load_pair(x + pair_elems());
+  // Not qualified, as the scalar target, for which nothing calls this, has no such function.
+  const auto ab = ReorderDemote2To(d16, codes_of(first.a, inverse), codes_of(first.b, inverse));
+  const auto cd = ReorderDemote2To(d16, codes_of(second.a, inverse), codes_of(second.b, inverse));
+  return in_order<4>(hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd)), kOrder);
+}
+template <class D, EvenAndOdd T>
+HWY_INLINE auto vector_of_codes(D d, const T* x, VF32 inverse) {
+  const hn::Repartition<std::int16_t, D> d16;
+  HWY_ALIGN static constexpr std::uint8_t kOrder[16] = {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15};
+  const auto two_codes = [&](Pair value) HWY_ATTR {
+    return hn::IfVecThenElse(hn::Set(d, 0xff), codes_of(value.a, inverse),
+                             hn::ShiftLeft<8>(codes_of(value.b, inverse)));
+  };
+  const auto first = two_codes(load_pair(x));
+  const auto second = hn::ShiftLeft<16>(two_codes(load_pair(x + pair_elems())));
+  return in_order<2>(hn::BitCast(d16, hn::IfVecThenElse(hn::Set(d, 0xffff), first, second)), kOrder);
+}
+
+// Codes of elements_at_once() elements.
+template <class Codes>
+HWY_INLINE std::size_t elements_at_once() {
+  return HWY_TARGET == HWY_SCALAR ? 2 : static_cast<std::size_t>(Codes::kInAByte) * 2 * pair_elems();
+}
+template <class D, class T>
+HWY_INLINE void encode_some(CodesOf<8> /*codes*/, D d, const T* x, VF32 inverse, std::int8_t* to) {
+  if constexpr (HWY_TARGET == HWY_SCALAR) {
+    for (std::size_t i = 0; i < 2; ++i) to[i] = static_cast<std::int8_t>(hn::GetLane(codes_of(load(x + i), inverse)));
+  } else {
+    const auto codes = vector_of_codes(d, x, inverse);
+    const hn::Repartition<std::int8_t, D> d8;
+    hn::StoreU(hn::BitCast(d8, codes), d8, to);
+  }
+}
+// Two codes of 8 bits to one byte.
+template <class D, class T>
+HWY_INLINE void encode_some(CodesOf<4> /*codes*/, D d, const T* x, VF32 inverse, std::uint8_t* to) {
+  if constexpr (HWY_TARGET == HWY_SCALAR) {
+    std::int8_t two[2];
+    encode_some(CodesOf<8>(), d, x, inverse, static_cast<std::int8_t*>(two));
+    *to = static_cast<std::uint8_t>((two[0] & 15) | (two[1] & 15) << 4);
+  } else {
+    const hn::Repartition<std::uint16_t, D> d16;
+    const hn::Repartition<std::uint8_t, D> d8;
+    HWY_ALIGN static constexpr std::uint8_t kOrder[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+    const auto byte_of_two = [&](auto codes) HWY_ATTR {
+      const auto halves = hn::And(hn::BitCast(d16, codes), hn::Set(d16, 0x0f0f));
+      return hn::Or(halves, hn::ShiftRight<4>(halves));
+    };
+    const auto first = byte_of_two(vector_of_codes(d, x, inverse));
+    const auto second = byte_of_two(vector_of_codes(d, x + 2 * pair_elems(), inverse));
+    const auto both_bytes = hn::Or(hn::And(first, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(second));
+    hn::StoreU(hn::BitCast(d8, in_order<2>(both_bytes, kOrder)), d8, to);
+  }
+}
+
+// Asks for x as far ahead as is worth it: here and not where the largest is looked for, as this takes longer, and
+// memory then has as much to do at all times. A last code of 4 bits that stands alone has zeros beside it.
+template <class Codes, class T, class Code>
+void encode_codes(Codes codes, const T* x, Code* to, float inverse, std::size_t count) {
+  const std::size_t step = elements_at_once<Codes>();
   const VF32 factor = hn::Set(F32(), inverse);
   std::size_t i = 0;
   for (; i + step <= count; i += step) {
-    prefetch_ahead(codes + i, step);
-    store_codes(x, load_pair(x + i), factor, codes + i);
+    prefetch_ahead(x + i, step * sizeof(T));
+    prefetch_ahead(to + i / Codes::kInAByte, step / Codes::kInAByte);
+    encode_some(codes, DI32(), x + i, factor, to + i / Codes::kInAByte);
   }
   if (i == count) return;
-  HWY_ALIGN std::int8_t padded[2 * HWY_MAX_BYTES / sizeof(float)];
-  store_codes(x, load_pair_tail(x + i, count - i), factor, static_cast<std::int8_t*>(padded));
-  std::memcpy(codes + i, padded, count - i);
+  HWY_ALIGN T padded[4 * HWY_MAX_BYTES / sizeof(float) * Codes::kInAByte] = {};
+  HWY_ALIGN Code last[HWY_MAX_BYTES];
+  std::memcpy(padded, x + i, (count - i) * sizeof(T));
+  encode_some(codes, DI32(), static_cast<const T*>(padded), factor, static_cast<Code*>(last));
+  std::memcpy(to + i / Codes::kInAByte, last,
+              static_cast<std::size_t>(Codes::bytes(static_cast<std::int64_t>(count - i))));
 }
 
-// Codes of 4 bits are made of codes of 8, so many at once: a few vectors, and an even number of blocks' bytes.
-constexpr std::size_t kPackedAtOnce = 256;
-
-// Two codes of 8 bits to one byte. A last one that stands alone has zeros beside it.
-HWY_INLINE void pack_codes(const std::int8_t* codes, std::uint8_t* bytes, std::size_t count) {
-  const hn::ScalableTag<std::uint16_t> d16;
-  const hn::Rebind<std::uint8_t, decltype(d16)> d8;
-  const std::size_t step = hn::Lanes(d16);
-  std::size_t i = 0;
-  for (; 2 * (i + step) <= count; i += step) {
-    const auto pairs = hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(codes + 2 * i));
-    const auto low = hn::And(pairs, hn::Set(d16, 0x0f));
-    const auto high = hn::And(hn::ShiftRight<4>(pairs), hn::Set(d16, 0xf0));
-    hn::StoreU(hn::TruncateTo(d8, hn::Or(low, high)), d8, bytes + i);
-  }
-  for (; 2 * i < count; ++i) {
-    const int high = 2 * i + 1 < count ? codes[2 * i + 1] : 0;
-    bytes[i] = static_cast<std::uint8_t>((codes[2 * i] & 15) | (high & 15) << 4);
-  }
-}
+// Codes of 4 bits become codes of 8 before they become numbers, so many at once.
+constexpr std::size_t kUnpackedAtOnce = 256;
 
 HWY_INLINE void unpack_codes(const std::uint8_t* bytes, std::int8_t* codes, std::size_t count) {
   const hn::ScalableTag<std::uint16_t> d16;
@@ -139,23 +197,9 @@ HWY_INLINE void unpack_codes(const std::uint8_t* bytes, std::int8_t* codes, std:
   }
 }
 
-template <class T>
-void encode_codes(CodesOf<8> /*codes*/, const T* x, std::int8_t* to, float inverse, std::size_t count) {
-  encode_block(x, to, inverse, count);
-}
-template <class T>
-void encode_codes(CodesOf<4> /*codes*/, const T* x, std::uint8_t* to, float inverse, std::size_t count) {
-  HWY_ALIGN std::int8_t codes[kPackedAtOnce];
-  for (std::size_t i = 0; i < count; i += kPackedAtOnce) {
-    const std::size_t some = HWY_MIN(kPackedAtOnce, count - i);
-    encode_block(x + i, static_cast<std::int8_t*>(codes), inverse, some);
-    pack_codes(static_cast<const std::int8_t*>(codes), to + i / 2, some);
-  }
-}
-
+// Returns the block's scale.
 template <class Codes, class T, class Code>
-float quantize_block(Codes codes, const T* x, Code* to, std::size_t count) {
-  const float largest = largest_magnitude(DI32(), x, count);
+float quantize_block(Codes codes, float largest, const T* x, Code* to, std::size_t count) {
   const bool finite = largest <= std::numeric_limits<float>::max();
   if (finite && largest >= Codes::kSmallestLargest) {
     encode_codes(codes, x, to, Codes::kLargest / largest, count);
@@ -202,9 +246,9 @@ void decode_codes(CodesOf<8> /*codes*/, const std::int8_t* from, float scale, T*
 }
 template <class T>
 void decode_codes(CodesOf<4> /*codes*/, const std::uint8_t* from, float scale, T* y, std::size_t count) {
-  HWY_ALIGN std::int8_t codes[kPackedAtOnce];
-  for (std::size_t i = 0; i < count; i += kPackedAtOnce) {
-    const std::size_t some = HWY_MIN(kPackedAtOnce, count - i);
+  HWY_ALIGN std::int8_t codes[kUnpackedAtOnce];
+  for (std::size_t i = 0; i < count; i += kUnpackedAtOnce) {
+    const std::size_t some = HWY_MIN(kUnpackedAtOnce, count - i);
     unpack_codes(from + i / 2, static_cast<std::int8_t*>(codes), some);
     dequantize_block(static_cast<const std::int8_t*>(codes), scale, y + i, some);
   }
@@ -228,18 +272,29 @@ HWY_INLINE void for_blocks(std::size_t count, std::size_t block, const Work& wor
   for (std::size_t i = 0; i < count; i += block) work(i, count - i < block ? count - i : block, i / block);
 }
 
-// Codes are not written past the caches, as more is read than written: see run_cpu of a Cast.
+// A few blocks' largest are found before the first of them is encoded, so that nothing waits for a maximum across lanes
+// and the division by it. Codes are not written past the caches, as more is read than written: see run_cpu of a Cast.
 template <class Code, class Args>
 void quantize_blocks(const Args& args, std::int64_t first, std::int64_t last) {
   using Codes = typename Args::Codes;
+  constexpr std::size_t kGroupBytes = 4096;  // of x: what encode_codes has asked for
+  constexpr std::size_t kMostBlocks = 16;
   const auto block = static_cast<std::size_t>(args.block);
   const Span span = elems_of(args, first, last);
   float* const scales = args.scales.template as<float>() + first;
   with_activation_type(args.x.dtype, [&](auto zero) {
     const auto* x = args.x.template as<decltype(zero)>() + span.begin;
     Code* const codes = args.codes.template as<Code>() + Codes::bytes(span.begin);
-    for_blocks(span.count, block, [&](std::size_t i, std::size_t elems, std::size_t k) {
-      scales[k] = quantize_block(Codes(), x + i, codes + i / Codes::kInAByte, elems);
+    const std::size_t group = HWY_MAX(std::size_t{1}, HWY_MIN(kMostBlocks, kGroupBytes / (block * sizeof zero)));
+    std::array<float, kMostBlocks> largest;
+    for_blocks(span.count, group * block, [&](std::size_t i, std::size_t elems, std::size_t k) {
+      for_blocks(elems, block, [&](std::size_t j, std::size_t count, std::size_t n) {
+        largest[n] = largest_magnitude(DI32(), x + i + j, count);
+      });
+      for_blocks(elems, block, [&](std::size_t j, std::size_t count, std::size_t n) {
+        Code* const to = codes + (i + j) / Codes::kInAByte;
+        scales[k * group + n] = quantize_block(Codes(), largest[n], x + i + j, to, count);
+      });
     });
   });
 }
@@ -299,10 +354,10 @@ Cost dequantize_cost(const Args& args) {
   return {static_cast<double>(args.count), operand_bytes(args), ""};
 }
 
-// Calls of_blocks(first, last, whether results outgrow the caches).
+// Calls of_blocks(first, last, whether results outgrow all caches): numbers that were sent are read soon.
 template <class Args, class Work>
 void for_blocks_of(const Args& args, ThreadPool& pool, std::size_t result_bytes, const Work& of_blocks) {
-  const bool stream = pool.kept<Caches>().outgrown_by(result_bytes);
+  const bool stream = pool.kept<Caches>().all_outgrown_by(result_bytes);
   pool.for_ranges(args.blocks(), kGrain, [&](auto first, auto last) { of_blocks(first, last, stream); });
 }
 

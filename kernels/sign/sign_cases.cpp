@@ -31,6 +31,8 @@ std::vector<KernelCase> sign_test_cases() {
 
 std::vector<KernelCase> sign_bench_cases() {
   std::vector<KernelCase> cases;
+  add(cases, std::int64_t{1} << 16, 256, "N64K");
+  add(cases, std::int64_t{1} << 20, 256, "N1M");
   add(cases, std::int64_t{1} << 24, 256, "N16M");
   return cases;
 }
