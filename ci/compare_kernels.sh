@@ -11,7 +11,7 @@ build=$PWD/${1:-build/release} out=${2:-out/compare_kernels}
 rounds=${ROUNDS:-3} threads=${THREADS:-2} caches=${CACHES:-cold warm} ms=${MILLISECONDS:-100}
 families=${FAMILIES:-^gelu ^layernorm|^residual_layernorm ^rmsnorm|^residual_rmsnorm ^softmax ^cross_entropy ^adamw/.*N16M \
 ^sgd_momentum/.*N16M ^(sum_of_squares|finite_check)/.*N16M ^residual_add ^reduction/.*(64KiB|16MiB) ^(un)?pack_bucket ^cast \
-^quantize|^dequantize ^dropout ^embedding ^attention ^gemm}
+^quantize|^dequantize ^dropout ^embedding ^attention_[bfm] ^attention_decode/.*S1_ ^gemm}
 python=/usr/bin/python3  # Debian's, which has PyTorch
 
 fail() { echo "ci/compare_kernels.sh: $*" >&2; exit 1; }

@@ -352,6 +352,17 @@ def attention_bwd(case: KernelCase, t: Tensors) -> Call:
     return call
 
 
+def attention_decode(case: KernelCase, t: Tensors) -> Call:
+    """Composed; queries that share a head of keys are the rows of one product. Contexts are all as long as the cache."""
+    if "_ragged" in case.shape or "table" in t:
+        raise KeyError(f"{case.name}: not a plain cache of full contexts")
+    sequences, heads, columns, keys = (case.size(letter) for letter in "SHDK")
+    group = case.size("G") if "_G" in case.shape else 1
+    q = t["q"].view(sequences, heads // group, group, columns)
+    k, v = (t[name].view(sequences, heads // group, keys, columns) for name in ("k", "v"))
+    return lambda: torch.softmax((q @ k.transpose(-1, -2)).mul_(columns**-0.5), -1) @ v
+
+
 def embedding_fwd(case: KernelCase, t: Tensors) -> Call:
     table, ids = t["table"].view(-1, case.size("C")), t["ids"]
     positions = t["positions"].view(-1, case.size("C"))
@@ -416,6 +427,7 @@ ONE_WAY: dict[str, Maker] = {
     "unpack_bucket": unpack_bucket,
     "attention_fwd": attention_fwd,
     "attention_bwd": attention_bwd,
+    "attention_decode": attention_decode,
     "embedding_fwd": embedding_fwd,
     "gemm_fwd": gemm_fwd,
     "gemm_bias_fwd": gemm_fwd,

@@ -49,6 +49,16 @@ def test_norms_backward_is_that_of_their_forward() -> None:
         close(with_residual, leaf.grad + dsum)
 
 
+def test_decoding_is_the_last_row_of_attention() -> None:
+    heads, group, keys, columns = 4, 2, 7, 8
+    q, k, v = torch.randn(heads, columns), torch.randn(heads // group, keys, columns), torch.randn(heads // group, keys, columns)
+    t = {"q": q.view(-1), "k": k.view(-1), "v": v.view(-1), "lengths": torch.zeros(1, dtype=torch.int32)}
+    got = result_of("attention_decode", f"S1_H{heads}_D{columns}_K{keys}_G{group}", t).view(heads, columns)
+    for head in range(heads):
+        weights = torch.softmax(k[head // group] @ q[head] / columns**0.5, 0)
+        close(got[head], weights @ v[head // group])
+
+
 def test_attention_backward_is_that_of_its_forward() -> None:
     batch, heads, length, columns = 2, 3, 5, 4
     row, stride = heads * columns, 3 * heads * columns

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/device_cpu.h"
+#include "kernels/attention_decode/attention_decode_reference.h"
 #include "kernels/base/case_checks.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/stream_gate.h"
@@ -86,6 +87,23 @@ std::vector<KernelCase> large_cases() {
       cases.push_back(make_case(NormBackward{.norm = norm, .rows = 5, .columns = columns, .with_residual = true},
                                 {.shape = shape, .draws = {{"rstd", {.kind = Draw::Kind::positive}}}, .terms = terms}));
     }
+  }
+  // Contexts of no tokens among others: their FLOPs are not what is declared, so that no family's case has them.
+  for (std::int64_t most_keys : {20, 700}) {
+    const auto tokens = static_cast<double>(most_keys);
+    const DecodeShape shape{.sequences = 3,
+                            .heads = 4,
+                            .kv_heads = 2,
+                            .head_columns = 24,
+                            .most_keys = most_keys,
+                            .keys = most_keys,
+                            .block = 16,
+                            .blocks = most_keys};
+    cases.push_back(make_case(AttentionDecode{.shape = shape},
+                              {.shape = "no_tokens_K" + std::to_string(most_keys),
+                               .draws = {{"lengths", {.kind = Draw::Kind::given, .values = {0, tokens, 0}}},
+                                         {"table", {.kind = Draw::Kind::index, .below = most_keys}}},
+                               .terms = {{"o", most_keys}, {"lse", most_keys}}}));
   }
   // Rows of the table with one, some, and more than one segment of 32 tokens, and ids outside.
   for (std::int64_t rows : {2, 9, 1000}) {

@@ -18,6 +18,7 @@ struct KernelFamily {
 // NAME_cases.cpp in the family's folder defines them.
 std::vector<KernelCase> gemm_test_cases(), gemm_bench_cases();
 std::vector<KernelCase> attention_test_cases(), attention_bench_cases();
+std::vector<KernelCase> attention_decode_test_cases(), attention_decode_bench_cases();
 std::vector<KernelCase> attention_merge_test_cases(), attention_merge_bench_cases();
 std::vector<KernelCase> copy_test_cases(), copy_bench_cases();
 std::vector<KernelCase> gelu_test_cases(), gelu_bench_cases();
@@ -42,6 +43,7 @@ std::vector<KernelCase> moe_test_cases(), moe_bench_cases();
 inline constexpr std::array kKernelFamilies{
     KernelFamily{"gemm", gemm_test_cases, gemm_bench_cases},
     KernelFamily{"attention", attention_test_cases, attention_bench_cases},
+    KernelFamily{"attention_decode", attention_decode_test_cases, attention_decode_bench_cases},
     KernelFamily{"attention_merge", attention_merge_test_cases, attention_merge_bench_cases},
     KernelFamily{"copy", copy_test_cases, copy_bench_cases},
     KernelFamily{"gelu", gelu_test_cases, gelu_bench_cases},

@@ -110,7 +110,7 @@ void OperandSets::fill_set(core::Device& device, std::size_t set, const kernels:
   for (std::size_t k = 0; k < slots_.size(); ++k) {
     if (slots_[k].is_shared && set > 0) continue;
     const kernels::CaseOperand& operand = one.operands[k];
-    const bool names = shared_bytes_ > 0 && operand.draw.kind == kernels::Draw::Kind::index;
+    const bool names = shared_bytes_ > 0 && names_rows(operand.draw);
     fill(device, address(slots_[k], set), operand.bytes(),
          names ? moved_on(patterns[k], operand.draw.below, set) : patterns[k]);
   }

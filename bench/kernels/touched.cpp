@@ -32,11 +32,16 @@ double footprint_bytes(const kernels::KernelCase& one) {
   return bytes;
 }
 
+bool names_rows(const kernels::Draw& draw) {
+  using Kind = kernels::Draw::Kind;
+  return draw.kind == Kind::index || (draw.kind == Kind::given && draw.below > 0);
+}
+
 bool names_rows(const kernels::KernelCase& one) {
   const double most = most_touched_bytes(one);
-  const auto is_index = [](const auto& operand) { return operand.draw.kind == kernels::Draw::Kind::index; };
+  const auto names = [](const auto& operand) { return names_rows(operand.draw); };
   const auto is_partly_touched = [&](const auto& operand) { return static_cast<double>(operand.bytes()) > most; };
-  return std::any_of(one.operands.begin(), one.operands.end(), is_index) &&
+  return std::any_of(one.operands.begin(), one.operands.end(), names) &&
          std::any_of(one.operands.begin(), one.operands.end(), is_partly_touched);
 }
 

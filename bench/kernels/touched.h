@@ -13,6 +13,8 @@ double most_touched_bytes(const kernels::KernelCase& one);
 // The bytes of all operands, once each, as far as they are touched.
 double footprint_bytes(const kernels::KernelCase& one);
 
+// Whether an operand's elements are integers that name rows of another operand.
+bool names_rows(const kernels::Draw& draw);
 // Whether integers of the case say which rows of its largest operand are touched, so that other integers lead to
 // others.
 bool names_rows(const kernels::KernelCase& one);

@@ -25,6 +25,8 @@ double drawn(const Draw& draw, std::uint64_t seed, std::uint64_t index) {
       return draw.scale * (0.5 + 0.5 * uniform(bits));
     case Draw::Kind::index:
       return std::floor(uniform(bits) * static_cast<double>(draw.below));
+    case Draw::Kind::given:
+      return draw.values.at(index % draw.values.size());
     case Draw::Kind::zero:
       break;
   }

@@ -24,11 +24,13 @@ struct Draw {
     normal,    // mean 0, standard deviation `scale`
     positive,  // uniform in [scale / 2, scale)
     index,     // integers, uniform in [0, below)
+    given,     // `values`, over and over
     zero,
   };
   Kind kind = Kind::normal;
   double scale = 1;
-  std::int64_t below = 0;
+  std::int64_t below = 0;  // given: 0, or all values are integers of [0, below) that name rows, as those of index
+  std::vector<double> values = {};  // given alone
 };
 
 // Properties of a case beyond its kernel's arguments.

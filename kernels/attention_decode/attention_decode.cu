@@ -1,0 +1,438 @@
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+#include "kernels/attention_decode/attention_decode.h"
+#include "kernels/base/cuda_rows.cuh"
+
+namespace lockstep::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarpLanes;
+constexpr int kLaneElems = 8;  // of a row that a lane has
+// Tokens whose keys and values are on their way to a lane at a time: as many as registers hold (ptxas: nothing is
+// spilled).
+template <int kRows>
+constexpr int kTokensAtOnce = kRows > 4 ? 2 : 4;
+constexpr std::int64_t kMostColumns = std::int64_t{kWarpLanes} * kLaneElems;
+constexpr std::int64_t kLeastPart = 128;  // tokens: below, merging costs more than another block gains
+constexpr std::int64_t kMostPart = 4096;  // whose blocks' numbers fit shared memory
+
+template <class T>
+struct Decoding {
+  DecodeShape shape;
+  CacheShape cache;
+  std::int64_t table_row;
+  float factor;
+  std::int64_t piece_rows;  // of a head of keys: queries times the heads that share it
+  std::int64_t chunks;      // groups of kRows of them
+  const T* q;
+  const T* k;
+  const T* v;
+  const std::int32_t* table;  // null if the cache is plain
+  const std::int32_t* lengths;
+  T* o;
+  float* lse;
+  std::int64_t parts = 1;        // of the longest context
+  std::int64_t part_tokens = 0;  // whole blocks
+  // For the merge, if there are several parts.
+  float* part_o = nullptr;     // [row][part][columns], before the division
+  float* part_sums = nullptr;  // [row][part][2]: the maximum of scores, the sum of weights
+};
+
+// A row's maximum of scores, its sum of weights relative to it, and this lane's elements of its sum of values.
+struct RowState {
+  float maximum = -INFINITY;
+  float sum = 0;
+  float o[kLaneElems] = {};
+
+  // Adds what other lanes or warps have of other tokens.
+  __device__ __forceinline__ void add(float other_maximum, float other_sum, const float (&other_o)[kLaneElems]) {
+    const float top = fmaxf(maximum, other_maximum);
+    const float shift = ExpSum::shift_of(top);
+    const float mine = expf(maximum - shift);
+    const float theirs = expf(other_maximum - shift);
+    sum = __fadd_rn(__fmul_rn(sum, mine), __fmul_rn(other_sum, theirs));
+#pragma unroll
+    for (int i = 0; i < kLaneElems; ++i) o[i] = __fadd_rn(__fmul_rn(o[i], mine), __fmul_rn(other_o[i], theirs));
+    maximum = top;
+  }
+};
+
+// The lanes that share a token's row: so many as have it all, a power of two.
+struct Lanes {
+  int count;
+  __device__ explicit Lanes(std::int64_t columns) : count(1) {
+    while (std::int64_t{count} * kLaneElems < columns) count *= 2;
+  }
+  __device__ __forceinline__ int lane() const { return lane_index() % count; }
+  __device__ __forceinline__ int group() const { return static_cast<int>(threadIdx.x) / count; }
+  __device__ __forceinline__ int groups() const { return kThreads / count; }
+  __device__ __forceinline__ float sum(float value) const {
+    for (int mask = count / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(kAllLanes, value, mask);
+    return value;
+  }
+  // The first element of this lane's i-th pack.
+  template <int kItems>
+  __device__ __forceinline__ std::int64_t first(int pack) const {
+    return (std::int64_t{pack} * count + lane()) * kItems;
+  }
+};
+
+// This lane's elements of a row; zeros past its end.
+template <class T, int kItems>
+struct LaneRow {
+  static constexpr int kPacks = kLaneElems / kItems;
+  Pack<T, kItems> packs[kPacks];
+
+  __device__ __forceinline__ void load(const T* row, std::int64_t columns, const Lanes& lanes) {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const std::int64_t first = lanes.template first<kItems>(p);
+      if (first < columns) packs[p] = Pack<T, kItems>::load(row + first);
+    }
+  }
+  __device__ __forceinline__ void widen(float (&values)[kLaneElems], std::int64_t columns, const Lanes& lanes) const {
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      const bool within = lanes.template first<kItems>(p) < columns;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) values[p * kItems + i] = within ? packs[p][i] : 0.0F;
+    }
+  }
+};
+
+// The block of a part of a context, a head of keys and kRows of the rows that share it.
+struct DecodeBlock {
+  std::int64_t sequence;
+  std::int64_t head;
+  std::int64_t first_row;  // of the head's
+  std::int64_t part;
+  std::int64_t length;
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+template <class T, int kRows>
+__device__ __forceinline__ DecodeBlock block_of(const Decoding<T>& args) {
+  std::int64_t number = blockIdx.x;
+  DecodeBlock block{};
+  block.part = number % args.parts;
+  number /= args.parts;
+  block.first_row = number % args.chunks * kRows;
+  number /= args.chunks;
+  block.head = number % args.shape.kv_heads;
+  block.sequence = number / args.shape.kv_heads;
+  const std::int64_t length = args.lengths[block.sequence];
+  block.length = min(max(length, std::int64_t{0}), args.shape.most_keys);
+  block.begin = block.part * args.part_tokens;
+  block.end = min(block.begin + args.part_tokens, block.length);
+  return block;
+}
+
+// Where a row of a head of keys is in q and o; its number is that of its log-sum-exp.
+template <class T>
+__device__ __forceinline__ std::int64_t query_offset(const Decoding<T>& args, std::int64_t row) {
+  const std::int64_t queries = args.shape.queries;
+  const std::int64_t heads = args.shape.heads;
+  const std::int64_t sequence = row / queries / heads;
+  return ((sequence * queries + row % queries) * heads + row / queries % heads) * args.shape.head_columns;
+}
+
+// A token's first element of its head in the cache. `blocks` are those of the part.
+template <class T>
+__device__ __forceinline__ std::int64_t offset_of(const Decoding<T>& args, const DecodeBlock& block,
+                                                  const std::int32_t* blocks, std::int64_t t) {
+  const CacheShape& cache = args.cache;
+  std::int64_t number = block.sequence;
+  std::int64_t place = t;
+  if (args.table != nullptr) {
+    const int in_part = static_cast<int>(t - block.begin);
+    const int block_tokens = static_cast<int>(cache.block);
+    number = blocks[in_part / block_tokens];
+    place = in_part % block_tokens;
+  }
+  return ((number * cache.kv_heads + block.head) * cache.block + place) * cache.head_columns;
+}
+
+// Scores of a few tokens from t on, and what they add to the rows. From its limit on, a token that a row does not see
+// scores -infinity.
+template <class T, int kItems, int kRows>
+__device__ __forceinline__ void take_tokens(const Decoding<T>& args, const DecodeBlock& block, const Lanes& lanes,
+                                            const std::int32_t* blocks, std::int64_t t,
+                                            const float (&q)[kRows][kLaneElems], const std::int64_t (&limits)[kRows],
+                                            RowState (&rows)[kRows]) {
+  constexpr int kTokens = kTokensAtOnce<kRows>;
+  const std::int64_t columns = args.shape.head_columns;
+  LaneRow<T, kItems> k[kTokens];
+  LaneRow<T, kItems> v[kTokens];
+#pragma unroll
+  for (int n = 0; n < kTokens; ++n) {
+    if (t + n >= block.end) continue;
+    const std::int64_t at = offset_of(args, block, blocks, t + n);
+    k[n].load(args.k + at, columns, lanes);
+    v[n].load(args.v + at, columns, lanes);
+  }
+  float scores[kRows][kTokens];
+#pragma unroll
+  for (int n = 0; n < kTokens; ++n) {
+    float key[kLaneElems];
+    k[n].widen(key, columns, lanes);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float product = 0;
+#pragma unroll
+      for (int i = 0; i < kLaneElems; ++i) product += key[i] * q[r][i];
+      product = lanes.sum(product);
+      scores[r][n] = t + n < limits[r] ? product : -INFINITY;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float top = rows[r].maximum;
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n) top = fmaxf(top, scores[r][n]);
+    const float shift = ExpSum::shift_of(top);
+    const float kept = expf(rows[r].maximum - shift);
+    rows[r].maximum = top;
+    rows[r].sum *= kept;
+#pragma unroll
+    for (int i = 0; i < kLaneElems; ++i) rows[r].o[i] *= kept;
+#pragma unroll
+    for (int n = 0; n < kTokens; ++n) {
+      scores[r][n] = expf(scores[r][n] - shift);
+      rows[r].sum += scores[r][n];
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTokens; ++n) {
+    if (t + n >= block.end) continue;
+    float value[kLaneElems];
+    v[n].widen(value, columns, lanes);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kLaneElems; ++i) rows[r].o[i] += scores[r][n] * value[i];
+    }
+  }
+}
+
+// All groups of lanes to one state, which the lanes of the first group then have.
+__device__ __forceinline__ void merge_groups(RowState& row, const Lanes& lanes) {
+  for (int mask = kWarpLanes / 2; mask >= lanes.count; mask /= 2) {
+    float other[kLaneElems];
+    const float maximum = __shfl_xor_sync(kAllLanes, row.maximum, mask);
+    const float sum = __shfl_xor_sync(kAllLanes, row.sum, mask);
+#pragma unroll
+    for (int i = 0; i < kLaneElems; ++i) other[i] = __shfl_xor_sync(kAllLanes, row.o[i], mask);
+    row.add(maximum, sum, other);
+  }
+  struct OfWarp {
+    float maximum[kWarpLanes];
+    float sum[kWarpLanes];
+    float o[kLaneElems][kWarpLanes];
+  };
+  __shared__ OfWarp of_warps[kWarps];
+  const int lane = lane_index();
+  OfWarp& mine = of_warps[warp_index()];
+  __syncthreads();  // the row before may still be read
+  mine.maximum[lane] = row.maximum;
+  mine.sum[lane] = row.sum;
+#pragma unroll
+  for (int i = 0; i < kLaneElems; ++i) mine.o[i][lane] = row.o[i];
+  __syncthreads();
+  if (warp_index() != 0) return;
+  for (int w = 1; w < kWarps; ++w) {
+    float other[kLaneElems];
+#pragma unroll
+    for (int i = 0; i < kLaneElems; ++i) other[i] = of_warps[w].o[i][lane];
+    row.add(of_warps[w].maximum[lane], of_warps[w].sum[lane], other);
+  }
+}
+
+// Calls visit(element of the row, element of the lane) for those that the row has.
+template <int kItems, class Visit>
+__device__ __forceinline__ void for_lane_elems(std::int64_t columns, const Lanes& lanes, Visit&& visit) {
+#pragma unroll
+  for (int p = 0; p < kLaneElems / kItems; ++p) {
+    const std::int64_t first = lanes.template first<kItems>(p);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      if (first < columns) visit(first + i, p * kItems + i);
+    }
+  }
+}
+
+template <class T, int kItems>
+__device__ __forceinline__ void put_row(const Decoding<T>& args, const DecodeBlock& block, std::int64_t row,
+                                        const RowState& state, const Lanes& lanes) {
+  const std::int64_t columns = args.shape.head_columns;
+  if (args.parts == 1) {
+    T* const o = args.o + query_offset(args, row);
+    for_lane_elems<kItems>(columns, lanes, [&](std::int64_t c, int i) { o[c] = from_f32<T>(state.o[i] / state.sum); });
+    if (threadIdx.x == 0) args.lse[row] = ExpSum::shift_of(state.maximum) + logf(state.sum);
+    return;
+  }
+  const std::int64_t slot = row * args.parts + block.part;
+  float* const o = args.part_o + slot * columns;
+  for_lane_elems<kItems>(columns, lanes, [&](std::int64_t c, int i) { o[c] = state.o[i]; });
+  if (threadIdx.x != 0) return;
+  args.part_sums[2 * slot] = state.maximum;
+  args.part_sums[2 * slot + 1] = state.sum;
+}
+
+// Lanes share a token's row, groups of them take a few tokens each in turn, and keep maxima, sums and their part of
+// the result in registers: no thread waits for another until the part of the context is through. Each key and value is
+// read once for kRows rows.
+template <class T, int kItems, int kRows>
+__global__ void __launch_bounds__(kThreads) decode_kernel(Decoding<T> args) {
+  const DecodeBlock block = block_of<T, kRows>(args);
+  if (block.begin >= block.length && block.part > 0) return;
+  const Lanes lanes(args.shape.head_columns);
+  auto* const blocks = dynamic_shared<std::int32_t>();
+  if (args.table != nullptr) {
+    const std::int32_t* const table = args.table + block.sequence * args.table_row + block.begin / args.cache.block;
+    for (std::int64_t i = threadIdx.x; block.begin + i * args.cache.block < block.end; i += kThreads) {
+      blocks[i] = table[i];
+    }
+    __syncthreads();
+  }
+  const std::int64_t row = (block.sequence * args.shape.kv_heads + block.head) * args.piece_rows + block.first_row;
+  const std::int64_t num_rows = args.piece_rows - block.first_row;
+  float q[kRows][kLaneElems];
+  std::int64_t limits[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    LaneRow<T, kItems> query;
+    if (r < num_rows) query.load(args.q + query_offset(args, row + r), args.shape.head_columns, lanes);
+    query.widen(q[r], r < num_rows ? args.shape.head_columns : 0, lanes);
+#pragma unroll
+    for (int i = 0; i < kLaneElems; ++i) q[r][i] *= args.factor;
+    const std::int64_t later = args.shape.queries - 1 - (block.first_row + r) % args.shape.queries;
+    limits[r] = min(block.end, block.length - later);
+  }
+  RowState rows[kRows];
+  constexpr int kTokens = kTokensAtOnce<kRows>;
+  const std::int64_t first = block.begin + std::int64_t{lanes.group()} * kTokens;
+  const std::int64_t stride = std::int64_t{lanes.groups()} * kTokens;
+  const std::int64_t turns = (block.end - block.begin + stride - 1) / stride;  // of all: lanes of a warp stay together
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    take_tokens<T, kItems, kRows>(args, block, lanes, blocks, first + turn * stride, q, limits, rows);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= num_rows) break;
+    merge_groups(rows[r], lanes);
+    if (static_cast<int>(threadIdx.x) < lanes.count) put_row<T, kItems>(args, block, row + r, rows[r], lanes);
+  }
+}
+
+// A warp a row: its parts' maxima and sums, then its columns.
+template <class T>
+__global__ void __launch_bounds__(kBlockThreads) merge_kernel(Decoding<T> args) {
+  const std::int64_t columns = args.shape.head_columns;
+  for_warp_rows(args.shape.sequences * args.shape.queries * args.shape.heads, [&](std::int64_t row) {
+    const std::int64_t length = args.lengths[row / args.shape.queries / args.shape.heads];
+    const std::int64_t parts = (min(length, args.shape.most_keys) + args.part_tokens - 1) / args.part_tokens;
+    const float* const sums = args.part_sums + 2 * row * args.parts;
+    Maximum top;
+    for (std::int64_t p = lane_index(); p < parts; p += kWarpLanes) top.value = fmaxf(top.value, sums[2 * p]);
+    const float shift = ExpSum::shift_of(warp_reduce(top).value);
+    Sum sum;
+    for (std::int64_t p = lane_index(); p < parts; p += kWarpLanes) {
+      sum.value += sums[2 * p + 1] * expf(sums[2 * p] - shift);
+    }
+    const float total = warp_reduce(sum).value;
+    if (lane_index() == 0) args.lse[row] = shift + logf(total);
+    const float* const part_o = args.part_o + row * args.parts * columns;
+    T* const o = args.o + query_offset(args, row);
+    for (std::int64_t c = lane_index(); c < columns; c += kWarpLanes) {
+      float added = 0;
+      for (std::int64_t p = 0; p < parts; ++p) added += part_o[p * columns + c] * expf(sums[2 * p] - shift);
+      o[c] = from_f32<T>(added / total);
+    }
+  });
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Parts of contexts: so many that blocks fill the device a few times, and no smaller than is worth it.
+void divide(const DecodeShape& s, std::int64_t block_tokens, std::int64_t blocks_a_part, int num_multiprocessors,
+            std::int64_t& parts, std::int64_t& part_tokens) {
+  constexpr std::int64_t kBlocksAMultiprocessor = 16;  // 4 run at a time by their registers
+  const std::int64_t wanted = ceil_div(kBlocksAMultiprocessor * num_multiprocessors, blocks_a_part);
+  const std::int64_t most = ceil_div(s.most_keys, kLeastPart);
+  const std::int64_t least = ceil_div(s.most_keys, kMostPart);
+  const std::int64_t tokens = ceil_div(s.most_keys, std::clamp(wanted, least, most));
+  part_tokens = ceil_div(tokens, block_tokens) * block_tokens;
+  parts = ceil_div(s.most_keys, part_tokens);
+}
+
+template <class T, int kItems, int kRows>
+void run_rows(const AttentionDecode& args, CudaContext& cuda) {
+  const DecodeShape& s = args.shape;
+  Decoding<T> decoding{.shape = s,
+                       .cache = s.cache(),
+                       .table_row = s.paged() ? s.table_row() : 0,
+                       .factor = s.factor(),
+                       .piece_rows = s.group() * s.queries,
+                       .chunks = ceil_div(s.group() * s.queries, kRows),
+                       .q = args.q.as<T>(),
+                       .k = args.k.as<T>(),
+                       .v = args.v.as<T>(),
+                       .table = s.paged() ? args.table.as<std::int32_t>() : nullptr,
+                       .lengths = args.lengths.as<std::int32_t>(),
+                       .o = args.o.as<T>(),
+                       .lse = args.lse.as<float>()};
+  const std::int64_t blocks_a_part = s.sequences * s.kv_heads * decoding.chunks;
+  divide(s, s.paged() ? s.block : 1, blocks_a_part, cuda.num_multiprocessors(), decoding.parts, decoding.part_tokens);
+  if (decoding.parts > 1) {
+    WorkspacePlan plan;
+    const auto slots = static_cast<std::size_t>(s.rows() * decoding.parts);
+    const std::size_t o_at = plan.add(slots * static_cast<std::size_t>(s.head_columns) * sizeof(float));
+    const std::size_t sums_at = plan.add(slots * 2 * sizeof(float));
+    auto* const memory = static_cast<std::byte*>(cuda.workspace(plan.total_bytes()));
+    decoding.part_o = reinterpret_cast<float*>(memory + o_at);
+    decoding.part_sums = reinterpret_cast<float*>(memory + sums_at);
+  }
+  const std::int64_t entries = s.paged() ? ceil_div(decoding.part_tokens, s.block) : 0;
+  launch(cuda, "attention_decode",
+         {.blocks = blocks_a_part * decoding.parts,
+          .threads = kThreads,
+          .shared_bytes = static_cast<std::size_t>(entries) * sizeof(std::int32_t)},
+         decode_kernel<T, kItems, kRows>, decoding);
+  if (decoding.parts == 1) return;
+  launch(cuda, "attention_decode merge",
+         {.blocks = grid_blocks(ceil_div(s.rows(), kWarpsABlock), cuda.num_multiprocessors())}, merge_kernel<T>,
+         decoding);
+}
+
+}  // namespace
+
+// Rows of a head of keys go together 1, 4 or 8 at a time; where 16 bytes are no access, one by one.
+void run_cuda(const AttentionDecode& args, CudaContext& cuda) {
+  const DecodeShape& s = args.shape;
+  if (s.head_columns > kMostColumns) {
+    throw core::usage_error(std::string(args.name()) + " on CUDA: head_columns is " + std::to_string(s.head_columns) +
+                            "; allowed: at most " + std::to_string(kMostColumns));
+  }
+  with_cuda_activation_type(args.q.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int kWide = static_cast<int>(kAccessBytes / sizeof(T));
+    const std::int64_t rows = s.group() * s.queries;
+    if (items_an_access(sizeof(T), s.head_columns, {args.q.data, args.k.data, args.v.data}) == 1) {
+      run_rows<T, 1, 1>(args, cuda);
+    } else if (rows == 1) {
+      run_rows<T, kWide, 1>(args, cuda);
+    } else if (rows <= 4) {
+      run_rows<T, kWide, 4>(args, cuda);
+    } else {
+      run_rows<T, kWide, 8>(args, cuda);
+    }
+  });
+}
+
+}  // namespace lockstep::kernels
