@@ -57,6 +57,21 @@ core::FillerRecord filler_record(const FillerWork& work, const Filled& filled) {
           .utilization_without = filled.utilization_without};
 }
 
+// The same in each step of a refresh.
+void repeat(core::MemoryRecord& memory, const Filled& filled) {
+  for (auto& of_kinds : memory.of_rank) {
+    for (auto& [kind, points] : of_kinds) {
+      const std::vector<core::MemoryPoint> of_step = points;
+      for (std::size_t s = 1; s < filled.steps.size(); ++s) {
+        const double begin_ms = static_cast<double>(s) * filled.makespan_without_ms;
+        for (const core::MemoryPoint& point : of_step) {
+          if (point.value != points.back().value) points.push_back({begin_ms + point.time_ms, point.value});
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 core::TimelineRecord timeline_record(const schedules::Step& step, const schedules::StepTimeline& timeline) {
@@ -140,6 +155,7 @@ core::ScheduleRecord schedule_record(const core::RunRecord& run, const PipelineF
     if (!result.emulation) record.timeline = timeline_record(*result.filled);
   }
   record.memory = activations_over_time(one.schedule, result.step, result.timeline, flags.w_share());
+  if (result.filled && !result.emulation) repeat(*record.memory, *result.filled);
   return record;
 }
 

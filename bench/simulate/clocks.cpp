@@ -126,9 +126,9 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
   const double devices = static_cast<double>(layout.ranks()) / made.step.num_ranks();  // of a place in the pipeline
   const double tokens = static_cast<double>(layout.global_batch() * model.sequence);
   const ClockChoice top = all_at_top(made.step, made.timeline, flags.power, ClockOf::stage);
-  const std::string setting = setting_of(model, machine) + ", " + text_of(layout) + ", " + text_of(flags.power);
-  print(clocks_heading_text(setting_of(model, machine) + ", " + text_of(layout), flags.power,
-                            static_cast<double>(top.makespan_ps) / kPsPerMs, top.joules * devices, tokens));
+  const std::string setting = setting_of(model, machine) + ", " + text_of(layout);
+  print(clocks_heading_text(setting, flags.power, static_cast<double>(top.makespan_ps) / kPsPerMs, top.joules * devices,
+                            tokens));
   for (const ClockOf of : flags.of) {
     for (const double slower : flags.slower) {
       const auto target_ps = static_cast<std::int64_t>(static_cast<double>(top.makespan_ps) * (1 + slower / 100));
@@ -142,10 +142,15 @@ int run_clocks(int argc, const char* const* argv, const program::Print& print) {
       if (slower == flags.slower.front()) print(stages_text(stages, of));
       core::StudyRecord point = study.point(setting, std::string(clock_name(of)));
       point.layout = text_of(layout);
+      point.note = "power, as assumed: " + text_of(flags.power);
       point.at = {{"slower_percent", slower}};
       point.values = {
           {"step_ms", step_ms}, {"joules", joules}, {"saved_percent", saved}, {"tokens_per_joule", tokens / joules}};
       for (std::size_t s = 0; s < stages.size(); ++s) {
+        if (of == ClockOf::stage) {
+          point.values.emplace_back(fmt::format("mhz_{}", s), stages[s].forward_mhz);
+          continue;
+        }
         point.values.emplace_back(fmt::format("forward_mhz_{}", s), stages[s].forward_mhz);
         point.values.emplace_back(fmt::format("backward_mhz_{}", s), stages[s].backward_mhz);
       }

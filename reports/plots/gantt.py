@@ -14,7 +14,7 @@ from reports.plots.frame import Heading, new_figure
 from reports.plots.memory_lines import memory_axes
 from reports.plots.style import ALARM, COMPUTE, INK, MUTED, OTHER, PAPER, shade, STRIPS, TEXT
 from reports.records import Memory, ScheduleLine, Simulation, Timeline
-from reports.units import share_text, short, time_text
+from reports.units import counted, share_text, short, time_text
 
 WIDTH = 11.4  # inches
 LEFT, RIGHT = 0.72, 0.2
@@ -56,7 +56,10 @@ def charts_of(lines: Iterable[ScheduleLine | Simulation]) -> list[Chart]:
 def _told(line: ScheduleLine | Simulation) -> str:
     if isinstance(line, ScheduleLine) and line.overlap:
         return f"computing {share_text(line.overlap.compute_alone_ms / line.makespan_ms)} of that"
-    return f"bubble {short(100 * line.bubbles.of_makespan, 3)} % of that"
+    bubble = f"bubble {short(100 * line.bubbles.of_makespan, 3)} % of that"
+    if not isinstance(line, ScheduleLine) or line.filler is None:
+        return bubble
+    return f"{bubble}, {100 * line.filler.filled:.0f} % of it filled over {counted(line.filler.steps, 'step')}"
 
 
 def gantt_figure(lines: Sequence[Chart], heading: Heading) -> Figure:

@@ -334,8 +334,8 @@ def clocks_figure(result: StudyResult, heading: Heading) -> Figure:
         axes.plot([one.values["step_ms"] * scale for one in points], [one.values["joules"] / 1e3 for one in points],
                   color=style.colour, marker="o", markersize=6, linewidth=1.4, label=f"a clock for each {name}", zorder=3)
         for one in points:
-            axes.annotate(f"{one.values['saved_percent']:.1f} % saved", (one.values["step_ms"] * scale, one.values["joules"] / 1e3),
-                          textcoords="offset points", xytext=(7, 5), size=8, color=style.colour)
+            axes.annotate(f"{0.0 - round(one.values['saved_percent'], 1):.1f} %", (one.values["step_ms"] * scale, one.values["joules"] / 1e3), ha="center",
+                          textcoords="offset points", xytext=(0, 7 if at == 0 else -14), size=8, color=style.colour)
     first = result.simulated[0]
     top_joules = first.values["joules"] / (1 - first.values["saved_percent"] / 100) / 1e3
     axes.axhline(top_joules, color=MUTED, linewidth=1.0, linestyle="--", zorder=2)
