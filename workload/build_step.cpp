@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "schedules/passes/offload_shards.h"
 #include "schedules/passes/optimizer.h"
 #include "schedules/passes/reduce_gradients.h"
 #include "schedules/passes/split_stages.h"
@@ -66,7 +67,39 @@ Step pieces_of(const Model& model, const Layout& layout, const Schedule& schedul
   return step;
 }
 
-void add_data_parallel(Step& step, const Layout& layout, const std::vector<StagePlan>& plans) {
+// The bytes of a rank's shard of what a group of ranks shares.
+double shard_bytes(const Layout& layout, GroupKind group, std::int64_t whole_bytes) {
+  const bool of_experts = group == GroupKind::expert_data;
+  return static_cast<double>(whole_bytes) / shard_place(layout, {}, of_experts).shards;
+}
+
+std::int64_t copy_ps(const Pricing& pricing, Offload place, double to_device, double from_device) {
+  return pricing.copy ? pricing.copy(place, to_device, from_device) : 0;
+}
+
+void load_shards(Step& step, const Layout& layout, const std::vector<StagePlan>& plans, const Pricing& pricing) {
+  if (layout.offload.parameters == Offload::none) return;
+  const auto units = all_units(layout, plans);
+  const auto time = [&](std::int32_t stage, std::int32_t u) {
+    const Unit& unit = units[static_cast<std::size_t>(stage)][static_cast<std::size_t>(u)];
+    return copy_ps(pricing, layout.offload.parameters, shard_bytes(layout, unit.group, unit.parameter_bytes), 0);
+  };
+  schedules::load_parameters(step, time, layout.offload_ahead);
+}
+
+void offload_shards(Step& step, const Layout& layout, const std::vector<StagePlan>& plans, const Pricing& pricing) {
+  if (layout.offload.gradients == Offload::none) return;
+  const auto buckets =
+      for_stages<GradientBucket>(plans, [&](const StagePlan& plan) { return gradient_buckets_of(plan, layout); });
+  const auto time = [&](std::int32_t stage, std::int32_t b, bool adds) {
+    const GradientBucket& bucket = buckets[static_cast<std::size_t>(stage)][static_cast<std::size_t>(b)];
+    const double bytes = shard_bytes(layout, bucket.group, bucket.bytes);
+    return copy_ps(pricing, layout.offload.gradients, adds ? bytes : 0, bytes);
+  };
+  schedules::offload_gradients(step, time, layout.offload_ahead);
+}
+
+void add_data_parallel(Step& step, const Layout& layout, const std::vector<StagePlan>& plans, const Pricing& pricing) {
   if (data_ranks_of(layout) == 1) return;
   const std::int32_t zero = zero_of(layout);
   const bool every_microbatch = zero >= 2 || updates_every_microbatch(layout);
@@ -76,13 +109,16 @@ void add_data_parallel(Step& step, const Layout& layout, const std::vector<Stage
        .every_microbatch = every_microbatch,
        .overlapped = layout.overlap_gradients,
        .over_replicas = replicas_of(layout) > 1});
-  if (zero < 3) return;
-  schedules::shard_parameters(step, all_units(layout, plans),
-                              {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,
-                               .in_flight = layout.prefetch ? 2 : 1,
-                               .backward_prefetch = layout.prefetch,
-                               .gather_again_after_recompute = layout.gather_lists,
-                               .tile_of = tile_of_task});
+  if (zero == 3) {
+    schedules::shard_parameters(step, all_units(layout, plans),
+                                {.keep = layout.reshard ? schedules::Keep::while_used : schedules::Keep::until_backward,
+                                 .in_flight = layout.prefetch ? 2 : 1,
+                                 .backward_prefetch = layout.prefetch,
+                                 .gather_again_after_recompute = layout.gather_lists,
+                                 .tile_of = tile_of_task});
+  }
+  load_shards(step, layout, plans, pricing);
+  offload_shards(step, layout, plans, pricing);
 }
 
 std::vector<std::vector<schedules::BucketUpdate>> bucket_updates_of(const Layout& layout,
@@ -118,9 +154,13 @@ void add_end_of_step(Step& step, const Model& model, const Layout& layout, const
     schedules::add_bucket_updates(step, bucket_updates_of(layout, plans, works));
   } else {
     std::vector<std::int64_t> optimizer_ps(static_cast<std::size_t>(step.num_ranks()));
+    std::vector<std::int64_t> host_ps(optimizer_ps);
     for (std::size_t stage = 0; stage < works.size(); ++stage) {
-      optimizer_ps[static_cast<std::size_t>(step.rank_of_stage[stage])] += works[stage].optimizer_ps;
+      const auto rank = static_cast<std::size_t>(step.rank_of_stage[stage]);
+      optimizer_ps[rank] += works[stage].optimizer_ps;
+      host_ps[rank] += works[stage].host_ps;
     }
+    if (layout.delayed_update) schedules::update_beside(step, host_ps);
     schedules::add_optimizer(step, optimizer_ps, schedules::Barrier::norm);
   }
   if (zero_of(layout) == 1 || zero_of(layout) == 2) schedules::gather_after_step(step, all_units(layout, plans));
@@ -148,20 +188,60 @@ std::vector<schedules::CopyCosts> copies_of(const Model& model, const Layout& la
   const Offload place = layout.offload.activations;
   if (place == Offload::none) return copies;
   for (const StageActivations& part : part_activations_of(model, layout, slice)) {
-    const std::int64_t ps = pricing.copy ? pricing.copy(place, part.kept) : 0;
-    copies.push_back({.bytes = std::llround(part.kept), .offload_ps = ps, .load_ps = ps});
+    copies.push_back({.bytes = std::llround(part.kept),
+                      .offload_ps = copy_ps(pricing, place, 0, part.kept),
+                      .load_ps = copy_ps(pricing, place, part.kept, 0)});
   }
   return copies;
 }
 
-// The update of so many elements, in picoseconds.
+// Bytes of each element that an update brings from a place, and takes back to it.
+struct UpdateCopies {
+  double to_device = 0;
+  double from_device = 0;
+};
+UpdateCopies update_copies(const Layout& layout, Offload place) {
+  const auto elem_bytes = offload_elem_bytes(layout.compute, layout.gradient);
+  const auto of = [&](OffloadKind kind, Offload at) {
+    return at == place ? static_cast<double>(elem_bytes[static_cast<std::size_t>(kind)]) : 0;
+  };
+  const double changed =
+      of(OffloadKind::optimizer, layout.offload.optimizer) + of(OffloadKind::parameters, layout.offload.parameters);
+  return {.to_device = changed + of(OffloadKind::gradients, layout.offload.gradients), .from_device = changed};
+}
+
+// The update of so many elements, in picoseconds: pieces come and go beside the update of others.
 std::int64_t update_ps(const Layout& layout, double elems, const Pricing& pricing) {
   std::int64_t ps = 0;
   if (!pricing.kernel) return ps;
   for (const KernelCall& call : optimizer_calls(layout, elems)) ps += pricing.kernel(call);
-  if (layout.offload.optimizer == Offload::none || !pricing.offload) return ps;
-  const double states = layout.compute == core::DType::f32 ? 2 : 3;  // pieces come and go beside the update of others
-  return std::max(ps, pricing.offload(layout.offload.optimizer, states * sizeof(float) * elems));
+  for (const Offload place : {Offload::host, Offload::file}) {
+    const UpdateCopies bytes = update_copies(layout, place);
+    if (bytes.to_device == 0) continue;
+    ps = std::max(ps, copy_ps(pricing, place, bytes.to_device * elems, bytes.from_device * elems));
+  }
+  return ps;
+}
+
+// The host updates what it has in its memory, or in files, and the device takes the new weights.
+void add_delayed_update(StageWork& work, const Layout& layout, double updated, const Pricing& pricing) {
+  const auto calls = optimizer_calls(layout, updated);
+  if (calls.empty()) return;
+  work.optimizer_ps = pricing.kernel(calls.front());  // the norm
+  const auto elem_bytes = offload_elem_bytes(layout.compute, layout.gradient);
+  const auto states = static_cast<double>(elem_bytes[0]);
+  const auto weights = static_cast<double>(elem_bytes[2]);
+  if (pricing.host) {
+    work.host_ps = pricing.host((2 * states + static_cast<double>(elem_bytes[1]) + weights) * updated);
+  }
+  const UpdateCopies files = update_copies(layout, Offload::file);
+  if (files.to_device > 0) {
+    work.host_ps =
+        std::max(work.host_ps, copy_ps(pricing, Offload::file, files.to_device * updated, files.from_device * updated));
+  }
+  if (layout.offload.parameters == Offload::none) {
+    work.optimizer_ps += copy_ps(pricing, Offload::host, weights * updated, 0);
+  }
 }
 
 }  // namespace
@@ -210,9 +290,9 @@ std::vector<StageWork> works_of(const Model& model, const Layout& layout, const 
 }
 
 Step build_step(const Model& model, const Layout& layout, const Schedule& schedule, const std::vector<StagePlan>& plans,
-                const std::vector<StageWork>& works) {
+                const std::vector<StageWork>& works, const Pricing& pricing) {
   Step step = pieces_of(model, layout, schedule, works);
-  add_data_parallel(step, layout, plans);
+  add_data_parallel(step, layout, plans, pricing);
   add_end_of_step(step, model, layout, plans, works);
   if (layout.offload.activations == Offload::none) return step;
   std::vector<std::vector<schedules::CopyCosts>> copies;
@@ -222,11 +302,12 @@ Step build_step(const Model& model, const Layout& layout, const Schedule& schedu
 }
 
 Step build_forward(const Model& model, const Layout& layout, const Schedule& schedule,
-                   const std::vector<StagePlan>& plans, const std::vector<StageWork>& works) {
+                   const std::vector<StagePlan>& plans, const std::vector<StageWork>& works, const Pricing& pricing) {
   Step step = pieces_of(model, layout, forwards_of(schedule), works);
   if (zero_of(layout) == 3) {
     schedules::shard_parameters(step, all_units(layout, plans),
                                 {.keep = schedules::Keep::while_used, .tile_of = tile_of_task});
+    load_shards(step, layout, plans, pricing);
   }
   return step;
 }

@@ -20,11 +20,12 @@ namespace lockstep::workload {
 struct Pricing {
   KernelPrice kernel = {};
   IssueTimes issue = {};
-  // The time to bring so many bytes of states to the device, and as many back beside it, in picoseconds. Only where a
-  // layout offloads.
-  std::function<std::int64_t(Offload to, double bytes)> offload = {};
-  // The time to copy so many bytes in one direction, likewise: of activations.
-  std::function<std::int64_t(Offload place, double bytes)> copy = {};
+  // The time to copy so many bytes to the device from a place and so many back to it, side by side, in picoseconds.
+  // Only where a layout offloads.
+  std::function<std::int64_t(Offload place, double to_device, double from_device)> copy = {};
+  // The time in which the host reads and writes so many bytes of its memory, in picoseconds. Only where updates are
+  // delayed.
+  std::function<std::int64_t(double bytes)> host = {};
   // Puts a recipe of fewer pieces in place of a stage's, where that is enough.
   std::function<schedules::StageRecipe(const schedules::StageRecipe&)> simplify = {};
 };
@@ -37,6 +38,7 @@ struct StageWork {
   schedules::StageRecipe recipe;
   std::int64_t message_bytes = 0;                 // of the stage's output on one rank; its gradient has as many
   std::int64_t optimizer_ps = 0;                  // one update of what a rank updates (its shards under ZeRO)
+  std::int64_t host_ps = 0;                       // the part that is delayed, on the host beside the next step
   std::vector<schedules::CopyCosts> copies = {};  // of each part's activations, where the layout offloads them
   std::vector<std::int64_t> update_ps = {};       // the part of each bucket in it, with Update::per_bucket
 };
@@ -49,11 +51,14 @@ StageWork work_of(const Model& model, const Layout& layout, const StageSlice& sl
 std::vector<KernelCall> optimizer_calls(const Layout& layout, double elems);
 
 // One rank for each place in the pipeline; groups name it, and how many members they have in truth.
+// `works`: made with the same pricing.
 schedules::Step build_step(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
-                           const std::vector<StagePlan>& plans, const std::vector<StageWork>& works);
+                           const std::vector<StagePlan>& plans, const std::vector<StageWork>& works,
+                           const Pricing& pricing = {});
 // Forwards only, for validation and sampling.
 schedules::Step build_forward(const Model& model, const Layout& layout, const schedules::Schedule& schedule,
-                              const std::vector<StagePlan>& plans, const std::vector<StageWork>& works);
+                              const std::vector<StagePlan>& plans, const std::vector<StageWork>& works,
+                              const Pricing& pricing = {});
 // The step of all ranks: rank r of it is rank r of the layout (workload/groups.h).
 schedules::Step unfolded(const schedules::Step& step, const Layout& layout);
 

@@ -157,12 +157,40 @@ std::string gather_misfit(const Layout& layout) {
              : "";
 }
 
-std::string offload_misfit(const Layout& layout) {
-  const OffloadPlaces& places = layout.offload;
-  if (places.gradients != Offload::none || places.parameters != Offload::none) {
-    return "offload is " + text_of(places) + ", and gradients and parameters stay on the device; allowed: optimizer";
+// Reduced shards leave while the backward runs; what other groups sum at the end of a step stays on the device.
+std::string gradient_offload_misfit(const Model& model, const Layout& layout) {
+  const std::string is = "offload is " + text_of(layout.offload);
+  if (zero_of(layout) < 2) {
+    return is + ", and zero is " + number(zero_of(layout)) +
+           "; allowed: gradients on the device, or zero=2 or 3 over two data-parallel ranks or more";
   }
-  return layout.delayed_update ? "delayed_update is yes; allowed: no" : "";
+  if (layout.tp > 1 && layout.shares_rows()) {
+    return is + ", and tensor ranks share rows; allowed: gradients on the device, or sp=no without tp_grid";
+  }
+  if (model.tied_embeddings && stages_a_pipe(layout) > 1) {
+    return is + ", and tied_embeddings is yes over " + number(stages_a_pipe(layout)) +
+           " stages; allowed: gradients on the device, tied_embeddings=no, or one stage";
+  }
+  return "";
+}
+
+std::string offload_misfit(const Model& model, const Layout& layout) {
+  const OffloadPlaces& places = layout.offload;
+  if (places.gradients != Offload::none) {
+    if (auto misfit = gradient_offload_misfit(model, layout); !misfit.empty()) return misfit;
+  }
+  if (places.parameters != Offload::none && zero_of(layout) != 3) {
+    return "offload is " + text_of(places) + ", and zero is " + number(zero_of(layout)) +
+           "; allowed: parameters on the device, or zero=3 over two data-parallel ranks or more";
+  }
+  if (!layout.delayed_update) return "";
+  if (places.optimizer == Offload::none || places.gradients == Offload::none) {
+    return "delayed_update is yes, and offload is " + text_of(places) +
+           "; allowed: no, or optimizer and gradients both in host or file";
+  }
+  return layout.compute == core::DType::f32
+             ? "delayed_update is yes, and dtype is f32; allowed: no, or dtype=bf16 or f16"
+             : "";
 }
 
 // A user's own schedule was checked when it was read; what remains is how its pipes lie.
@@ -190,6 +218,10 @@ std::string update_misfit(const Layout& layout) {
   if (layout.delayed_update) {
     return "update is per_bucket, and delayed_update is yes; allowed: one of them, as a delayed update is of all "
            "weights";
+  }
+  if (layout.offload.gradients != Offload::none || layout.offload.parameters != Offload::none) {
+    return "update is per_bucket, and offload is " + text_of(layout.offload) +
+           "; allowed: update=step_end, or gradients and parameters on the device";
   }
   if (versions_of(layout) == schedules::Versions::one) return "";
   return "update is per_bucket, and schedule is " + layout.schedule +
@@ -225,7 +257,7 @@ std::string misfit_of(const Model& model, const Layout& layout) {
   if (auto misfit = first_of({tensor_misfit(model, layout), sequence_misfit(model, layout),
                               expert_misfit(model, layout), shard_misfit(layout), partition_misfit(model, layout),
                               tile_misfit(model, layout), gather_misfit(layout), gradient_misfit(layout),
-                              compression_misfit(layout), fp8_misfit(model, layout), offload_misfit(layout)});
+                              compression_misfit(layout), fp8_misfit(model, layout), offload_misfit(model, layout)});
       !misfit.empty()) {
     return misfit;
   }

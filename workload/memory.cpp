@@ -75,10 +75,14 @@ double buffer_bytes(const Model& model, const Layout& layout, const ElemCount& h
 
 }  // namespace
 
-MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int32_t versions) {
+MemoryBytes states_in(const Layout& layout, Offload place, double whole, double shard, std::int32_t versions) {
   MemoryBytes bytes;
-  bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? shard : whole) * versions;
-  bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? shard : whole);
+  if (layout.offload.parameters == place) {
+    bytes.weights = weight_bytes(layout) * (layout.zero == 3 ? shard : whole) * versions;
+  }
+  if (layout.offload.gradients == place) {
+    bytes.gradients = gradient_bytes(layout) * (layout.zero >= 2 ? shard : whole);
+  }
   // Without accumulation a bucket's gradients go with its update: one is being made, and one reduced. Sequence-parallel
   // ranks sum norms' gradients, which every bucket has, at the end.
   const bool sums_at_end = layout.tp > 1 && layout.shares_rows();
@@ -86,9 +90,14 @@ MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int
   if (goes && layout.bucket_cap_bytes > 0) {
     bytes.gradients = std::min(bytes.gradients, 2 * static_cast<double>(layout.bucket_cap_bytes));
   }
-  if (layout.offload.optimizer == Offload::none)
+  if (layout.offload.optimizer == place) {
     bytes.optimizer = optimizer_bytes(layout) * (layout.zero >= 1 ? shard : whole);
+  }
   return bytes;
+}
+
+MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int32_t versions) {
+  return states_in(layout, Offload::none, whole, shard, versions);
 }
 
 double recomputed_bytes(const Model& model, const Layout& layout) {

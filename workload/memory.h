@@ -24,7 +24,10 @@ struct MemoryBytes {
 
 // Weights, gradients and optimizer states of a rank that works with `whole` elements and has `shard` of them under ZeRO
 // (arXiv:1910.02054, section 5; table 1 has whole / N for shard).
+// Those that a layout offloads are not among them.
 MemoryBytes states_of(const Layout& layout, double whole, double shard, std::int32_t versions = 1);
+// Those of them that a layout keeps at a place (none: on the device).
+MemoryBytes states_in(const Layout& layout, Offload place, double whole, double shard, std::int32_t versions = 1);
 
 // The bytes that a stage keeps of one microbatch: from its forward to its backward, or to its input gradient; and what
 // a separate weight gradient still needs after that (inputs of products, and gradients of their outputs).

@@ -3,9 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "core/dtype.h"
 
 namespace lockstep::workload {
 
@@ -30,31 +34,63 @@ struct OffloadPlaces {
 // "optimizer:file+parameters:host". Parsed by parse_layout("offload=...").
 std::string text_of(const OffloadPlaces& places);
 
-// An update brings offloaded tensors in pieces, some ahead of the one that is updated, and takes each back behind it
-// (ZeRO-Infinity, section 6.2).
+// What an update uses of each element of a rank's shards.
+enum class OffloadKind : std::uint8_t { optimizer, gradients, parameters };
+inline constexpr std::size_t kNumOffloadKinds = 3;
 
+// An update brings offloaded tensors in pieces, some ahead of the one that is updated, and takes back behind it what it
+// changed (ZeRO-Infinity, section 6.2).
 struct OffloadStaging {
-  static constexpr std::int64_t kAlign = 4096;  // bytes: files are read and written in such blocks
-  static constexpr std::int64_t kPieceElems = std::int64_t{1} << 18;  // of each state, f32
-  std::int64_t states = 3;       // of an element: two moments, and the master weight where weights are narrower
-  std::int64_t piece_elems = 0;  // at most, of a piece
-  std::int64_t ahead = 2;        // pieces that are read before they are needed
+  static constexpr std::int64_t kAlign = 4096;       // bytes: files are read and written in such blocks
+  static constexpr std::int64_t kBlockElems = 2048;  // of 16 bits, in a block
+  static constexpr std::int64_t kPieceElems = std::int64_t{1} << 18;
+  std::array<std::int64_t, kNumOffloadKinds> elem_bytes = {};  // of each kind; 0: it stays on the device
+  std::int64_t piece_elems = 0;                                // at most, of a piece
+  std::int64_t ahead = 2;                                      // pieces that are read before they are needed
+
+  static std::int64_t whole_blocks(std::int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+  // Memory of the device to and from which `bytes` are copied: what its alignment takes is added.
+  static std::int64_t staged_bytes(std::int64_t bytes) { return whole_blocks(bytes) + kAlign; }
 
   // Rooms for pieces on the device: those ahead, the one at work, and one that is written back.
   std::int64_t rooms() const { return ahead + 2; }
-  // Of a piece: its states one behind the other, rounded up to whole blocks.
-  std::int64_t bytes_of(std::int64_t elems) const {
-    const auto bytes = static_cast<std::int64_t>(sizeof(float)) * states * elems;
-    return (bytes + kAlign - 1) / kAlign * kAlign;
+  std::int64_t bytes_of(OffloadKind kind, std::int64_t elems) const {
+    return whole_blocks(elem_bytes[static_cast<std::size_t>(kind)] * elems);
   }
-  // Of a room: a piece, and what its alignment takes.
+  // Of a piece: one kind behind the other.
+  std::int64_t bytes_of(std::int64_t elems) const {
+    std::int64_t bytes = 0;
+    for (std::size_t kind = 0; kind < kNumOffloadKinds; ++kind) {
+      bytes += bytes_of(static_cast<OffloadKind>(kind), elems);
+    }
+    return bytes;
+  }
   std::int64_t room_bytes() const { return bytes_of(piece_elems) + kAlign; }
 };
 
-// Of a store whose largest bucket has `largest_shard` elements on this rank.
-inline OffloadStaging offload_staging(bool has_masters, std::int64_t largest_shard,
+// Bytes of an element that a rank updates, by kind, wherever they are. Moments are f32, and so are master weights,
+// which there are where weights are narrower.
+inline std::array<std::int64_t, kNumOffloadKinds> offload_elem_bytes(core::DType compute, core::DType gradient) {
+  return {compute == core::DType::f32 ? 8 : 12, static_cast<std::int64_t>(core::size_of(gradient)),
+          static_cast<std::int64_t>(core::size_of(compute))};
+}
+
+// `elem_bytes`: 0 for kinds that stay on the device. `largest_shard`: elements that the rank has of the largest bucket.
+// Whole shards of gradients and weights are copied at once, too: their pieces are whole blocks.
+inline OffloadStaging offload_staging(const std::array<std::int64_t, kNumOffloadKinds>& elem_bytes,
+                                      std::int64_t largest_shard,
                                       std::int64_t piece_elems = OffloadStaging::kPieceElems) {
-  return {.states = has_masters ? 3 : 2, .piece_elems = std::min(piece_elems, largest_shard)};
+  constexpr std::int64_t kBlock = OffloadStaging::kBlockElems;
+  if (elem_bytes[1] + elem_bytes[2] > 0) piece_elems = (piece_elems + kBlock - 1) / kBlock * kBlock;
+  return {.elem_bytes = elem_bytes, .piece_elems = std::min(piece_elems, largest_shard)};
+}
+inline OffloadStaging offload_staging(const OffloadPlaces& places, core::DType compute, core::DType gradient,
+                                      std::int64_t largest_shard) {
+  auto elem_bytes = offload_elem_bytes(compute, gradient);
+  if (places.optimizer == Offload::none) elem_bytes[0] = 0;
+  if (places.gradients == Offload::none) elem_bytes[1] = 0;
+  if (places.parameters == Offload::none) elem_bytes[2] = 0;
+  return offload_staging(elem_bytes, largest_shard);
 }
 
 }  // namespace lockstep::workload

@@ -221,15 +221,23 @@ class RankMemory {
       for (const BucketState& bucket : stage.buckets) {
         const std::int64_t whole = bucket.flat.elems;
         const std::int64_t own = bucket.own.count();
-        held.change(MemoryKind::weights, bytes_of(layout_.compute, zero_ == 3 ? own : whole));
+        if (places_.parameters == Offload::none) {
+          held.change(MemoryKind::weights, bytes_of(layout_.compute, zero_ == 3 ? own : whole));
+        }
         if (versions_ == schedules::Versions::double_buffered) {
           held.change(MemoryKind::weights, bytes_of(layout_.compute, whole));
         }
-        if (!frees_gradients_) held.change(MemoryKind::gradients, gradient_bytes(bucket));
-        if (layout_.offload.optimizer != Offload::none) continue;
-        held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
+        if (places_.gradients == Offload::none) {
+          if (!frees_gradients_) held.change(MemoryKind::gradients, gradient_bytes(bucket));
+        }
+        if (places_.optimizer == Offload::none) {
+          held.change(MemoryKind::optimizer, bytes_of(core::DType::f32, optimizer * own));
+        }
       }
-      if (layout_.offload.optimizer != Offload::none) held.change(MemoryKind::buffers, staging_bytes(stage));
+      if (updates_bring_pieces()) held.change(MemoryKind::buffers, staging_bytes(stage));
+      if (places_.gradients != Offload::none) {
+        held.change(MemoryKind::buffers, bytes_of(core::DType::f64, counted_runs(stage)));
+      }
     }
     if (layout_.fp8_delayed) {  // as trainer/model/fp8_history.h has them
       for (const auto& [number, stage] : stages_) {
@@ -253,8 +261,17 @@ class RankMemory {
   std::int64_t staging_bytes(const StageState& stage) const {
     std::int64_t largest = 0;
     for (const BucketState& bucket : stage.buckets) largest = std::max(largest, bucket.own.count());
-    const OffloadStaging staging = offload_staging(layout_.compute != core::DType::f32, largest);
+    const OffloadStaging staging = offload_staging(places_, layout_.compute, layout_.gradient, largest);
     return staging.rooms() * staging.room_bytes();
+  }
+  bool updates_bring_pieces() const {
+    if (layout_.delayed_update) return false;  // on the host
+    return places_.optimizer != Offload::none || places_.gradients != Offload::none ||
+           places_.parameters != Offload::none;
+  }
+  // Of a shard that is copied at once.
+  static std::int64_t staged(core::DType dtype, const BucketState& bucket) {
+    return OffloadStaging::staged_bytes(bytes_of(dtype, bucket.own.count()));
   }
 
   // ---- events
@@ -296,13 +313,18 @@ class RankMemory {
       case Op::send_gradient:
         return boundary(task, 0, TensorName::d, false);
       case Op::unshard:
-        return set_gathered(bucket_of_unit(task), true);
+        return gather(bucket_of_unit(task));
       case Op::reshard:
         return set_gathered(bucket_of_unit(task), false);
+      case Op::load:
+        return change(MemoryKind::weights, staged(layout_.compute, bucket_of_unit(task)));
+      case Op::offload:
+        return offload_gradient(bucket_of_task(task));
       case Op::reduce_grad:
         return reduce(task);
       case Op::optimizer:
         if (task.microbatch >= 0) return update_stage(task);
+        if (task.lane == schedules::Lane::host) return;  // it takes no memory of the device
         if (task.part >= 0) return update_bucket(task);
         return task.comm == schedules::Comm::none ? update() : norm();
       default:
@@ -414,7 +436,12 @@ class RankMemory {
   }
   void reduce_bucket(const Task& task, GroupKind kind) {
     if (zero_ < 2) return;
-    BucketState& bucket = stage_of(task).buckets[static_cast<std::size_t>(task.part)];
+    BucketState& bucket = bucket_of_task(task);
+    if (places_.gradients != Offload::none) {  // it lands where it leaves from
+      if (kind == GroupKind::replicas) return;
+      change(MemoryKind::gradients, staged(layout_.gradient, bucket));
+      return change(MemoryKind::gradients, -bytes_of(layout_.gradient, bucket.flat.elems));
+    }
     const std::int64_t landing = bytes_of(layout_.gradient, bucket.own.count());
     if (kind != GroupKind::replicas) {
       make_gradient(bucket);
@@ -423,6 +450,15 @@ class RankMemory {
     }
     if (kind != GroupKind::replicas && replicas_of(layout_) > 1) return;  // a task of the replicas ends it
     if (bucket.reduced) change(MemoryKind::buffers, -landing);
+    bucket.reduced = true;
+  }
+
+  BucketState& bucket_of_task(const Task& task) { return stage_of(task).buckets[static_cast<std::size_t>(task.part)]; }
+  // The sum of earlier microbatches comes, and both go.
+  void offload_gradient(BucketState& bucket) {
+    const std::int64_t bytes = staged(layout_.gradient, bucket);
+    if (bucket.reduced) change(MemoryKind::gradients, bytes);
+    change(MemoryKind::gradients, bucket.reduced ? -2 * bytes : -bytes);
     bucket.reduced = true;
   }
 
@@ -454,6 +490,10 @@ class RankMemory {
     const std::int64_t bytes = bytes_of(layout_.compute, bucket.flat.elems);
     change(MemoryKind::weights, gathered ? bytes : -bytes);
   }
+  void gather(BucketState& bucket) {
+    set_gathered(bucket, true);
+    if (places_.parameters != Offload::none) change(MemoryKind::weights, -staged(layout_.compute, bucket));
+  }
   void update() {
     for (auto& [number, stage] : stages_) {
       for (BucketState& bucket : stage.buckets) set_gathered(bucket, false);
@@ -484,17 +524,22 @@ class RankMemory {
 
   // One f64 for each run of gradients that this rank counts.
   void norm() {
+    if (places_.gradients != Offload::none) return;  // they are there
     for (const auto& [number, stage] : stages_) {
-      std::int64_t runs = 0;
-      for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
-        const auto counted = [&, of = &stage](std::size_t member) {
-          return counts_in_norm(*of->plan, of->plan->buckets[b][member], layout_, at_);
-        };
-        runs += static_cast<std::int64_t>(stage.buckets[b].flat.ranges_in(stage.buckets[b].own, counted).size());
-      }
-      change(MemoryKind::buffers, bytes_of(core::DType::f64, runs));
-      change(MemoryKind::buffers, -bytes_of(core::DType::f64, runs));
+      const std::int64_t bytes = bytes_of(core::DType::f64, counted_runs(stage));
+      change(MemoryKind::buffers, bytes);
+      change(MemoryKind::buffers, -bytes);
     }
+  }
+  std::int64_t counted_runs(const StageState& stage) const {
+    std::int64_t runs = 0;
+    for (std::size_t b = 0; b < stage.buckets.size(); ++b) {
+      const auto counted = [&](std::size_t member) {
+        return counts_in_norm(*stage.plan, stage.plan->buckets[b][member], layout_, at_);
+      };
+      runs += static_cast<std::int64_t>(stage.buckets[b].flat.ranges_in(stage.buckets[b].own, counted).size());
+    }
+    return runs;
   }
 
   const Model& model_;
@@ -504,6 +549,7 @@ class RankMemory {
   const Coordinates at_;
   std::optional<ContextMemory> context_;
   const std::int32_t zero_ = zero_of(layout_);
+  const OffloadPlaces places_ = layout_.offload;
   const schedules::Versions versions_ = versions_of(layout_);
   const bool frees_gradients_ = layout_.update == Update::per_bucket;
   std::map<std::int32_t, StageState> stages_;

@@ -7,6 +7,8 @@
 
 #include "bench/parallel/zero_flags.h"
 #include "parallel/memory/memory.h"
+#include "parallel/parameters/zero_bytes.h"
+#include "workload/layout.h"
 
 namespace lockstep::parallel_bench {
 
@@ -20,8 +22,9 @@ struct ZeroForms {
   std::int64_t most_weights = 0;       // at most, while a step runs
   std::int64_t weight_bytes_sent = 0;  // in a step
   std::int64_t gradient_bytes_sent = 0;
-  double replica_bytes_sent = 0;  // gradients, too, over replicas of shards
+  double replica_bytes_sent = 0;         // gradients, too, over replicas of shards
+  parallel::OffloadedBytes offloaded{};  // in a step, to the device and away from it
 };
-ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, std::int32_t microbatches);
+ZeroForms zero_forms(const ZeroRow& row, const std::vector<BucketElems>& buckets, const workload::Layout& layout);
 
 }  // namespace lockstep::parallel_bench

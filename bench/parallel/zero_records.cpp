@@ -1,6 +1,7 @@
 #include "bench/parallel/zero_records.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "bench/pipeline/records.h"
 #include "bench/trainer/records.h"
@@ -16,6 +17,12 @@ core::NamedNumbers by_kind(const parallel::BytesByKind& bytes) {
     named.emplace_back(parallel::name_of(static_cast<MemoryKind>(k)), static_cast<double>(bytes[k]));
   }
   return named;
+}
+
+core::NamedNumbers by_offload_kind(const parallel::OffloadedBytes& bytes) {
+  return {{"optimizer", static_cast<double>(bytes[0])},
+          {"gradients", static_cast<double>(bytes[1])},
+          {"parameters", static_cast<double>(bytes[2])}};
 }
 
 core::NamedNumbers with_total(core::NamedNumbers named, double total) {
@@ -68,7 +75,11 @@ core::ShardingRecord sharding_record(const core::RunRecord& run, const ZeroFlags
   record.energy = result.energy;
   record.offload = text_of(row.offload);
   record.update = row.update == workload::Update::per_bucket ? "per_bucket" : "step_end";
-  record.offloaded_bytes = result.offloaded_bytes;
+  record.offloaded_bytes = std::llround(result.offloaded_bytes());
+  core::NamedNumbers moved = by_offload_kind(result.offloaded);
+  moved.emplace_back("activations", static_cast<double>(result.activations_moved));
+  record.offloaded_by_kind = moved;
+  record.formula_offloaded_by_kind = by_offload_kind(result.forms.offloaded);
   record.update_ms = result.update_median_ms();
   return record;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,7 +62,8 @@ class ZeroRank {
     const double weights_before = sent(Lane::gather);
     const double gradients_before = sent(Lane::reduce);
     const double replicas_before = sent(Lane::replicas);
-    const std::int64_t offloaded_before = offloaded_bytes();
+    const parallel::OffloadedBytes offloaded_before = offloaded_bytes();
+    const std::int64_t activations_before = worker_.copied_bytes();
     std::vector<double> samples = timed_steps();
     const auto steps = static_cast<double>(samples.size());
     const double weights = (sent(Lane::gather) - weights_before) / steps;
@@ -81,9 +83,14 @@ class ZeroRank {
     const bool has_norm = row.update == workload::Update::step_end;
     result.gradient_bytes_sent = gradients - (has_norm ? norm_bytes_sent(row.replicas) : 0);
     result.replica_bytes_sent = over_replicas;
-    result.forms = zero_forms(row, buckets, options_.layout.microbatches);
+    result.forms = zero_forms(row, buckets, options_.layout);
     result.samples_ms = std::move(samples);
-    result.offloaded_bytes = static_cast<double>(offloaded_bytes() - offloaded_before) / steps;
+    const auto timed = static_cast<std::int64_t>(result.samples_ms.size());
+    result.offloaded = offloaded_bytes();
+    for (std::size_t k = 0; k < result.offloaded.size(); ++k) {
+      result.offloaded[k] = (result.offloaded[k] - offloaded_before[k]) / timed;
+    }
+    result.activations_moved = (worker_.copied_bytes() - activations_before) / timed;
     result.update_ms = std::move(update_ms_);
     result.energy = energy_->record(options_.tokens_a_step());
     result.energy_text = energy_->text(options_.tokens_a_step());
@@ -96,10 +103,14 @@ class ZeroRank {
   }
 
  private:
-  std::int64_t offloaded_bytes() {
-    std::int64_t bytes = 0;
-    for (const trainer::RankStage& stage : rank_.model().stages()) bytes += stage.store->offloaded_bytes();
-    return bytes + worker_.copied_bytes();
+  parallel::OffloadedBytes offloaded_bytes() {
+    parallel::OffloadedBytes bytes = {};
+    for (const trainer::RankStage& stage : rank_.model().stages()) {
+      for (std::size_t k = 0; k < bytes.size(); ++k) {
+        bytes[k] += stage.store->offloaded_bytes(static_cast<workload::OffloadKind>(k));
+      }
+    }
+    return bytes;
   }
   double update_ms(const std::vector<schedules::TaskSpan>& spans) const {
     const auto& tasks = step_.of_rank[static_cast<std::size_t>(rank_.rank())].tasks;
@@ -178,6 +189,10 @@ double ZeroResult::update_median_ms() const {
   return core::median(update_ms);
 }
 
+double ZeroResult::offloaded_bytes() const {
+  return static_cast<double>(std::accumulate(offloaded.begin(), offloaded.end(), activations_moved));
+}
+
 double ZeroResult::step_ms() const {
   return core::median(samples_ms);
 }
@@ -191,6 +206,10 @@ std::string ZeroResult::wrong() const {
   text += difference("weights sent", weight_bytes_sent, static_cast<double>(forms.weight_bytes_sent));
   text += difference("gradients sent", gradient_bytes_sent, static_cast<double>(forms.gradient_bytes_sent));
   text += difference("gradients sent over replicas", replica_bytes_sent, forms.replica_bytes_sent);
+  constexpr std::array kOffloaded{"states offloaded", "gradients offloaded", "weights offloaded"};
+  for (std::size_t k = 0; k < offloaded.size(); ++k) {
+    text += difference(kOffloaded.at(k), static_cast<double>(offloaded[k]), static_cast<double>(forms.offloaded[k]));
+  }
   if (peak_of_each[static_cast<std::size_t>(MemoryKind::weights)] > forms.most_weights) {
     text += "more weights gathered at once than " + std::to_string(forms.most_weights) + " B; ";
   }

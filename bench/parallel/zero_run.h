@@ -21,7 +21,9 @@ struct ZeroResult {
   double weight_bytes_sent = 0;          // by a rank in a step: gathers
   double gradient_bytes_sent = 0;        // reductions in a set of shards, without the norm's
   double replica_bytes_sent = 0;         // reductions over replicas of shards
-  double offloaded_bytes = 0;            // of states, to the device and back in a step
+  parallel::OffloadedBytes offloaded{};  // by kind: to the device and away from it in a step
+  std::int64_t activations_moved = 0;    // likewise
+  double offloaded_bytes() const;        // of all kinds
   std::vector<double> update_ms;         // the optimizer's task of each step, of the rank that takes the longest
   double update_median_ms() const;
   ZeroForms forms;

@@ -29,7 +29,8 @@ ZeroFlags small_flags() {
 
 // Two buckets of 64 elements, one of which is kept once it is gathered; four ranks, f32.
 TEST(ZeroForms, StageThreeGathersWhatIsHeldOnce) {
-  const ZeroForms forms = zero_forms({.replicas = 4, .stage = 3, .prefetch = true}, {{64, false}, {64, true}}, 3);
+  const ZeroForms forms =
+      zero_forms({.replicas = 4, .stage = 3, .prefetch = true}, {{64, false}, {64, true}}, {.microbatches = 3});
   EXPECT_EQ(of(forms.held, MemoryKind::weights), 2 * 64 / 4 * 4);
   EXPECT_EQ(of(forms.held, MemoryKind::optimizer), 2 * 64 / 4 * 8);
   const std::int64_t pass = std::int64_t{3} * 16 * 4;  // what a rank sends to gather one of them
@@ -76,6 +77,27 @@ TEST(ZeroRun, BytesAreTheFormulasWithReplicasOfShards) {
       const double a_reduction = replicas == 4 ? psi_bytes / 2 : psi_bytes * 2 / 3;
       EXPECT_NEAR(result.replica_bytes_sent / (a_reduction * (stage >= 2 ? 2 : 1)), 1, 1e-9);
       EXPECT_EQ(of(result.held, MemoryKind::optimizer), result.parameters / 2 * 12);
+    }
+  }
+}
+
+TEST(ZeroRun, BytesAreTheFormulasWithAllKindsBeyondTheDevice) {
+  ZeroFlags flags = small_flags();
+  flags.step.options.layout.microbatches = 2;
+  using workload::Offload;
+  for (const core::DType compute : {core::DType::bf16, core::DType::f32}) {
+    for (const Offload place : {Offload::host, Offload::file}) {
+      const ZeroRow row{.replicas = 2,
+                        .stage = 3,
+                        .prefetch = place == Offload::host,
+                        .compute = compute,
+                        .offload = {place, Offload::host, place}};
+      ZeroResult result = run_zero(flags, row);
+      EXPECT_EQ(result.wrong(), "") << core::short_name_of(compute);
+      EXPECT_EQ(parallel::total_of(result.forms.held), 0);
+      EXPECT_GT(result.offloaded_bytes(), 0);
+      ++result.offloaded[1];
+      EXPECT_NE(result.wrong().find("gradients offloaded"), std::string::npos);
     }
   }
 }

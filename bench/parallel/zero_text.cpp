@@ -12,10 +12,23 @@ namespace {
 using parallel::MemoryKind;
 
 constexpr const char* kColumns =
-    "#{:>4} {:>5} {:>6} {:>8} {:>7} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
-    "{:>9} "
-    "{:>9} {:>9} "
-    "{:>6}\n";
+    "#{:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+    "{:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}\n";
+
+// "o:f p:h" of optimizer:file+parameters:host; a place alone is the optimizer's.
+std::string short_text_of(const workload::OffloadPlaces& places) {
+  if (places == workload::OffloadPlaces{.optimizer = places.optimizer}) return std::string(name_of(places.optimizer));
+  std::string text;
+  const auto add = [&](char kind, workload::Offload place) {
+    if (place == workload::Offload::none) return;
+    text += (text.empty() ? "" : " ") + std::string(1, kind) + ":" + name_of(place)[0];
+  };
+  add('o', places.optimizer);
+  add('g', places.gradients);
+  add('p', places.parameters);
+  add('a', places.activations);
+  return text;
+}
 
 // Rajbhandari et al. 2019, figure 1 and table 1: mixed precision with Adam, all in GB of 1e9 bytes.
 std::string paper_text(const ZeroFlags& flags) {
@@ -40,9 +53,9 @@ std::string megabytes(double bytes) {
 std::string columns_text() {
   return fmt::format(fmt::runtime(kColumns), "dp", "zero", "shards", "prefetch", "offload", "updated", "dtype", "grads",
                      "weights", "gradients", "optimizer", "formula", "w peak", "g peak", "all peak", "sent w", "sent g",
-                     "sent r", "offloaded", "update", "step", "wrong") +
+                     "sent r", "moved o", "moved g", "moved p", "moved a", "update", "step", "wrong") +
          fmt::format(fmt::runtime(kColumns), "", "", "", "", "", "", "", "", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)",
-                     "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
+                     "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(MB)", "(ms)", "(ms)", "");
 }
 
 }  // namespace
@@ -67,11 +80,14 @@ std::string zero_heading_text(const ZeroFlags& flags) {
          "and "
          "over\n"
          "#   replicas of shards (r), each sending as little as a ring;\n"
-         "#   offloaded: bytes of the optimizer's states that a rank brings from where they are, and takes back, in a "
-         "step;\n"
+         "#   offload: o optimizer, g gradients, p parameters, a activations; in h the host's memory, f files; moved: "
+         "bytes "
+         "of\n"
+         "#   each that a rank copies to the device and away from it in a step;\n"
          "#   updated: weights at the end of the step, or each bucket behind its gradients, which it then gives up;\n"
          "#   update: the optimizer's part of the step, of the slowest rank\n"
-         "#   wrong: bytes held, sent or gathered at once differ from the formulas over what the buckets pad; MB = 1e6 "
+         "#   wrong: bytes held, sent, moved or gathered at once differ from the formulas over what the buckets pad; "
+         "MB = 1e6 "
          "bytes\n" +
          columns_text();
 }
@@ -80,20 +96,22 @@ std::string zero_row_text(const ZeroRow& row, const ZeroResult& result) {
   const auto of = [](const parallel::BytesByKind& bytes, MemoryKind kind) {
     return megabytes(static_cast<double>(bytes[static_cast<std::size_t>(kind)]));
   };
+  const auto moved = [&](std::size_t kind) { return megabytes(static_cast<double>(result.offloaded[kind])); };
   const std::string wrong = result.wrong();
   const std::string prefetch = row.stage < 3 ? "-" : row.prefetch ? "on" : "off";
   std::string text = fmt::format(
-      " {:>4} {:>5} {:>6} {:>8} {:>7} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
-      "{:>9} "
-      "{:>9.2f} {:>9.2f} {:>6}\n",
-      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch, text_of(row.offload),
-      row.update == workload::Update::per_bucket ? "bucket" : "end", core::short_name_of(row.compute),
-      core::short_name_of(row.gradient), of(result.held, MemoryKind::weights), of(result.held, MemoryKind::gradients),
-      of(result.held, MemoryKind::optimizer), megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
+      " {:>4} {:>5} {:>6} {:>8} {:>15} {:>7} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} "
+      "{:>9} {:>9} {:>9} {:>9} {:>9.2f} {:>9.2f} {:>6}\n",
+      row.replicas, row.stage, row.stage == 0 ? "-" : std::to_string(row.shards()), prefetch,
+      short_text_of(row.offload), row.update == workload::Update::per_bucket ? "bucket" : "end",
+      core::short_name_of(row.compute), core::short_name_of(row.gradient), of(result.held, MemoryKind::weights),
+      of(result.held, MemoryKind::gradients), of(result.held, MemoryKind::optimizer),
+      megabytes(static_cast<double>(parallel::total_of(result.forms.held))),
       of(result.peak_of_each, MemoryKind::weights), of(result.peak_of_each, MemoryKind::gradients),
       megabytes(static_cast<double>(result.peak_bytes)), megabytes(result.weight_bytes_sent),
-      megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), megabytes(result.offloaded_bytes),
-      result.update_median_ms(), result.step_ms(), wrong.empty() ? "0" : "wrong");
+      megabytes(result.gradient_bytes_sent), megabytes(result.replica_bytes_sent), moved(0), moved(1), moved(2),
+      megabytes(static_cast<double>(result.activations_moved)), result.update_median_ms(), result.step_ms(),
+      wrong.empty() ? "0" : "wrong");
   if (!wrong.empty()) text += "#   " + wrong + "\n";
   return text;
 }

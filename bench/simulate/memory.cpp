@@ -1,6 +1,7 @@
 // simulate memory: what each ZeRO stage leaves of a rank's memory, on N data-parallel ranks, and the largest model
-// whose states fit (tables 1 and 2 of the ZeRO paper, arXiv:1910.02054). With offload=host or file in --layout the
-// optimizer's states are not on the device.
+// whose states fit (tables 1 and 2 of the ZeRO paper, arXiv:1910.02054). With offload in --layout some states are in
+// the host's memory or in files, which fit a model, too, where the machine says how much there is (ZeRO-Infinity,
+// arXiv:2104.07857, figure 2); and what DeepSpeed's estimators say.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@ struct MemoryFlags : StudyFlags {
     layout = "grad_dtype=bf16";
   }
   std::vector<double> parameters{7.5e9, 128e9, 1e12};
+  double largest_layer = 0;
   std::vector<int> ranks{1, 4, 16, 64, 256, 1024};
 };
 
@@ -34,6 +36,10 @@ const std::array kMemoryFlags{
     program::FlagOf<MemoryFlags>{
         "--ranks", "1,4,16,64,256,1024", "data-parallel ranks",
         [](MemoryFlags& f, const program::FlagValue& v) { f.ranks = program::integer_list(v, 1, 10'000'000); }},
+    program::FlagOf<MemoryFlags>{
+        "--largest-layer", "0",
+        "parameters of the largest layer, which DeepSpeed's estimates of stage 3 count four times; 0: without it",
+        [](MemoryFlags& f, const program::FlagValue& v) { f.largest_layer = v.number_from(0, 1e16); }},
 };
 
 std::string stage_name(std::int32_t stage) {
@@ -44,12 +50,25 @@ std::string size_text(double parameters) {
   return parameters >= 1e12 ? fmt::format("{:.4g}T", parameters / 1e12) : fmt::format("{:.4g}B", parameters / 1e9);
 }
 
+struct Place {
+  workload::Offload place;
+  double bytes;  // a rank's share; 0: not known
+};
+
+// What a rank has of the device's memory, the host's and files.
+std::vector<Place> places_of(const simulator::Machine& machine) {
+  return {{workload::Offload::none, static_cast<double>(machine.device.memory_bytes)},
+          {workload::Offload::host, machine.host_memory_bytes},
+          {workload::Offload::file, machine.nvme_bytes}};
+}
+
 class Table {
  public:
   Table(const MemoryFlags& flags, const simulator::Machine& machine, Study& study, const program::Print& print)
       : flags_(flags),
         base_(workload::parse_layout(flags.layout)),
         capacity_gb_(static_cast<double>(machine.device.memory_bytes) / 1e9),
+        places_(places_of(machine)),
         machine_(machine.name),
         study_(study),
         print_(print) {}
@@ -65,39 +84,82 @@ class Table {
       for (std::int32_t stage = 0; stage <= 3; ++stage) {
         const double gigabytes = point(parameters, ranks, stage);
         int& from = fits_from.at(static_cast<std::size_t>(stage));
-        if (gigabytes <= capacity_gb_ && from == 0) from = ranks;
+        const bool is_room = fits(ranks, stage, parameters);
+        if (is_room && from == 0) from = ranks;
         row += fmt::format(" {:>10}{}",
                            gigabytes < 10 ? fmt::format("{:.2f}", gigabytes) : fmt::format("{:.1f}", gigabytes),
-                           gigabytes <= capacity_gb_ ? " " : "!");
+                           is_room ? " " : "!");
       }
       print_(row + "\n");
     }
-    print_("# fits the " + fmt::format("{:.1f} GB of {}: ", capacity_gb_, machine_) + fits_text(fits_from) + "\n");
+    print_("# fits the " + fmt::format("{:.1f} GB of {}{}: ", capacity_gb_, machine_, elsewhere_text()) +
+           fits_text(fits_from) + "\n");
   }
 
   void largest() {
-    print_(
-        fmt::format("# largest model whose states fit the {:.1f} GB of {}\n#{:>7}", capacity_gb_, machine_, "ranks"));
+    print_(fmt::format("# largest model whose states fit the {:.1f} GB of {}{}\n#{:>7}", capacity_gb_, machine_,
+                       elsewhere_text(), "ranks"));
     for (std::int32_t stage = 0; stage <= 3; ++stage) print_(fmt::format(" {:>11}", stage_name(stage)));
     print_("  (parameters)\n");
     for (const int ranks : flags_.ranks) {
       std::string row = fmt::format(" {:>7}", ranks);
       for (std::int32_t stage = 0; stage <= 3; ++stage) {
-        row += fmt::format(" {:>11}", size_text(largest_parameters(ranks, stage)));
+        const double most = largest_parameters(ranks, stage);
+        row += fmt::format(" {:>11}", most == 0 ? "not known" : size_text(most));
       }
       print_(row + "\n");
     }
   }
 
+  // DeepSpeed's estimators (deepspeed/runtime/zero/stage_1_and_2.py and stage3.py, with gradients in 32 bits since its
+  // pull request 5099): bytes of a GPU, for P parameters on N ranks with a largest layer of L.
+  void deepspeed(double parameters) {
+    print_(
+        fmt::format("# DeepSpeed's estimates for {} parameters, GB a GPU\n#{:>7} {:>11} {:>11} {:>11} {:>11} {:>11}\n",
+                    size_text(parameters), "ranks", "ZeRO-2", "2, offload", "ZeRO-3", "3, states", "3, all"));
+    const double layer = 4 * flags_.largest_layer;
+    for (const int ranks : flags_.ranks) {
+      const double shard = parameters / ranks;
+      print_(fmt::format(" {:>7}", ranks));
+      for (const double bytes :
+           {2 * parameters + 18 * shard, 2 * parameters, layer + 18 * shard, layer + 2 * shard, layer}) {
+        print_(fmt::format(" {:>11.2f}", bytes / 1e9));
+      }
+      print_("\n");
+    }
+  }
+
  private:
+  std::string elsewhere_text() const {
+    std::string text;
+    for (const Place& one : places_) {
+      if (one.place == workload::Offload::none || !base_.offload.any_in(one.place)) continue;
+      const char* const what = one.place == workload::Offload::host ? "of its host" : "of files";
+      text += one.bytes == 0 ? fmt::format(", and what there is {}", what)
+                             : fmt::format(", and {:.1f} GB {}", one.bytes / 1e9, what);
+    }
+    return text;
+  }
   workload::Layout layout_of(int ranks, std::int32_t stage) const {
     workload::Layout layout = base_;
     layout.dp = ranks;
     layout.zero = stage;
     return layout;
   }
+  // Whatever place is full first; 0: none of those that it needs is known.
   double largest_parameters(int ranks, std::int32_t stage) const {
-    return capacity_gb_ * 1e9 / states_of(layout_of(ranks, stage), 1, 1.0 / ranks).total();
+    double largest = 0;
+    for (const Place& place : places_) {
+      const double bytes = states_in(layout_of(ranks, stage), place.place, 1, 1.0 / ranks).total();
+      if (bytes == 0 || place.bytes == 0) continue;
+      const double here = place.bytes / bytes;
+      largest = largest == 0 ? here : std::min(largest, here);
+    }
+    return largest;
+  }
+  bool fits(int ranks, std::int32_t stage, double parameters) const {
+    const double largest = largest_parameters(ranks, stage);
+    return largest == 0 || parameters <= largest;
   }
 
   static std::string fits_text(const std::array<int, 4>& fits_from) {
@@ -123,7 +185,12 @@ class Table {
     point.values = {{"total_gb", bytes.total() / 1e9},       {"weights_gb", bytes.weights / 1e9},
                     {"gradients_gb", bytes.gradients / 1e9}, {"optimizer_gb", bytes.optimizer / 1e9},
                     {"capacity_gb", capacity_gb_},           {"largest_parameters", largest_parameters(ranks, stage)}};
-    point.fits = bytes.total() / 1e9 <= capacity_gb_;
+    for (const auto& [place, name] :
+         {std::pair(workload::Offload::host, "host_gb"), {workload::Offload::file, "file_gb"}}) {
+      const double there = states_in(layout, place, parameters, parameters / ranks).total();
+      if (there > 0) point.values.emplace_back(name, there / 1e9);
+    }
+    point.fits = fits(ranks, stage, parameters);
     study_.write(point);
     return bytes.total() / 1e9;
   }
@@ -131,6 +198,7 @@ class Table {
   const MemoryFlags& flags_;
   workload::Layout base_;
   double capacity_gb_;
+  std::vector<Place> places_;
   std::string machine_;
   Study& study_;
   const program::Print& print_;
@@ -148,7 +216,10 @@ int run_memory(int argc, const char* const* argv, const program::Print& print) {
   Table table(flags, machine, study, print);
   std::vector<double> sizes = flags.parameters;
   if (!flags.model.empty()) sizes = {static_cast<double>(parameters_of(workload::parse_model(flags.model)))};
-  for (const double parameters : sizes) table.run(parameters);
+  for (const double parameters : sizes) {
+    table.run(parameters);
+    table.deepspeed(parameters);
+  }
   table.largest();
   study.commit();
   return 0;

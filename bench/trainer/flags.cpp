@@ -118,6 +118,10 @@ const std::array kFlagsOfLayout{
          [](TrainFlags& f, const FlagValue& v) {
            f.options.layout = workload::parse_layout_over(f.options.layout, "offload=" + v.text);
          }},
+    Flag{"--offload-ahead", "",
+         "weights' shards with --offload parameters: that come to the device ahead of the gather at work [1, or the "
+         "layout's]",
+         [](TrainFlags& f, const FlagValue& v) { f.options.layout.offload_ahead = program::integer(v, 0, 1024); }},
     Flag{"--offload-folder", "", "folder of the files of --offload file [the system's for temporary files]",
          [](TrainFlags& f, const FlagValue& v) { f.options.offload_folder = v.text; }},
     Flag{"--device-memory", "0",
@@ -288,6 +292,10 @@ TrainFlags parse_train_flags(int argc, const char* const* argv) {
   declare_place(line, kRun);
   line.add_switch("--sequence-parallel", flags.options.layout.sequence_parallel,
                   "each tensor-parallel rank has a share of the rows between layers", kLayout);
+  line.add_switch("--delayed-update", flags.options.layout.delayed_update,
+                  "each update runs on the host beside the next step, whose gradients are then those of older weights: "
+                  "needs --offload with optimizer and gradients, and --dtype bf16 or f16 (ZeRO-Offload)",
+                  kLayout);
   line.add_switch("--graph", flags.options.graph,
                   "with --device cuda: record the step as a CUDA graph, and launch that in every step", kRun);
   line.add_switch("--serve", flags.serve,

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cast/cast.h"
+#include "kernels/optimizer/optimizer.h"
 #include "kernels/residual/residual.h"
 #include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store_data.h"
@@ -90,6 +91,7 @@ void ParameterStore::Data::complete(Bucket& of) {
 }
 
 void ParameterStore::zero_gradients() {
+  if (data_->options.offload.delays()) data_->offloaded->turn_gradients();
   for (Bucket& bucket : data_->buckets) {
     LOCKSTEP_CHECK(
         bucket.gradients_are == Bucket::Gradients::open || bucket.gradients_are == Bucket::Gradients::reduced,
@@ -98,6 +100,7 @@ void ParameterStore::zero_gradients() {
     if (!data_->scatters_gradients() && bucket.gradient.tensor.given()) {
       set_zero(data_->memory.device(), data_->where, bucket.gradient.tensor.out());
     }
+    bucket.has_offloaded_gradient = false;
     bucket.added_to.reset();
     bucket.complete.clear();
     bucket.times_complete = 0;
@@ -128,13 +131,16 @@ ParameterStore::Reduction ParameterStore::reduce(std::int32_t index) {
   if (data_->scatters_gradients()) {
     reduction.microbatch_ = data_->take_complete(bucket);
     reduction.whole_ = reduction.microbatch_.in();
-    if (!bucket.gradient.tensor.given()) {  // all of it is written
-      bucket.gradient = {data_->memory.make(MemoryKind::gradients, data_->options.gradient, bucket.own.count()),
-                         bucket.own.begin};
+    const core::DType dtype = data_->options.gradient;
+    if (data_->is_offloaded(workload::OffloadKind::gradients)) {
+      reduction.landing_ = make_staged(data_->memory, MemoryKind::gradients, dtype, bucket.own.count());
+    } else if (!bucket.gradient.tensor.given()) {  // all of it is written
+      bucket.gradient = {data_->memory.make(MemoryKind::gradients, dtype, bucket.own.count()), bucket.own.begin};
     }
-    if (!first)
-      reduction.landing_ = data_->memory.make(MemoryKind::buffers, data_->options.gradient, bucket.own.count());
-    reduction.result_ = first ? bucket.gradient.tensor.out() : reduction.landing_.out();
+    if (!reduction.landing_.given() && !first) {
+      reduction.landing_ = unaligned(data_->memory.make(MemoryKind::buffers, dtype, bucket.own.count()));
+    }
+    reduction.result_ = reduction.landing_.given() ? reduction.landing_.out() : bucket.gradient.tensor.out();
   } else {
     LOCKSTEP_CHECK(first || bucket.shards == 1, "stages 0 and 1 reduce gradients once a step");
     reduction.whole_ = bucket.gradient.tensor.in();
@@ -168,22 +174,61 @@ kernels::InOut ParameterStore::Landed::shard() const {
 
 namespace {
 
-void add(const kernels::In& shard, const FlatTensor& to, const kernels::Context& where) {
-  kernels::run(kernels::ResidualAdd{.count = shard.elems, .a = to.tensor.in(), .b = shard, .y = to.tensor.out()},
-               where);
+// Calls run(context): kernels of the CPU in the calling thread alone.
+template <class Run>
+void in_lane(const kernels::Context& lane, const Run& run) {
+  if (!lane.on_cpu()) return run(lane);
+  kernels::ThreadPool this_thread(1);
+  run(kernels::Context(this_thread));
+}
+
+void add(const kernels::In& shard, const kernels::InOut& to, const kernels::Context& where) {
+  kernels::run(kernels::ResidualAdd{.count = shard.elems, .a = to.in(), .b = shard, .y = to.out()}, where);
 }
 
 }  // namespace
 
 void ParameterStore::Landed::add(const kernels::Context& lane) && {
   Bucket& bucket = bucket_.use_up();
-  if (landing_.given() && lane.on_cpu()) {
-    kernels::ThreadPool this_thread(1);
-    parallel::add(landing_.in(), bucket.gradient, kernels::Context(this_thread));
-  } else if (landing_.given()) {
-    parallel::add(landing_.in(), bucket.gradient, lane);
+  if (landing_.given()) {
+    in_lane(lane, [&](const kernels::Context& where) {
+      parallel::add(landing_.in(), bucket.gradient.tensor.inout(), where);
+    });
   }
   landing_.reset();
+  bucket.gradients_are = Bucket::Gradients::reduced;
+}
+
+// The squares are those of the last microbatch's sum: earlier ones are overwritten.
+void ParameterStore::Data::add_squares(Bucket& of, const StagedTensor& shard, const kernels::Context& lane) {
+  const auto elem_bytes = static_cast<std::int64_t>(core::size_of(options.gradient));
+  std::int64_t square = of.first_square;
+  for (const FlatRange range : of.own_ranges(options.offload.counts_in_norm)) {
+    const kernels::In x{static_cast<std::byte*>(shard.data) + elem_bytes * (range.begin - of.own.begin),
+                        options.gradient, range.count()};
+    kernels::run(kernels::SumOfSquares{.count = x.elems, .x = x, .sum = squares.out(square++, 1)}, lane);
+  }
+}
+
+void ParameterStore::offload(std::int32_t index, Landed landed, const kernels::Context& lane) {
+  constexpr auto kGradients = workload::OffloadKind::gradients;
+  Bucket& bucket = landed.bucket_.use_up();
+  LOCKSTEP_CHECK(data_->is_offloaded(kGradients), "gradients that are offloaded");
+  const auto b = static_cast<std::size_t>(index);
+  StagedTensor shard = std::move(landed.landing_);
+  in_lane(lane, [&](const kernels::Context& where) {
+    if (bucket.has_offloaded_gradient) {  // of microbatches before
+      StagedTensor sum = make_staged(data_->memory, MemoryKind::gradients, data_->options.gradient, shard.elems);
+      data_->offloaded->read(kGradients, b, sum);
+      parallel::add(shard.in(), sum.inout(), where);
+      std::swap(shard, sum);
+      data_->offloaded->write(kGradients, b, shard);
+    } else {
+      data_->offloaded->write(kGradients, b, shard);
+    }
+    data_->add_squares(bucket, shard, where);
+  });
+  bucket.has_offloaded_gradient = true;
   bucket.gradients_are = Bucket::Gradients::reduced;
 }
 

@@ -22,31 +22,36 @@ std::span<const float> part_of(std::span<const float> values, FlatRange all, Fla
 void ParameterStore::Data::write_initial(Bucket& of, const Piece& piece, std::uint64_t seed, std::span<float> values,
                                          std::span<float> masters) {
   fill_initial_values(parameters[piece.parameter], seed, piece.whole_begin, values);
-  write_rounded(memory.device(), of.weights.out(piece.range), values);
+  if (of.weights.tensor.given()) write_rounded(memory.device(), of.weights.out(piece.range), values);
   const FlatRange own = common_of(piece.range, of.own);
-  if (!narrow_weights() || own.empty()) return;
+  if (own.empty()) return;
   const std::span<const float> mine = part_of(values, piece.range, own);
-  if (!offloaded) return write_rounded(memory.device(), of.master.out(own), mine);
-  std::copy(mine.begin(), mine.end(), masters.begin() + (own.begin - of.own.begin));
+  if (of.master.tensor.given()) write_rounded(memory.device(), of.master.out(own), mine);
+  if (!masters.empty()) std::copy(mine.begin(), mine.end(), masters.begin() + (own.begin - of.own.begin));
 }
 
-// Master weights, and moments of 0.
-void ParameterStore::Data::make_offloaded(const Bucket& of, std::span<const float> masters) {
-  const auto bucket = static_cast<std::size_t>(
-      std::find_if(buckets.begin(), buckets.end(), [&](const Bucket& one) { return &one == &of; }) - buckets.begin());
-  offloaded->visit_buckets(bucket, 1, OffloadedStates::Use::makes, [&](const auto& piece, const auto& views) {
-    const std::int64_t count = piece.range.count();
-    if (!masters.empty()) {
-      std::copy_n(masters.begin() + (piece.range.begin - of.own.begin), count, views.master.template as<float>());
-    }
-    std::fill_n(views.first_moment.template as<float>(), count, 0.0F);
-    std::fill_n(views.second_moment.template as<float>(), count, 0.0F);
+// Weights, master weights, and moments of 0.
+void ParameterStore::Data::make_offloaded(std::size_t bucket, std::span<const float> masters) {
+  using Use = OffloadedShards::Use;
+  const Bucket& of = buckets[bucket];
+  offloaded->visit_buckets(bucket, 1, {Use::makes, Use::none, Use::makes}, [&](const auto& piece, const auto& views) {
+    const auto part = masters.empty() ? masters : part_of(masters, of.own, piece.range);
+    const auto zero = [this](const kernels::InOut& moment) {
+      if (moment.given()) set_zero(memory.device(), where, moment.out());
+    };
+    finish(where);
+    if (views.weights.given()) write_rounded(memory.device(), views.weights.out(), part);
+    if (narrow_weights() && views.master.given()) write_rounded(memory.device(), views.master.out(), part);
+    zero(views.first_moment);
+    zero(views.second_moment);
   });
 }
 
-void ParameterStore::Data::initialize(Bucket& of, std::uint64_t seed) {
+void ParameterStore::Data::initialize(std::size_t bucket, std::uint64_t seed) {
+  Bucket& of = buckets[bucket];
   const std::vector<Piece> pieces = pieces_of(of, stage == 3 ? of.own : FlatRange{0, of.flat.elems}, kMostElems);
-  std::vector<float> masters(is_offloaded(State::master) ? static_cast<std::size_t>(of.own.count()) : 0);
+  const bool keeps_masters = is_offloaded(kind_of(State::master)) || is_offloaded(workload::OffloadKind::parameters);
+  std::vector<float> masters(keeps_masters ? static_cast<std::size_t>(of.own.count()) : 0);
   const auto write = [&](std::int64_t index, std::span<float> room) {
     const Piece& piece = pieces[static_cast<std::size_t>(index)];
     write_initial(of, piece, seed, room.first(static_cast<std::size_t>(piece.range.count())), masters);
@@ -60,14 +65,14 @@ void ParameterStore::Data::initialize(Bucket& of, std::uint64_t seed) {
     std::vector<float> room(kMostElems);
     for (std::int64_t index = 0; index < num_pieces; ++index) write(index, room);
   }
-  if (offloaded) make_offloaded(of, masters);
+  if (offloaded) make_offloaded(bucket, masters);
   of.gathered.reset();
   of.weights_are = stage == 3 ? Bucket::Weights::sharded : Bucket::Weights::whole;
 }
 
 void ParameterStore::initialize(std::uint64_t seed) {
   finish(data_->where);
-  for (Bucket& bucket : data_->buckets) data_->initialize(bucket, seed);
+  for (std::size_t b = 0; b < data_->buckets.size(); ++b) data_->initialize(b, seed);
 }
 
 }  // namespace lockstep::parallel

@@ -2,12 +2,27 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "parallel/parameters/device_memory.h"
 #include "parallel/parameters/store_data.h"
 
 namespace lockstep::parallel {
+namespace {
+
+const kernels::InOut& state_in(const ShardViews& views, ParameterStore::State which) {
+  switch (which) {
+    case ParameterStore::State::master:
+      return views.master;
+    case ParameterStore::State::first_moment:
+      return views.first_moment;
+    default:
+      return views.second_moment;
+  }
+}
+
+}  // namespace
 
 std::vector<ParameterStore::Data::Piece> ParameterStore::Data::pieces_of(const Bucket& of, FlatRange wanted,
                                                                          std::int64_t most_elems) const {
@@ -50,12 +65,14 @@ float* ParameterStore::Data::on_host(std::size_t bucket, State which) {
     copies.resize(buckets.size());
     copies[bucket].resize(static_cast<std::size_t>(of.own.count()));
   };
-  if (is_offloaded(which)) {
+  if (is_offloaded(kind_of(which))) {
     make_copy();
-    offloaded->visit_buckets(bucket, 1, OffloadedStates::Use::reads, [&](const auto& piece, const auto& views) {
-      const kernels::InOut& values = views.of(which);
-      std::copy_n(values.template as<float>(), values.elems,
-                  copies[bucket].data() + (piece.range.begin - of.own.begin));
+    const auto uses = uses_of(which, OffloadedShards::Use::reads);
+    offloaded->visit_buckets(bucket, 1, uses, [&](const auto& piece, const auto& views) {
+      const kernels::InOut& values = state_in(views, which);
+      finish(where);
+      memory.device().copy_to_host(copies[bucket].data() + (piece.range.begin - of.own.begin), values.data,
+                                   kernels::size_bytes(values.dtype, values.elems));
     });
     return copies[bucket].data();
   }
@@ -82,10 +99,13 @@ std::vector<ParameterStore::Run> ParameterStore::runs(State which) {
 
 void ParameterStore::Data::write_back(std::size_t bucket, State which, const std::vector<float>& values) {
   Bucket& of = buckets[bucket];
-  if (!is_offloaded(which)) return write_rounded(memory.device(), state(of, which).out(of.own), values);
-  offloaded->visit_buckets(bucket, 1, OffloadedStates::Use::changes, [&](const auto& piece, const auto& views) {
-    std::copy_n(values.data() + (piece.range.begin - of.own.begin), piece.range.count(),
-                views.of(which).template as<float>());
+  if (!is_offloaded(kind_of(which))) return write_rounded(memory.device(), state(of, which).out(of.own), values);
+  const auto uses = uses_of(which, OffloadedShards::Use::changes);
+  offloaded->visit_buckets(bucket, 1, uses, [&](const auto& piece, const auto& views) {
+    finish(where);
+    const auto part = std::span(values).subspan(static_cast<std::size_t>(piece.range.begin - of.own.begin),
+                                                static_cast<std::size_t>(piece.range.count()));
+    write_rounded(memory.device(), state_in(views, which).out(), part);
   });
 }
 

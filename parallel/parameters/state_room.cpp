@@ -1,8 +1,11 @@
 #include "parallel/parameters/state_room.h"
 
-#include <cstring>
+#include <array>
+#include <memory>
 
 #include "core/async_file.h"
+#include "core/error.h"
+#include "core/pinned_memory.h"
 #include "workload/offload.h"
 
 namespace lockstep::parallel {
@@ -29,10 +32,66 @@ class HostRoom final : public StateRoom {
     return 0;
   }
   void wait(Ticket /*ticket*/) override {}
+  std::byte* host_memory() override { return memory_; }
 
  private:
   core::Device& device_;
   std::byte* memory_;
+};
+
+// On a device whose work is queued: copies have a stream of their own, beside kernels. wait() makes the kernels' stream
+// wait for a copy, and a copy away waits for the kernels before it; the host waits for nothing.
+class QueuedRoom final : public StateRoom {
+ public:
+  QueuedRoom(core::Device& device, core::Stream& kernels, std::int64_t bytes)
+      : device_(device),
+        kernels_(kernels),
+        copies_(device.make_stream()),
+        kernels_so_far_(device.make_event()),
+        memory_(device, static_cast<std::size_t>(bytes)) {
+    for (auto& event : ends_) event = device.make_event();
+  }
+  ~QueuedRoom() override {
+    try {
+      copies_->synchronize();
+    } catch (const core::Error&) {
+      // The device failed before, and has said so.
+    }
+  }
+  QueuedRoom(const QueuedRoom&) = delete;
+  QueuedRoom& operator=(const QueuedRoom&) = delete;
+
+  bool in_blocks() const override { return false; }
+  // A staging room is read to behind its last copy away, in the order of the stream; but at first kernels may use it.
+  Ticket read(std::int64_t offset, void* to, std::int64_t bytes) override {
+    if (tickets_ == 0) wait_for_kernels();
+    device_.copy_on(*copies_, to, memory_.as<std::byte>() + offset, static_cast<std::size_t>(bytes));
+    return end_of_copy();
+  }
+  Ticket write(std::int64_t offset, const void* from, std::int64_t bytes) override {
+    wait_for_kernels();
+    device_.copy_on(*copies_, memory_.as<std::byte>() + offset, from, static_cast<std::size_t>(bytes));
+    return end_of_copy();
+  }
+  void wait(Ticket ticket) override { kernels_.wait(*ends_[ticket % ends_.size()]); }
+
+ private:
+  void wait_for_kernels() {
+    kernels_so_far_->record(kernels_);
+    copies_->wait(*kernels_so_far_);
+  }
+  Ticket end_of_copy() {
+    ends_[tickets_ % ends_.size()]->record(*copies_);
+    return tickets_++;
+  }
+
+  core::Device& device_;
+  core::Stream& kernels_;
+  std::unique_ptr<core::Stream> copies_;
+  std::unique_ptr<core::Event> kernels_so_far_;
+  std::array<std::unique_ptr<core::Event>, 16> ends_;  // of the last copies; an update waits for fewer
+  Ticket tickets_ = 0;
+  core::PinnedMemory memory_;
 };
 
 class FileRoom final : public StateRoom {
@@ -52,8 +111,11 @@ class FileRoom final : public StateRoom {
 
 }  // namespace
 
-MakeStateRoom rooms_of_host(core::Device& device) {
-  return [&device](std::int64_t bytes) { return std::make_unique<HostRoom>(device, bytes); };
+MakeStateRoom rooms_of_host(core::Device& device, core::Stream* kernels) {
+  return [&device, kernels](std::int64_t bytes) -> std::unique_ptr<StateRoom> {
+    if (kernels != nullptr) return std::make_unique<QueuedRoom>(device, *kernels, bytes);
+    return std::make_unique<HostRoom>(device, bytes);
+  };
 }
 
 MakeStateRoom rooms_in_files(const std::string& folder, std::chrono::milliseconds timeout) {

@@ -59,12 +59,7 @@ ParameterStore::ParameterStore(Memory& memory, const kernels::Context& where,
   data_->positions.resize(data_->parameters.size());
   data_->working.resize(data_->parameters.size());
   for (std::vector<std::size_t>& members : buckets) data_->add_bucket(std::move(members));
-  if (options.offload) {
-    std::vector<FlatRange> own;
-    for (const Bucket& bucket : data_->buckets) own.push_back(bucket.own);
-    data_->offloaded =
-        std::make_unique<OffloadedStates>(memory, options.offload, own, data_->narrow_weights(), options.offload_elems);
-  }
+  if (options.offload.any()) data_->begin_offload();
   for (std::size_t p = 0; p < data_->parameters.size(); ++p) {
     LOCKSTEP_CHECK(data_->position(p).bucket >= 0, data_->parameters[p].name + " is in no bucket");
   }
@@ -98,12 +93,29 @@ void ParameterStore::Data::allocate(Bucket& made) {
     return FlatTensor{zeroed(kind, dtype, range.count()), range.begin};
   };
   if (stage == 3) made.weights_are = Bucket::Weights::sharded;
-  made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
-  if (!options.frees_gradients) make_gradient(made);
-  if (options.offload) return;
+  if (!options.offload.parameters) {
+    made.weights = zeros(MemoryKind::weights, options.compute, stage == 3 ? made.own : whole);
+  }
+  if (!options.offload.gradients && !options.frees_gradients) make_gradient(made);
+  if (options.offload.optimizer) return;
   if (narrow_weights()) made.master = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
   made.first_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
   made.second_moment = zeros(MemoryKind::optimizer, core::DType::f32, made.own);
+}
+
+void ParameterStore::Data::begin_offload() {
+  LOCKSTEP_CHECK(!options.offload.parameters || stage == 3, "weights are offloaded where they are sharded");
+  LOCKSTEP_CHECK(!options.offload.gradients || scatters_gradients(), "gradients are offloaded where they are sharded");
+  std::vector<FlatRange> own;
+  std::int64_t squares_kept = 0;
+  for (Bucket& bucket : buckets) {
+    own.push_back(bucket.own);
+    if (!options.offload.gradients) continue;
+    bucket.first_square = squares_kept;
+    squares_kept += static_cast<std::int64_t>(bucket.own_ranges(options.offload.counts_in_norm).size());
+  }
+  offloaded = std::make_unique<OffloadedShards>(memory, options.offload, own, options.compute, options.gradient);
+  squares = memory.make(MemoryKind::buffers, core::DType::f64, squares_kept);
 }
 
 // ---- what it has
@@ -120,8 +132,8 @@ std::int64_t ParameterStore::padded_elems(std::int32_t bucket) const {
   return data_->bucket(bucket).flat.elems;
 }
 
-std::int64_t ParameterStore::offloaded_bytes() const {
-  return data_->offloaded ? data_->offloaded->moved_bytes() : 0;
+std::int64_t ParameterStore::offloaded_bytes(workload::OffloadKind kind) const {
+  return data_->offloaded ? data_->offloaded->moved_bytes(kind) : 0;
 }
 
 std::int32_t ParameterStore::bucket_of(std::size_t parameter) const {
@@ -152,8 +164,19 @@ ParameterStore::Gathering ParameterStore::gather(std::int32_t index) {
   return Gathering(bucket);
 }
 
+void ParameterStore::load(std::int32_t index) {
+  Bucket& bucket = data_->bucket(index);
+  LOCKSTEP_CHECK(data_->is_offloaded(workload::OffloadKind::parameters), "weights that are offloaded");
+  LOCKSTEP_CHECK(!bucket.loaded.given(), "a bucket's weights are loaded twice for one gather");
+  bucket.loaded = make_staged(data_->memory, MemoryKind::weights, data_->options.compute, bucket.own.count());
+  data_->offloaded->read(workload::OffloadKind::parameters, static_cast<std::size_t>(index), bucket.loaded);
+}
+
 kernels::In ParameterStore::Gathering::shard() const {
-  return bucket_.get().weights.in(bucket_.get().own);
+  const Bucket& bucket = bucket_.get();
+  if (bucket.weights.tensor.given()) return bucket.weights.in(bucket.own);
+  LOCKSTEP_CHECK(bucket.loaded.given(), "offloaded weights are gathered that were not loaded");
+  return bucket.loaded.in();
 }
 
 kernels::Out ParameterStore::Gathering::whole() const {
@@ -162,7 +185,9 @@ kernels::Out ParameterStore::Gathering::whole() const {
 }
 
 void ParameterStore::Gathering::done() && {
-  bucket_.use_up().weights_are = Bucket::Weights::whole;
+  Bucket& bucket = bucket_.use_up();
+  bucket.loaded.reset();
+  bucket.weights_are = Bucket::Weights::whole;
 }
 
 void ParameterStore::reshard(std::int32_t index) {
@@ -176,32 +201,26 @@ void ParameterStore::Data::reshard(Bucket& of) const {
   of.weights_are = Bucket::Weights::sharded;
 }
 
-void ParameterStore::Data::round_masters(Bucket& of, FlatRange range, const kernels::In& masters) {
-  kernels::run(kernels::Cast{.count = range.count(),
-                             .from = core::DType::f32,
-                             .to = options.compute,
-                             .x = masters,
-                             .y = of.weights.out(range)},
-               where);
-}
-
 kernels::InOut ParameterStore::own_masters(std::int32_t index) {
   Bucket& bucket = data_->bucket(index);
-  LOCKSTEP_CHECK(!data_->is_offloaded(State::master), "master weights on the device");
+  LOCKSTEP_CHECK(!data_->is_offloaded(data_->kind_of(State::master)), "master weights on the device");
   return data_->state(bucket, State::master).inout(bucket.own);
 }
 
 void ParameterStore::masters_changed() {
-  if (data_->is_offloaded(State::master)) {
-    data_->offloaded->visit(OffloadedStates::Use::reads, [&](const auto& piece, const auto& views) {
-      const kernels::In masters{views.master.data, views.master.dtype, views.master.elems};
-      data_->round_masters(data_->buckets[piece.bucket], piece.range, masters);
-    });
+  using Use = OffloadedShards::Use;
+  if (data_->narrow_weights()) {
+    data_->visit_shards(0, data_->buckets.size(), {Use::reads, Use::none, Use::makes},
+                        [this](Bucket&, FlatRange part, const ShardViews& views) {
+                          kernels::run(kernels::Cast{.count = part.count(),
+                                                     .from = core::DType::f32,
+                                                     .to = data_->options.compute,
+                                                     .x = views.master.in(),
+                                                     .y = views.weights.out()},
+                                       data_->where);
+                        });
   }
-  for (Bucket& bucket : data_->buckets) {
-    if (bucket.master.tensor.given()) data_->round_masters(bucket, bucket.own, bucket.master.in(bucket.own));
-    data_->others_changed(bucket);
-  }
+  for (Bucket& bucket : data_->buckets) data_->others_changed(bucket);
   for (auto& [version, copy] : data_->versions.copies) data_->copy_newest(copy);  // between steps nobody is under way
 }
 

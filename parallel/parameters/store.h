@@ -12,6 +12,10 @@
 //   2       whole                      whole while a microbatch makes them      a shard
 //   3       a shard; whole while used  as 2                                     a shard
 //
+// With StoreOptions::offload each column's shards may lie in a StateRoom, and not on the device (offloaded_shards.h):
+// master weights and moments of any stage, reduced gradients of stages 2 and 3 (offload() takes them there), weights of
+// stage 3 (load() brings a bucket's shard, which the next gather() uses up). update() brings all of them.
+//
 // The states of a bucket, and who moves it from one to the next: the rank's own thread, which runs the kernels, or the
 // thread of a lane, which runs a collective. What has a beginning and an end returns a handle, which the call that ends
 // it uses up (&&): to end what was not begun, or to copy a handle, does not compile, and a handle that was used up
@@ -51,11 +55,29 @@
 #include "core/error.h"
 #include "kernels/base/context.h"
 #include "parallel/memory/memory.h"
+#include "parallel/parameters/staged_tensor.h"
 #include "parallel/parameters/state_room.h"
 #include "workload/offload.h"
 #include "workload/parameter.h"
 
 namespace lockstep::parallel {
+
+// The kinds of tensors that are kept off the device; where a room's maker is empty, that kind is not.
+struct StoreOffload {
+  MakeStateRoom optimizer = {};                                      // master weights and moments
+  MakeStateRoom gradients = {};                                      // reduced shards of stages 2 and 3
+  MakeStateRoom parameters = {};                                     // shards of stage 3
+  std::int64_t piece_elems = workload::OffloadStaging::kPieceElems;  // of a piece that an update brings, at most
+  // With `gradients`: parameters whose gradients' squares sum_of_squares() adds up, each as its gradient leaves.
+  std::function<bool(std::size_t)> counts_in_norm = {};
+  // An update runs on the host beside the next step: needs `optimizer`, `gradients` and narrow weights. There are then
+  // two rooms for gradients, that of the step at work and that of the one before, and one for the weights that an
+  // update makes, at the place of the parameters or made by this.
+  MakeStateRoom next_weights = {};
+
+  bool delays() const { return next_weights != nullptr; }
+  bool any() const { return optimizer || gradients || parameters; }
+};
 
 struct StoreOptions {
   core::DType compute = core::DType::f32;   // of weights as kernels read them: f32, bf16, f16
@@ -72,10 +94,7 @@ struct StoreOptions {
   // Gradients of a bucket are made when they are first added to, or reduced to a shard, and given up by the bucket's
   // own update(). Else they are always there.
   bool frees_gradients = false;
-  // Where the optimizer's states are, master weights and moments; empty: on the device. Elsewhere an update brings them
-  // (parallel/parameters/offloaded_states.h), and the host copies of runs() are as large as a state.
-  MakeStateRoom offload = {};
-  std::int64_t offload_elems = workload::OffloadStaging::kPieceElems;  // of a piece, at most
+  StoreOffload offload = {};  // the host copies of runs() are then as large as a state
 };
 
 struct AdamWOptions {
@@ -115,11 +134,16 @@ class ParameterStore {
   class Gathering;
   Gathering gather(std::int32_t bucket);
   void reshard(std::int32_t bucket);  // gives up the whole weights; stage 3
+  // Brings the own shard of offloaded weights, for one gather.
+  void load(std::int32_t bucket);
   // Begins a bucket's reduction: in ZeRO stages 0 and 1 once a step, in 2 and 3 of the gradients that the earliest
   // waiting microbatch has committed.
   class Reduction;
   class Landed;
   Reduction reduce(std::int32_t bucket);
+  // Takes reduced gradients to where they are offloaded, added to those of earlier microbatches. Ends the bucket's
+  // reduction, as Landed::add() does; kernels of the CPU run in the calling thread alone.
+  void offload(std::int32_t bucket, Landed landed, const kernels::Context& lane);
   // The sharded, reduced gradient of a bucket: for sums over further groups (tied embeddings, tensor ranks) and for
   // hooks, once a step. Ranks that sum one parameter have it at the same place of their buckets (best: alone), or their
   // shards differ.
@@ -147,6 +171,17 @@ class ParameterStore {
   // The same of one bucket, whose gradients of this step are then no longer read.
   void update(std::int32_t bucket, const AdamWOptions& adamw, const UpdateOnDevice& numbers);
 
+  // ---- with StoreOffload::next_weights, in place of update() (ZeRO-Offload: Ren et al. 2021, section 5.2)
+  // The step's gradients are complete: the next delayed_update() takes them.
+  void keep_gradients();
+  // In any thread, beside all that a step does: the update of the kept gradients on the host, in the calling thread
+  // alone. Weights stay as they are.
+  void delayed_update(const AdamWOptions& adamw, std::int64_t step, float factor);
+  // In the rank's own thread, when that is done: weights are what it has made. As update(), it gives up what others
+  // own.
+  void take_update();
+  void give_up_gathered();  // in a step without one
+
   // ---- versions of the weights, for stage 0, in the rank's own thread: a reader (a microbatch) holds the weights as
   // they are until it releases them, whatever update() does meanwhile. Updates copy what is held, each version once.
   // PipeDream's weight stashing (Narayanan et al. 2019, section 3.3).
@@ -157,8 +192,8 @@ class ParameterStore {
   void read_as(std::int32_t reader);  // from now on weight() has what this reader holds
   void read_newest();                 // or what updates have made, as it does at first
 
-  // Bytes that updates have brought to the device and taken away again, so far: 0 without StoreOptions::offload.
-  std::int64_t offloaded_bytes() const;
+  // Bytes of a kind that have been brought to the device and taken away from it, so far.
+  std::int64_t offloaded_bytes(workload::OffloadKind kind) const;
 
   // ---- for checkpoints: f32 runs of elements that this rank owns, named by parameter and place in the whole parameter
   enum class State : std::uint8_t { master, first_moment, second_moment };
@@ -253,8 +288,8 @@ class [[nodiscard]] ParameterStore::Reduction {
   friend class ParameterStore;
   explicit Reduction(Bucket& bucket) : bucket_(bucket) {}
   UsedOnce<Bucket> bucket_;
-  Tensor microbatch_ = {};  // stages 2 and 3: the whole
-  Tensor landing_ = {};     // from their second reduction in a step on
+  Tensor microbatch_ = {};     // stages 2 and 3: the whole
+  StagedTensor landing_ = {};  // from their second reduction in a step on; where gradients are offloaded, of all
   kernels::In whole_ = {};
   kernels::Out result_ = {};
 };
@@ -269,9 +304,10 @@ class [[nodiscard]] ParameterStore::Landed {
 
  private:
   friend class ParameterStore::Reduction;
-  Landed(Bucket& bucket, Tensor landing) : bucket_(bucket), landing_(std::move(landing)) {}
+  friend class ParameterStore;
+  Landed(Bucket& bucket, StagedTensor landing) : bucket_(bucket), landing_(std::move(landing)) {}
   UsedOnce<Bucket> bucket_;
-  Tensor landing_ = {};
+  StagedTensor landing_ = {};
 };
 
 }  // namespace lockstep::parallel

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,7 +14,7 @@
 
 #include "core/error.h"
 #include "kernels/optimizer/optimizer.h"
-#include "parallel/parameters/offloaded_states.h"
+#include "parallel/parameters/offloaded_shards.h"
 #include "parallel/parameters/store.h"
 #include "workload/flat_bucket.h"
 
@@ -45,14 +46,17 @@ struct ParameterStore::Bucket {
   Weights weights_are = Weights::whole;
   Gradients gradients_are = Gradients::open;
 
-  FlatTensor weights;  // in the compute dtype: whole, or with stage 3 the own shard
-  Tensor gathered;     // stage 3: whole, while used
+  FlatTensor weights;   // in the compute dtype: whole, or with stage 3 the own shard; none where that is offloaded
+  StagedTensor loaded;  // the own shard then, between load() and its gather
+  Tensor gathered;      // stage 3: whole, while used
   // These are on the device, for the own shard; none where states are offloaded.
   FlatTensor master;        // f32; none where the weights are
   FlatTensor first_moment;  // f32
   FlatTensor second_moment;
 
-  FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced
+  FlatTensor gradient;  // stages 0, 1: whole. 2, 3: own shard, the sum of what has been reduced; none where offloaded
+  bool has_offloaded_gradient = false;  // in this step
+  std::int64_t first_square = 0;        // of its runs that count, in Data::squares
 
   // Stages 2 and 3: the whole gradient of a microbatch, in the rank's own thread while it is added to; then it waits
   // in `complete` for the thread that reduces.
@@ -101,7 +105,8 @@ struct ParameterStore::Data {
   std::mutex complete_mutex = {};
   // [State][bucket]: of a device's memory, or of what is offloaded
   std::array<std::vector<std::vector<float>>, 3> host_copies = {};
-  std::unique_ptr<OffloadedStates> offloaded = {};
+  std::unique_ptr<OffloadedShards> offloaded = {};
+  Tensor squares = {};  // f64, where gradients are offloaded: of each of their runs that count in the norm
   WeightVersions versions = {};
 
   bool narrow_weights() const { return options.compute != core::DType::f32; }
@@ -115,10 +120,21 @@ struct ParameterStore::Data {
   const Position& position(std::size_t parameter) const { return positions.at(parameter); }
   Bucket& bucket_of(std::size_t parameter) { return bucket(position(parameter).bucket); }
 
-  // Weights in f32 are their own masters, and stay on the device.
-  bool is_offloaded(State which) const { return offloaded != nullptr && (which != State::master || narrow_weights()); }
+  bool is_offloaded(workload::OffloadKind kind) const { return offloaded != nullptr && offloaded->has(kind); }
+  // Weights in f32 are their own masters.
+  workload::OffloadKind kind_of(State which) const {
+    const bool is_weight = which == State::master && !narrow_weights();
+    return is_weight ? workload::OffloadKind::parameters : workload::OffloadKind::optimizer;
+  }
+  // A visit's use of the kind that has this state alone.
+  OffloadedShards::Uses uses_of(State which, OffloadedShards::Use use) const {
+    OffloadedShards::Uses uses = {};
+    uses[static_cast<std::size_t>(kind_of(which))] = use;
+    return uses;
+  }
 
   void add_bucket(std::vector<std::size_t> members);
+  void begin_offload();
   void allocate(Bucket& made);
   Tensor zeroed(MemoryKind kind, core::DType dtype, std::int64_t elems);
 
@@ -130,9 +146,9 @@ struct ParameterStore::Data {
     FlatRange range = {};
   };
   std::vector<Piece> pieces_of(const Bucket& of, FlatRange wanted, std::int64_t most_elems) const;
-  void initialize(Bucket& of, std::uint64_t seed);
-  void make_offloaded(const Bucket& of, std::span<const float> masters);
-  // `masters`: of the own shard, where they are offloaded.
+  void initialize(std::size_t bucket, std::uint64_t seed);
+  void make_offloaded(std::size_t bucket, std::span<const float> masters);
+  // `masters`: of the own shard, where they or the weights are offloaded.
   void write_initial(Bucket& of, const Piece& piece, std::uint64_t seed, std::span<float> values,
                      std::span<float> masters);
   FlatTensor& state(Bucket& of, State which);
@@ -148,12 +164,19 @@ struct ParameterStore::Data {
   FlatTensor& reduced_gradient(Bucket& of);
 
   void make_gradient(Bucket& of);
-  void update(std::size_t first_bucket, std::size_t buckets, const AdamWOptions& options, kernels::AdamW adamw);
-  void step_range(Bucket& of, FlatRange range, const OffloadedStates::Views& states, std::int64_t states_begin,
-                  kernels::AdamW adamw);
-  OffloadedStates::Views states_on_device(Bucket& of);  // of the own shard
-  // Weights as kernels read them follow, in a range of the own shard, which `masters` are of.
-  void round_masters(Bucket& of, FlatRange range, const kernels::In& masters);
+  void add_squares(Bucket& of, const StagedTensor& shard, const kernels::Context& lane);
+  void update(std::size_t first_bucket, std::size_t count, const AdamWOptions& options, kernels::AdamW adamw);
+  // On the parts of the shard that decay, and those that do not.
+  void step_part(Bucket& of, FlatRange part, const ShardViews& views, const AdamWOptions& options, kernels::AdamW adamw,
+                 const kernels::Context& on);
+  // `views`: of elements from `begin` on.
+  void step_range(FlatRange range, const ShardViews& views, std::int64_t begin, kernels::AdamW adamw,
+                  const kernels::Context& on) const;
+  ShardViews views_on_device(Bucket& of, FlatRange range, const OffloadedShards::Uses& uses);
+  // Goes through the own shards, in parts; what is offloaded is brought and taken back as `uses` says.
+  using VisitPart = std::function<void(Bucket& of, FlatRange part, const ShardViews& views)>;
+  void visit_shards(std::size_t first_bucket, std::size_t count, const OffloadedShards::Uses& uses,
+                    const VisitPart& visit);
   void others_changed(Bucket& of);  // weights of other ranks' shards
   bool is_held(std::int64_t version) const;
   void copy_newest(WeightVersions::Copy& to);

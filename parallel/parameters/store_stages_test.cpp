@@ -19,6 +19,7 @@ namespace {
 
 using core::DType;
 using State = ParameterStore::State;
+using workload::Offload;
 
 constexpr int kSteps = 3;
 constexpr AdamWOptions kAdamW{.rate = 0.01F, .decay = 0.1F};
@@ -288,8 +289,8 @@ TEST(StoreStages, StateGoesIntoAnotherLayout) {
   train(ranks, 1, When::each_microbatch, small_integers);
   for (std::int32_t zero = 0; zero <= 3; ++zero) {
     for (const RanksSetup& setup :
-         {RanksSetup{}, RanksSetup{.distant = true}, RanksSetup{.offload = RanksSetup::Offload::host},
-          RanksSetup{.offload = RanksSetup::Offload::file}}) {
+         {RanksSetup{}, RanksSetup{.distant = true}, RanksSetup{.offload = {.optimizer = Offload::host}},
+          RanksSetup{.offload = {.optimizer = Offload::file}}}) {
       StoreOptions to = bf16;
       to.zero = zero;
       Ranks others(to, 2, setup);
@@ -310,23 +311,128 @@ TEST(StoreStages, StateGoesIntoAnotherLayout) {
   }
 }
 
+using workload::OffloadKind;
+using workload::OffloadPlaces;
+
+void expect_same_bits_offloaded(const StoreOptions& options, const OffloadPlaces& places,
+                                const RanksSetup& setup = {}) {
+  SCOPED_TRACE(text_of(options, 2) + ", offload " + text_of(places));
+  RanksSetup there = setup;
+  there.offload = places;
+  Ranks here(options, 2, setup);
+  Ranks away(options, 2, there);
+  train(here, 2, When::each_microbatch, fractions);
+  train(away, 2, When::each_microbatch, fractions);
+  away.reshard_all();
+  const auto held = away.at(0).memory.now();
+  const auto expect_moved = [&](OffloadKind kind, Offload place, MemoryKind memory) {
+    EXPECT_EQ(here.store(0).offloaded_bytes(kind), 0);
+    EXPECT_EQ(away.store(0).offloaded_bytes(kind) > 0, place != Offload::none) << name_of(memory);
+    EXPECT_EQ(held[static_cast<std::size_t>(memory)] == 0, place != Offload::none) << name_of(memory);
+  };
+  expect_moved(OffloadKind::optimizer, places.optimizer, MemoryKind::optimizer);
+  expect_moved(OffloadKind::gradients, places.gradients, MemoryKind::gradients);
+  expect_moved(OffloadKind::parameters, places.parameters, MemoryKind::weights);
+  away.gather_all();
+  expect_same(away, here);
+}
+
 // In pieces that end within parameters and within what a kernel takes at once.
 TEST(StoreStages, OffloadedStatesAreTheSameBits) {
-  for (const RanksSetup::Offload offload : {RanksSetup::Offload::host, RanksSetup::Offload::file}) {
+  for (const Offload place : {Offload::host, Offload::file}) {
     for (const Dtypes& dtypes : kDtypes) {
       for (const std::int32_t zero : {0, 1, 2, 3}) {
-        const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
-        Ranks here(options, 2);
-        Ranks away(options, 2, {.offload = offload});
-        train(here, 2, When::each_microbatch, fractions);
-        train(away, 2, When::each_microbatch, fractions);
-        SCOPED_TRACE(text_of(options, 2));
-        expect_same(away, here);
-        const auto held = away.at(0).memory.now();
-        EXPECT_EQ(held[static_cast<std::size_t>(MemoryKind::optimizer)], 0);
-        EXPECT_GT(away.store(0).offloaded_bytes(), 0);
-        EXPECT_EQ(here.store(0).offloaded_bytes(), 0);
+        expect_same_bits_offloaded({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero},
+                                   {.optimizer = place});
       }
+    }
+  }
+}
+
+TEST(StoreStages, OffloadedGradientsAndWeightsAreTheSameBits) {
+  for (const Dtypes& dtypes : kDtypes) {
+    const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = 3};
+    for (const Offload optimizer : {Offload::none, Offload::host}) {
+      for (const Offload gradients : {Offload::none, Offload::host}) {
+        for (const Offload parameters : {Offload::none, Offload::host}) {
+          expect_same_bits_offloaded(options, {optimizer, gradients, parameters});
+        }
+      }
+    }
+    expect_same_bits_offloaded(options, {Offload::file, Offload::file, Offload::file});
+    expect_same_bits_offloaded(options, {Offload::none, Offload::file, Offload::host});
+    StoreOptions two = options;
+    two.zero = 2;
+    expect_same_bits_offloaded(two, {.optimizer = Offload::file, .gradients = Offload::host});
+  }
+}
+
+// Shards of several pieces, which are whole blocks where they are also copied at once.
+TEST(StoreStages, OffloadedShardsOfSeveralPiecesAreTheSameBits) {
+  const RanksSetup setup{.parameters = {{.name = "w", .shape = {70, 130}, .part = 0, .deviation = 1, .decays = true},
+                                        {.name = "b", .shape = {5000}, .part = 1, .fill = 0.25F}},
+                         .buckets = {{1}, {0}}};
+  for (const Dtypes& dtypes : kDtypes) {
+    expect_same_bits_offloaded({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = 3},
+                               {Offload::host, Offload::file, Offload::file}, setup);
+  }
+}
+
+// Gradients that do not depend on weights: each update a step later leads to the same.
+void train_delayed(Ranks& ranks, int microbatches) {
+  ranks.each([](ParameterStore& store) { store.initialize(17); });
+  for (int step = 1; step <= kSteps; ++step) {
+    ranks.each([](ParameterStore& store) { store.zero_gradients(); });
+    ranks.gather_all();
+    std::vector<std::jthread> beside;  // from the beginning on
+    for (std::size_t r = 0; r < ranks.size() && step > 1; ++r) {
+      beside.emplace_back([&ranks, r, step] { ranks.store(r).delayed_update(kAdamW, step - 1, kFactor); });
+    }
+    for (int microbatch = 0; microbatch < microbatches; ++microbatch) {
+      backward(ranks, microbatch, fractions(step));
+      ranks.reduce_all();
+    }
+    beside.clear();
+    ranks.reshard_all();
+    ranks.each([step](ParameterStore& store) {
+      if (step > 1) store.take_update();
+      if (step == 1) store.give_up_gathered();
+      store.keep_gradients();
+    });
+  }
+  ranks.each([](ParameterStore& store) {
+    store.delayed_update(kAdamW, kSteps, kFactor);
+    store.take_update();
+  });
+  ranks.gather_all();
+}
+
+TEST(StoreStages, DelayedUpdatesOfTheSameGradientsAreTheSameBits) {
+  for (const std::int32_t zero : {2, 3}) {
+    for (const Dtypes& dtypes : kDtypes) {
+      if (dtypes.compute == DType::f32) continue;
+      const StoreOptions options{.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero};
+      Ranks here(options, 2);
+      train(here, 2, When::each_microbatch, fractions);
+      for (const Offload place : {Offload::host, Offload::file}) {
+        for (const Offload parameters : {Offload::none, place}) {
+          if (zero == 2 && parameters != Offload::none) continue;
+          SCOPED_TRACE(text_of(options, 2) + ", " + std::string(name_of(place)) + ", weights " +
+                       std::string(name_of(parameters)));
+          Ranks away(options, 2, {.offload = {place, place, parameters}, .delays = true});
+          train_delayed(away, 2);
+          expect_same(away, here);
+        }
+      }
+    }
+  }
+}
+
+TEST(StoreStages, StatesOfADeviceAreOffloaded) {
+  for (const Dtypes& dtypes : kDtypes) {
+    for (const std::int32_t zero : {0, 3}) {
+      expect_same_bits_offloaded({.compute = dtypes.compute, .gradient = dtypes.gradient, .zero = zero},
+                                 {.optimizer = Offload::host}, {.distant = true});
     }
   }
 }

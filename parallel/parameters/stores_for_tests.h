@@ -70,19 +70,28 @@ struct RanksSetup {
   std::vector<workload::Parameter> parameters = small_model();
   int num_threads = 1;
   bool distant = false;  // memory is not the host's
-  enum class Offload : std::uint8_t { none, host, file };
-  Offload offload = Offload::none;
+  workload::OffloadPlaces offload = {};
+  bool delays = false;  // updates
+  std::vector<std::vector<std::size_t>> buckets = small_buckets();
 };
 
 struct Rank {
   Rank(const kernels::Context& where, const RanksSetup& setup, const StoreOptions& options)
       : device(setup.distant ? std::make_unique<DistantDevice>() : core::make_cpu_device()),
-        store(memory, where, setup.parameters, setup.place, small_buckets(), with_offload(options, setup.offload)) {}
-  StoreOptions with_offload(StoreOptions options, RanksSetup::Offload offload) const {
+        store(memory, where, setup.parameters, setup.place, setup.buckets, with_offload(options, setup)) {}
+  StoreOptions with_offload(StoreOptions options, const RanksSetup& setup) const {
     constexpr std::int64_t kElems = 5;  // several pieces a bucket
-    options.offload_elems = kElems;
-    if (offload == RanksSetup::Offload::host) options.offload = rooms_of_host(*device);
-    if (offload == RanksSetup::Offload::file) options.offload = rooms_in_files(folder.path(), std::chrono::seconds(30));
+    const auto rooms = [&](workload::Offload place) -> MakeStateRoom {
+      if (place == workload::Offload::none) return {};
+      if (place == workload::Offload::host) return rooms_of_host(*device);
+      return rooms_in_files(folder.path(), std::chrono::seconds(30));
+    };
+    options.offload = {.optimizer = rooms(setup.offload.optimizer),
+                       .gradients = rooms(setup.offload.gradients),
+                       .parameters = rooms(setup.offload.parameters),
+                       .piece_elems = kElems,
+                       .counts_in_norm = [](std::size_t) { return true; },
+                       .next_weights = rooms(setup.delays ? workload::Offload::host : workload::Offload::none)};
     return options;
   }
 
@@ -95,7 +104,7 @@ struct Rank {
 class Ranks {
  public:
   Ranks(StoreOptions options, std::int32_t shards, const RanksSetup& setup = {})
-      : pool_(setup.num_threads), options_(options) {
+      : pool_(setup.num_threads), options_(options), offload_(setup.offload) {
     options_.shards = shards;
     for (options_.shard = 0; options_.shard < shards; ++options_.shard) {
       ranks_.push_back(std::make_unique<Rank>(kernels::Context(pool_), setup, options_));
@@ -117,6 +126,7 @@ class Ranks {
     std::vector<float> whole;
     std::vector<ParameterStore::Gathering> gatherings;
     for (const auto& rank : ranks_) {
+      if (offload_.parameters != workload::Offload::none) rank->store.load(bucket);
       const auto& gathering = gatherings.emplace_back(rank->store.gather(bucket));
       const std::vector<float> shard = floats_of(gathering.shard());
       whole.insert(whole.end(), shard.begin(), shard.end());
@@ -160,7 +170,14 @@ class Ranks {
   }
   kernels::Context lane() { return kernels::Context(pool_); }
   void reduce(std::int32_t bucket) {
-    for (ParameterStore::Landed& landed : landed_of(bucket)) std::move(landed).add(lane());
+    std::vector<ParameterStore::Landed> landed = landed_of(bucket);
+    for (std::size_t r = 0; r < size(); ++r) {
+      if (offload_.gradients == workload::Offload::none) {
+        std::move(landed[r]).add(lane());
+      } else {
+        store(r).offload(bucket, std::move(landed[r]), lane());
+      }
+    }
   }
   void reduce_all() {
     each_bucket([this](std::int32_t b) { reduce(b); });
@@ -188,6 +205,7 @@ class Ranks {
  private:
   kernels::ThreadPool pool_;
   StoreOptions options_;
+  workload::OffloadPlaces offload_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

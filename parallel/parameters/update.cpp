@@ -1,7 +1,9 @@
 // The calls of a store that run once a step: the norm, the check for overflow, the optimizer.
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
+#include "kernels/base/thread_pool.h"
 #include "kernels/optimizer/optimizer.h"
 #include "kernels/reduce/reduction.h"
 #include "parallel/parameters/device_memory.h"
@@ -48,6 +50,12 @@ void add_up(const Tensor& terms, const kernels::Out& sum, const kernels::Context
 
 void ParameterStore::sum_of_squares(const std::function<bool(std::size_t)>& counts, const kernels::Out& sum,
                                     const kernels::Context& where) {
+  if (data_->is_offloaded(workload::OffloadKind::gradients)) {
+    LOCKSTEP_CHECK(std::all_of(data_->buckets.begin(), data_->buckets.end(),
+                               [](const Bucket& bucket) { return bucket.has_offloaded_gradient; }),
+                   "gradients are used before they were reduced");
+    return add_up(data_->squares, sum, where);
+  }
   std::vector<kernels::In> inputs;
   for (Bucket& bucket : data_->buckets) {
     for (const FlatRange range : bucket.own_ranges(counts)) inputs.push_back(data_->reduced_gradient(bucket).in(range));
@@ -80,31 +88,73 @@ bool ParameterStore::gradients_are_finite() {
 namespace {
 
 kernels::InOut part_of(const kernels::InOut& all, std::int64_t begin, std::int64_t count) {
-  return {all.as<float>() + begin, all.dtype, count};
+  return {all.as<std::byte>() + static_cast<std::int64_t>(core::size_of(all.dtype)) * begin, all.dtype, count};
+}
+
+void take_over(const kernels::InOut& offloaded, kernels::InOut& view) {
+  if (offloaded.given()) view = offloaded;
 }
 
 }  // namespace
 
-OffloadedStates::Views ParameterStore::Data::states_on_device(Bucket& of) {
-  return {.master = narrow_weights() ? of.master.inout(of.own) : kernels::InOut{},
-          .first_moment = of.first_moment.inout(of.own),
-          .second_moment = of.second_moment.inout(of.own)};
+ShardViews ParameterStore::Data::views_on_device(Bucket& of, FlatRange range, const OffloadedShards::Uses& uses) {
+  constexpr auto kGradients = workload::OffloadKind::gradients;
+  const bool gradients =
+      !is_offloaded(kGradients) && uses[static_cast<std::size_t>(kGradients)] != OffloadedShards::Use::none;
+  const auto view = [&](const FlatTensor& tensor) {
+    return tensor.tensor.given() ? tensor.inout(range) : kernels::InOut{};
+  };
+  return {.master = view(narrow_weights() ? of.master : of.weights),
+          .first_moment = view(of.first_moment),
+          .second_moment = view(of.second_moment),
+          .gradient = gradients ? view(reduced_gradient(of)) : kernels::InOut{},
+          .weights = view(of.weights)};
 }
 
-// `states` are of elements from `states_begin` on.
-void ParameterStore::Data::step_range(Bucket& of, FlatRange range, const OffloadedStates::Views& states,
-                                      std::int64_t states_begin, kernels::AdamW adamw) {
-  const auto here = [&](const kernels::InOut& state) {
-    return part_of(state, range.begin - states_begin, range.count());
-  };
+void ParameterStore::Data::visit_shards(std::size_t first_bucket, std::size_t count, const OffloadedShards::Uses& uses,
+                                        const VisitPart& visit) {
+  if (!offloaded) {
+    for (std::size_t b = first_bucket; b < first_bucket + count; ++b) {
+      visit(buckets[b], buckets[b].own, views_on_device(buckets[b], buckets[b].own, uses));
+    }
+    return;
+  }
+  offloaded->visit_buckets(first_bucket, count, uses,
+                           [&](const OffloadedShards::Piece& piece, const ShardViews& brought) {
+                             Bucket& of = buckets[piece.bucket];
+                             ShardViews views = views_on_device(of, piece.range, uses);
+                             take_over(brought.master, views.master);
+                             take_over(brought.first_moment, views.first_moment);
+                             take_over(brought.second_moment, views.second_moment);
+                             take_over(brought.gradient, views.gradient);
+                             take_over(brought.weights, views.weights);
+                             visit(of, piece.range, views);
+                           });
+}
+
+void ParameterStore::Data::step_range(FlatRange range, const ShardViews& views, std::int64_t begin,
+                                      kernels::AdamW adamw, const kernels::Context& on) const {
+  const auto here = [&](const kernels::InOut& view) { return part_of(view, range.begin - begin, range.count()); };
   adamw.count = range.count();
   adamw.narrow_weights = narrow_weights();
-  adamw.grad = reduced_gradient(of).in(range);
-  adamw.master = narrow_weights() ? here(states.master) : of.weights.inout(range);
-  adamw.m = here(states.first_moment);
-  adamw.v = here(states.second_moment);
-  if (narrow_weights()) adamw.weights = of.weights.out(range);
-  kernels::run(adamw, where);
+  adamw.grad = here(views.gradient).in();
+  adamw.master = here(views.master);
+  adamw.m = here(views.first_moment);
+  adamw.v = here(views.second_moment);
+  if (narrow_weights()) adamw.weights = here(views.weights).out();
+  kernels::run(adamw, on);
+}
+
+void ParameterStore::Data::step_part(Bucket& of, FlatRange part, const ShardViews& views, const AdamWOptions& adamw,
+                                     kernels::AdamW args, const kernels::Context& on) {
+  args.beta1 = adamw.beta1;
+  args.beta2 = adamw.beta2;
+  args.epsilon = adamw.epsilon;
+  for (const bool decays : {false, true}) {
+    args.decay = decays ? adamw.decay : 0;
+    const auto chosen = [&](std::size_t i) { return parameters[of.members[i]].decays == decays; };
+    for (const FlatRange range : of.flat.ranges_in(part, chosen)) step_range(range, views, part.begin, args, on);
+  }
 }
 
 void ParameterStore::Data::others_changed(Bucket& of) {
@@ -115,29 +165,15 @@ void ParameterStore::Data::others_changed(Bucket& of) {
 
 void ParameterStore::Data::update(std::size_t first_bucket, std::size_t count, const AdamWOptions& adamw,
                                   kernels::AdamW args) {
-  args.beta1 = adamw.beta1;
-  args.beta2 = adamw.beta2;
-  args.epsilon = adamw.epsilon;
   copy_held();
   ++versions.newest;
   versions.read = nullptr;
-  const auto step = [&](Bucket& of, FlatRange part, const OffloadedStates::Views& states) {
-    for (const bool decays : {false, true}) {
-      args.decay = decays ? adamw.decay : 0;
-      const auto chosen = [&](std::size_t i) { return parameters[of.members[i]].decays == decays; };
-      for (const FlatRange range : of.flat.ranges_in(part, chosen)) step_range(of, range, states, part.begin, args);
-    }
-  };
-  if (offloaded) {
-    host_copies = {};
-    offloaded->visit_buckets(
-        first_bucket, count, OffloadedStates::Use::changes,
-        [&](const auto& piece, const auto& views) { step(buckets[piece.bucket], piece.range, views); });
-  }
-  for (std::size_t b = first_bucket; b < first_bucket + count; ++b) {
-    if (!offloaded) step(buckets[b], buckets[b].own, states_on_device(buckets[b]));
-    others_changed(buckets[b]);
-  }
+  if (offloaded) host_copies = {};
+  using Use = OffloadedShards::Use;
+  visit_shards(
+      first_bucket, count, {Use::changes, Use::reads, Use::changes},
+      [&](Bucket& of, FlatRange part, const ShardViews& views) { step_part(of, part, views, adamw, args, where); });
+  for (std::size_t b = first_bucket; b < first_bucket + count; ++b) others_changed(buckets[b]);
 }
 
 namespace {
@@ -163,6 +199,40 @@ void ParameterStore::update(const AdamWOptions& adamw, std::int64_t step, float 
   data_->update(0, data_->buckets.size(), adamw,
                 {.count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = data_->number_one.in()});
   if (queue_of(data_->where) == nullptr) data_->number_one.reset();  // to make it again is no wait
+}
+
+void ParameterStore::keep_gradients() {
+  data_->offloaded->keep_gradients();
+}
+
+void ParameterStore::delayed_update(const AdamWOptions& adamw, std::int64_t step, float factor) {
+  kernels::ThreadPool this_thread(1);
+  const kernels::Context on_host(this_thread);
+  const float one = 1;
+  const kernels::AdamW args{
+      .count = 0, .rate = adamw.rate, .step = step, .grad_scale = factor, .clip = {&one, core::DType::f32, 1}};
+  data_->offloaded->visit_delayed([&](const OffloadedShards::Piece& piece, const ShardViews& views) {
+    const std::size_t bytes = kernels::size_bytes(views.weights.dtype, views.weights.elems);
+    std::memset(views.weights.data, 0, bytes);  // what evens out shards belongs to no parameter
+    data_->step_part(data_->buckets[piece.bucket], piece.range, views, adamw, args, on_host);
+  });
+}
+
+void ParameterStore::take_update() {
+  Data& data = *data_;
+  data.host_copies = {};
+  if (data.is_offloaded(workload::OffloadKind::parameters)) {
+    data.offloaded->turn_weights();
+  } else {
+    for (std::size_t b = 0; b < data.buckets.size(); ++b) {
+      data.offloaded->copy_next_weights(b, data.buckets[b].weights.out(data.buckets[b].own));
+    }
+  }
+  give_up_gathered();
+}
+
+void ParameterStore::give_up_gathered() {
+  for (Bucket& of : data_->buckets) data_->others_changed(of);
 }
 
 }  // namespace lockstep::parallel

@@ -1,5 +1,8 @@
 #include "parallel/parameters/zero_bytes.h"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace lockstep::parallel {
 namespace {
 
@@ -49,6 +52,18 @@ ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic) {
       return {.weights = 1, .gradients = reductions};
   }
   return {};
+}
+
+OffloadedBytes offloaded_bytes(const ZeroPasses& passes, std::int64_t elems, const workload::OffloadStaging& staging) {
+  const OffloadedBytes times{2, 2 * passes.gradients, passes.weights + 2};
+  OffloadedBytes bytes = {};
+  for (std::int64_t left = elems; left > 0; left -= staging.piece_elems) {
+    for (std::size_t kind = 0; kind < bytes.size(); ++kind) {
+      const std::int64_t piece = std::min(left, staging.piece_elems);
+      bytes[kind] += times[kind] * staging.bytes_of(static_cast<workload::OffloadKind>(kind), piece);
+    }
+  }
+  return bytes;
 }
 
 double zero_replica_bytes(const ZeroCase& of, const ZeroTraffic& traffic) {

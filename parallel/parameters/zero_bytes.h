@@ -4,10 +4,12 @@
 // section 3.2.2): what a rank holds does not change.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/dtype.h"
 #include "parallel/memory/memory.h"
+#include "workload/offload.h"
 
 namespace lockstep::parallel {
 
@@ -46,6 +48,14 @@ struct ZeroPasses {
   std::int64_t gradients = 0;
 };
 ZeroPasses zero_passes(std::int32_t stage, const ZeroTraffic& traffic);
+
+// Of a rank's shard of `elems` elements (one bucket), what a step copies to the device and away from it where a kind is
+// offloaded (workload/offload.h), in whole blocks. An update brings and takes back the optimizer's states (12 bytes of
+// an element where weights are 16 bits) and weights, and brings gradients; each reduction takes gradients away, the
+// second and later ones of a step after they brought the earlier sum; each gather brings weights. For m microbatches
+// and g gathers: 2, 2 m and g + 2 times the shard of the optimizer's states, gradients and weights.
+using OffloadedBytes = std::array<std::int64_t, workload::kNumOffloadKinds>;
+OffloadedBytes offloaded_bytes(const ZeroPasses& passes, std::int64_t elems, const workload::OffloadStaging& staging);
 
 // Sent by a rank in a step to those that have the same shard: each reduction is an all-reduce of psi/n elements, 2
 // psi/n (r-1)/r. The mean over ranks, where r does not divide a shard.

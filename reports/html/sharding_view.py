@@ -51,7 +51,7 @@ _COLUMNS = (
 )
 
 
-_OFFLOAD = (Column("offloaded", "of states, to the device and back, by a rank in a step"),
+_OFFLOAD = (Column("offloaded", "of all kinds that are away, to the device and from it, by a rank in a step"),
             Column("update ms", "the optimizer's part of the step, of the slowest rank; median"))
 
 

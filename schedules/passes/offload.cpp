@@ -153,7 +153,7 @@ class RankCopies {
     }
     return out_.put({.op = op,
                      .lane = Lane::copy,
-                     .what = kOfActivations,
+                     .what = static_cast<std::uint32_t>(Copied::activations),
                      .stage = of.stage,
                      .microbatch = of.microbatch,
                      .part = of.part,

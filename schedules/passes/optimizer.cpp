@@ -22,7 +22,8 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
   const GroupTable groups(step);
   for (std::int32_t rank = 0; rank < step.num_ranks(); ++rank) {
     RankStep& of_rank = step.of_rank[static_cast<std::size_t>(rank)];
-    std::vector<std::uint32_t> ends = last_of_lanes(of_rank, {Lane::compute, Lane::reduce, Lane::replicas});
+    std::vector<std::uint32_t> ends =
+        last_of_lanes(of_rank, {Lane::compute, Lane::reduce, Lane::replicas, Lane::copy, Lane::host});
     const std::vector<std::uint32_t> over_replicas = last_of_lanes(of_rank, {Lane::replicas});
     RankWriter out(std::move(of_rank));
     if (barrier == Barrier::norm) {
@@ -37,6 +38,16 @@ void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier
     }
     out.add({.op = Op::optimizer, .amount = ps_of_rank[static_cast<std::size_t>(rank)]}, ends);
     of_rank = out.take();
+  }
+}
+
+void update_beside(Step& step, std::span<const std::int64_t> ps_of_rank) {
+  LOCKSTEP_CHECK(ps_of_rank.size() == step.of_rank.size(), "a duration for each rank");
+  for (std::size_t r = 0; r < step.of_rank.size(); ++r) {
+    RankRewriter out(step.of_rank[r]);
+    out.put({.op = Op::optimizer, .lane = Lane::host, .amount = ps_of_rank[r]});
+    for (std::uint32_t i = 0; i < step.of_rank[r].tasks.size(); ++i) out.keep(i);
+    step.of_rank[r] = out.take();
   }
 }
 

@@ -19,6 +19,11 @@ enum class Barrier : std::uint8_t {
 // A STEP of so many picoseconds for each rank, in lane compute, after all that the rank computes and reduces.
 void add_optimizer(Step& step, std::span<const std::int64_t> ps_of_rank, Barrier barrier);
 
+// The update of the step before, which takes so many picoseconds on each rank's host: a STEP in lane host from the
+// step's beginning on, which the STEP that add_optimizer() puts in later waits for (ZeRO-Offload's delayed parameter
+// update: Ren et al. 2021, arXiv:2101.06840, section 5.2).
+void update_beside(Step& step, std::span<const std::int64_t> ps_of_rank);
+
 // A STEP of so many picoseconds for each stage behind every microbatch's gradients of it, reductions included, and
 // before the rank's next kernel: PipeDream without a flush (Narayanan et al. 2019, section 3.3). Its tasks have the
 // microbatch whose gradients they take. No rank waits for the norm of all.

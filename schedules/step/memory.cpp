@@ -55,12 +55,13 @@ class RankHolding {
     for (std::size_t i = 0; i < rank_.tasks.size(); ++i) {
       const Task& task = rank_.tasks[i];
       const TaskSpan& span = spans_[i];
-      if (!is_compute(task.op) && !copies_activations(task)) continue;
+      const bool copied = copies(task, Copied::activations);
+      if (!is_compute(task.op) && !copied) continue;
       const bool has_parts = activations_[static_cast<std::size_t>(task.stage)].size() > 1;
       Life& life = lives[{task.stage, has_parts ? static_cast<std::size_t>(task.part) : 0, task.microbatch}];
       if (task.op == Op::forward && life.from == kNever) life.from = span.start_ps;
-      if (task.op == Op::offload) life.offloaded = span.end_ps;
-      if (task.op == Op::load) life.loaded = span.start_ps;
+      if (copied && task.op == Op::offload) life.offloaded = span.end_ps;
+      if (copied && task.op == Op::load) life.loaded = span.start_ps;
       if (!is_compute(task.op) || task.op == Op::forward) continue;
       if (task.op != Op::weight_gradient) life.input_gradient_end = std::max(life.input_gradient_end, span.end_ps);
       life.end = std::max(life.end, span.end_ps);

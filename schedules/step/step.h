@@ -78,10 +78,17 @@ struct Task {
 // it has after an all-gather, what it gives away and keeps in an all-to-all, what it sends in a shift. (nccl-tests'
 // "size" for each of them.)
 
-// OFFLOAD and LOAD of what a part of a stage keeps of a microbatch have this as Task::what.
-inline constexpr std::uint32_t kOfActivations = 1;
+// Which tensors an OFFLOAD or a LOAD copies: its Task::what.
+enum class Copied : std::uint32_t {
+  activations = 1,  // what the task's part keeps of its microbatch
+  gradients,        // the reduced shard of bucket Task::part
+  parameters,       // the own shard of unit Task::part
+};
+inline bool copies(const Task& task, Copied what) {
+  return (task.op == Op::offload || task.op == Op::load) && task.what == static_cast<std::uint32_t>(what);
+}
 inline bool copies_activations(const Task& task) {
-  return (task.op == Op::offload || task.op == Op::load) && task.what == kOfActivations;
+  return copies(task, Copied::activations);
 }
 
 struct RankStep {

@@ -50,7 +50,7 @@ RankProgram compile(const schedules::RankStep& rank) {
     for (const std::uint32_t earlier : rank.after_of(task)) {
       const std::size_t lane = lane_of(rank.tasks[earlier]);
       if (lane == lane_of(task)) continue;  // its lane keeps the order
-      program.after.push_back({static_cast<std::uint32_t>(lane) & 7U, (place[earlier] + 1) & 0x1fffffffU});
+      program.after.push_back({static_cast<std::uint32_t>(lane) & 15U, (place[earlier] + 1) & 0x0fffffffU});
     }
     const TaskKind kind = kind_of(task);
     if (kind == TaskKind::receive) {

@@ -13,9 +13,10 @@ enum class TaskKind : std::uint8_t { kernel, send, receive, collective };
 TaskKind kind_of(const schedules::Task& task);
 
 struct LanePlace {
-  std::uint32_t lane : 3;
-  std::uint32_t count : 29;  // tasks of the lane that have to be done
+  std::uint32_t lane : 4;
+  std::uint32_t count : 28;  // tasks of the lane that have to be done
 };
+static_assert(schedules::kNumLanes <= 16);
 
 struct LaneTask {
   std::int64_t amount = 0;

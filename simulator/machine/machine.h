@@ -126,6 +126,9 @@ struct Machine {
   std::vector<NetworkLevel> levels;  // from the innermost
   double host_gbps = 0;              // device to host memory, each way
   double nvme_gbps = 0;              // device to files, both ways together; 0: not known
+  double host_memory_gbps = 0;       // that the host's update of one device's share has; 0: as host_gbps
+  double host_memory_bytes = 0;      // of the host, for each device; 0: not known
+  double nvme_bytes = 0;             // of files, for each device; 0: not known
   Host host;                         // that launches kernels; without: it is no limit
   std::optional<Nccl> nccl;          // none: collectives are run by this library's plans
   Measured measured;

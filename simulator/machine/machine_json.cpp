@@ -282,6 +282,9 @@ Machine parse_machine(std::string_view json, const std::string& where) {
   if (machine.levels.empty()) fields.refuse("levels", "none", "one or more");
   machine.host_gbps = fields.positive("host_gbps");
   if (fields.has("nvme_gbps")) machine.nvme_gbps = fields.positive("nvme_gbps");
+  if (fields.has("host_memory_gbps")) machine.host_memory_gbps = fields.positive("host_memory_gbps");
+  if (fields.has("host_memory_bytes")) machine.host_memory_bytes = fields.positive("host_memory_bytes");
+  if (fields.has("nvme_bytes")) machine.nvme_bytes = fields.positive("nvme_bytes");
   if (fields.has("host")) machine.host = read_host(fields.object("host"));
   if (fields.has("nccl") && machine.levels.front().torus) {
     fields.refuse("nccl", "given, and the innermost level is a torus",
@@ -305,6 +308,9 @@ std::string to_json(const Machine& machine) {
                              {"levels", levels},
                              {"host_gbps", machine.host_gbps}};
   if (machine.nvme_gbps > 0) all["nvme_gbps"] = machine.nvme_gbps;
+  if (machine.host_memory_gbps > 0) all["host_memory_gbps"] = machine.host_memory_gbps;
+  if (machine.host_memory_bytes > 0) all["host_memory_bytes"] = machine.host_memory_bytes;
+  if (machine.nvme_bytes > 0) all["nvme_bytes"] = machine.nvme_bytes;
   if (machine.host.operator_us > 0) {
     all["host"] = {{"operator_us", machine.host.operator_us}, {"graph_us", machine.host.graph_us}};
   }

@@ -166,20 +166,17 @@ void add_rates(Prediction& made, const workload::Model& model, const workload::L
   made.tokens_per_s = tokens / made.step_s;
 }
 
-// One way, between a device and its host's memory or its files.
-std::int64_t copy_ps(const Machine& machine, workload::Offload place, double bytes) {
+// To the device and from it: at once over the link to the host, one with the other for files.
+std::int64_t copy_ps(const Machine& machine, workload::Offload place, double to_device, double from_device) {
   constexpr double kPsPerNs = 1e3;
-  if (place == workload::Offload::host) return std::llround(kPsPerNs * bytes / machine.host_gbps);
-  if (machine.nvme_gbps == 0) {
-    throw core::usage_error("layout: offload is file, and machine '" + machine.name +
-                            "' has no nvme_gbps; allowed: offload=host, or a machine file with it");
+  if (place == workload::Offload::host) {
+    return std::llround(kPsPerNs * std::max(to_device, from_device) / machine.host_gbps);
   }
-  return std::llround(kPsPerNs * bytes / machine.nvme_gbps);
-}
-
-// To the device and back: at once over the link to the host, one with the other for files.
-std::int64_t offload_ps(const Machine& machine, workload::Offload to, double bytes) {
-  return copy_ps(machine, to, to == workload::Offload::host ? bytes : 2 * bytes);
+  if (machine.nvme_gbps == 0) {
+    throw core::usage_error("layout: offload names file, and machine '" + machine.name +
+                            "' has no nvme_gbps; allowed: host in place of file, or a machine file with it");
+  }
+  return std::llround(kPsPerNs * (to_device + from_device) / machine.nvme_gbps);
 }
 
 }  // namespace
@@ -190,8 +187,14 @@ workload::Pricing pricing_of(const workload::Model& model, const workload::Layou
   workload::Pricing pricing;
   if (machine.measured.cores == 0) pricing.issue = issue_times_of(machine.host, layout);
   pricing.kernel = [&machine, copies](const workload::KernelCall& call) { return kernel_ps(machine, call, copies); };
-  pricing.copy = [&machine](workload::Offload place, double bytes) { return copy_ps(machine, place, bytes); };
-  pricing.offload = [&machine](workload::Offload to, double bytes) { return offload_ps(machine, to, bytes); };
+  pricing.copy = [&machine](workload::Offload place, double to_device, double from_device) {
+    return copy_ps(machine, place, to_device, from_device);
+  };
+  pricing.host = [&machine](double bytes) {
+    constexpr double kPsPerNs = 1e3;
+    const double gbps = machine.host_memory_gbps > 0 ? machine.host_memory_gbps : machine.host_gbps;
+    return static_cast<std::int64_t>(std::llround(kPsPerNs * bytes / gbps));
+  };
   // Where ranks share cores a kernel's time depends on what runs meanwhile: each keeps a task of its own.
   if (detail == Detail::pieces && machine.measured.cores == 0) pricing.simplify = merge_kernels;
   if (detail == Detail::folded) {
@@ -237,7 +240,7 @@ Prediction predict(const workload::Model& model, const workload::Layout& layout,
     const auto pricing = pricing_of(model, layout, schedule, machine, options.detail, copies);
     const auto works = works_of(model, layout, schedule, pricing);
     const std::vector<workload::StagePlan> plans = plans_of(model, layout, schedule);
-    schedules::Step folded = build_step(model, layout, schedule, plans, works);
+    schedules::Step folded = build_step(model, layout, schedule, plans, works, pricing);
     if (!shares_cores) add_host(folded, layout, plans, machine.host);
     compress_collectives(folded, layout, machine);
     return all_ranks ? unfolded(folded, layout) : folded;

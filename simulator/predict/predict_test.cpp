@@ -29,6 +29,10 @@ const std::vector<std::string>& small_layouts() {
                                                     "tp=2,cp=2,pp=2,dp=2,batch=16",
                                                     "tp=2,pp=4,dp=4,batch=32,zero=1,order=pp-cp-ep-dp-tp",
                                                     "tp=2,cp=2,pp=2,dp=2,batch=16,zero=1,order=ep-dp-tp-cp-pp",
+                                                    "tp=1,dp=8,batch=16,zero=3,offload=optimizer:host+gradients:host+"
+                                                    "parameters:host",
+                                                    "tp=1,dp=8,batch=16,zero=2,offload=optimizer:host+gradients:host,"
+                                                    "delayed_update=yes",
                                                     "tp_grid=2x2,pp=2,dp=2,microbatch=2,batch=16",
                                                     "tp_grid=2.5d:2x2x2,dp=2,microbatch=4,batch=16,zero=1",
                                                     "tp_grid=2x2x2,pp=2,microbatch=4,batch=16,schedule=zb_h1"};
@@ -286,6 +290,40 @@ TEST(Predict, ZeroStagesMoveWhatTheyMove) {
   const double held = static_cast<double>(model.vocabulary * model.hidden) / static_cast<double>(parameters_of(model));
   EXPECT_NEAR(passes_of(base + "3").gathered, 6 - 5 * held, 0.01);
   EXPECT_NEAR(passes_of(base + "3,reshard=no").gathered, 3 - 2 * held, 1e-9);
+}
+
+// A step takes as long as its kernels or its copies, whichever is more: each copy runs beside kernels, but for the
+// first load and the last gradients.
+TEST(Predict, OffloadedTensorsTakeTheTimeOfTheirBytes) {
+  Machine machine = load_machine("dgx2-v100");
+  const auto step_s = [&](const std::string& offload) {
+    return predict(small_model(), workload::parse_layout("dp=16,batch=32,zero=3" + offload), machine).step_s;
+  };
+  const double here = step_s("");
+  const auto shard = static_cast<double>(parameters_of(small_model())) / 16;
+  const std::string all = ",offload=optimizer:file+gradients:host+parameters:host";
+  machine.host_gbps = machine.nvme_gbps = 1e9;
+  EXPECT_NEAR(step_s(all), here, 1e-2 * here) << "copies that take no time";
+  machine.host_gbps = 0.01;
+  // Of two microbatches each: weights of 2 bytes come for the forward; for the backward they come beside gradients of 4
+  // bytes that leave (the second time beside those that come). The update brings both.
+  const double copies_s = (2 * (2 + 4) + 6) * shard / 0.01e9;
+  EXPECT_NEAR(step_s(",offload=gradients:host+parameters:host"), copies_s + here, 0.05 * copies_s);
+  machine.nvme_gbps = 0;
+  EXPECT_THROW(step_s(",offload=parameters:file"), core::Error);
+}
+
+// The update of the step before is hidden as far as the step is long.
+TEST(Predict, ADelayedUpdateRunsBesideTheStep) {
+  Machine machine = load_machine("dgx2-v100");
+  const std::string away = "dp=16,batch=32,zero=2,offload=optimizer:host+gradients:host";
+  const auto step_s = [&](const std::string& more) {
+    return predict(small_model(), workload::parse_layout(away + more), machine).step_s;
+  };
+  EXPECT_LT(step_s(",delayed_update=yes"), step_s(""));
+  machine.host_memory_gbps = 0.01;
+  const auto shard = static_cast<double>(parameters_of(small_model())) / 16;
+  EXPECT_NEAR(step_s(",delayed_update=yes"), (2 * 12 + 4 + 2) * shard / 0.01e9, 0.05 * 30 * shard / 0.01e9);
 }
 
 TEST(Predict, WhatDoesNotFitTheModelIsRefused) {

@@ -67,6 +67,12 @@ const std::vector<std::string>& layouts() {
       "dp=2,dtype=f32,zero=3,mlp_tiles=2,overlap_params=no,recompute=full,offload=activations:host",
       "tp=2,dp=2,dtype=bf16,grad_dtype=bf16,zero=3,mlp_tiles=4,batch=8,microbatch=2",
       "pp=2,dp=2,dtype=f32,batch=8,microbatch=1,zero=3,schedule=zb_h1,mlp_tiles=2",
+      "dp=2,dtype=bf16,zero=2,offload=gradients:host,batch=8,microbatch=2,bucket_mb=0.02",
+      "dp=2,dtype=f32,zero=3,offload=parameters:file,batch=8,microbatch=2,recompute=full",
+      "dp=2,dtype=bf16,grad_dtype=bf16,zero=3,offload=optimizer:host+gradients:file+parameters:host,batch=4,microbatch="
+      "1",
+      "dp=2,dtype=bf16,zero=3,offload=optimizer:host+gradients:host,delayed_update=yes,batch=4,microbatch=1",
+      "dp=4,dtype=f32,zero=3,shard_ranks=2,offload=gradients:host+parameters:host,offload_ahead=2,batch=8,microbatch=1",
       "dp=1,dtype=f32,fp8=tensor",
       "dp=1,dtype=bf16,fp8=row,recompute=full,early_stop=yes",
       "tp=2,dtype=bf16,sp=yes,fp8=block,recompute=selective",

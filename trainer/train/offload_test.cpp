@@ -2,7 +2,12 @@
 // with memory or files is told before a checkpoint is touched.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "core/error.h"
 #include "trainer/checkpoint/files_for_tests.h"
@@ -26,6 +31,15 @@ void expect_same_bits(const TrainResult& one, const TrainResult& other, const st
   EXPECT_EQ(one.validation_loss, other.validation_loss) << what;
 }
 
+std::string refusal_of(const TrainOptions& options) {
+  try {
+    run(options);
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(Offload, OfTheOptimizerChangesNoBit) {
   for (const std::string layout : {"dp=2,microbatch=4,batch=8", "dp=2,microbatch=4,batch=8,zero=1,dtype=bf16",
                                    "dp=2,microbatch=4,batch=8,zero=3,dtype=bf16", "pp=2,tp=2,batch=8,microbatch=4"}) {
@@ -36,31 +50,101 @@ TEST(Offload, OfTheOptimizerChangesNoBit) {
   }
 }
 
+// Gradients leave while the backward runs, weights come to be gathered.
+TEST(Offload, OfGradientsAndWeightsChangesNoBit) {
+  const auto expect_same_with = [](const std::string& layout, const std::vector<std::string>& offloads) {
+    const TrainResult here = run(options_with(layout));
+    for (const std::string& offload : offloads) {
+      expect_same_bits(run(options_with(layout + ",offload=" + offload)), here, layout + ",offload=" + offload);
+    }
+  };
+  expect_same_with("dp=2,microbatch=2,batch=8,zero=2,dtype=bf16",
+                   {"gradients:host", "gradients:file", "optimizer:host+gradients:file"});
+  expect_same_with("dp=2,microbatch=2,batch=8,zero=3,dtype=bf16,grad_dtype=bf16",
+                   {"parameters:host", "optimizer:file+gradients:file+parameters:file",
+                    "optimizer:host+gradients:host+parameters:file,offload_ahead=3"});
+  expect_same_with("dp=2,microbatch=4,batch=8,zero=3,dtype=f32",
+                   {"parameters:file", "gradients:host+parameters:host,offload_ahead=0"});
+  expect_same_with("dp=4,microbatch=1,batch=8,zero=3,shard_ranks=2,dtype=f32",
+                   {"optimizer:host+gradients:file+parameters:host"});
+  expect_same_with("pp=2,dp=2,microbatch=2,batch=8,zero=3,dtype=f16", {"optimizer:file+parameters:file"});
+}
+
+// Each step's gradients are those of the weights before the last update. Nothing of when it runs shows.
+TEST(Offload, ADelayedUpdateIsTheSameWhereverItsStatesAre) {
+  const std::string layout = "dp=2,microbatch=2,batch=8,dtype=bf16";
+  const std::string host = ",delayed_update=yes,offload=optimizer:host+gradients:host";
+  const std::string files = ",delayed_update=yes,offload=optimizer:file+gradients:file";
+  const TrainResult at_once = run(options_with(layout + ",zero=3"));
+  const TrainResult delayed = run(options_with(layout + ",zero=3" + host));
+  expect_same_bits(run(options_with(layout + ",zero=3" + host)), delayed, "again");
+  expect_same_bits(run(options_with(layout + ",zero=3" + files)), delayed, files);
+  expect_same_bits(run(options_with(layout + ",zero=3" + files + "+parameters:file")), delayed, "weights in files");
+  expect_same_bits(run(options_with(layout + ",zero=2" + host)), run(options_with(layout + ",zero=2" + files)),
+                   "zero=2");
+  EXPECT_EQ(delayed.steps[0].loss, at_once.steps[0].loss);
+  EXPECT_NE(delayed.steps[1].loss, at_once.steps[1].loss) << "its weights are the first ones";
+  EXPECT_NE(delayed.validation_loss, at_once.validation_loss);
+  EXPECT_LT(delayed.steps.back().loss, delayed.steps.front().loss);
+}
+
+// A checkpoint comes behind the last step's update, in the run that writes it as in the one that reads it.
+TEST(Offload, ADelayedUpdateIsMadeBeforeACheckpoint) {
+  const std::string layout =
+      "dp=2,microbatch=4,batch=8,zero=2,dtype=bf16,delayed_update=yes,offload=optimizer:host+gradients:host";
+  const TemporaryFolder folder;
+  TrainOptions all = options_with(layout, 6);
+  all.checkpoint_folder = folder.path();
+  all.checkpoint_every = 3;
+  all.checkpoints_kept = 2;
+  const TrainResult whole = run(all);
+  const TemporaryFolder first_folder;
+  TrainOptions first = options_with(layout, 3);
+  first.rate.steps = 6;
+  first.checkpoint_folder = first_folder.path();
+  run(first);
+  TrainOptions rest = options_with(layout, 6);
+  rest.resume = first_folder.path();
+  const TrainResult resumed = run(rest);
+  ASSERT_EQ(resumed.steps.size(), 3u);
+  for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.steps[s].loss, whole.steps[s + 3].loss) << s;
+  EXPECT_EQ(resumed.validation_loss, whole.validation_loss);
+}
+
+TEST(Offload, WhatCannotBeOffloadedIsOneLine) {
+  const auto says = [](const std::string& layout, const std::string& what) {
+    const std::string told = refusal_of(options_with(layout));
+    EXPECT_NE(told.find(what), std::string::npos) << layout << ": " << told;
+  };
+  says("dp=2,zero=1,microbatch=4,batch=8,offload=gradients:host",
+       "offload is gradients:host, and zero is 1; allowed: gradients on the device, or zero=2 or 3");
+  says("dp=2,zero=2,microbatch=4,batch=8,offload=parameters:file",
+       "offload is parameters:file, and zero is 2; allowed: parameters on the device, or zero=3");
+  says("dp=2,zero=3,tp=2,sp=yes,microbatch=4,batch=8,offload=gradients:host", "tensor ranks share rows; allowed: ");
+  says("dp=2,zero=3,pp=2,microbatch=4,batch=8,offload=gradients:host", "tied_embeddings is yes over 2 stages");
+  says("dp=2,zero=3,microbatch=4,batch=8,dtype=bf16,delayed_update=yes,offload=host",
+       "delayed_update is yes, and offload is host; allowed: no, or optimizer and gradients both in host or file");
+  says("dp=2,zero=3,microbatch=4,batch=8,dtype=f32,delayed_update=yes,offload=optimizer:host+gradients:host",
+       "delayed_update is yes, and dtype is f32");
+}
+
 // Written from files, read to the device, and the other way round.
 TEST(Offload, CheckpointsGoFromOnePlaceToTheOther) {
-  const std::string layout = "dp=2,microbatch=4,batch=8,zero=2,dtype=bf16";
+  const std::string layout = "dp=2,microbatch=4,batch=8,zero=3,dtype=bf16";
   const TrainResult whole = run(options_with(layout, 6));
   for (const bool first_in_file : {false, true}) {
     const TemporaryFolder folder;
-    TrainOptions first = options_with(layout + (first_in_file ? ",offload=file" : ""), 3);
+    const std::string files = ",offload=optimizer:file+gradients:file+parameters:file";
+    TrainOptions first = options_with(layout + (first_in_file ? files : ""), 3);
     first.rate.steps = 6;
     first.checkpoint_folder = folder.path();
     run(first);
-    TrainOptions rest = options_with(layout + (first_in_file ? "" : ",offload=file"), 6);
+    TrainOptions rest = options_with(layout + (first_in_file ? "" : files), 6);
     rest.resume = folder.path();
     const TrainResult resumed = run(rest);
     ASSERT_EQ(resumed.steps.size(), 3u);
     for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.steps[s].loss, whole.steps[s + 3].loss) << s;
   }
-}
-
-std::string refusal_of(const TrainOptions& options) {
-  try {
-    run(options);
-  } catch (const core::Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Offload, WhatDoesNotFitTheDeviceIsRefusedAndFitsWithIt) {
@@ -71,6 +155,42 @@ TEST(Offload, WhatDoesNotFitTheDeviceIsRefusedAndFitsWithIt) {
   EXPECT_NE(refusal_of(options).find(" needs " + std::to_string(needed) + " bytes on a rank, and --device-memory is " +
                                      std::to_string(needed - 1) + "; allowed: "),
             std::string::npos);
+}
+
+// Of files that were cut to nothing, as a disk may do that fails.
+void cut_offload_files() {
+  for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(open.path(), gone).string();
+    if (target.find("/lockstep-offload-") == std::string::npos) continue;
+    ASSERT_EQ(ftruncate(std::stoi(open.path().filename()), 0), 0);
+  }
+}
+
+// Gradients are not among them: each step writes them anew.
+TEST(Offload, AShortReadIsOneLineAndLeavesTheCheckpoint) {
+  const std::string layout = "dp=2,microbatch=2,batch=8,zero=3,dtype=bf16";
+  for (const std::string kind : {"optimizer", "parameters"}) {
+    const TemporaryFolder folder;
+    TrainOptions options = options_with(layout + ",offload=" + kind + ":file", 4);
+    options.checkpoint_folder = folder.path();
+    options.checkpoint_every = 2;
+    TrainObserver observer;
+    observer.step = [](const StepReport& report, const schedules::StepTimeline&) {
+      if (report.step == 3) cut_offload_files();
+    };
+    std::string told;
+    try {
+      train(options, Corpus::synthetic(options.seed, options.synthetic_bytes, options.model.sequence), observer);
+    } catch (const core::Error& error) {
+      told = error.what();
+    }
+    EXPECT_NE(told.find("offload folder '"), std::string::npos) << kind << ": " << told;
+    EXPECT_NE(told.find("only 0 bytes"), std::string::npos) << kind << ": " << told;
+    TrainOptions rest = options_with(layout, 4);
+    rest.resume = folder.path();
+    EXPECT_EQ(run(rest).steps.size(), 2u) << kind << ": the checkpoint is whole";
+  }
 }
 
 TEST(Offload, AFolderThatIsNotThereIsOneLineAndLeavesTheCheckpoint) {

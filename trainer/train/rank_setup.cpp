@@ -32,7 +32,12 @@ schedules::InterpreterOptions interpreter_of(const TrainOptions& options, bool t
     give_thread(Lane::gather);
     if (replicas_of(options.layout) > 1) give_thread(Lane::replicas);
   }
-  if (options.layout.offload.activations != workload::Offload::none) give_thread(Lane::copy);
+  const workload::OffloadPlaces& offload = options.layout.offload;
+  if (offload.activations != workload::Offload::none || offload.gradients != workload::Offload::none) {
+    give_thread(Lane::copy);
+  }
+  if (offload.parameters != workload::Offload::none) give_thread(Lane::load);
+  if (options.layout.delayed_update) give_thread(Lane::host);
   return interpreter;
 }
 
@@ -45,7 +50,8 @@ schedules::BlockingLanes blocking_lanes(const TrainOptions& options) {
   const auto thread_of = interpreter_of(options, is_threaded(options)).thread_of;
   schedules::BlockingLanes blocking = {};
   if (options.device.cuda) return blocking;
-  for (const Lane lane : {Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas, Lane::copy}) {
+  for (const Lane lane :
+       {Lane::tensor, Lane::gather, Lane::reduce, Lane::replicas, Lane::copy, Lane::load, Lane::host}) {
     const auto l = static_cast<std::size_t>(lane);
     blocking[l] = thread_of[l] == 0;
   }

@@ -341,6 +341,10 @@ std::vector<std::int32_t> RankTrainer::generate(const std::vector<std::int32_t>&
   return text;
 }
 
+void RankTrainer::settle_update() {
+  if (model_.layout().delayed_update) training_.settle_update();
+}
+
 void RankTrainer::gather_weights() {
   if (zero_of(model_.layout()) == 1 || zero_of(model_.layout()) == 2) training_.gather_weights();
 }

@@ -71,6 +71,8 @@ class RankTrainer {
   // The replica's own part of a step alone, for which nobody else is waited: its gradients, of its mean loss, are there
   // afterwards, and no weight has changed. The loss in nats a token. --sync async.
   double local_gradients(std::int64_t step);
+  // Where updates are delayed: makes the last step's, so that weights are those of all steps so far.
+  void settle_update();
   double validate();  // nats a token, over fixed windows of the validation text
 
   // When the tasks of the last train_step() ran, on all ranks, from the first rank's start. Clocks are those of one

@@ -38,14 +38,16 @@ Integers integers_of(const workload::Model& model) {
 
 std::map<std::string, std::string> layout_of(const TrainOptions& options) {
   const workload::Layout& layout = options.layout;
-  return {{kDtype, std::string(core::short_name_of(options.layout.compute))},
-          {kGemm, options.gemm},
-          {"dp", std::to_string(layout.dp)},
-          {"tp", std::to_string(layout.tp)},
-          {"pp", std::to_string(layout.pp)},
-          {"zero", std::to_string(layout.zero)},
-          {"shard_ranks", std::to_string(layout.shard_ranks)},
-          {"schedule", layout.schedule}};
+  std::map<std::string, std::string> all{{kDtype, std::string(core::short_name_of(options.layout.compute))},
+                                         {kGemm, options.gemm},
+                                         {"dp", std::to_string(layout.dp)},
+                                         {"tp", std::to_string(layout.tp)},
+                                         {"pp", std::to_string(layout.pp)},
+                                         {"zero", std::to_string(layout.zero)},
+                                         {"shard_ranks", std::to_string(layout.shard_ranks)},
+                                         {"schedule", layout.schedule}};
+  if (layout.delayed_update) all["delayed_update"] = "yes";
+  return all;
 }
 
 CheckpointRanks ranks_of(RankTrainer& trainer) {

@@ -41,7 +41,9 @@ void run_steps(const TrainOptions& options, RankTrainer& trainer, TrainResult& r
       if (tells) result.steps.push_back(report);
       if (tells) observer.step(report, report.step == step ? timeline : schedules::StepTimeline{});
     }
-    if (!options.checkpoint_folder.empty() && due(options.checkpoint_every)) save_run(trainer, options, step);
+    const bool saves = !options.checkpoint_folder.empty() && due(options.checkpoint_every);
+    if (saves || due(options.validate_every)) trainer.settle_update();
+    if (saves) save_run(trainer, options, step);
     if (!due(options.validate_every)) continue;
     const double loss = trainer.validate();
     if (!tells) continue;
@@ -113,6 +115,10 @@ void check_tiles(const TrainOptions& options) {
 void check_graph(const TrainOptions& options) {
   if (!options.graph) return;
   if (!options.device.cuda) throw core::usage_error("--graph together with --device cpu; allowed: --device cuda");
+  if (options.layout.offload.any()) {
+    throw core::usage_error("--graph together with --offload " + text_of(options.layout.offload) +
+                            ": copies have a stream of their own; allowed: --offload none");
+  }
   if (options.layout.pp > 1) {
     throw core::usage_error("--graph together with --pp " + std::to_string(options.layout.pp) +
                             ": stages exchange messages by the host; allowed: --pp 1");
@@ -233,9 +239,11 @@ TrainOptions checked(TrainOptions options) {
                             std::to_string(options.tokenizer->size()) + " words, and the model's vocabulary is " +
                             std::to_string(options.model.vocabulary) + "; allowed: a --vocabulary of at least as many");
   }
-  if (options.layout.offload.any() && options.device.cuda) {
-    throw core::usage_error("offload is " + text_of(options.layout.offload) +
-                            " together with --device cuda; allowed: offload none, or --device cpu");
+  const workload::OffloadPlaces on_host{.optimizer = options.layout.offload.optimizer};
+  if (options.device.cuda && (options.layout.offload != on_host || on_host.any_in(workload::Offload::file))) {
+    throw core::usage_error(
+        "offload is " + text_of(options.layout.offload) +
+        " together with --device cuda; allowed: host, which is the optimizer's place, or --device cpu");
   }
   check_algorithm(options);
   check_device(options);

@@ -22,8 +22,12 @@ using schedules::Op;
 schedules::RankStep tasks_of(const std::vector<std::pair<Op, std::int32_t>>& copies) {
   schedules::RankStep rank;
   for (const auto& [op, part] : copies) {
-    rank.tasks.push_back(
-        {.op = op, .lane = Lane::copy, .what = schedules::kOfActivations, .stage = 0, .microbatch = 0, .part = part});
+    rank.tasks.push_back({.op = op,
+                          .lane = Lane::copy,
+                          .what = static_cast<std::uint32_t>(schedules::Copied::activations),
+                          .stage = 0,
+                          .microbatch = 0,
+                          .part = part});
   }
   return rank;
 }

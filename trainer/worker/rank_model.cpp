@@ -13,7 +13,8 @@ parallel::MakeStateRoom RankModel::rooms(workload::Offload place) const {
     case workload::Offload::none:
       return {};
     case workload::Offload::host:
-      return parallel::rooms_of_host(mesh_.device);
+      return parallel::rooms_of_host(mesh_.device,
+                                     lanes_ == nullptr ? nullptr : &lanes_->stream(schedules::Lane::compute));
     default:
       return parallel::rooms_in_files(options_.offload_folder, options_.timeout);
   }
@@ -38,19 +39,26 @@ RankModel::RankModel(const TrainStep& made, const workload::Coordinates& place, 
   memory_.set_budget(memory.budget);
   const workload::ShardPlace shared = shard_place(layout_, place_, false);
   const workload::ShardPlace of_experts = shard_place(layout_, place_, true);
-  const parallel::StoreOptions options{.compute = shape.layout.compute,
-                                       .gradient = layout_.gradient,
-                                       .zero = zero_of(layout_),
-                                       .shards = shared.shards,
-                                       .shard = shared.shard,
-                                       .expert_shards = of_experts.shards,
-                                       .expert_shard = of_experts.shard,
-                                       .frees_gradients = layout_.update == workload::Update::per_bucket,
-                                       .offload = rooms(layout_.offload.optimizer)};
+  const workload::OffloadPlaces& places = layout_.offload;
+  parallel::StoreOptions options{.compute = shape.layout.compute,
+                                 .gradient = layout_.gradient,
+                                 .zero = zero_of(layout_),
+                                 .shards = shared.shards,
+                                 .shard = shared.shard,
+                                 .expert_shards = of_experts.shards,
+                                 .expert_shard = of_experts.shard,
+                                 .frees_gradients = layout_.update == workload::Update::per_bucket,
+                                 .offload = {.optimizer = rooms(places.optimizer),
+                                             .gradients = rooms(places.gradients),
+                                             .parameters = rooms(places.parameters)}};
+  if (layout_.delayed_update) options.offload.next_weights = rooms(workload::Offload::host);
   for (const std::int32_t s : stages_of(made, place_.pp)) {
     RankStage& stage = stages_.emplace_back();
     stage.stage = s;
     stage.plan = &made.stages[static_cast<std::size_t>(s)];
+    options.offload.counts_in_norm = [this, plan = stage.plan](std::size_t parameter) {
+      return workload::counts_in_norm(*plan, parameter, layout_, place_);
+    };
     stage.store = std::make_unique<parallel::ParameterStore>(
         memory_, where, parameters_of(shape.model, layout_, stage.plan->place, shape.expert_rank), shape.tensor,
         stage.plan->buckets, options);

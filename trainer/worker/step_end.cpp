@@ -131,6 +131,7 @@ void StepEnd::update() {
     clip.norm = numbers_.out(factor_place() + 1, 1);
     kernels::run(clip, model_.where());
   }
+  if (model_.layout().delayed_update) return take_delayed();
   for (RankStage& stage : model_.stages()) {
     model_.versions().before_update(*stage.store);
     stage.store->update(rules_.adamw, numbers_of(0));
@@ -139,6 +140,28 @@ void StepEnd::update() {
 
 void StepEnd::update_bucket(RankStage& stage, std::int32_t bucket) {
   stage.store->update(bucket, rules_.adamw, numbers_of(0));
+}
+
+void StepEnd::delayed_update() {
+  if (!delayed_) return;
+  for (RankStage& stage : model_.stages()) {
+    stage.store->delayed_update(delayed_->adamw, delayed_->step, delayed_->factor);
+  }
+  delayed_.reset();
+  has_delayed_ = true;
+}
+
+void StepEnd::take_delayed() {
+  for (RankStage& stage : model_.stages()) {
+    if (has_delayed_) stage.store->take_update();
+    if (!has_delayed_) stage.store->give_up_gathered();
+  }
+  has_delayed_ = false;
+}
+
+void StepEnd::settle() {
+  delayed_update();
+  if (has_delayed_) take_delayed();
 }
 
 void StepEnd::update(RankStage& stage, std::int32_t microbatch) {
@@ -162,6 +185,9 @@ void StepEnd::take_results() {
   const auto* const taken = taken_.as<float>();
   skipped_ = !(taken[0] > 0);
   norm_ = static_cast<double>(taken[1]);
+  if (!model_.layout().delayed_update || skipped_ || rules_.rehearses) return;
+  delayed_ = Delayed{rules_.adamw, rules_.step, taken[0]};
+  for (RankStage& stage : model_.stages()) stage.store->keep_gradients();
 }
 
 }  // namespace lockstep::trainer

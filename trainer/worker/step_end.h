@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/pinned_memory.h"
@@ -48,12 +49,16 @@ class StepEnd {
   void update_bucket(RankStage& stage, std::int32_t bucket);
   // In a step that updates a stage with each microbatch's gradients: with those of this one, counted from 0.
   void update(RankStage& stage, std::int32_t microbatch);
-  void end_step();      // the norm is on its way to the host
-  void take_results();  // when what was queued is done
+  // Where updates are delayed, update() takes what the first of these has made of the step before, if there was one.
+  void delayed_update();  // in any thread, beside the step
+  void settle();          // between steps: the last step's update, so that none is delayed
+  void end_step();        // the norm is on its way to the host
+  void take_results();    // when what was queued is done
   double norm() const { return norm_; }
   bool skipped() const { return skipped_; }  // gradients were not finite: nothing was changed
 
  private:
+  void take_delayed();
   float gradient_scale() const { return rules_.rehearses ? 0 : 1 / rules_.loss_scale; }
   // The gradients that a group sums. A parameter of several stages of this rank is summed here first.
   struct Shared {
@@ -78,6 +83,14 @@ class StepEnd {
   core::PinnedMemory taken_;  // the factor, the norm
   double norm_ = 0;
   bool skipped_ = false;
+  // An update that is delayed.
+  struct Delayed {
+    parallel::AdamWOptions adamw;
+    std::int64_t step = 0;
+    float factor = 0;
+  };
+  std::optional<Delayed> delayed_;  // until it is made
+  bool has_delayed_ = false;        // it is made, and not taken
 };
 
 }  // namespace lockstep::trainer

@@ -18,6 +18,7 @@
 namespace lockstep::trainer {
 namespace {
 
+using schedules::Copied;
 using schedules::GroupKind;
 using schedules::Lane;
 using schedules::Op;
@@ -51,10 +52,10 @@ std::vector<std::uint32_t> sends_before(const schedules::RankStep& rank) {
 // its unit.
 std::string part_text(const Task& task, RankModel& model) {
   if (task.part < 0) return "";
-  if (task.op == Op::unshard || task.op == Op::reshard) {
+  if (task.op == Op::unshard || task.op == Op::reshard || copies(task, Copied::parameters)) {
     return " bucket " + std::to_string(model.bucket_of_unit(task.stage, task.part));
   }
-  const bool of_bucket = task.op == Op::reduce_grad || task.op == Op::optimizer;
+  const bool of_bucket = task.op == Op::reduce_grad || task.op == Op::optimizer || copies(task, Copied::gradients);
   return (of_bucket ? " bucket " : " part ") + std::to_string(task.part);
 }
 
@@ -236,13 +237,16 @@ schedules::TaskSpan TrainWorker::span_of(std::uint32_t task) const {
 }
 
 void TrainWorker::run_kernel(const Task& task) {
+  if (task.op == Op::optimizer && task.lane == Lane::host) return end_.delayed_update();
   if (task.op == Op::optimizer && task.stage < 0) return end_.update();
   RankStage& stage = model_.stage(task.stage);
   if (task.op == Op::optimizer && task.part >= 0) return end_.update_bucket(stage, task.part);
   if (task.op == Op::optimizer) return end_.update(stage, task.microbatch);
-  if (task.op == Op::reshard) {
-    stage.store->reshard(model_.bucket_of_unit(task.stage, task.part));
-    return;
+  if (task.op == Op::reshard) return stage.store->reshard(model_.bucket_of_unit(task.stage, task.part));
+  if (copies(task, Copied::parameters)) return stage.store->load(model_.bucket_of_unit(task.stage, task.part));
+  if (copies(task, Copied::gradients)) {
+    auto& landed = stage.landed[static_cast<std::size_t>(task.part)];
+    return stage.store->offload(task.part, std::move(landed), model_.where(task.lane));
   }
   model_.versions().before_kernel(*stage.store, task.microbatch, mode_ == Mode::train);
   stage.model->run(task);
@@ -280,6 +284,11 @@ void TrainWorker::exchange_counts(const Task& task, GptStage& stage) {
   stage.counts_exchanged(task);
 }
 
+void TrainWorker::settle_update() {
+  end_.settle();
+  if (zero_of(model_.layout()) == 2) gather_weights();
+}
+
 void TrainWorker::gather_weights() {
   model_.mesh().settle();
   for (const Task& task : tasks_.tasks) {
@@ -308,7 +317,8 @@ void TrainWorker::reduce_gradients(const Task& task) {
     } else {
       model_.collectives().run(step_, task, landed.shard().in(), landed.shard().out());
     }
-    std::move(landed).add(model_.where(task.lane));
+    // Where gradients are offloaded, a task that copies them ends it.
+    if (model_.layout().offload.gradients == workload::Offload::none) std::move(landed).add(model_.where(task.lane));
     return;
   }
   const kernels::Context where = model_.where(task.lane);

@@ -56,6 +56,9 @@ class TrainWorker final : public schedules::StageWorker {
   void take_results();
   std::vector<schedules::TaskSpan> spans() const;
 
+  // Between steps: the update that the next step would have made beside it, where updates are delayed. All ranks call
+  // it.
+  void settle_update();
   // The gathers that stand behind the optimizer, on their own.
   void gather_weights();
 

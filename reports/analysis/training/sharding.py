@@ -42,8 +42,20 @@ def analyse_sharding(records: Records) -> tuple[ShardingResult, ...]:
                  for number, of in enumerate(grouped.values(), start=1))
 
 
+_PLACES = {"host": "the host's memory", "file": "files"}
+
+
+def away_text(offload: str) -> str:
+    """Of optimizer:file+parameters:host: "optimizer in files, parameters in the host's memory"; a place alone is the optimizer's."""
+    if offload == "none":
+        return ""
+    kinds = (one.split(":") for one in (offload if ":" in offload else f"optimizer:{offload}").split("+"))
+    return ", ".join(f"{kind} in {_PLACES[place]}" for kind, place in kinds)
+
+
 def stage_text(one: Sharding) -> str:
-    away = {"host": ", optimizer in the host's memory", "file": ", optimizer in files"}.get(one.offload or "none", "")
+    away = away_text(one.offload or "none")
+    away = away and f", {away}"
     away += ", updated bucket by bucket" if one.update == "per_bucket" else ""
     if one.zero_stage == 0:
         return f"replicas{away}"
