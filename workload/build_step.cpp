@@ -226,7 +226,7 @@ std::int64_t update_ps(const Layout& layout, double elems, const Pricing& pricin
 // The host updates what it has in its memory, or in files, and the device takes the new weights.
 void add_delayed_update(StageWork& work, const Layout& layout, double updated, const Pricing& pricing) {
   const auto calls = optimizer_calls(layout, updated);
-  if (calls.empty()) return;
+  if (calls.empty() || !pricing.kernel) return;
   work.optimizer_ps = pricing.kernel(calls.front());  // the norm
   const auto elem_bytes = offload_elem_bytes(layout.compute, layout.gradient);
   const auto states = static_cast<double>(elem_bytes[0]);
@@ -260,7 +260,12 @@ StageWork work_of(const Model& model, const Layout& layout, const StageSlice& sl
     return work;
   }
   const ElemCount elems = count_elems(model, layout, slice);
-  work.optimizer_ps = update_ps(layout, zero_of(layout) > 0 ? elems.shard : elems.whole, pricing);
+  const double updated = zero_of(layout) > 0 ? elems.shard : elems.whole;
+  if (layout.delayed_update) {
+    add_delayed_update(work, layout, updated, pricing);
+  } else {
+    work.optimizer_ps = update_ps(layout, updated, pricing);
+  }
   return work;
 }
 
