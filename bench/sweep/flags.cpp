@@ -73,10 +73,10 @@ TimeOf time_of(const FlagValue& value) {
 }
 
 std::string protocol(const FlagValue& value) {
-  for (const std::string_view known : {"auto", "simple", "packets", "multimem"}) {
+  for (const std::string_view known : {"auto", "simple", "packets"}) {
     if (value.text == known) return value.text;
   }
-  throw value.refused("unknown protocol", "auto simple packets multimem");
+  throw value.refused("unknown protocol", "auto simple packets");
 }
 
 std::string json_file(const FlagValue& value) {
@@ -159,8 +159,7 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
     Flag{"--plan", "", "files with plans of your own (docs/plan_format.md): each is proved, run and verified",
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
-    Flag{"--protocol", "auto",
-         "with --transport cuda: auto by size, simple, packets or multimem for plans that can be run so",
+    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that can be run so",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",

@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--protocol packets --transport cuda,nccl",
                 "--protocol with --transport nccl: its protocols are not ours to choose; allowed: auto, or --transport "
                 "cuda"},
-        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets multimem"},
+        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets"},
         Refusal{"-z 2 -G 1 --transport cuda",
                 "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two"},
         Refusal{"-z 2 -C 1 --transport cuda",

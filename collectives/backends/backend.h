@@ -82,7 +82,7 @@ struct BackendOptions {
   transports::MpiWorld* mpi = nullptr;        // of a program started by mpirun
   // The endpoint's buffers, with nccl.
   libraries::NcclRegistration registration = libraries::NcclRegistration::none;
-  std::string_view protocol = "auto";  // of cuda: or "simple", "packets", "multimem" for plans that can be run so
+  std::string_view protocol = "auto";  // of cuda: or "simple", "packets" for plans that can be run so
 };
 
 // State that all endpoints of a rank on a GPU share: work in one stream never has the kernels of another beside its

@@ -43,10 +43,7 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
           .most_blocks = *blocks,
           .in_place_reads = places.one_process,
           .packets_below_bytes = packets_below_bytes(wanted.protocol),
-          .packets_only = wanted.protocol == "packets",
-          .multicast = wanted.protocol == "multimem"
-                           ? share_multicast(world, {.rank = world.rank(), .device = device.index()})
-                           : nullptr};
+          .packets_only = wanted.protocol == "packets"};
 }
 
 class CudaMember final : public GpuMember {

@@ -1,8 +1,7 @@
 // A grid of CUDA threads on the CPU, for tests of our kernels where there is no GPU: the kernels' sources are compiled
-// as C++ with the headers of this folder in place of CUDA's, and launches run here, block after block or all at once.
-// The threads of a block are coroutines; which one runs next is drawn at random, so that a missing barrier shows as a
-// result that depends on the seed. Shared memory begins as NaN. Says nothing of speed, and of races between blocks only
-// what the order of the blocks shows.
+// as C++ with the headers of this folder in place of CUDA's, and launches run here, block after block or all at once,
+// their threads as emulated_threads.h runs them. Shared memory begins as NaN. Says nothing of speed, and of races
+// between blocks only what the order of the blocks shows.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // The interpreter of device programs: what one block of a lane does in one call. How it moves its slices is in
-// passes.cuh, packets.cuh and multimem.cuh.
+// passes.cuh and packets.cuh.
 #pragma once
 
 #include <cstdint>
@@ -198,7 +198,6 @@ __device__ inline void enter(const Block& block) {
 __device__ inline std::byte* address_of(const Block& block, const DevicePlace& place) {
   const int half = static_cast<int>(block.state.call % 2);
   const BoardView& its = block.board_of(place.rank);
-  if (place.buffer == kMulticast) return its.multicast[half] + place.offset_bytes;
   if (place.buffer == kPackets) return its.packets[half] + 2 * place.offset_bytes;
   if (place.buffer == static_cast<std::int32_t>(plan::Buffer::scratch)) return its.scratch[half] + place.offset_bytes;
   if (place.rank == block.args.rank) return block.args.mine.base[place.buffer] + place.offset_bytes;
