@@ -120,11 +120,10 @@ std::vector<KernelCase> attention_test_cases() {
 }
 
 std::vector<KernelCase> attention_bench_cases() {
-  constexpr std::array kShapes{AttentionShape{8, 4, 128, 128, 64, true, 0, 768},
-                               AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
-                               AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304},
-                               AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304},
-                               AttentionShape{1, 32, 1024, 1024, 128, true, 0, 6144, 8}};
+  constexpr std::array kShapes{
+      AttentionShape{8, 4, 128, 128, 64, true, 0, 768}, AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
+      AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304}, AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304},
+      AttentionShape{1, 32, 1024, 1024, 128, true, 0, 6144, 8}};
   constexpr std::array kLongShapes{AttentionShape{1, 4, 16384, 16384, 128, true, 0, 0, 2},
                                    AttentionShape{1, 4, 16384, 16384, 64}};
   std::vector<KernelCase> cases;
