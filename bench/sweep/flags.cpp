@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = 4096;    // simulated
 constexpr std::int64_t kMaxThreads = 1024;  // ranks that run
+constexpr std::int64_t kMaxBlocks = 512;    // of a kernel: executors::cuda::kMostSlots
 constexpr std::int64_t kMaxCalls = 1'000'000'000;
 constexpr std::int64_t kMaxGraphLaunches = 1'000'000;
 
@@ -161,6 +162,10 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
     Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that can be run so",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
+    Flag{"--blocks", "0",
+         "with --transport cuda: the most thread blocks of a rank's kernel; 0: 32 where a rank has its GPU alone, else "
+         "its share of two for each multiprocessor",
+         [](Reading& r, const FlagValue& v) { r.flags.device.blocks = integer(v, 0, kMaxBlocks); }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
          [](Reading& r, const FlagValue& v) { r.flags.machine = v.text; }},

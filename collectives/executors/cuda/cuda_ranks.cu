@@ -25,7 +25,7 @@ using kernels::CudaContext;
 
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMostThreads = 256;  // with 128 registers each, two blocks have all of a multiprocessor's
 
 __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockState& state) {
   return {.args = call,
@@ -38,7 +38,8 @@ __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockStat
 }
 
 template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, 1) pass_kernel(const __grid_constant__ cuda::Call call) {
+__global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
+    pass_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
   cuda::interpret(block, [&](const cuda::DeviceInstruction& one) {
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(kMostThreads, 1) pass_kernel(const __grid_cons
 }
 
 template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, 1) packet_kernel(const __grid_constant__ cuda::Call call) {
+__global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
+    packet_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
   cuda::interpret(block, [&](const cuda::DeviceInstruction& one) { return cuda::packet_slice<T, kOp>(block, one); });
@@ -194,7 +196,8 @@ class CudaCollective final : public collectives::Collective {
                           .average_over = average_over_,
                           .rank = ranks_.world.rank(),
                           .num_ranks = ranks_.world.num_ranks(),
-                          .blocks = blocks_};
+                          .blocks = blocks_,
+                          .reach = ranks_.options.one_device ? kernels::Reach::device : kernels::Reach::system};
     const kernels::LaunchShape shape{.blocks = std::int64_t{lanes_} * blocks_, .threads = threads_};
     kernels::launch(ranks_.context, "collective", shape, kernel_, call);
   }

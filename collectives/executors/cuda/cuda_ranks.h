@@ -23,11 +23,15 @@ namespace lockstep::executors {
 // All ranks give a piece of their device's memory; returns where each rank's lies as seen from this rank's kernels.
 using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
 
+// Blocks of collectives that a multiprocessor runs at once; where a rank has one there, something else fits beside it.
+inline constexpr int kBlocksAMultiprocessor = 2;
+
 struct CudaOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of every wait in a kernel
   int most_blocks = 16;        // of a rank's kernel; those of all ranks on a device must fit it at the same time
-  int threads = 512;           // of a block; a multiple of 32
+  int threads = 256;           // of a block; a multiple of 32
   bool in_place_reads = true;  // peers reach each other's inputs and outputs, not only what ReachPeers has shown
+  bool one_device = false;     // all ranks are on one device: kernels order their accesses for that device only
   std::int64_t stage_below_bytes = 16 << 10;    // as DirectOptions
   std::int64_t segment_bytes = 2 << 20;         // where ranks follow each other
   std::int64_t packets_below_bytes = 64 << 10;  // messages: what peers need of each other travels as packets
