@@ -94,6 +94,7 @@ struct Grid {
   bool together = false;  // blocks that it launches run on threads of their own
   Crew crew;              // which are these
   unsigned given_way = 0;
+  unsigned waited = 0;  // threads of the block, for the stream
 };
 
 Grid& the_grid() {
@@ -113,10 +114,13 @@ void run_block(const GridShape& shape, unsigned index, const std::function<void(
   auto* const shared = reinterpret_cast<std::byte*>(dynamic_shared_memory);
   std::fill(shared, shared + shape.shared_bytes, std::byte{0xff});
   Grid& grid = the_grid();
+  grid.waited = 0;
   grid.threads.run(static_cast<int>(shape.threads), grid.random, [&](int /*thread*/) {
     take_turn();
     body();
   });
+  if (shape.early && grid.waited != shape.threads)
+    fail("a kernel that begins early waits for the stream in all threads");
 }
 
 void run_together(const GridShape& shape, const std::function<void()>& body) {
@@ -160,6 +164,10 @@ void run_blocks_together() {
 void meet_block() {
   the_grid().threads.meet_block();
   take_turn();
+}
+
+void wait_for_stream() {
+  ++the_grid().waited;
 }
 
 void give_way() {

@@ -14,12 +14,14 @@ struct GridShape {
   unsigned blocks;
   unsigned threads;  // whole warps, or 1
   std::size_t shared_bytes;
+  bool early = false;  // it may begin before what was queued before it is done, and so must wait for that
 };
 
 inline constexpr std::size_t kMostSharedBytes = std::size_t{227} << 10;  // of a block on Hopper
 
 // Runs body() as every thread of every block; threadIdx and the like say which. Throws what a thread throws first, and
-// core::Error if threads wait for each other for ever.
+// core::Error if threads wait for each other for ever, or
+// one of an early grid does not wait for what was before.
 void run_grid(const GridShape& shape, const std::function<void()>& body);
 
 // The order in which threads and blocks run from now on follows from this.
@@ -29,6 +31,7 @@ void run_blocks_together();
 
 // For the headers of this folder.
 void meet_block();
+void wait_for_stream();
 void give_way();  // to other threads of the block, and to other blocks
 // Waits for the thread's warp; what lane (this lane ^ mask) brought.
 std::uint64_t exchange(std::uint64_t mine, int mask);
