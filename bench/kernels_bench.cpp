@@ -130,8 +130,13 @@ class Collector {
 };
 
 WorkbenchOptions workbench_options(const Bench& bench) {
-  return {bench.flags.device, bench.flags.seed, bench.flags.check,
-          bench.cold_bytes(), bench.flags.gemm, std::chrono::seconds(bench.flags.timeout_s)};
+  return {bench.flags.device,
+          bench.flags.seed,
+          bench.flags.check,
+          bench.cold_bytes(),
+          bench.flags.gemm,
+          bench.flags.attention,
+          std::chrono::seconds(bench.flags.timeout_s)};
 }
 
 // Instances as the cases of a worker. What an order asks for first is made ready then, so that a worker of many cases

@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -67,28 +68,52 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTEN
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
-def attention_lines(batch: int) -> Iterator[dict]:
+@dataclass(frozen=True)
+class Attention:
+    """Causal, bf16. Queries, keys and values lie beside each other in one tensor, as a model's projection leaves them."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    width: int
+
+    @property
+    def name(self) -> str:  # kernels_bench's, without the stride of rows
+        group = self.heads // self.kv_heads
+        return f"B{self.batch}_H{self.heads}_T{self.length}_D{self.width}" + (f"_G{group}" if group > 1 else "")
+
+    def operands(self) -> tuple[torch.Tensor, ...]:
+        heads = (self.heads, self.kv_heads, self.kv_heads)
+        joint = torch.randn(self.batch, self.length, sum(heads), self.width, dtype=torch.bfloat16, device="cuda",
+                            requires_grad=True)
+        return tuple(part.transpose(1, 2) for part in joint.split(heads, dim=2))
+
+
+SHAPES = (Attention(1, HEADS, HEADS, LENGTH, HIDDEN // HEADS), Attention(8, HEADS, HEADS, LENGTH, HIDDEN // HEADS),
+          Attention(1, 4, 2, 16384, 128), Attention(1, 4, 4, 16384, 64))
+
+
+def attention_lines(shape: Attention) -> Iterator[dict]:
     """By PyTorch's own choice, then by each backend; one that refuses says why."""
-    yield from attention_by(batch, "chosen", contextlib.nullcontext())
+    yield from attention_by(shape, "chosen", contextlib.nullcontext())
     for name, backend in BACKENDS.items():
         try:
-            yield from attention_by(batch, name, sdpa_kernel(backend))
+            yield from attention_by(shape, name, sdpa_kernel(backend))
         except RuntimeError as error:
-            yield {"what": "refused", "backend": name, "batch": batch, "error": str(error).splitlines()[0]}
+            yield {"what": "refused", "backend": name, "shape": shape.name, "error": str(error).splitlines()[0]}
 
 
-def attention_by(batch: int, name: str, chosen: contextlib.AbstractContextManager) -> list[dict]:
-    """Causal, bf16; queries, keys and values beside each other in one tensor, as a model's projection leaves them."""
-    width = HIDDEN // HEADS
-    joint = torch.randn(batch, LENGTH, 3, HEADS, width, dtype=torch.bfloat16, device="cuda", requires_grad=True)
-    q, k, v = (joint[:, :, part].transpose(1, 2) for part in range(3))
+def attention_by(shape: Attention, name: str, chosen: contextlib.AbstractContextManager) -> list[dict]:
+    q, k, v = shape.operands()
+    calls = 50 if shape.length <= LENGTH else 10
+    attend = partial(F.scaled_dot_product_attention, q, k, v, is_causal=True, enable_gqa=shape.kv_heads < shape.heads)
     with chosen:
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        seen = attend()
         slope = torch.randn_like(seen)
-        forward = microseconds_of(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), 50)
-        backward = microseconds_of(lambda: torch.autograd.grad(seen, (q, k, v), slope, retain_graph=True), 50)
-    shape = f"B{batch}_H{HEADS}_T{LENGTH}_D{width}"
-    return [{"what": what, "backend": name, "shape": shape, "dtype": "bf16", "samples_us": samples,
+        forward = microseconds_of(attend, calls)
+        backward = microseconds_of(lambda: torch.autograd.grad(seen, (q, k, v), slope, retain_graph=True), calls)
+    return [{"what": what, "backend": name, "shape": shape.name, "dtype": "bf16", "samples_us": samples,
              "us": statistics.median(samples)}
             for what, samples in (("attention_fwd", forward), ("attention_bwd", backward))]
 
@@ -125,8 +150,8 @@ def write_copy(_batches: list[int], _until: float, write: Write) -> None:
 
 
 def write_attention(_batches: list[int], _until: float, write: Write) -> None:
-    for batch in (1, 8):
-        for line in attention_lines(batch):
+    for shape in SHAPES:
+        for line in attention_lines(shape):
             write(line)
 
 

@@ -190,7 +190,8 @@ def attention(lines: list[dict]) -> list[Finding]:
         if line.get("record") == "kernel" and line["device"] == "cuda" and peer and line["stats"]:
             ours = median_us(line)
             by = f", {peer['backend']}" if "backend" in peer else ""
-            findings.append(Finding(f"{line['kernel']} {line['dtype']} {line['shape']}, {line['timing']}",
+            code = f", {line['implementation']}" if line.get("implementation") else ""
+            findings.append(Finding(f"{line['kernel']} {line['dtype']} {line['shape']}, {line['timing']}{code}",
                                     f"{ours:.1f} us, {ours / peer['us']:.2f} of PyTorch's {peer['us']:.1f} us{by}",
                                     f"{OVER_TORCH_ATTENTION:.2f}", ours <= OVER_TORCH_ATTENTION * peer["us"]))
     return findings

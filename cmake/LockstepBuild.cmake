@@ -64,9 +64,9 @@ function(lockstep_unite_later name)
 endfunction()
 function(lockstep_unite name)
   get_target_property(sources ${name} SOURCES)
-  list(FILTER sources EXCLUDE REGEX "^/")  # ours, not those that the build writes
+  list(FILTER sources EXCLUDE REGEX "^(/|\\$<)")  # ours, not those that the build writes or other targets have
   # Alone in the library, so that a test may have another in its place.
-  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$|(^|/)(cuda_call|cuda_context|gemm_cublaslt)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$|(^|/)(cuda_call|cuda_context|gemm_cublaslt|attention_choice_cuda|tensor_map)\\.cpp$")
   if(NOT sources)
     return()
   endif()

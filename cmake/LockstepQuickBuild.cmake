@@ -1,6 +1,6 @@
 # Builds that are made once and from nothing, as CI's, in less time. Tests and libraries have their standard headers
 # precompiled; tests are compiled at -O0, libraries at -O1, and nvcc leaves its optimizations out. What is counted or what
-# tests spend their time in stays optimized: the two lists below. So do programs' own sources: of an inline function that
+# tests spend their time in, and kernels of the property LOCKSTEP_OPTIMIZED, which do not work otherwise, stay optimized: the two lists below. So do programs' own sources: of an inline function that
 # several objects have, the linker takes the first, and theirs come before the libraries'.
 option(LOCKSTEP_QUICK_BUILD "Precompiled headers, and only what must be fast is optimized: as CI does" OFF)
 if(NOT LOCKSTEP_QUICK_BUILD OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # clang wants all definitions to be the same
@@ -15,7 +15,7 @@ if(LOCKSTEP_CCACHE)  # by these two it takes precompiled headers
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${LOCKSTEP_CCACHE})
 endif()
 target_compile_options(lockstep_flags INTERFACE
-  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<VERSION_GREATER_EQUAL:$<CUDA_COMPILER_VERSION>,13>>:--Ofast-compile=max>)
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<VERSION_GREATER_EQUAL:$<CUDA_COMPILER_VERSION>,13>,$<NOT:$<BOOL:$<TARGET_PROPERTY:LOCKSTEP_OPTIMIZED>>>>:--Ofast-compile=max>)
 
 # Libraries that are as in a release: the gate counts their instructions.
 set(lockstep_counted
@@ -24,7 +24,7 @@ set(lockstep_counted
   lockstep_serve lockstep_calls lockstep_kernel_bench lockstep_gate_generation)
 # Tests whose time goes into their own sources: they emulate hardware, hold vector code or read large tables.
 set(lockstep_hot_tests
-  attention_tiled_test attention_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test
+  attention_tiled_test attention_emulated_test attention_hopper_emulated_test cuda_emulated_test cuda_ranks_emulated_test gemm_test vector_math_test
   direct_lowering_test schedules_test trainer_queued_test)
 
 # lockstep_precompile(name headers ...): an object library that is there for its precompiled header.

@@ -12,11 +12,13 @@
 namespace lockstep::core {
 namespace {
 
+bool is_one(const char* variable) {
+  const char* const text = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  return text != nullptr && std::string_view(text) == "1";
+}
+
 bool synchronizes_launches() {
-  static const bool asked = [] {
-    const char* const text = std::getenv("LOCKSTEP_CUDA_SYNC");  // NOLINT(concurrency-mt-unsafe): nobody sets it
-    return text != nullptr && std::string_view(text) == "1";
-  }();
+  static const bool asked = is_one("LOCKSTEP_CUDA_SYNC");
   return asked;
 }
 
@@ -45,6 +47,11 @@ void check_launch(int status, const char* kernel, CudaPlace place, Stream& strea
   } catch (const Error& error) {
     throw Error(error.failure(), fmt::format("{}, which was waited for alone: {}", kernel, error.what()));
   }
+}
+
+bool launches_early() {
+  static const bool asked = is_one("LOCKSTEP_CUDA_EARLY");
+  return asked;
 }
 
 }  // namespace lockstep::core

@@ -23,4 +23,7 @@ void check_cuda(int status, const char* call, CudaPlace place);
 // deadline, and holds no lock of the driver that a peer's launch would need.
 void check_launch(int status, const char* kernel, CudaPlace place, Stream& stream);
 
+// LOCKSTEP_CUDA_EARLY=1 in the environment (read once): kernels that can begin before the one before them has ended do.
+bool launches_early();
+
 }  // namespace lockstep::core

@@ -150,10 +150,16 @@ bool CudaContext::frees() const {
   return !stuck && std::uncaught_exceptions() == 0;
 }
 
-std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool) {
+std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool,
+                                         StreamPriority priority) {
   context->activate();
+  int lowest = 0;
+  int highest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange", context->place);
   cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate", context->place);
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          priority == StreamPriority::highest ? highest : lowest),
+             "cudaStreamCreate", context->place);
   return std::make_unique<CudaStream>(std::move(context), std::move(pool), stream);
 }
 

@@ -26,8 +26,10 @@ struct CudaContext {
 
 class MemoryPool;
 
+enum class StreamPriority { usual, highest };
 // `pool` is told when the stream comes, is captured, and goes.
-std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool);
+std::unique_ptr<Stream> make_cuda_stream(std::shared_ptr<CudaContext> context, std::shared_ptr<MemoryPool> pool,
+                                         StreamPriority priority = StreamPriority::usual);
 // The legacy default stream: one of a GPU for all threads of a process, so that ranks that share a GPU need a single
 // hardware queue for all of their copies. It and ours, which do not block, wait for no other (CUDA Runtime API, Stream
 // synchronization behavior). For copies from and to page-locked memory alone, which wait for nobody: ranks' copies are

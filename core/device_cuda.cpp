@@ -113,6 +113,7 @@ class CudaDevice final : public Device {
   void zero_on(Stream& stream, void* memory, std::size_t size_bytes) override;
 
   std::unique_ptr<Stream> make_stream() override { return make_cuda_stream(context_, pool_); }
+  std::unique_ptr<Stream> make_urgent_stream() { return make_cuda_stream(context_, pool_, StreamPriority::highest); }
   std::unique_ptr<Event> make_event() override { return make_cuda_event(context_); }
 
  private:
@@ -157,6 +158,12 @@ void CudaDevice::zero_on(Stream& stream, void* memory, std::size_t size_bytes) {
 }
 
 }  // namespace
+
+std::unique_ptr<Stream> make_urgent_stream(Device& device) {
+  auto* const cuda = dynamic_cast<CudaDevice*>(&device);
+  LOCKSTEP_CHECK(cuda != nullptr, "an urgent stream is a CUDA device's");
+  return cuda->make_urgent_stream();
+}
 
 std::unique_ptr<Device> make_cuda_device(int index, int rank, std::chrono::nanoseconds timeout) {
   if (const auto why = why_no_cuda()) throw Error(Failure::cuda, fmt::format("rank {}: {}", rank, *why));

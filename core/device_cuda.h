@@ -46,6 +46,10 @@ std::size_t cuda_free_bytes(int index);
 // Whether kernels of device `from` can read and write memory of device `to` directly.
 bool cuda_can_reach(int from, int to);
 
+// A stream of a CUDA device whose kernels' blocks get free places before those of the device's other streams: for
+// collectives, which wait for those of other ranks, beside kernels that compute.
+std::unique_ptr<Stream> make_urgent_stream(Device& device);
+
 // Waits give up after `timeout`. Errors name the call, the rank, the device and CUDA's text. Throws Error(not_built)
 // or Error(cuda) where why_no_cuda() has something to say, Error(usage) if there is no device of that index.
 std::unique_ptr<Device> make_cuda_device(int index, int rank,

@@ -2,6 +2,7 @@
 
 #include "bench/kernels/place.h"
 #include "core/capture.h"
+#include "kernels/attention/attention_choice.h"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/stream_gate.h"
 
@@ -13,14 +14,16 @@ constexpr std::int64_t kMostHeldCalls = 100;
 
 class CudaPlace final : public Place {
  public:
-  CudaPlace(core::Device& device, bool by_graph)
+  CudaPlace(core::Device& device, bool by_graph, const std::string& attention)
       : stream_(device.make_stream()),
         start_(device.make_event()),
         end_(device.make_event()),
         cuda_(device, *stream_),
         context_(cuda_),
         gate_(cuda_),
-        by_graph_(by_graph) {}
+        by_graph_(by_graph) {
+    if (!attention.empty()) kernels::choose_attention(cuda_, attention);
+  }
 
   const kernels::Context& context() const override { return context_; }
   void wait() override { stream_->synchronize(); }
@@ -69,8 +72,8 @@ class CudaPlace final : public Place {
 
 }  // namespace
 
-std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing) {
-  return std::make_unique<CudaPlace>(device, timing == "graph");
+std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing, const std::string& attention) {
+  return std::make_unique<CudaPlace>(device, timing == "graph", attention);
 }
 
 }  // namespace lockstep::kernel_bench

@@ -13,7 +13,8 @@ namespace {
 
 }  // namespace
 
-std::unique_ptr<Place> make_cuda_place(core::Device& /*device*/, const std::string& /*timing*/) {
+std::unique_ptr<Place> make_cuda_place(core::Device& /*device*/, const std::string& /*timing*/,
+                                       const std::string& /*attention*/) {
   not_built();
 }
 

@@ -5,6 +5,7 @@
 
 #include "bench/program/command_line.h"
 #include "core/cores.h"
+#include "kernels/attention/attention_choice.h"
 #include "kernels/gemm/gemm_probe.h"
 
 namespace lockstep::kernel_bench {
@@ -53,6 +54,9 @@ void check_together(const program::CommandLine& line, const BenchFlags& flags) {
                               "; allowed: at most " + std::to_string(cores) + " threads of all copies, a core each");
     }
   }
+  if (!flags.attention.empty() && flags.device != "cuda") {
+    throw core::usage_error("--attention with --device " + flags.device + "; allowed: with --device cuda");
+  }
   if (flags.model.empty() && line.value("--layout")) {
     throw core::usage_error("--layout without --model; allowed: with it");
   }
@@ -79,6 +83,10 @@ const std::array kFlags{
     Flag{
         "--gemm", "the fastest for each shape, measured", "implementation of matrix products on the CPU",
         [](BenchFlags& f, const FlagValue& v) { f.gemm = one_of(v, kernels::gemm_implementations(core::DType::f32)); }},
+    Flag{"--attention", "mma", "kernels of attention on a GPU: mma, or wgmma (on compute capability 9.0)",
+         [](BenchFlags& f, const FlagValue& v) {
+           f.attention = one_of(v, {kernels::kAttentionChoices.begin(), kernels::kAttentionChoices.end()});
+         }},
     program::json_flag<BenchFlags>(),
     Flag{"--time-budget", "none", "seconds for the whole run; benchmarks that would start later are left out",
          [](BenchFlags& f, const FlagValue& v) { f.time_budget_s = v.number_from(0, 1e9); }},

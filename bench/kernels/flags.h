@@ -22,6 +22,7 @@ struct BenchFlags : program::Invocation {
   std::vector<std::string> layouts{""};
   std::string device = "cpu";
   std::string gemm;          // implementation of products on the CPU; empty: the fastest for each shape
+  std::string attention;     // kernels of attention on CUDA (attention_choice.h); empty: the default
   int timeout_s = 60;        // of every wait for a GPU
   double time_budget_s = 0;  // of the whole run; 0: as long as --benchmark_min_time says
   bool check = true;

@@ -37,6 +37,9 @@ TEST(KernelBenchFlags, WhatIsNotUnderstoodStopsTheProgram) {
   EXPECT_THROW(parse({"--cache", "hot"}), core::Error);
   EXPECT_THROW(parse({"--device", "tpu"}), core::Error);
   EXPECT_THROW(parse({"--gemm", "cublas"}), core::Error);
+  EXPECT_THROW(parse({"--device", "cuda", "--attention", "flash"}), core::Error);
+  EXPECT_THROW(parse({"--attention", "wgmma"}), core::Error);
+  EXPECT_EQ(parse({"--device", "cuda", "--attention", "wgmma"}).attention, "wgmma");
   EXPECT_THROW(parse({"--benchmarkfilter=x"}), core::Error);
   EXPECT_THROW(parse({"gelu"}), core::Error);
 }

@@ -26,8 +26,10 @@ class Place {
 // `first_core`: of the usable ones; the threads are bound to it and those behind it.
 std::unique_ptr<Place> make_cpu_place(int threads, int first_core = 0);
 
-// `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed.
-std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing);
+// `timing`: "events", or "graph": the calls are captured into a CUDA graph, whose replay is timed. `attention`: a
+// choice of kernels (attention_choice.h); empty: the default.
+std::unique_ptr<Place> make_cuda_place(core::Device& device, const std::string& timing,
+                                       const std::string& attention = "");
 
 std::unique_ptr<core::Device> make_device(const std::string& name, std::chrono::seconds timeout);  // "cpu", "cuda"
 std::vector<std::string> timings_of(const std::string& device);  // {"host"}, {"events", "graph"}

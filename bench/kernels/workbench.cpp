@@ -46,7 +46,8 @@ void Workbench::enter_place(const Instance& instance) {
   const Setting& wanted = instance.setting;
   if (place_ && place_setting_.threads == wanted.threads && place_timing_ == instance.timing) return;
   place_.reset();  // first, as a pool binds the thread that makes the next one
-  place_ = wanted.device == "cpu" ? make_cpu_place(wanted.threads) : make_cuda_place(*device_, instance.timing);
+  place_ = wanted.device == "cpu" ? make_cpu_place(wanted.threads)
+                                  : make_cuda_place(*device_, instance.timing, options_.attention);
   if (!options_.gemm.empty()) kernels::choose_gemms_by_rule(place_->context(), options_.gemm);
   place_setting_ = wanted;
   place_timing_ = instance.timing;
@@ -84,11 +85,9 @@ void Workbench::end(Instance& instance) {
     throw core::Error(core::Failure::internal, "a copy beside it has failed, and it ran with fewer");
   }
   instance.outcome.cores = place_->cores();
-  if (instance.one->implementation) {
-    instance.outcome.implementation = instance.one->implementation(place_->context());
-  } else if (place_->context().on_cpu()) {
-    instance.outcome.implementation = instruction_set();
-  }
+  std::string& implementation = instance.outcome.implementation;
+  if (instance.one->implementation) implementation = instance.one->implementation(place_->context());
+  if (implementation.empty() && place_->context().on_cpu()) implementation = instruction_set();
 }
 
 }  // namespace lockstep::kernel_bench

@@ -18,6 +18,7 @@ struct WorkbenchOptions {
   bool check = true;
   double cold_bytes = 0;  // of operands that cold calls rotate through
   std::string gemm;       // BenchFlags::gemm
+  std::string attention;  // BenchFlags::attention
   std::chrono::seconds timeout{60};
 };
 

@@ -40,6 +40,8 @@ const std::array kRules{
          "there is nothing to register buffers with"},
     Rule{"--protocol", "auto", [](const DeviceFlags& f) { return f.protocol != "auto"; }, is_cuda, "cuda",
          "its protocols are not ours to choose"},
+    Rule{"--blocks", "0", [](const DeviceFlags& f) { return f.blocks > 0; }, is_cuda, "cuda",
+         "its collectives are not kernels of ours"},
 };
 
 void check_rule(const Rule& rule, const DeviceFlags& flags, const std::vector<std::string>& transports) {

@@ -24,6 +24,7 @@ struct DeviceFlags {
   Blocking blocking = Blocking::none;
   int registration = 0;           // -R: buffers are made known to NCCL: 1 local, 2 symmetric windows
   std::string protocol = "auto";  // of the cuda transport: auto, simple, packets
+  int blocks = 0;                 // --blocks: the most thread blocks of a rank's collective; 0: as places.h counts
 };
 
 // By the table of backends; false for a transport that is none, "simulated".

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::int64_t kMaxRanks = 4096;    // simulated
 constexpr std::int64_t kMaxThreads = 1024;  // ranks that run
+constexpr std::int64_t kMaxBlocks = 512;    // of a kernel: executors::cuda::kMostSlots
 constexpr std::int64_t kMaxCalls = 1'000'000'000;
 constexpr std::int64_t kMaxGraphLaunches = 1'000'000;
 
@@ -73,10 +74,10 @@ TimeOf time_of(const FlagValue& value) {
 }
 
 std::string protocol(const FlagValue& value) {
-  for (const std::string_view known : {"auto", "simple", "packets", "multimem"}) {
+  for (const std::string_view known : {"auto", "simple", "packets"}) {
     if (value.text == known) return value.text;
   }
-  throw value.refused("unknown protocol", "auto simple packets multimem");
+  throw value.refused("unknown protocol", "auto simple packets");
 }
 
 std::string json_file(const FlagValue& value) {
@@ -159,9 +160,12 @@ const std::array kOwnFlags{
          [](Reading& r, const FlagValue& v) { r.flags.algorithms = text_list(v); }},
     Flag{"--plan", "", "files with plans of your own (docs/plan_format.md): each is proved, run and verified",
          [](Reading& r, const FlagValue& v) { r.flags.plan_files = text_list(v); }},
-    Flag{"--protocol", "auto",
-         "with --transport cuda: auto by size, simple, packets or multimem for plans that can be run so",
+    Flag{"--protocol", "auto", "with --transport cuda: auto by size, simple, or packets for plans that can be run so",
          [](Reading& r, const FlagValue& v) { r.flags.device.protocol = protocol(v); }},
+    Flag{"--blocks", "0",
+         "with --transport cuda: the most thread blocks of a rank's kernel; 0: 32 where a rank has its GPU alone, else "
+         "its share of two for each multiprocessor",
+         [](Reading& r, const FlagValue& v) { r.flags.device.blocks = integer(v, 0, kMaxBlocks); }},
     Flag{"--machine", "",
          "with --transport simulated: the machine, a name that simulate --list shows or the file of a description",
          [](Reading& r, const FlagValue& v) { r.flags.machine = v.text; }},

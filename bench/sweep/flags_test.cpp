@@ -260,7 +260,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--protocol packets --transport cuda,nccl",
                 "--protocol with --transport nccl: its protocols are not ours to choose; allowed: auto, or --transport "
                 "cuda"},
-        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets multimem"},
+        Refusal{
+            "--blocks 16 --transport nccl",
+            "--blocks with --transport nccl: its collectives are not kernels of ours; allowed: 0, or --transport cuda"},
+        Refusal{"--protocol ll128", "--protocol ll128: unknown protocol; allowed: auto simple packets"},
         Refusal{"-z 2 -G 1 --transport cuda",
                 "-z,--blocking with -G: a replayed graph has no calls to wait for; allowed: one of the two"},
         Refusal{"-z 2 -C 1 --transport cuda",
@@ -284,6 +287,7 @@ TEST(Flags, OnGpus) {
   EXPECT_EQ(flags_of("-m 300").calls_per_iteration, 300);
   EXPECT_EQ(flags_of("--transport nccl -z 3").device.blocking, Blocking::iteration);
   EXPECT_EQ(flags_of("--transport cuda --protocol packets").device.protocol, "packets");
+  EXPECT_EQ(flags_of("--transport cuda --blocks 24").device.blocks, 24);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -67,14 +67,6 @@ void check_ranks(const SweepFlags& flags, const backends::Backend& backend, cons
                           std::to_string(flags.ranks.front()) + ", which may share GPUs");
 }
 
-void check_registration(const SweepFlags& flags, const backends::Backend& backend) {
-  const auto how = static_cast<libraries::NcclRegistration>(flags.device.registration);
-  if (how == libraries::NcclRegistration::none || !backend.has_library) return;
-  if (const auto why = libraries::why_no_registration(how)) {
-    throw core::usage_error("-R,--local_register " + std::to_string(flags.device.registration) + ": " + *why);
-  }
-}
-
 // Host memory that a rank needs whose device's memory is not the host's.
 std::size_t mirror_bytes(const SessionPlan& session) {
   std::size_t most = 0;
@@ -99,7 +91,6 @@ std::vector<SessionPlan> plan_sweep(const SweepFlags& flags, const FindBackend& 
         throw core::Error(core::Failure::not_built, "--transport " + std::string(backend->name) + ": " + *why);
       }
       check_ranks(flags, *backend, mpi);
-      check_registration(flags, *backend);
     }
     for (int num_ranks : ranks) sessions.push_back(plan_session(flags, backends, num_ranks, {table, own_plans}));
   }

@@ -23,6 +23,7 @@ backends::BackendOptions backend_options(const SessionPlan& session, transports:
   options.memory_bytes_per_rank = session_bytes(session);
   options.mpi = mpi;
   options.protocol = session.flags.device.protocol;
+  options.most_blocks = session.flags.device.blocks;
   options.registration = static_cast<libraries::NcclRegistration>(session.flags.device.registration);
   return options;
 }

@@ -82,7 +82,8 @@ struct BackendOptions {
   transports::MpiWorld* mpi = nullptr;        // of a program started by mpirun
   // The endpoint's buffers, with nccl.
   libraries::NcclRegistration registration = libraries::NcclRegistration::none;
-  std::string_view protocol = "auto";  // of cuda: or "simple", "packets", "multimem" for plans that can be run so
+  std::string_view protocol = "auto";  // of cuda: or "simple", "packets" for plans that can be run so
+  int most_blocks = 0;                 // of cuda: thread blocks of a rank's kernel; 0: blocks_of_a_rank()
 };
 
 // State that all endpoints of a rank on a GPU share: work in one stream never has the kernels of another beside its

@@ -1,5 +1,6 @@
 #include "collectives/backends/backend_kinds.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -21,17 +22,24 @@ std::int64_t packets_below_bytes(std::string_view protocol) {
   return executors::CudaOptions{}.packets_below_bytes;
 }
 
+// Whether all ranks are on this rank's GPU.
+bool one_device(transports::World& world, const core::CudaDeviceInfo& gpu) {
+  const auto all = transports::all_gather_value(world, gpu.uuid);
+  return std::all_of(all.begin(), all.end(), [&](const auto& its) { return its == gpu.uuid; });
+}
+
 executors::CudaOptions executor_options(transports::World& world, const core::Device& device,
                                         const BackendOptions& wanted) {
   const std::vector<core::CudaDeviceInfo> gpus = core::cuda_devices();
   const HostPlaces places = host_places(world);
   const GpuPlace place = gpu_place(places.rank_of_host, places.ranks_of_host, static_cast<int>(gpus.size()));
   const core::CudaDeviceInfo& gpu = gpus.at(static_cast<std::size_t>(device.index()));
-  const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, place.ranks_on_it);
+  const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, place.ranks_on_it, wanted.most_blocks);
   if (!blocks) {
-    throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
-                            " ranks would share " + gpu.name + "; allowed: one for each of its " +
-                            std::to_string(gpu.num_multiprocessors) + " multiprocessors");
+    const int most = executors::kBlocksAMultiprocessor * gpu.num_multiprocessors;
+    throw core::usage_error(std::to_string(place.ranks_on_it) + " ranks on " + gpu.name + " have room for " +
+                            std::to_string(most) + " thread blocks together; allowed: --ranks for at least one each, " +
+                            "and --blocks " + std::to_string(most / place.ranks_on_it) + " or less");
   }
   if (places.one_process && place.ranks_on_it > kMostRanksOfAProcess) {
     throw core::usage_error("--ranks " + std::to_string(world.num_ranks()) + ": " + std::to_string(place.ranks_on_it) +
@@ -42,17 +50,16 @@ executors::CudaOptions executor_options(transports::World& world, const core::De
   return {.timeout = std::chrono::nanoseconds(wanted.timeout) / 2,
           .most_blocks = *blocks,
           .in_place_reads = places.one_process,
+          .one_device = one_device(world, gpu),
           .packets_below_bytes = packets_below_bytes(wanted.protocol),
-          .packets_only = wanted.protocol == "packets",
-          .multicast = wanted.protocol == "multimem"
-                           ? share_multicast(world, {.rank = world.rank(), .device = device.index()})
-                           : nullptr};
+          .packets_only = wanted.protocol == "packets"};
 }
 
 class CudaMember final : public GpuMember {
  public:
   CudaMember(transports::World& world, RankGpu& gpu, const BackendOptions& wanted)
       : protocol_(wanted.protocol),
+        most_blocks_(wanted.most_blocks),
         options_(executor_options(world, *gpu.device, wanted)),
         ranks_(world, *gpu.device, *gpu.stream,
                reach_peers(world, {.rank = world.rank(), .device = gpu.device->index()}), options_),
@@ -75,10 +82,12 @@ class CudaMember final : public GpuMember {
     auto collective = ranks_.prepare(plan, operation);
     std::string label = plan.algorithm;
     if (protocol_ != "auto") label += ":protocol=" + protocol_;
+    if (most_blocks_ > 0) label += ":blocks=" + std::to_string(most_blocks_);
     return {std::move(collective), std::move(label), "cuda", std::move(plan)};
   }
 
   const std::string protocol_;
+  const int most_blocks_;
   const executors::CudaOptions options_;
   executors::CudaRanks ranks_;
   Endpoint endpoint_;

@@ -1,12 +1,9 @@
 #include "collectives/backends/cuda_reach.h"
 
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 
 #include "collectives/backends/places.h"
-#include "core/cuda_multicast.h"
 #include "core/cuda_peers.h"
 #include "core/device_cuda.h"
 #include "core/error.h"
@@ -57,45 +54,6 @@ executors::ReachPeers reach_peers(transports::World& world, core::CudaPlace plac
   }
   const auto reach = std::make_shared<Reach>(Reach{.world = world, .place = place, .one_process = places.one_process});
   return [reach](std::byte* mine) { return reach->show(mine); };
-}
-
-namespace {
-
-class SharedMulticast final : public executors::MulticastMemory {
- public:
-  SharedMulticast(transports::World& world, core::CudaPlace place, std::size_t size_bytes) {
-    const std::vector<int> devices = transports::all_gather_value(world, place.device);
-    std::shared_ptr<const core::MulticastTeam> team;
-    if (world.rank() == 0) team = std::make_shared<core::MulticastTeam>(place, devices, size_bytes);
-    const auto& made = *transports::all_gather_value(world, &team).front();
-    if (world.rank() != 0) team = made;
-    replica_.emplace(place, team);
-    world.barrier();  // all have joined
-    replica_->bind();
-    replicas = transports::all_gather_value(world, replica_->memory());
-    multicast = replica_->multicast();
-  }
-
- private:
-  std::optional<core::MulticastReplica> replica_;
-};
-
-core::Error no_multimem(const std::string& why) {
-  return core::usage_error("--protocol multimem: " + why + "; allowed: auto, simple, packets");
-}
-
-}  // namespace
-
-executors::ShareMulticast share_multicast(transports::World& world, core::CudaPlace place) {
-  if (!host_places(world).one_process)
-    throw no_multimem("ranks are of several processes, and threads of one are needed");
-  const std::vector<int> devices = transports::all_gather_value(world, place.device);
-  if (std::set<int>(devices.begin(), devices.end()).size() < devices.size()) throw no_multimem("ranks share a GPU");
-  for (const int has : transports::all_gather_value(world, core::cuda_has_multicast(place.device) ? 1 : 0)) {
-    if (has == 0) throw no_multimem("there is no NVLink switch between the GPUs that copies and reduces");
-  }
-  return
-      [&world, place](std::size_t size_bytes) { return std::make_unique<SharedMulticast>(world, place, size_bytes); };
 }
 
 }  // namespace lockstep::backends

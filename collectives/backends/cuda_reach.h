@@ -14,8 +14,4 @@ namespace lockstep::backends {
 // ranks are on several hosts. What it opens stays open as long as the function lives.
 executors::ReachPeers reach_peers(transports::World& world, core::CudaPlace place);
 
-// Memory that NVLink's switch reaches. All ranks at the same time. Throws a usage Error where ranks are of several
-// processes or share a GPU, or a GPU has no such switch.
-executors::ShareMulticast share_multicast(transports::World& world, core::CudaPlace place);
-
 }  // namespace lockstep::backends

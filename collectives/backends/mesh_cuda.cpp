@@ -5,6 +5,7 @@
 // count. Kernels that compute may be queued before, and take these multiprocessors for a while. They wait for nobody,
 // so they end; and as what is queued behind them is finite (the host queues no further than the step's end), a block
 // that waits for a place gets one.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,10 +31,10 @@ GpuPlace place_of(const MeshOptions& options, int rank, int gpus) {
 // Of each collective of a rank, `side_by_side` of which may run at the same time.
 int blocks_of(const core::CudaDeviceInfo& gpu, int ranks_on_it, int side_by_side) {
   const auto blocks = blocks_of_a_rank(gpu.num_multiprocessors, ranks_on_it * side_by_side);
-  if (blocks) return *blocks;
+  if (blocks) return ranks_on_it == 1 ? std::min(*blocks, kBlocksAlone) : *blocks;
   throw core::usage_error("--device cuda: " + std::to_string(ranks_on_it) + " ranks would share " + gpu.name +
                           ", with " + std::to_string(side_by_side) +
-                          " collectives of each at once; allowed: together at most one for each of its " +
+                          " collectives of each at once; allowed: together at most two for each of its " +
                           std::to_string(gpu.num_multiprocessors) + " multiprocessors");
 }
 
@@ -64,6 +65,12 @@ core::CudaDeviceInfo gpu_of(int device) {
       ": there is no such GPU; allowed: cuda:0 to cuda:" + std::to_string(core::cuda_devices().size() - 1));
 }
 
+// The ranks of a local mesh are of one process, and so a device's number names it.
+bool one_device(transports::World& all, int device) {
+  const std::vector<int> devices = transports::all_gather_value(all, device);
+  return std::all_of(devices.begin(), devices.end(), [device](int its) { return its == device; });
+}
+
 class CudaMeshDevice final : public MeshDevice {
  public:
   CudaMeshDevice(const MeshOptions& options, transports::World& all, const ChannelWorlds& worlds)
@@ -72,11 +79,12 @@ class CudaMeshDevice final : public MeshDevice {
     const core::CudaDeviceInfo gpu = gpu_of(place.device);
     device_ = core::make_cuda_device(place.device, all.rank(), options.timeout);
     const std::vector<int> queues = queues_that_fit(options, worlds.size(), place.ranks_on_it);
-    streams_.emplace(*device_, queues, memberships(worlds));
+    streams_.emplace(*device_, core::make_urgent_stream, queues, memberships(worlds));
     const int side_by_side = collectives_side_by_side(queues, worlds.size());
     // Kernels give up first, as they can say for whom they have waited.
     const executors::CudaOptions cuda{.timeout = options.timeout / 2,
-                                      .most_blocks = blocks_of(gpu, place.ranks_on_it, side_by_side)};
+                                      .most_blocks = blocks_of(gpu, place.ranks_on_it, side_by_side),
+                                      .one_device = one_device(all, place.device)};
     // In the order of channels on every rank: members of each make theirs at the same time.
     for (std::size_t c = 0; c < worlds.size(); ++c) {
       if (worlds[c] == nullptr) continue;

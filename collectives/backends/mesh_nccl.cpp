@@ -51,7 +51,7 @@ class NcclMeshDevice final : public MeshDevice {
         all_(all),
         worlds_(worlds),
         device_(device_of(options, all.rank())),
-        streams_(*device_, options.queue_of_channel, members_of(worlds)),
+        streams_(*device_, core::make_urgent_stream, options.queue_of_channel, members_of(worlds)),
         channels_(worlds.size()) {
     for (std::size_t c = 0; c < worlds.size(); ++c) {
       if (worlds[c] == nullptr) continue;

@@ -20,7 +20,7 @@ int collectives_side_by_side(std::span<const int> queue_of_channel, std::size_t 
   return std::max(1, static_cast<int>(queues.size()));
 }
 
-RankStreams::RankStreams(core::Device& device, std::span<const int> queue_of_channel,
+RankStreams::RankStreams(core::Device& device, MakeStream make_stream, std::span<const int> queue_of_channel,
                          const std::vector<bool>& is_member_of_channel)
     : compute_(device.make_stream()) {
   LOCKSTEP_CHECK(queue_of_channel.empty() || queue_of_channel.size() == is_member_of_channel.size(),
@@ -35,7 +35,7 @@ RankStreams::RankStreams(core::Device& device, std::span<const int> queue_of_cha
       continue;
     }
     std::unique_ptr<core::Stream>& stream = of_queue_[queue];
-    if (!stream) stream = device.make_stream();
+    if (!stream) stream = make_stream(device);
     queues_.of_channel[c] = stream.get();
   }
 }

@@ -16,10 +16,13 @@ namespace lockstep::backends {
 // ranks, as they have to agree on how much of a device each takes.
 int collectives_side_by_side(std::span<const int> queue_of_channel, std::size_t num_channels);
 
+// Makes a stream for collectives.
+using MakeStream = std::unique_ptr<core::Stream> (*)(core::Device& device);
+
 class RankStreams {
  public:
   // A stream for kernels, and one for each queue of channels that the rank is a member of. The device outlives it.
-  RankStreams(core::Device& device, std::span<const int> queue_of_channel,
+  RankStreams(core::Device& device, MakeStream make_stream, std::span<const int> queue_of_channel,
               const std::vector<bool>& is_member_of_channel);
 
   const MeshQueues& queues() const { return queues_; }

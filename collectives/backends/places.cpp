@@ -2,10 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string_view>
 #include <vector>
+
+#include "collectives/executors/cuda/cuda_ranks.h"
 
 namespace lockstep::backends {
 
@@ -35,9 +38,11 @@ GpuPlace gpu_place(int rank_of_host, int ranks_of_host, int gpus) {
   return {.device = device, .ranks_on_it = (ranks_of_host - device + gpus - 1) / gpus};
 }
 
-std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it) {
-  if (ranks_on_it > num_multiprocessors) return std::nullopt;
-  return num_multiprocessors / ranks_on_it;
+std::optional<int> blocks_of_a_rank(int num_multiprocessors, int ranks_on_it, int wanted) {
+  const int share = executors::kBlocksAMultiprocessor * num_multiprocessors / ranks_on_it;
+  if (share < std::max(1, wanted)) return std::nullopt;
+  if (wanted > 0) return wanted;
+  return ranks_on_it == 1 ? std::min(share, kBlocksAlone) : share;
 }
 
 }  // namespace lockstep::backends

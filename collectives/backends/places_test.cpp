@@ -23,13 +23,22 @@ TEST(GpuPlace, RanksTakeDevicesInTurn) {
 }
 
 TEST(GpuPlace, BlocksOfAllRanksRunAtOnce) {
-  for (int ranks = 1; ranks <= 132; ++ranks) {
+  for (int ranks = 1; ranks <= 264; ++ranks) {
     const auto blocks = blocks_of_a_rank(132, ranks);
     ASSERT_TRUE(blocks.has_value());
     EXPECT_GE(*blocks, 1);
-    EXPECT_LE(*blocks * ranks, 132);
+    EXPECT_LE(*blocks * ranks, 2 * 132);
   }
-  EXPECT_FALSE(blocks_of_a_rank(132, 133).has_value());
+  EXPECT_FALSE(blocks_of_a_rank(132, 265).has_value());
+  EXPECT_EQ(blocks_of_a_rank(132, 1), kBlocksAlone);
+  EXPECT_EQ(blocks_of_a_rank(8, 1), 16);
+  EXPECT_EQ(blocks_of_a_rank(132, 2), 132) << "ranks that share a GPU are limited by its memory, which takes all of it";
+}
+
+TEST(GpuPlace, TheUserSaysHowManyBlocksAsFarAsTheyFit) {
+  EXPECT_EQ(blocks_of_a_rank(132, 1, 264), 264);
+  EXPECT_EQ(blocks_of_a_rank(132, 4, 16), 16);
+  EXPECT_FALSE(blocks_of_a_rank(132, 4, 67).has_value());
 }
 
 }  // namespace

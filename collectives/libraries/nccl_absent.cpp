@@ -16,10 +16,6 @@ int nccl_library_version_code() {
   return 0;
 }
 
-std::optional<std::string> why_no_registration(NcclRegistration /*how*/) {
-  return std::nullopt;
-}
-
 std::optional<std::string> why_no_shared_gpu() {
   return why_no_nccl();
 }

@@ -53,12 +53,16 @@ class Nccl final : public NcclApi {
   int release(void* memory) const override { return ncclMemFree(memory); }
   int enroll(ncclComm* communicator, NcclRegistration how, void* memory, std::size_t size_bytes,
              void** handle) const override {
-    if (how == NcclRegistration::symmetric) return nccl_enroll_window(communicator, memory, size_bytes, handle);
-    return ncclCommRegister(communicator, memory, size_bytes, handle);
+    if (how != NcclRegistration::symmetric) return ncclCommRegister(communicator, memory, size_bytes, handle);
+    ncclWindow_t window = nullptr;
+    const ncclResult_t result =
+        ncclCommWindowRegister(communicator, memory, size_bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
+    *handle = window;
+    return result;
   }
   int strike_off(ncclComm* communicator, NcclRegistration how, void* handle) const override {
-    if (how == NcclRegistration::symmetric) return nccl_strike_off_window(communicator, handle);
-    return ncclCommDeregister(communicator, handle);
+    if (how != NcclRegistration::symmetric) return ncclCommDeregister(communicator, handle);
+    return ncclCommWindowDeregister(communicator, static_cast<ncclWindow_t>(handle));
   }
 };
 

@@ -57,11 +57,7 @@ class NcclApi {
   virtual int strike_off(ncclComm* communicator, NcclRegistration how, void* handle) const = 0;
 };
 
-// The library's functions. In builds with NCCL only, as the next two.
+// The library's functions. In builds with NCCL only.
 const NcclApi& nccl_api();
-
-// Came with NCCL 2.27 (nccl_windows_2_27.cpp, or _before_).
-int nccl_enroll_window(ncclComm* communicator, void* memory, std::size_t size_bytes, void** handle);
-int nccl_strike_off_window(ncclComm* communicator, void* handle);
 
 }  // namespace lockstep::libraries

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "collectives/libraries/fake_nccl_for_tests.h"
-#include "collectives/libraries/nccl_rules.h"
 
 namespace lockstep::libraries {
 namespace {
@@ -49,13 +48,6 @@ TEST(NcclBuffers, ACommunicatorThatIsBrokenIsNotAsked) {
   EXPECT_EQ(nccl.count("abort 1"), 1);
   EXPECT_EQ(nccl.count("strike off 1"), 0);
   EXPECT_EQ(nccl.count("release"), 1);
-}
-
-TEST(NcclBuffers, OlderVersionsHaveNoWindows) {
-  EXPECT_EQ(registration_refusal(NcclRegistration::symmetric, 22605),
-            "NCCL 2.26.5 has no symmetric windows; 2.27 and newer do; allowed: 0 or 1");
-  EXPECT_EQ(registration_refusal(NcclRegistration::symmetric, 22703), std::nullopt);
-  EXPECT_EQ(registration_refusal(NcclRegistration::local, 22403), std::nullopt);
 }
 
 }  // namespace

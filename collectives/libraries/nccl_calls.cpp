@@ -34,6 +34,15 @@ int broadcast(const NcclArguments& a) {
 int reduce(const NcclArguments& a) {
   return ncclReduce(a.input, a.output, a.count, dtype_of(a), op_of(a), a.root, a.communicator, a.stream);
 }
+int all_to_all(const NcclArguments& a) {
+  return ncclAlltoAll(a.input, a.output, a.count, dtype_of(a), a.communicator, a.stream);
+}
+int gather(const NcclArguments& a) {
+  return ncclGather(a.input, a.output, a.count, dtype_of(a), a.root, a.communicator, a.stream);
+}
+int scatter(const NcclArguments& a) {
+  return ncclScatter(a.input, a.output, a.count, dtype_of(a), a.root, a.communicator, a.stream);
+}
 
 }  // namespace
 
@@ -97,8 +106,14 @@ NcclCall nccl_call(Kind kind) {
       return broadcast;
     case Kind::reduce:
       return reduce;
+    case Kind::all_to_all:
+      return all_to_all;
+    case Kind::gather:
+      return gather;
+    case Kind::scatter:
+      return scatter;
     default:
-      return nccl_exchange_call(kind);
+      return nullptr;
   }
 }
 

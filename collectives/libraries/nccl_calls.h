@@ -29,10 +29,8 @@ struct NcclArguments {
 
 using NcclCall = int (*)(const NcclArguments&);  // returns ncclResult_t
 
-// NCCL's call for a collective; nullptr if this version of NCCL has none, and grouped sends and receives must do.
+// NCCL's call for a collective; nullptr if NCCL has none, and grouped sends and receives must do.
 NcclCall nccl_call(collectives::Kind kind);
-// The part of the table that came with NCCL 2.28: all_to_all, gather, scatter (nccl_calls_2_28.cpp, or _before_).
-NcclCall nccl_exchange_call(collectives::Kind kind);
 
 int nccl_version_code();     // of the library that is loaded: 22809; 0 if it does not say
 std::string nccl_version();  // "2.28.9"

@@ -43,7 +43,8 @@ TEST(NcclCalls, EveryKindHasItsOwnCallOrNone) {
     ++with_call;
   }
   EXPECT_EQ(calls.size(), with_call);
-  for (const Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast, Kind::reduce}) {
+  for (const Kind kind : {Kind::all_reduce, Kind::reduce_scatter, Kind::all_gather, Kind::broadcast, Kind::reduce,
+                          Kind::all_to_all, Kind::gather, Kind::scatter}) {
     EXPECT_NE(nccl_call(kind), nullptr) << collectives::name_of(kind);
   }
   for (const Kind kind : {Kind::all_to_all_v, Kind::send_recv, Kind::hypercube}) {

@@ -17,27 +17,6 @@ std::vector<Message> block_each(const std::vector<std::int64_t>& offsets) {
   return messages;
 }
 
-// In place, the root's own block is at its place already.
-void drop_own_if_in_place(const Operation& operation, int rank, Round& round) {
-  if (!operation.in_place || rank != operation.root) return;
-  std::erase_if(round.sends, [rank](const Message& message) { return message.peer == rank; });
-  std::erase_if(round.receives, [rank](const Message& message) { return message.peer == rank; });
-}
-
-Round gather(const Operation& operation, int num_ranks, int rank) {
-  Round round{.sends = {{.peer = operation.root, .first = 0, .count = operation.count}}, .receives = {}};
-  if (rank == operation.root) round.receives = block_each(output_offsets(operation, num_ranks, rank));
-  drop_own_if_in_place(operation, rank, round);
-  return round;
-}
-
-Round scatter(const Operation& operation, int num_ranks, int rank) {
-  Round round{.sends = {}, .receives = {{.peer = operation.root, .first = 0, .count = operation.count}}};
-  if (rank == operation.root) round.sends = block_each(input_offsets(operation, num_ranks, rank));
-  drop_own_if_in_place(operation, rank, round);
-  return round;
-}
-
 Round ring_shift(const Operation& operation, int num_ranks, int rank) {
   const int next = (rank + 1) % num_ranks;
   const int previous = (rank + num_ranks - 1) % num_ranks;
@@ -63,15 +42,10 @@ std::vector<Round> hypercube(const Operation& operation, int num_ranks, int rank
 
 Exchange exchange_of(const Operation& operation, int num_ranks, int rank) {
   switch (operation.kind) {
-    case Kind::all_to_all:
     case Kind::all_to_all_v:
       return {.own_block_at = std::nullopt,
               .rounds = {{.sends = block_each(input_offsets(operation, num_ranks, rank)),
                           .receives = block_each(output_offsets(operation, num_ranks, rank))}}};
-    case Kind::gather:
-      return {.own_block_at = std::nullopt, .rounds = {gather(operation, num_ranks, rank)}};
-    case Kind::scatter:
-      return {.own_block_at = std::nullopt, .rounds = {scatter(operation, num_ranks, rank)}};
     case Kind::send_recv:
       return {.own_block_at = std::nullopt, .rounds = {ring_shift(operation, num_ranks, rank)}};
     case Kind::hypercube:

@@ -29,8 +29,7 @@ struct Exchange {
   std::vector<Round> rounds;
 };
 
-// For all_to_all, all_to_all_v, gather, scatter, send_recv and hypercube that nccl_refusal() lets pass; a bug of ours
-// for the others.
+// For all_to_all_v, send_recv and hypercube that nccl_refusal() lets pass; a bug of ours for the others.
 Exchange exchange_of(const collectives::Operation& operation, int num_ranks, int rank);
 
 }  // namespace lockstep::libraries

@@ -203,10 +203,6 @@ std::optional<std::string> why_no_shared_gpu() {
   return sharing_refusal(sharing());
 }
 
-std::optional<std::string> why_no_registration(NcclRegistration how) {
-  return registration_refusal(how, nccl_version_code());
-}
-
 std::unique_ptr<NcclGroup> join_nccl(transports::World& world, const core::Device& device,
                                      const NcclGroupOptions& options) {
   if (device.is_host_memory()) throw core::usage_error("NCCL needs a CUDA device, not " + device.name());

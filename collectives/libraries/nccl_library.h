@@ -18,8 +18,8 @@
 
 namespace lockstep::libraries {
 
-// Why NCCL cannot run in this process: not built in, no CUDA device. Nothing if it can; nccl_refusal() then says
-// whether it can do an operation.
+// Why NCCL cannot run in this process: not built in, no CUDA device, too old. Nothing if it can; nccl_refusal() then
+// says whether it can do an operation.
 std::optional<std::string> why_no_nccl();
 
 std::string nccl_library_version();  // "2.28.9"; empty where it is not built in
@@ -28,9 +28,6 @@ int nccl_library_version_code();  // 22809, as ncclGetVersion has it; 0 where it
 
 // Why NCCL does not let ranks share a GPU, in one line; nothing if it does.
 std::optional<std::string> why_no_shared_gpu();
-
-// Why it does not take buffers that are registered in this way; nothing if it does, or is not there at all.
-std::optional<std::string> why_no_registration(NcclRegistration how);
 
 // One rank's membership in a group of GPUs. Used by the rank's thread only; goes after the collectives made by it.
 // After an Error out of join, run() or wait() it is unusable: its communicators are aborted. A first run() that hangs

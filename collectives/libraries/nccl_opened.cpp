@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "collectives/libraries/nccl_rules.h"
+
 namespace lockstep::libraries {
 namespace {
 
@@ -11,10 +13,18 @@ namespace {
 // the texts whole in a program.
 constexpr std::array<const char*, 2> kPlaces{LOCKSTEP_NCCL_NAME, LOCKSTEP_NCCL_FILE};
 
+core::OpenedLibrary open_nccl() {
+  core::OpenedLibrary opened("NCCL", core::Failure::nccl, kPlaces);
+  int version_code = 0;
+  opened.find<decltype(ncclGetVersion)>("ncclGetVersion")(&version_code);
+  if (const auto why = version_refusal(version_code)) throw core::Error(core::Failure::nccl, *why);
+  return opened;
+}
+
 }  // namespace
 
 const core::OpenedLibrary& nccl_opened() {
-  static const core::OpenedLibrary opened("NCCL", core::Failure::nccl, kPlaces);
+  static const core::OpenedLibrary opened = open_nccl();
   return opened;
 }
 
@@ -22,8 +32,7 @@ const core::OpenedLibrary& nccl_opened() {
 
 using lockstep::libraries::nccl_opened;
 
-// By the library's own names and types, so that who calls them cannot tell. What newer versions brought is beside its
-// callers: nccl_windows_2_27.cpp, nccl_calls_2_28.cpp.
+// By the library's own names and types, so that callers cannot tell the difference.
 ncclResult_t ncclGetVersion(int* version) {
   static const auto call = nccl_opened().find<decltype(ncclGetVersion)>("ncclGetVersion");
   return call(version);
@@ -79,6 +88,16 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
   return call(comm, handle);
 }
 
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, std::size_t size_bytes, ncclWindow_t* window,
+                                    int flags) {
+  static const auto call = nccl_opened().find<decltype(ncclCommWindowRegister)>("ncclCommWindowRegister");
+  return call(comm, memory, size_bytes, window, flags);
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+  static const auto call = nccl_opened().find<decltype(ncclCommWindowDeregister)>("ncclCommWindowDeregister");
+  return call(comm, window);
+}
+
 ncclResult_t ncclAllReduce(const void* input, void* output, std::size_t count, ncclDataType_t dtype, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
   static const auto call = nccl_opened().find<decltype(ncclAllReduce)>("ncclAllReduce");
@@ -103,6 +122,22 @@ ncclResult_t ncclReduce(const void* input, void* output, std::size_t count, nccl
                         int root, ncclComm_t comm, cudaStream_t stream) {
   static const auto call = nccl_opened().find<decltype(ncclReduce)>("ncclReduce");
   return call(input, output, count, dtype, op, root, comm, stream);
+}
+
+ncclResult_t ncclAlltoAll(const void* input, void* output, std::size_t count, ncclDataType_t dtype, ncclComm_t comm,
+                          cudaStream_t stream) {
+  static const auto call = nccl_opened().find<decltype(ncclAlltoAll)>("ncclAlltoAll");
+  return call(input, output, count, dtype, comm, stream);
+}
+ncclResult_t ncclGather(const void* input, void* output, std::size_t count, ncclDataType_t dtype, int root,
+                        ncclComm_t comm, cudaStream_t stream) {
+  static const auto call = nccl_opened().find<decltype(ncclGather)>("ncclGather");
+  return call(input, output, count, dtype, root, comm, stream);
+}
+ncclResult_t ncclScatter(const void* input, void* output, std::size_t count, ncclDataType_t dtype, int root,
+                         ncclComm_t comm, cudaStream_t stream) {
+  static const auto call = nccl_opened().find<decltype(ncclScatter)>("ncclScatter");
+  return call(input, output, count, dtype, root, comm, stream);
 }
 
 ncclResult_t ncclGroupStart() {

@@ -6,7 +6,7 @@
 
 namespace lockstep::libraries {
 
-// Throws Error(nccl) with the reasons where it cannot be opened, each time again.
+// Throws Error(nccl) with the reasons where it cannot be opened, or is older than 2.28, each time again.
 const core::OpenedLibrary& nccl_opened();
 
 }  // namespace lockstep::libraries

@@ -58,11 +58,10 @@ std::optional<std::string> sharing_refusal(const NcclSharing& sharing) {
   return std::nullopt;
 }
 
-std::optional<std::string> registration_refusal(NcclRegistration how, int version_code) {
-  constexpr int kWindowsFrom = 22700;
-  if (how != NcclRegistration::symmetric || version_code >= kWindowsFrom) return std::nullopt;
-  return fmt::format("NCCL {} has no symmetric windows; 2.27 and newer do; allowed: 0 or 1",
-                     version_text(version_code));
+std::optional<std::string> version_refusal(int version_code) {
+  constexpr int kOldest = 22800;
+  if (version_code >= kOldest) return std::nullopt;
+  return fmt::format("NCCL {} is too old; allowed: 2.28 or newer", version_text(version_code));
 }
 
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing) {
@@ -78,7 +77,7 @@ std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, con
 
 int most_blocks(std::span<const GpuUuid> gpus, int rank, int num_multiprocessors) {
   constexpr int kCluster = 4;
-  constexpr int kMost = 32;  // NCCL's own limit before 2.28
+  constexpr int kMost = 32;  // more bring nothing: NCCL's own limit until 2.28
   const auto sharers = static_cast<int>(std::count(gpus.begin(), gpus.end(), gpus[static_cast<std::size_t>(rank)]));
   if (sharers == 1) return 0;
   const int share = num_multiprocessors * 3 / 4 / sharers;

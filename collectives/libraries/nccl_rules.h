@@ -27,8 +27,8 @@ struct NcclSharing {
 // Why they cannot, and what to do; nothing if they can.
 std::optional<std::string> sharing_refusal(const NcclSharing& sharing);
 
-// Why buffers cannot be registered in this way; nothing if they can.
-std::optional<std::string> registration_refusal(NcclRegistration how, int version_code);
+// Why we do not use this version, which lacks calls that we make (all_to_all, gather, scatter); nothing if we do.
+std::optional<std::string> version_refusal(int version_code);
 
 // Why NCCL cannot join ranks on these GPUs ([rank]). Nothing if they are all different, or may be shared.
 std::optional<std::string> shared_gpu_refusal(std::span<const GpuUuid> gpus, const NcclSharing& sharing);

@@ -79,6 +79,12 @@ TEST(NcclRules, BlocksOfRanksOnOneGpuFitItTogether) {
   EXPECT_EQ(most_blocks(mixed, 1, 132), 0) << "it has its GPU alone";
 }
 
+TEST(NcclRules, VersionsWithoutAllCallsAreRefused) {
+  EXPECT_EQ(version_refusal(22703), "NCCL 2.27.3 is too old; allowed: 2.28 or newer");
+  EXPECT_EQ(version_refusal(22800), std::nullopt);
+  EXPECT_EQ(version_refusal(23000), std::nullopt);
+}
+
 TEST(NcclRules, NewVersionsShareAGpuIfTheyAreTold) {
   const std::vector<GpuUuid> one_gpu(4, GpuUuid{1});
   EXPECT_EQ(shared_gpu_refusal(one_gpu, {.version_code = 23000, .enabled = true}), std::nullopt);

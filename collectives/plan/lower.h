@@ -31,8 +31,4 @@ Plan stage_sends(const Plan& plan);
 // their output before they have read all of their input.
 Plan stage_input(const Plan& plan);
 
-// A plan that makes its output in scratch and copies it out at the end, for memory that the user's buffers are not in.
-// The plan has one lane.
-Plan stage_output(const Plan& plan);
-
 }  // namespace lockstep::plan

@@ -2,7 +2,6 @@
 
 #include "collectives/plan/dataflow.h"
 #include "collectives/plan/lower.h"
-#include "core/error.h"
 #include "core/index.h"
 
 namespace lockstep::plan {
@@ -102,29 +101,6 @@ Plan stage_input(const Plan& plan) {
       if (l > 0 && !lanes[l].empty() && lanes[l].front().after.lane < 0) lanes[l].front().after = {0, 0};
     }
     lanes[0].insert(lanes[0].begin(), Step{Op::copy, -1, input(0, chunks), scratch(first_slot, chunks), {}});
-  }
-  staged.scratch_chunks = first_slot + most;
-  return staged;
-}
-
-Plan stage_output(const Plan& plan) {
-  LOCKSTEP_CHECK(num_lanes(plan) <= 1, "an output that several lanes make is not staged");
-  Plan staged = plan;
-  const int first_slot = plan.scratch_chunks;
-  int most = 0;
-  for (int rank = 0; rank < plan.num_ranks; ++rank) {
-    const int chunks = output_chunks(plan, rank);
-    auto& lanes = staged.ranks[at(rank)].lanes;
-    if (chunks == 0 || lanes.empty()) continue;
-    most = std::max(most, chunks);
-    const auto redirect = [&](Slice& slice) {
-      if (slice.buffer == Buffer::output && slice.count > 0) slice = scratch(first_slot + slice.first, slice.count);
-    };
-    for (Step& step : lanes[0]) {
-      redirect(step.src);
-      redirect(step.dst);
-    }
-    lanes[0].push_back({Op::copy, -1, scratch(first_slot, chunks), output(0, chunks), {}});
   }
   staged.scratch_chunks = first_slot + most;
   return staged;

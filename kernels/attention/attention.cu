@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "kernels/attention/attention_choice.h"
 #include "kernels/attention/attention_geometry.cuh"
 #include "kernels/base/cuda_context.h"
 #include "kernels/base/cuda_elements.cuh"
@@ -16,6 +17,9 @@ template <class T>
 void run_attention(const AttentionForward& args, CudaContext& cuda);
 template <class T>
 void run_attention(const AttentionBackward& args, CudaContext& cuda);
+// attention_hopper.cu
+void run_hopper_attention(const AttentionForward& args, CudaContext& cuda);
+void run_hopper_attention(const AttentionBackward& args, CudaContext& cuda);
 
 namespace {
 
@@ -37,6 +41,7 @@ void check_limits(std::string_view kernel, const AttentionShape& s) {
 template <class Args>
 void run(const Args& args, CudaContext& cuda) {
   check_limits(args.name(), args.shape);
+  if (takes_wgmma(args, cuda)) return run_hopper_attention(args, cuda);
   with_cuda_activation_type(args.q.dtype, [&](auto zero) { run_attention<decltype(zero)>(args, cuda); });
 }
 

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "kernels/base/cost.h"
@@ -28,6 +29,7 @@
 
 namespace lockstep::kernels {
 
+class Context;
 class CudaContext;
 
 struct AttentionShape {
@@ -119,5 +121,9 @@ void run_cpu(const AttentionForward& args, ThreadPool& pool);
 void run_cpu(const AttentionBackward& args, ThreadPool& pool);
 void run_cuda(const AttentionForward& args, CudaContext& cuda);
 void run_cuda(const AttentionBackward& args, CudaContext& cuda);
+
+// On CUDA the kernels that compute it (attention_choice.h): "mma". Empty on the CPU.
+std::string implementation_of(const AttentionForward& args, const Context& where);
+std::string implementation_of(const AttentionBackward& args, const Context& where);
 
 }  // namespace lockstep::kernels

@@ -180,7 +180,8 @@ __device__ void attention_queries_block(Lane& lane, const BackwardOperands<typen
                     [&](int /*m*/, int /*half*/) { return g.scale; });
 }
 
-// Where sums are weights of keys (rows) and queries (columns), puts 0 where a query is none or does not see a key.
+// Where sums are weights of keys (rows) and queries (columns), puts 0 where a query or a key is none, or the query
+// does not see the key.
 template <class Tiles, class Lane>
 __device__ void mask_queries(Lane& lane, typename Tiles::Sums& weights, int first_key, int first_query,
                              const AttentionGeometry& g) {
@@ -191,7 +192,8 @@ __device__ void mask_queries(Lane& lane, typename Tiles::Sums& weights, int firs
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int lane_column = first_query + sum_column(lane.lane(), 0, 0);
-      const int first = g.first_query(first_key + 16 * m + sum_row(lane.lane(), 2 * half)) - lane_column;
+      const int key = first_key + 16 * m + sum_row(lane.lane(), 2 * half);
+      const int first = (key < g.keys ? g.first_query(key) : g.queries) - lane_column;
       const int past = g.queries - lane_column;
 #pragma unroll
       for (int n = 0; n < Tiles::kBlocks; ++n) {

@@ -69,6 +69,15 @@ constexpr std::array kTestShapes{
     AttentionShape{1, 6, 67, 66, 9, false, 0, 0, 3},
 };
 
+constexpr std::array kWgmmaTestShapes{
+    AttentionShape{1, 1, 1, 3, 64},
+    AttentionShape{1, 2, 130, 130, 64},
+    AttentionShape{1, 1, 257, 300, 128},
+    AttentionShape{2, 1, 100, 385, 64, false},
+    AttentionShape{1, 4, 70, 140, 128, true, 0, 0, 2},
+    AttentionShape{2, 2, 140, 140, 64, true, 0.3F, 384},
+};
+
 void add(std::vector<KernelCase>& cases, const AttentionShape& shape, core::DType dtype) {
   cases.push_back(case_of(shaped(AttentionForward{.shape = shape}, dtype)));
   cases.push_back(case_of(shaped(AttentionBackward{.shape = shape}, dtype)));
@@ -98,6 +107,10 @@ std::span<const AttentionShape> attention_test_shapes() {
   return kTestShapes;
 }
 
+std::span<const AttentionShape> attention_wgmma_test_shapes() {
+  return kWgmmaTestShapes;
+}
+
 std::vector<KernelCase> attention_test_cases() {
   std::vector<KernelCase> cases;
   for (core::DType dtype : kActivationDTypes) {
@@ -111,10 +124,13 @@ std::vector<KernelCase> attention_bench_cases() {
       AttentionShape{8, 4, 128, 128, 64, true, 0, 768}, AttentionShape{4, 12, 64, 64, 64, true, 0, 2304},
       AttentionShape{1, 12, 1024, 1024, 64, true, 0, 2304}, AttentionShape{8, 12, 1024, 1024, 64, true, 0, 2304},
       AttentionShape{1, 32, 1024, 1024, 128, true, 0, 6144, 8}};
+  constexpr std::array kLongShapes{AttentionShape{1, 4, 16384, 16384, 128, true, 0, 0, 2},
+                                   AttentionShape{1, 4, 16384, 16384, 64}};
   std::vector<KernelCase> cases;
   for (core::DType dtype : kBenchDTypes) {
     for (const AttentionShape& shape : kShapes) add(cases, shape, dtype);
   }
+  for (const AttentionShape& shape : kLongShapes) add(cases, shape, core::DType::bf16);
   return cases;
 }
 

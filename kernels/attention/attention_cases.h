@@ -14,5 +14,7 @@ KernelCase case_of(const AttentionForward& args);
 KernelCase case_of(const AttentionBackward& args);
 
 std::span<const AttentionShape> attention_test_shapes();
+// Such as wgmma takes: tails of tiles, several tiles, strides, groups.
+std::span<const AttentionShape> attention_wgmma_test_shapes();
 
 }  // namespace lockstep::kernels

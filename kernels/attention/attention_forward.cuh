@@ -50,10 +50,10 @@ struct RunningSoftmax {
     }
   }
 
-  // Takes scores in and turns them into exp2(factor score - maximum), a multiply-add and a power; scales `result`,
-  // which was summed up under the maximum before. `factor` is not negative.
+  // Takes scores in and turns them into exp2(factor score - maximum), a multiply-add and a power. `fade` is the factor
+  // for what was summed up under the maximum before. `factor` is not negative.
   template <class Lane>
-  __device__ void take(Lane& lane, typename Tiles::Sums& scores, float factor, typename Tiles::Result& result) {
+  __device__ void weigh(Lane& lane, typename Tiles::Sums& scores, float factor, float (&fade)[Tiles::kBands][2]) {
 #pragma unroll
     for (int m = 0; m < Tiles::kBands; ++m) {
 #pragma unroll
@@ -67,7 +67,7 @@ struct RunningSoftmax {
         largest = fmaxf(largest, lane.from_partner(largest, 2));
         largest = fmaxf(maximum[m][half], factor * largest);
         const float zero = largest == -INFINITY ? 0.0F : largest;  // scores of -infinity alone give a sum of 0
-        const float fade = Lane::exp2(maximum[m][half] - zero);
+        fade[m][half] = Lane::exp2(maximum[m][half] - zero);
         maximum[m][half] = largest;
         float added = 0;
 #pragma unroll
@@ -78,12 +78,7 @@ struct RunningSoftmax {
             added += scores[m][n][e];
           }
         }
-        sum[m][half] = sum[m][half] * fade + added;
-#pragma unroll
-        for (int n = 0; n < Tiles::kSliceBlocks; ++n) {
-          result[m][n][2 * half] *= fade;
-          result[m][n][2 * half + 1] *= fade;
-        }
+        sum[m][half] = sum[m][half] * fade[m][half] + added;
       }
     }
   }
@@ -101,6 +96,39 @@ struct RunningSoftmax {
     }
   }
 };
+
+// Scales a result by the factors that weigh() gave.
+template <class Tiles>
+__device__ void fade_rows(typename Tiles::Result& result, const float (&fade)[Tiles::kBands][2]) {
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int n = 0; n < Tiles::kSliceBlocks; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) result[m][n][e] *= fade[m][e / 2];
+    }
+  }
+}
+
+// Stores a warp's rows of the result and of the log-sum-exp.
+template <class Tiles, class Lane, class Operands>
+__device__ void store_forward(Lane& lane, RunningSoftmax<Tiles>& softmax, const typename Tiles::Result& result,
+                              const Operands& operands, const BlockPlace& place, int first_row) {
+  const AttentionGeometry& g = operands.geometry;
+  softmax.finish(lane);
+  store_rows<Tiles>(lane, result, packed_rows(operands.o, g, place), first_row, 0, g,
+                    [&](int m, int half) { return 1.0F / softmax.sum[m][half]; });
+  float* const lse = row_numbers(operands.lse, g, place);
+  if (lane.lane() % 4 != 0) return;
+#pragma unroll
+  for (int m = 0; m < Tiles::kBands; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = first_row + 16 * m + sum_row(lane.lane(), 2 * half);
+      if (query < g.queries) lse[query] = kLn2 * (softmax.maximum[m][half] + log2f(softmax.sum[m][half]));
+    }
+  }
+}
 
 // Calls each(m, n, e, row, column) for a lane's sums, whose first row and column are given.
 template <class Tiles, class Lane, class Each>
@@ -187,24 +215,14 @@ __device__ void attention_forward_block(Lane& lane, const ForwardOperands<typena
     typename Tiles::Sums scores = {};
     Tiles::score(lane, scores, q_tile + warp_row * Tiles::kStride, k_tile);
     mask_keys<Tiles>(lane, scores, first_query + warp_row, tile * Tiles::kStreamed, g, -INFINITY);
-    softmax.take(lane, scores, fabsf(g.scale) * kLog2E, result);
+    float fade[Tiles::kBands][2];
+    softmax.weigh(lane, scores, fabsf(g.scale) * kLog2E, fade);
+    fade_rows<Tiles>(result, fade);
     Tiles::accumulate(lane, result, scores, k_tile + kStreamedElems);
   };
   stream_tiles<Tiles::kStages>(lane, 0, tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed), copy, compute);
 
-  softmax.finish(lane);
-  store_rows<Tiles>(lane, result, packed_rows(operands.o, g, place), first_query + warp_row, 0, g,
-                    [&](int m, int half) { return 1.0F / softmax.sum[m][half]; });
-  float* const lse = row_numbers(operands.lse, g, place);
-  if (lane.lane() % 4 != 0) return;
-#pragma unroll
-  for (int m = 0; m < Tiles::kBands; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int query = first_query + warp_row + 16 * m + sum_row(lane.lane(), 2 * half);
-      if (query < g.queries) lse[query] = kLn2 * (softmax.maximum[m][half] + log2f(softmax.sum[m][half]));
-    }
-  }
+  store_forward(lane, softmax, result, operands, place, first_query + warp_row);
 }
 
 }  // namespace lockstep::kernels

@@ -1,6 +1,6 @@
 // Attention on CUDA: bf16 and f16 by mma.sync with heads of up to 128 columns, all else by multiply-adds in f32, up to
 // 256. A NaN or an infinity in a key or value that a query does not see can reach the query where both are in one tile:
-// 0 times it is NaN. wgmma and TMA, which Hopper needs for its full rate, are a step to come.
+// 0 times it is NaN. Those by wgmma are attention_hopper.cu's.
 //
 // The kernels of a type are compiled in a source of their own (attention_bf16.cu and its like).
 #pragma once

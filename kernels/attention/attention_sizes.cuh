@@ -27,10 +27,10 @@ struct TensorCoreKernels {
 template <class T, int kColumns>
 struct MultiplyAddKernels {
   using Value = T;
-  static constexpr int kStreamed = kColumns <= 128 ? 32 : 16;
+  static constexpr int kStreamed = kColumns <= 64 ? 32 : 16;
   using Forward = MultiplyAddTiles<T, TileSizes<kColumns, 1, kStreamed, 1>>;
   using Queries = Forward;
-  using Keys = MultiplyAddTiles<T, TileSizes<kColumns, 1, kStreamed, 1, kColumns <= 128 ? kColumns : 128>>;
+  using Keys = MultiplyAddTiles<T, TileSizes<kColumns, 1, kStreamed, 1, kColumns <= 64 ? kColumns : 128>>;
 };
 
 // Whether blocks of 128 rows would be fewer than run at a time, two a multiprocessor.
@@ -48,7 +48,6 @@ void with_attention_kernels(int head_columns, bool small, Visit&& visit) {
     if (head_columns <= kMostTensorCoreColumns) return visit(TensorCoreKernels<T, 128>{});
   } else {
     if (head_columns <= 64) return visit(MultiplyAddKernels<T, 64>{});
-    if (head_columns <= 128) return visit(MultiplyAddKernels<T, 128>{});
   }
   return visit(MultiplyAddKernels<T, kMostHeadColumns>{});
 }

@@ -22,6 +22,7 @@ inline constexpr int kPartsThreads = kMostWarps * kWarpLanes;
 // A block takes 32 columns of an out: each of its warps adds some of the parts, and the first warp adds the warps' sums
 // to what is there, in their order.
 static __global__ void __launch_bounds__(kPartsThreads) add_column_parts_kernel(ColumnParts args) {
+  wait_for_stream();
   __shared__ float of_warps[kMostWarps][kWarpLanes];
   const std::int64_t groups = (args.columns + kWarpLanes - 1) / kWarpLanes;
   const bool second = blockIdx.x >= groups;
@@ -43,7 +44,7 @@ static __global__ void __launch_bounds__(kPartsThreads) add_column_parts_kernel(
 
 inline void queue_column_parts(const CudaContext& cuda, const char* name, const ColumnParts& args, int num_outs) {
   const std::int64_t groups = (args.columns + kWarpLanes - 1) / kWarpLanes;
-  launch(cuda, name, {.blocks = num_outs * groups, .threads = kPartsThreads}, add_column_parts_kernel, args);
+  launch_early(cuda, name, {.blocks = num_outs * groups, .threads = kPartsThreads}, add_column_parts_kernel, args);
 }
 
 }  // namespace lockstep::kernels

@@ -100,6 +100,22 @@ struct Pack {
       reinterpret_cast<Access*>(to)[k] = reinterpret_cast<const Access*>(items)[k];
     }
   }
+  // The same for what is read or written once, and is too large to be found in a cache the next time: the first to make
+  // room for others (ld.global.cs, st.global.cs).
+  __device__ __forceinline__ static Pack load_once(const T* from) {
+    Pack pack;
+#pragma unroll
+    for (int k = 0; k < kAccesses; ++k) {
+      reinterpret_cast<Access*>(pack.items)[k] = __ldcs(reinterpret_cast<const Access*>(from) + k);
+    }
+    return pack;
+  }
+  __device__ __forceinline__ void store_once(T* to) const {
+#pragma unroll
+    for (int k = 0; k < kAccesses; ++k) {
+      __stcs(reinterpret_cast<Access*>(to) + k, reinterpret_cast<const Access*>(items)[k]);
+    }
+  }
   __device__ __forceinline__ float operator[](int i) const {
     return to_f32(items[i]);
   }
@@ -113,20 +129,24 @@ struct Pack {
 };
 
 // Calls use(first, load(first)) for first = begin, begin + stride, ... below end. A few loads go ahead of the first
-// use: bytes under way hide the latency of memory.
-template <int kAhead, class Load, class Use>
-__device__ __forceinline__ void for_packs(std::int64_t begin, std::int64_t stride, std::int64_t end, Load&& load,
-                                          Use&& use) {
-  for (; begin < end; begin += kAhead * stride) {
-    decltype(load(begin)) loaded[kAhead];
+// use: bytes under way hide the latency of memory. The last few are checked one by one, all others together.
+template <int kAhead, class Index, class Load, class Use>
+__device__ __forceinline__ void for_packs(Index begin, std::type_identity_t<Index> stride,
+                                          std::type_identity_t<Index> end, Load&& load, Use&& use) {
+  decltype(load(begin)) loaded[kAhead];
+  for (; begin + (kAhead - 1) * stride < end; begin += kAhead * stride) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (begin + k * stride < end) loaded[k] = load(begin + k * stride);
-    }
+    for (int k = 0; k < kAhead; ++k) loaded[k] = load(begin + k * stride);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      if (begin + k * stride < end) use(begin + k * stride, loaded[k]);
-    }
+    for (int k = 0; k < kAhead; ++k) use(begin + k * stride, loaded[k]);
+  }
+#pragma unroll
+  for (int k = 0; k < kAhead - 1; ++k) {
+    if (begin + k * stride < end) loaded[k] = load(begin + k * stride);
+  }
+#pragma unroll
+  for (int k = 0; k < kAhead - 1; ++k) {
+    if (begin + k * stride < end) use(begin + k * stride, loaded[k]);
   }
 }
 

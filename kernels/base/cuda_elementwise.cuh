@@ -14,6 +14,7 @@ namespace lockstep::kernels {
 // A thread loads all inputs of an element before it stores, so that outputs may be inputs.
 template <int kItems, int kAhead, class Operation>
 __global__ void __launch_bounds__(kBlockThreads) elementwise_kernel(Operation operation, std::int64_t count) {
+  wait_for_stream();
   const std::int64_t begin = (std::int64_t{blockIdx.x} * kBlockThreads * kAhead + threadIdx.x) * kItems;
   const std::int64_t grid = std::int64_t{gridDim.x} * kBlockThreads * kAhead * kItems;
   const std::int64_t whole = count / kItems * kItems;
@@ -43,7 +44,7 @@ void run_elementwise(CudaContext& cuda, const char* name, const Operation& opera
     constexpr int kItems = decltype(constant)::value;
     constexpr std::int64_t kTile = std::int64_t{kBlockThreads} * kAhead * kItems;
     const LaunchShape shape{.blocks = grid_blocks((count + kTile - 1) / kTile, cuda.num_multiprocessors())};
-    launch(cuda, name, shape, elementwise_kernel<kItems, kAhead, Operation>, operation, count);
+    launch_early(cuda, name, shape, elementwise_kernel<kItems, kAhead, Operation>, operation, count);
   });
 }
 

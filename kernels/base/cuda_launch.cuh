@@ -28,22 +28,50 @@ inline cudaStream_t stream_of(const CudaContext& cuda) {
   return static_cast<cudaStream_t>(cuda.stream());
 }
 
-// Queues kernel(args...) on the context's stream. `name` is what an error says: "gelu_fwd".
 template <class... Params>
-void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
-            const std::type_identity_t<Params>&... args) {
+void queue_launch(const CudaContext& cuda, const char* name, LaunchShape shape, bool early, void (*kernel)(Params...),
+                  const std::type_identity_t<Params>&... args) {
   if (shape.shared_bytes > kSharedBytesOfEveryKernel) {
     core::check_cuda(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(shape.shared_bytes)),
         name, cuda.place());
   }
+  cudaLaunchAttribute beginning = {};
+  beginning.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  beginning.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream_of(cuda);
+  config.attrs = &beginning;
+  config.numAttrs = early ? 1 : 0;
   core::check_launch(cudaLaunchKernelEx(&config, kernel, args...), name, cuda.place(), cuda.queue());
+}
+
+// Queues kernel(args...) on the context's stream. `name` is what an error says: "gelu_fwd".
+template <class... Params>
+void launch(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
+            const std::type_identity_t<Params>&... args) {
+  queue_launch(cuda, name, shape, false, kernel, args...);
+}
+
+// The same for a kernel that calls wait_for_stream() in all threads before it touches memory. With
+// LOCKSTEP_CUDA_EARLY=1 its blocks take places as soon as those of the kernel before have all begun (programmatic
+// dependent launch; CUDA Programming Guide, Programmatic Dependent Launch and Synchronization), so that its launch and
+// its beginning are hidden.
+template <class... Params>
+void launch_early(const CudaContext& cuda, const char* name, LaunchShape shape, void (*kernel)(Params...),
+                  const std::type_identity_t<Params>&... args) {
+  queue_launch(cuda, name, shape, core::launches_early(), kernel, args...);
+}
+
+// Until all that was queued before is done, and its stores are seen; at once where the kernel was not launched early.
+// First it lets the next kernel's blocks take places that are free, which then wait here.
+__device__ __forceinline__ void wait_for_stream() {
+  cudaTriggerProgrammaticLaunchCompletion();
+  cudaGridDependencySynchronize();
 }
 
 }  // namespace lockstep::kernels

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/base/cuda_approx.cuh"
 #include "kernels/base/cuda_elements.cuh"
 #include "kernels/base/cuda_geometry.h"
 
@@ -53,19 +54,36 @@ struct Maximum {  // of numbers that are not NaN
   __device__ __forceinline__ Maximum partner(int mask) const { return {__shfl_xor_sync(kAllLanes, value, mask)}; }
 };
 
-// The maximum, and the sum of exp(x - maximum), of numbers that come a few at a time (Milakov, Gimelshein 2018,
-// arXiv:1805.02867, algorithm 3). NaN makes the sum NaN and not the maximum. Of no numbers or of -infinity alone the
-// sum is 0.
+// The maximum of numbers that come a few at a time, and the sum of their powers of e (Milakov, Gimelshein 2018,
+// arXiv:1805.02867, algorithm 3), each power_of(x, shift_of(maximum)): exp(x - maximum) but for a factor near 1 that
+// all powers of a row have, as the shift is rounded. NaN makes the sum NaN and not the maximum. Of no numbers or of
+// -infinity alone the sum is 0. Numbers are less than 2^127.
 struct ExpSum {
   float maximum = -INFINITY;
   float sum = 0;
 
-  // The value subtracted from x: 0 while the maximum is -infinity, as -infinity less itself is NaN.
-  __device__ __forceinline__ static float shift_of(float maximum) { return maximum == -INFINITY ? 0.0F : maximum; }
+  // In powers of two, rounded by itself.
+  __device__ __forceinline__ static float scaled(float x) { return __fmul_rn(kLog2E, x); }
+  // 0 while the maximum is -infinity, as -infinity less itself is NaN.
+  __device__ __forceinline__ static float shift_of(float maximum) {
+    return maximum == -INFINITY ? 0.0F : scaled(maximum);
+  }
+  // A multiply-add and a power. The product is not rounded by itself, so that an error of the shift is one factor.
+  __device__ __forceinline__ static float power_of(float x, float shift) {
+    return exp2_approx(fmaf(kLog2E, x, -shift));
+  }
+  // The sum of exp(x - maximum), without that factor.
+  __device__ __forceinline__ float sum_of_exps() const {
+    return sum == 0 ? 0.0F : sum / power_of(maximum, shift_of(maximum));
+  }
 
+  template <class T, int kItems>
+  __device__ __forceinline__ void add(const Pack<T, kItems>& x) {
+    add_some(x, kItems);
+  }
   // The first `count` of a pack.
   template <class T, int kItems>
-  __device__ __forceinline__ void add(const Pack<T, kItems>& x, std::int64_t count = kItems) {
+  __device__ __forceinline__ void add_some(const Pack<T, kItems>& x, int count) {
     float top = maximum;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -75,17 +93,17 @@ struct ExpSum {
     float added = 0;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      if (i < count) added += expf(x[i] - shift);
+      if (i < count) added += power_of(x[i], shift);
     }
-    sum = sum * expf(maximum - shift) + added;
+    sum = sum * exp2_approx(scaled(maximum) - shift) + added;
     maximum = top;
   }
   // Products and sum are rounded one by one: a fused multiply-add would treat a and b differently.
   __device__ __forceinline__ static ExpSum combine(ExpSum a, ExpSum b) {
     const float top = fmaxf(a.maximum, b.maximum);
     const float shift = shift_of(top);
-    const float of_a = __fmul_rn(a.sum, expf(a.maximum - shift));
-    const float of_b = __fmul_rn(b.sum, expf(b.maximum - shift));
+    const float of_a = __fmul_rn(a.sum, exp2_approx(scaled(a.maximum) - shift));
+    const float of_b = __fmul_rn(b.sum, exp2_approx(scaled(b.maximum) - shift));
     return {top, __fadd_rn(of_a, of_b)};
   }
   __device__ __forceinline__ ExpSum partner(int mask) const {

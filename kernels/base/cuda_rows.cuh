@@ -24,10 +24,11 @@ __device__ __forceinline__ void for_lane_packs(std::int64_t columns, Visit&& vis
   }
 }
 
-// Calls use(first, load(first)) for each pack of this thread, where a block has a row.
+// Calls use(first, load(first)) for each pack of this thread, where a block has a row, of less than 2^31 elements.
 template <int kItems, int kAhead = 4, class Load, class Use>
 __device__ __forceinline__ void for_thread_packs(std::int64_t columns, Load&& load, Use&& use) {
-  for_packs<kAhead>(std::int64_t{threadIdx.x} * kItems, std::int64_t{blockDim.x} * kItems, columns, load, use);
+  for_packs<kAhead>(static_cast<int>(threadIdx.x) * kItems, static_cast<int>(blockDim.x) * kItems,
+                    static_cast<int>(columns), load, use);
 }
 
 // Rows of this warp, or of this block.

@@ -9,24 +9,38 @@
 
 namespace lockstep::kernels {
 
+// The kernels that see what is ordered: those of one device, or of any.
+enum class Reach : std::int32_t { device, system };
+
 template <class T>
 using SystemWord = cuda::atomic_ref<T, cuda::thread_scope_system>;
 
-template <class T>
-__device__ __forceinline__ T load_acquire(T* word) {
-  return SystemWord<T>(*word).load(cuda::memory_order_acquire);
-}
 template <class T>
 __device__ __forceinline__ T load_relaxed(T* word) {
   return SystemWord<T>(*word).load(cuda::memory_order_relaxed);
 }
 template <class T>
-__device__ __forceinline__ void store_release(T* word, T value) {
-  SystemWord<T>(*word).store(value, cuda::memory_order_release);
-}
-template <class T>
 __device__ __forceinline__ void store_relaxed(T* word, T value) {
   SystemWord<T>(*word).store(value, cuda::memory_order_relaxed);
+}
+
+// Behind a relaxed load: what was stored before the release that it saw is seen after this.
+__device__ __forceinline__ void acquire_fence(Reach reach) {
+  if (reach == Reach::device) {
+    cuda::atomic_thread_fence(cuda::memory_order_acquire, cuda::thread_scope_device);
+  } else {
+    cuda::atomic_thread_fence(cuda::memory_order_acquire, cuda::thread_scope_system);
+  }
+}
+// One of the system waits until other devices and the host could see this thread's stores, one of the device until its
+// second-level cache has them.
+template <class T>
+__device__ __forceinline__ void store_release(T* word, T value, Reach reach) {
+  if (reach == Reach::device) {
+    cuda::atomic_ref<T, cuda::thread_scope_device>(*word).store(value, cuda::memory_order_release);
+  } else {
+    SystemWord<T>(*word).store(value, cuda::memory_order_release);
+  }
 }
 
 // Between looks at a word that has not come: leaves the multiprocessor to others for a moment.

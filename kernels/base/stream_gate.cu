@@ -20,9 +20,9 @@ namespace {
 __global__ void gate_kernel(std::uint64_t* opened, std::uint64_t* lost_patience, std::uint64_t turn,
                             std::uint64_t patience_ns) {
   const std::uint64_t since = device_nanoseconds();
-  while (load_acquire(opened) < turn) {
+  while (load_relaxed(opened) < turn) {
     if (device_nanoseconds() - since > patience_ns) {
-      store_release(lost_patience, turn);
+      store_release(lost_patience, turn, Reach::system);
       return;
     }
     give_way();

@@ -7,8 +7,8 @@ namespace {
 template <class T>
 struct Whole {
   std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t valid_columns;
+  int columns;  // rows have less than 2^31 elements
+  int valid_columns;
   float scale;
   const std::int32_t* targets;
   T* logits;
@@ -18,8 +18,8 @@ struct Whole {
 template <class T>
 struct Stats {
   std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t valid_columns;
+  int columns;
+  int valid_columns;
   std::int64_t first_id;
   const std::int32_t* targets;
   const T* logits;
@@ -29,8 +29,8 @@ struct Stats {
 template <class T>
 struct Finish {
   std::int64_t rows;
-  std::int64_t columns;
-  std::int64_t valid_columns;
+  int columns;
+  int valid_columns;
   std::int64_t first_id;
   std::int64_t shards;
   float scale;
@@ -41,65 +41,106 @@ struct Finish {
 };
 
 __device__ __forceinline__ float loss_of(const ExpSum& row, float target_logit) {
-  return logf(row.sum) + (row.maximum - target_logit);
+  return logf(row.sum_of_exps()) + (row.maximum - target_logit);
 }
 
-// scale * (softmax - one at the target) of a pack that begins at column `first`; 0 at and above valid_columns.
+// The part of a row whose packs are valid as a whole.
+template <int kItems>
+__device__ __forceinline__ int whole_columns(int valid_columns) {
+  return valid_columns / kItems * kItems;
+}
+
+// Calls visit(first) for the packs of this thread behind those: one that is valid in part, and the padding.
+template <int kItems, class Visit>
+__device__ __forceinline__ void for_other_packs(int columns, int valid_columns, Visit&& visit) {
+  const int stride = static_cast<int>(blockDim.x) * kItems;
+  for (int c = whole_columns<kItems>(valid_columns) + static_cast<int>(threadIdx.x) * kItems; c < columns;
+       c += stride) {
+    visit(c);
+  }
+}
+
+// scale * (softmax - one at the target), 0 at and above valid_columns. Packs are made as if the target were elsewhere;
+// the thread that stores the target's then stores the target's element once more.
 struct Gradient {
-  float maximum;
+  float shift;
   float inverse_sum;
   float scale;
-  std::int64_t valid_columns;
-  std::int64_t target;
+  int valid_columns;
+  int target;  // -1: in no column
 
   template <class T, int kItems>
-  __device__ __forceinline__ Pack<T, kItems> of(Pack<T, kItems> pack, std::int64_t first) const {
+  __device__ __forceinline__ Pack<T, kItems> of(Pack<T, kItems> pack, int valid = kItems) const {
+    const float factor = scale * inverse_sum;
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const float probability = expf(pack[i] - maximum) * inverse_sum;
-      const float gradient = scale * (probability - (first + i == target ? 1.0F : 0.0F));
-      pack.set(i, first + i < valid_columns ? gradient : 0.0F);
-    }
+    for (int i = 0; i < kItems; ++i) pack.set(i, i < valid ? ExpSum::power_of(pack[i], shift) * factor : 0.0F);
     return pack;
   }
+  // Whether this thread stores the pack of the target.
+  template <int kItems>
+  __device__ __forceinline__ bool has_target() const {
+    const int whole = whole_columns<kItems>(valid_columns);
+    const int pack = (target < whole ? target : target - whole) / kItems;
+    return target >= 0 && pack % static_cast<int>(blockDim.x) == static_cast<int>(threadIdx.x);
+  }
+  // `load(first)` is a pack of the row as it was.
+  template <class T, int kItems, class Load>
+  __device__ __forceinline__ void store(T* logits, int columns, Load&& load) const {
+    const bool mine = has_target<kItems>();
+    const float target_logit = mine ? to_f32(logits[target]) : 0.0F;
+    for_thread_packs<kItems>(whole_columns<kItems>(valid_columns), load,
+                             [&](int c, const Pack<T, kItems>& pack) { of(pack).store_once(logits + c); });
+    for_other_packs<kItems>(columns, valid_columns, [&](int c) { of(load(c), valid_columns - c).store(logits + c); });
+    if (mine) logits[target] = from_f32<T>(scale * (ExpSum::power_of(target_logit, shift) * inverse_sum - 1.0F));
+  }
 };
+
+// Adds the valid elements of a row; `load` as above.
+template <class T, int kItems, class Load>
+__device__ __forceinline__ void add_row(ExpSum& sum, int columns, int valid_columns, Load&& load) {
+  for_thread_packs<kItems>(whole_columns<kItems>(valid_columns), load,
+                           [&](int, const Pack<T, kItems>& pack) { sum.add(pack); });
+  for_other_packs<kItems>(columns, valid_columns, [&](int c) {
+    const Pack<T, kItems> pack = load(c);
+    if (c < valid_columns) sum.add_some(pack, valid_columns - c);
+  });
+}
 
 // A block reads its row once, with a running maximum and sum, and writes it once, from its stash.
 template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) whole_kernel(Whole<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   const Stash<T, kStashed> stash;
   for_block_rows(args.rows, [&](std::int64_t row) {
     T* const logits = args.logits + row * args.columns;
-    const std::int64_t target = args.targets[row];
+    const int target = args.targets[row];
     const bool known = target >= 0 && target < args.valid_columns;
     // Before the reduction, in which all threads wait for each other: after it, others overwrite the row.
     const float target_logit = known && threadIdx.x == 0 ? to_f32(logits[target]) : not_a_number();
     ExpSum mine;
-    for_thread_packs<kItems>(
-        args.columns, [&](std::int64_t first) { return RowPack::load(logits + first); },
-        [&](std::int64_t first, const RowPack& pack) {
-          stash.keep(first, pack);
-          if (first < args.valid_columns) mine.add(pack, args.valid_columns - first);
-        });
+    add_row<T, kItems>(mine, args.columns, args.valid_columns, [&](int c) {
+      const RowPack pack = kStashed ? RowPack::load_once(logits + c) : RowPack::load(logits + c);
+      stash.keep(c, pack);
+      return pack;
+    });
     const ExpSum all = block_reduce(mine);
     if (threadIdx.x == 0) args.losses[row] = loss_of(all, target_logit);
-    const Gradient gradient{all.maximum, 1.0F / all.sum, args.scale, args.valid_columns, target};
-    for_thread_packs<kItems>(
-        args.columns, [&](std::int64_t first) { return stash.template load_again<kItems>(logits, first); },
-        [&](std::int64_t first, const RowPack& pack) { gradient.of(pack, first).store(logits + first); });
+    const Gradient gradient{ExpSum::shift_of(all.maximum), 1.0F / all.sum, args.scale, args.valid_columns,
+                            known ? target : -1};
+    gradient.store<T, kItems>(logits, args.columns,
+                              [&](int c) { return stash.template load_again<kItems>(logits, c); });
   });
 }
 
 template <class T, int kItems>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) stats_kernel(Stats<T> args) {
-  using RowPack = Pack<T, kItems>;
+  wait_for_stream();
   for_block_rows(args.rows, [&](std::int64_t row) {
     const T* const logits = args.logits + row * args.columns;
     ExpSum mine;
-    for_thread_packs<kItems>(
-        args.valid_columns, [&](std::int64_t first) { return RowPack::load(logits + first); },
-        [&](std::int64_t first, const RowPack& pack) { mine.add(pack, args.valid_columns - first); });
+    add_row<T, kItems>(mine, args.columns, args.valid_columns,
+                       [&](int c) { return Pack<T, kItems>::load(logits + c); });
     const ExpSum all = block_reduce(mine);
     if (threadIdx.x != 0) return;
     const std::int64_t target = args.targets[row];
@@ -107,13 +148,13 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) stats_kernel(Stats<T>
     const bool here = target >= 0 && column >= 0 && column < args.valid_columns;
     float* const stats = args.stats + 3 * row;
     stats[0] = all.maximum;
-    stats[1] = all.sum;
+    stats[1] = all.sum_of_exps();
     stats[2] = here ? to_f32(logits[column]) : (target < 0 ? not_a_number() : 0.0F);
   });
 }
 
 struct Merged {
-  ExpSum row;
+  ExpSum row;  // its sum is one of exp(x - maximum)
   float target_logit = 0;
 };
 
@@ -133,17 +174,22 @@ __device__ __forceinline__ Merged merged_stats(const float* stats, std::int64_t 
 
 template <class T, int kItems>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) finish_kernel(Finish<T> args) {
-  using RowPack = Pack<T, kItems>;
+  wait_for_stream();
   for_block_rows(args.rows, [&](std::int64_t row) {
     T* const logits = args.logits + row * args.columns;
     const std::int64_t target = args.targets[row];
     const Merged merged = merged_stats(args.stats, args.shards, args.rows, row);
-    if (threadIdx.x == 0) args.losses[row] = target < 0 ? not_a_number() : loss_of(merged.row, merged.target_logit);
-    const Gradient gradient{merged.row.maximum, 1.0F / merged.row.sum, args.scale, args.valid_columns,
-                            target - args.first_id};
-    for_thread_packs<kItems>(
-        args.columns, [&](std::int64_t first) { return RowPack::load(logits + first); },
-        [&](std::int64_t first, const RowPack& pack) { gradient.of(pack, first).store(logits + first); });
+    if (threadIdx.x == 0) {
+      const float log_sum = logf(merged.row.sum);
+      args.losses[row] = target < 0 ? not_a_number() : log_sum + (merged.row.maximum - merged.target_logit);
+    }
+    const float shift = ExpSum::shift_of(merged.row.maximum);
+    // Powers have a factor that this sum has not, see ExpSum.
+    const float inverse_sum = 1.0F / (merged.row.sum * ExpSum::power_of(merged.row.maximum, shift));
+    const std::int64_t column = target - args.first_id;
+    const bool here = target >= 0 && column >= 0 && column < args.valid_columns;
+    const Gradient gradient{shift, inverse_sum, args.scale, args.valid_columns, here ? static_cast<int>(column) : -1};
+    gradient.store<T, kItems>(logits, args.columns, [&](int c) { return Pack<T, kItems>::load(logits + c); });
   });
 }
 
@@ -152,15 +198,19 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) finish_kernel(Finish<
 void run_cuda(const CrossEntropy& args, CudaContext& cuda) {
   with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Whole<T> whole{
-        args.rows,           args.columns,           args.valid_columns, args.scale, args.targets.as<std::int32_t>(),
-        args.logits.as<T>(), args.losses.as<float>()};
+    const Whole<T> whole{args.rows,
+                         static_cast<int>(args.columns),
+                         static_cast<int>(args.valid_columns),
+                         args.scale,
+                         args.targets.as<std::int32_t>(),
+                         args.logits.as<T>(),
+                         args.losses.as<float>()};
     const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
       constexpr int kItems = decltype(constant)::value;
       const RowLayout layout = block_row_layout(args.rows, args.columns, items, sizeof(T), cuda.num_multiprocessors());
       auto* const kernel = layout.stash_bytes > 0 ? whole_kernel<T, kItems, true> : whole_kernel<T, kItems, false>;
-      launch(cuda, "cross_entropy", shape_of(layout), kernel, whole);
+      launch_early(cuda, "cross_entropy", shape_of(layout), kernel, whole);
     });
   });
 }
@@ -168,13 +218,17 @@ void run_cuda(const CrossEntropy& args, CudaContext& cuda) {
 void run_cuda(const CrossEntropyStats& args, CudaContext& cuda) {
   with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Stats<T> stats{
-        args.rows,           args.columns,          args.valid_columns, args.first_id, args.targets.as<std::int32_t>(),
-        args.logits.as<T>(), args.stats.as<float>()};
+    const Stats<T> stats{args.rows,
+                         static_cast<int>(args.columns),
+                         static_cast<int>(args.valid_columns),
+                         args.first_id,
+                         args.targets.as<std::int32_t>(),
+                         args.logits.as<T>(),
+                         args.stats.as<float>()};
     const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
     const RowLayout layout = block_row_layout(args.rows, args.columns, items, 0, cuda.num_multiprocessors());
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch(cuda, "cross_entropy_stats", shape_of(layout), stats_kernel<T, decltype(constant)::value>, stats);
+      launch_early(cuda, "cross_entropy_stats", shape_of(layout), stats_kernel<T, decltype(constant)::value>, stats);
     });
   });
 }
@@ -183,8 +237,8 @@ void run_cuda(const CrossEntropyFinish& args, CudaContext& cuda) {
   with_cuda_activation_type(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Finish<T> finish{args.rows,
-                           args.columns,
-                           args.valid_columns,
+                           static_cast<int>(args.columns),
+                           static_cast<int>(args.valid_columns),
                            args.first_id,
                            args.shards,
                            args.scale,
@@ -195,7 +249,7 @@ void run_cuda(const CrossEntropyFinish& args, CudaContext& cuda) {
     const int items = items_an_access(sizeof(T), args.columns, {args.logits.data});
     const RowLayout layout = block_row_layout(args.rows, args.columns, items, 0, cuda.num_multiprocessors());
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch(cuda, "cross_entropy_finish", shape_of(layout), finish_kernel<T, decltype(constant)::value>, finish);
+      launch_early(cuda, "cross_entropy_finish", shape_of(layout), finish_kernel<T, decltype(constant)::value>, finish);
     });
   });
 }

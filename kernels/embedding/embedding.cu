@@ -20,6 +20,7 @@ struct Lookup {
 // A warp a token.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) lookup_kernel(Lookup<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   for_warp_rows(args.tokens, [&](std::int64_t token) {
     const std::int64_t id = args.ids[token] - args.first_id;
@@ -81,11 +82,13 @@ __device__ __forceinline__ void for_known_tokens(const RowLists& lists, Visit&& 
 }
 
 __global__ void __launch_bounds__(kBlockThreads) count_kernel(RowLists lists) {
+  wait_for_stream();
   for_known_tokens(
       lists, [&](std::int64_t token, std::int64_t row) { lists.slots[token] = atomicAdd(lists.counts + row, 1); });
 }
 
 __global__ void __launch_bounds__(kBlockThreads) place_kernel(RowLists lists) {
+  wait_for_stream();
   for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) {
     if (lists.slots[token] != 0) return;
     const std::int32_t count = lists.counts[row];
@@ -95,12 +98,14 @@ __global__ void __launch_bounds__(kBlockThreads) place_kernel(RowLists lists) {
 }
 
 __global__ void __launch_bounds__(kBlockThreads) list_kernel(RowLists lists) {
+  wait_for_stream();
   for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) {
     lists.list[lists.begins[row] + lists.slots[token]] = static_cast<std::int32_t>(token);
   });
 }
 
 __global__ void __launch_bounds__(kBlockThreads) sort_kernel(RowLists lists) {
+  wait_for_stream();
   for_known_tokens(lists, [&](std::int64_t token, std::int64_t row) {
     const std::int32_t* const others = lists.list + lists.begins[row];
     const std::int32_t count = lists.counts[row];
@@ -140,6 +145,7 @@ __device__ __forceinline__ void add_pack(float (&sum)[kItems], const Pack<T, kIt
 // A warp a segment: that of the token which is the first of one.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) add_segments_kernel(RowLists lists, Gradients<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   for_warp_rows(lists.tokens, [&](std::int64_t token) {
     const std::int64_t row = lists.row_of(token);
@@ -170,6 +176,7 @@ __global__ void __launch_bounds__(kBlockThreads) add_segments_kernel(RowLists li
 template <int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     join_segments_kernel(RowLists lists, std::int64_t columns, const float* segments, float* dtable) {
+  wait_for_stream();
   for_warp_rows(lists.tokens, [&](std::int64_t token) {
     const std::int64_t row = lists.row_of(token);
     if (row < 0 || lists.slots[token] != 0 || lists.counts[row] <= kSegment) return;
@@ -190,6 +197,7 @@ template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads)
     add_positions_kernel(std::int64_t tokens, std::int64_t length, std::int64_t columns, const T* dy,
                          float* dpositions) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   for_warp_rows(min(length, tokens), [&](std::int64_t position) {
     for (std::int64_t c = std::int64_t{lane_index()} * kItems; c < columns; c += std::int64_t{kWarpLanes} * kItems) {
@@ -231,10 +239,10 @@ void make_lists(const RowLists& lists, std::size_t zeroed_bytes, CudaContext& cu
   core::check_cuda(cudaMemsetAsync(lists.counts, 0, zeroed_bytes, stream_of(cuda)), "cudaMemsetAsync", cuda.place());
   const LaunchShape shape{
       .blocks = grid_blocks((lists.tokens + kBlockThreads - 1) / kBlockThreads, cuda.num_multiprocessors())};
-  launch(cuda, "embedding_bwd", shape, count_kernel, lists);
-  launch(cuda, "embedding_bwd", shape, place_kernel, lists);
-  launch(cuda, "embedding_bwd", shape, list_kernel, lists);
-  launch(cuda, "embedding_bwd", shape, sort_kernel, lists);
+  launch_early(cuda, "embedding_bwd", shape, count_kernel, lists);
+  launch_early(cuda, "embedding_bwd", shape, place_kernel, lists);
+  launch_early(cuda, "embedding_bwd", shape, list_kernel, lists);
+  launch_early(cuda, "embedding_bwd", shape, sort_kernel, lists);
 }
 
 LaunchShape warps_for(std::int64_t rows, const CudaContext& cuda) {
@@ -245,12 +253,13 @@ template <class T, int kItems>
 void backward(const EmbeddingBackward& args, const BackwardMemory& memory, CudaContext& cuda) {
   auto* const dtable = args.dtable.as<float>();
   const Gradients<T> gradients{args.columns, args.dy.as<T>(), dtable, memory.segments};
-  launch(cuda, "embedding_bwd", warps_for(args.tokens, cuda), add_segments_kernel<T, kItems>, memory.lists, gradients);
-  launch(cuda, "embedding_bwd", warps_for(args.tokens, cuda), join_segments_kernel<kItems>, memory.lists, args.columns,
-         memory.segments, dtable);
+  launch_early(cuda, "embedding_bwd", warps_for(args.tokens, cuda), add_segments_kernel<T, kItems>, memory.lists,
+               gradients);
+  launch_early(cuda, "embedding_bwd", warps_for(args.tokens, cuda), join_segments_kernel<kItems>, memory.lists,
+               args.columns, memory.segments, dtable);
   if (args.length == 0) return;
-  launch(cuda, "embedding_bwd", warps_for(args.length, cuda), add_positions_kernel<T, kItems>, args.tokens, args.length,
-         args.columns, args.dy.as<T>(), args.dpositions.as<float>());
+  launch_early(cuda, "embedding_bwd", warps_for(args.length, cuda), add_positions_kernel<T, kItems>, args.tokens,
+               args.length, args.columns, args.dy.as<T>(), args.dpositions.as<float>());
 }
 
 }  // namespace
@@ -265,7 +274,8 @@ void run_cuda(const EmbeddingForward& args, CudaContext& cuda) {
                            args.y.as<T>()};
     const int items = items_an_access(sizeof(T), args.columns, {args.table.data, args.positions.data, args.y.data});
     with_items<kAccessBytes / sizeof(T)>(items, [&](auto constant) {
-      launch(cuda, "embedding_fwd", warps_for(args.tokens, cuda), lookup_kernel<T, decltype(constant)::value>, lookup);
+      launch_early(cuda, "embedding_fwd", warps_for(args.tokens, cuda), lookup_kernel<T, decltype(constant)::value>,
+                   lookup);
     });
   });
 }

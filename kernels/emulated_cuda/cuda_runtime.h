@@ -108,6 +108,14 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+template <class T>
+T __ldcs(const T* from) {
+  return *from;
+}
+template <class T>
+void __stcs(T* to, T value) {
+  *to = value;
+}
 inline float __fdividef(float a, float b) {
   return a / b;
 }
@@ -145,11 +153,24 @@ enum cudaError_t { cudaSuccess = 0 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 using cudaStream_t = void*;
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+inline void cudaGridDependencySynchronize() {
+  lockstep::kernels::emulated::wait_for_stream();
+}
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   std::size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
 };
 inline cudaError_t cudaFuncSetAttribute(const void* /*kernel*/, cudaFuncAttribute /*attribute*/, int /*value*/) {
   return cudaSuccess;
@@ -179,7 +200,8 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_
 }
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...), const Args&... args) {
-  lockstep::kernels::emulated::run_grid({config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes},
-                                        [&] { kernel(args...); });
+  lockstep::kernels::emulated::run_grid(
+      {config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, config->numAttrs > 0},
+      [&] { kernel(args...); });
   return cudaSuccess;
 }

@@ -1,4 +1,5 @@
-// CudaContext, check_cuda and check_launch where kernels run on an emulated grid: memory is the host's.
+// What our kernels ask of CUDA's libraries where they run on an emulated grid: CudaContext, whose memory is the host's,
+// check_cuda, check_launch, and a cuBLASLt that leaves all products to our own kernels.
 #include <algorithm>
 #include <map>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "core/cuda_call.h"
 #include "core/error.h"
 #include "kernels/base/cuda_context.h"
+#include "kernels/gemm/gemm_cublaslt.h"
 
 namespace lockstep::core {
 
@@ -15,6 +17,10 @@ void check_cuda(int status, const char* call, CudaPlace /*place*/) {
 
 void check_launch(int status, const char* kernel, CudaPlace place, Stream& /*stream*/) {
   check_cuda(status, kernel, place);
+}
+
+bool launches_early() {
+  return true;
 }
 
 }  // namespace lockstep::core
@@ -71,6 +77,15 @@ void* CudaContext::workspace(std::size_t size_bytes) {
 
 std::shared_ptr<void>& CudaContext::kept_slot(std::type_index type) {
   return state_->kept[type];
+}
+
+struct CublasltGemm::State {};
+
+CublasltGemm::CublasltGemm(CudaContext& /*cuda*/) {}
+CublasltGemm::~CublasltGemm() = default;
+
+bool CublasltGemm::run(const Product& /*product*/, void* /*workspace*/) {
+  return false;
 }
 
 }  // namespace lockstep::kernels

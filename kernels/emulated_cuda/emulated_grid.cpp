@@ -1,7 +1,9 @@
 #include "kernels/emulated_cuda/emulated_grid.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -10,7 +12,6 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "kernels/emulated_cuda/cuda_runtime.h"
-#include "kernels/emulated_cuda/emulated_crew.h"
 #include "kernels/emulated_cuda/emulated_threads.h"
 
 // The array that cuda_rows.cuh declares as dynamic shared memory.
@@ -32,6 +33,60 @@ namespace {
 
 constexpr unsigned kWaysAYield = 64;  // of a block's threads, to each other, until other blocks get the core
 
+// Threads of the CPU that stay from launch to launch: to touch stacks and thread-local memory for the first time costs
+// more than a block's work. To be used by one thread.
+class Crew {
+ public:
+  Crew() = default;
+  ~Crew() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    begins_.notify_all();
+    members_.clear();
+  }
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  // Runs work(0) .. work(count - 1) at the same time, each on a thread of its own; it must not throw.
+  void run(unsigned count, const std::function<void(unsigned)>& work) {
+    std::unique_lock lock(mutex_);
+    for (auto number = static_cast<unsigned>(members_.size()); number < count; ++number) {
+      members_.emplace_back([this, number, now = turn_] { serve(number, now); });
+    }
+    work_ = &work;
+    wanted_ = working_ = count;
+    ++turn_;
+    begins_.notify_all();
+    ended_.wait(lock, [this] { return working_ == 0; });
+  }
+
+ private:
+  void serve(unsigned number, std::uint64_t last_turn) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      begins_.wait(lock, [&] { return over_ || (turn_ != last_turn && number < wanted_); });
+      if (over_) return;
+      last_turn = turn_;
+      lock.unlock();
+      (*work_)(number);
+      lock.lock();
+      if (--working_ == 0) ended_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable begins_;
+  std::condition_variable ended_;
+  std::uint64_t turn_ = 0;
+  unsigned wanted_ = 0;   // of this turn
+  unsigned working_ = 0;  // of them
+  const std::function<void(unsigned)>* work_ = nullptr;
+  bool over_ = false;
+  std::vector<std::jthread> members_;
+};
+
 // For each thread of the CPU, which runs one block at a time.
 struct Grid {
   Threads threads;
@@ -39,6 +94,7 @@ struct Grid {
   bool together = false;  // blocks that it launches run on threads of their own
   Crew crew;              // which are these
   unsigned given_way = 0;
+  unsigned waited = 0;  // threads of the block, for the stream
 };
 
 Grid& the_grid() {
@@ -58,10 +114,13 @@ void run_block(const GridShape& shape, unsigned index, const std::function<void(
   auto* const shared = reinterpret_cast<std::byte*>(dynamic_shared_memory);
   std::fill(shared, shared + shape.shared_bytes, std::byte{0xff});
   Grid& grid = the_grid();
+  grid.waited = 0;
   grid.threads.run(static_cast<int>(shape.threads), grid.random, [&](int /*thread*/) {
     take_turn();
     body();
   });
+  if (shape.early && grid.waited != shape.threads)
+    fail("a kernel that begins early waits for the stream in all threads");
 }
 
 void run_together(const GridShape& shape, const std::function<void()>& body) {
@@ -105,6 +164,10 @@ void run_blocks_together() {
 void meet_block() {
   the_grid().threads.meet_block();
   take_turn();
+}
+
+void wait_for_stream() {
+  ++the_grid().waited;
 }
 
 void give_way() {

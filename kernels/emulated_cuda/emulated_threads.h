@@ -1,5 +1,6 @@
-// The threads of a CUDA block on the CPU, for tests: coroutines that run until they must wait for others. Which one
-// runs next is drawn at random, so that a missing barrier shows as a result that depends on the seed.
+// Coroutines that stand for the threads of a CUDA block, with its barriers and exchanges; emulated_grid.h and
+// attention/emulated_block.h are made of them. A thread runs until it must wait for others; the next is drawn at
+// random, so that a missing barrier shows as a result that depends on the seed.
 #pragma once
 
 #include <array>

@@ -5,8 +5,8 @@
 namespace lockstep::kernels {
 namespace {
 
-using gelu_math::gelu;
-using gelu_math::gelu_slope;
+using gelu_math::gelu_for;
+using gelu_math::gelu_slope_for;
 
 template <class T>
 struct Forward {
@@ -20,7 +20,7 @@ struct Forward {
   template <int kItems>
   __device__ void store(std::int64_t first, Pack<T, kItems> pack) const {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) pack.set(i, gelu(pack[i]));
+    for (int i = 0; i < kItems; ++i) pack.set(i, gelu_for<T>(pack[i]));
     pack.store(y + first);
   }
 };
@@ -44,7 +44,7 @@ struct Backward {
   __device__ void store(std::int64_t first, const Inputs<kItems>& in) const {
     Pack<T, kItems> out;
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) out.set(i, in.dy[i] * gelu_slope(in.x[i]));
+    for (int i = 0; i < kItems; ++i) out.set(i, in.dy[i] * gelu_slope_for<T>(in.x[i]));
     out.store(dx + first);
   }
 };

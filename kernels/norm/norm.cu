@@ -73,6 +73,7 @@ __device__ __forceinline__ void add_squares(Sum& sum, const Pack<T, kItems>& pac
 // The row is read once; the variance is taken about the mean in a second pass over registers.
 template <Norm kNorm, class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T> args) {
+  wait_for_stream();
   const auto columns = static_cast<float>(args.columns);
   for_warp_rows(args.rows, [&](std::int64_t row) {
     Pack<T, kItems> held[kWarpPacks<kItems>];
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T>
 // The same with the row in the stash. Without one, what is read again is x, or the sum that this thread stored.
 template <Norm kNorm, class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   const auto columns = static_cast<float>(args.columns);
   const Stash<T, kStashed> stash;
@@ -204,6 +206,7 @@ __device__ __forceinline__ void store_gradient(const BackwardRows<T>& args, cons
 // loaded after it, and each load would wait for memory in its turn.
 template <Norm kNorm, class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads, 2) backward_by_warps(BackwardRows<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   using Floats = Pack<float, kItems>;
   float* const of_warp = dynamic_shared<float>() + 2 * args.columns * warp_index();
@@ -247,6 +250,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2) backward_by_warps(BackwardRo
 // memory, or, if that is too small, in its part; each element belongs to one thread.
 template <Norm kNorm, class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads) backward_by_blocks(BackwardRows<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   using Floats = Pack<float, kItems>;
   float* const part = args.parts + 2 * args.columns * blockIdx.x;
@@ -309,7 +313,7 @@ void forward(const NormForward& args, CudaContext& cuda) {
   auto* const kernel = layout.warp_a_row        ? forward_by_warps<kNorm, T, kItems>
                        : layout.stash_bytes > 0 ? forward_by_blocks<kNorm, T, kItems, true>
                                                 : forward_by_blocks<kNorm, T, kItems, false>;
-  launch(cuda, args.name().data(), shape_of(layout), kernel, rows);
+  launch_early(cuda, args.name().data(), shape_of(layout), kernel, rows);
 }
 
 template <Norm kNorm, class T, int kItems>
@@ -338,7 +342,7 @@ void backward(const NormBackward& args, CudaContext& cuda) {
   auto* const kernel = layout.warp_a_row        ? backward_by_warps<kNorm, T, kItems>
                        : layout.stash_bytes > 0 ? backward_by_blocks<kNorm, T, kItems, true>
                                                 : backward_by_blocks<kNorm, T, kItems, false>;
-  launch(cuda, args.name().data(), shape_of(layout), kernel, rows);
+  launch_early(cuda, args.name().data(), shape_of(layout), kernel, rows);
   const ColumnParts of_columns{
       memory, parts, 2 * args.columns, args.columns, {args.dgamma.as<float>(), args.dbeta.as<float>()}};
   queue_column_parts(cuda, args.name().data(), of_columns, kNorm == Norm::layer ? 2 : 1);

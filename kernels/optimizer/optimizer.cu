@@ -18,7 +18,7 @@ struct GradientIn {
 
   template <int kItems>
   __device__ __forceinline__ Pack<Gradient, kItems> load(std::int64_t first) const {
-    return Pack<Gradient, kItems>::load(grad + first);
+    return Pack<Gradient, kItems>::load_once(grad + first);
   }
   __device__ __forceinline__ bool counts() const { return __ldg(clip) > 0; }
   __device__ __forceinline__ float factor() const { return scale * __ldg(clip); }
@@ -78,8 +78,8 @@ struct AdamWStep {
   template <int kItems>
   __device__ Inputs<kItems> load(std::int64_t first) const {
     using Floats = Pack<float, kItems>;
-    return {gradient.template load<kItems>(first), Floats::load(master + first), Floats::load(m + first),
-            Floats::load(v + first)};
+    return {gradient.template load<kItems>(first), Floats::load_once(master + first), Floats::load_once(m + first),
+            Floats::load_once(v + first)};
   }
   template <int kItems>
   __device__ void store(std::int64_t first, Inputs<kItems> in) const {
@@ -96,9 +96,9 @@ struct AdamWStep {
       in.v.set(i, next_v);
       in.master.set(i, in.master[i] - n.rate * (update + n.decay * in.master[i]));
     }
-    in.m.store(m + first);
-    in.v.store(v + first);
-    in.master.store(master + first);
+    in.m.store_once(m + first);
+    in.v.store_once(v + first);
+    in.master.store_once(master + first);
     weight.store(first, in.master);
   }
 };
@@ -126,7 +126,8 @@ struct SgdStep {
   template <int kItems>
   __device__ Inputs<kItems> load(std::int64_t first) const {
     using Floats = Pack<float, kItems>;
-    return {gradient.template load<kItems>(first), Floats::load(master + first), Floats::load(momentum + first)};
+    return {gradient.template load<kItems>(first), Floats::load_once(master + first),
+            Floats::load_once(momentum + first)};
   }
   template <int kItems>
   __device__ void store(std::int64_t first, Inputs<kItems> in) const {
@@ -139,8 +140,8 @@ struct SgdStep {
       in.momentum.set(i, next);
       in.master.set(i, in.master[i] - numbers.rate * next);
     }
-    in.momentum.store(momentum + first);
-    in.master.store(master + first);
+    in.momentum.store_once(momentum + first);
+    in.master.store_once(master + first);
     weight.store(first, in.master);
   }
 };

@@ -24,6 +24,7 @@ struct BackwardRows {
 // A row in the registers of a warp: read once, and the exponentials are kept.
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T> args) {
+  wait_for_stream();
   for_warp_rows(args.rows, [&](std::int64_t row) {
     const T* x = args.x + row * args.columns;
     T* y = args.y + row * args.columns;
@@ -34,12 +35,12 @@ __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T>
 #pragma unroll
       for (int i = 0; i < kItems; ++i) top.value = fmaxf(top.value, held[k][i]);
     });
-    const float maximum = warp_reduce(top).value;
+    const float shift = ExpSum::shift_of(warp_reduce(top).value);
     Sum sum;
     for_lane_packs<kItems>(args.columns, [&](int k, int) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i) {
-        held[k][i] = expf(held[k][i] - maximum);
+        held[k][i] = ExpSum::power_of(held[k][i], shift);
         sum.value += held[k][i];
       }
     });
@@ -56,6 +57,7 @@ __global__ void __launch_bounds__(kBlockThreads) forward_by_warps(ForwardRows<T>
 // A row by a block: maximum and sum in one pass over memory, the quotient in a second over the stash.
 template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(ForwardRows<T> args) {
+  wait_for_stream();
   using RowPack = Pack<T, kItems>;
   const Stash<T, kStashed> stash;
   for_block_rows(args.rows, [&](std::int64_t row) {
@@ -69,12 +71,13 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(For
           mine.add(pack);
         });
     const ExpSum all = block_reduce(mine);
+    const float shift = ExpSum::shift_of(all.maximum);
     const float inverse = 1.0F / all.sum;
     for_thread_packs<kItems>(
         args.columns, [&](std::int64_t first) { return stash.template load_again<kItems>(x, first); },
         [&](std::int64_t first, RowPack pack) {
 #pragma unroll
-          for (int i = 0; i < kItems; ++i) pack.set(i, expf(pack[i] - all.maximum) * inverse);
+          for (int i = 0; i < kItems; ++i) pack.set(i, ExpSum::power_of(pack[i], shift) * inverse);
           pack.store(y + first);
         });
   });
@@ -82,6 +85,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks) forward_by_blocks(For
 
 template <class T, int kItems>
 __global__ void __launch_bounds__(kBlockThreads) backward_by_warps(BackwardRows<T> args) {
+  wait_for_stream();
   for_warp_rows(args.rows, [&](std::int64_t row) {
     const std::int64_t begin = row * args.columns;
     Pack<T, kItems> y[kWarpPacks<kItems>];
@@ -112,6 +116,7 @@ struct TwoPacks {
 
 template <class T, int kItems, bool kStashed>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks) backward_by_blocks(BackwardRows<T> args) {
+  wait_for_stream();
   using Packs = TwoPacks<T, kItems>;
   const Stash<T, kStashed> stash_y(0);
   const Stash<T, kStashed> stash_dy(args.columns);
@@ -158,7 +163,7 @@ void run_cuda(const SoftmaxForward& args, CudaContext& cuda) {
           auto* const kernel = layout.warp_a_row        ? forward_by_warps<T, kItems>
                                : layout.stash_bytes > 0 ? forward_by_blocks<T, kItems, true>
                                                         : forward_by_blocks<T, kItems, false>;
-          launch(cuda, "softmax_fwd", shape_of(layout), kernel, rows);
+          launch_early(cuda, "softmax_fwd", shape_of(layout), kernel, rows);
         });
   });
 }
@@ -175,7 +180,7 @@ void run_cuda(const SoftmaxBackward& args, CudaContext& cuda) {
           auto* const kernel = layout.warp_a_row        ? backward_by_warps<T, kItems>
                                : layout.stash_bytes > 0 ? backward_by_blocks<T, kItems, true>
                                                         : backward_by_blocks<T, kItems, false>;
-          launch(cuda, "softmax_bwd", shape_of(layout), kernel, rows);
+          launch_early(cuda, "softmax_bwd", shape_of(layout), kernel, rows);
         });
   });
 }

@@ -214,7 +214,8 @@ class QueuedMeshDevice final : public MeshDevice {
       : options_(options), all_(all), worlds_(worlds), device_(options.wrap_device(nullptr)) {
     std::vector<bool> is_member;
     for (const auto& world : worlds) is_member.push_back(world != nullptr);
-    streams_ = std::make_unique<RankStreams>(*device_, options.queue_of_channel, is_member);
+    streams_ = std::make_unique<RankStreams>(
+        *device_, [](core::Device& device) { return device.make_stream(); }, options.queue_of_channel, is_member);
   }
 
   core::Device& device() override { return *device_; }

@@ -35,8 +35,7 @@ BoardView board_at(std::byte* memory, int num_ranks) {
           .bases = reinterpret_cast<CallBases*>(memory + offsets.bases),
           .done = reinterpret_cast<std::uint64_t*>(memory + offsets.done),
           .scratch = {nullptr, nullptr},
-          .packets = {nullptr, nullptr},
-          .multicast = {nullptr, nullptr}};
+          .packets = {nullptr, nullptr}};
 }
 
 }  // namespace lockstep::executors::cuda

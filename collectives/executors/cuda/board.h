@@ -35,13 +35,12 @@ struct CallBases {
 // A board as one rank sees it.
 struct BoardView {
   BoardHead* head;
-  Trouble* troubles;        // [rank that has failed], each written by that rank alone
-  std::uint64_t* entered;   // [rank]: the call that it has entered
-  CallBases* bases;         // [call % 2][rank]
-  std::uint64_t* done;      // [rank][slot]: call << kInstructionBits | instructions; slot = lane * blocks + block
-  std::byte* scratch[2];    // [call % 2] of the board's rank
-  std::byte* packets[2];    // [call % 2], see device_program.h
-  std::byte* multicast[2];  // [call % 2]: where the switch reaches all ranks' scratch; of one's own board only
+  Trouble* troubles;       // [rank that has failed], each written by that rank alone
+  std::uint64_t* entered;  // [rank]: the call that it has entered
+  CallBases* bases;        // [call % 2][rank]
+  std::uint64_t* done;     // [rank][slot]: call << kInstructionBits | instructions; slot = lane * blocks + block
+  std::byte* scratch[2];   // [call % 2] of the board's rank
+  std::byte* packets[2];   // [call % 2], see device_program.h
 };
 
 std::size_t board_bytes(int num_ranks);

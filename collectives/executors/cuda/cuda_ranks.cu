@@ -5,13 +5,10 @@
 #include <limits>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "collectives/executors/cuda/device_program.h"
 #include "collectives/executors/cuda/interpret.cuh"
-#include "collectives/executors/cuda/multimem.cuh"
-#include "collectives/executors/cuda/multimem_program.h"
 #include "collectives/executors/cuda/packets.cuh"
 #include "collectives/executors/cuda/passes.cuh"
 #include "collectives/executors/direct_lowering.h"
@@ -28,7 +25,7 @@ using kernels::CudaContext;
 
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMostThreads = 256;  // with 128 registers each, two blocks have all of a multiprocessor's
 
 __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockState& state) {
   return {.args = call,
@@ -41,7 +38,8 @@ __device__ inline cuda::Block this_block(const cuda::Call& call, cuda::BlockStat
 }
 
 template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, 1) pass_kernel(const __grid_constant__ cuda::Call call) {
+__global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
+    pass_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
   cuda::interpret(block, [&](const cuda::DeviceInstruction& one) {
@@ -51,20 +49,11 @@ __global__ void __launch_bounds__(kMostThreads, 1) pass_kernel(const __grid_cons
 }
 
 template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, 1) packet_kernel(const __grid_constant__ cuda::Call call) {
+__global__ void __launch_bounds__(kMostThreads, kBlocksAMultiprocessor)
+    packet_kernel(const __grid_constant__ cuda::Call call) {
   __shared__ cuda::BlockState state;
   cuda::Block block = this_block(call, state);
   cuda::interpret(block, [&](const cuda::DeviceInstruction& one) { return cuda::packet_slice<T, kOp>(block, one); });
-}
-
-template <class T, ReduceOp kOp>
-__global__ void __launch_bounds__(kMostThreads, 1) multimem_kernel(const __grid_constant__ cuda::Call call) {
-  __shared__ cuda::BlockState state;
-  cuda::Block block = this_block(call, state);
-  cuda::interpret(block, [&](const cuda::DeviceInstruction& one) {
-    cuda::multimem_slice<T, kOp>(block, one);
-    return true;
-  });
 }
 
 using Kernel = void (*)(cuda::Call);
@@ -72,19 +61,11 @@ using Kernel = void (*)(cuda::Call);
 using Bits = std::uint8_t;  // of what is moved and not combined
 
 // How instructions are done.
-enum class Way { passes, packets, multimem };
+enum class Way { passes, packets };
 
 template <class T, ReduceOp kOp>
 Kernel kernel_of(Way way) {
-  switch (way) {
-    case Way::passes:
-      return pass_kernel<T, kOp>;
-    case Way::packets:
-      return packet_kernel<T, kOp>;
-    case Way::multimem:
-      if constexpr (kernels::Multimem<T, kOp>::kExists || std::is_same_v<T, Bits>) return multimem_kernel<T, kOp>;
-  }
-  return nullptr;
+  return way == Way::passes ? pass_kernel<T, kOp> : packet_kernel<T, kOp>;
 }
 
 // Collectives that only move bits have no dtype.
@@ -138,7 +119,6 @@ struct CudaRanks::State {
   Halves packets = {};
   // Kept to the end: peers may have it open, and freeing it may wait for the device.
   std::vector<DeviceBlock> outgrown = {};
-  std::vector<std::unique_ptr<MulticastMemory>> multicasts = {};
   // Memory of destroyed collectives, until the next prepare(), where nobody's kernels run.
   std::vector<DeviceBlock> unused = {};
 
@@ -153,29 +133,18 @@ struct CudaRanks::State {
         board(DeviceBlock::for_peers(its_device, cuda::board_bytes(its_world.num_ranks()))),
         table(its_device, sizeof(BoardView) * static_cast<std::size_t>(its_world.num_ranks())) {}
 
-  // Buffers of this many bytes, and where every rank's lies; scratch is in reach of the switch if that takes part.
-  std::vector<std::byte*> shared_memory(Halves& halves, std::size_t half, bool scratch_memory);
   // `which`: of the boards' views, the places that tell where the memory lies.
   void grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]);
 };
-
-std::vector<std::byte*> CudaRanks::State::shared_memory(Halves& halves, std::size_t half, bool scratch_memory) {
-  if (scratch_memory && options.multicast) {
-    const MulticastMemory& memory = *multicasts.emplace_back(options.multicast(halves.size_bytes));
-    boards.at(static_cast<std::size_t>(world.rank())).multicast[half] = memory.multicast;
-    return memory.replicas;
-  }
-  DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, halves.size_bytes));
-  upload(device, mine.data(), std::vector<std::byte>(halves.size_bytes));
-  return reach(mine.data());
-}
 
 void CudaRanks::State::grow(Halves& halves, std::size_t size_bytes, std::byte* (BoardView::*which)[2]) {
   if (size_bytes <= halves.size_bytes) return;
   std::move(halves.blocks.begin(), halves.blocks.end(), std::back_inserter(outgrown));
   halves = {.blocks = {}, .size_bytes = std::max(size_bytes, 2 * halves.size_bytes)};
   for (std::size_t half : {0, 1}) {
-    const std::vector<std::byte*> all = shared_memory(halves, half, which == &BoardView::scratch);
+    DeviceBlock& mine = halves.blocks.emplace_back(DeviceBlock::for_peers(device, halves.size_bytes));
+    upload(device, mine.data(), std::vector<std::byte>(halves.size_bytes));
+    const std::vector<std::byte*> all = reach(mine.data());
     for (std::size_t rank = 0; rank < all.size(); ++rank) (boards[rank].*which)[half] = all[rank];
   }
   upload(device, table.data(), boards);
@@ -227,7 +196,8 @@ class CudaCollective final : public collectives::Collective {
                           .average_over = average_over_,
                           .rank = ranks_.world.rank(),
                           .num_ranks = ranks_.world.num_ranks(),
-                          .blocks = blocks_};
+                          .blocks = blocks_,
+                          .reach = ranks_.options.one_device ? kernels::Reach::device : kernels::Reach::system};
     const kernels::LaunchShape shape{.blocks = std::int64_t{lanes_} * blocks_, .threads = threads_};
     kernels::launch(ranks_.context, "collective", shape, kernel_, call);
   }
@@ -292,7 +262,6 @@ void CudaRanks::disband() {
   state_->stream.synchronize();
   state_->world.barrier();
   state_->reach = nullptr;
-  state_->multicasts.clear();
   state_->world.barrier();
 }
 
@@ -356,20 +325,6 @@ Prepared with_passes(CudaRanks::State& ranks, const plan::Plan& plan, const coll
           .threads = options.threads};
 }
 
-// The plan, or nothing if the switch has nothing to do in it.
-std::optional<Prepared> with_multimem(CudaRanks::State& ranks, const plan::Plan& plan,
-                                      const collectives::Operation& operation) {
-  const std::optional<plan::Program> program = cuda::lower_for_multimem(plan, operation);
-  if (!program) return std::nullopt;
-  const int blocks = blocks_of_a_lane(*program, core::size_of(operation.dtype), ranks.options, kBytesAThread);
-  ranks.grow(ranks.scratch, static_cast<std::size_t>(program->scratch_bytes), &BoardView::scratch);
-  return Prepared{.program = cuda::make_multimem_program(*program, operation, ranks.world.rank(), blocks),
-                  .way = Way::multimem,
-                  .lanes = program->num_lanes,
-                  .blocks = blocks,
-                  .threads = ranks.options.threads};
-}
-
 std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& plan,
                                      const collectives::Operation& operation) {
   constexpr auto kWhole = std::numeric_limits<std::int64_t>::max();
@@ -392,26 +347,16 @@ std::optional<Prepared> with_packets(CudaRanks::State& ranks, const plan::Plan& 
 
 namespace {
 
-core::Error cannot_go(const plan::Plan& plan, const char* protocol, const char* allowed) {
-  return core::usage_error(std::string("--protocol ") + protocol + ": '" + plan.algorithm + "' cannot go by " +
-                           protocol + "; allowed: " + allowed);
-}
-
 Prepared in_one_way(CudaRanks::State& ranks, const plan::Plan& plan, const collectives::Operation& operation) {
   const CudaOptions& options = ranks.options;
-  if (options.multicast) {
-    if (auto prepared = with_multimem(ranks, plan, operation)) return std::move(*prepared);
-    throw cannot_go(
-        plan, "multimem",
-        "two_shot and others of one lane whose ranks combine or send one piece all together, a dtype and an "
-        "operation that the switch has, pieces of whole 16 bytes; or auto, simple, packets");
-  }
   const std::int64_t message =
       collectives::message_bytes(operation.kind, ranks.world.num_ranks(), operation.count, operation.dtype);
   if (message < options.packets_below_bytes) {
     if (auto prepared = with_packets(ranks, plan, operation)) return std::move(*prepared);
   }
-  if (options.packets_only) throw cannot_go(plan, "packets", "auto, simple");
+  if (options.packets_only) {
+    throw core::usage_error("--protocol packets: '" + plan.algorithm + "' cannot go by packets; allowed: auto, simple");
+  }
   return with_passes(ranks, plan, operation);
 }
 

@@ -23,30 +23,19 @@ namespace lockstep::executors {
 // All ranks give a piece of their device's memory; returns where each rank's lies as seen from this rank's kernels.
 using ReachPeers = std::function<std::vector<std::byte*>(std::byte* mine)>;
 
-// Memory that each rank has a replica of, and an address at which NVLink's switch reaches all of them. Shared until it
-// goes; all ranks let go of it at the same time.
-struct MulticastMemory {
-  std::vector<std::byte*> replicas;  // [rank], as this rank's kernels see them
-  std::byte* multicast = nullptr;    // for multimem instructions of this rank's kernels only
-  MulticastMemory() = default;
-  MulticastMemory(const MulticastMemory&) = delete;
-  MulticastMemory& operator=(const MulticastMemory&) = delete;
-  virtual ~MulticastMemory() = default;
-};
-// All ranks at the same time.
-using ShareMulticast = std::function<std::unique_ptr<MulticastMemory>(std::size_t size_bytes)>;
+// Blocks of collectives that a multiprocessor runs at once; where a rank has one there, something else fits beside it.
+inline constexpr int kBlocksAMultiprocessor = 2;
 
 struct CudaOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);  // of every wait in a kernel
   int most_blocks = 16;        // of a rank's kernel; those of all ranks on a device must fit it at the same time
-  int threads = 512;           // of a block; a multiple of 32
+  int threads = 256;           // of a block; a multiple of 32
   bool in_place_reads = true;  // peers reach each other's inputs and outputs, not only what ReachPeers has shown
+  bool one_device = false;     // all ranks are on one device: kernels order their accesses for that device only
   std::int64_t stage_below_bytes = 16 << 10;    // as DirectOptions
   std::int64_t segment_bytes = 2 << 20;         // where ranks follow each other
   std::int64_t packets_below_bytes = 64 << 10;  // messages: what peers need of each other travels as packets
   bool packets_only = false;                    // refuse a plan that cannot go so, in place of passes over memory
-  // If given, plans go by passes of which the switch does a part (multimem_program.h), or are refused.
-  ShareMulticast multicast = {};
 };
 
 // A rank's membership in a group. To be used by the rank's thread; world, device and stream outlive it, and it outlives
@@ -62,7 +51,7 @@ class CudaRanks {
 
   // All ranks prepare the same operations in the same order, and run them in the same order. The plan must have passed
   // the checker. run() only queues on the stream; check() is to be called once that is done. Throws a usage
-  // Error if the plan has more lanes than blocks can run, or cannot go by packets or by the switch where it must.
+  // Error if the plan has more lanes than blocks can run, or cannot go by packets where it must.
   std::unique_ptr<collectives::Collective> prepare(const plan::Plan& plan, const collectives::Operation& operation);
 
   // Throws Error(timeout) with the rank, the lane and what was waited for if a kernel of this rank or a peer's has

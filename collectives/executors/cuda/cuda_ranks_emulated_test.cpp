@@ -3,11 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "collectives/executors/cuda/cuda_cases.h"
-#include "collectives/executors/cuda/multimem_program.h"
-#include "core/device_block.h"
 #include "core/device_cpu.h"
 #include "kernels/emulated_cuda/emulated_grid.h"
-#include "kernels/emulated_cuda/emulated_multicast.h"
 
 namespace lockstep::executors {
 namespace {
@@ -83,55 +80,6 @@ TEST(CudaRanks, BuffersThatWideAccessesCannotTake) {
 TEST(CudaRanks, AllTypesAndOperations) {
   EXPECT_EQ(run_emulated(3, all_types_and_operations(333), small_blocks(8, 0)), "");
   EXPECT_EQ(run_emulated(3, all_types_and_operations(333), packets(8)), "");
-}
-
-struct EmulatedMulticast final : MulticastMemory {
-  EmulatedMulticast(LocalWorld& world, core::Device& device, std::size_t size_bytes) : mine(device, size_bytes) {
-    replicas = transports::all_gather_value(world, mine.data());
-    multicast = kernels::emulated::make_multicast(replicas, size_bytes);
-  }
-  ~EmulatedMulticast() override { kernels::emulated::end_multicast(multicast); }
-  core::DeviceBlock mine;
-};
-
-// A device with the switch's multicast addresses.
-TestRank emulated_rank_at_a_switch(LocalWorld& world, const CudaOptions& options) {
-  auto device = core::make_cpu_device();
-  CudaOptions with_switch = options;
-  with_switch.multicast = [&world, &device = *device](std::size_t size_bytes) {
-    return std::make_unique<EmulatedMulticast>(world, device, size_bytes);
-  };
-  kernels::emulated::set_order(static_cast<std::uint64_t>(world.rank()) + 1);
-  kernels::emulated::run_blocks_together();
-  return test_rank_on(std::move(device), world, with_switch);
-}
-
-// Those of the cases in which the switch has something to do.
-std::vector<Case> for_the_switch(const std::vector<Case>& cases, int ranks) {
-  std::vector<Case> some;
-  for (const Case& c : cases) {
-    const auto choice = algorithms::parse_choice(c.algorithm->kind, c.algorithm->name);
-    if (c.algorithm->kind == collectives::Kind::all_to_all_v || algorithms::refusal(choice, ranks, 0)) continue;
-    const Operation operation{.kind = c.algorithm->kind, .count = c.count, .dtype = c.dtype, .op = c.op};
-    if (cuda::lower_for_multimem(algorithms::make_plan(choice, ranks, 0), operation)) some.push_back(c);
-  }
-  return some;
-}
-
-TEST(CudaRanks, TheSwitchGivesExactBits) {
-  for (int ranks : {2, 3, 4, 8}) {
-    const auto cases = for_the_switch(all_algorithms(64 * ranks, {}), ranks);
-    EXPECT_GT(cases.size(), 3U) << ranks;
-    EXPECT_EQ(run_cases_on(ranks, emulated_rank_at_a_switch, cases, small_blocks(blocks_for(ranks), 0)), "");
-  }
-  const auto types = for_the_switch(all_types_and_operations(3 * 64), 3);
-  EXPECT_GT(types.size(), 15U);
-  EXPECT_EQ(run_cases_on(3, emulated_rank_at_a_switch, types, small_blocks(2, 0), 4), "");
-}
-
-TEST(CudaRanks, WhatTheSwitchCannotDoIsRefused) {
-  const auto said = run_cases_on(3, emulated_rank_at_a_switch, all_algorithms(100, {}), small_blocks(2, 0));
-  EXPECT_NE(said.find("cannot go by multimem; allowed: "), std::string::npos) << said;
 }
 
 TEST(CudaRanks, TooManyLanesAreRefused) {

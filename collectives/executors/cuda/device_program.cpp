@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "collectives/executors/cuda/board.h"
-#include "collectives/executors/cuda/multimem_program.h"
 #include "collectives/verify.h"
 #include "core/error.h"
 
@@ -212,38 +211,13 @@ DeviceProgram made_program(const Program& program, const Operation& operation, i
 
 }  // namespace
 
-namespace {
-
-template <class Change>
-DeviceProgram with_exit_waits(const Program& program, const Operation& operation, int rank, int blocks,
-                              const Change& change) {
-  DeviceProgram made =
-      made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks), change);
+DeviceProgram make_device_program(const Program& program, const Operation& operation, int rank, int blocks) {
+  DeviceProgram made = made_program(program, operation, rank, blocks, listeners_of(program, operation, rank, blocks),
+                                    [](int, std::uint32_t, Parts&) {});
   for (const Wait& w : program.ranks[static_cast<std::size_t>(rank)].exit_waits) {
     made.exit_waits.push_back({w.rank, w.lane, w.instructions});
   }
   return made;
-}
-
-}  // namespace
-
-DeviceProgram make_device_program(const Program& program, const Operation& operation, int rank, int blocks) {
-  return with_exit_waits(program, operation, rank, blocks, [](int, std::uint32_t, Parts&) {});
-}
-
-DeviceProgram make_multimem_program(const Program& program, const Operation& operation, int rank, int blocks) {
-  const auto in_switch = [rank](std::vector<DevicePlace>& places) {
-    DevicePlace one = places.front();
-    one.rank = rank;
-    one.buffer = kMulticast;
-    places = {one};
-  };
-  return with_exit_waits(program, operation, rank, blocks, [&](int lane, std::uint32_t index, Parts& parts) {
-    const LaneProgram& mine = program.ranks[static_cast<std::size_t>(rank)].lanes[static_cast<std::size_t>(lane)];
-    const Multimem what = multimem_of(program, mine, mine.instructions[index], operation);
-    if (what.loads) in_switch(parts.sources);
-    if (what.stores) in_switch(parts.destinations);
-  });
 }
 
 namespace {

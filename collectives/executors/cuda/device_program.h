@@ -17,13 +17,11 @@ namespace lockstep::executors::cuda {
 
 // Beside plan::Buffer's: memory for packets, see below.
 inline constexpr std::int32_t kPackets = 3;
-// The same place of all ranks' scratch, see multimem_program.h.
-inline constexpr std::int32_t kMulticast = 4;
 
 struct DevicePlace {
   std::int64_t offset_bytes;  // of packets: of what they carry
   std::int32_t rank;
-  std::int32_t buffer;  // plan::Buffer, kPackets or kMulticast
+  std::int32_t buffer;  // plan::Buffer or kPackets
   std::int32_t from;    // the rank that has made what a source holds
   std::uint32_t made;   // how many instructions of its lane that rank has then done
 };

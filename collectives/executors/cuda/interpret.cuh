@@ -1,5 +1,5 @@
 // The interpreter of device programs: what one block of a lane does in one call. How it moves its slices is in
-// passes.cuh, packets.cuh and multimem.cuh.
+// passes.cuh and packets.cuh.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct Call {
   std::int64_t average_over;  // what a completed sum is divided by; 0: nothing
   std::int32_t rank;
   std::int32_t num_ranks;
-  std::int32_t blocks;  // of a lane
+  std::int32_t blocks;   // of a lane
+  kernels::Reach reach;  // of what is ordered: all ranks
 };
 
 inline constexpr int kMostPlaces = 128;  // sources, or destinations, of an instruction
@@ -74,7 +75,7 @@ __device__ inline void tell_of_trouble(const Block& block, DeviceWait wait) {
                                .waits_for_rank = wait.rank,
                                .waits_for_lane = wait.lane,
                                .waits_for_instructions = wait.instructions};
-    kernels::store_release(&its.head->abort, static_cast<std::uint32_t>(args.rank) + 1);
+    kernels::store_release(&its.head->abort, static_cast<std::uint32_t>(args.rank) + 1, args.reach);
   }
 }
 
@@ -103,12 +104,14 @@ class Patience {
   unsigned looks_ = 0;
 };
 
-// Whether the word has come to `target`; false when the block has to stop.
+// Whether the word has come to `target`; false when the block has to stop. Looks are relaxed: an acquiring one would
+// empty the multiprocessor's cache each time. The fence behind the last pairs with the release that stored the word.
 __device__ inline bool await_word(const Block& block, std::uint64_t* word, std::uint64_t target, DeviceWait wait) {
   Patience patience(block);
-  while (kernels::load_acquire(word) < target) {
+  while (kernels::load_relaxed(word) < target) {
     if (!patience.goes_on(wait)) return false;
   }
+  kernels::acquire_fence(block.args.reach);
   return true;
 }
 
@@ -191,14 +194,13 @@ __device__ inline void enter(const Block& block) {
   for (int rank = static_cast<int>(thread_from_end()); rank < args.num_ranks; rank += static_cast<int>(blockDim.x)) {
     const BoardView& its = block.board_of(rank);
     its.bases[static_cast<int>(call % 2) * args.num_ranks + args.rank] = args.mine;
-    kernels::store_release(&its.entered[args.rank], call);
+    kernels::store_release(&its.entered[args.rank], call, args.reach);
   }
 }
 
 __device__ inline std::byte* address_of(const Block& block, const DevicePlace& place) {
   const int half = static_cast<int>(block.state.call % 2);
   const BoardView& its = block.board_of(place.rank);
-  if (place.buffer == kMulticast) return its.multicast[half] + place.offset_bytes;
   if (place.buffer == kPackets) return its.packets[half] + 2 * place.offset_bytes;
   if (place.buffer == static_cast<std::int32_t>(plan::Buffer::scratch)) return its.scratch[half] + place.offset_bytes;
   if (place.rank == block.args.rank) return block.args.mine.base[place.buffer] + place.offset_bytes;
@@ -224,7 +226,7 @@ __device__ inline void tell_listeners(const Block& block, const DeviceInstructio
   const std::uint64_t value = block.state.call << kInstructionBits | (block.instruction + 1);
   for (std::uint32_t k = threadIdx.x; k < one.num_listeners; k += blockDim.x) {
     const int rank = block.array<std::int32_t>(args.at.listeners)[one.first_listener + k];
-    kernels::store_release(&block.board_of(rank).done[args.rank * kMostSlots + slot], value);
+    kernels::store_release(&block.board_of(rank).done[args.rank * kMostSlots + slot], value, args.reach);
   }
 }
 

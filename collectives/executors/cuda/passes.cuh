@@ -77,8 +77,8 @@ __device__ __forceinline__ void copy_range(const BlockState& state, const Device
 }
 
 // The same with several sources, or an average: in the sources' order, in the wide type, rounded once. Two sources are
-// under way at once: of f32 2 x 64 bytes a thread, 64 KiB a block of 512, of 16-bit elements half of that, where some
-// 25 KiB a multiprocessor hide the latency of memory (H200: 4.8 TB/s, about 700 ns, 132 multiprocessors).
+// under way at once: of f32 2 x 64 bytes a thread, 64 KiB two blocks of 256, of 16-bit elements half of that, where
+// some 25 KiB a multiprocessor hide the latency of memory (H200: 4.8 TB/s, about 700 ns, 132 multiprocessors).
 template <class T, core::ReduceOp kOp, int kItems>
 __device__ __forceinline__ void combine_range(const BlockState& state, const DeviceInstruction& one,
                                               std::int64_t average_over, std::int64_t begin, std::int64_t end) {

@@ -1,0 +1,340 @@
+// The Hopper kernels of attention, as they are, on the model of a Hopper block (emulated_hopper.h): descriptors,
+// swizzles, fragments, the protocol of barriers, masks and tails, by the checks that they must pass on a device; and
+// that the model sees what is done wrong. cuda_attention_gpu_test runs them on a device.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "core/device_cpu.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "kernels/attention/attention_cases.h"
+#include "kernels/attention/attention_hopper_backward.cuh"
+#include "kernels/attention/attention_hopper_forward.cuh"
+#include "kernels/attention/emulated_hopper.h"
+#include "kernels/base/case_checks.h"
+#include "kernels/base/element_types.h"
+
+namespace lockstep::kernels {
+namespace {
+
+// The blocks of a grid, so many at a time.
+template <class Lane, class Body>
+void run_grid(std::int64_t blocks, std::int64_t together, int shared_bytes, std::uint64_t seed, Body body) {
+  emulated::Threads threads;
+  for (std::int64_t first = 0; first < blocks; first += together) {
+    std::deque<EmulatedHopperBlock> some;
+    for (std::int64_t block = first; block < std::min(blocks, first + together); ++block) {
+      some.emplace_back(EmulatedHopperBlock::Options{.threads = kHopperThreads,
+                                                     .shared_bytes = shared_bytes,
+                                                     .seed = core::hash64(seed, static_cast<std::uint64_t>(block))});
+    }
+    EmulatedHopperBlock::run<Lane>(
+        some, threads, [&](Lane& lane, std::size_t index) { body(lane, first + static_cast<std::int64_t>(index)); });
+  }
+}
+
+const auto as_it_is = [](const HeadTensor& tensor) { return tensor; };
+
+// What attention_hopper.cu launches.
+template <class Lane, class T, int kColumns>
+void run_columns(const AttentionForward& args, std::uint64_t seed) {
+  using Tiles = HopperForwardTiles<T, kColumns>;
+  const auto operands = hopper_operands<Tiles, HeadTensor>(args, as_it_is);
+  run_grid<Lane>(query_blocks_of(args.shape, Tiles::kBlockRows), 1, HopperForwardShared<Tiles>::kBytes, seed,
+                 [&](Lane& lane, std::int64_t block) { hopper_forward_block<Tiles>(lane, operands, block); });
+}
+
+// Blocks wait for each other: several at a time.
+template <class Lane, class T, int kColumns>
+void run_columns(const AttentionBackward& args, std::uint64_t seed) {
+  using Tiles = HopperBackwardTiles<T, kColumns>;
+  const HopperBackwardSizes sizes = backward_sizes<Tiles>(args.shape);
+  std::vector<QueryNumbers> numbers(static_cast<std::size_t>(sizes.numbers));
+  std::vector<float> dq_sums(static_cast<std::size_t>(sizes.dq_sums), std::numeric_limits<float>::quiet_NaN());
+  std::vector<std::uint32_t> counters(static_cast<std::size_t>(sizes.counters));
+  const BackwardOperands<T> plain = operands_for<T>(args, numbers.data());
+  EmulatedBlock one({.threads = kAttentionThreads, .seed = seed});
+  emulated::Threads threads;
+  for (std::int64_t block = 0; block < numbers_blocks<T>(plain.geometry, sizes.numbers); ++block) {
+    one.run(threads,
+            [&](EmulatedLane& lane) { attention_numbers_block(lane, plain, static_cast<int>(sizes.numbers), block); });
+  }
+  const auto operands =
+      hopper_operands<Tiles, HeadTensor>(args, {numbers.data(), dq_sums.data(), counters.data()}, as_it_is);
+  run_grid<Lane>(key_blocks_of(args.shape, Tiles::kBlockRows), 3, HopperBackwardShared<Tiles>::kBytes, seed,
+                 [&](Lane& lane, std::int64_t /*block*/) { hopper_backward_block<Tiles>(lane, operands); });
+  for (std::int64_t pair = 0; pair < sizes.dq_sums / 2; ++pair) {
+    dq_from_sums<Tiles, EmulatedLane>(plain.geometry, dq_sums.data(), plain.dq, pair);
+  }
+}
+
+template <class Lane, class T, class Args>
+void run_emulated(const Args& args, std::uint64_t seed) {
+  if (args.shape.head_columns == 64) return run_columns<Lane, T, 64>(args, seed);
+  run_columns<Lane, T, 128>(args, seed);
+}
+
+// The case of a kernel, run by its emulation; each run takes another order of threads, copies and products.
+template <class Lane, class Args>
+KernelCase emulated_case(const AttentionShape& shape, core::DType dtype, std::uint64_t first_seed) {
+  const Args args = shaped(Args{.shape = shape}, dtype);
+  KernelCase one = case_of(args);
+  one.run = [args, seed = first_seed](std::span<void* const> memory, const Context& /*where*/) mutable {
+    Args bound = args;
+    std::size_t next = 0;
+    Args::visit_operands(
+        bound, [&](std::string_view, auto& view, std::int64_t, const DTypes&) { view.data = memory[next++]; });
+    ++seed;
+    if (bound.q.dtype == core::DType::bf16) return run_emulated<Lane, core::BFloat16>(bound, seed);
+    run_emulated<Lane, core::Float16>(bound, seed);
+  };
+  return one;
+}
+
+// What is wrong with the result, or what the model refused.
+template <class Lane, class Args>
+std::string errors_of(const AttentionShape& shape, core::DType dtype, bool same_bits = false,
+                      std::uint64_t first_seed = 0) {
+  const KernelCase one = emulated_case<Lane, Args>(shape, dtype, first_seed);
+  const auto device = core::make_cpu_device();
+  ThreadPool pool(1);
+  const Context context(pool);
+  const CaseRunner runner{*device, context};
+  try {
+    const std::string errors = result_errors(one, 1, runner);
+    return errors.empty() && same_bits ? determinism_errors(one, 3, {runner}) : errors;
+  } catch (const core::Error& error) {
+    return error.what();
+  }
+}
+
+template <class Args>
+void expect_right(core::DType dtype) {
+  for (const AttentionShape& shape : attention_wgmma_test_shapes()) {
+    const bool same_bits = dtype == core::DType::bf16 && shape.batch == 1;
+    const auto errors = errors_of<EmulatedHopperLane, Args>(shape, dtype, same_bits);
+    EXPECT_EQ(errors, "") << case_of(shaped(Args{.shape = shape}, dtype)).name();
+  }
+}
+
+TEST(AttentionHopper, ForwardBf16) {
+  expect_right<AttentionForward>(core::DType::bf16);
+}
+TEST(AttentionHopper, ForwardF16) {
+  expect_right<AttentionForward>(core::DType::f16);
+}
+TEST(AttentionHopper, BackwardBf16) {
+  expect_right<AttentionBackward>(core::DType::bf16);
+}
+TEST(AttentionHopper, BackwardF16) {
+  expect_right<AttentionBackward>(core::DType::f16);
+}
+
+// Lanes that do one thing wrong.
+struct ConsumersDoNotWait : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void wait(std::uint32_t barrier, std::uint32_t parity) {
+    if (group() == 0) EmulatedHopperLane::wait(barrier, parity);
+  }
+};
+struct ProducerDoesNotWait : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void wait(std::uint32_t barrier, std::uint32_t parity) {
+    if (group() != 0) EmulatedHopperLane::wait(barrier, parity);
+  }
+};
+struct ConsumersTakeTheWrongPhase : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void wait(std::uint32_t barrier, std::uint32_t parity) {
+    EmulatedHopperLane::wait(barrier, group() == 0 ? parity : parity ^ 1);
+  }
+};
+struct ProducerTakesTheWrongPhase : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void wait(std::uint32_t barrier, std::uint32_t parity) {
+    EmulatedHopperLane::wait(barrier, group() == 0 ? parity ^ 1 : parity);
+  }
+};
+struct ExpectsHalfOfTheBytes : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void arrive_expecting(std::uint32_t barrier, int bytes) { EmulatedHopperLane::arrive_expecting(barrier, bytes / 2); }
+};
+struct OneWarpReleasesNothing : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void arrive(std::uint32_t barrier) {
+    if (warp() != 7) EmulatedHopperLane::arrive(barrier);
+  }
+};
+struct OneWarpReleasesTwice : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void arrive(std::uint32_t barrier) {
+    EmulatedHopperLane::arrive(barrier);
+    if (warp() == 7) EmulatedHopperLane::arrive(barrier);
+  }
+};
+struct BarriersAreNotPublished : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void publish_barriers() {}
+};
+struct DoesNotWaitForProducts : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  template <int kPending>
+  void wait_for_products() {}
+};
+// A buffer is released, and sums are used, while a group of products goes on.
+struct WaitsForOneGroupLess : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  template <int kPending>
+  void wait_for_products() {
+    EmulatedHopperLane::wait_for_products<kPending + 1>();
+  }
+  template <int kBlocks>
+  void settle(float (&/*sums*/)[kBlocks][4]) {}
+};
+struct ProductsAreNotBegun : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void begin_products() {}
+};
+struct NobodyPassesTheTurn : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void arrive_at_meeting(int /*id*/, int /*threads*/) {}
+};
+struct NobodyGivesRegisters : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  template <int kRegisters>
+  void give_registers() {}
+};
+struct BoxesLieBesideThePattern : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void load_box(std::uint32_t to, const HeadTensor& map, std::uint32_t barrier, int column, int head, int row,
+                int batch) {
+    EmulatedHopperLane::load_box(to + 512, map, barrier, column, head, row, batch);
+  }
+};
+// Products whose second descriptor is xored with kFlip.
+template <std::uint64_t kFlip>
+struct WrongDescriptor : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  template <class T, bool kTransposedA, bool kTransposedB, int kBlocks>
+  void multiply(float (&d)[kBlocks][4], std::uint64_t a, std::uint64_t b, int add) {
+    EmulatedHopperLane::multiply<T, kTransposedA, kTransposedB>(d, a, b ^ kFlip, add);
+  }
+  template <class T, bool kTransposedB, int kBlocks>
+  void multiply(float (&d)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
+    EmulatedHopperLane::multiply<T, kTransposedB>(d, a, b ^ kFlip, add);
+  }
+};
+using WrongSwizzle = WrongDescriptor<std::uint64_t{3} << 62>;
+using WrongStride = WrongDescriptor<std::uint64_t{64 ^ 32} << 32>;
+using WrongRow = WrongDescriptor<8>;
+// The depth of values lies along rows, as that of keys.
+struct ValuesAreNotTransposed : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  using EmulatedHopperLane::multiply;
+  template <class T, bool kTransposedB, int kBlocks>
+  void multiply(float (&d)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
+    EmulatedHopperLane::multiply<T, !kTransposedB>(d, a, b, add);
+  }
+};
+
+// A buffer is given back as soon as it is full.
+struct ConsumersReleaseEarly : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  using Shared = HopperForwardShared<HopperForwardTiles<core::BFloat16, 64>>;
+  void wait(std::uint32_t barrier, std::uint32_t parity) {
+    EmulatedHopperLane::wait(barrier, parity);
+    const bool is_of_ring = barrier != Shared{window()}.queries_full();
+    if (group() != 0 && lane() == 0 && is_of_ring) EmulatedHopperLane::arrive(barrier + 16);
+  }
+  void arrive(std::uint32_t barrier) {
+    if (group() == 0) EmulatedHopperLane::arrive(barrier);
+  }
+};
+struct StoresAreNotPublished : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void publish_stores() {}
+};
+struct StoresAreNotSwizzled : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  using EmulatedHopperLane::store_shared;
+  void store_shared(std::uint32_t to, std::uint32_t word) {
+    EmulatedHopperLane::store_shared(group() == 0 ? to : to ^ (to >> 3 & 0x70U), word);
+  }
+};
+struct NobodyWaitsForTurns : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void wait_for_turn(const std::uint32_t* /*counter*/, std::uint32_t /*turn*/) {}
+};
+struct TurnsAreNotPassed : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  static void pass_turn(std::uint32_t* /*counter*/) {}
+};
+struct ConsumersDoNotMeet : EmulatedHopperLane {
+  using EmulatedHopperLane::EmulatedHopperLane;
+  void meet(int /*id*/, int /*threads*/) {}
+};
+
+// Shapes whose rings are filled more than twice.
+constexpr AttentionShape long_shape(const AttentionForward& /*args*/) {
+  return {1, 1, 128, 650, 64, false};
+}
+constexpr AttentionShape long_shape(const AttentionBackward& /*args*/) {
+  return {1, 1, 330, 250, 64, false};
+}
+
+// In at least one of four orders.
+template <class Lane, class Args>
+void expect_seen(const std::string& what = "") {
+  std::string errors;
+  for (std::uint64_t seed = 0; seed < 4 && errors.empty(); ++seed) {
+    errors = errors_of<Lane, Args>(long_shape(Args{}), core::DType::bf16, false, seed);
+  }
+  EXPECT_NE(errors, "") << "not seen: " << typeid(Lane).name();
+  EXPECT_NE(errors.find(what), std::string::npos) << errors.substr(0, 200) << "\ninstead of: " << what;
+}
+
+template <class Args>
+void expect_faults_seen() {
+  expect_seen<ConsumersDoNotWait, Args>();
+  expect_seen<ProducerDoesNotWait, Args>();
+  expect_seen<ConsumersTakeTheWrongPhase, Args>();
+  expect_seen<ProducerTakesTheWrongPhase, Args>("never comes");
+  expect_seen<ExpectsHalfOfTheBytes, Args>("more bytes at a barrier than are expected");
+  expect_seen<OneWarpReleasesNothing, Args>("never comes");
+  expect_seen<BarriersAreNotPublished, Args>("before it was begun and published");
+  expect_seen<DoesNotWaitForProducts, Args>("before their products were waited for");
+  expect_seen<WaitsForOneGroupLess, Args>();
+  expect_seen<ProductsAreNotBegun, Args>("without begin_products()");
+  expect_seen<NobodyGivesRegisters, Args>("never comes");
+  expect_seen<BoxesLieBesideThePattern, Args>("not aligned to the swizzle's pattern");
+  expect_seen<WrongSwizzle, Args>("without the swizzle of 128 bytes");
+  expect_seen<WrongStride, Args>();
+  expect_seen<WrongRow, Args>();
+  expect_seen<ValuesAreNotTransposed, Args>();
+}
+
+TEST(AttentionHopper, FaultsOfTheForwardAreSeen) {
+  expect_faults_seen<AttentionForward>();
+  expect_seen<ConsumersDoNotWait, AttentionForward>("reads a copy that its thread has not waited for");
+  expect_seen<OneWarpReleasesTwice, AttentionForward>();
+  expect_seen<NobodyPassesTheTurn, AttentionForward>("never comes");
+  expect_seen<ConsumersReleaseEarly, AttentionForward>("a copy onto what");
+}
+
+TEST(AttentionHopper, FaultsOfTheBackwardAreSeen) {
+  expect_faults_seen<AttentionBackward>();
+  expect_seen<StoresAreNotPublished, AttentionBackward>("stores that are not published");
+  expect_seen<StoresAreNotSwizzled, AttentionBackward>("dq[");
+  expect_seen<NobodyWaitsForTurns, AttentionBackward>("dq[");
+  expect_seen<TurnsAreNotPassed, AttentionBackward>("never comes");
+  expect_seen<ConsumersDoNotMeet, AttentionBackward>();
+}
+
+}  // namespace
+}  // namespace lockstep::kernels

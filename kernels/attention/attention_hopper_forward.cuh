@@ -1,0 +1,217 @@
+// The forward of one block on compute capability 9.0a: 128 queries of a head meet all keys that they see, 128 at a
+// time.
+//
+// The producer's one thread keeps two tiles of keys and two of values on their way. A consumer has 64 of the queries, a
+// warp 16 of them. Scores of the next keys and the values of these are multiplied at the same time as these keys'
+// scores become weights (arXiv:2407.08608, algorithm 2); and the two consumers issue products in turns, so that one's
+// softmax runs under the other's products (section 3.1).
+#pragma once
+
+#include "kernels/attention/attention_forward.cuh"
+#include "kernels/attention/attention_hopper.cuh"
+
+namespace lockstep::kernels {
+
+// kRows: of a consumer.
+template <class T, int kColumnsOf>
+struct HopperForwardTiles : TileSizes<kColumnsOf, 1, 128, 2> {
+  using Sizes = TileSizes<kColumnsOf, 1, 128, 2>;
+  using Value = T;
+  static constexpr int kBlockRows = kConsumers * Sizes::kRows;
+  static constexpr int kFactors = Sizes::kBlocks / 2;
+};
+
+template <class T, class Map>
+struct HopperForwardOperands {
+  AttentionGeometry geometry;
+  Map q;
+  Map k;
+  Map v;
+  T* o;
+  float* lse;
+};
+
+// map_of(tensor): a Map.
+template <class Tiles, class Map, class MapOf>
+HopperForwardOperands<typename Tiles::Value, Map> hopper_operands(const AttentionForward& args, MapOf map_of) {
+  using T = typename Tiles::Value;
+  const AttentionShape& s = args.shape;
+  return {geometry_of<T>(s, {args.q.data, args.k.data, args.v.data, args.o.data}),
+          map_of(queries_tensor(s, args.q.data, Tiles::kBlockRows)),
+          map_of(keys_tensor(s, args.k.data, Tiles::kStreamed)),
+          map_of(keys_tensor(s, args.v.data, Tiles::kStreamed)),
+          args.o.as<T>(),
+          args.lse.as<float>()};
+}
+
+// Tiles in shared memory, then barriers.
+template <class Tiles>
+struct HopperForwardShared {
+  static constexpr int kQueryBytes = kTileBytes<Tiles::kBlockRows, Tiles::kColumns>;
+  static constexpr int kKeyBytes = kTileBytes<Tiles::kStreamed, Tiles::kColumns>;
+  static constexpr int kTilesBytes = kQueryBytes + 2 * Tiles::kStages * kKeyBytes;
+  static constexpr int kBytes = kTilesBytes + 2 * RingBarriers<Tiles::kStages>::kBytes + 8;
+
+  std::uint32_t address;
+
+  __device__ std::uint32_t at(int offset) const { return address + static_cast<std::uint32_t>(offset); }
+  __device__ TileInShared<Tiles::kBlockRows> queries() const { return {address}; }
+  __device__ TileInShared<Tiles::kStreamed> keys(int stage) const { return {at(kQueryBytes + stage * kKeyBytes)}; }
+  __device__ TileInShared<Tiles::kStreamed> values(int stage) const { return keys(Tiles::kStages + stage); }
+  __device__ RingBarriers<Tiles::kStages> of_keys() const { return {at(kTilesBytes)}; }
+  __device__ RingBarriers<Tiles::kStages> of_values() const {
+    return {at(kTilesBytes + RingBarriers<Tiles::kStages>::kBytes)};
+  }
+  __device__ std::uint32_t queries_full() const { return at(kBytes - 8); }
+};
+
+// The consumers' turns to issue products: a named barrier each, at which its owner waits and the other arrives. The
+// second gives the first its first turn; the first takes as many turns as the second, and so needs no last one.
+template <class Lane>
+struct Turns {
+  static constexpr int kFirstBarrier = 1;
+  static constexpr int kThreads = 32 * kGroupWarps * kConsumers;
+  int consumer;
+
+  __device__ void begin(Lane& lane) const {
+    if (consumer == 1) lane.arrive_at_meeting(kFirstBarrier, kThreads);
+  }
+  __device__ void take(Lane& lane) const { lane.meet(kFirstBarrier + consumer, kThreads); }
+  __device__ void pass(Lane& lane, bool last) const {
+    if (consumer == 0 || !last) lane.arrive_at_meeting(kFirstBarrier + 1 - consumer, kThreads);
+  }
+};
+
+template <class Tiles, class Lane, class Operands>
+__device__ void load_forward(Lane& lane, const HopperForwardShared<Tiles>& shared, const Operands& operands,
+                             const BlockPlace& place, int key_tiles) {
+  const AttentionGeometry& g = operands.geometry;
+  const int key_head = place.head / g.group();
+  const auto load_rows = [&](const typename Lane::Map& map, TileInShared<Tiles::kStreamed> to,
+                             const RingBarriers<Tiles::kStages>& barriers, const Ring<Tiles::kStages>& at, int tile) {
+    barriers.wait_empty(lane, at);
+    load_tile<Tiles::kStreamed, Tiles::kColumns>(lane, to.address, map, barriers.full(at), key_head,
+                                                 tile * Tiles::kStreamed, place.batch);
+  };
+  load_tile<Tiles::kBlockRows, Tiles::kColumns>(lane, shared.queries().address, operands.q, shared.queries_full(),
+                                                place.head, place.tile * Tiles::kBlockRows, place.batch);
+  Ring<Tiles::kStages> at;
+  for (int tile = 0; tile < key_tiles; ++tile, at.next()) {
+    load_rows(operands.k, shared.keys(at.stage), shared.of_keys(), at, tile);
+    load_rows(operands.v, shared.values(at.stage), shared.of_values(), at, tile);
+  }
+}
+
+template <class Tiles, class Lane>
+__device__ void multiply_scores(Lane& lane, typename Tiles::Sums& scores, TileInShared<Tiles::kBlockRows> queries,
+                                int first_row, TileInShared<Tiles::kStreamed> keys) {
+  using T = typename Tiles::Value;
+  lane.begin_products();
+#pragma unroll
+  for (int column = 0; column < Tiles::kColumns; column += 16) {
+    lane.template multiply<T, false, false>(scores[0], queries.along_rows(first_row, column),
+                                            keys.along_rows(0, column), column > 0);
+  }
+  lane.commit_products();
+}
+
+template <class Tiles, class Lane>
+__device__ void multiply_values(Lane& lane, typename Tiles::Result& result,
+                                const std::uint32_t (&weights)[Tiles::kFactors][4],
+                                TileInShared<Tiles::kStreamed> values) {
+  using T = typename Tiles::Value;
+  lane.begin_products();
+#pragma unroll
+  for (int k = 0; k < Tiles::kFactors; ++k) {
+    lane.template multiply<T, true>(result[0], weights[k], values.across_rows(16 * k, 0), 1);
+  }
+  lane.commit_products();
+}
+
+template <class Tiles, class Lane, class Operands>
+__device__ void compute_forward(Lane& lane, const HopperForwardShared<Tiles>& shared, const Operands& operands,
+                                const BlockPlace& place, int key_tiles) {
+  const AttentionGeometry& g = operands.geometry;
+  const Turns<Lane> turns{lane.group() - 1};
+  const int group_row = turns.consumer * Tiles::kRows;
+  const int first_row = place.tile * Tiles::kBlockRows + group_row + lane.warp() % kGroupWarps * Tiles::kWarpRows;
+  const float factor = g.scale * kLog2E;
+  const auto of_keys = shared.of_keys();
+  const auto of_values = shared.of_values();
+  RunningSoftmax<Tiles> softmax;
+  typename Tiles::Result result = {};
+  typename Tiles::Sums scores;
+  std::uint32_t weights[Tiles::kFactors][4];
+  float fade[1][2];
+
+  Ring<Tiles::kStages> next;  // of scores; values are one tile behind
+  Ring<Tiles::kStages> at;
+  turns.begin(lane);
+  lane.wait(shared.queries_full(), 0);
+  of_keys.wait_full(lane, next);
+  turns.take(lane);
+  multiply_scores<Tiles>(lane, scores, shared.queries(), group_row, shared.keys(next.stage));
+  turns.pass(lane, key_tiles == 1);
+  lane.template wait_for_products<0>();
+  lane.settle(scores[0]);
+  of_keys.release(lane, next);
+  mask_keys<Tiles>(lane, scores, first_row, 0, g, -INFINITY);
+  softmax.weigh(lane, scores, factor, fade);
+  round_factors<typename Tiles::Value>(lane, scores[0], weights);
+
+#pragma unroll 1
+  for (int tile = 1; tile < key_tiles; ++tile) {
+    next.next();
+    of_keys.wait_full(lane, next);
+    turns.take(lane);
+    multiply_scores<Tiles>(lane, scores, shared.queries(), group_row, shared.keys(next.stage));
+    of_values.wait_full(lane, at);
+    multiply_values<Tiles>(lane, result, weights, shared.values(at.stage));
+    turns.pass(lane, tile + 1 == key_tiles);
+    lane.template wait_for_products<1>();
+    lane.settle(scores[0]);
+    of_keys.release(lane, next);
+    mask_keys<Tiles>(lane, scores, first_row, tile * Tiles::kStreamed, g, -INFINITY);
+    softmax.weigh(lane, scores, factor, fade);
+    lane.template wait_for_products<0>();
+    lane.settle(result[0]);
+    of_values.release(lane, at);
+    fade_rows<Tiles>(result, fade);
+    round_factors<typename Tiles::Value>(lane, scores[0], weights);
+    at.next();
+  }
+
+  of_values.wait_full(lane, at);
+  multiply_values<Tiles>(lane, result, weights, shared.values(at.stage));
+  lane.template wait_for_products<0>();
+  lane.settle(result[0]);
+  store_forward(lane, softmax, result, operands, place, first_row);
+}
+
+template <class Tiles, class Lane, class Operands>
+__device__ void hopper_forward_block(Lane& lane, const Operands& operands, std::int64_t block) {
+  const AttentionGeometry& g = operands.geometry;
+  const HopperForwardShared<Tiles> shared{lane.window()};
+  if (lane.thread() == 0) {
+    lane.begin_barrier(shared.queries_full(), 1);
+    shared.of_keys().begin(lane, 1);
+    shared.of_values().begin(lane, 1);
+    lane.publish_barriers();
+  }
+  lane.sync();
+  const int tiles = tiles_of(g.queries, Tiles::kBlockRows);
+  BlockPlace place = block_place(block, g.heads, tiles, 1);
+  place.tile = tiles - 1 - place.tile;  // the last queries see the most keys: they start first
+  const int past_query =
+      (place.tile + 1) * Tiles::kBlockRows < g.queries ? (place.tile + 1) * Tiles::kBlockRows : g.queries;
+  const int key_tiles = tiles_of(g.last_key(past_query - 1) + 1, Tiles::kStreamed);
+  if (lane.group() == 0) {
+    lane.template give_registers<kProducerRegisters>();
+    if (lane.thread() == 0) load_forward(lane, shared, operands, place, key_tiles);
+  } else {
+    lane.template take_registers<kConsumerRegisters>();
+    compute_forward(lane, shared, operands, place, key_tiles);
+  }
+}
+
+}  // namespace lockstep::kernels

@@ -1,0 +1,249 @@
+// A block of a Hopper kernel on the CPU: what HopperLane does (hopper_lane.cuh), on a model of the hardware that
+// refuses what the hardware would get wrong. Threads are the coroutines of emulated_threads.h, in an order drawn from
+// the seed; what is asynchronous ends at times drawn from it.
+//   barriers     counts of arrivals and bytes, phases; PTX ISA, "mbarrier"
+//   copies       of boxes, swizzled, zeros outside; their target is NaN until they end, which counts their bytes
+//   products     read shared memory through descriptors, at some time between their issue and the wait for them; their
+//                sums are NaN in between. Sums and factors lie in threads as PTX ISA's figures of wgmma say
+//   stores       to shared memory are for products when their thread has published them
+// Refused are, among others: a product that reads a copy whose phase its thread has not waited for; a copy onto what a
+// product may still read or nobody has read; a product after registers were free to change and without
+// begin_products(); sums or factors that change under way; arguments that differ within a warpgroup; meetings with
+// different numbers of threads; a wait that cannot end; what is left over when the block ends.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "kernels/attention/emulated_block.h"
+#include "kernels/attention/tensor_map.h"
+
+namespace lockstep::kernels {
+
+class EmulatedHopperLane;
+
+class EmulatedHopperBlock {
+ public:
+  static constexpr int kGroup = 128;  // threads of a warpgroup
+  struct Options {
+    int threads = 384;
+    int shared_bytes = 0;
+    std::uint64_t seed = 1;
+  };
+  explicit EmulatedHopperBlock(const Options& options);
+
+  // Runs body(lane, index of its block) as each thread of blocks that run at the same time. Lane: EmulatedHopperLane,
+  // or a test's, which does something wrong.
+  template <class Lane, class Body>
+  static void run(std::deque<EmulatedHopperBlock>& blocks, emulated::Threads& threads, const Body& body) {
+    const int block_threads = blocks.front().options_.threads;
+    const int all = block_threads * static_cast<int>(blocks.size());
+    threads.run(all, blocks.front().random_, [&](int thread) {
+      const auto index = static_cast<std::size_t>(thread / block_threads);
+      Lane lane(blocks.at(index), threads, thread % block_threads);
+      body(lane, index);
+      end_of(lane);
+    });
+    for (const EmulatedHopperBlock& block : blocks) block.check_end();
+  }
+
+ private:
+  friend class EmulatedHopperLane;
+  struct Range {  // of shared memory
+    std::uint32_t begin;
+    std::uint32_t end;
+    bool meets(const Range& other) const { return begin < other.end && other.begin < end; }
+  };
+  struct Barrier {
+    int count;
+    int pending;
+    std::int64_t bytes = 0;
+    std::uint32_t phase = 0;  // the one that has not ended
+    bool published = false;
+  };
+  struct Copy {
+    HeadTensor from;
+    Range to;
+    std::uint32_t barrier;
+    std::array<std::int64_t, 4> at;  // batch, row, head, column
+  };
+  // A box that was copied, or will be, and the phase whose end says that it is there.
+  struct Brought {
+    Range range;
+    std::uint32_t barrier;
+    std::uint32_t phase;
+    bool was_read = false;
+  };
+  struct Factors {  // of a product, as one thread gives them
+    std::uint64_t a;
+    std::uint64_t b;
+    bool a_in_registers;
+    bool transposed_a;
+    bool transposed_b;
+    bool add;
+    int columns;
+    bool operator==(const Factors&) const = default;
+  };
+  struct Product {
+    Factors factors;
+    std::vector<Range> reads;
+    std::array<std::vector<float>*, kGroup> sums = {};
+    std::array<std::array<std::uint32_t, 4>, kGroup> a = {};
+    int issued = 0;
+    int delivered = 0;
+    unsigned warps_waited = 0;  // a bit each
+    bool done = false;
+    float (*value)(std::uint16_t bits) = nullptr;
+  };
+  struct Group {
+    std::deque<Product> products;  // from number `first` on
+    std::size_t first = 0;
+  };
+  struct Meeting {
+    int threads = 0;
+    int arrived = 0;
+    std::vector<int> who = {};
+    std::uint64_t turn = 0;
+  };
+
+  static void end_of(EmulatedHopperLane& lane);
+  void check_not_read(const Range& range, const char* what) const;
+  void check_end() const;
+  void let_time_pass();
+  void end_copy(std::size_t index);
+  Barrier& barrier_at(std::uint32_t address);
+  void end_phase_if_complete(Barrier& barrier);
+  void arrive(std::uint32_t barrier);
+  void compute(Product& product);
+  void compute_until(Group& group, std::size_t number);
+  std::byte* memory_at(std::uint32_t address, std::uint32_t size);
+  std::uint16_t element_at(std::uint32_t address);
+
+  Options options_;
+  core::Random random_;
+  EmulatedBlock plain_;
+  std::vector<std::byte> memory_;
+  std::map<std::uint32_t, Barrier> barriers_;
+  std::vector<Copy> copies_;  // under way
+  std::vector<Brought> brought_;
+  std::vector<Group> groups_;
+  std::map<int, Meeting> meetings_;
+  std::map<std::uint32_t, int> unpublished_;  // words that a thread has stored: their address
+  std::uint64_t hurry_;                       // one in so many moments ends a copy
+  std::int64_t idle_ = 0;
+  int free_registers_ = 0;
+};
+
+class EmulatedHopperLane : public EmulatedLane {
+ public:
+  using Map = HeadTensor;
+  EmulatedHopperLane(EmulatedHopperBlock& block, emulated::Threads& threads, int thread);
+
+  int group() const { return thread() / EmulatedHopperBlock::kGroup; }
+  // Not 0, so that offsets are not mistaken for addresses.
+  std::uint32_t window() const { return kWindow; }
+
+  void sync() { meet_as(0, hopper_threads()); }  // in place of EmulatedLane's, which is for all that run
+  void begin_barrier(std::uint32_t barrier, int count);
+  void publish_barriers();
+  void arrive(std::uint32_t barrier);
+  void arrive_expecting(std::uint32_t barrier, int bytes);
+  void wait(std::uint32_t barrier, std::uint32_t parity);
+  void load_box(std::uint32_t to, const HeadTensor& map, std::uint32_t barrier, int column, int head, int row,
+                int batch);
+
+  template <int kRegisters>
+  void give_registers() {
+    change_registers(kRegisters, false);
+  }
+  template <int kRegisters>
+  void take_registers() {
+    change_registers(kRegisters, true);
+  }
+
+  void meet(int id, int threads) { meet_as(id, threads); }
+  void arrive_at_meeting(int id, int threads);
+
+  struct Four {
+    float at[4];
+  };
+  void store_shared(std::uint32_t to, std::uint32_t word);
+  void store_shared(std::uint32_t to, float first, float second);
+  std::uint32_t load_shared(std::uint32_t from);
+  Four load_four(std::uint32_t from);
+  void publish_stores();
+
+  static std::uint32_t take_ticket(std::uint32_t* counter) { return (*counter)++; }
+  void wait_for_turn(const std::uint32_t* counter, std::uint32_t turn);
+  static void pass_turn(std::uint32_t* counter) { ++*counter; }
+  static void store_two(float* to, float first, float second);
+  static void add_two(float* to, float first, float second);
+
+  void begin_products() { may_multiply_ = true; }
+  void commit_products() { committed_.push_back(issued_); }
+  template <int kPending>
+  void wait_for_products() {
+    wait_for_all_but(kPending);
+  }
+  template <int kBlocks>
+  void settle(float (&sums)[kBlocks][4]) {
+    check_settled(&sums[0][0]);
+  }
+
+  template <class T, bool kTransposedA, bool kTransposedB, int kBlocks>
+  void multiply(float (&d)[kBlocks][4], std::uint64_t a, std::uint64_t b, int add) {
+    issue({a, b, false, kTransposedA, kTransposedB, add != 0, 8 * kBlocks}, &d[0][0], nullptr, value_of<T>);
+  }
+  template <class T, bool kTransposedB, int kBlocks>
+  void multiply(float (&d)[kBlocks][4], const std::uint32_t (&a)[4], std::uint64_t b, int add) {
+    issue({0, b, true, false, kTransposedB, add != 0, 8 * kBlocks}, &d[0][0], a, value_of<T>);
+  }
+
+ private:
+  friend class EmulatedHopperBlock;
+  static constexpr std::uint32_t kWindow = 2048;
+  // Sums of products under way, where the instruction's registers are.
+  struct Flight {
+    std::vector<float> sums;
+    std::size_t last;  // product
+  };
+  struct HeldFactors {
+    const std::uint32_t* registers;
+    std::array<std::uint32_t, 4> words;
+    std::size_t product;
+  };
+
+  template <class T>
+  static float value_of(std::uint16_t bits) {
+    return widen(T{bits});
+  }
+  int hopper_threads() const { return hopper_.options_.threads; }
+  void meet_as(int id, int threads);
+  void until(const std::string& what, const std::function<bool()>& come);
+  void change_registers(int registers, bool more);
+  void issue(const EmulatedHopperBlock::Factors& factors, float* d, const std::uint32_t* a,
+             float (*value)(std::uint16_t bits));
+  void wait_for_all_but(std::size_t pending);
+  void deliver(std::size_t end);
+  static void check_untouched(const float* d, std::size_t elems);
+  void check_settled(const float* d) const;
+
+  EmulatedHopperBlock& hopper_;
+  emulated::Threads& threads_of_block_;
+  std::map<std::uint32_t, std::uint32_t> seen_;  // of a barrier: phases that this thread knows to have ended
+  std::map<float*, Flight> flights_;
+  std::vector<HeldFactors> held_;
+  std::vector<std::size_t> committed_;  // numbers of products issued until then
+  std::size_t issued_ = 0;
+  std::size_t waited_ = 0;
+  bool may_multiply_ = false;
+  int registers_ = 0;
+};
+
+}  // namespace lockstep::kernels
